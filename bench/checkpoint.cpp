@@ -1,8 +1,9 @@
-// Saves and loads an engine's checkpoints, as bench/checkpoint.py asks: a line of standard input is
-// "save FOLDER", "start FOLDER" (an asynchronous save, answered when the call returns), "wait",
-// "load PATH" (into a new engine, as a resume does; its making is not counted) or "reload PATH"
-// (into one that has changed); the answer is a line "SECONDS PATH". Writes "BYTES ready" first, the
-// bytes of state in a checkpoint.
+// Saves and loads an engine's checkpoints for bench/checkpoint.py. Each line of standard input is
+// one of "save FOLDER", "start FOLDER" (an asynchronous save, answered when the call returns),
+// "wait", "load PATH" (into a new engine, as a resume does; making the engine is not counted) and
+// "reload PATH" (into an engine that has changed). The answer is a line "SECONDS PATH". The first
+// line written is "BYTES ready", with the bytes of state in a checkpoint.
+//
 //   bench_checkpoint [MILLIONS=124] [THREADS=2]
 #include <fmt/core.h>
 
@@ -22,7 +23,8 @@
 namespace ds {
 namespace {
 
-// Parameters with the shapes of GPT-2's, `millions` of them; what is computed with them is nothing.
+// Returns a graph with `millions` of parameters in the shapes of GPT-2's. The loss is only a sum of
+// mse terms that uses all of them, because this bench never makes a step.
 Graph gpt2_shapes(int64_t millions) {
   Graph g;
   g.bound = 1;
@@ -71,6 +73,7 @@ void serve(int64_t millions, int threads) {
   std::fflush(stdout);
   for (std::string verb, path; std::cin >> verb;) {
     if (verb != "wait") std::cin >> path;
+    // Making the engine is not counted as part of a load.
     if (verb == "load") {
       engine.reset();
       engine = make();

@@ -1,12 +1,16 @@
-// The libds side of bench/comm.py: collectives of processes of this host, 4 KiB to 256 MiB a rank,
-// f32.
-//   bench_comm RANKS [SCHEME [BYTES]]   SCHEME: shm (default), threads, tcp or a whole url; lists:
-//   shm, other
-//                                       measurements. BYTES: this size alone
-// Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES: the whole gathered or reduced buffer of
-// a rank. KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in
-// every rank at once. lists: 64 buffers of 4 KiB by a call each, and coalesced; an all_reduce of 16
-// MiB beside a loop that takes about as long: first one, then the other, and the first one started.
+// The libds side of bench/comm.py: collectives of processes of this host in f32, with 4 KiB to 256
+// MiB a rank.
+//
+//   bench_comm RANKS [SCHEME [BYTES]]
+//
+// SCHEME: shm (default), threads, tcp or a whole url; `lists` makes other measurements over shm.
+// BYTES: measures this size alone.
+//
+// Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES is the whole gathered or reduced buffer
+// of a rank. KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in
+// every rank at the same time. lists: 64 buffers of 4 KiB with a call each, and coalesced; and an
+// all_reduce of 16 MiB beside a loop that takes about as long: first one after the other, then with
+// the all_reduce started first.
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -47,8 +51,8 @@ Buffer make_buffer(bool arena, size_t bytes) {
           }};
 }
 
-// Microseconds of one call: the best batch of calls in a row. All sides of comm.py use these
-// counts.
+// Returns the microseconds of one call, from the best batch of consecutive calls. All sides of
+// comm.py use these counts.
 double best_us(Communicator& comm, size_t bytes, const std::function<void()>& body) {
   size_t calls = std::clamp<size_t>((size_t{4} << 20) / bytes, 1, 64);
   int batches = bytes >= (64u << 20) ? 2 : bytes >= (1u << 20) ? 5 : 9;
@@ -63,7 +67,7 @@ double best_us(Communicator& comm, size_t bytes, const std::function<void()>& bo
   return best;
 }
 
-// From the smallest size to the largest.
+// The range of sizes, from the smallest to the largest.
 struct Sizes {
   size_t first = 4u << 10, last = 256u << 20;
 } sizes;
@@ -89,6 +93,7 @@ void bench_rank(const std::string& url, int rank, int size) {
   }
 }
 
+// Many small buffers, with a call for each and with one coalesced call.
 void bench_lists(Communicator& comm) {
   constexpr size_t kBuffers = 64, kCount = 1024;
   auto w = static_cast<size_t>(comm.size());
@@ -134,6 +139,7 @@ void bench_started(Communicator& comm) {
   double alone = report("reduce", reduce), loop = report("calibration", compute);
   comm.broadcast(&alone, sizeof alone, 0, "bench");
   comm.broadcast(&loop, sizeof loop, 0, "bench");
+  // The loop takes as long as the reduction: then a perfect overlap halves the time.
   turns = static_cast<int64_t>(static_cast<double>(turns) * alone / loop);
   report("loop", compute);
   report("in_turn", [&] { reduce(), compute(); });
@@ -143,7 +149,8 @@ void bench_started(Communicator& comm) {
     compute();
     work->wait();
   });
-  if (sink == 0) fmt::print("\n");  // its value is used
+  // Uses the value, so that the loop is not optimized away.
+  if (sink == 0) fmt::print("\n");
 }
 
 void bench_other(const std::string& url, int rank, int size) {

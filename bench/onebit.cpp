@@ -1,8 +1,10 @@
-// A step of fewer bytes beside the exact one, ./run bench onebit.
+// Compares a step with fewer bytes with the exact one, for ./run bench onebit.
+//
 //   bench_onebit RANK RANKS URL STAGE STEPS
-//       one of the ranks: seconds a step (the best) and bytes received a step of a small GPT, bf16,
-//       with Adam, then with 1-bit Adam behind its freeze; in stage 3 then with ZeRO++'s codes (hpZ
-//       needs nodes)
+//
+// This program is one of the ranks. It prints the seconds (of the best step) and the bytes received
+// in a step of a small GPT in bf16 with Adam, then with 1-bit Adam after its freeze. At stage 3 it
+// then measures ZeRO++'s codes (hpZ needs nodes).
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,9 +21,11 @@
 namespace ds {
 namespace {
 
-// The model of examples/train.json with a larger width, so that a step has something to send.
+// The model of examples/train.json with a larger width, so that a step has enough to send.
 constexpr int64_t kLayers = 4, kHidden = 512, kHeads = 8, kVocab = 8192, kSequence = 128;
 
+// Compressed means ZeRO++'s codes for weights and gradients at stage 3, and 1-bit Adam at the
+// stages below, which freezes after two steps.
 Config config_of(int ranks, int stage, bool compressed) {
   Config c;
   c.micro_batch = 1;
@@ -58,9 +62,12 @@ int64_t received(const Engine& engine) {
 }
 
 struct Measured {
-  double seconds = 1e9;  // of the best step
-  int64_t bytes = 0;     // of the last
-  int64_t first = 0;     // bytes of a step before the freeze
+  // Seconds of the best step.
+  double seconds = 1e9;
+  // Bytes of the last step.
+  int64_t bytes = 0;
+  // Bytes of a step before the freeze.
+  int64_t first = 0;
 };
 
 Measured measure(Communicator& comm, int stage, bool compressed, int steps) {
@@ -72,7 +79,8 @@ Measured measure(Communicator& comm, int stage, bool compressed, int steps) {
     targets[i] = static_cast<int32_t>(words[1] % kVocab);
   }
   Measured best;
-  for (int s = 0; s < steps + 2; ++s) {  // the first two of 1-bit Adam are those of Adam
+  // The first two steps of 1-bit Adam are those of Adam.
+  for (int s = 0; s < steps + 2; ++s) {
     InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kSequence},
                           {targets.data(), DS_DTYPE_I32, kSequence}};
     int64_t begin = now_ns(), bytes = received(engine);

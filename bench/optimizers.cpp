@@ -1,9 +1,11 @@
-// Updates of optimizers as an engine launches them, on arrays that no cache holds. Writes a line
-// "NAME BYTES" for each form, where BYTES are moved per parameter, then "ready"; then for every
-// line of standard input, the name of a form or "triad", a line with the parameters that it updates
-// in a second, for "triad" with the bytes of a STREAM triad. bench/optimizers.py takes turns with
-// torch and DeepSpeed in this way.
+// Measures updates of optimizers as an engine launches them, on arrays that no cache holds. Writes
+// a line "NAME BYTES" for each form, where BYTES are moved for each parameter, then "ready". Then
+// every line of standard input is the name of a form or "triad". The answer is a line with the
+// parameters that the form updates in a second or, for "triad", the bytes of a STREAM triad. In
+// this way bench/optimizers.py alternates with torch and DeepSpeed.
+//
 //   bench_optimizers [THREADS=2] [MILLIONS=32]
+//
 // Arrays have MILLIONS x 2^20 parameters. A negative count is in units of 2^10: with 1 thread and
 // -16 the second cache holds them, which shows the kernels without the memory.
 #include <fmt/core.h>
@@ -63,8 +65,9 @@ constexpr DType f = DS_DTYPE_F32, h = DS_DTYPE_BF16, codes = DS_DTYPE_U8;
 
 struct Form {
   std::string name;
-  int bytes;  // per parameter: operands that are read and written count twice, scales of codes not
-              // at all
+  // Bytes for each parameter: operands that are read and written count twice, scales of codes are
+  // left out.
+  int bytes;
   std::string op;
   Attrs attrs;
   DType grad, master, state, param;
@@ -72,6 +75,8 @@ struct Form {
   bool own;  // the parameter is its own master
 };
 
+// For example, adamw moves 30 bytes for each parameter: 4 of the gradient, 8 each of the master and
+// of both states, and 2 of the parameter, which is only written.
 std::vector<Form> forms() {
   const Attrs adam{{"l2", int64_t{0}}}, drawn{{"l2", int64_t{0}}, {"stochastic", int64_t{1}}},
       sgd{{"nesterov", int64_t{0}}}, none;
@@ -124,7 +129,7 @@ class Update {
     scalars_.updates = 10;
   }
 
-  // Seconds of one update.
+  // Returns the seconds of one update.
   double seconds(ThreadTeam& team) {
     double begin = now();
     run_({in_, out_, form_.attrs, scalars_, 0, team});
@@ -157,8 +162,10 @@ void serve(int threads, int64_t numel) {
     } else {
       for (const Form& form : all) {
         if (form.name == name && kept != name) {
-          update.reset();  // before the next takes memory
+          // Frees the memory before the next update takes some.
+          update.reset();
           update = std::make_unique<Update>(form, numel, registry);
+          // The first update touches all pages and is not timed.
           update->seconds(team);
           kept = name;
         }

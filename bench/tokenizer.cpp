@@ -1,6 +1,7 @@
 // Encodes a text with a tokenizer and prints seconds, tokens and a hash of their ids: one side of
-// bench/tokenizer.py. usage: bench_tokenizer TOKENIZER TEXT CHUNK_BYTES; the second of two passes
-// is timed.
+// bench/tokenizer.py. The second of two passes is timed.
+//
+//   bench_tokenizer TOKENIZER TEXT CHUNK_BYTES
 #include "data/tokenizer.h"
 
 #include <fmt/core.h>

@@ -4,12 +4,11 @@
 #include <string.h>
 
 static const char* config =
-    "{\"train_micro_batch_size_per_gpu\": 4, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
-    "{\"lr\": "
-    "3e-3}},"
-    " \"zero_optimization\": {\"stage\": 3}, \"run\": {\"sequence\": 32}, \"model\": {\"family\": "
-    "\"gpt\","
-    " \"layers\": 2, \"hidden\": 64, \"heads\": 4, \"vocab\": 256, \"positions\": 32}}";
+    "{\"train_micro_batch_size_per_gpu\": 4,"
+    " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-3}},"
+    " \"zero_optimization\": {\"stage\": 3}, \"run\": {\"sequence\": 32},"
+    " \"model\": {\"family\": \"gpt\", \"layers\": 2, \"hidden\": 64, \"heads\": 4,"
+    " \"vocab\": 256, \"positions\": 32}}";
 
 int main(void) {
   const char* text =

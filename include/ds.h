@@ -89,11 +89,10 @@ extern "C" {
 /** Status of a call. Each negative code asks you to do something else. */
 typedef enum ds_status {
   DS_OK = 0,
-  DS_ERROR_INVALID_ARGUMENT =
-      -1,                  /**< the call is wrong: change the argument that the message names */
-  DS_ERROR_CONFIG = -2,    /**< the configuration is wrong: change the key that the message names */
-  DS_ERROR_NOT_FOUND = -3, /**< a name, file or folder does not exist */
-  DS_ERROR_STATE = -4,     /**< right call, wrong moment: see the call order of the function */
+  DS_ERROR_INVALID_ARGUMENT = -1, /**< wrong call: change the argument that the message names */
+  DS_ERROR_CONFIG = -2,           /**< wrong configuration: change the key that the message names */
+  DS_ERROR_NOT_FOUND = -3,        /**< a name, file or folder does not exist */
+  DS_ERROR_STATE = -4,         /**< right call, wrong moment: see the call order of the function */
   DS_ERROR_UNSUPPORTED = -5,   /**< known, but not available in this build, machine or version */
   DS_ERROR_OUT_OF_MEMORY = -6, /**< the plan exceeds a budget, or the system has no more memory */
   DS_ERROR_IO = -7,      /**< the file system failed: the message has the path and the errno text */
@@ -151,8 +150,8 @@ DS_API const char* ds_last_error_message(void);
 /** Tells programs what the last error message of this thread is about: the configuration key
  * (dotted), the parameter or tensor, and the rank, as far as the message names one; otherwise "",
  * "" and -1. {runtime.details} [threadsafe] The texts are valid as long as the message.
- * @param out_key [out] [nullable]  @param out_tensor [out] [nullable]  @param out_rank [out]
- * [nullable] */
+ * @param out_key [out] [nullable]  @param out_tensor [out] [nullable]
+ * @param out_rank [out] [nullable] */
 DS_API void ds_last_error_details(const char** out_key, const char** out_tensor, int32_t* out_rank);
 
 /** Severity of a log line. */
@@ -192,11 +191,10 @@ DS_API ds_status ds_env_report(ds_format format, char** out_text);
 /** How to join a group. */
 typedef struct ds_comm_options {
   size_t struct_size;
-  int32_t rank; /**< 0 to size - 1; "self" and "env" ignore it */
-  int32_t size; /**< number of ranks in the group */
-  int64_t
-      timeout_ms;  /**< a peer that makes no progress for this long is an error; default 300000 */
-  int64_t join_ms; /**< how long to wait until all ranks have joined; default 60000 */
+  int32_t rank;       /**< 0 to size - 1; "self" and "env" ignore it */
+  int32_t size;       /**< number of ranks in the group */
+  int64_t timeout_ms; /**< a peer without progress for this long is an error; default 300000 */
+  int64_t join_ms;    /**< how long to wait until all ranks have joined; default 60000 */
 } ds_comm_options;
 
 /** Fills in the defaults: rank 0 of 1. @param struct_size sizeof(ds_comm_options) of the caller */
@@ -246,10 +244,10 @@ typedef struct ds_comm_callbacks {
   ds_comm_all_to_all_fn* all_to_all;
   ds_comm_send_fn* send; /**< [nullable] only together with receive, as are groups of a split */
   ds_comm_receive_fn* receive; /**< [nullable] */
-  ds_comm_abort_fn*
-      abort; /**< [nullable] NULL: the other ranks wait as long as their collectives do */
-  ds_comm_destroy_fn*
-      destroy;     /**< [nullable] called with user_data, see ds_comm_create_from_callbacks */
+  /** [nullable] NULL: the other ranks wait as long as their collectives do. */
+  ds_comm_abort_fn* abort;
+  /** [nullable] Called with user_data, see ds_comm_create_from_callbacks. */
+  ds_comm_destroy_fn* destroy;
   void* user_data; /**< [nullable] passed to the callbacks */
 } ds_comm_callbacks;
 
@@ -305,9 +303,8 @@ DS_API ds_status ds_comm_broadcast(ds_comm* comm, void* data, size_t data_size, 
 /** How elements of several ranks are combined into one. */
 typedef enum ds_reduce_op {
   DS_REDUCE_OP_SUM = 0,
-  DS_REDUCE_OP_MEAN =
-      1, /**< the sum divided by the number of ranks; for floating-point types only */
-  DS_REDUCE_OP_MAX = 2, /**< if any rank has NaN, the maximum is NaN, and so is the minimum */
+  DS_REDUCE_OP_MEAN = 1, /**< the sum divided by the number of ranks; floating-point types only */
+  DS_REDUCE_OP_MAX = 2,  /**< if any rank has NaN, the maximum is NaN, and so is the minimum */
   DS_REDUCE_OP_MIN = 3,
   DS_REDUCE_OP_FORCE_INT32 = 0x7FFFFFFF
 } ds_reduce_op;
@@ -350,22 +347,23 @@ typedef struct ds_comm_call {
   size_t struct_size;
   ds_comm_op op;
   ds_dtype dtype; /**< type of the elements that counts and blocks count; default DS_DTYPE_U8 */
-  ds_reduce_op reduce;    /**< for all_reduce, reduce_scatter and reduce */
-  int32_t root;           /**< for broadcast, reduce, gather and scatter */
-  const void* const* ins; /**< buffers_count buffers; [nullable] for a broadcast, and for a scatter
-                             except at the root */
-  void* const* outs; /**< buffers_count buffers; those of a broadcast hold its data; [nullable] for
-                        reduce and gather except at the root */
-  const size_t* counts; /**< buffers_count numbers: the elements of each buffer, as the call of that
-                           name counts them; all elements for reduce, one block for gather and
-                           scatter; [nullable] with blocks */
+  ds_reduce_op reduce; /**< for all_reduce, reduce_scatter and reduce */
+  int32_t root;        /**< for broadcast, reduce, gather and scatter */
+  /** buffers_count buffers; [nullable] for a broadcast, and for a scatter except at the root. */
+  const void* const* ins;
+  /** buffers_count buffers; those of a broadcast hold its data; [nullable] for reduce and gather
+   * except at the root. */
+  void* const* outs;
+  /** buffers_count numbers: the elements of each buffer, as the call of that name counts them; all
+   * elements for reduce, one block for gather and scatter; [nullable] with blocks. */
+  const size_t* counts;
   size_t buffers_count; /**< default 1; a barrier ignores it */
-  const size_t*
-      blocks; /**< [nullable] for all_gather, reduce_scatter and all_to_all of one buffer: blocks[r]
-                 elements belong to rank r, one block after the other; an all_to_all sends them */
-  const size_t*
-      out_blocks; /**< [nullable] for an all_to_all with blocks: the elements that come from rank r;
-                     the blocks and out_blocks of an all_to_all are those of this rank */
+  /** [nullable] For all_gather, reduce_scatter and all_to_all of one buffer: blocks[r] elements
+   * belong to rank r, one block after the other; an all_to_all sends them. */
+  const size_t* blocks;
+  /** [nullable] For an all_to_all with blocks: the elements that come from rank r. The blocks and
+   * out_blocks of an all_to_all are those of this rank. */
+  const size_t* out_blocks;
   size_t blocks_count; /**< length of blocks and out_blocks: the number of ranks */
 } ds_comm_call;
 
@@ -468,8 +466,8 @@ DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
 DS_API ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
                                      struct DLManagedTensorVersioned** out_versioned);
 /** Describes a tensor: element type, dimensions and strides (up to dims_size of each are written),
- * device
- * ("cpu" or another name of the configuration's key `device`) and address. All outputs [nullable].
+ * device ("cpu" or another name of the configuration's key `device`) and address. All outputs
+ * [nullable].
  * @param out_strides [out] in elements  @param out_device [out] lives as long as the process
  * @param out_data [out] [borrowed: tensor] an address for the device; the host can use it on "cpu"
  * only */
@@ -499,12 +497,12 @@ DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
 /** Writes the text form of a graph. */
 DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
 /** Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an
- * engine whose compute type is bf16 or f16, inputs declared as f32 have it. @param out [out] its
- * value */
+ * engine whose compute type is bf16 or f16, inputs declared as f32 have it.
+ * @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype,
                                 const int64_t* dims, size_t dims_count, int32_t* out);
-/** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it. @param
- * init "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
+/** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
+ * @param init "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
                                 size_t dims_count, const char* init, double scale, int32_t* out);
@@ -542,9 +540,10 @@ typedef struct ds_custom_op {
   void* user_data;                 /**< [nullable] passed to the callbacks */
   ds_custom_destroy_fn* destroy;   /**< [nullable] called with user_data, see ds_graph_custom_op */
   size_t outputs_count;            /**< 1 to 64 */
-  const ds_dtype* dtypes; /**< of each output; DS_DTYPE_NONE: the type of the first floating input,
-                             in an engine the compute type */
-  const size_t* dims_counts; /**< of each output: how many of `dims` belong to it, at most 4 */
+  /** Type of each output. DS_DTYPE_NONE: the type of the first floating input, in an engine the
+   * compute type. */
+  const ds_dtype* dtypes;
+  const size_t* dims_counts; /**< for each output, how many of `dims` belong to it, at most 4 */
   const int64_t*
       dims; /**< [nullable] dimensions of output 0, then of output 1 and so on; -1 is n */
 } ds_custom_op;
@@ -633,13 +632,13 @@ DS_API void ds_plan_destroy(ds_plan* plan);
 typedef ds_status ds_init_fn(int32_t param, const char* name, int64_t first, float* data,
                              size_t count, void* user_data);
 
-/** What an engine runs on. Training options are JSON. */
+/** The resources of an engine. Training options are JSON. */
 typedef struct ds_engine_options {
   size_t struct_size;
-  int32_t threads;  /**< compute threads of this rank; 0: cores divided by the ranks of this host */
-  int32_t trace;    /**< 1: record spans for ds_engine_trace */
-  ds_init_fn* init; /**< [nullable] called inside ds_engine_create, in delegate mode inside
-                       ds_engine_start */
+  int32_t threads; /**< compute threads of this rank; 0: cores divided by the ranks of this host */
+  int32_t trace;   /**< 1: record spans for ds_engine_trace */
+  /** [nullable] Called inside ds_engine_create, in delegate mode inside ds_engine_start. */
+  ds_init_fn* init;
   void* init_user_data; /**< [nullable] */
 } ds_engine_options;
 
@@ -797,10 +796,9 @@ DS_API ds_status ds_engine_read(ds_engine* engine, int32_t param, const char* st
  * values on all ranks. Collective. */
 DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, const char* state,
                                  const float* data, size_t data_count);
-/** Tells which elements of a flattened parameter have states that this rank updates: [*out_first,
- * *out_first
- * + *out_count), where a count of 0 means none. All ranks together have the whole parameter, once
- * per copy. {engine.local_range} No communication.
+/** Tells which elements of a flattened parameter have states that this rank updates: *out_count
+ * elements from *out_first on, where a count of 0 means none. All ranks together have the whole
+ * parameter, once per copy. {engine.local_range} No communication.
  * @param out_first [out] @param out_count [out] */
 DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
                                        int64_t* out_count);
@@ -838,28 +836,28 @@ DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size
  * Collective, with the same arguments on all ranks. If the arguments of one rank are wrong or
  * different, all ranks get an error, and nothing changes. {engine.group_add.agree}
  * @param options [nullable] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers)
- * and "eps", with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which go before "lr";
+ * and "eps", with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which override "lr";
  * the default of each is the configuration's. A schedule begins from the group's lr; beside one
  * that names the rate of every group (warmup_max_lr, cycle_min_lr, lr_range_test_min_lr) a group's
  * lr is refused. {engine.group_add.rate}
  * @param out [out] number of the group */
 DS_API ds_status ds_engine_group_add(ds_engine* engine, const int32_t* params, size_t params_count,
                                      const char* options, int32_t* out);
-/** What became of the last step. */
+/** The outcome of the last step. */
 typedef struct ds_step_result {
   size_t struct_size;
   int64_t step;     /**< steps made so far, including skipped ones */
   int64_t updates;  /**< optimizer updates so far */
   double loss;      /**< mean over all ranks, by loss_average */
-  double grad_norm; /**< of the mean gradient, before clipping */
-  double lr;        /**< of group 0, with Muon of its matrices */
+  double grad_norm; /**< norm of the mean gradient, before clipping */
+  double lr;        /**< rate of group 0, with Muon that of its matrices */
   int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, or nothing counted: no update */
   int32_t reserved;
-  double loss_scale; /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
+  double loss_scale;           /**< factor of the step's loss; 1 unless fp16 is enabled */
   int32_t loss_scale_at_floor; /**< 1: skipped, and the dynamic loss scale is at its minimum */
   int32_t reserved_2;
 } ds_step_result;
-/** Tells what became of the last step. Before the first step, all members but struct_size are zero.
+/** Tells the outcome of the last step. Before the first step, all members but struct_size are zero.
  * {engine.last_step}
  * @param struct_size sizeof(ds_step_result) of the caller  @param out [out] */
 DS_API ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out,
@@ -973,7 +971,7 @@ DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
  * of "universal": steps are in a tensor, as torch's)
  * @param out_text [out] [nullable] JSON: path, form, steps, parameters and states of what was
  * converted {checkpoint.convert.report}
- * @return DS_ERROR_NOT_FOUND if `from` is no checkpoint or lacks the file of a rank.
+ * @return DS_ERROR_NOT_FOUND if `from` is not a checkpoint or lacks the file of a rank.
  * {checkpoint.convert.none} DS_ERROR_CORRUPT with the name of a damaged file.
  * {checkpoint.convert.corrupt} DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor
  * parallelism, and for a pickle that names a function of the system.
@@ -987,7 +985,7 @@ DS_API ds_status ds_checkpoint_convert(const char* from, const char* to, const c
 typedef struct ds_run_progress {
   size_t struct_size;
   int64_t step;  /**< steps made: 1 after the first one of a new run {run.progress.step} */
-  int64_t steps; /**< that the run will have made at its end */
+  int64_t steps; /**< steps that the run will have made at its end */
   double loss;
   double heldout_loss; /**< NaN if this step was not evaluated */
   double grad_norm;
@@ -1002,7 +1000,7 @@ typedef struct ds_run_progress {
   double* next_lr;
   /** Samples that the run has taken from the data, over every resume. {run.progress.samples} */
   int64_t samples;
-  double loss_scale; /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
+  double loss_scale; /**< factor of the step's loss; 1 unless fp16 is enabled */
 } ds_run_progress;
 /** Called after each step that was not skipped, on the thread of rank 0. If it returns another
  * status than DS_OK, the run saves a checkpoint and stops, and ds_run_train returns DS_ERROR_USER.
@@ -1020,7 +1018,7 @@ typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tok
 DS_API ds_status ds_config_merge(const char* config, const char* patch, char** out_text);
 /** Describes what `config`, JSON text, means for `size` ranks: each value with its origin
  * ("config", "auto", "derived", "default" or "refused"), keys without effect, warnings, refusals.
- * {config.describe.origins} A refused configuration is described, too, which is no error of this
+ * {config.describe.origins} A refused configuration is described, too; this is not an error of the
  * call. {config.describe.refused}
  * @param format DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and
  * refusals
@@ -1115,4 +1113,4 @@ DS_API ds_status ds_run_audit(ds_comm* comm, const char* config, const char* opt
 }
 #endif
 
-#endif /**< DS_H */
+#endif /* DS_H */

@@ -2,10 +2,10 @@
  * checks. Written by tools/bindings.py; do not edit.
  *
  * ds_op_NAME(graph, operands..., attributes..., options, out) is ds_graph_op(graph, "NAME", ...).
- * -1 stands for an optional operand that is not there. Attributes that may be left out are members
- * of an options structure, which ds_NAME_options_init() fills; NULL leaves them all out. *out is
- * the first result, further ones are the numbers after it. Without memory for the attributes the
- * status is DS_ERROR_OUT_OF_MEMORY.
+ * Pass -1 for an absent optional operand. Optional attributes are members of an options structure,
+ * which ds_NAME_options_init() fills; NULL leaves them all out. *out is the first result; further
+ * results are the numbers after it. If there is not enough memory for the attributes, the status is
+ * DS_ERROR_OUT_OF_MEMORY.
  *
  * C99 and C++. The functions are static, so that the header alone is enough.
  */
@@ -683,8 +683,8 @@ static inline ds_status ds_op_laplace_dx(ds_graph* graph, int32_t dy, int32_t x,
 }
 
 /** A gated linear unit act(gate) up, rounded once.
- * @param gate T[n,F], what is activated
- * @param up T[n,F], what is gated
+ * @param gate T[n,F], the operand that is activated
+ * @param up T[n,F], the operand that is gated
  * @param act the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
  * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
  * @param out [out] y: T[n,F], act(gate) up */
@@ -712,8 +712,8 @@ static inline ds_status ds_op_glu_packed(ds_graph* graph, int32_t x, const char*
 
 /** The gradients of a glu. Not differentiable.
  * @param dy T[n,F], gradient of the result
- * @param gate T[n,F], what is activated
- * @param up T[n,F], what is gated
+ * @param gate T[n,F], the operand that is activated
+ * @param up T[n,F], the operand that is gated
  * @param act the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
  * gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
  * @param out [out] dgate: T[n,F], gradient of gate; then dup: T[n,F], gradient of up */
@@ -811,8 +811,8 @@ typedef struct ds_attention_options {
   double dropout;
   /** number of the random stream of dropout, 0 to 65535; needed with dropout; not given by default */
   int64_t op;
-  /** 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
-   * none longer than seq; rows see only their document; 0 by default */
+  /** 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
+   * seq; rows see only their document; 0 by default */
   int32_t documents;
 } ds_attention_options;
 
@@ -910,8 +910,8 @@ typedef struct ds_attention_dx_options {
   double dropout;
   /** number of the random stream of dropout, 0 to 65535; needed with dropout; not given by default */
   int64_t op;
-  /** 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
-   * none longer than seq; rows see only their document; 0 by default */
+  /** 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
+   * seq; rows see only their document; 0 by default */
   int32_t documents;
 } ds_attention_dx_options;
 
@@ -1099,23 +1099,23 @@ typedef struct ds_rope_options {
   int32_t inverse;
   /** how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope); "none" by default */
   const char* scaling;
-  /** of every scaling but none and longrope, > 0; not given by default */
+  /** for every scaling except none and longrope, > 0; not given by default */
   double factor;
-  /** of llama3 and yarn, > 0; not given by default */
+  /** for llama3 and yarn, > 0; not given by default */
   double low;
-  /** of llama3 and yarn, > 0; not given by default */
+  /** for llama3 and yarn, > 0; not given by default */
   double high;
   /** length of texts before scaling, of all but none and linear; of longrope with long_factors; not given by default */
   int64_t original;
-  /** of dynamic; not given by default */
+  /** for dynamic; not given by default */
   double power;
-  /** of longrope: dims/2 numbers > 0 with blanks between them; not given by default */
+  /** for longrope: dims/2 numbers > 0 with blanks between them; not given by default */
   const char* factors;
-  /** of longrope: factors of texts longer than original; not given by default */
+  /** for longrope: factors for texts longer than original; not given by default */
   const char* long_factors;
   /** factor of the result in place of the scaling's own; 0: that; 0.0 by default */
   double magnitude;
-  /** of yarn: 1 rounds the first and the last scaled pair to whole ones; 1 by default */
+  /** for yarn: 1 rounds the first and the last scaled pair to whole ones; 1 by default */
   int32_t truncate;
 } ds_rope_options;
 
@@ -1479,7 +1479,7 @@ typedef struct ds_cross_entropy_options {
   double label_smoothing;
   /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
   double z_loss;
-  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+  /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
 } ds_cross_entropy_options;
@@ -1493,12 +1493,12 @@ static inline ds_cross_entropy_options ds_cross_entropy_options_init(void) {
 }
 
 /** The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
- * Attributes change the loss of a row, or what becomes of them.
+ * Attributes change the loss of a row, or how losses are combined.
  * @param logits T[n,V], a score for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
  * @param options [nullable]
  * @param out [out] loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target; then stats: A[n,2],
- * what the backward part needs of the softmax of each row */
+ * statistics of each row's softmax for the backward part */
 static inline ds_status ds_op_cross_entropy(ds_graph* graph, int32_t logits, int32_t targets, const
     ds_cross_entropy_options* options, int32_t* out) {
   ds_ops_node node;
@@ -1520,7 +1520,7 @@ typedef struct ds_cross_entropy_dx_options {
   double label_smoothing;
   /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
   double z_loss;
-  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+  /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
 } ds_cross_entropy_dx_options;
@@ -1537,7 +1537,7 @@ static inline ds_cross_entropy_dx_options ds_cross_entropy_dx_options_init(void)
  * @param dloss A[], gradient of the loss; A[n] with reduction "none"
  * @param logits T[n,V], a score for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
- * @param stats A[n,2], what the backward part needs of the softmax of each row
+ * @param stats A[n,2], statistics of each row's softmax for the backward part
  * @param options [nullable]
  * @param out [out] dlogits: T[n,V], gradient of logits */
 static inline ds_status ds_op_cross_entropy_dx(ds_graph* graph, int32_t dloss, int32_t logits, int32_t targets, int32_t
@@ -1563,7 +1563,7 @@ typedef struct ds_linear_cross_entropy_options {
   double label_smoothing;
   /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
   double z_loss;
-  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+  /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
   /** 1: the logits are rounded to T and kept for the backward part; 0: they are made again; 0 by default */
@@ -1586,7 +1586,7 @@ static inline ds_linear_cross_entropy_options ds_linear_cross_entropy_options_in
  * @param targets i32[n], the right word of each row; -100: the row has none
  * @param options [nullable]
  * @param out [out] loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target; then stats: A[n,2],
- * what the backward part needs of the softmax of each row */
+ * statistics of each row's softmax for the backward part */
 static inline ds_status ds_op_linear_cross_entropy(ds_graph* graph, int32_t x, int32_t w, int32_t targets, const
     ds_linear_cross_entropy_options* options, int32_t* out) {
   ds_ops_node node;
@@ -1610,7 +1610,7 @@ typedef struct ds_linear_cross_entropy_dx_options {
   double label_smoothing;
   /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
   double z_loss;
-  /** of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none); "mean" by
+  /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
   /** 1: the logits are rounded to T and kept for the backward part; 0: they are made again; 0 by default */
@@ -1632,7 +1632,7 @@ static inline ds_linear_cross_entropy_dx_options ds_linear_cross_entropy_dx_opti
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
- * @param stats A[n,2], what the backward part needs of the softmax of each row
+ * @param stats A[n,2], statistics of each row's softmax for the backward part
  * @param options [nullable]
  * @param out [out] dx: T[n,C], gradient of x; then dw: T[V,C], gradient of w */
 static inline ds_status ds_op_linear_cross_entropy_dx(ds_graph* graph, int32_t dloss, int32_t x, int32_t w, int32_t
@@ -1659,7 +1659,7 @@ static inline ds_status ds_op_linear_cross_entropy_dx(ds_graph* graph, int32_t d
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
- * @param stats A[n,2], what the backward part needs of the softmax of each row
+ * @param stats A[n,2], statistics of each row's softmax for the backward part
  * @param logits T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V
  * up to a multiple of 8
  * @param options [nullable]
@@ -1695,7 +1695,7 @@ static inline ds_status ds_op_count_targets(ds_graph* graph, int32_t targets, in
 
 /** The mean of (x - target)^2 over all elements, added in order in f64.
  * @param x T[any], any tensor
- * @param target T[any], what x should be
+ * @param target T[any], the wanted values of x
  * @param out [out] loss: A[], the loss */
 static inline ds_status ds_op_mse(ds_graph* graph, int32_t x, int32_t target, int32_t* out) {
   ds_ops_node node;
@@ -1708,7 +1708,7 @@ static inline ds_status ds_op_mse(ds_graph* graph, int32_t x, int32_t target, in
 /** The gradient 2 dloss (x - target) / elements of x in an mse. Not differentiable.
  * @param dloss A[], gradient of the loss
  * @param x T[any], any tensor
- * @param target T[any], what x should be
+ * @param target T[any], the wanted values of x
  * @param out [out] dx: T[any], gradient of x */
 static inline ds_status ds_op_mse_dx(ds_graph* graph, int32_t dloss, int32_t x, int32_t target, int32_t* out) {
   ds_ops_node node;

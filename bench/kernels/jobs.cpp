@@ -9,7 +9,7 @@
 namespace ds::bench {
 namespace {
 
-// A graph's shape is ds::Shape, this file's Shape is a model's.
+// A graph's shape is ds::Shape; this file's Shape is that of a model.
 TensorType tensor(DType dtype, std::vector<int64_t> dims) {
   return {dtype, ds::Shape(std::vector<Dim>(dims.begin(), dims.end()))};
 }
@@ -69,7 +69,7 @@ void decode_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"linear/head_of_one_row", "linear", {}, {x, head}, {logits}});
 }
 
-// Room as core/graph/ops plans it.
+// The scratch has the size that core/graph/ops plans.
 void fused_head_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.vocab, s.width}),
              ids = tensor(i32, {s.rows}), one = tensor(f32, {}), stats = tensor(f32, {s.rows, 2});
@@ -145,7 +145,7 @@ void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   }
 }
 
-// What Llama's family has and GPT-2's has not; heads as wide as attention's.
+// Operations that Llama's family has and GPT-2's lacks; heads are as wide as attention's.
 void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   int64_t depth = s.width / s.heads;
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}),
@@ -167,7 +167,7 @@ void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"scale_rows_dw", "scale_rows_dw", columns, {x, x}, {gates}});
 }
 
-// Codes of `elements` elements, and the sum of two ranks'.
+// Codes of `elements` elements, and the sum of the codes of two ranks.
 void quantize_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType f = tensor(f32, {s.elements}), p = tensor(t, {s.elements});
   for (int64_t bits : {8, 4}) {
@@ -183,7 +183,7 @@ void quantize_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   }
 }
 
-// f32 masters and states of `elements` parameters; param is the copy that they are rounded to.
+// f32 masters and states of `elements` parameters; param is the copy to which masters are rounded.
 void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
   TensorType f = tensor(f32, {s.elements}), p = tensor(param, {s.elements});
   Attrs adamw{{"l2", int64_t{0}}};

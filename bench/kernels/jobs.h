@@ -10,28 +10,31 @@ namespace ds::bench {
 
 // One kernel on operands of constant shapes, in the order of docs/reference/ops.md.
 struct Job {
-  std::string name;  // SHAPE/OP[/CASE][/DTYPE]
+  // SHAPE/OP[/CASE][/DTYPE]
+  std::string name;
   std::string op;
   Attrs attrs;
   std::vector<TensorType> in, out;
-  int64_t ids = 0;  // what operands of integers are below; 0: the vocabulary
+  // Exclusive bound of integer operands. 0: the vocabulary.
+  int64_t ids = 0;
 };
 
-// What the operands of a training step are cut from.
+// The sizes from which the operands of a training step are made.
 struct Shape {
   const char* name;
   int64_t rows, width, heads, seq, vocab;
-  int64_t elements;  // of a launch that updates parameters
+  // Elements of a launch that updates parameters.
+  int64_t elements;
 };
 
 // "gpt2": GPT-2 124M on 4 x 512 tokens. "main": the main job, a 7M GPT on 8 x 128 tokens.
 const std::vector<Shape>& shapes();
 
-// Attention of one row of documents, and its gradient; operand 1 of the first and 2 of the second
-// is begin.
+// Returns attention over one row of documents, and its gradient. Operand 1 of the first and 2 of
+// the second is begin.
 std::vector<Job> document_jobs(DType dtype, int64_t rows);
 
-// Every op that has an optimized kernel, in f32 and bf16.
+// Returns every op that has an optimized kernel, in f32 and bf16.
 std::vector<Job> jobs(const Shape& shape);
 
 }  // namespace ds::bench

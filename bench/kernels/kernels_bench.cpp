@@ -1,10 +1,10 @@
-// Every optimized kernel at the shapes of two training steps (jobs.h), one thread. Counters: flops
-// and bytes a second, and of_limit, the share of what this thread can reach at all
-// (diagnostics/peak.h); above 1 an operand was in a cache.
+// Measures every optimized kernel at the shapes of two training steps (jobs.h), on one thread.
+// Counters: flops and bytes a second, and of_limit, the share of what this thread can reach at all
+// (diagnostics/peak.h). Above 1 an operand was in a cache.
 //
-// `bench_kernels documents` measures attention, forward and backward, of a row of 2048 tokens as
-// one document and as 8 of 256, in turns, and fails where the latter takes more than 0.3 of the
-// former's time. By its products it would be 0.125.
+// `bench_kernels documents` measures attention, forward and backward, on a row of 2048 tokens as
+// one document and as 8 of 256, alternately. It fails if the latter takes more than 0.3 of the
+// former's time; by the number of products it would be 0.125.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@ struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
 };
 
-// Numbers from 0.1 to 1.1, ids below `ids`; from `kDrawn` elements on they repeat.
+// Numbers from 0.1 to 1.1, and ids below `ids`; from `kDrawn` elements on they repeat.
 constexpr int64_t kDrawn = int64_t{1} << 16;
 
 void fill(const TensorView& view, uint64_t key, int64_t ids) {
@@ -104,6 +104,7 @@ void measure(benchmark::State& state, const Job& job, int64_t ids) {
   Cost cost = launch_cost(instruction(job.op), job.in, job.out, job.attrs, 1);
   double limit = peak().seconds(cost);
   Runner runner(job, ids);
+  // The first launch makes primitives and touches all pages, and is not timed.
   runner.run();
   for (auto _ : state) runner.run();
   auto per_second = [&](double amount) {
@@ -115,7 +116,7 @@ void measure(benchmark::State& state, const Job& job, int64_t ids) {
   state.SetLabel(runner.family());
 }
 
-// Optimized kernels without a row.
+// Returns the optimized kernels without a row.
 std::set<std::string> missing(const std::vector<Job>& jobs) {
   std::set<std::string> ops;
   const KernelRegistry registry = built_in_kernels();
@@ -123,11 +124,11 @@ std::set<std::string> missing(const std::vector<Job>& jobs) {
     if (impl.name != "ref") ops.insert(impl.op);
   }
   for (const Job& job : jobs) ops.erase(job.op);
-  // Their row numbers ascend, which is not drawn here; measured in a step
+  // Their row numbers ascend, which is not drawn here. They are measured in a step
   // (docs/results/benchmarks.md, rows).
   for (const char* op : {"pack_rows", "sum_rows"}) ops.erase(op);
-  // Beside rivals in ./run bench optimizers and ./run bench onebit; LAMB's and Muon's have no bench
-  // yet.
+  // Measured beside rivals in ./run bench optimizers and ./run bench onebit. LAMB and Muon have no
+  // bench yet.
   for (const char* op : {"lion",
                          "adagrad",
                          "lamb_moments",
@@ -156,7 +157,7 @@ std::set<std::string> missing(const std::vector<Job>& jobs) {
   return ops;
 }
 
-// Attention of `rows` rows with 12 heads of 64, in documents of `length` rows.
+// Attention over `rows` rows with 12 heads of 64, in documents of `length` rows.
 class DocumentAttention {
  public:
   DocumentAttention(DType t, int64_t rows, int64_t length) {
@@ -178,6 +179,8 @@ class DocumentAttention {
   std::vector<std::unique_ptr<Runner>> runners_;
 };
 
+// A row of documents needs only the products within documents. The two forms take turns, so that
+// other programs slow down both alike.
 int documents_bench() {
   constexpr int64_t kRows = 2048, kDocuments = 8;
   constexpr int kRounds = 15;

@@ -21,8 +21,7 @@ static double now(void) {
 int main(void) {
   static const char* config =
       "{\"train_micro_batch_size_per_gpu\": 4, \"optimizer\": {\"type\": \"SGD\", \"params\": "
-      "{\"lr\": "
-      "0.01}}}";
+      "{\"lr\": 0.01}}}";
   const int64_t x_dims[] = {-1, 3}, y_dims[] = {-1, 2}, w_dims[] = {2, 3}, rows3[] = {4, 3},
                 rows2[] = {4, 2};
   static float x[12] = {0.5f}, target[8] = {0.25f};

@@ -1,11 +1,11 @@
-// Problem. oneCCL makes a communicator when the caller brings a table that all ranks can read and
-// write (ccl::kvs_interface). The table of its own listens at no loopback address and waits without
-// regard to the time that a rank of libds has for joining.
+// Problem. oneCCL makes a communicator if the caller brings a table that all ranks can read and
+// write (ccl::kvs_interface). oneCCL's own table does not listen at loopback addresses, and it
+// waits without regard to the time that a rank of libds has for joining.
 //
-// Algorithm. Rank 0 listens at the port until every rank has said its number; whoever came first
-// waits for the last. Then a thread of rank 0 answers: set, get, and end, whose answer comes when
-// all have asked for it. A question is a letter, two lengths, a key and a value; an answer is a
-// letter ('+', or '-' before an error), a length and a text.
+// Algorithm. Rank 0 listens at the port until every rank has said its number; early ranks wait for
+// the last one. Then a thread of rank 0 answers `set`, `get` and `end`; the answer to `end` comes
+// when all ranks have asked for it. A question is a letter, two lengths, a key and a value. An
+// answer is a letter ('+', or '-' before an error), a length and a text.
 #include "meeting.h"
 
 #include <netdb.h>
@@ -109,8 +109,8 @@ bool connects(int fd, const addrinfo& to, Clock::time_point deadline) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &errno, &size) == 0 && errno == 0;
 }
 
-// A socket that listens at HOST:PORT, or that is connected to it; without a descriptor, and errno,
-// where it cannot.
+// Returns a socket that listens at HOST:PORT, or is connected to it. If this fails, the socket has
+// no descriptor and errno is set.
 Socket open_at(const std::string& host, const std::string& port, bool listening,
                Clock::time_point deadline) {
   addrinfo hints{}, *found = nullptr;
@@ -147,7 +147,8 @@ class Table {
   void run() {
     try {
       while (came_ < seats_.size()) admit();
-      door_ = Socket();  // the next meeting at this port has a door of its own
+      // The next meeting at this port needs a door of its own.
+      door_ = Socket();
       for (Seat& seat : seats_) answer(seat.socket.fd(), kYes, "", deadline_);
       while (ended_ < seats_.size()) answer_one();
       for (Seat& seat : seats_) answer(seat.socket.fd(), kYes, "", deadline_);

@@ -1,5 +1,5 @@
-// How the ranks of a group find each other: a table of keys and values at one port, for as long as
-// they join.
+// How the ranks of a group find each other: a table of keys and values at one port, which exists
+// while ranks join.
 #pragma once
 
 #include <chrono>
@@ -25,16 +25,17 @@ class Socket {
   int fd_ = -1;
 };
 
-// Rank 0 keeps the table, on a thread of its own that ends with the meeting; all ranks, rank 0 too,
-// ask it over TCP. Nothing proves who asks: the port must be out of reach for strangers. Every
-// function throws std::runtime_error when the deadline has passed or a connection breaks.
+// Rank 0 keeps the table on a thread of its own, which ends with the meeting. All ranks, including
+// rank 0, ask it over TCP. Nothing proves who asks: the port must be out of reach for strangers.
+// Every function throws std::runtime_error when the deadline has passed or a connection breaks.
 class Meeting {
  public:
-  // Returns when all ranks have come to `address`, HOST:PORT. "": MASTER_ADDR and MASTER_PORT.
+  // Returns when all ranks have come to `address`, HOST:PORT. An empty address stands for
+  // MASTER_ADDR and MASTER_PORT.
   Meeting(const std::string& address, int rank, int size, Clock::time_point deadline);
   Meeting(const Meeting&) = delete;
 
-  // The value of a key, "" where nobody has set it.
+  // Returns the value of a key, or "" if nobody has set it.
   std::string get(const std::string& key);
   void set(const std::string& key, const std::string& value);
   // Returns when all ranks have called it.
@@ -44,7 +45,7 @@ class Meeting {
   std::string ask(char what, const std::string& key, const std::string& value);
 
   Clock::time_point deadline_;
-  // Its thread ends when this rank's own connection does, at the latest.
+  // Its thread ends, at the latest, when the connection of this rank ends.
   std::jthread table_;
   Socket socket_;
 };

@@ -1,18 +1,18 @@
-// Problem. Ranks of libds reach each other by oneCCL (ccl::send and ccl::recv on memory of the
-// host). oneCCL has no message that comes unasked, cancels nothing, and an error of it does not say
-// which rank was lost.
+// Problem. Ranks of libds reach each other through oneCCL (ccl::send and ccl::recv on memory of the
+// host). oneCCL has no unsolicited messages, cancels nothing, and its errors do not say which rank
+// was lost.
 //
 // Algorithm. A group has two communicators of oneCCL. One carries the parts: a start gives it one
-// send and one receive for each rank, a poll tests them. The other carries notes of 1 KiB, all
+// send and one receive for each rank, and a poll tests them. The other carries notes of 1 KiB, all
 // alike: a sign of life, the reason of an end, or that a rank leaves. One receive of a note from
 // each other rank is always posted, and posted again when a note has come; leaving is the last note
 // of a rank. With CCL_WORKER_OFFLOAD=0 oneCCL has no thread: bytes move while a rank tests. All
 // calls are made under one lock.
 //
 // Errors. When a rank dies, oneCCL throws, from any call, for a message that can no longer be sent,
-// and goes on with the others. So only a start that fails is an error here. What else oneCCL says
-// is kept for stall(): libds notices by the missing signs which rank is lost, and adds it to the
-// message.
+// and continues with the others. So only a start that fails is an error here. Other texts of oneCCL
+// are kept for stall(): libds notices by the missing signs which rank is lost, and adds the text to
+// its message.
 //
 // Lifetime. A posted receive cannot be taken back, and it points into its link. So links and their
 // communicators stay until the process ends.
@@ -48,7 +48,7 @@ struct Note {
 };
 static_assert(sizeof(Note) == 1024);
 
-// A message that is on its way; empty when it has arrived.
+// A message on its way; empty when it has arrived.
 using Event = std::optional<ccl::event>;
 
 struct Sent {
@@ -65,13 +65,13 @@ struct ds_plugin_link {
   std::optional<ccl::communicator> parts, notes;
   // Messages of the current start, by rank.
   std::vector<Event> sends, receives;
-  // The posted receive of a note from each rank, and where the note comes to.
+  // The posted receive of a note from each rank, and the place for the note.
   std::vector<Event> notes_posted;
   std::vector<Note> notes_in;
   std::list<Sent> notes_out;
   std::vector<uint64_t> signs;
   std::vector<uint8_t> left;
-  // Whether this rank or another has aborted; which other one, and its reason.
+  // Whether this rank or another has aborted; if another one, its rank and its reason.
   bool ended = false;
   int aborted_by = -1;
   std::string reason;
@@ -107,7 +107,7 @@ class Keys final : public ccl::kvs_interface {
   std::string prefix_;
 };
 
-// Whether the message has arrived. Moves all messages on.
+// Returns whether the message has arrived. Also makes progress on all messages.
 bool test(Event& event) {
   if (event && event->test()) event.reset();
   return !event;
@@ -126,7 +126,7 @@ void post_note(ds_plugin_link* link, int from) {
   link->notes_posted[r] = receive(*link->notes, &link->notes_in[r], sizeof(Note), from);
 }
 
-// A sign of life is left out for a rank that has not taken the note before it.
+// A rank that has not taken the note before gets no further sign of life.
 void note_all(ds_plugin_link* link, Kind kind, uint64_t sign, const char* text) {
   for (int r = 0; r < link->size; ++r) {
     const auto to_r = [r](const Sent& sent) { return sent.to == r; };
@@ -139,7 +139,7 @@ void note_all(ds_plugin_link* link, Kind kind, uint64_t sign, const char* text) 
   }
 }
 
-// Moves notes on, in and out.
+// Makes progress on notes in both directions.
 void move_notes(ds_plugin_link* link) {
   link->notes_out.remove_if([](Sent& sent) { return test(sent.event); });
   for (int from = 0; from < link->size; ++from) {
@@ -158,8 +158,7 @@ void move_notes(ds_plugin_link* link) {
   }
 }
 
-// Runs a body that calls oneCCL, unless the group has one rank. Returns whether oneCCL did not
-// throw.
+// Runs a body that calls oneCCL, unless the group has one rank. Returns false if oneCCL threw.
 template <class Body>
 bool guarded(ds_plugin_link* link, const Body& body) {
   std::lock_guard lock(mutex);
@@ -173,15 +172,15 @@ bool guarded(ds_plugin_link* link, const Body& body) {
   }
 }
 
-// A process that ends closes its connections, and what another rank has not yet taken is lost with
-// them. So it waits a while for those that have not said that they leave, unless their group has
-// been aborted.
+// A process that ends closes its connections, and bytes that another rank has not yet taken are
+// lost with them. So it waits a while for ranks that have not said that they leave, unless their
+// group has been aborted.
 void finish() {
   constexpr std::chrono::milliseconds kPatience{2000}, kNap{2};
   if (getpid() != process) return;
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (ds_plugin_link* link : links) {
-    // This rank has not left in its own eyes.
+    // `left` never counts this rank itself, so one 0 always remains.
     const auto waits = [&] {
       return link->notes && std::count(link->left.begin(), link->left.end(), 0) > 1;
     };
@@ -192,8 +191,8 @@ void finish() {
   }
 }
 
-// Sets how oneCCL works, where the user has not. A message to a dead rank cannot begin: with one
-// try for each test, and not 10,000 in a row, tests of other messages still return.
+// Sets oneCCL's options unless the user has set them. A message to a dead rank cannot begin: with
+// one try for each test, instead of 10,000 in a row, tests of other messages still return.
 void initialise() {
   if (process == getpid()) return;
   if (process != 0)
@@ -262,6 +261,7 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
       link->receives[static_cast<size_t>(r)] =
           receive(*link->parts, receives[r].data, receives[r].size, r);
     }
+    // Each rank begins with the next one, so that not all of them send to the same rank at once.
     for (int step = 1; step < link->size; ++step) {
       const int r = (link->rank + step) % link->size;
       if (sends[r].size == 0) continue;
@@ -311,7 +311,7 @@ int32_t has_left(ds_plugin_link* link, int32_t rank) {
   return link->left[static_cast<size_t>(rank)];
 }
 
-// oneCCL does not say how far a message has come.
+// oneCCL does not tell how far a message has come.
 uint64_t moved(ds_plugin_link*, int32_t) { return 0; }
 
 const char* stall(ds_plugin_link* link, int32_t) {
@@ -331,6 +331,7 @@ void close_link(ds_plugin_link* link) {
     delete link;
     return;
   }
+  // Waits a while until the other ranks have taken the note that this rank leaves.
   constexpr std::chrono::milliseconds kPatience{500}, kNap{1};
   const auto end = std::chrono::steady_clock::now() + kPatience;
   guarded(link, [&] { note_all(link, kLeft, 0, ""); });

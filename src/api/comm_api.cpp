@@ -1,3 +1,6 @@
+// This file implements the calls for groups of ranks and their basic collectives. Each call checks
+// its arguments and passes its name as the label of the collective. Logs show labels, and ranks
+// compare them to detect that they have called different functions.
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -14,9 +17,10 @@ using ds::use;
 
 namespace {
 
+// The defaults are rank 0 of 1, a time-out of 5 minutes without progress, and 1 minute to join.
 constexpr ds_comm_options kDefaults = {sizeof(ds_comm_options), 0, 1, 300000, 60000};
 
-// Options whose rank is one of size.
+// Reads the options and checks that rank and size fit.
 ds_comm_options read_place(const ds_comm_options* options) {
   ds_comm_options given = ds::read_options(options, kDefaults, "options");
   ds::require(given.size >= 1, "options.size must be at least 1, got {}", given.size);
@@ -25,6 +29,7 @@ ds_comm_options read_place(const ds_comm_options* options) {
   return given;
 }
 
+// Checks only this rank's arguments. The collective itself compares the sizes of all ranks.
 void check_bytes(const void* in, size_t bytes, const void* out) {
   ds::require(in != nullptr || bytes == 0, "in must not be NULL with {} bytes", bytes);
   ds::require(out != nullptr || bytes == 0, "out must not be NULL with {} bytes", bytes);
@@ -57,6 +62,8 @@ ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_com
   });
 }
 
+// Copies the callbacks. The comm owns user_data only once it has been created; if creation fails,
+// user_data is not destroyed.
 ds_status ds_comm_create_from_callbacks(const ds_comm_callbacks* callbacks,
                                         const ds_comm_options* options, ds_comm** out) {
   return ds::boundary([&] {
@@ -75,6 +82,7 @@ ds_status ds_comm_create_from_callbacks(const ds_comm_callbacks* callbacks,
   });
 }
 
+// ds_comm_rank and ds_comm_size cannot fail, so they do not need boundary().
 int32_t ds_comm_rank(const ds_comm* comm) { return comm ? comm->comm->rank() : -1; }
 
 int32_t ds_comm_size(const ds_comm* comm) { return comm ? comm->comm->size() : -1; }
@@ -134,7 +142,8 @@ ds_status ds_comm_receive(ds_comm* comm, void* data, size_t data_size, int32_t f
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
     check_data(data, data_size);
-    group.receive(data, data_size, from, "ds_comm_send");  // the label of its sender
+    // A receive is compared with a send, so it has the name of that call.
+    group.receive(data, data_size, from, "ds_comm_send");
   });
 }
 
@@ -142,6 +151,7 @@ ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_comm** out
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     auto handle = std::make_unique<ds_comm>();
+    // A rank with a negative color joins no group and gets NULL.
     handle->hold(use(comm).split(color, key, "ds_comm_split"));
     if (handle->comm) *out = handle.release();
   });
@@ -151,6 +161,7 @@ ds_status ds_comm_barrier(ds_comm* comm) {
   return ds::boundary([&] { use(comm).barrier("ds_comm_barrier"); });
 }
 
+// May be called on any thread, while another thread is inside a collective.
 ds_status ds_comm_abort(ds_comm* comm, const char* reason) {
   return ds::boundary([&] { use(comm).abort(ds::need_text(reason, "reason")); });
 }

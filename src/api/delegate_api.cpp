@@ -1,3 +1,10 @@
+// This file implements the calls of delegate mode, in which a host framework runs forward and
+// backward itself: registering parameters, leasing them, and handing over gradients.
+//
+// Most of these calls are collective: the engine records their order during one step and runs it as
+// a compiled Program from the next step on. The functions here only check arguments and translate
+// handles. Host tensors are made compact first. If a stream is passed, the engine waits for the
+// work in it, and the stream keeps memory alive until that work is done.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -24,6 +31,8 @@ std::span<const int32_t> numbers(const int32_t* params, size_t count) {
   return {params, count};
 }
 
+// Creates a handle for a view of the engine's memory. The handle shares the owner of the memory,
+// which may therefore outlive the lease.
 std::unique_ptr<ds_tensor> tensor_of(DelegateEngine::Seen seen, std::shared_ptr<Device> device) {
   const TensorView& view = seen.view;
   auto tensor = std::make_unique<ds_tensor>();
@@ -37,8 +46,8 @@ std::unique_ptr<ds_tensor> tensor_of(DelegateEngine::Seen seen, std::shared_ptr<
   return tensor;
 }
 
-// Refuses a gradient of another shape than its parameter, but for dimensions of 1. One of a single
-// dimension has its elements one after the other.
+// Throws if the shape of a gradient differs from its parameter's by more than dimensions of 1. A
+// gradient with fewer than two dimensions is accepted as a list of elements.
 void need_shape(const ds_tensor& grad, const DelegateEngine& engine, ParamId param) {
   engine.store().check_param(param);
   const std::vector<int64_t>& shape = engine.store().param_shapes()[param];
@@ -64,6 +73,8 @@ ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t
     ds::require(dims_count <= 4, "dims_count must be at most 4, got {}", dims_count);
     int64_t numel = 1;
     for (size_t i = 0; i < dims_count; ++i) {
+      // The product must fit into int64_t, and so must the product of the first dimensions, even if
+      // a later one is 0.
       ds::require(dims[i] >= 0 && dims[i] <= INT64_MAX / std::max<int64_t>(1, numel),
                   "dims[{}] must be 0 or more and make at most {} elements, got {}", i, INT64_MAX,
                   dims[i]);
@@ -90,12 +101,13 @@ ds_status ds_engine_evaluate(ds_engine* engine, int32_t on) {
   });
 }
 
+// The engine checks the parameter ids.
 ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
                            ds_stream* stream) {
   return ds::boundary([&] {
     ds::DelegateEngine& e = ds::delegate(engine, "ds_gather_params");
-    ds::stream_of(stream,
-                  engine);  // the values are there when this returns: its order has nothing to add
+    // The values are complete when this call returns, so the stream is only checked, not used.
+    ds::stream_of(stream, engine);
     e.gather(ds::ids_of<ds::ParamId>(ds::numbers(params, params_count)));
   });
 }
@@ -129,6 +141,7 @@ ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* strea
   });
 }
 
+// The stream keeps the gradient's memory alive until the work that uses it is done.
 ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
                         ds_stream* stream) {
   return ds::boundary([&] {
@@ -139,6 +152,8 @@ ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
     ds::need_shape(tensor, e, ds::ParamId(param));
     ds::CompactTensor compact(tensor, order, "grad");
     e.grad_ready(ds::ParamId(param),
+                 // A copy is freed at the end of this call, so the engine must read it before the
+                 // call returns: the stream is not passed on.
                  {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
                   compact.is_copy() ? nullptr : order});
     if (order) order->keep(tensor.owner);

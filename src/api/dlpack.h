@@ -1,51 +1,61 @@
 #pragma once
 #include <cstdint>
 
-// The managed tensors of DLPack as the bytes of its public ABI: what a host's <dlpack/dlpack.h>
-// declares. Private to this folder; ds.h only names the two structs.
+// This header declares the managed tensors of DLPack, with the layout of its public ABI. An
+// application's <dlpack/dlpack.h> declares the same structs. These declarations are private to this
+// folder; ds.h only declares the names of the two structs.
 
 namespace ds::dlpack {
 
-inline constexpr int32_t kCpu = 1;         // device kind: host memory
-inline constexpr int32_t kCuda = 2;        // device kind: an NVIDIA GPU, whose number is `index`
-inline constexpr int32_t kExtension = 12;  // device kind: one that DLPack has no number for
+// Kinds of devices: host memory, an NVIDIA GPU, whose number is in Device::index, and a device for
+// which DLPack has no kind.
+inline constexpr int32_t kCpu = 1;
+inline constexpr int32_t kCuda = 2;
+inline constexpr int32_t kExtension = 12;
 inline constexpr uint32_t kMajor = 1, kMinor = 1;
-inline constexpr uint64_t kReadOnly = 1;  // flag of a versioned tensor
+// A flag of a versioned tensor: its memory must not be written.
+inline constexpr uint64_t kReadOnly = 1;
 
-// Kinds of numbers.
+// Codes for kinds of elements.
 enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4 };
 
+// The device of a tensor's memory.
 struct Device {
   int32_t kind;
   int32_t index;
 };
 
+// The element type of a tensor.
 struct Type {
   uint8_t code;
   uint8_t bits;
-  uint16_t lanes;  // 1: no vectors
+  // Number of lanes of a vector element; 1 for a scalar.
+  uint16_t lanes;
 };
 
+// A view of a tensor's memory. Its arrays belong to the managed tensor that contains it.
 struct Tensor {
   void* data;
   Device device;
   int32_t rank;
   Type type;
   int64_t* shape;
-  int64_t* strides;  // in elements; null: compact row-major
+  int64_t* strides;  // elements; null: compact row-major
   uint64_t byte_offset;
 };
 
 }  // namespace ds::dlpack
 
-// The owner calls deleter(this) once, or never when deleter is null.
+// A tensor with the function that frees it. Whoever owns the struct calls deleter(self) once,
+// unless deleter is null.
 struct DLManagedTensor {
   ds::dlpack::Tensor tensor;
   void* context;
   void (*deleter)(DLManagedTensor* self);
 };
 
-// DLPack 1.x. One of another major version has only the first three members.
+// The managed tensor of DLPack 1.x. If the major version is another one, only the first three
+// members are valid.
 struct DLManagedTensorVersioned {
   struct {
     uint32_t major, minor;
@@ -56,6 +66,7 @@ struct DLManagedTensorVersioned {
   ds::dlpack::Tensor tensor;
 };
 
+// The structs must have the ABI's sizes on 64-bit machines.
 static_assert(sizeof(void*) != 8 || sizeof(DLManagedTensorVersioned) == 80);
 static_assert(sizeof(void*) != 8 ||
               (sizeof(ds::dlpack::Tensor) == 48 && sizeof(DLManagedTensor) == 64));

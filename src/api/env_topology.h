@@ -6,7 +6,8 @@
 
 namespace ds {
 
-// Lines of ds_env_report about what lies near what.
+// These return the part of ds_env_report that describes how cores, memory, GPUs and networks are
+// connected.
 std::string topology_text(const HostTopology& host);
 Json topology_json(const HostTopology& host);
 

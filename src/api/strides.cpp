@@ -1,3 +1,4 @@
+// This file handles the layouts of tensors: strides, copies between layouts, and compact copies.
 #include "api/strides.h"
 
 #include <cstddef>
@@ -23,12 +24,13 @@ std::vector<int64_t> compact_strides(std::span<const int64_t> dims) {
   int64_t elements = 1;
   for (size_t i = dims.size(); i-- > 0;) {
     out[i] = elements;
-    if (__builtin_mul_overflow(elements, dims[i], &elements))
-      elements = 0;  // of an empty tensor: none is used
+    // The product overflows only for an empty tensor, whose strides are not used.
+    if (__builtin_mul_overflow(elements, dims[i], &elements)) elements = 0;
   }
   return out;
 }
 
+// The stride of a dimension of size 1 is never used, so it may have any value.
 bool is_compact(const ds_tensor& tensor) {
   if (tensor.numel == 0) return true;
   std::vector<int64_t> compact = compact_strides(tensor.dims);
@@ -38,8 +40,8 @@ bool is_compact(const ds_tensor& tensor) {
   return true;
 }
 
-// The last dimensions that are compact in both tensors make one run; the others are counted like an
-// odometer.
+// The last dimensions that are compact in both tensors form one run of elements. The loop advances
+// through the other dimensions like an odometer.
 void copy_runs(const ds_tensor& to, const ds_tensor& from,
                const std::function<void(void* to, const void* from, size_t bytes)>& run) {
   if (to.numel == 0) return;
@@ -54,6 +56,8 @@ void copy_runs(const ds_tensor& to, const ds_tensor& from,
   int64_t unit = size_of(to.dtype);
   auto* target = static_cast<std::byte*>(to.data);
   const auto* source = static_cast<const std::byte*>(from.data);
+  // When a dimension wraps around, the pointers move back by its whole extent, and the next outer
+  // dimension advances.
   std::vector<int64_t> index(outer, 0);
   for (;;) {
     run(target, source, static_cast<size_t>(elements * unit));
@@ -79,6 +83,7 @@ CompactTensor::CompactTensor(const ds_tensor& given, const StreamRef& stream,
           "{} must be compact row-major on device '{}': ds_tensor_copy makes such a copy", argument,
           given.device->name());
   }
+  // Work in the stream may still be writing the tensor.
   if (stream) stream->synchronize();
   copy_ = own_tensor(given.dtype, given.dims);
   copy_runs(*copy_, given,

@@ -11,34 +11,44 @@
 
 namespace ds {
 
-// Scalars of a checkpoint beside the tensors.
+// The data of a checkpoint besides its tensors.
 struct CheckpointInfo {
-  int64_t step = 0;     // steps made
-  int64_t skipped = 0;  // those of them that updated nothing: NaN or infinity
+  // Number of steps that the run has completed.
+  int64_t step = 0;
+  // How many of these steps updated nothing because of NaN or infinity.
+  int64_t skipped = 0;
   int64_t updates_taken() const { return step - skipped; }
   uint64_t seed = 0;
-  // How the loss scale went on; none where there was none.
+  // State of the loss scaler; empty if the run has no loss scaler.
   std::optional<LossScaler> scaler;
-  // What calls had set in place of configuration and schedule, by group of parameters and name:
-  // "lr".
+  // Hyperparameters that calls have set in place of the values from the configuration and the
+  // schedule: for each parameter group, values by name, such as "lr".
   std::vector<std::map<std::string, double>> set_numbers;
   std::string numerics_key;
-  std::vector<std::string> frozen;  // parameters that were not trained
-  // Those of them that had been at some time, and so have states.
+  // Parameters that were frozen when the checkpoint was saved.
+  std::vector<std::string> frozen;
+  // Frozen parameters that have optimizer states because they were trained earlier.
   std::vector<std::string> frozen_with_states;
-  // Parameters that have had fewer updates than were taken, and how many: their bias correction
-  // counts these.
+  // Parameters that were updated less often than the run stepped, each with its number of updates,
+  // which its bias correction uses.
   std::vector<std::pair<std::string, int64_t>> updates;
-  Json config;       // effective configuration of the run that saved it
-  Json client;       // the caller's own state (sampler position, metrics)
-  std::string tag;   // of a save: it becomes part of the folder's name; "": none
-  std::string path;  // where it was read from; not stored
+  // The effective configuration of the run that saved the checkpoint.
+  Json config;
+  // The caller's state, such as the position of a sampler, and metrics.
+  Json client;
+  // Tag of a save, which becomes part of the folder's name; "" means no tag.
+  std::string tag;
+  // The path that the checkpoint was read from. It is not stored.
+  std::string path;
 };
 
-// Which committed checkpoints a save leaves in its folder.
+// Which committed checkpoints stay in the folder after a save.
 struct Keep {
-  int64_t newest = 0;  // so many, with the one just made, and the newest of each tag; 0: all
-  std::string also;    // path or name of one more, or ""
+  // Number of newest checkpoints that stay, including the one just saved. The newest checkpoint of
+  // each tag stays as well. 0 keeps all.
+  int64_t newest = 0;
+  // Path or name of one more checkpoint to keep, or "".
+  std::string also;
 };
 
 }  // namespace ds

@@ -6,17 +6,22 @@
 
 namespace ds {
 
+// The target form of a conversion and its options.
 struct ConvertRequest {
-  std::string form = "libds";          // or "universal", "fp32"
-  std::string tag;                     // of a checkpoint of libds; "": none
-  std::string like;                    // of "fp32": as for save_weights
-  int64_t file_bytes = 5'000'000'000;  // of "fp32" without "like": as WeightExtras has them
-  bool step_tensor =
-      false;  // of "universal": the count of steps is a tensor, as torch's optimizers have it
+  std::string form = "libds";  // or "universal", "fp32"
+  // Tag of the checkpoint to write; only for the form "libds". "" means no tag.
+  std::string tag;
+  // Only for the form "fp32": a model folder whose file layout the output copies, as in
+  // save_weights().
+  std::string like;
+  // Only for the form "fp32" without `like`: the largest size of a file, as in WeightExtras.
+  int64_t file_bytes = 5'000'000'000;
+  // Only for the form "universal": writes the step count as a tensor, as torch's optimizers do.
+  bool step_tensor = false;
 };
 
-// Opens `from` (open_source) and writes it to `to` in another form; returns what was converted.
-// What is at `to` already is never overwritten.
+// Opens `from` with open_source() and writes it to `to` in another form. Returns a description of
+// the result. Never overwrites anything at `to`.
 Json convert_checkpoint(const std::string& from, const std::string& to,
                         const ConvertRequest& request);
 

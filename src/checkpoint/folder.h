@@ -9,45 +9,54 @@
 
 namespace ds {
 
-// Names below folder that save_checkpoint makes, parsed; in the order of commits.
+// The parsed name of a checkpoint that save_checkpoint() wrote.
 struct CheckpointName {
   int64_t step = 0;
   int64_t commit = 0;
-  std::string tag;  // "": none
+  // "" if the checkpoint has no tag.
+  std::string tag;
   std::string name;
 };
+// Returns the checkpoints below `folder`, complete or not, in the order of their commits.
 std::vector<CheckpointName> list_checkpoints(const std::string& folder);
+// Returns the name "step-NNNNNNNN-C" of a checkpoint, followed by ".TAG" if it has a tag.
 std::string checkpoint_name(int64_t step, int64_t commit, const std::string& tag = "");
-std::string tag_of_checkpoint(const std::string& path);  // "": it has none
-// Refuses what cannot be a tag: 1 to 32 of A-Z a-z 0-9 . _ -
+// Returns the tag in the name of a checkpoint, or "" if it has none.
+std::string tag_of_checkpoint(const std::string& path);
+// Throws unless `tag` is 1 to 32 characters of A-Z a-z 0-9 . _ -
 void require_tag(const std::string& tag);
-void remove_checkpoint(const std::string& path);  // never throws
+// Removes a checkpoint. Never throws; logs a warning if it cannot remove something.
+void remove_checkpoint(const std::string& path);
 
-// What is in a folder of checkpoints and should not be. Nobody else may save there; what cannot be
-// removed is logged. Local. Leftovers: of saves and removals that were cut off; a folder without
-// manifest is no checkpoint; returns the number of the last commit, counting leftovers, 0 without
-// any. Older ones: all but the newest, which are those committed last, what `keep` names, and the
-// newest whole one of each tag.
+// remove_leftovers() and remove_older_checkpoints() clean up a folder of checkpoints. They are
+// local, log what they cannot remove, and require that no other process saves into the folder
+// meanwhile.
+
+// Removes the folders without a manifest, which interrupted saves and removals leave. Returns the
+// highest commit number found, including the removed folders, or 0 if none exist.
 int64_t remove_leftovers(const std::string& folder);
+// Removes all checkpoints except the `keep.newest` last committed ones, the one that `keep.also`
+// names, and the newest complete one of each tag.
 void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 
-// Path of the last committed checkpoint below folder whose files are all there in full size, or ""
-// when there is none. Logs a warning for each later one that is damaged. `before`: path or name of
-// one; only those committed before it count. `tag`: only those that have it count, unless it is "".
-// `newest_fault`: gets what is wrong with the first that is skipped, unless it has an error
-// already. Local.
+// Returns the path of the last committed checkpoint below `folder` whose files all exist in full
+// size, or "". Logs a warning for each later one that is damaged. If `before`, a path or name, is
+// given, considers only checkpoints committed before it; if `tag` is given, only those with this
+// tag. Stores the error of the first skipped checkpoint in `newest_fault` unless that holds an
+// error already. Local.
 std::string latest_checkpoint(const std::string& folder, const std::string& before = "",
                               const std::string& tag = "",
                               std::optional<Error>* newest_fault = nullptr);
-// The checkpoint that `folder` is, else the last one as above below it, or below the checkpoints/
-// of a run. Without one DS_ERROR_NOT_FOUND, or what is wrong with the newest where all of them are
-// damaged. Local.
+// Returns `folder` if it is a checkpoint; otherwise the one that latest_checkpoint() finds below
+// `folder` or, for a run folder, below its checkpoints/. Throws DS_ERROR_NOT_FOUND if no checkpoint
+// was committed there, and the error of the newest checkpoint if all are damaged. Local.
 std::string find_checkpoint(const std::string& folder, const std::string& tag = "");
-// What find_checkpoint finds when `damaged`, which it found, and later ones are left out; "" when
-// there is none, or when `folder` is a checkpoint: that one was asked for by name. Local.
+// Like find_checkpoint(), but considers only checkpoints committed before `damaged`, which
+// find_checkpoint() returned. Returns "" if none exists, or if `folder` itself is a checkpoint:
+// the caller then asked for exactly that one. Local.
 std::string find_older_checkpoint(const std::string& folder, const std::string& damaged,
                                   const std::string& tag = "");
-// Whether a checkpoint was committed below folder, damaged or not.
+// Returns whether a checkpoint was committed below `folder`, damaged or not.
 bool has_checkpoints(const std::string& folder);
 
 }  // namespace ds

@@ -14,46 +14,62 @@ namespace ds {
 inline constexpr int kManifestSchema = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr int64_t kMostManifest = int64_t{256} << 20;
-inline constexpr size_t kPieceBytes = size_t{4}
-                                      << 20;  // memory of one transfer between file and state
+// Size of the buffer for one transfer between file and state, in bytes.
+inline constexpr size_t kPieceBytes = size_t{4} << 20;
 
+// Name and shape of an unpartitioned tensor of the model. numel() throws if an extent is negative
+// or the product overflows.
 struct ManifestTensor {
   std::string name;
   std::vector<int64_t> shape;
   int64_t numel() const;
 };
 
+// The file that stores one kind of state.
 struct ManifestFile {
   int64_t bytes = 0;
-  std::string header;  // hash of the bytes before the first tensor
+  // Hash of the bytes before the first tensor (the safetensors header).
+  std::string header;
 };
 
-// The file of what one rank has for itself (checkpoint/own_files.h).
+// The file of the per-rank states of one rank (checkpoint/own_files.h).
 struct ManifestOwn {
   int64_t bytes = 0;
-  std::string hash;  // of the whole file
+  // Hash of all bytes of the file.
+  std::string hash;
 };
 
-// The commit record of a checkpoint: what it must contain to be whole.
+// The commit record of a checkpoint. It lists everything that the checkpoint must contain.
 struct Manifest {
   CheckpointInfo info;
-  int64_t world = 1;                    // ranks that wrote it
-  std::vector<std::string> kinds;       // of state, master first; each has one file
+  // Number of ranks that wrote the checkpoint.
+  int64_t world = 1;
+  // Kinds of state, each stored in one file; the master comes first.
+  std::vector<std::string> kinds;
   std::vector<ManifestFile> files;      // by kind
   std::vector<ManifestTensor> tensors;  // in the order of parameters
-  std::vector<Piece> pieces;     // sorted by (kind, tensor, begin); together every element once
-  std::vector<ManifestOwn> own;  // by rank; empty where no rank had anything of its own
-  std::string hash;              // as read: of the document
+  // Sorted by (kind, tensor, begin). Together they cover every element exactly once.
+  std::vector<Piece> pieces;
+  // By rank; empty if no rank had per-rank states.
+  std::vector<ManifestOwn> own;
+  // The hash member of the manifest that was read.
+  std::string hash;
 
-  std::string print() const;  // JSON; its last member is the hash of all before it
+  // Returns the JSON text. Its last member is the hash of all members before it.
+  std::string print() const;
 };
 
-std::string state_file(const std::string& kind);  // "exp_avg.safetensors"
+// Returns the file name of a kind of state, such as "exp_avg.safetensors".
+std::string state_file(const std::string& kind);
 
-// Reads and checks path/manifest.json. DS_ERROR_NOT_FOUND without one; DS_ERROR_CORRUPT when it is
-// cut off, changed, or its pieces do not tile the tensors; DS_ERROR_UNSUPPORTED for another schema.
+// Reads and checks path/manifest.json. Throws DS_ERROR_NOT_FOUND if it does not exist,
+// DS_ERROR_CORRUPT if it is truncated or modified or its pieces do not tile the tensors, and
+// DS_ERROR_UNSUPPORTED if its schema is not kManifestSchema.
 Manifest read_manifest(const std::string& path);
+// Parses and checks the text of a manifest. `source` names the file in errors, which are those of
+// read_manifest().
 Manifest parse_manifest(std::string_view text, const std::string& source);
+// Sorts the pieces and throws DS_ERROR_CORRUPT unless they tile every tensor of every kind.
 void sort_and_check_pieces(Manifest& manifest, const std::string& source);
 
 }  // namespace ds

@@ -9,35 +9,36 @@
 
 namespace ds {
 
-// config.json of a Hugging Face model folder. DS_ERROR_NOT_FOUND, DS_ERROR_CORRUPT (no JSON
-// object).
+// Reads config.json of a Hugging Face model folder. Throws DS_ERROR_NOT_FOUND, or DS_ERROR_CORRUPT
+// if it is not a JSON object.
 Json read_model_config(const std::string& folder);
 
-// hf_positions() of the folder's config.json; errors name the file.
+// Calls hf_positions() for `config`, the config.json of `folder`. Errors name the file.
 int64_t model_positions(const std::string& folder, const Json& config);
 
-// hf_model() of the folder's config.json; errors name the file. When the folder has weights, their
-// headers, names, dtypes and shapes are checked against the model (errors as of load_weights), so
-// that whoever goes on to take memory for it has a model of the files' size, and a head whose
-// stored tensor differs from the embedding that config.json ties it to is not tied.
+// Calls hf_model() for the folder's config.json. Errors name the file. If the folder has weights,
+// their headers, names, dtypes and shapes are checked against the model (errors as in
+// load_weights()), so a caller can allocate memory for the model knowing that files of that size
+// exist. If the head and the embedding are both stored and differ, they are not tied, whatever
+// config.json says.
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
                        HfMode mode = HfMode::evaluation, HfBatch batch = {});
 
-// One line of warning that names the keys of the folder's config.json without effect; none when
-// there are none.
+// Logs a warning if config.json ties two tensors that are stored with different values, and one
+// that lists the keys of config.json that have no effect.
 void warn_unread(const HfModel& model, const std::string& folder);
 
-// The parameter of the graph that each tensor of the folder's files is, by the tensor's name.
-// Errors as of load_weights.
+// Maps the name of each tensor in the folder's files to the name of the parameter of `graph` that
+// it holds. Errors are those of load_weights().
 std::map<std::string, std::string> stored_names(const Graph& graph, const std::string& folder);
 
-// The model that config.model names, built in or in a folder, for micro-batches of micro_batch *
-// sequence tokens; DS_ERROR_CONFIG when it names none. A folder's model has its config.json's
-// dropout, unless model.dropout is given (as 0). Keys of the configuration whose "auto" waits for
-// the model's width get it.
+// Builds the model that config.model names, a built-in family or a model folder, for micro-batches
+// of micro_batch * sequence tokens. Throws DS_ERROR_CONFIG if it names neither. The model of a
+// folder uses the dropout rates of its config.json, unless the configuration gives model.dropout
+// (as 0). Keys set to "auto" whose value depends on the model's width get that value.
 HfModel configured_model(Config& config);
 
-// Only the latter: what configured_model does to the configuration.
+// Fills in those "auto" keys as configured_model() does, without building the model.
 void fill_from_folder(Config& config);
 
 }  // namespace ds

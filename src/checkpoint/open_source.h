@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// Opens what `path` is or holds: a checkpoint that DeepSpeed saved (deepspeed_source.h) or one of
-// libds, as find_checkpoint finds it. DS_ERROR_NOT_FOUND when it is neither.
+// Opens the checkpoint at or below `path`: one that DeepSpeed saved (deepspeed/source.h), or one of
+// libds, found as by find_checkpoint(). Throws DS_ERROR_NOT_FOUND if there is neither.
 std::unique_ptr<StateSource> open_source(const std::string& path,
                                          SourceParts parts = SourceParts::all);
 

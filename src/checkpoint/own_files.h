@@ -7,22 +7,26 @@
 
 namespace ds {
 
-// Files of what each rank has for itself (StateAccess::own_states), one a rank: plain safetensors,
-// listed by the manifest with size and hash. Their tensors are f32 and flat.
-std::string own_file(size_t rank);  // "own-00001.safetensors"
+// Files of per-rank states (StateAccess::own): one safetensors file for each rank, which the
+// manifest lists with its size and hash. The tensors are f32 and one-dimensional.
 
-// Writes and syncs the file of this rank, below the folder `path`.
+// Returns the name of a rank's file, such as "own-00001.safetensors".
+std::string own_file(size_t rank);
+
+// Writes and syncs this rank's file in the folder `path`. Returns its size and hash.
 ManifestOwn write_own_file(StateAccess& state, const std::string& path);
 
-// That the file of a rank is as the manifest says: DS_ERROR_CORRUPT. whole: reads it and compares
-// its hash, too.
+// Throws DS_ERROR_CORRUPT unless the file of `rank` has the size that the manifest says. If `whole`
+// is set, also reads the file and compares its hash.
 void check_own_file(const Manifest& manifest, const std::string& path, size_t rank, bool whole);
 
-// Whether the file has what the engine's rank of that number has, by name and number of elements.
+// Returns whether the file of `rank` has exactly the per-rank states of this engine, by name and
+// number of elements.
 bool own_file_fits(StateAccess& state, const std::string& path, size_t rank);
-// Takes over what the file of rank 0 has of common states.
+// Reads from rank 0's file the states that are equal on all ranks (OwnState::common). States that
+// the file lacks, or has in another size, keep their values.
 void read_common(StateAccess& state, const std::string& path);
-// Takes over what it has; it fits.
+// Reads all per-rank states from the file of `rank`. own_file_fits() must be true for it.
 void read_own_file(StateAccess& state, const std::string& path, size_t rank);
 
 }  // namespace ds

@@ -3,9 +3,10 @@
 
 namespace ds {
 
-// xxh3-128 over (name, dtype, shape, bytes) of every tensor of every state kind in the order of
-// names: equal for equal training state whatever the layout that saved it. Checks all of the
-// manifest's hashes on the way: DS_ERROR_CORRUPT naming tensor and file.
+// Returns the xxh3-128 over (name, dtype, shape, bytes) of every tensor of every kind of state, in
+// the order of names. Two checkpoints of equal training state have equal hashes, however they were
+// partitioned. Also checks all hashes of the manifest and throws DS_ERROR_CORRUPT naming tensor and
+// file.
 std::string payload_hash(const std::string& path);
 
 }  // namespace ds

@@ -6,22 +6,24 @@
 
 namespace ds {
 
-// What one rank wrote of one tensor of one kind: `rows` times `count` elements, the first from
-// `begin` on, each `stride` behind the one before, with the hash of their bytes in this order.
-// Plain bytes, because ranks exchange them.
+// A part of one tensor of one kind of state that one rank wrote: `rows` rows of `count` elements.
+// The first row begins at element `begin`, and each further row `stride` elements after the
+// previous one. `hash` covers the bytes of the rows in this order. The struct is trivially
+// copyable, because ranks exchange its bytes.
 struct Piece {
   int32_t kind = 0;
   int32_t tensor = 0;
   int64_t begin = 0;
   int64_t count = 0;
   int64_t rows = 1;
-  int64_t stride = 0;              // 0 where there is one row
+  // 0 if there is one row.
+  int64_t stride = 0;
   std::array<char, 32> hash = {};  // xxh3-128, hexadecimal
 };
 
-// "" when the pieces, sorted by their begin, have each of a tensor's `numel` elements once; else
-// the line that says what is wrong with which of them. Takes n log n of n pieces, however many rows
-// these claim to have.
+// Returns "" if the pieces, sorted by `begin`, cover each of the `numel` elements of a tensor
+// exactly once. Otherwise returns a line that names a piece and what is wrong with it. The cost is
+// O(n log n) for n pieces, however many rows they claim to have.
 std::string find_bad_tiling(std::span<const Piece> pieces, int64_t numel);
 
 }  // namespace ds

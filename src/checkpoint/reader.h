@@ -7,26 +7,28 @@
 
 namespace ds {
 
-// What a load asks of its caller. Each call may be empty, and is made on every rank.
+// Callbacks of a load. Each is called on every rank and may be empty.
 struct LoadCalls {
-  // Whether restore() would make the states again that there are now, so that what is read may go
-  // into them before all of it is checked. Not asked: no. All ranks must say so.
+  // Returns whether restore() could recreate the present states, so that the load may overwrite
+  // them before it has checked every hash. Empty means no. The load does so only if it returns true
+  // on every rank.
   std::function<bool(const CheckpointInfo&)> restorable;
-  // Before the first state changes; collective.
+  // Called after the checks that precede the first change of a state. Collective.
   std::function<void(const CheckpointInfo&)> checked;
-  // Ends a load that is refused after states have changed; only where restorable() was true.
-  // Collective.
+  // Recreates the states after a load failed in the middle of overwriting them. Called only if
+  // restorable() was true on all ranks. Collective.
   std::function<void()> restore;
 };
 
-// Reads a checkpoint made at any world size and stage: names and shapes must match the engine's
-// (DS_ERROR_CONFIG naming both), and all ranks must see the same checkpoint. Every piece is
-// compared with its hash by a rank (DS_ERROR_CORRUPT naming tensor and file). Where the caller can
-// restore its states, files are read once, and a load that is refused ends with restore(); else
-// they are read twice, and all hashes are checked before any state changes. Collective: if one rank
-// fails, every rank throws its error.
+// Loads a checkpoint that was saved at any world size and ZeRO stage. Names and shapes must match
+// the engine's (DS_ERROR_CONFIG naming both), and all ranks must see the same checkpoint. Each
+// piece is compared with its hash on one rank (DS_ERROR_CORRUPT naming tensor and file). If
+// calls.restorable() is true on all ranks, files are read once, and a load that fails calls
+// restore(). Otherwise they are read twice: the first pass checks all hashes before any state
+// changes. Collective: if one rank fails, every rank throws its error.
 CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path,
                                const LoadCalls& calls = {});
+// Returns the data of the checkpoint in the folder `path`, without its tensors. Local.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
 }  // namespace ds

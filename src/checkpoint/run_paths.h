@@ -3,23 +3,25 @@
 
 namespace ds {
 
-// Where things lie in a run folder (docs/reference/files.md), for those who read one. What makes
-// and changes it is run/folder.h.
+// Paths in a run folder (docs/reference/files.md), for code that only reads it. run/folder.h
+// creates the folder and changes it.
 inline constexpr const char* kRunConfig = "config.json";
 inline std::string run_data_folder(const std::string& run) { return run + "/data"; }
 
-// Whether there is an earlier run.
+// Returns whether `path` is the folder of an earlier run.
 bool is_run_folder(const std::string& path);
 
-// A run as named by a user: its folder, or one of its checkpoints RUN/checkpoints/NAME.
+// A run as a user names it: by its folder, or by one of its checkpoints, RUN/checkpoints/NAME.
 struct RunName {
   std::string folder;
-  std::string checkpoint;  // "": the newest one
+  // Path of the checkpoint; "" means the newest one.
+  std::string checkpoint;
 };
 RunName parse_run_name(const std::string& name);
 
-// What a run reads its tokenizer from: the copy in `folder`/tokenizer, of a run's data/, or
-// `name` itself where there is none. DS_ERROR_NOT_FOUND for a learned one, which is only there.
+// Returns the path or name that a run loads its tokenizer from: the copy `folder`/tokenizer, where
+// `folder` is the run's data/, or, without a copy, `name` itself. Throws DS_ERROR_NOT_FOUND if the
+// run learned its tokenizer and the copy is missing, because nothing else stores it.
 std::string run_tokenizer(const std::string& folder, const std::string& name);
 
 }  // namespace ds

@@ -13,11 +13,12 @@
 
 namespace ds {
 
-// The files of a committed checkpoint, read as its manifest says. Errors are DS_ERROR_CORRUPT and
-// name the file, and the tensor where there is one.
+// Reads the files of a committed checkpoint and checks them against its manifest. Errors are
+// DS_ERROR_CORRUPT and name the file and, where one is concerned, the tensor.
 class StateFiles {
  public:
-  explicit StateFiles(const std::string& path);  // reads the manifest only
+  // Reads the manifest, but opens no other file.
+  explicit StateFiles(const std::string& path);
 
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
@@ -27,26 +28,29 @@ class StateFiles {
   size_t opened() const { return files_.size(); }
 
   using Block = std::function<void(std::span<const float>)>;
-  // Hands out the elements [begin, begin + count) of a tensor in order, in blocks of at most
-  // kPieceBytes.
+  // Calls block() with the elements [begin, begin + count) of a tensor, in order and in blocks of
+  // at most kPieceBytes. Does not compare hashes.
   void read(size_t kind, const std::string& tensor, int64_t begin, int64_t count,
             const Block& block);
 
-  // Elements of a piece: all of them, in the order of its hash, or, with `whole` false, [begin,
-  // begin + count) of its tensor.
+  // A request to read one piece: all its elements, in the order that its hash covers, or, if
+  // `whole` is false, only the elements [begin, begin + count) of its tensor.
   struct Wish {
-    size_t piece = 0;  // of the manifest
+    // Index of the piece in the manifest.
+    size_t piece = 0;
     bool whole = true;
     int64_t begin = 0, count = 0;
   };
-  using NextWish = std::function<bool(Wish& wish)>;  // false: there is no other
-  // Elements of the piece's tensor from `begin` on.
+  // Stores the next request in `wish`; returns false after the last one.
+  using NextWish = std::function<bool(Wish& wish)>;
+  // Receives consecutive elements of the piece's tensor, starting at element `begin`.
   using Use = std::function<void(const Piece& piece, int64_t begin, std::span<const float> values)>;
-  // Hands out the elements of the pieces of one kind that next() asks for, one after the other, as
-  // they come from the disk (io/direct_reader.h). A whole piece must have its hash, which is known
-  // behind its last element.
+  // Reads the pieces of one kind that next() requests, in that order, and calls use() as the data
+  // arrives from the disk (io/direct_reader.h). The hash of a piece that is read whole is compared
+  // after its last element, so use() may already have received values of a damaged piece when the
+  // error is thrown. If `use` is empty, only the hashes are compared.
   void read_pieces(size_t kind, const NextWish& next, const Use& use);
-  // Compares the hashes of all pieces of the kinds that are open.
+  // Compares the hashes of all pieces of the open kinds.
   void check_pieces();
 
  private:
@@ -54,14 +58,15 @@ class StateFiles {
   std::string file_path(size_t kind) const;
   std::string path_;
   Manifest manifest_;
-  std::vector<SafetensorHeader> headers_;     // by kind
-  std::vector<std::vector<int64_t>> begins_;  // bytes, by kind and tensor of the manifest
+  std::vector<SafetensorHeader> headers_;  // by kind
+  // Offset of each tensor of the manifest in its file, in bytes: by kind and tensor.
+  std::vector<std::vector<int64_t>> begins_;
   std::vector<File> files_;
   DirectBlocks direct_blocks_;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };
 
-// The file of one kind, below `path`, must be there in full size: DS_ERROR_CORRUPT.
+// Throws DS_ERROR_CORRUPT unless the file of one kind exists in the folder `path` in full size.
 void check_state_file(const Manifest& manifest, const std::string& path, size_t kind);
 
 }  // namespace ds

@@ -15,34 +15,37 @@
 
 namespace ds {
 
-// How much of a source is wanted: without states, no file or tensor that has only these is read.
+// How much of a source is needed. With `masters`, files and tensors that hold only optimizer states
+// are not read.
 enum class SourceParts : uint8_t { all, masters };
 
-// Training state that lies in files, open for one process: whole tensors by name, f32, of every
-// kind of state.
+// Training state in files, opened by one process: unpartitioned f32 tensors by parameter name, for
+// every kind of state.
 class StateSource {
  public:
   virtual ~StateSource() = default;
 
-  std::string form;                // "deepspeed", "universal", "libds"
-  CheckpointInfo info;             // path: the folder that was read
+  std::string form;  // "deepspeed", "universal", "libds"
+  // The data besides tensors; `info.path` is the folder that was read.
+  CheckpointInfo info;
   std::vector<std::string> kinds;  // "master" first
   IdVector<ParamId, std::string> names;
   IdVector<ParamId, std::vector<int64_t>> shapes;
 
-  // What a model's file has beside its parameters: tensors that are not trained, and second names,
-  // each with the name of the parameter or buffer whose values it has.
+  // Contents of the model's file besides its parameters: tensors that are not trained (buffers),
+  // and second names, each with the name of the parameter or buffer that it shares values with.
   std::vector<SafetensorEntry> buffers;
   std::vector<std::pair<std::string, std::string>> tied;
 
-  // Elements [begin, begin + count) of one kind of a parameter.
+  // Reads elements [begin, begin + count) of one kind of state of a parameter.
   virtual void read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) = 0;
   using Bytes = std::function<void(std::span<const std::byte>)>;
-  // Hands out the bytes of a buffer in order.
+  // Calls use() with the bytes of a buffer, block by block in order.
   virtual void read_buffer(size_t buffer, const Bytes& use);
 
   int64_t numel(ParamId param) const;
-  int64_t updates(ParamId param) const;  // that the parameter has had
+  // Returns how many times the parameter has been updated.
+  int64_t updates(ParamId param) const;
 };
 
 }  // namespace ds

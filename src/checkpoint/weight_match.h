@@ -10,29 +10,36 @@
 
 namespace ds {
 
-// A stored tensor and the parameter that it holds, or none for a constant that training does not
-// change.
+// A stored tensor and the parameter that it holds. `param` does not exist if the tensor is not a
+// parameter of the model.
 struct WeightSource {
   size_t file = 0;
-  size_t entry = 0;  // in the file's header
+  // Index of the entry in the file's header.
+  size_t entry = 0;
   ParamId param;
 };
 
-// Which tensor of a model folder is which parameter, and all checks that need no data. A folder may
-// lack the model's head, as that of a base model does, and have tensors that the model has no
-// parameter for. Throws DS_ERROR_CONFIG for another missing tensor, two for one parameter (unless
-// one of them has the other name of a tied tensor), another dtype than f32, f16 and bf16, or
-// another shape.
+// Assigns the tensors of a model folder to the parameters of a model, with all checks that need no
+// data. The folder may lack the model's head, as that of a base model does, and may have tensors
+// that are not parameters of the model. Throws DS_ERROR_CONFIG if any other tensor is missing, if
+// two tensors are the same parameter (unless one of them is the other name of a tied tensor), if a
+// dtype is not f32, f16 or bf16, or if a shape differs.
 struct WeightMatch {
   TensorFolder folder;
-  std::vector<WeightSource> sources;   // every stored tensor, in the order of files
-  IdVector<ParamId, size_t> of_param;  // the source to read; kNone: of the head, which is not there
-  std::vector<size_t> copies;          // sources that repeat a tied tensor
-  std::vector<std::string> surplus;    // stored tensors that are no parameter
-  std::vector<std::string> drawn;      // parameters that are not stored
+  // All stored tensors, in the order of files.
+  std::vector<WeightSource> sources;
+  // By parameter, the index of the source to read; kNone for a parameter of the head that is not
+  // stored.
+  IdVector<ParamId, size_t> of_param;
+  // Indices of sources that store a tied tensor a second time.
+  std::vector<size_t> copies;
+  // Names of stored tensors that are not parameters of the model.
+  std::vector<std::string> surplus;
+  // Names of parameters that are not stored, which keep their random initial values.
+  std::vector<std::string> drawn;
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
-  // Surplus and drawn names in words; "": none.
+  // Returns a warning that lists surplus and drawn names, or "" if both lists are empty.
   std::string warning() const;
 
   const SafetensorEntry& entry(const WeightSource& s) const {
@@ -40,13 +47,13 @@ struct WeightMatch {
   }
 };
 
-// The model's parameters by name and shape.
+// Matches the model's parameters, given by name and shape, to the tensors in the folder `path`.
 WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
                           const IdVector<ParamId, std::vector<int64_t>>& shapes,
                           const std::string& path);
 
-// Whether a source has the bytes of the one that its parameter is read from. `files`: the folder's,
-// open.
+// Returns whether the source `copy` has the same dtype and bytes as the source that its parameter
+// is read from. `files` are the open files of the folder.
 bool is_equal_copy(const WeightMatch& match, size_t copy, const std::vector<File>& files);
 std::vector<File> open_files(const TensorFolder& folder);
 

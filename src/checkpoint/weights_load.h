@@ -5,22 +5,22 @@
 
 namespace ds {
 
-// Weights of a Hugging Face model folder: model.safetensors, or the shards of
-// model.safetensors.index.json; where neither is, pytorch_model.bin, or the shards of
+// Loads the weights of a Hugging Face model folder into the masters: model.safetensors or the
+// shards of model.safetensors.index.json, or, if neither exists, pytorch_model.bin or the shards of
 // pytorch_model.bin.index.json.
 //
-// Tensors are matched to parameters by name; names of older files are understood (without the
-// model's prefix, LayerNorm.gamma), and so is a tied tensor that is stored under its other name, or
-// twice if both are equal. Constants that old files hold beside the parameters (causal masks, rope
-// frequencies) are passed over. One warning names other tensors that the model has no parameter
-// for, and parameters of its head that the folder lacks, which keep their values.
-
-// Masters from the folder's f32, f16 or bf16 tensors; each rank reads only the elements that it
-// holds. Headers of all files, names, dtypes and shapes are checked before anything is read:
-// DS_ERROR_CORRUPT for a damaged file, DS_ERROR_CONFIG for a missing or different tensor,
+// Tensors are matched to parameters by name. Two older namings are understood: names without the
+// model's prefix, and LayerNorm.gamma and beta. A tied tensor may be stored under its other name,
+// or under both names if the values are equal. Constants that old files store beside the parameters
+// (causal masks, rope frequencies) are ignored. One warning lists the remaining tensors without a
+// parameter, and the parameters of the model's head that the folder lacks; those keep their values.
+//
+// Tensors may be f32, f16 or bf16, and each rank reads only the elements that it holds. The headers
+// of all files, names, dtypes and shapes are checked before any data is read. Throws
+// DS_ERROR_CORRUPT for a damaged file, DS_ERROR_CONFIG for a missing or different tensor, and
 // DS_ERROR_NOT_FOUND for a missing file. Optimizer states keep their values. Collective: if one
-// rank fails, every rank throws its error. Checkpoints::load_weights also renews the compute
-// copies; call that one for an engine.
+// rank fails, every rank throws its error. For an engine, call Checkpoints::load_weights, which
+// also updates the compute copies.
 void load_weights(StateAccess& state, const std::string& folder);
 
 }  // namespace ds

@@ -14,26 +14,31 @@
 
 namespace ds {
 
-// What a file of weights has beside the parameters that training knows, and how it is cut; for
-// files that are like none.
+// The contents of a weights file besides the trained parameters, and how the tensors are divided
+// into files. Used only if the files do not follow those of another folder.
 struct WeightExtras {
-  std::vector<SafetensorEntry> buffers;  // names, types and shapes; before the parameters
+  // Names, types and shapes of the buffers, which are stored before the parameters.
+  std::vector<SafetensorEntry> buffers;
+  // Calls use() with the bytes of a buffer, block by block in order.
   std::function<void(size_t buffer, const std::function<void(std::span<const std::byte>)>& use)>
       read_buffer;
-  // Second names, each with the name whose values it has; one whose first name is unknown is left
-  // out.
+  // Second names, each with the name whose values it shares. One whose first name is unknown is
+  // left out.
   std::vector<std::pair<std::string, std::string>> tied;
-  std::vector<ParamId> order;  // of all parameters; empty: by number
-  // The most bytes of a file that has more than one tensor; second names do not count.
+  // Order of all parameters; empty means the order of their numbers.
+  std::vector<ParamId> order;
+  // Most bytes in a file; a single tensor larger than this has a file of its own. Second names do
+  // not count.
   int64_t file_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Masters to `folder`, which is made. With `like`, the folder they were loaded from: the same files
-// with the same tensor names, dtypes and order, and its config and tokenizer files; without, or
-// when that one has no weights: one model.safetensors, f32, tensors in the order of parameters, or
-// several files with an index as the hub has them. For a `like` of torch's files, or one that lacks
-// the model's head, the same is written as safetensors, with the head. Each file appears at once
-// and whole (rename). Collective: if one rank fails, every rank throws its error.
+// Saves the masters to `folder`, which is created. If `like` is given, the folder that they were
+// loaded from, the new files have the same names, tensor names, dtypes and order, and its config
+// and tokenizer files are copied. Without it, or if it has no weights, writes one f32
+// model.safetensors with the tensors in the order of parameters, or several files with an index as
+// on the Hugging Face hub. If `like` has torch files, or lacks the model's head, safetensors files
+// that include the head replace those. Each file is written under a temporary name and renamed, so
+// it never appears incomplete. Collective: if one rank fails, every rank throws its error.
 void save_weights(StateAccess& state, const std::string& folder, const std::string& like = "",
                   const WeightExtras& extras = {});
 

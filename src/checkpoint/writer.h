@@ -8,33 +8,35 @@
 
 namespace ds {
 
-// Canonical checkpoint, collective over all ranks, on a file system that all ranks share. Makes
-// folder/step-NNNNNNNN-C/ with one safetensors file per state kind (tensors by parameter name,
-// unpadded, f32), each written by all ranks at disjoint offsets, then synced; then rank 0 commits
-// manifest.json (all ranks' piece hashes) by an atomic rename. C counts the commits into folder, so
-// saving a step again never touches the older checkpoint of it. After the commit the older ones
-// that `keep` does not name are removed. Returns the path. If one rank fails, every rank throws its
-// error and nothing is committed; the older checkpoints stay.
+// Saves a canonical checkpoint on a file system that all ranks share. Creates
+// folder/step-NNNNNNNN-C/ with one safetensors file for each kind of state (tensors by parameter
+// name, unpadded, f32). All ranks write to each file at disjoint offsets and sync it; then rank 0
+// commits manifest.json, with the hashes of all pieces, by an atomic rename. C counts the commits
+// into `folder`, so saving a step again does not touch its older checkpoint. After the commit,
+// older checkpoints that `keep` does not name are removed. Returns the path of the checkpoint.
+// Collective: if one rank fails, every rank throws its error, nothing is committed, and the older
+// checkpoints stay.
 std::string save_checkpoint(StateAccess& state, const std::string& folder,
                             const CheckpointInfo& info, const Keep& keep = {});
 
-// The same while its caller goes on. The constructor is collective: it makes the files and copies
-// what this rank writes to memory of the host, then a thread writes, and rank 0's thread commits
-// when those of all ranks have finished. Threads meet by files below the checkpoint's folder and
-// never communicate.
+// A save that runs in the background. The constructor is collective: it creates the files and
+// copies the states that this rank writes to host memory. A thread of each rank then writes the
+// copy, and rank 0's thread commits once the threads of all ranks have finished. The threads
+// coordinate through files in the checkpoint's folder and never use the communicator.
 class StartedSave {
  public:
-  // patience_ms: how long rank 0 waits, when it has finished, for a rank that has not.
+  // patience_ms: how long rank 0, after finishing its own part, waits for the other ranks.
   StartedSave(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
               const Keep& keep, int64_t patience_ms);
-  ~StartedSave();  // waits; an error is logged
-  // Ends the wait for other ranks, of which one has ended, at once: what is not committed by then
-  // is an error.
+  // Waits until the save has ended; logs its error, if any.
+  ~StartedSave();
+  // Stops waiting for other ranks at once, because one of them has ended. A save that is not
+  // committed yet then fails.
   void give_up();
   StartedSave(const StartedSave&) = delete;
   StartedSave& operator=(const StartedSave&) = delete;
-  // Collective, once: returns the path, or throws on every rank what the lowest rank that failed
-  // has thrown.
+  // Waits until all ranks' saves have ended. Returns the path, or throws the error of the lowest
+  // failed rank on all ranks. Collective; call it once.
   std::string wait();
 
  private:

@@ -1,3 +1,5 @@
+// Implements `libds audit`. The ranks are those of the launcher, or this process alone, or with -n
+// threads of this process, which join a group whose URL is unique to the process. Rank 0 prints.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -16,7 +18,7 @@ namespace {
 
 struct AuditArgs {
   ConfigArgs config;
-  int32_t ranks = 0;  // 0: those of the launcher
+  int32_t ranks = 0;  // 0: the launcher's
   int32_t steps = 2, top = 20, threads = 0;
   bool json = false;
 };
@@ -26,6 +28,7 @@ struct Audited {
   int32_t failed = 0;
 };
 
+// Audits on the ranks of a group. Every rank returns the same text.
 Audited audit_on(const Comm& comm, const std::string& config, const AuditArgs& args) {
   std::string options = fmt::format(R"({{"steps": {}, "top": {}, "threads": {}}})", args.steps,
                                     args.top, args.threads);
@@ -37,8 +40,10 @@ Audited audit_on(const Comm& comm, const std::string& config, const AuditArgs& a
   return out;
 }
 
-// On ranks that are threads of this process. Throws what the lowest rank that failed has thrown.
+// Audits on ranks that are threads of this process. Throws the error of the lowest failed rank.
 Audited audit_threads(const std::string& config, const AuditArgs& args) {
+  // Ranks within a process find each other by this URL. The process id distinguishes audits in
+  // different processes.
   std::string url = fmt::format("threads://audit-{}", getpid());
   std::vector<std::exception_ptr> errors(static_cast<size_t>(args.ranks));
   std::vector<std::thread> threads;
@@ -60,7 +65,7 @@ Audited audit_threads(const std::string& config, const AuditArgs& args) {
   return found;
 }
 
-// The exit code: 1 when an instruction is beyond its bound or has other bits.
+// Returns the exit code, which is 1 if an instruction exceeds its error bound or its bits differ.
 int audit(const AuditArgs& args) {
   std::string config = config_of(args.config);
   if (args.ranks > 1) {

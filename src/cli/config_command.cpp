@@ -1,3 +1,5 @@
+// Implements `libds config`. It never trains, so it accepts configurations for any number of ranks,
+// on any machine. The library describes refused configurations as well; only the exit code differs.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,7 +15,7 @@ struct DescribeArgs {
   bool json = false;
 };
 
-// The exit code says whether libds takes the file.
+// Prints the description. The exit code says whether libds accepts the configuration.
 int config(const DescribeArgs& args) {
   const std::string text = config_of(args.config);
   int32_t refused = 0;

@@ -12,7 +12,8 @@
 namespace ds::cli {
 namespace {
 
-// Whether scratch files with O_DIRECT work on a folder's file system.
+// Returns "yes" if the file system of the folder supports scratch files with O_DIRECT, otherwise
+// "no" with the reason.
 std::string direct_io(const std::string& folder) {
   int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
   if (fd < 0) return std::string("no: ") + std::strerror(errno);
@@ -20,6 +21,8 @@ std::string direct_io(const std::string& folder) {
   return "yes";
 }
 
+// Prints the library's report on the machine and, unless it is JSON, a line about O_DIRECT in
+// `folder`.
 void env(const std::string& folder, bool json) {
   if (json)
     return write_out(

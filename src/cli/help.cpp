@@ -1,4 +1,4 @@
-// How options are shown: the kind of value beside the name, and what is left to know behind the
+// Formats options for the help: the type of the value follows the name, and other facts follow the
 // description.
 #include <string>
 #include <vector>
@@ -8,8 +8,8 @@
 namespace ds::cli {
 namespace {
 
-// CLI11 joins the kind of an option and what its checks say of themselves: "INT:1 to 64",
-// "TEXT:{f32,bf16}".
+// The parts of an option's type text, in which CLI11 joins the type and the descriptions of its
+// validators, such as "INT:1 to 64" or "TEXT:{f32,bf16}".
 struct Kind {
   std::string value, limits;
 };
@@ -32,6 +32,8 @@ class HelpFormatter : public CLI::Formatter {
     return " " + value + (option->get_expected_max() > 1 ? "..." : "");
   }
 
+  // Returns the description, followed by whether the option is required, its limits, its default,
+  // and the options that it excludes.
   std::string make_option_desc(const CLI::Option* option) const override {
     std::vector<std::string> facts;
     std::string limits = kind_of(*option).limits, value = option->get_default_str();

@@ -1,3 +1,6 @@
+// Implements `libds plan`. It prints tables, a program, a picture or a certificate of compiled
+// plans, and needs neither the ranks nor the memory of the run. The exit code says whether the plan
+// fits this machine.
 #include <fmt/core.h>
 
 #include <cerrno>
@@ -33,24 +36,26 @@ PlanHandle make_plan(const std::string& config, int32_t rank, int32_t ranks) {
   return PlanHandle(made);
 }
 
-// Into a file, or for "-" to standard output.
+// Writes the text to a file, or to standard output if the path is "-".
 void write_to(const std::string& path, const std::string& text) {
   if (path == "-") return write_out(text);
   std::FILE* file = std::fopen(path.c_str(), "we");
+  // fclose() writes buffered data, so its result must be checked as well.
   bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr && std::fclose(file) != 0) written = false;
   if (!written) throw Failure(fmt::format("'{}': {}", path, std::strerror(errno)));
 }
 
-// The configuration at another stage; parameters can be offloaded at stage 3 only.
+// Returns the configuration with another stage. Below stage 3, offload_param is removed, because
+// only stage 3 can offload parameters.
 std::string at_stage(const std::string& config, int stage) {
   std::string patch = fmt::format(R"({{"zero_optimization": {{"stage": {}{}}}}})", stage,
                                   stage < 3 ? R"(, "offload_param": null)" : "");
   return merged(config, patch);
 }
 
-// The configuration at ZeRO 0 to 3 side by side; a stage that its other keys rule out is left out
-// by name.
+// Draws the plans at ZeRO stages 0 to 3 side by side. If other keys of the configuration rule out a
+// stage, it is omitted with a warning.
 void draw(const PlanArgs& args, const std::string& config) {
   std::vector<PlanHandle> plans;
   std::vector<const ds_plan*> given;
@@ -64,12 +69,15 @@ void draw(const PlanArgs& args, const std::string& config) {
       std::fprintf(stderr, "libds: warning: left out: %s\n", refused.c_str());
     }
   }
+  // All stages were refused, so the last reason is reported.
   if (given.empty()) throw Failure(refused);
   std::string svg = text_of(
       [&](char** out_text) { return ds_plan_picture(given.data(), given.size(), out_text); });
   write_to(args.svg, svg);
 }
 
+// Writes the certificate. It compiles the plans of all ranks, since the certificate is about all
+// their programs together.
 void certify(const PlanArgs& args, const std::string& config) {
   std::vector<PlanHandle> plans;
   std::vector<const ds_plan*> given;
@@ -82,17 +90,18 @@ void certify(const PlanArgs& args, const std::string& config) {
            }));
 }
 
-// Code of a plan that does not fit this machine or memory_budget.
+// Exit code if the plan does not fit this machine or memory_budget.
 constexpr int kDoesNotFit = 3;
 
 std::string report_of(const ds_plan* plan, ds_format format) {
   return text_of([&](char** out_text) { return ds_plan_report(plan, format, out_text); });
 }
 
+// Returns the exit code for a report, which begins with "fits" or "does not fit".
 int code_of(std::string_view report) { return report.starts_with("fits") ? 0 : kDoesNotFit; }
 
-// A program, a picture or a certificate does not show memory, so standard error says that the plan
-// does not fit.
+// Returns the exit code, and warns on standard error if the plan does not fit: a program, a picture
+// or a certificate does not show memory.
 int warned(const ds_plan* plan) {
   const std::string report = report_of(plan, DS_FORMAT_TEXT);
   const int code = code_of(report);
@@ -101,7 +110,7 @@ int warned(const ds_plan* plan) {
   return code;
 }
 
-// Returns the exit code.
+// Writes what the options request, and returns the exit code.
 int plan(const PlanArgs& args) {
   std::string config = config_of(args.config);
   if (!args.svg.empty()) draw(args, config);

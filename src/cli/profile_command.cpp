@@ -1,3 +1,5 @@
+// Implements `libds profile`. The model comes from a configuration or from a Hugging Face folder.
+// Options that are not given keep the library's defaults.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -10,12 +12,12 @@ namespace {
 struct ProfileArgs {
   ConfigArgs config;
   std::string model, dtype;
-  int64_t micro_batch = 0, sequence = 0;  // 0: not given
+  int64_t micro_batch = 0, sequence = 0;  // 0 if not given
   int32_t threads = 0, steps = 3;
   bool by_instruction = false, json = false;
 };
 
-// The options of ds_run_profile.
+// Returns the options for ds_run_profile() as JSON.
 std::string options_of(const ProfileArgs& args) {
   std::string out = fmt::format(R"({{"threads": {}, "steps": {}, "by": {})", args.threads,
                                 args.steps, quoted(args.by_instruction ? "instruction" : "op"));
@@ -25,6 +27,7 @@ std::string options_of(const ProfileArgs& args) {
   return out + "}";
 }
 
+// Profiles on all ranks; rank 0 prints.
 void profile(const ProfileArgs& args) {
   std::string config = config_of(args.config), options = options_of(args);
   Comm comm = join();

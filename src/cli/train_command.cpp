@@ -1,3 +1,6 @@
+// Implements `libds train`. The process runs one rank. Options are applied to the configuration
+// file as a patch. Signals set a flag that ends the run after the current step. Under `libds launch
+// --restarts`, each start of the job continues the same run.
 #include <fmt/core.h>
 
 #include <csignal>
@@ -17,9 +20,10 @@ namespace {
 
 volatile int32_t stop_requested = 0;
 
+// A signal handler may only set a flag, which the run checks between steps.
 extern "C" void request_stop(int) { stop_requested = 1; }
 
-// The first SIGINT or SIGTERM asks the run to save and end; the second one kills.
+// The first SIGINT or SIGTERM requests the run to save and end; the second one kills the process.
 void catch_signals() {
   struct sigaction action = {};
   action.sa_handler = request_stop;
@@ -37,7 +41,7 @@ struct TrainArgs {
   bool quiet = false;
 };
 
-// What the command line says, as a patch of the configuration.
+// Returns the command line as a patch of the configuration.
 std::string patch_of(const TrainArgs& args) {
   std::string run, data;
   if (!args.dir.empty()) run += "\"dir\":" + quoted(args.dir);
@@ -48,17 +52,20 @@ std::string patch_of(const TrainArgs& args) {
   return patch + "}";
 }
 
-// The configuration of a run that `libds launch --restarts` may start again: each start of the job
-// has the same folder and goes on with what an earlier one has left there.
+// Returns the configuration of a run that `libds launch --restarts` may start again: every start of
+// the job has the same run folder and continues the run in it.
 std::string restartable(const std::string& config) {
   const char* name = std::getenv("DS_RUN");
   if (std::getenv("DS_RESTART") == nullptr || name == nullptr) return config;
+  // The folder's name is only a default, so `config` is merged over it; run.resume is merged over
+  // `config`.
   std::string own =
       merged("{\"run\":{\"dir\":" + quoted(std::string("runs/") + name) + "}}", config);
   return merged(own, "{\"run\":{\"resume\":" + quoted(name) + "}}");
 }
 
-// A restart goes on with the newest checkpoint, which is not the one that is named.
+// Throws if --resume names a checkpoint under `libds launch --restarts`, since a restart continues
+// from the newest one.
 void refuse_checkpoint(const std::string& resume) {
   const std::filesystem::path path(resume);
   if (std::getenv("DS_RESTART") == nullptr || path.parent_path().filename() != "checkpoints")
@@ -70,18 +77,21 @@ void refuse_checkpoint(const std::string& resume) {
                   resume));
 }
 
-// The exit code.
+// Trains and returns the exit code.
 int train(const TrainArgs& args) {
   std::string config = merged(config_of(args.config), patch_of(args));
   if (args.resume.empty()) config = restartable(config);
   const char* resume = args.resume.empty() ? nullptr : args.resume.c_str();
+  // If its launcher has ended, nobody can stop this rank any more, so it then ends by itself.
   watch_launcher();
   Comm comm = join(text_of(
       [&](char** out_text) { return ds_run_communicator(config.c_str(), resume, out_text); }));
+  // Signals are caught only from here on: before the group has joined, a signal should simply end
+  // the command.
   catch_signals();
   ds_status status = ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr,
                                   nullptr, &stop_requested, nullptr);
-  if (status == DS_ERROR_USER) return kStoppedCode;  // the run itself has said so
+  if (status == DS_ERROR_USER) return kStoppedCode;  // the run has already reported it
   check(status);
   return 0;
 }

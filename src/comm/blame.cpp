@@ -9,7 +9,9 @@
 
 namespace ds {
 
-// DS_LAUNCHER_PIPE is "descriptor:inode" of a socket of the launcher (launch/watch.h).
+// DS_LAUNCHER_PIPE is "descriptor:inode" of a socket of the launcher (launch/watch.h). The inode
+// shows whether the descriptor still is that socket: the application may have closed it and opened
+// another file.
 void blame_rank(int rank, int world_size) {
   const char* pipe = std::getenv("DS_LAUNCHER_PIPE");
   const char* own = std::getenv("RANK");
@@ -22,8 +24,8 @@ void blame_rank(int rank, int world_size) {
       fmt::format("{}:{}", fd, status.st_ino) != pipe)
     return;
   std::string text = fmt::format("{} {}", own, rank);
-  (void)!send(fd, text.data(), text.size(),
-              MSG_DONTWAIT | MSG_NOSIGNAL);  // it only helps the message
+  // A failed send is ignored: the report only helps the launcher's message.
+  (void)!send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace ds

@@ -2,10 +2,10 @@
 
 namespace ds {
 
-// Tells the launcher of this process, if there is one, that a group ends here because another rank
-// has left, died, stood still or ended it: then the launcher looks for its first failure elsewhere.
-// `rank` is a rank of the world. The first call counts, and one about another world than the
-// launcher's does nothing; a world_size of 0 is not known.
+// Tells the launcher of this process, if there is one, that a group ends here because `rank` (its
+// number in the world) has left, died, made no progress or aborted; the launcher then looks for the
+// first failure on other ranks. The launcher uses only the first call of a process. A call for a
+// world of another size than the launcher's does nothing; world_size 0: the size is not known.
 void blame_rank(int rank, int world_size);
 
 }  // namespace ds

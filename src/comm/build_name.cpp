@@ -16,6 +16,7 @@ BuildName BuildName::own() {
   return name;
 }
 
+// The text of another rank may lack the terminating zero.
 std::string builds_differ(int rank, const BuildName& mine, int other, const BuildName& theirs) {
   std::string_view ours(mine.text, strnlen(mine.text, sizeof mine.text));
   std::string_view others(theirs.text, strnlen(theirs.text, sizeof theirs.text));

@@ -17,11 +17,11 @@ namespace ds {
 
 class CallerCollectives;
 
-// Ranks that reach each other by the collectives of the caller: all that these callbacks have, or
-// some of them. Every collective is a swap of intents, then a swap for each round.
+// Exchanges bytes by the collectives of the caller, between all ranks of the callbacks or some of
+// them. Every collective is a swap of intents, followed by a swap for each round.
 class CallbackExchange final : public Exchange {
  public:
-  // The ranks of the callbacks are the world; this meets them all.
+  // Creates the world, the group of all ranks of the callbacks. Collective.
   explicit CallbackExchange(std::shared_ptr<CallerCollectives> calls);
   CallbackExchange(std::shared_ptr<CallerCollectives> calls, Membership place);
 
@@ -40,43 +40,52 @@ class CallbackExchange final : public Exchange {
   [[noreturn]] void fail(const std::string& reason, int about = -1) override;
   void abort(std::string_view reason) override;
   void tick() override {}
-  void set_timeout(int64_t) override {}  // the time-outs are those of the callbacks
+  // Does nothing: only the callbacks themselves can have time-outs.
+  void set_timeout(int64_t) override {}
   int64_t overhead_bytes() const override { return stage_.bytes(); }
   std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                   const std::string& group) override;
 
  private:
   void greet();
-  // Tries all_to_all with parts of unequal sizes, whose bytes are known.
+  // Tests all_to_all with parts of unequal sizes and known bytes, and fails if other bytes arrive.
   void try_swap();
-  // Tries all_gather likewise.
+  // Tests all_gather in the same way as try_swap() tests all_to_all.
   void try_gather();
+  // Sends sends[r] to rank r and receives receives[r] from it, by the callback that fits (see the
+  // essay in callback_exchange.cpp).
   void swap(const Part* sends, const Part* receives);
-  // Swaps with one rank after the other, which do so with this one at the same time.
+  // Swaps with one rank after the other. In each step, the other rank swaps with this one.
   void swap_by_pairs(const Part* sends, const Part* receives);
-  // The one with the lower number in the world sends first.
+  // Swaps with one rank. The rank with the lower number in the world sends first.
   void swap_with(int r, Part give, Part take);
   void give(int r, Part part);
   void take(int r, Part part);
-  // Begins what all ranks or two do; refuses it in a forked child, and where the group has ended.
+  // Begins an operation of all ranks or of two. Fails in a forked child, and if the group has
+  // ended.
   void enter(const Intent& intent);
+  // Fails if rank r's intent differs from this rank's.
   void check_intent(int r, const Intent& theirs);
   void check_abort() const;
-  // Fails where a callback has returned an error.
+  // Fails if the group has ended or a callback has returned an error.
   void check(const char* callback, ds_status status);
 
   std::shared_ptr<CallerCollectives> calls_;
   Neighbours neighbours_;
-  bool gathers_ = false;  // rounds may go by all_gather
+  // Whether rounds may use all_gather.
+  bool gathers_ = false;
   Intent intent_;
-  std::vector<Intent> intents_;  // of each rank here
+  // The last intent of each rank.
+  std::vector<Intent> intents_;
   MessageStage stage_;
-  std::vector<const void*> ins_;  // these four are the arguments of all_to_all
+  // These four are the arguments of all_to_all.
+  std::vector<const void*> ins_;
   std::vector<void*> outs_;
   std::vector<size_t> in_sizes_, out_sizes_;
 };
 
-// Collective. The callbacks are copied; user_data is the communicator's when this has returned.
+// Creates a communicator over callbacks; collective. The callbacks are copied. Once this has
+// returned, the communicator owns user_data.
 std::unique_ptr<Communicator> make_called(const ds_comm_callbacks& callbacks, int rank, int size);
 
 }  // namespace ds

@@ -9,25 +9,28 @@
 
 namespace ds {
 
-// Calls of an operation and their payload: bytes that a rank receives from others.
+// Number of calls of an operation and their payload: the bytes that this rank received from others.
 struct CommCount {
   int64_t calls = 0;
   int64_t bytes = 0;
 };
 
-// By operation. One thread at a time adds, and pays for no lock; any thread may read meanwhile.
+// Counts calls and bytes by operation. One thread at a time may add, without a lock; any thread may
+// read meanwhile.
 class CommCounts {
  public:
-  // The name outlives this object.
+  // Adds one call. `operation` must outlive this object.
   void add(std::string_view operation, size_t bytes);
   std::map<std::string, CommCount> all() const;
 
  private:
   struct Row {
-    std::string_view operation;  // written before `used_` says that it is there
+    // Written before `used_` includes the row.
+    std::string_view operation;
     std::atomic<int64_t> calls{0}, bytes{0};
   };
-  static constexpr size_t kMost = 32;  // more than there are operations
+  // Larger than the number of distinct operations.
+  static constexpr size_t kMost = 32;
 
   std::array<Row, kMost> rows_;
   std::atomic<size_t> used_{0};

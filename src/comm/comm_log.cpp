@@ -31,6 +31,8 @@ double algorithm_bandwidth(const CommTime& row) {
   return row.ns > 0 ? static_cast<double>(row.bytes) / static_cast<double>(row.ns) * 1e9 : 0;
 }
 
+// NCCL's factors: with n ranks, an all_gather or reduce_scatter of S bytes moves S (n-1)/n over
+// each link, and an all_reduce twice that.
 double bus_bandwidth(const CommTime& row) {
   const Collective* known = find_collective(row.operation);
   double share = static_cast<double>(row.ranks - 1) / row.ranks;
@@ -59,6 +61,7 @@ size_t CommLog::row_of(std::string_view operation, uint64_t size) {
   return rows_.size() - 1;
 }
 
+// Sizes are rounded up to a power of two, so that a row collects calls of similar cost.
 void CommLog::add(std::string_view operation, uint64_t bytes, uint64_t received, int64_t ns) {
   if (!operations_.empty() && !operations_.contains(operation)) return;
   uint64_t message = message_bytes(operation, bytes, ranks_);
@@ -72,6 +75,8 @@ void CommLog::add(std::string_view operation, uint64_t bytes, uint64_t received,
   row_of_time_.push_back(at);
 }
 
+// A rank's waiting time in a call is its time beyond the fastest rank's: the fastest came last and
+// did not wait.
 void CommLog::settle(std::span<const int64_t> least) {
   for (size_t i = 0; i < least.size(); ++i)
     rows_[row_of_time_[i]].waited_ns += times_[i] - least[i];
@@ -79,6 +84,7 @@ void CommLog::settle(std::span<const int64_t> least) {
   row_of_time_.clear();
 }
 
+// These are the columns of the text form, in readable units.
 std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> rows) {
   std::vector<std::vector<std::string>> table{{"group", "ranks", "operation", "size to", "calls",
                                                "MiB", "ms", "us a call", "GB/s", "bus GB/s",
@@ -133,8 +139,7 @@ Json comm_log_json(std::span<const CommTime> rows) {
 std::string comm_log_csv(std::span<const CommTime> rows) {
   std::string out =
       "group,ranks,operation,size,calls,bytes,seconds,algorithm_bytes_per_second,bus_bytes_per_"
-      "second,"
-      "waited_seconds,slowest_rank\n";
+      "second,waited_seconds,slowest_rank\n";
   for (const CommTime& row : rows) {
     out += fmt::format("{},{},{},{},{},{},{:.9f},{:.0f},{:.0f},{:.9f},{}\n", row.group, row.ranks,
                        row.operation, row.size, row.calls, row.bytes,

@@ -11,55 +11,67 @@
 
 namespace ds {
 
-// What one kind of collective of a group has cost this rank; sizes are powers of two.
+// Time and volume of one operation of a group on this rank, for one range of message sizes. Ranges
+// end at powers of two.
 struct CommTime {
   std::string group, operation;
-  int ranks = 1;  // of the group
-  uint64_t size =
-      0;  // messages of more than size / 2 up to size bytes; 0: blocks that differ by rank
+  // Number of ranks in the group.
+  int ranks = 1;
+  // Upper end of the row's range: its messages have more than size / 2 and at most `size` bytes. 0:
+  // calls without one message size, for example those whose blocks differ by rank.
+  uint64_t size = 0;
   int64_t calls = 0;
-  uint64_t bytes = 0;  // sum of the messages
-  int64_t ns = 0;      // from call to return
-  int64_t waited_ns =
-      0;  // of it, more than the rank took that returned soonest after its call, call by call
-  int slowest = -1;  // the rank of the group that has waited least: the one that the others wait
-                     // for; -1: not known
+  // Sum of the messages' sizes.
+  uint64_t bytes = 0;
+  // Time from call to return.
+  int64_t ns = 0;
+  // The part of `ns` spent waiting: for each call, its time minus that of the fastest rank.
+  int64_t waited_ns = 0;
+  // Rank in the group that waited least: the one that the others waited for; -1: not known.
+  int slowest = -1;
 };
 
-// Of a row, in bytes a second; 0 without time. Bus bandwidth is what each rank's link carries, so
-// that it compares between operations and group sizes; by the definitions of NCCL's tests.
+// These return the bandwidth of a row in bytes per second, or 0 if the row has no time. Bus
+// bandwidth is the rate on each rank's link, so it is comparable between operations and group
+// sizes. The definitions are those of nccl-tests.
 double algorithm_bandwidth(const CommTime& row);
 double bus_bandwidth(const CommTime& row);
 
-// The message of a collective by the same definitions, where `bytes` is what its ranks compare.
+// Returns the message size of a collective as nccl-tests defines it. `bytes` is the size that the
+// ranks compare, which is that of one block for some operations.
 uint64_t message_bytes(std::string_view operation, uint64_t bytes, int ranks);
 
-// A table for reading, first its names of columns; the same as text and, in basic units, as an
-// object whose "rows" are objects, and as CSV.
+// These return the rows as a table whose first row has the column names, as text for people, as a
+// JSON object whose "rows" are in basic units, and as CSV in basic units.
 std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> rows);
 std::string comm_log_text(std::span<const CommTime> rows);
 Json comm_log_json(std::span<const CommTime> rows);
 std::string comm_log_csv(std::span<const CommTime> rows);
 
-// The times of a group's collectives on one rank, by operation and size. What others took is known
-// only from them: single times are kept until all ranks compare them, which happens at the same
-// call on all. One thread at a time.
+// Records how long a group's collectives take on one rank, by operation and size. How long a rank
+// waited follows only from the times of the other ranks, so the time of each call is kept until all
+// ranks compare their times, which they do at the same call. Used by one thread at a time.
 class CommLog {
  public:
-  static constexpr size_t kBatch = 1024;  // times between two comparisons
+  // Number of timed calls between two comparisons.
+  static constexpr size_t kBatch = 1024;
 
-  // operations: as logged_operations takes them; empty: all.
+  // `operations` are names that logged_operations() accepts; empty: all operations.
   CommLog(std::string group, int ranks, std::span<const std::string> operations);
-  // A call of `bytes` that ranks compare, or of `received` bytes where those are 0.
+  // Adds a call. `bytes` is the size that ranks compare; if it is 0, the size is `received`.
   void add(std::string_view operation, uint64_t bytes, uint64_t received, int64_t ns);
   bool full() const { return times_.size() >= kBatch; }
-  // Times not compared yet, the same calls on every rank; then the least of all ranks for each of
-  // them.
+  // times() returns the times that have not been compared yet; they belong to the same calls on
+  // every rank. settle() takes the shortest time that any rank had for each of these calls, adds
+  // the differences to waited_ns and forgets the times.
   std::span<const int64_t> times() const { return times_; }
   void settle(std::span<const int64_t> least);
-  // Of collectives in the same order on all ranks, then of sends and receives.
+  // Returns the rows. Those of collectives have the same order on all ranks; those of sends and
+  // receives may lie anywhere among them.
   std::vector<CommTime>& rows() { return rows_; }
   const std::set<std::string, std::less<>>& operations() const { return operations_; }
+  // Returns whether the operation is a send or a receive, whose times are not compared over the
+  // group.
   static bool of_two(std::string_view operation) {
     return operation == "send" || operation == "receive";
   }

@@ -15,18 +15,19 @@
 
 namespace ds {
 
-// A collective that was started; it lives as long as anyone holds it. Threadsafe.
+// A started collective, held by shared pointers. Threadsafe.
 class Work {
  public:
   Work();
   bool done() const { return state_.load(std::memory_order_acquire) != 0; }
-  // Returns when it has ended well, throws the error that it ended with. Also again. DS_ERROR_STATE
-  // in a forked child, where it goes on no more.
+  // Waits until the collective has ended and throws its error if it failed. May be called
+  // repeatedly. In a forked child, waiting for an unfinished collective throws DS_ERROR_STATE,
+  // because the collective does not continue there.
   void wait() const;
 
  private:
   friend class CommThread;
-  // How a collective has ended.
+  // How a collective ended.
   struct Outcome {
     ds_status status = DS_OK;
     std::string message;
@@ -36,12 +37,13 @@ class Work {
   void end(Outcome outcome);
 
   const pid_t process_;
-  std::atomic<int> state_{0};  // 1: outcome_ is there
+  // 1 once outcome_ is set.
+  std::atomic<int> state_{0};
   Outcome outcome_;
 };
 
-// What the groups of a rank have started, made one after the other on a thread that begins with the
-// first.
+// Performs the collectives that a rank's groups have started, one after the other, on a thread that
+// is created for the first of them.
 class CommThread {
  public:
   CommThread();
@@ -49,19 +51,20 @@ class CommThread {
   CommThread(const CommThread&) = delete;
   CommThread& operator=(const CommThread&) = delete;
 
+  // Queues a job for the thread. `owner` identifies the group for leave().
   std::shared_ptr<Work> start(const void* owner, std::function<void()> job);
-  // Makes it on this thread; the work has ended.
+  // Performs the job on the calling thread and returns its work, which has ended.
   static std::shared_ptr<Work> make_now(const std::function<void()>& job);
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // Waits for all that was started; on the thread itself returns at once. DS_ERROR_STATE in a
-  // forked child where something is left.
+  // Waits until all started collectives have ended; on this object's own thread, returns at once.
+  // In a forked child, throws DS_ERROR_STATE if some have not ended.
   void drain() {
     if (!idle()) drain_slowly();
   }
-  // Ends what this owner has started: what has not begun becomes an error, for what is running
-  // `interrupt` is called before it is waited for.
+  // Ends the collectives that this owner has started. Jobs that have not begun end with an error;
+  // if one is running, calls `interrupt` and waits until it has ended.
   void leave(const void* owner, const std::function<void()>& interrupt);
-  // Whether this is a forked child of the process that made it.
+  // Returns whether the calling process is a forked child of the one that created this object.
   bool forked() const;
 
  private:
@@ -76,11 +79,13 @@ class CommThread {
   void finish(const Job& job, Work::Outcome outcome);
 
   const pid_t process_;
-  std::atomic<int> pending_{0};  // queued and running
+  // Number of jobs that are queued or running.
+  std::atomic<int> pending_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
-  const void* running_ = nullptr;  // owner of the running one
+  // The owner of the running job.
+  const void* running_ = nullptr;
   bool ending_ = false;
   std::thread thread_;
 };

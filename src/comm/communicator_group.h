@@ -9,11 +9,16 @@
 
 namespace ds {
 
-// The collectives of a device by a communicator, for work of `queue`. Where the device shares its
-// memory with host code, the communicator works on it. A queue that runs no host code does them
-// itself (device_group.h), which its caller has found possible. Elsewhere they go through staging,
-// in chunks of up to `staging` bytes: device to host, exchange, host to device. `link`: of these
-// ranks' devices, null where such a queue needs none. All are borrowed.
+// Returns an object that performs collectives of `comm` as work of a queue like `queue`, on memory
+// of `device`:
+// - if the device shares its memory with host code, the communicator works on that memory;
+// - if the queue runs no host code, the queue moves the data itself, through `link` if given
+//   (link_group.h), otherwise within one process (device_group.h), which the caller has checked to
+//   be possible;
+// - otherwise collectives go through staging memory on the host, in chunks of up to `staging`
+//   bytes: device to host, exchange, host to device.
+// `link` connects the devices of the communicator's ranks; null: no link is needed. All arguments
+// are borrowed.
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,
                                   DeviceLink* link = nullptr, int64_t staging = int64_t{16} << 20);
 

@@ -7,9 +7,9 @@
 
 namespace ds {
 
-// Collectives of ranks that are threads of one process, on memory of one device and in the order of
-// its queues: `queue` is one that runs no host code, and the devices of all ranks have one domain.
-// Everything is borrowed.
+// Returns the collectives of ranks that are threads of one process and whose memory is on one
+// device. They run in the order of the device's queues. `queue` runs no host code, and the devices
+// of all ranks have the same domain. Both arguments are borrowed.
 std::unique_ptr<Group> make_device_group(Communicator& comm, const DeviceQueue& queue);
 
 }  // namespace ds

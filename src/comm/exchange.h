@@ -15,32 +15,43 @@ namespace ds {
 class CallbackThreads;
 struct CommOptions;
 
-// Bytes of one rank: where and how many.
+// Address and size of the bytes that a rank sends to another rank or receives from it.
 using Part = ds_plugin_part;
 
-// What a round's parts are.
+// How the parts of a round relate to each other. The kind decides how many bytes of staging memory
+// each part gets.
 enum class Round {
-  same,  // a rank gives every other rank the same bytes
-  one,   // all give to one rank
-  each,  // each its own
-  seen,  // each its own, which are looked at piece by piece
+  // Every rank sends the same bytes to all other ranks.
+  same,
+  // All ranks send to one rank.
+  one,
+  // Every rank sends a different part to each other rank.
+  each,
+  // As `each`, but the receiver does not copy the parts; it reads them piece by piece (see()).
+  seen,
 };
 
-// A rank's place in a group, and the group's in its world: the one that was created, of which this
-// is all or a part. Messages name ranks by their number in the world.
+// A rank's place in a group, and the group's place in its world. The world is the group that was
+// created first; this group is the world itself or was split from it. Messages name ranks by their
+// number in the world.
 struct Membership {
   int rank = 0;
-  std::vector<int> world = {0};  // the number of each rank
-  std::string group;             // "": the world itself
+  // For each rank of the group, its number in the world.
+  std::vector<int> world = {0};
+  // The group's name; "" if the group is the world itself.
+  std::string group;
 
   static Membership whole(int rank, int size);
   Membership subset(const std::vector<int>& members, std::string name) const;
 };
 
-// How the ranks of a group reach each other's bytes: the collectives are written once, over this. A
-// collective is begin, prepare, rounds, end, the same on all ranks, or drop after an error; rounds
-// with their prepare and end may follow each other under one begin. One thread at a time, except
-// abort.
+// Moves bytes between the ranks of a group. The collectives are written once, over this interface,
+// and each transport implements it.
+//
+// A collective calls begin(), prepare(), round() as often as it needs, and end(), with the same
+// kinds and sizes on all ranks; after an error it calls drop() in place of end(). Several sequences
+// of prepare(), rounds and end() may follow one begin(). An exchange is used by one thread at a
+// time, except for abort().
 class Exchange {
  public:
   explicit Exchange(Membership place)
@@ -52,14 +63,15 @@ class Exchange {
   int rank() const { return place_.rank; }
   int size() const { return static_cast<int>(place_.world.size()); }
   const Membership& place() const { return place_; }
-  // The number of rank r in messages.
+  // Returns rank r's number in the world, by which messages name it.
   int world(int r) const { return place_.world[static_cast<size_t>(r)]; }
-  // Room for what a round gives each rank and takes from it, and for what is seen of each: of the
-  // collective that runs, one after the other.
+  // Arrays with one entry for each rank, for the parts that a round sends and receives and for the
+  // pieces that see() returns. The running collective uses them.
   Part* sends() { return sends_.data(); }
   Part* receives() { return receives_.data(); }
   const void** seen() { return seen_.data(); }
-  // Memory for a collective's own use, kept for the next one; what it held may be lost.
+  // Returns scratch memory for the running collective. It is kept for the next collective, but a
+  // larger request loses its content.
   std::byte* scratch(size_t bytes) {
     if (bytes > scratch_bytes_) {
       scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -70,68 +82,80 @@ class Exchange {
   virtual int local_rank() const { return rank(); }
   virtual int local_size() const { return size(); }
 
-  // Says what this rank is about to do. Ranks that differ learn it at the latest in the first
-  // round.
+  // Announces what this rank is about to do. If ranks are about to do different things, they fail
+  // in the first round at the latest.
   virtual void begin(const Intent& intent) = 0;
-  // A rank takes up to `bytes` from each other one in the following rounds; the same on all ranks.
-  // Returns the most that a part of such a round may have.
+  // Prepares for rounds in which a rank receives up to `bytes` bytes in total from each other rank;
+  // `bytes` is the same on all ranks. Returns the largest part that one round may move.
   virtual size_t prepare(Round kind, size_t bytes) = 0;
-  // Gives sends[r] to and takes receives[r] from every rank r, itself too. What is taken from
-  // others with data NULL is there to be seen, from itself nothing. Sent bytes do not change until
-  // all ranks have begun the next round, or until the end.
+  // Sends sends[r] to every rank r and receives receives[r] from it, this rank included. If the
+  // data of receives[r] is NULL, the bytes are not copied: see() returns them, except for this
+  // rank's own part. The sent bytes must not change until all ranks have begun the next round, or
+  // until end() has returned.
   virtual void round(const Part* sends, const Part* receives) = 0;
-  // Part of what rank r gave this one in the last round, at most piece_bytes(); valid until the
-  // next round or look at r.
+  // Returns a piece of the part that rank r sent to this rank in the last round. A piece has at
+  // most piece_bytes() bytes and is valid until the next round or the next call for r.
   virtual const std::byte* see(int r, size_t offset, size_t bytes) = 0;
   virtual size_t piece_bytes() const { return SIZE_MAX; }
-  // All ranks are done with this one's bytes.
+  // Waits until all ranks have read this rank's bytes.
   virtual void end() = 0;
-  // Whether two ranks can meet alone, which groups of a split need, too.
+  // Returns whether two ranks can exchange bytes without the others. Splitting a group needs this,
+  // too.
   virtual bool meets_pairs() const { return true; }
-  // The whole of a meeting of two: the same intent on both, one of send and receive empty.
+  // Performs this rank's side of a send and its receive, with begin and end. Both ranks pass the
+  // same intent; one of `send` and `receive` is empty.
   virtual void pair(const Intent& intent, int peer, Part send, Part receive) = 0;
 
-  // Where rounds run callbacks of the caller, who gets them on the thread that is inside a call and
-  // on no other: the threads that are inside one. Null: rounds may be made on any thread.
+  // Returns the set of threads that are inside a callback of the caller, if rounds run such
+  // callbacks, which may run only on a thread that is inside a ds_ call. Null: rounds may run on
+  // any thread.
   virtual const CallbackThreads* callback_threads() const { return nullptr; }
 
-  // While this rank waits, outside of any round, for what all ranks do together in another way:
-  // fails where the group has ended, or where a rank is dead or stands still.
+  // Checks on the other ranks. A rank calls this while it waits, outside of any round, for work
+  // that all ranks do together, for example on their devices. Fails if the group has ended, or if a
+  // rank has died or makes no progress.
   virtual void watch(const Intent& /*intent*/) {}
 
-  // This rank leaves what it has begun, after any error: the group ends for `reason`, unless it has
-  // ended, and on return nobody reads this rank's bytes any more.
+  // Leaves a collective after any error in it. The group ends for `reason` unless it has ended
+  // already. On return, no rank reads this rank's bytes any longer.
   virtual void drop(std::string_view reason) = 0;
-  // Ends the group: `reason` reaches all ranks, the error names this rank and what it was about,
-  // and has `about` as the rank that it is about; -1: none.
+  // Ends the group and throws. All ranks learn `reason`; the error names this rank, its operation
+  // and, in its details, the rank `about` (-1: no rank).
   [[noreturn]] virtual void fail(const std::string& reason, int about = -1) = 0;
   virtual void abort(std::string_view reason) = 0;
   virtual void tick() = 0;
   virtual void set_timeout(int64_t ms) = 0;
   virtual int64_t overhead_bytes() const = 0;
-  // Whether the ranks are threads of this process: what is an address to one of them is one to all.
+  // Returns whether the ranks are threads of one process, so that an address of one rank is valid
+  // on all of them.
   virtual bool one_process() const { return false; }
-  // Of ranks of one process, in a collective and behind a round in which each told the others where
-  // its objects are. They stay until give_back(), which comes whatever happens: a rank that drops
-  // this collective waits for it, and so does await_returns().
+  // Ranks of one process call borrow() in a collective, after a round in which they have exchanged
+  // the addresses of their objects. The objects stay valid until every rank has called give_back(),
+  // which it must do even after an error: a rank that drops this collective waits for it, and so
+  // does await_returns().
   virtual void borrow() {}
   virtual void give_back() noexcept {}
-  // Returns when nobody has borrowed from this rank.
+  // Waits until no rank borrows from this one any longer.
   virtual void await_returns() const noexcept {}
-  // Whether large parts can be read where they lie, not only through staging.
+  // Returns whether ranks read large parts directly from the sender's memory, not through staging
+  // memory.
   virtual bool reads_directly() const { return false; }
-  // The group of `members` (ranks of this one in their new order), of which this rank is one;
-  // collective among them. `name` is theirs alone, messages call them `group`.
+  // Creates the group of `members`: ranks of this group, in their new order, this rank among them.
+  // Collective among the members. `name` is unique to the new group; messages call the group
+  // `group`.
   virtual std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                           const std::string& group) = 0;
 
  protected:
-  // Refuses a call in a child of the process that made the communicator, which has no part in the
-  // group.
+  // Throws DS_ERROR_STATE unless the calling process is the one that created the communicator: a
+  // forked child does not belong to the group.
   static void need_maker(const Intent& intent, int process);
-  // "rank 3 in barrier 'h.3'", with the name of a part.
+  // Returns the beginning of an error message: "rank 3 in barrier 'h.3'", followed by the group's
+  // name unless the group is the world.
   std::string here(const Intent& intent) const;
-  // This rank's own part of a round, in a collective in which a rank takes up to `whole` bytes.
+  // Copies the part that this rank sends to itself in a round. `whole` is the number of bytes that
+  // the rank receives in the whole collective; it decides whether the copy bypasses the caches
+  // (copy.h).
   void take_own(const Part* sends, const Part* receives, size_t whole) const;
 
  private:

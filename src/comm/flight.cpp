@@ -40,7 +40,8 @@ std::string date_text(int64_t ms) {
                      time_text(ms));
 }
 
-// Whole or not at all: a reader never sees half of it. Returns the errno, 0 when it is there.
+// Writes a file completely or not at all, so that a reader never sees half of it. Returns 0, or the
+// errno of the failure.
 int write_whole(const std::string& path, const std::string& text) {
   SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   std::string part = path + ".part";
@@ -61,6 +62,7 @@ constexpr const char* kStates[] = {"running", "done", "failed"};
 
 FlightRecord::FlightRecord(int rank, int size) : rank_(rank), size_(size), process_(getpid()) {}
 
+// The record is a ring of kKept entries; operation n has entry n % kKept.
 uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
                              const Intent& intent) {
   int64_t now = clock_ms();
@@ -74,6 +76,8 @@ uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
   return next_++;
 }
 
+// If more than kKept operations have started since, the entry belongs to another one and stays as
+// it is.
 void FlightRecord::end(uint64_t number, bool good) {
   int64_t now = clock_ms();
   std::lock_guard lock(mutex_);
@@ -88,6 +92,7 @@ std::string FlightRecord::text() const {
   return text_locked();
 }
 
+// An intent's operation is "NAME DETAIL". In the line, the detail comes after the label.
 std::string FlightRecord::text_locked() const {
   uint64_t kept = std::min<uint64_t>(next_, kKept);
   std::string out = fmt::format("rank {} of {}: the last {} of {} operations at {} UTC; {}\n",
@@ -148,13 +153,16 @@ std::string FlightRecord::folder() const {
   return folder_;
 }
 
+// The reason is kept even without a folder, so that text() includes it. Only the first reason is
+// kept, because later ones follow from it.
 void FlightRecord::write(std::string_view reason) noexcept try {
   if (getpid() != process_) return;
   std::lock_guard lock(mutex_);
   if (reason_.empty()) reason_ = reason;
   if (folder_.empty() || written_) return;
   written_ = true;
-  mkdir(folder_.c_str(), 0777);  // that it cannot be made shows in the next line
+  // If the folder cannot be created, writing the file fails below, and that failure is logged.
+  mkdir(folder_.c_str(), 0777);
   std::string path = fmt::format("{}/rank_{}.txt", folder_, rank_);
   int code = write_whole(path, text_locked());
   if (code != 0) {
@@ -162,7 +170,7 @@ void FlightRecord::write(std::string_view reason) noexcept try {
              fmt::format("flight record '{}' cannot be written: {}", path, std::strerror(code)));
   }
 } catch (const std::exception&) {
-  // Memory is short: the error that is on its way says so.
+  // Memory has run out; the error that is being handled is reported all the same.
 }
 
 }  // namespace ds

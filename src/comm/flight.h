@@ -10,27 +10,30 @@
 
 namespace ds {
 
-// The last operations of a rank in all its groups, for the question what each rank was doing when
-// they ended. Fixed storage; threadsafe. Times are those of the coarse system clock (some ms),
-// which hosts share.
+// Records the last operations of a rank in all its groups, to show what each rank was doing when
+// the groups ended. Uses fixed storage; threadsafe. Times come from the coarse system clock
+// (resolution of a few milliseconds), which is comparable between hosts.
 class FlightRecord {
  public:
   static constexpr size_t kKept = 64;
 
   FlightRecord(int rank, int size);
-  // Returns the number that ends it.
+  // Records the start of an operation and returns the number to pass to end().
   uint64_t start(std::string_view group, std::string_view operation, const Intent& intent);
   void end(uint64_t number, bool good);
-  // A line for each operation, oldest first, below a line that says whose they are and what ended
-  // them.
+  // Returns one line for each operation, oldest first, after a line that names the rank and the
+  // error that ended the groups.
   std::string text() const;
-  // The same as an object, "operations" oldest first; times are milliseconds since 1970 in UTC.
+  // Returns the same record as a JSON object whose "operations" are oldest first; times are
+  // milliseconds since 1970 in UTC.
   Json json() const;
 
-  // Where `write` puts rank_N.txt; made when it is written. "": nowhere.
+  // Sets the folder in which write() puts rank_N.txt; write() creates the folder. "": nothing is
+  // written.
   void set_folder(std::string folder);
   std::string folder() const;
-  // Once for each folder: the text, with what ended the group. Not in a forked child.
+  // Keeps `reason`, if it is the first, and writes text() to the folder unless that has been done.
+  // Does nothing in a forked child.
   void write(std::string_view reason) noexcept;
 
  private:

@@ -9,12 +9,14 @@
 
 namespace ds {
 
+// The host name is part of the hash, because containers of one machine may share its identity.
 Greeting Greeting::own() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   return {BuildName::own(), hash64(machine_identity() + "/" + name)};
 }
 
+// Only the first difference is reported, since one is enough to refuse the group.
 Neighbours meet_neighbours(const Membership& place, std::span<const Greeting> all,
                            std::string* reason) {
   Neighbours out;

@@ -8,22 +8,23 @@
 
 namespace ds {
 
-// The first thing that ranks without shared memory tell each other. As in BuildName, the layout
-// never changes.
+// The first message between ranks without shared memory. As with BuildName, its layout never
+// changes.
 struct Greeting {
   BuildName build;
-  uint64_t host;  // the same for all processes of a running host, and for no other host
+  // Identifies the running host: equal in all of its processes and different on every other host.
+  uint64_t host;
 
   static Greeting own();
 };
 
-// This rank among those of its host, and how many they are.
+// Index of this rank among the ranks of its host, and the number of those ranks.
 struct Neighbours {
   int rank = 0, size = 1;
 };
 
-// all[r] is what rank r has told. Where two ranks run different builds, *reason is the line that
-// names both.
+// Returns this rank's place on its host; all[r] is the greeting of rank r. If a rank runs another
+// build than this one, sets *reason to a line that names both.
 Neighbours meet_neighbours(const Membership& place, std::span<const Greeting> all,
                            std::string* reason);
 

@@ -16,53 +16,62 @@
 
 namespace ds {
 
-// Neighbours that share a machine, where every machine has as many and numbers them in a row; else
-// all ranks. Collective.
+// Returns how many ranks share a machine, if every machine has the same number of ranks and their
+// numbers are consecutive; otherwise the number of all ranks. Collective.
 int ranks_per_node(Communicator& comm);
 
-// All ranks and the even groups that they are split into. One thread at a time.
+// The group of all ranks, and the groups of equal size into which it is split. Used by one thread
+// at a time, except abort().
 class CommGroups {
  public:
   explicit CommGroups(Communicator& world);
   ~CommGroups();
   Communicator& world() { return world_; }
 
-  // Makes the groups of `ranks` ranks whose numbers differ by multiples of `stride`. Collective.
+  // Splits all ranks into groups of `ranks` ranks whose numbers are `stride` apart. Collective.
   void add(int ranks, int stride);
-  // That of this rank, which was added; all ranks need not be.
+  // Returns this rank's group of that shape. It must have been added, unless it is the group of all
+  // ranks.
   Communicator& of(int ranks, int stride);
 
-  // Links the devices of the ranks of every group, of those that are added later, too, so that
-  // their queues make the collectives (link_group.h). Collective. The device is borrowed until
-  // unlink(), which comes when its queues are idle or after abort().
+  // Links the devices of the ranks of every group, including groups that are added later, so that
+  // the devices' queues perform the collectives (link_group.h). Collective. The device is borrowed
+  // until unlink(), which must be called when its queues are idle or after abort().
   void link(const Device& device);
-  // Has every link move bytes (try_link()); device: that which is linked, queue: one of it.
-  // Collective.
+  // Moves bytes over every link to prove that it works (try_link()). `device` is the linked one,
+  // and `queue` one of its queues. Collective.
   void try_links(Device& device, DeviceQueue& queue);
   void unlink() { links_.clear(); }
-  // Of a group's ranks; null: they are not linked.
+  // Returns the link between the devices of a group's ranks; null if they are not linked.
   DeviceLink* link_of(const Communicator& group) const;
-  // Ends all groups on all ranks, and what queues hold of their collectives. Any thread.
+  // Ends all groups on all ranks, and the collectives that queues have not finished. May be called
+  // on any thread.
   void abort(std::string_view reason);
 
-  void tick() { world_.tick(); }   // all groups see it
-  void set_timeout(int64_t ms);    // also of groups that are added later
-  int64_t overhead_bytes() const;  // staging of all groups, the flight record that they share
-  // What the log of each has timed; none where it was not started before they were added.
-  // Collective.
+  // Marks progress in all groups; see Communicator::tick().
+  void tick() { world_.tick(); }
+  // Sets the time-out of all groups, including those that are added later.
+  void set_timeout(int64_t ms);
+  // Returns the bytes of staging memory of all groups and of the flight record that they share.
+  int64_t overhead_bytes() const;
+  // Returns the times of each group's log. A group that was added before the log was started has no
+  // log. Collective.
   std::vector<CommTime> times();
-  // Of the world by operation, of groups by "operation ranks x stride".
+  // Returns the counts of the group of all ranks by "OPERATION", and those of the other groups by
+  // "OPERATION RANKSxSTRIDE".
   std::map<std::string, CommCount> counts() const;
 
  private:
   void open_link(Communicator& group, const std::string& name);
-  // Ends all groups behind an error of body.
+  // Runs body and, if it throws, ends all groups.
   void aborting(const std::function<void()>& body);
 
   Communicator& world_;
-  const Device* linked_ = nullptr;  // null: collectives are the communicators'
+  // Null: the communicators perform the collectives.
+  const Device* linked_ = nullptr;
   std::map<const Communicator*, std::unique_ptr<DeviceLink>> links_;
-  int64_t timeout_ms_ = 0;  // 0: as the group was made
+  // 0: each group keeps the time-out with which it was created.
+  int64_t timeout_ms_ = 0;
   std::map<std::pair<int, int>, std::unique_ptr<Communicator>> groups_;
 };
 

@@ -10,18 +10,19 @@
 
 namespace ds {
 
-// Collectives of ranks on devices of their own, in the order of their queues: `queue` is one that
-// runs no host code, `link` joins the devices of the ranks of `comm`. Everything is borrowed.
+// Returns the collectives of ranks that each have a separate device. They run in the order of the
+// devices' queues. `queue` runs no host code, and `link` connects the devices of the ranks of
+// `comm`. All arguments are borrowed.
 std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue,
                                        DeviceLink& link);
 
-// Has the link move bytes from every rank to every other one, little and much and in both ways, and
-// compares what arrives. So a library without memory, and devices that exchange other bytes than
-// they should, are errors before the first step. Collective.
+// Tests a link: moves small and large parts from every rank to every other one, by a gather and by
+// a swap, and checks the bytes that arrive. A library that runs out of memory and devices that
+// exchange wrong bytes thus cause an error before the first step. Collective.
 void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
               std::string_view label);
 
-// Returns when a link is settled, and watches the other ranks meanwhile.
+// Waits until a link is settled (DeviceLink::settled()), and checks on the other ranks meanwhile.
 void settle(Communicator& comm, DeviceLink& link, std::string_view operation,
             std::string_view label);
 

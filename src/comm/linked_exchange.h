@@ -16,7 +16,8 @@
 
 namespace ds {
 
-// A rank's place in the group of a plugin, shared by the groups that were split from it.
+// This rank's connection to the group of a plugin. All groups that are split from that group share
+// it.
 struct Link {
   Link(const ds_plugin_transport_table& table, const std::string& address,
        const CommOptions& options);
@@ -27,19 +28,24 @@ struct Link {
   const ds_plugin_transport_table& transport;
   ds_plugin_link* link = nullptr;
   const int rank, size;
-  const int process;  // that joined; a forked child has no part in the group
-  Sign shown;         // of this rank
+  // The process that joined. A forked child does not belong to the group.
+  const int process;
+  // The current heartbeat of this rank.
+  Sign shown;
+  // Time of the last heartbeat that was sent.
   int64_t beaten_ns = 0;
-  std::mutex mutex;   // of ended
-  std::string ended;  // why this rank ended the group
+  // Guards `ended`.
+  std::mutex mutex;
+  // Why this rank ended the group; "": it has not ended it.
+  std::string ended;
 };
 
-// Ranks that send each other messages, over the transport of a plugin: all of a link's ranks, or
-// some of them, in any order. Every collective is a swap of intents, then a swap for each round.
-// Parts that are to be seen come into a stage of this rank.
+// Exchanges messages over the transport of a plugin, between all of a link's ranks or some of them,
+// in any order. Every collective begins with a swap of digests of the intents, followed by a swap
+// for each round. Parts that are only read by see() are received into a stage of this rank.
 class LinkedExchange final : public Exchange {
  public:
-  // The link's ranks are the world.
+  // `place` has the link's ranks that form this group; all of the link's ranks are the world.
   LinkedExchange(std::shared_ptr<Link> link, Membership place, const CommOptions& options);
 
   int local_rank() const override { return neighbours_.rank; }
@@ -61,42 +67,50 @@ class LinkedExchange final : public Exchange {
                                   const std::string& group) override;
 
  private:
-  // Entry r of these arrays is what goes to or comes from rank r; `only`: with no other rank, -1:
-  // with all.
+  // Swaps parts: sends[r] goes to rank r and receives[r] comes from it. `only` is the one rank to
+  // swap with; -1: all.
   void swap(const Part* sends, const Part* receives, int only);
-  // Swaps digests of intents and compares them.
+  // Swaps digests of intents with the rank `only` (-1: with all) and fails if they differ.
   void agree(int only);
-  // Fails because the intents of these ranks are not this one's.
+  // Swaps intents with the ranks whose digests differ from this rank's, and fails with a message
+  // that names both calls.
   [[noreturn]] void disagree(const std::vector<int>& others);
+  // Polls until all parts of the swap have been moved, and checks on the ranks that are late.
   void wait();
-  // Moves parts; whether all have come and gone.
+  // Moves parts of the swap. Returns whether all have been sent and received.
   bool poll();
-  // Of a rank whose part has not come: throws when it has gone or stands still.
+  // Checks on a rank whose part has not come. Throws if the rank has left or makes no progress.
   void look_at(int peer, int64_t now);
-  // Bytes that go to a rank or come from it are work, of both.
+  // Checks whether bytes have been moved to or from a rank. If so, both ranks have made progress.
   void see_moved(int peer);
+  // Returns "; " and what the transport reports about a connection that does not deliver, or "".
   std::string stalled(int peer) const;
-  // Fails because that rank does not come any more.
+  // Reports the rank to the launcher and fails, because its part will not come.
   [[noreturn]] void lose(int peer, const std::string& reason);
+  // Sends a heartbeat if the last one is old enough.
   void beat(int64_t now);
-  // Compares the builds of all ranks, and finds those of this host.
+  // Compares the builds of all ranks, and finds the ranks of this host.
   void greet();
   void check_abort();
+  // Returns the index of rank r in the link's arrays, which is its number in the world.
   size_t seat(int r) const { return static_cast<size_t>(world(r)); }
 
   std::shared_ptr<Link> link_;
   Neighbours neighbours_;
-  int spins_ = 0;  // polls before this rank gives its core away
+  // Number of polls before this rank yields its core.
+  int spins_ = 0;
   int64_t timeout_ms_;
   Intent intent_;
-  std::vector<uint64_t> digests_;  // of the intents of each rank here
+  // Digests of the intents of this group's ranks.
+  std::vector<uint64_t> digests_;
   MessageStage stage_;
-  std::vector<Part> sends_, receives_;  // of each rank of the link, as are those below
+  // These arrays have an entry for each rank of the link.
+  std::vector<Part> sends_, receives_;
   std::vector<uint8_t> arrived_;
   std::vector<uint64_t> signs_, moved_;
   std::vector<Patience> patience_;
-  std::vector<int64_t>
-      left_ns_;  // since when a rank is seen to have left, in watch(); 0: it has not
+  // When watch() first saw that a rank had left; 0: the rank has not left.
+  std::vector<int64_t> left_ns_;
 };
 
 }  // namespace ds

@@ -9,10 +9,12 @@
 
 namespace ds {
 
-inline constexpr size_t kMostPart = size_t{256} << 20;  // bytes of one part that goes as a message
+// The most bytes of one message.
+inline constexpr size_t kMostPart = size_t{256} << 20;
 
-// Where the parts of a sum lie that come as messages from each rank and have no place of their own:
-// at most 1 MiB for each rank and 64 MiB for all. Its pages are taken when they are used.
+// Memory for the parts of a sum, which are received as messages from each rank and for which the
+// caller has no destination: at most 1 MiB for each rank and 64 MiB for all. The system allocates
+// its pages when they are first used.
 class MessageStage {
  public:
   explicit MessageStage(int ranks)
@@ -24,8 +26,8 @@ class MessageStage {
   size_t part_bytes() const { return part_; }
   int64_t bytes() const { return static_cast<int64_t>(ranks_ * part_); }
   std::byte* of(int rank) const { return memory_.get() + static_cast<size_t>(rank) * part_; }
-  // Returns a copy of `receives` in which parts of other ranks without a place of their own get one
-  // here. It is valid until the next call.
+  // Returns a copy of `receives` in which parts of other ranks that have no destination get one in
+  // this stage. The copy is valid until the next call.
   const Part* places(int own, const Part* receives) {
     for (size_t r = 0; r < ranks_; ++r) {
       places_[r] = receives[r];

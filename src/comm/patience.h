@@ -4,35 +4,44 @@
 
 namespace ds {
 
-// What a rank shows to its world: the group that was created and all that were split from it.
-// Whoever waits for it in one group sees that it works in another.
+// The heartbeat that a rank shows to its world: the group that was created first and all groups
+// that were split from it. A rank that waits for it in one group can see that it works in another.
 struct Sign {
-  uint32_t work = 0;   // changes with every step of its own
-  uint32_t pulse = 0;  // changes while it waits
-  int waits_for = -1;  // the rank of the world, -1: none
+  // Changes whenever the rank makes progress.
+  uint32_t work = 0;
+  // Changes from time to time while the rank waits.
+  uint32_t pulse = 0;
+  // The rank, by its number in the world, that it waits for; -1: it does not wait.
+  int waits_for = -1;
 };
 
+// Gives access to the heartbeats of all ranks of a world.
 class World {
  public:
   virtual ~World() = default;
   virtual Sign sign(int rank) const = 0;
-  // "barrier 'h.3'": what a rank that waits is in; "" where that is not known.
+  // Returns the operation in which a rank waits, for example "barrier 'h.3'", or "" if that is not
+  // known.
   virtual std::string doing(int rank) const = 0;
 };
 
-// How long a peer has stood still: it itself, or the work of it and of all that it waits for, one
-// for the other. By this rank's own looks: time in which this rank did not run either (a suspended
-// job) does not count.
+// Measures how long a peer has shown no heartbeat, and how long no rank of its chain has worked.
+// The chain begins with the peer, and each of its ranks waits for the next. Time is measured
+// between this rank's checks, and long gaps are cut, so time in which this rank did not run either
+// (a suspended job) is not included.
 class Patience {
  public:
-  // Another look at a rank of the world that has not come: "", or why it is not waited for any
-  // longer.
+  // Checks once more on a rank of the world whose part has not come. Returns "" to keep waiting, or
+  // the reason why it is given up.
   std::string look(const World& world, int peer, int64_t now_ns, int64_t timeout_ms);
 
  private:
-  int64_t looked_ns_ = 0;  // 0: never
+  // Time of the last check; 0: none yet.
+  int64_t looked_ns_ = 0;
+  // Work and pulse of the peer at the last check, and the work of its chain.
   uint32_t alive_ = 0;
   uint64_t work_ = 0;
+  // How long the peer's heartbeat has not changed at all, and how long its chain has not worked.
   int64_t still_ns_ = 0, idle_ns_ = 0;
 };
 

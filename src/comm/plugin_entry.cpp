@@ -1,5 +1,7 @@
 #include "comm/plugin_entry.h"
 
+// The one symbol that a plugin exports. DS_PLUGIN_BUILD is the build of libds for which the plugin
+// was compiled; any other build refuses it.
 extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table*
 ds_plugin_transport(void) {
   namespace transport = ds::transport;

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
-// What a transport plugin defines, each function as ds_plugin.h says; plugin_entry.cpp, which every
-// plugin compiles, exports them.
+// The functions that a transport plugin defines, as ds_plugin.h describes them. plugin_entry.cpp,
+// which every plugin compiles, exports them in a table.
 namespace ds::transport {
 
-extern const char* const kName;  // NAME of libds_NAME.so
+// The NAME of libds_NAME.so.
+extern const char* const kName;
 
 int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms,
                   ds_plugin_link** out);

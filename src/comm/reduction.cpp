@@ -15,9 +15,10 @@
 namespace ds {
 namespace {
 
-constexpr size_t kBlock = 256;  // a constant count: the compiler makes vectors of it
+// Elements that are reduced together. A constant count lets the compiler vectorize the loops.
+constexpr size_t kBlock = 256;
 
-// Integers wrap around.
+// Adds two values. Integers wrap around, which is defined behaviour only in unsigned arithmetic.
 template <typename T>
 T add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -29,7 +30,7 @@ T add(T a, T b) {
   }
 }
 
-// A NaN is the larger and the smaller one.
+// If one value is NaN, both functions return NaN.
 template <typename T>
 T larger(T a, T b) {
   return a > b || a != a ? a : b;
@@ -54,6 +55,7 @@ Joiner<T> joiner(ReduceOp op) {
   return join<T, add<T>>;
 }
 
+// Loads a block of one rank's elements, widened to the type of the result.
 template <typename T>
 void load(DType wire, const void* from, size_t first, size_t count, T* to) {
   size_t unit = unit_of(wire);
@@ -65,11 +67,12 @@ void load(DType wire, const void* from, size_t first, size_t count, T* to) {
   }
 }
 
-// Blocks of all ranks are widened, then joined pairwise: (0+1)+(2+3); an odd last one is carried
-// up. Ranks come one after the other, and rows hold what is joined so far: one for each bit of
-// their number, the highest first. A new rank is joined once for each trailing one bit of its
-// number, as a carry runs through a counter. dst may be one of src: a block is written after it has
-// been read.
+// Reduces in blocks: the blocks of all ranks are widened, then joined pairwise, (0+1)+(2+3), and an
+// odd last block is carried up. Ranks are loaded one after the other. `rows` holds the partial
+// results, one row for each bit that is set in the number of ranks loaded so far, the highest bit
+// first. After rank r is loaded, rows are joined once for each trailing 1 bit of r, as a carry runs
+// through a binary counter, so log2(ranks) + 1 rows are enough. dst may be one of src, because a
+// block is written after it has been read.
 template <typename T>
 void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T* dst,
                    size_t count) {
@@ -99,8 +102,9 @@ void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T
   }
 }
 
-// DS_INDEPENDENT: the iterations of the next loop do not depend on each other. DS_SUM_512: vectors
-// of 512 bits, which clang takes without being told.
+// DS_INDEPENDENT tells the compiler that the iterations of the next loop do not depend on each
+// other. DS_SUM_512 compiles a function for vectors of 512 bits, whose full width clang uses
+// without a further option.
 #if defined(__clang__)
 #define DS_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define DS_SUM_512 gnu::target("avx512f,avx512bw,avx512vl,avx512dq")
@@ -109,7 +113,9 @@ void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T
 #define DS_SUM_512 gnu::target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
 #endif
 
-// The same tree in registers, for sums of 2, 4 or 8 ranks. Element by element, so src may be dst.
+// Adds up element i of `Span` ranks from rank `First` on, by the same tree as reduce_blocks but in
+// registers; Span is 1, 2, 4 or 8. Each element is read before it is written, so dst may be one of
+// src.
 template <typename Wire, int First, int Span>
 [[gnu::always_inline]] inline float tree_at(const Wire* const* src, size_t i) {
   if constexpr (Span == 1) {
@@ -156,14 +162,15 @@ Sum sum_of() {
   return __builtin_cpu_supports("avx2") ? sum_avx2<Wire, Ranks> : sum_any<Wire, Ranks>;
 }
 #else
-// The baseline of arm64 has vectors of floats.
+// The arm64 baseline already includes vector instructions for floats.
 template <typename Wire, int Ranks>
 Sum sum_of() {
   return sum_any<Wire, Ranks>;
 }
 #endif
 
-// nullptr: no such sum.
+// Returns the function that adds up that many ranks in registers, or nullptr if no such function
+// exists.
 template <typename Wire>
 Sum quick_sum(int ranks) {
   if (ranks == 2) return sum_of<Wire, 2>();

@@ -14,13 +14,14 @@
 
 namespace ds {
 
-// Ranks that share a segment: small parts go through it, large ones are read out of the process
-// that has them. How, and why that is safe, stands at the beginning of shared_exchange.cpp; waiting
-// and ending are in shared_wait.cpp.
+// Exchanges bytes between ranks that share a segment: small parts go through the segment, and large
+// ones are read directly from the sender's memory. The essay at the beginning of
+// shared_exchange.cpp explains how, and why that is safe; shared_wait.cpp implements waiting and
+// ending.
 class SharedExchange final : public Exchange {
  public:
-  // `around`: of the groups that this one is a part of, the world first; their aborts end this one
-  // too.
+  // `around` has the groups that this group was split from, the world first. An abort of one of
+  // them ends this group, too.
   SharedExchange(std::unique_ptr<Sharing> sharing, Membership place, const CommOptions& options,
                  std::vector<std::shared_ptr<Sharing>> around = {});
   ~SharedExchange() override;
@@ -50,36 +51,49 @@ class SharedExchange final : public Exchange {
  private:
   static constexpr size_t kHalf = kSlotBytes / 2;
 
-  // The half of a rank's slot that belongs to a round.
+  // Returns the half of a rank's slot that belongs to a round.
   std::byte* half(int rank, uint32_t phase) const {
     return segment_.slot(size(), rank) + (phase & 1) * kHalf;
   }
+  // Performs the first two rounds, which find out whether ranks can read each other's memory and
+  // how many cores they have.
   void join(const CommOptions& options);
-  // Whether ranks are crowded, and how they wait, with so many cores for all of them.
+  // Sets whether ranks are crowded (more ranks than cores) and how they wait; all ranks share that
+  // many cores.
   void set_cores(int cores);
+  // Publishes that this rank has destroyed its communicator.
   void leave();
+  // Stages this rank's parts, or offers their addresses, for the next round.
   void offer(const Part* sends);
   // Returns the peer's offer to this rank in the last round.
   const Offer& offered(int peer) const {
     return segment_.table(size(), peer)[rank()].offers[phase_ & 1];
   }
+  // Begins the next round and makes this rank's offers visible.
   void publish();
+  // Waits for the peer's part of this round, checks its size, and copies it unless it is only read
+  // by see().
   void take(int peer, const Part& receive);
-  // The segment of this group or of one around it that has been ended; null: none.
+  // Returns the segment of this group, or of a group around it, that has been ended; null: none
+  // has.
   SharedSegment* ended() const;
-  // Copies `bytes` at `offset` of what a peer gave in the last round.
+  // Copies `bytes` bytes, from `offset` on, of the part that the peer sent to this rank in the last
+  // round.
   void fetch(int peer, size_t offset, void* to, size_t bytes);
+  // Copies from the memory of the peer's process.
   void read(int peer, uint64_t from, void* to, size_t bytes);
-  // One step of a meeting: returns when the peer has taken it too.
+  // Performs one step of a send or receive: returns when the peer has reached the same step.
   void step_with(int peer);
-  // Waits until the word of the peer's block has reached `count`. `meeting`: the peer may not be in
-  // a collective meanwhile.
+  // Waits until the word of the peer's block has reached `count`. With `meeting` (in a send or a
+  // receive), fails if the peer is in a collective.
   void wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count, bool meeting);
-  // "" or why the peer cannot come any more. `differs`: it is there, in another collective.
+  // Returns "", or why the peer will not reach the point that is waited for. Sets `differs` if the
+  // peer is alive, but in another operation.
   std::string missing(int peer, bool meeting, Patience& patience, bool& differs);
-  // Fails because of what that rank is missing.
+  // Reports the rank to the launcher and fails, because it is missing.
   [[noreturn]] void lose(int peer, const std::string& reason);
-  // 0: not known to a part of the world.
+  // Returns the size of the world, or 0 in a group that was split from it, which does not know the
+  // size.
   int world_size() const { return around_.empty() ? size() : 0; }
   void compare(int peer, const Intent& theirs);
   void check_abort();
@@ -89,22 +103,33 @@ class SharedExchange final : public Exchange {
   SharedSegment& segment_;
   RankBlock& own_;
   SharedSegment& world_;
-  RankBlock& shown_;  // this rank's in the world
-  int process_;       // that joined
+  // This rank's block in the world's segment.
+  RankBlock& shown_;
+  // The process that joined.
+  int process_;
   int64_t timeout_ms_, join_ms_;
-  bool crowded_;        // more ranks than cores
-  int spins_, yields_;  // looks at a word before this rank sleeps on it
+  // Whether there are more ranks than cores.
+  bool crowded_;
+  // How often this rank reads a word while it spins, and while it yields, before it sleeps on the
+  // word.
+  int spins_, yields_;
   uint32_t phase_ = 0;
-  std::vector<uint32_t> steps_;  // of meetings, with each rank
+  // Number of steps of sends and receives with each rank.
+  std::vector<uint32_t> steps_;
   const std::vector<Part> none_;
-  bool first_ = true;  // no round of this collective yet
+  // Whether this collective has had no round yet.
+  bool first_ = true;
   bool joined_ = false;
-  bool can_read_ = false;  // every rank all others
-  bool direct_ = false;    // this collective is read where its bytes lie
-  size_t whole_ =
-      0;  // bytes that a rank takes, at most: of one, or where it gathers from a crowd, of all
+  // Whether every rank can read the memory of all others.
+  bool can_read_ = false;
+  // Whether this collective reads parts directly from the senders' memory.
+  bool direct_ = false;
+  // The most bytes that this rank receives in the collective from one rank, or from all ranks in a
+  // large gather with more ranks than cores.
+  size_t whole_ = 0;
   Intent intent_;
-  std::vector<Patience> watched_;  // with each rank, in watch()
+  // State of watch() for each rank.
+  std::vector<Patience> watched_;
 };
 
 }  // namespace ds

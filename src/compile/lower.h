@@ -11,34 +11,38 @@
 
 namespace ds {
 
-// The linear order of one micro-step: a compute instruction per node, parameters as places in whole
-// buckets, gradients written straight into the micro-step's gradient buckets.
+// Emits micro-steps in linear order: a compute instruction for each node, parameters as places in
+// whole buckets, gradients written straight into the micro-step's gradient buckets.
 class Lowering {
  public:
-  // The graph has its final types; `inputs` are its inputs' buffers, of which those of micro-step m
-  // are read at m * bound elements. All are borrowed.
+  // The graph has its final types. `inputs` are the buffers of its inputs, each with room for the
+  // input of every micro-step, in order, at full bound. All arguments are borrowed.
   Lowering(const Graph& graph, const ZeroPlan& plan, const IdVector<InputId, BufferId>& inputs,
            ProgramBuilder& builder, StepBuffers& buffers);
 
-  // The actions of a step of `micros` micro-steps, one after the other, each with a segment of its
-  // own. forward: nodes before the backward part that it or the loss needs; loss and loss_weight go
-  // to plan.loss. backward: nodes of the backward part, after zeroing the padding of the gradient
-  // buckets; "backward_last" of the last micro-step.
+  // Emits the actions of a step of `micros` micro-steps, one after the other, each as a segment.
+  // Forward has the nodes that the loss or the backward part needs; loss and loss_weight go to the
+  // plan's buffer of losses. Backward zeroes the padding of the gradient buckets and has the nodes
+  // of the backward part; in the last micro-step its phase is backward_last.
   void run(std::span<const Action> schedule, int32_t micros);
-  // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends a
-  // segment of that phase.
+  // Emits only the nodes that the values in `wanted` depend on, as a segment of that phase. Each
+  // value is written to the persistent buffer that it is paired with.
   void evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted);
 
  private:
   void forward();
   void backward(bool last);
   NodeId forward_end() const;
-  void need_inputs(
-      IdVector<NodeId, char>& needed) const;  // adds those that a needed one reads from
+  // Marks all nodes that the marked ones read from, directly or not.
+  void need_inputs(IdVector<NodeId, char>& needed) const;
   void node(NodeId id);
+  // Returns the place of a parameter, an input or a result that has been emitted.
   Operand value(ValueId id, Access access);
+  // Assigns a place to a result of a node: a gradient bucket, the buffer of losses, or a new
+  // transient buffer.
   Operand result(ValueId id);
-  Operand& place(ValueId id);  // in this micro-step
+  // Returns the place of a result in this micro-step.
+  Operand& place(ValueId id);
 
   const Graph& graph_;
   const ZeroPlan& plan_;
@@ -47,10 +51,13 @@ class Lowering {
   StepBuffers& buffers_;
   MicroId micro_{0};
   IdVector<ValueId, ParamId> param_of_;
-  IdVector<ValueId, ParamId> grad_of_;  // whose gradient it is
+  // The parameter that a value is the gradient of.
+  IdVector<ValueId, ParamId> grad_of_;
   IdVector<ValueId, InputId> input_of_;
-  IdVector<ValueId, int> readers_;  // operands and outputs of the graph that it is
-  // Where values are, of the micro-steps that are on their way from forward to backward.
+  // The number of times that a value is an operand of a node or an output of the graph.
+  IdVector<ValueId, int> readers_;
+  // The places of the values of each micro-step whose forward has been emitted, but not its
+  // backward.
   std::map<MicroId, IdVector<ValueId, Operand>> places_;
 };
 

@@ -16,6 +16,7 @@ int64_t bytes_on_host(const MemoryPlan& memory, bool own_device_memory, int64_t 
 
 namespace {
 
+// Returns the product, or INT64_MAX if it overflows.
 int64_t times(int64_t bytes, int ranks) {
   int64_t out = 0;
   return __builtin_mul_overflow(bytes, int64_t{ranks}, &out) ? INT64_MAX : out;
@@ -54,6 +55,7 @@ std::string gib_text(int64_t bytes) {
 }
 
 std::string limit_text(const MemoryLimit& limit) {
+  // Two different numbers that look equal in GiB are printed in bytes.
   std::string needs = gib_text(limit.needs), has = gib_text(limit.has);
   if (needs == has && limit.needs != limit.has) {
     needs = fmt::format("{} bytes", limit.needs);

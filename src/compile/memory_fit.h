@@ -9,31 +9,37 @@
 
 namespace ds {
 
-// One bound on memory, and what a plan needs of it.
+// A limit on memory, and the bytes of that memory that a plan needs.
 struct MemoryLimit {
-  std::string of;     // "host memory", "memory_budget.device", ...
-  int64_t needs = 0;  // of all ranks that share it
+  std::string of;  // "host memory", "memory_budget.device", ...
+  // The bytes that all ranks that share this memory need together.
+  int64_t needs = 0;
   int64_t has = 0;
-  int ranks = 1;           // that share it; 1: each rank has its own
-  int64_t available = -1;  // now, of what it has; -1: not known
+  // The number of ranks that share this memory. 1: each rank has its own.
+  int ranks = 1;
+  // The bytes that are free now; -1 if unknown.
+  int64_t available = -1;
   bool holds() const { return needs <= has; }
 };
 
-// What a rank takes of its machine's memory: the host tier, and the device tier where the device
-// has no memory of its own. unbacked: bytes of the plan that have no pages.
+// Returns the bytes of its machine's memory that a rank needs: those of the host tier and, if the
+// device has no memory of its own, of the device tier, except `unbacked` bytes, which are not
+// backed by pages.
 int64_t bytes_on_host(const MemoryPlan& memory, bool own_device_memory, int64_t unbacked = 0);
 
-// The machine's memory, of which each of `ranks` ranks needs so many bytes; or the control group
-// that holds too little for the ranks in it. What `libds plan` says and what an engine refuses are
-// this.
+// Returns the limit that the machine's memory sets if each of `ranks` ranks needs `bytes`. If the
+// machine has enough memory, but a control group has too little for the ranks in it, returns the
+// limit of that group. `libds plan` prints this limit, and an engine refuses a plan that exceeds
+// it.
 MemoryLimit host_limit(int64_t bytes, int ranks, const HostMemory& has);
 
-// Those that memory_budget sets, of each tier that has one.
+// Returns the limits that memory_budget sets, one for each tier that has a budget.
 std::vector<MemoryLimit> budget_limits(const MemoryPlan& memory, const MemoryBudget& budget);
 
-// "12.3 GiB", with as many digits as there is need of.
+// Returns a text like "12.3 GiB", with three digits or, below 1 GiB, with three to five decimals.
 std::string gib_text(int64_t bytes);
-// "needs 667 GiB of host memory (8 ranks), this machine has 23.4 GiB (available 22.0 GiB)"
+// Returns a text like "needs 667 GiB of host memory (8 ranks), this machine has 23.4 GiB (available
+// 22.0 GiB)"
 std::string limit_text(const MemoryLimit& limit);
 
 }  // namespace ds

@@ -11,17 +11,20 @@
 
 namespace ds {
 
-// Bytes a rank needs, by tier: arenas shared by all programs.
+// The bytes that a rank needs, by tier. All programs share the arenas.
 struct MemoryPlan {
   ArenaSizes tiers[3];
   int64_t total(Tier tier) const {
     const ArenaSizes& a = tiers[static_cast<int>(tier)];
     return a.persistent + a.transient;
   }
-  void add(const Program& program);  // shares its arenas with the programs before
+  // Makes room for a program in the arenas that all programs share: each arena is as large as the
+  // largest need of any program.
+  void add(const Program& program);
 };
+// Returns whether every tier stays within its budget.
 bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
-// Throws DS_ERROR_OUT_OF_MEMORY with the whole memory_table() of a plan that does not fit.
+// Throws DS_ERROR_OUT_OF_MEMORY with the whole memory_table() if the plan does not fit.
 void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory,
                   const MemoryBudget& budget);
 
@@ -30,13 +33,16 @@ struct TierMemory {
   Tier tier = Tier::device;
   std::vector<std::pair<std::string, int64_t>> kinds;
   int64_t total = 0;
-  int64_t budget = -1;  // negative: none
+  // Negative: the tier has no budget.
+  int64_t budget = -1;
 };
-// `buffers`: the engine's persistent ones.
+
+// Returns the bytes of each tier. `buffers` has the engine's persistent buffers.
 std::vector<TierMemory> memory_by_tier(std::span<const Buffer> buffers, const MemoryPlan& memory,
                                        const MemoryBudget& budget);
-// The same as a table, and as an array of objects.
+// Returns the bytes by tier and kind as a table for people.
 std::string memory_table(std::span<const TierMemory> tiers);
+// Returns the bytes by tier and kind as an array with one object for each tier.
 Json memory_json(std::span<const TierMemory> tiers);
 
 }  // namespace ds

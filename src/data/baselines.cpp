@@ -1,3 +1,5 @@
+// Both models are measured in one pass over the counts of pairs: a held-out pair (a, b) is weighted
+// by its number of occurrences.
 #include "data/baselines.h"
 
 #include <algorithm>
@@ -19,10 +21,12 @@ struct Counts {
   std::vector<int64_t> pair;  // [first][second]
 };
 
+// Reads the text in chunks, so that memory does not grow with it.
 Counts count_tokens(const TokenSource& file) {
   Counts counts(file.vocab());
   std::vector<int32_t> chunk;
-  size_t before = counts.vocab;  // none
+  // No token precedes the first one.
+  size_t before = counts.vocab;
   for (int64_t at = 0; at < file.size(); at += static_cast<int64_t>(chunk.size())) {
     chunk.resize(static_cast<size_t>(std::min<int64_t>(file.size() - at, 1 << 16)));
     file.copy(at, chunk);
@@ -53,6 +57,7 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
   Baselines result;
   double pairs = 0;
   for (size_t a = 0; a < vocab; ++a) {
+    // The token after a separator begins another document.
     if (static_cast<int64_t>(a) == separator) continue;
     const int64_t* row = seen.pair.data() + a * vocab;
     double followed = 0, different = 0;
@@ -63,6 +68,7 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
     for (size_t b = 0; b < vocab; ++b) {
       auto times = static_cast<double>(asked.pair[a * vocab + b]);
       if (times == 0) continue;
+      // Only pairs that occur in the held-out text are evaluated.
       pairs += times;
       double single = (static_cast<double>(seen.single[b]) + 1) / total;
       double pair = followed == 0 ? single

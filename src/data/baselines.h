@@ -5,24 +5,25 @@
 
 namespace ds {
 
-// Cross-entropy of simple models of the training text on the held-out text, in nats per token (per
-// byte with the bytes tokenizer), over the held-out tokens after the first.
-//   unigram  p(b) = (c(b) + 1) / (N + V): add-one smoothing, V the vocabulary
-//   bigram   p(b|a) = (c(ab) + T(a) p(b)) / (c(a) + T(a)): Witten-Bell interpolation with the
-//   unigram model,
-//            T(a) the number of different tokens that follow a (Witten and Bell, IEEE Trans. Inf.
-//            Theory 37(4), 1991)
+// The cross-entropy of simple models of the training text on the held-out text, in nats per token
+// (per byte with the bytes tokenizer), over the held-out tokens after the first. With c the counts
+// in the training text, N its tokens and V the vocabulary:
+// unigram  p(b) = (c(b) + 1) / (N + V), add-one smoothing;
+// bigram   p(b|a) = (c(ab) + T(a) p(b)) / (c(a) + T(a)), Witten-Bell interpolation with the unigram
+// model, where T(a) is the number of different tokens that follow a (Witten and Bell, IEEE Trans.
+// Inf. Theory 37(4), 1991).
 // A trained model that does not beat `bigram` has learnt less than adjacent pairs.
 struct Baselines {
   double unigram = 0;
   double bigram = 0;
 };
 
-constexpr int64_t kBaselineVocab = 4096;  // the largest vocabulary they are measured for
+// The largest vocabulary for which baselines are measured.
+constexpr int64_t kBaselineVocab = 4096;
 
-// Needs a vocabulary of at most kBaselineVocab and two held-out tokens; throws otherwise.
-// separator: a token that ends a document; the held-out token behind it is none that a model is
-// asked for. -1: there is none.
+// Measures both baselines. Throws unless the vocabulary has at most kBaselineVocab tokens and the
+// held-out text at least two. The token `separator` ends a document; no model is asked to predict
+// the held-out token that follows it. -1: no token separates documents.
 Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout,
                             int32_t separator = -1);
 

@@ -5,23 +5,27 @@
 
 namespace ds {
 
-// The rows of a micro-batch that a sampler fills: token ids and, equally long, what each is to
-// predict.
+// The rows of a micro-batch that a sampler fills: token ids and, for each token, the token that
+// must be predicted from it.
 struct BatchRows {
   std::span<int32_t> tokens, targets;
-  // Where in the micro-batch the document of each token begins; empty where nobody asks.
+  // Offset in the micro-batch at which the document of each token begins. Empty if the model does
+  // not need it.
   std::span<int32_t> begins = {};
-  // 1 for a token, 0 for padding; empty where nobody asks.
+  // 1 for a token, 0 for padding. Empty if the model does not need it.
   std::span<int32_t> counted = {};
 
-  BatchRows part(size_t at,
-                 size_t count) const;  // of all four; begins still count from the micro-batch's
+  // Returns elements [at, at + count) of all four spans. The begins are still offsets in the
+  // micro-batch.
+  BatchRows part(size_t at, size_t count) const;
 };
 
-// Makes `count` tokens from `at` on padding: token 0 without a target, each a document of its own.
+// Turns the `count` tokens from `at` on into padding: token 0 without a target, each a document of
+// its own.
 void pad(size_t at, size_t count, const BatchRows& to);
 
-// Throws unless tokens and targets hold `wanted` elements, and begins and counted as many or none.
+// Throws unless tokens and targets hold `wanted` elements, and begins and counted either as many or
+// none.
 void check_rows(const BatchRows& to, int64_t wanted);
 
 }  // namespace ds

@@ -7,42 +7,50 @@
 namespace ds {
 
 struct CorpusOptions {
-  std::vector<std::string> paths;  // files, and folders searched to any depth
-  double heldout = 0.05;           // share of the text held out, 0 <= share < 1
-  int64_t max_bytes = 16 << 20;    // of train and held-out text together
-  bool strip_licences = true;      // remove leading comments that state a licence
-  const volatile int32_t* stop =
-      nullptr;  // non-zero ends read_corpus with DS_ERROR_USER, between two files
+  // Files, and folders that are searched to any depth.
+  std::vector<std::string> paths;
+  // Share of the text that is held out, 0 <= share < 1.
+  double heldout = 0.05;
+  // Bytes of train and held-out text together.
+  int64_t max_bytes = 16 << 20;
+  // True: leading comments that state a licence are removed.
+  bool strip_licences = true;
+  // A non-zero value ends read_corpus with DS_ERROR_USER between two files.
+  const volatile int32_t* stop = nullptr;
 };
 
-// Text for training and evaluation, gathered from files. A pure function of the options and of the
-// files' content and names.
+// Text for training and evaluation, gathered from files. It is a pure function of the options and
+// of the contents and names of the files.
 struct Corpus {
-  std::string train, heldout;  // each file followed by one NUL byte, which no text contains
-  std::string hash;            // xxh3-128 over both texts
+  // Each file is followed by one NUL byte, which no text contains.
+  std::string train, heldout;
+  std::string hash;  // xxh3-128 of both texts
   int64_t train_files = 0, heldout_files = 0;
-  int64_t duplicates = 0;  // files left out because an earlier one has the same content
-  int64_t not_text =
-      0;  // files left out because of a NUL byte, invalid UTF-8, or nothing but space
-  int64_t unreadable = 0;  // files in folders that the system refuses to open
-  bool full = false;       // max_bytes was reached: the last file may be cut, no later one was read
+  // Files left out because an earlier one has the same content.
+  int64_t duplicates = 0;
+  // Files left out because they contain a NUL byte or invalid UTF-8, or nothing but space.
+  int64_t not_text = 0;
+  // Files in folders that the system refuses to open.
+  int64_t unreadable = 0;
+  // True if max_bytes was reached: the last file may be cut, and no later one was read.
+  bool full = false;
 };
 
-// Reads files in order of their paths until max_bytes. A symbolic link inside a folder is followed
-// to a file, not to a folder. A file is held out when the hash of its content says so, so a text
-// never moves between the two sides when other files come or go; if that holds out nothing or
-// everything, the last share of the text is held out instead. Throws DS_ERROR_NOT_FOUND naming the
-// path, DS_ERROR_CONFIG when there is no text or a path is neither a file nor a folder (a pipe has
-// no end).
+// Reads files in the order of their paths until max_bytes. A symbolic link inside a folder is
+// followed to a file but not to a folder. The hash of its content decides whether a file is held
+// out, so a text never moves between training and held-out text when other files come or go. If
+// this holds out nothing or everything, the last share of the text is held out instead. Throws
+// DS_ERROR_NOT_FOUND, naming the path, and DS_ERROR_CONFIG if the files hold no text or a path is
+// neither a file nor a folder (a pipe has no end).
 Corpus read_corpus(const CorpusOptions& options);
 
-// Calls `on_text` with each text of the files in order of their paths, which has at most `limit`
-// bytes, until it returns false. Duplicates, files that are no text, and unreadable files are
-// counted in `corpus` instead. In memory that the largest file needs.
+// Calls `on_text` with each text of the files, in the order of their paths and cut to at most
+// `limit` bytes, until it returns false. Duplicates, files that are not text and unreadable files
+// are only counted in `corpus`. Needs memory for the largest file.
 void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
                    const std::function<bool(std::string& text)>& on_text);
 
-// One line for the log: files, bytes, what was left out, hash.
+// Returns one line for the log: files, bytes, files that were left out, hash.
 std::string describe(const Corpus& corpus);
 
 }  // namespace ds

@@ -10,41 +10,48 @@
 
 namespace ds {
 
-// What documents share a row: each has one; those that fit best, which then are one text; or the
-// same, and each sees only itself.
+// How documents share a row. none: a row has one document. joined: those that fit best share a row
+// and form one text. isolated: they share a row, and each sees only itself.
 enum class Packing : uint8_t { none, joined, isolated };
 
-// Samples of whole documents: a row of `sequence` tokens begins with a document, and without
-// packing has only that one; what is left of a row is padding. Targets are the next tokens of the
-// same document that are marked, kNoTarget elsewhere. A document longer than a row is cut to it,
-// or, when each of its tokens is a target, goes on in further rows. With packing, documents share
-// rows: those that fit best, longest first. BatchRows::begins are those of documents, with
-// Packing::joined those of rows, so a model that asks for them computes what one that does not ask
-// computes of such a row. Padding is documents of one token.
+// Samples of whole documents. A row of `sequence` tokens begins with a document and, without
+// packing, holds only that one; the rest of the row is padding. Targets are the next tokens of the
+// same document that are marked; elsewhere the target is kNoTarget. A document longer than a row is
+// cut to it or, if each of its tokens is a target, continues in further rows.
 //
-// Rows are made once, of the documents alone, and each epoch visits them in a permutation that is
-// drawn for it; so sample i is a pure function of (documents, sequence, packing, seed, i), as in
+// With packing, documents share rows, those that fit best together, longest first.
+// BatchRows::begins contains the start of each token's document or, with Packing::joined, of its
+// row, so that a model that reads begins computes the same for such a row as one that does not.
+// Each token of padding is a document of its own.
+//
+// Rows depend on the documents alone and are computed once. Each epoch visits them in a random
+// permutation, so sample i is a pure function of (documents, sequence, packing, seed, i), as in
 // TrainSampler.
 class DocumentSampler {
  public:
-  // The text outlives the sampler. DS_ERROR_CONFIG when it has fewer than batch_samples rows.
+  // The text must outlive the sampler. Throws DS_ERROR_CONFIG if it has fewer than batch_samples
+  // rows.
   DocumentSampler(const TokenText& text, int64_t sequence, Packing packing, uint64_t seed,
                   int64_t batch_samples = 1);
 
   int64_t epoch_samples() const { return static_cast<int64_t>(rows_.size()) - 1; }
-  int64_t left_out() const { return left_out_; }  // documents without a target within a row
-  int64_t length(int64_t row) const;              // tokens of a row, without padding
-  // Those of row `row`, from token `at` of a micro-batch on; its padding stays as it is.
+  // Returns the number of documents that have no target within a row.
+  int64_t left_out() const { return left_out_; }
+  // Returns the number of tokens of a row, without its padding.
+  int64_t length(int64_t row) const;
+  // Writes the documents of row `row` from token `at` of a micro-batch on. The padding of the row
+  // is not changed.
   void place(int64_t row, size_t at, const BatchRows& to) const;
-  // Row `row` with its padding.
+  // Writes row `row` with its padding.
   void fill(int64_t row, size_t at, const BatchRows& to) const;
-  // Row of sample `sample` of the training stream.
+  // Returns the row that is sample `sample` of the training stream.
   int64_t row(int64_t sample) const;
-  // As TrainSampler::rows, with begins.
+  // Fills rows like TrainSampler::rows, and also sets begins.
   void rows(int64_t first, int64_t count, const BatchRows& to) const;
 
  private:
-  // Tokens of one document in a row; with `next`, the token behind the last one is its target.
+  // The part of one document that lies in a row. With `next`, the token after it is the target of
+  // its last token.
   struct Piece {
     int64_t begin = 0;
     int32_t length = 0;
@@ -59,14 +66,16 @@ class DocumentSampler {
   int64_t sequence_;
   const Packing packing_;
   uint64_t seed_;
-  std::vector<Piece> pieces_;  // in order of rows
-  std::vector<int64_t> rows_;  // first piece of each row, then the number of pieces
+  // The pieces in the order of rows.
+  std::vector<Piece> pieces_;
+  // Index of the first piece of each row, then the number of pieces.
+  std::vector<int64_t> rows_;
   int64_t left_out_ = 0;
 };
 
-// What `begins` is for rows of `sequence` tokens of a stream, in which `separator` ends each
-// document (-1: no token does, and rows are whole). The token behind one is no target: it is of the
-// next document.
+// Sets `begins` for rows of `sequence` tokens of a stream in which `separator` ends each document
+// (-1: no token does, and each row is one document). The token after a separator belongs to the
+// next document and is therefore not a target.
 void find_documents(int32_t separator, int64_t sequence, const BatchRows& rows);
 
 }  // namespace ds

@@ -4,8 +4,8 @@
 
 namespace ds {
 
-// Bytes of the file that `gzip -9` makes of a text; zlib's deflate, which may differ from gzip's
-// own by a few bytes in a thousand.
+// Returns the size in bytes of the file that `gzip -9` produces from a text. It uses zlib's
+// deflate, which may differ from gzip's own by a few bytes in a thousand.
 int64_t gzip_bytes(std::string_view text);
 
 }  // namespace ds

@@ -3,8 +3,8 @@
 
 namespace ds {
 
-// The text without its leading comment blocks (/* */, // lines, # lines) that contain "copyright",
-// "license" or "licence" in any case. Other leading comments stay.
+// Returns the text without those leading comment blocks (/* */, // lines, # lines) that contain
+// "copyright", "license" or "licence" in any case. Other leading comments stay.
 std::string strip_licence(const std::string& text);
 
 }  // namespace ds

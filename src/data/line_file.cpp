@@ -1,3 +1,4 @@
+// Reads a MiB at a time. The rest of a line moves to the front of the buffer before more is read.
 #include "data/line_file.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@ namespace ds {
 
 LineFile::LineFile(const std::string& path) : file_(path, File::Mode::read), size_(file_.size()) {}
 
+// Appends up to a MiB. A file that grows is read up to its size at opening.
 void LineFile::read_more() {
   constexpr int64_t kRead = 1 << 20;
   const size_t old = buffer_.size();
@@ -22,6 +24,7 @@ std::string_view LineFile::head(size_t most) {
   return std::string_view(buffer_).substr(0, most);
 }
 
+// The last line may lack its end.
 bool LineFile::next(std::string& line) {
   size_t end = buffer_.find('\n', begin_);
   while (end == std::string::npos && at_ < size_) {
@@ -40,6 +43,7 @@ bool LineFile::next(std::string& line) {
   if (line.ends_with('\r')) line.pop_back();
   begin_ = end == std::string::npos ? buffer_.size() : end + 1;
   ++number_;
+  // Removes the byte order mark of UTF-8.
   if (number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
   return true;
 }

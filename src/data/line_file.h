@@ -7,18 +7,20 @@
 
 namespace ds {
 
-// The lines of a text file, in memory that one line needs.
+// Reads a text file line by line, with little more than one line in memory.
 class LineFile {
  public:
   static constexpr size_t kLongest = size_t{64} << 20;  // bytes of a line
 
   explicit LineFile(const std::string& path);
-  // The first bytes, at most `most` of them and a MiB. To be called before next().
+  // Returns the first bytes of the file, at most `most` of them and at most a MiB. Call it before
+  // next().
   std::string_view head(size_t most);
-  // The next line without its end, \n or \r\n; false at the end of the file. DS_ERROR_CORRUPT for a
-  // line above kLongest, or when the file is cut short meanwhile.
+  // Reads the next line without its end, \n or \r\n. Returns false at the end of the file. Throws
+  // DS_ERROR_CORRUPT for a line above kLongest and if the file is cut short meanwhile.
   bool next(std::string& line);
-  int64_t number() const { return number_; }  // of the line that next() gave, from 1
+  // Returns the number of the line that next() has read, from 1.
+  int64_t number() const { return number_; }
   const std::string& path() const { return file_.path(); }
 
  private:

@@ -11,26 +11,30 @@
 
 namespace ds {
 
-// Where a document ends in a token file.
+// The end of a document in a token file.
 struct DocumentEnd {
-  int64_t end = 0;     // tokens before its end
-  bool whole = false;  // each of its tokens is a target
+  // Number of tokens before the end.
+  int64_t end = 0;
+  // True if each of its tokens is a target.
+  bool whole = false;
 };
 
-// A sequence of token ids in a file (format in token_file.cpp), as a stream or as documents, of
-// which some tokens may be marked as targets. Any number of threads and processes may read it.
+// A sequence of token ids in a file (token_file.cpp has the format), as a stream or as documents,
+// in which some tokens may be marked as targets. Any number of threads and processes may read it.
 //
-// The file may be larger than memory. It is read on demand and not mapped: a mapped file that
-// somebody cuts short ends the process with SIGBUS. What is read passes a window of a few blocks,
-// and each block is compared with its checksum when it enters; so opening reads a header and a
-// table, damage is found where it is used, and hash() still is one of the whole content.
+// The file may be larger than memory. It is read on demand and not mapped, since a mapped file that
+// somebody cuts short ends the process with SIGBUS. Reads pass through a window of a few blocks,
+// and each block is compared with its checksum when it enters. So opening reads only a header and a
+// table, damage is found where it is used, and hash() still covers the whole content.
 class TokenFile : public TokenSource {
  public:
-  // Whether opening takes the hash of all bytes, or of the header and the checksums of all blocks.
+  // The bytes that are hashed on opening: the header and the checksums of all blocks (on_demand),
+  // or the whole file (whole).
   enum class Read : uint8_t { on_demand, whole };
 
   TokenFile();
-  // Throws DS_ERROR_NOT_FOUND, _IO, or _CORRUPT when header and size contradict each other.
+  // Throws DS_ERROR_NOT_FOUND, DS_ERROR_IO, or DS_ERROR_CORRUPT if header and size contradict each
+  // other.
   explicit TokenFile(const std::string& path, Read how = Read::on_demand);
   ~TokenFile() override;
   TokenFile(TokenFile&&) noexcept;
@@ -38,23 +42,26 @@ class TokenFile : public TokenSource {
 
   int64_t size() const override { return count_; }
   int64_t vocab() const override { return vocab_; }
-  int64_t largest() const {
-    return largest_;
-  }  // token of the file; -1: not known, of a file of version 1
-  const std::string& corpus_hash() const {
-    return corpus_hash_;
-  }  // of the text the tokens come from
-  const std::string& tokenizer_hash() const { return tokenizer_hash_; }  // kNoHash: not known
-  const std::string& hash() const { return hash_; }                      // of the content
+  // Returns the largest token of the file; -1 if it is not known, as in a file of version 1.
+  int64_t largest() const { return largest_; }
+  // Returns the hash of the text from which the tokens come.
+  const std::string& corpus_hash() const { return corpus_hash_; }
+  // Returns the hash of the tokenizer, or kNoHash if it is not known.
+  const std::string& tokenizer_hash() const { return tokenizer_hash_; }
+  // Returns the hash of the content.
+  const std::string& hash() const { return hash_; }
   const std::string& path() const override { return file_.path(); }
-  bool marked() const { return marked_; }           // some tokens are no targets
-  int64_t documents() const { return documents_; }  // 0: a stream
-  std::vector<DocumentEnd> ends() const;            // of each document, in order
+  // Returns whether the file marks which tokens are targets. If it does not, all are.
+  bool marked() const { return marked_; }
+  // Returns the number of documents; 0 for a stream.
+  int64_t documents() const { return documents_; }
+  // Returns the end of each document, in order.
+  std::vector<DocumentEnd> ends() const;
   void copy(int64_t begin, std::span<int32_t> out) const override;
-  // Also which tokens are targets: 1 or 0 each.
+  // As above, and also writes 1 for each token that is a target and 0 for each other one.
   void copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> targets) const;
-  // DS_ERROR_CORRUPT, or _NOT_FOUND, unless the path still leads to the content that was opened.
-  // Looks at the file again only when the system says that it was touched or replaced.
+  // Throws DS_ERROR_CORRUPT or DS_ERROR_NOT_FOUND unless the path still leads to the content that
+  // was opened. Reads the file again only if the system says that it was touched or replaced.
   void check();
 
  private:
@@ -65,25 +72,30 @@ class TokenFile : public TokenSource {
   void read_file(void* data, size_t bytes, int64_t offset) const;
 
   File file_;
-  FileState state_;  // before it was read
+  // The state of the file before it was read.
+  FileState state_;
   std::string corpus_hash_, tokenizer_hash_, hash_;
   int64_t count_ = 0, vocab_ = 0, largest_ = -1, documents_ = 0;
-  int64_t width_ = 1, begin_ = 0, bytes_ = 0;  // bytes of a token, of the header, of the whole file
+  // Bytes of a token, of the header, and of the whole file.
+  int64_t width_ = 1, begin_ = 0, bytes_ = 0;
   bool marked_ = false;
   Read read_ = Read::on_demand;
-  std::vector<uint64_t> checks_;  // of the blocks behind the header; none: of version 1
+  // Checksums of the blocks after the header. Empty for version 1.
+  std::vector<uint64_t> checks_;
   std::unique_ptr<Window> window_;
 };
 
+// The value of a hash that is not known.
 inline const std::string kNoHash = std::string(32, '0');
 
-// Writes a token file piece by piece, in memory that does not grow with it but for 8 bytes a
-// document and a block. The path is replaced when finish() returns, and the file is on disk then;
-// before, nothing is there.
+// Writes a token file piece by piece. Its memory does not grow with the file except for 8 bytes for
+// each document and block. Nothing is at the path before finish() returns; then the path has been
+// replaced and the file is on disk.
 class TokenWriter {
  public:
   struct Options {
-    int64_t vocab = 0;  // every token is below it
+    // The size of the vocabulary; every token must be below it.
+    int64_t vocab = 0;
     std::string tokenizer_hash = kNoHash;
     bool documents = false, marked = false;
   };
@@ -92,11 +104,13 @@ class TokenWriter {
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
-  // One document, or the next tokens of a stream. targets: of marked files, 1 or 0 for each token.
+  // Adds one document, or the next tokens of a stream. For marked files, `targets` has 1 or 0 for
+  // each token.
   void add(std::span<const int32_t> tokens, std::span<const uint8_t> targets = {});
   int64_t size() const { return count_; }
   int64_t documents() const { return static_cast<int64_t>(ends_.size()); }
-  void finish(std::string_view corpus_hash);  // 32 digits
+  // Completes the file. The hash must have 32 digits.
+  void finish(std::string_view corpus_hash);
 
  private:
   void put(const void* data, size_t bytes);
@@ -110,8 +124,8 @@ class TokenWriter {
   int64_t count_ = 0, largest_ = -1, width_ = 1, at_ = 0;
 };
 
-// Replaces path by a file of a stream of these tokens, all in [0, vocab), which is on disk when it
-// returns.
+// Replaces the path by a file with a stream of these tokens, all in [0, vocab). The file is on disk
+// when it returns.
 void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab,
                       std::string_view corpus_hash, const std::string& tokenizer_hash = kNoHash);
 

@@ -10,15 +10,16 @@
 
 namespace ds {
 
-// Ranges of token files, one after the other, as one sequence.
+// Ranges of token files, one after another, as one sequence.
 class TokenText : public TokenSource {
  public:
   TokenText() = default;
-  explicit TokenText(std::shared_ptr<TokenFile> file);  // all of it
+  // Consists of all tokens of a file.
+  explicit TokenText(std::shared_ptr<TokenFile> file);
 
-  // Appends tokens [begin, end) of a file; of a file of documents, documents [begin, end). Files of
-  // documents and streams do not mix, nor files of different vocabularies: DS_ERROR_CONFIG names
-  // both.
+  // Appends tokens [begin, end) of a file or, if it holds documents, documents [begin, end). Throws
+  // DS_ERROR_CONFIG, naming both files, if it would mix documents with a stream or different
+  // vocabularies.
   void append(std::shared_ptr<TokenFile> file, int64_t begin, int64_t end);
 
   int64_t size() const override { return size_; }
@@ -29,17 +30,20 @@ class TokenText : public TokenSource {
 
   bool of_documents() const { return !parts_.empty() && parts_[0].file->documents() > 0; }
   int64_t documents() const { return static_cast<int64_t>(ends_.size()); }
-  const std::vector<DocumentEnd>& ends() const {
-    return ends_;
-  }                          // of each document, in tokens of this text
-  int64_t largest() const;   // no token is above it; -1: not known
-  std::string hash() const;  // of the content: that of a whole file, when it is one
-  void check() const;        // as TokenFile::check, of each file
+  // Returns the end of each document, in tokens of this text.
+  const std::vector<DocumentEnd>& ends() const { return ends_; }
+  // Returns the largest token; -1 if it is not known.
+  int64_t largest() const;
+  // Returns the hash of the content. For a whole file it is the hash of the file.
+  std::string hash() const;
+  // Checks each file as TokenFile::check does.
+  void check() const;
 
  private:
   struct Part {
     std::shared_ptr<TokenFile> file;
-    int64_t begin = 0, end = 0, at = 0;  // tokens of the file, and where they begin here
+    // Range of tokens of the file, and its offset in this text.
+    int64_t begin = 0, end = 0, at = 0;
   };
   std::vector<Part> parts_;
   std::vector<DocumentEnd> ends_;

@@ -8,18 +8,21 @@
 namespace ds {
 
 struct AuditRequest {
-  int steps = 2;    // to train; the last one is audited
-  size_t top = 20;  // rows of the text; 0: all
-  int threads = 0;  // compute threads a rank; 0: the configuration's, or cores / ranks
+  // Number of steps to train. The last step is audited.
+  int steps = 2;
+  // Number of rows in the text of the report; 0: all.
+  size_t top = 20;
+  // Compute threads of a rank; 0: those of the configuration, or cores / ranks.
+  int threads = 0;
 };
 
-// {"steps", "top", "threads"}; unknown keys and values are DS_ERROR_CONFIG.
+// Parses {"steps", "top", "threads"}. Throws DS_ERROR_CONFIG for unknown keys and invalid values.
 AuditRequest audit_request(const Json& document);
 
-// Trains as the configuration says, on its text or, where it names none, on random tokens, and
-// audits the last step: the report has a row for each of its instructions. Collective: all ranks
-// pass equal arguments and get equal reports. `engine`: hooks of tests; threads and programs are
-// set here.
+// Trains as the configuration says, on its text or, without a text, on random tokens, and audits
+// the last step: the report has a row for each instruction of the step. Collective: all ranks must
+// pass equal arguments, and get equal reports. `engine` is for the hooks of tests; its threads and
+// programs are overwritten.
 AuditReport audit(const Json& config, const AuditRequest& request, Communicator& comm,
                   EngineOptions engine = {});
 

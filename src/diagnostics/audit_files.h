@@ -9,14 +9,15 @@
 
 namespace ds {
 
-// What the scratch file of this rank must hold: hashes of what the step found there, and of what it
-// saved since.
+// The content that the scratch file of this rank must have: hashes of the extents as the step found
+// them, and of those that it has saved since.
 class AuditFiles {
  public:
-  // Before the step: reads every persistent extent that one of its loads names.
+  // Reads every persistent extent that an instruction of the step loads. Call it before the step.
   void begin(const StepSight& sight);
-  // Behind a transfer that has ended. The file must now hold what memory holds, which after a load
-  // is also what was there before the step or what was saved to this place last.
+  // Judges a transfer that has ended. The file and the memory must be equal. After a load, they
+  // must also be equal to the last save of this extent or, if there was none, to the content before
+  // the step.
   Verdict judge(const StepSight& sight, const Instr& instr, const TensorView& memory);
 
  private:
@@ -24,8 +25,10 @@ class AuditFiles {
     int64_t bytes = 0;
     uint64_t hash = 0;
   };
-  void hold(int64_t place, Held held);  // instead of all that it overlaps
-  std::map<int64_t, Held> held_;        // by place in the file
+  // Records the content of an extent, in place of all entries that it overlaps.
+  void hold(int64_t place, Held held);
+  // By offset in the file.
+  std::map<int64_t, Held> held_;
 };
 
 }  // namespace ds

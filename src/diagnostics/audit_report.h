@@ -10,7 +10,7 @@
 
 namespace ds {
 
-// One instruction: the verdict of the rank where its share of the bound is largest.
+// One instruction, with the verdict of the rank on which its share of the bound is largest.
 struct AuditRow {
   InstrId instr;
   std::string label;
@@ -19,20 +19,25 @@ struct AuditRow {
 };
 
 struct AuditReport {
-  std::string title;           // what ran
-  std::string ending;          // why the step was skipped; "" if it was not
-  std::vector<AuditRow> rows;  // all instructions, largest share first
+  // The audited step: model, ranks, types and tiers.
+  std::string title;
+  // Why the step was skipped; "" if it was not.
+  std::string ending;
+  // All instructions, those with the largest shares first.
+  std::vector<AuditRow> rows;
 
+  // Returns the number of instructions that failed.
   int failed() const;
-  // "operation (reason)" -> how many of its instructions were not audited.
+  // Returns how many instructions were not audited, by "operation (reason)".
   std::map<std::string, int> unaudited() const;
-  // The table with `top` rows, 0: all, and every one that failed; the last line is verdict().
+  // Returns the table with `top` rows (0: all) and every row that failed. Its last line is
+  // verdict().
   std::string text(size_t top) const;
-  std::string verdict() const;  // one line: "passed: ..." or "FAILED: ..."
+  std::string verdict() const;  // "passed: ..." or "FAILED: ..."
   Json json() const;
 };
 
-// Rows of all ranks, the same on each. Collective.
+// Merges the verdicts of all ranks into rows, which are equal on all ranks. Collective.
 std::vector<AuditRow> merge_verdicts(const Program& program, const std::vector<Verdict>& verdicts,
                                      Communicator& comm);
 

@@ -10,28 +10,33 @@
 
 namespace ds {
 
-// What every buffer in memory must hold: what instructions have written to it. Each has memory of
-// its own here, so that a value which another buffer, another instruction or anything else
-// overwrites between its write and its read is seen.
+// The content that every buffer in memory must have: the bytes that instructions have written to
+// it. The copies of buffers do not share memory, so the audit notices a value that is overwritten,
+// by another buffer, an instruction or anything else, between its write and its read.
 class AuditShadow {
  public:
-  // Takes what the persistent buffers hold.
+  // Copies the content of the persistent buffers.
   explicit AuditShadow(const StepSight& sight);
 
-  // "" or what an instruction finds in this operand instead of what was written.
+  // Returns how the content of an operand differs from what was written, as a message, or "" if it
+  // does not.
   std::string difference(const Operand& operand, const TensorView& view) const;
-  // An instruction has written the operand, or has read it for the last time.
+  // Records that an instruction has written the operand, whose content is `view`.
   void written(const StepSight& sight, const Operand& operand, const TensorView& view,
                InstrId instr);
+  // Records that an instruction has read or written the operand. If that was the last use of a
+  // transient buffer, its copy is dropped.
   void ended(const Operand& operand);
 
  private:
   struct Copy {
     std::vector<std::byte> bytes;
-    InstrId writer;  // none: written before the step
+    // The last instruction that wrote the buffer. If !exists(), it was written before the step.
+    InstrId writer;
   };
   const Program& program_;
-  IdVector<BufferId, Copy> copies_;  // without bytes: not in use
+  // A buffer that is not in use has a copy without bytes.
+  IdVector<BufferId, Copy> copies_;
 };
 
 }  // namespace ds

@@ -18,46 +18,64 @@
 
 namespace ds {
 
-// Audits one step on this rank, instruction by instruction: what each of them reads must be what
-// was written, it may change nothing but its outputs, and those must be what its row in
-// docs/reference/ops.md says. Program, memory and scalars are the engine's; views, groups, places
-// in files and results are worked out here, without the executor's code, on threads of this object.
+// Audits one step on this rank, instruction by instruction. An instruction must find its inputs as
+// they were last written; it must change nothing but its outputs; and these must be as its row in
+// docs/reference/ops.md says. Program, memory and scalars are the engine's. Views, groups, offsets
+// in files and expected results are computed here without the executor's code, on this object's own
+// threads.
 class StepAudit final : public StepObserver {
  public:
   explicit StepAudit(int threads);
   void before(const StepSight& sight, Position at) override;
   void after(const StepSight& sight, Position at) override;
 
-  // By instruction, once the step has ended; of a step that failed, as far as it came.
+  // Returns the verdicts, by instruction. Call it after the step; if the step failed, later
+  // instructions have no verdict.
   const std::vector<Verdict>& verdicts();
 
  private:
-  // An operand in memory, which file extents and the scalars are not.
+  // An operand in memory. File extents and most operands that are scalars have no Part; scalars are
+  // checked separately.
   struct Part {
-    Operand operand;         // in its round
-    const std::byte* place;  // of the device
+    // The operand in the present round.
+    Operand operand;
+    // The address of the operand as the device sees it.
+    const std::byte* place;
+    // The content before the instruction.
     AuditTensor was;
-    std::optional<AuditTensor> now;  // behind the instruction
+    // The content after the instruction.
+    std::optional<AuditTensor> now;
   };
+  // The launch of a kernel that has not been judged yet.
   struct Job {
     InstrId instr;
     KernelRun run;
   };
 
+  // Returns whether two operands share memory.
   static bool overlap(const Part& a, const Part& b);
+  // Keeps a verdict, unless the instruction already has a failed one with as large a share.
   void add(InstrId instr, Verdict verdict);
+  // Adds a failed verdict if the instruction has changed an input.
   void check_inputs(InstrId instr);
+  // Adds a failed verdict if the instruction has changed the step's scalars and must not.
   void check_scalars(const StepSight& sight, InstrId instr);
-  // Keeps the launch of a kernel, to be judged with others.
+  // Keeps the launch of a kernel, to judge it later together with others. Moves the contents out of
+  // parts_.
   void take(const StepSight& sight, Position at);
+  // Returns the verdict on a collective, a copy, a file transfer or a decision.
   Verdict judge_move(const StepSight& sight, InstrId instr);
+  // Judges the launches that were kept.
   void judge();
 
   KernelRegistry reference_;
   ThreadTeam team_;
   std::optional<AuditShadow> shadow_;
-  std::vector<Part> parts_;  // of the running instruction
-  StepScalars scalars_;      // before it
+  // The operands of the present instruction.
+  std::vector<Part> parts_;
+  // The step's scalars before the present instruction.
+  StepScalars scalars_;
+  // The launches to be judged, and the bytes of their tensors.
   std::vector<Job> jobs_;
   size_t job_bytes_ = 0;
   AuditFiles files_;

@@ -9,38 +9,47 @@
 
 namespace ds {
 
-// One comparison: the largest error, as a share of its tolerance, over everything of its kind.
+// The result of one kind of comparison over many places (tensors, tokens or steps): the error that
+// is the largest share of its tolerance.
 struct Finding {
   std::string kind;     // "grad"
   std::string measure;  // "rel"
   double error = 0;
   double tolerance = 0;
-  std::string where;                // of that error: a tensor, a token, a step
-  std::vector<std::string> beyond;  // every place whose error passes its tolerance; NaN passes any
-  std::vector<std::string> refused = {};  // places that libds cannot compute, and why
+  // The place of `error`.
+  std::string where;
+  // Every place whose error exceeds its tolerance. NaN exceeds any tolerance.
+  std::vector<std::string> beyond;
+  // The places that libds cannot compute, each with the reason.
+  std::vector<std::string> refused = {};
 
   bool passed() const { return beyond.empty(); }
-  bool compared() const { return !where.empty(); }  // at any place
-  double share() const;  // error / tolerance; infinite where tolerance is 0 and error is not
-  // Takes in one more place. Its tolerance may differ from that of other places.
+  // Returns whether any place was compared.
+  bool compared() const { return !where.empty(); }
+  // Returns error / tolerance; infinite if the tolerance is 0 and the error is not.
+  double share() const;
+  // Adds a place, whose tolerance may differ from that of other places.
   void see(double place_error, double place_tolerance, const std::string& place);
 };
 
-// What one recorded run gave here.
+// The numbers of a recorded run, as libds computes them.
 struct RunNumbers {
   std::vector<double> loss, grad_norm;
-  double final_loss = 0;  // used where the record has one
+  // Used only if the record has a final loss.
+  double final_loss = 0;
 };
 
-// got and want are [rows, tokens, vocabulary]; rows that batch.mask hides are not compared.
+// Compares logits [rows, tokens, vocabulary]. Tokens that batch.mask hides are not compared.
 Finding compare_logits(const GoldenBatch& batch, std::span<const float> got,
                        std::span<const float> want, double tolerance);
 
-// Absolute error over all tensors, and error by the tensor's largest value but for those of
-// grad_zero and those that are recorded as 0 throughout.
+// Compares gradients by their absolute error, and by their error relative to the largest magnitude
+// in the tensor. Tensors in Golden::grad_zero, and tensors that are recorded as all zeros, are not
+// compared by relative error.
 class GradComparison {
  public:
   explicit GradComparison(const Golden& golden);
+  // Adds the gradient of one parameter.
   void see(const std::string& name, std::span<const float> got, std::span<const float> want);
   const Finding& absolute() const { return abs_; }
   const Finding& relative() const { return rel_; }
@@ -50,10 +59,11 @@ class GradComparison {
   Finding abs_, rel_;
 };
 
-// Losses (with the final one) absolute, gradient norms relative, but absolute where 0 is recorded.
+// Compares losses, including the final loss, by absolute error and gradient norms by relative
+// error; a norm that is recorded as 0 by absolute error.
 std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got);
 
-// Sum and l2 norm of tensors.
+// Compares the sum and the l2 norm of final parameters.
 class ParamComparison {
  public:
   void see(const GoldenParam& want, std::span<const float> values);
@@ -64,13 +74,13 @@ class ParamComparison {
   Finding sum_{"final_params", "sum", 0, 0, "", {}}, l2_{"final_params", "l2", 0, 0, "", {}};
 };
 
-// Compares `got`, the continuation of text `index`, token by token up to the first difference, and
-// adds to `found` 1 for a difference that the margin does not forgive: another token may be picked
-// where the two best logits are within `logits_abs`.
+// Compares `got`, the continuation of text number `index`, token by token up to the first
+// difference. A difference is an error of 1 in `found`, unless the two best logits are within
+// `logits_abs` of each other: then either token is correct.
 void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got,
                   double logits_abs, Finding& found);
 
-// The table of findings, with a line for each that did not pass.
+// Returns the table of findings, followed by a line for each finding that did not pass.
 std::string findings_text(std::span<const Finding> findings);
 Json findings_json(std::span<const Finding> findings);
 

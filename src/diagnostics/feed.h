@@ -9,17 +9,18 @@
 
 namespace ds {
 
-// The inputs of a model graph for recorded batches, in graph order: one batch, or the micro-batches
-// of a step one after the other.
+// The inputs of a model graph for recorded batches, in the order of the graph: for one batch, or
+// for the micro-batches of a step, one after the other.
 class Feed {
  public:
-  // Throws DS_ERROR_UNSUPPORTED when a batch has padding or token types that the model has no input
-  // for.
+  // Throws DS_ERROR_UNSUPPORTED if a batch has padding or token types but the model has no input
+  // for them.
   Feed(const HfModel& model, const std::vector<const GoldenBatch*>& batches);
   std::vector<InputView> views() const { return inputs_.views(tokens_.ids, tokens_.labels); }
 
  private:
-  GoldenBatch tokens_;  // of all batches; labels as the graph takes them
+  // The tokens of all batches, with labels as the graph expects them.
+  GoldenBatch tokens_;
   ModelInputs inputs_;
 };
 

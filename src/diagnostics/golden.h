@@ -11,43 +11,52 @@
 
 namespace ds {
 
-// Rows of tokens, each [rows, tokens] row-major. mask (1: a token, 0: padding) and kinds (token
-// types) are empty where the model was not given them. Labels are unshifted, -100 is none.
+// A recorded batch. All members are [rows, tokens], row-major. mask (1: a token, 0: padding) and
+// kinds (token types) are empty if they were not passed to the model. Labels are not shifted; -100
+// means no label.
 struct GoldenBatch {
   int64_t rows = 0, tokens = 0;
   std::vector<int32_t> ids, labels, mask, kinds;
 
-  bool hides_tokens() const;  // the mask has a 0
+  // Returns whether the mask has a 0.
+  bool hides_tokens() const;
 };
 
-// A recorded training run. loss[i] and grad_norm[i] (before clipping) precede update i.
+// A recorded training run. loss[i] and grad_norm[i] (before clipping) are those before update i.
 struct GoldenRun {
   std::string name;  // "adamw", "accum", "sgd", "bf16", "bf16_accum"
   bool bf16 = false;
-  bool accum = false;  // on the micro-batches instead of the batch
-  Json optimizer;      // the section of that name
-  double clip = 0;     // 0: none
+  // Whether the run trains on Golden::micro instead of Golden::batch.
+  bool accum = false;
+  // The section `optimizer` of the configuration.
+  Json optimizer;
+  // The norm to which gradients are clipped; 0: they are not clipped.
+  double clip = 0;
   std::vector<double> loss, grad_norm;
   std::optional<double> final_loss;
-  double loss_abs = 0, grad_norm_rel = 0;  // tolerances
+  // The tolerances of the losses and the gradient norms.
+  double loss_abs = 0, grad_norm_rel = 0;
 };
 
+// A recorded continuation of a prompt.
 struct GoldenText {
   std::vector<int32_t> prompt, tokens;
-  std::vector<double> margin;  // gap between the two best logits behind each token
+  // For each token, the difference of the two best logits from which it was chosen.
+  std::vector<double> margin;
 };
 
+// The recorded sum and l2 norm of a parameter, with their tolerances.
 struct GoldenParam {
   std::string name;
   double sum = 0, l2 = 0, sum_tol = 0, l2_tol = 0;
 };
 
-// The numbers recorded beside a model, docs/reference/verify.md: golden.json, and
-// golden.safetensors of which tensors are read when asked for.
+// The numbers that are recorded beside a model (docs/reference/verify.md): golden.json, and
+// golden.safetensors, from which logits() and grad() read when they are called.
 class Golden {
  public:
-  // Reads and checks folder/golden.*: DS_ERROR_NOT_FOUND without them, DS_ERROR_CORRUPT naming file
-  // and member when they are not as docs/reference/verify.md has them.
+  // Reads and checks folder/golden.*. Throws DS_ERROR_NOT_FOUND if the files do not exist, and
+  // DS_ERROR_CORRUPT with file and member if they are not as docs/reference/verify.md describes.
   explicit Golden(const std::string& folder);
 
   GoldenBatch batch;
@@ -55,15 +64,21 @@ class Golden {
   double loss = 0, loss_abs = 0;
   double logits_abs = 0;
   double grad_abs = 0, grad_rel = 0;
-  std::vector<std::string> grad_zero;   // tensors whose true gradient is zero
-  std::vector<std::string> grad_names;  // of all parameters
+  // Tensors whose exact gradient is zero.
+  std::vector<std::string> grad_zero;
+  // The names of all parameters.
+  std::vector<std::string> grad_names;
   std::vector<GoldenRun> runs;
-  std::vector<GoldenParam> final_params;  // after run "adamw"
+  // The parameters after the run "adamw".
+  std::vector<GoldenParam> final_params;
   std::vector<GoldenText> greedy;
 
-  bool hides_tokens() const;                            // some batch does
-  const GoldenRun* run(const std::string& name) const;  // nullptr when not recorded
-  std::vector<float> logits() const;                    // [rows, tokens, vocabulary]
+  // Returns whether some batch hides tokens.
+  bool hides_tokens() const;
+  // Returns the run with this name, or nullptr if it was not recorded.
+  const GoldenRun* run(const std::string& name) const;
+  std::vector<float> logits() const;  // [rows, tokens, vocabulary]
+  // Returns the recorded gradient of a parameter.
   std::vector<float> grad(const std::string& name) const;
 
  private:

@@ -15,10 +15,12 @@ namespace ds {
 namespace {
 
 constexpr int kRepeats = 10;
-constexpr int64_t kNumbers = int64_t{16} << 20;  // doubles of one array of the triad
-constexpr int64_t kBlock = int64_t{1} << 16;     // of them, one task
+// Number of doubles of one array of the triad.
+constexpr int64_t kNumbers = int64_t{16} << 20;
+// Number of doubles of one task.
+constexpr int64_t kBlock = int64_t{1} << 16;
 
-// The best of kRepeats.
+// Returns the seconds of the fastest of kRepeats calls.
 template <typename F>
 double seconds_of(const F& f) {
   double best = 1e9;
@@ -30,7 +32,7 @@ double seconds_of(const F& f) {
   return best;
 }
 
-// Flops a second of `loop` on every thread at once.
+// Returns the flops per second of `loop` on all threads at once.
 double rate(ThreadTeam& team, const FlopLoop& loop) {
   double work = static_cast<double>(loop.turns) * kChains * loop.flops * team.size();
   return work / seconds_of([&] {
@@ -43,8 +45,9 @@ double f32_rate(ThreadTeam& team, Isa isa) {
   return loop.run ? rate(team, loop) : 0;
 }
 
-// The fastest way to multiply bf16. An Intel core with tiles (Emerald Rapids) does half as many
-// flops a second with vectors of bf16 as with those of f32.
+// Returns the rate of the fastest instructions for bf16, including those for f32: an Intel core
+// with tiles (Emerald Rapids) has half the rate with vectors of bf16 that it has with vectors of
+// f32.
 double bf16_rate(ThreadTeam& team, Isa isa, double f32_flops) {
   double best = f32_flops;
   for (const FlopLoop& loop : bf16_loops(isa)) best = std::max(best, rate(team, loop));
@@ -64,6 +67,8 @@ Numbers make_numbers() {
   return out;
 }
 
+// All threads fill the arrays first, so that their pages exist when the time is measured. A triad
+// moves three numbers per element, because its stores bypass the caches.
 double triad_rate(ThreadTeam& team) {
   Numbers a = make_numbers(), b = make_numbers(), c = make_numbers();
   auto each_block = [&](auto&& body) {
@@ -80,6 +85,7 @@ double triad_rate(ThreadTeam& team) {
 
 }  // namespace
 
+// A vector has half as many f64 as f32.
 double Peak::flops(DType arithmetic) const {
   if (arithmetic == DS_DTYPE_BF16) return bf16_flops;
   return arithmetic == DS_DTYPE_F64 ? f32_flops / 2 : f32_flops;

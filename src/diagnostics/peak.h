@@ -5,26 +5,29 @@
 
 namespace ds {
 
-// What the threads of a team reach together: floating-point operations a second with all operands
-// in registers, and bytes a second of STREAM's triad (a = b + s c) on arrays of 128 MiB, stored
-// past the caches.
+// The peak rates of all threads of a team together: floating-point operations per second with all
+// operands in registers, and bytes per second of STREAM's triad (a = b + s c) on arrays of 128 MiB,
+// with stores that bypass the caches.
 struct Peak {
-  double f32_flops = 0;  // 0: not measured (no fused multiply-add)
-  double bf16_flops =
-      0;             // of the fastest way: by tiles (AMX), by vectors of bf16 or by those of f32
-  double bytes = 0;  // 0: not measured (another device)
+  // 0: not measured, because the processor has no fused multiply-add.
+  double f32_flops = 0;
+  // The rate of the fastest instructions for bf16: tiles (AMX), vectors of bf16 or vectors of f32.
+  double bf16_flops = 0;
+  // 0: not measured, because the device is a GPU.
+  double bytes = 0;
 
+  // Returns the rate for this type of arithmetic.
   double flops(DType arithmetic) const;
-  // The least time of a launch: its flops at their rate or its bytes at theirs, whichever takes
-  // longer. What finds its operands in a cache may take less.
+  // Returns the least time of a launch (a roofline): the longer of the times that its flops and its
+  // bytes take at the peak rates. A launch whose operands are in a cache may take less.
   double seconds(const Cost& cost) const;
 };
 
-// The larger of each: another program may have disturbed one measurement, and nothing makes one too
-// fast.
+// Returns the larger of both measurements for each rate: other processes may have slowed a
+// measurement down, but nothing can make it too fast.
 Peak best(const Peak& a, const Peak& b);
 
-// About half a second, and 384 MiB meanwhile.
+// Measures the rates. This takes about half a second and needs 384 MiB.
 Peak measure_peak(ThreadTeam& team);
 
 }  // namespace ds

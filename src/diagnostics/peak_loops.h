@@ -4,25 +4,29 @@
 
 #include "kernels/cpu/features.h"
 
-// The loops that measure a processor's peak, one file for each architecture.
+// The loops that measure the peak rates of a processor. Each architecture has one source file.
 namespace ds {
 
-// Independent chains of instructions in a loop: more than latency times instructions per cycle.
+// Number of independent chains of instructions in a loop, which must exceed latency times
+// instructions per cycle.
 constexpr int kChains = 12;
 
-// run(turns) executes `turns` times kChains instructions of `flops` each.
+// A loop whose flops per second are measured: run(turns) executes kChains instructions of `flops`
+// operations each, `turns` times.
 struct FlopLoop {
   void (*run)(long turns) = nullptr;
   int flops = 0;
   long turns = 2'000'000;
 };
 
-// The widest loop of `isa` on f32; run is null where there is no loop.
+// Returns the loop with the widest f32 vectors of `isa`; `run` is null if `isa` has no fused
+// multiply-add.
 FlopLoop f32_loop(Isa isa);
-// The loops of `isa` on bf16.
+// Returns the loops of `isa` for bf16.
 std::vector<FlopLoop> bf16_loops(Isa isa);
 
-// a = b + 3 c of `count` doubles, 64-byte aligned, past the caches where the processor can.
+// Computes a = b + 3 c over `count` doubles, 64-byte aligned, with stores that bypass the caches if
+// the processor has them.
 void triad(double* a, const double* b, const double* c, int64_t count);
 
 }  // namespace ds

@@ -10,10 +10,12 @@
 namespace ds {
 namespace {
 
-constexpr long kTileTurns = 100'000;  // a product of tiles takes 16 cycles
+// Number of turns of bf16_tiles(). A product of tiles takes 16 cycles, so fewer turns are enough.
+constexpr long kTileTurns = 100'000;
 
-// `turns` times kChains independent instructions of one kind, on zeros: what the registers held
-// before may be subnormal, with which an Intel core takes a hundred times as long.
+// The next three functions execute kChains independent instructions `turns` times, on registers
+// that are set to zero: their previous content may be subnormal, which slows an Intel core down by
+// a factor of a hundred.
 void f32_256(long turns) {
   asm volatile(
       "vzeroall\n mov %0, %%rcx\n1:\n"
@@ -56,7 +58,8 @@ void bf16_512(long turns) {
         "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc");
 }
 
-// AMX: products of 16 x 32 by 32 x 16 numbers, on six tiles of sums in turns.
+// Multiplies 16 x 32 by 32 x 16 numbers with AMX, and adds the products to six tiles of sums in
+// turn.
 DS_TARGET_AMX void bf16_tiles(long turns) {
   static constexpr amx::Config config;
   amx::configure(config);
@@ -85,6 +88,7 @@ std::vector<FlopLoop> bf16_loops(Isa isa) {
   return loops;
 }
 
+// Uses streaming stores, so that `a` need not be read into the caches first.
 void triad(double* a, const double* b, const double* c, int64_t count) {
   const __m128d factor = _mm_set1_pd(3.0);
   for (int64_t i = 0; i < count; i += 2) {

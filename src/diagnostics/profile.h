@@ -9,30 +9,39 @@
 namespace ds {
 
 struct ProfileRequest {
-  int64_t micro_batch = 0, sequence = 0;  // 0: those of the configuration; without one 4 and 128
-  DType dtype = DS_DTYPE_NONE;            // NONE: the configuration's; without one bf16
-  int threads = 0;  // compute threads a rank; 0: the configuration's, or cores / ranks
-  int steps = 3;    // measured; one more goes before
+  // 0: as in the configuration or, without one, 4 and at most 128.
+  int64_t micro_batch = 0, sequence = 0;
+  // NONE: as in the configuration or, without one, bf16.
+  DType dtype = DS_DTYPE_NONE;
+  // Compute threads of a rank; 0: those of the configuration, or cores / ranks.
+  int threads = 0;
+  // Number of measured steps. One more step precedes them.
+  int steps = 3;
+  // Whether the table has a row for each instruction instead of each op.
   bool by_instruction = false;
 };
 
-// {"micro_batch", "sequence", "dtype": "f32"|"bf16"|"f16", "threads", "steps", "by":
-// "op"|"instruction"}; unknown keys and values are DS_ERROR_CONFIG.
+// Parses {"micro_batch", "sequence", "dtype": "f32"|"bf16"|"f16", "threads", "steps", "by":
+// "op"|"instruction"}. Throws DS_ERROR_CONFIG for unknown keys and invalid values.
 ProfileRequest profile_request(const Json& document);
 
 struct ProfileReport {
-  std::string title;   // what ran
-  int64_t tokens = 0;  // of a step, over all ranks
-  ProfileTable table;  // of this rank
+  // The profiled steps: model, ranks, types and stage.
+  std::string title;
+  // Number of tokens of a step, over all ranks.
+  int64_t tokens = 0;
+  // The table of this rank.
+  ProfileTable table;
   std::string text() const;
   Json json() const;
 };
 
-// Trains a few steps on random tokens with tracing on and says where the time goes. config: a
-// training configuration, null for its defaults on the model; model: folder of a Hugging Face
-// model, of which only config.json is read (weights are drawn), "" for the configuration's own.
-// Collective: all ranks pass equal arguments. The peaks are measured before and after, on all ranks
-// at the same time: ranks of one machine share it.
+// Trains a few steps on random tokens with tracing, and returns how the time is spent. `config` is
+// a training configuration; null means the defaults. `model` is the folder of a Hugging Face model,
+// from which only config.json is read (the weights are random); "" means the model of the
+// configuration. Collective: all ranks must pass equal arguments. The peak rates are measured
+// before and after the steps, on all ranks at the same time, because ranks of one machine share its
+// resources.
 ProfileReport profile(const Json& config, const std::string& model, const ProfileRequest& request,
                       Communicator& comm);
 

@@ -12,41 +12,48 @@
 
 namespace ds {
 
-// One op of a queue, or one instruction; everything is of one step.
+// One op of a queue, or one instruction. All numbers are per step.
 struct ProfileRow {
   std::string queue, name;
   double calls = 0;
   double seconds = 0;
-  double limit = 0;  // least seconds: Peak::seconds of every launch
+  // The least possible seconds: the sum of Peak::seconds() over its launches.
+  double limit = 0;
   double flops = 0, bytes = 0;
-  bool beside =
-      false;  // a file transfer: runs beside the other queues, its time is no part of the step
+  // Whether it is a file transfer, which runs beside the other queues, so that its time is not part
+  // of the step's.
+  bool beside = false;
 };
 
 struct ProfileTable {
-  std::vector<ProfileRow> rows;  // longest first
-  double step = 0;               // seconds
-  double between = 0;            // seconds of a step in which no instruction runs
+  // The rows with the most seconds come first.
+  std::vector<ProfileRow> rows;
+  // Seconds of a step.
+  double step = 0;
+  // Seconds of a step during which no instruction runs.
+  double between = 0;
   Peak peak;
 
-  // Lines with a head: rows, time between, the whole step.
+  // Returns the table: a header, the rows, the time between instructions, and the step.
   std::string text() const;
   Json json() const;
 };
 
-// Adds up the traced steps of one program that ran at its bound. `step` is borrowed.
+// Adds up traced steps of one program, in which every micro-step had the largest number of tokens
+// (Program::bound). `step` is borrowed.
 class StepProfile {
  public:
   explicit StepProfile(const Program& step) : times_(step) {}
-  // Spans of one run that began and ended at these times. Throws DS_ERROR_INTERNAL when they are
-  // not those of the program.
+  // Adds the spans of one run, which began and ended at the given times. Throws DS_ERROR_INTERNAL
+  // if the spans do not match the program.
   void add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns);
-  // Means over the added steps: a row for each op of a queue, or for each instruction.
+  // Returns means over the added steps, with a row for each op of a queue or for each instruction.
   ProfileTable table(const Peak& peak, bool by_instruction = false) const;
 
  private:
   StepTimes times_;
-  std::vector<ProfileRow> files_;  // by label
+  // File transfers, one row for each span.
+  std::vector<ProfileRow> files_;
 };
 
 }  // namespace ds

@@ -15,33 +15,39 @@
 
 namespace ds {
 
-// One engine with the subject's weights, which trains as a record says.
+// An engine with the subject's weights that trains as a record says.
 class Trial {
  public:
-  // run [nullable]: its optimizer, clipping, element type and batches; null: AdamW in f32 on the
-  // batch.
+  // `run` determines optimizer, clipping, element type and batches. Null: AdamW with its defaults,
+  // in f32, on the recorded batch.
   Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun* run,
         const VerifyRequest& options, Communicator& comm);
 
-  std::vector<float> logits();  // of the batch
-  double loss();                // of the batches of the run, without an update
-  void step();                  // one step; appends to numbers()
+  // Returns the logits of the recorded batch, or of the first micro-batch in a run with
+  // accumulation.
+  std::vector<float> logits();
+  // Returns the mean loss over the batches of the run, without an update.
+  double loss();
+  // Trains one step and appends its loss and gradient norm to numbers().
+  void step();
   const RunNumbers& numbers() const { return numbers_; }
   std::vector<std::string> params() const { return engine_->store().param_names(); }
-  // kind as of StateStore::read_tensor. DS_ERROR_CONFIG when the model has no parameter of this
-  // name.
+  // Returns a tensor of a parameter; `kind` is as in StateStore::read_tensor(). Throws
+  // DS_ERROR_CONFIG if the model has no parameter with this name.
   std::vector<float> tensor(const std::string& name, const std::string& kind);
 
  private:
   HfModel model_;
-  std::vector<const GoldenBatch*> all_, mine_;  // of the run; of a step of this rank
+  // The batches of the run, and those of a step on this rank.
+  std::vector<const GoldenBatch*> all_, mine_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Feed> feed_;
   RunNumbers numbers_;
 };
 
-// The prompt's continuation with the most probable tokens, as `libds generate` gives it. Each text
-// has an engine of its own: rotations may follow from a text's length. Collective.
+// Returns the continuation of the prompt with the most probable tokens, as `libds generate`
+// computes it. Each call creates an engine, because rotary positions may depend on the length of
+// the text. Collective.
 std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,
                                    const VerifyRequest& options, Communicator& comm);
 

@@ -11,24 +11,27 @@
 namespace ds {
 
 struct VerifyReport {
-  std::string title;  // what ran: family, ranks, stage, tier
+  // The verified setting: family, ranks, stage, tier.
+  std::string title;
   std::vector<Finding> findings;
-  int failed() const;   // findings beyond their tolerance
-  int refused() const;  // places that were not compared
+  // Returns the number of findings beyond their tolerance.
+  int failed() const;
+  // Returns the number of places that were not compared.
+  int refused() const;
   std::string text() const;
   Json json() const;
 };
 
-// Computes what `golden` records and compares. Collective: all ranks pass equal arguments and get
-// equal reports. With W ranks every rank takes the batch of adamw, sgd and bf16; leaf l of a step
-// of accum and bf16_accum takes micro-batch l mod their number, in as many leaves as make all of
-// them count alike. A kind that is asked for and not recorded is DS_ERROR_NOT_FOUND. NaN in a run
-// fails its kind. A text that libds cannot continue (DS_ERROR_UNSUPPORTED) is named in the report,
-// and an error when "greedy" was asked for.
+// Computes the numbers that `golden` records, and compares them. Collective: all ranks must pass
+// equal arguments, and get equal reports. In adamw, sgd and bf16, every rank trains on the same
+// batch. In accum and bf16_accum, leaf l of a step has micro-batch l modulo their number, and a
+// step has so many leaves that each micro-batch occurs equally often. Throws DS_ERROR_NOT_FOUND if
+// a requested kind is not recorded. NaN in a run fails its kind. A text that libds cannot continue
+// (DS_ERROR_UNSUPPORTED) is listed in the report, unless kinds were requested: then it is an error.
 VerifyReport verify(const VerifySubject& subject, const Golden& golden,
                     const VerifyRequest& options, Communicator& comm);
 
-// The model and the numbers of a Hugging Face folder.
+// Verifies the model in a Hugging Face folder with the numbers that are recorded there.
 VerifyReport verify_folder(const std::string& folder, const VerifyRequest& options,
                            Communicator& comm);
 

@@ -14,35 +14,41 @@ namespace ds {
 
 struct VerifyRequest {
   int stage = 0;
-  Tier tier = Tier::device;  // of states, and in stage 3 of parameters
+  // The tier of states and, in stage 3, of parameters.
+  Tier tier = Tier::device;
   bool f32 = true, bf16 = true;
-  std::vector<std::string> kinds;  // those of verify_kinds() to run; empty: all that are recorded
-  std::string device = "cpu";      // as the key `device` of a configuration
-  std::string nvme_path = ".";     // folder of the scratch file of tier nvme
-  int threads = 0;                 // compute threads a rank; 0: cores / ranks
+  // The kinds to run, from verify_kinds(). Empty: all that are recorded.
+  std::vector<std::string> kinds;
+  // The device, as in the key `device` of a configuration.
+  std::string device = "cpu";
+  // The folder for the scratch file of tier nvme.
+  std::string nvme_path = ".";
+  // Compute threads of a rank; 0: cores / ranks.
+  int threads = 0;
 };
 
-// {"stage", "tier": "device"|"cpu"|"nvme", "device", "dtype": "f32"|"bf16"|"both", "kinds",
-// "nvme_path", "threads"}; unknown keys and values are DS_ERROR_CONFIG.
+// Parses {"stage", "tier": "device"|"cpu"|"nvme", "device", "dtype": "f32"|"bf16"|"both", "kinds",
+// "nvme_path", "threads"}. Throws DS_ERROR_CONFIG for unknown keys and invalid values.
 VerifyRequest verify_request(const Json& document);
 
-// "logits", "loss", "grad", "adamw", "accum", "sgd", "final_params", "greedy", "bf16",
-// "bf16_accum".
+// Returns all kinds: "logits", "loss", "grad", "adamw", "accum", "sgd", "final_params", "greedy",
+// "bf16", "bf16_accum".
 const std::vector<std::string>& verify_kinds();
 
-// What is verified: a graph of any batch shape, and its weights.
+// The model to verify: its graph, for any shape of batches, and its weights.
 struct VerifySubject {
-  std::function<HfModel(int64_t bound, int64_t seq)>
-      build;  // with an input mask where batches hide tokens
-  // Puts the weights into an engine: by load_weights, which takes a folder, or by writes.
+  // Builds the model for batches of at most `bound` tokens in sequences of `seq` tokens, with an
+  // input `mask` if batches hide tokens.
+  std::function<HfModel(int64_t bound, int64_t seq)> build;
+  // Loads the weights into an engine, by calling load_weights(folder) or by writing to the store.
   // Collective.
   std::function<void(StateStore&, const std::function<void(const std::string&)>& load_weights)>
       load;
-  std::map<std::string, std::string> stored =
-      {};  // names of tensors in files, and the parameters they are
+  // Maps the name of a tensor in the files to the name of its parameter.
+  std::map<std::string, std::string> stored = {};
 
-  // The parameter that the record calls `name`: by its own name, or by that of its tensor in the
-  // files.
+  // Returns the name of the parameter that the record calls `name`, which is the name of the
+  // parameter or that of its tensor in the files.
   const std::string& param(const std::string& name) const;
 };
 

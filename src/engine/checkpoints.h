@@ -12,12 +12,12 @@
 
 namespace ds {
 
-// Saves and loads what an engine holds: checkpoints of its state and counters, and weights alone.
-// Every call but numerics_key is collective.
+// Saves and loads checkpoints of an engine's state and counters, or only its weights. Every call
+// except numerics_key is collective.
 class Checkpoints {
  public:
-  // trained [nullable]: which parameters are trained, and which are to be after a load. restart
-  // [nullable]: makes the states again that the engine began with, and its parameters; collective.
+  // trained [nullable]: says which parameters are trained, and is updated by a load. restart
+  // [nullable]: computes the initial states and parameters of the engine again; collective.
   Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained,
               std::function<void()> restart)
       : runtime_(runtime),
@@ -27,29 +27,30 @@ class Checkpoints {
         restart_(std::move(restart)) {}
   ~Checkpoints() { hasten(); }
 
-  // Returns the path of what it made. Each call but numerics_key first waits for a save that was
-  // started, and throws what it has thrown.
+  // Saves a checkpoint and returns its path. This and every other call except numerics_key first
+  // waits for a started save, and throws the error of that save.
   std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {},
                    const std::string& tag = "");
-  // The same, but a thread writes a copy of the state (checkpoint/writer.h, StartedSave).
+  // Like save(), but a thread writes a copy of the state (checkpoint/writer.h, StartedSave).
   void start_save(const std::string& folder, const Json& client = {}, const Keep& keep = {},
                   const std::string& tag = "");
-  // The path of the save that was started, or "" if there was none since the last wait.
+  // Waits for a started save and returns its path, or "" if none was started since the last wait.
   std::string wait();
-  // Loads what find_checkpoint(folder, tag) finds on rank 0, or, where the content of that one is
-  // damaged, the newest older one, with a warning. A checkpoint that is named itself is loaded or
-  // refused.
+  // Loads what find_checkpoint(folder, tag) finds on rank 0. If its content is damaged, loads the
+  // newest older checkpoint that is intact, with a warning. A path that names a single checkpoint
+  // is loaded or refused, without such a replacement.
   CheckpointInfo load(const std::string& folder, const std::string& tag = "");
-  // Weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states and
-  // counters stay.
+  // Loads the weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states
+  // and counters stay.
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");
 
-  // What the bits of the run depend on.
+  // Returns a text with everything that the bits of the run depend on.
   std::string numerics_key() const;
 
  private:
-  // Nobody waits for the part of a rank that has ended.
+  // Abandons a started save if the engine has failed, because the other ranks do not wait for its
+  // part.
   void hasten() {
     if (started_ && runtime_.poisoned()) started_->give_up();
   }
@@ -66,7 +67,8 @@ class Checkpoints {
   StateStore& store_;
   TrainedSet* trained_;
   std::function<void()> restart_;
-  std::string loaded_;  // the last one, if it has a tag: saves leave it
+  // The last checkpoint loaded, if it has a tag. Saves do not delete it.
+  std::string loaded_;
   std::unique_ptr<StartedSave> started_;
 };
 

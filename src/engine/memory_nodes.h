@@ -6,13 +6,13 @@
 
 namespace ds {
 
-// The memory node (NUMA) of the host that has all of these CPUs; -1 where the host has only one,
-// where they lie on several, or where nothing is known.
+// Returns the memory node (NUMA) of the host that has all of these CPUs, or -1 if the host has only
+// one node, if the CPUs are on several nodes, or if nothing is known.
 int memory_node_of(const HostTopology& host, const std::vector<int>& cpus);
 
-// How many neighbours share a memory node, where every node of every machine has as many ranks,
-// numbered in a row, and a machine has several; else 0. `node`: that of this rank; ranks_per_node:
-// as of the function of that name. Collective.
+// Collective: returns the number of ranks per memory node if all nodes of all machines have equally
+// many ranks, numbered consecutively, and a machine has several nodes; otherwise returns 0. node:
+// the node of this rank; ranks_per_node: the result of ranks_per_node().
 int ranks_per_memory_node(Communicator& comm, int node, int ranks_per_node);
 
 }  // namespace ds

@@ -7,9 +7,10 @@
 namespace ds {
 namespace {
 
+// The only part whose value may have spaces, and therefore the last one.
 constexpr std::string_view kLast = "quantized";
 
-// Takes the text up to the next space off `text`.
+// Removes the first word from `text` and returns it.
 std::string_view take_word(std::string_view& text) {
   size_t end = std::min(text.find(' '), text.size());
   std::string_view word = text.substr(0, end);
@@ -46,6 +47,7 @@ std::string numerics_text(const NumericsParts& parts) {
 }
 
 std::string numerics_difference(PlacedNumerics first, PlacedNumerics second) {
+  // Parts that only `first` has are listed after those of `second`.
   NumericsParts theirs = parts_of(first.key), ours = parts_of(second.key), all = ours;
   for (const auto& part : theirs) {
     if (value_of(ours, part.first) == "none") all.push_back(part);

@@ -6,6 +6,8 @@ void run_observed(Executor& executor, Position end, const StepSight& sight, Step
                   const std::function<void(Position)>& perform) {
   const Program& program = executor.program();
   sight.runtime.settle();
+  // The loop waits after each instruction, so that nothing is in flight when the observer is
+  // called. The results are the same as those of an ordinary run.
   for (Position at = executor.position(); program.before(at, end);) {
     Position next = program.next(at);
     bool sees = program.takes_part(at);

@@ -13,9 +13,9 @@
 namespace ds {
 namespace {
 
-// Bytes of this process's mappings that are executable and belong to no file. A line of maps:
-// "7f0a12340000-7f0a12380000 rwxp 00000000 00:00 0", with a path or "[vdso]" behind when it has a
-// name.
+// Returns the bytes of this process's executable mappings that belong to no file. A line of maps is
+// "7f0a12340000-7f0a12380000 rwxp 00000000 00:00 0", followed by a path or "[vdso]" if the mapping
+// has a name.
 int64_t anonymous_code() {
   InputFile maps("/proc/self/maps");
   std::string line;
@@ -31,12 +31,13 @@ int64_t anonymous_code() {
   return sum;
 }
 
-// A sanitizer has an allocator of its own. The C library's is then never set up, and mallinfo2() of
-// two threads would set it up in both at once.
+// A sanitizer replaces the allocator. The allocator of the C library is then never initialized, and
+// two concurrent calls of mallinfo2() would race to initialize it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int64_t heap_now() { return 0; }
 #else
 int64_t heap_now() {
+  // uordblks: bytes in use in the heap; hblkhd: bytes of blocks that were mapped individually.
   struct mallinfo2 heap = mallinfo2();
   return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
 }
@@ -65,6 +66,7 @@ void Overhead::raise_to(const std::string& part, int64_t least) {
 
 int64_t Overhead::bytes(const std::string& part) const {
   for (const auto& [name, bytes] : parts_) {
+    // A part is negative if its body freed more than it allocated.
     if (name == part) return std::max<int64_t>(bytes, 0);
   }
   return 0;

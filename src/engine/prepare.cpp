@@ -28,6 +28,8 @@ int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels,
     if (!may_prepare(kernels, instr.def->name) || !queues.of(instr.queue)->runs_host_code())
       continue;
     in.clear(), out.clear(), in_types.clear(), out_types.clear();
+    // Views have the shapes at the bound and no data. Scalars are not among the views, because a
+    // kernel receives them separately.
     for (const Operand& o : instr.operands) {
       bool read = o.access == Access::read;
       if (read && program.buffers[o.buffer].holds == Holds::scalars) continue;

@@ -29,6 +29,7 @@ std::vector<int> usable_cpus() {
 
 int threads_of_rank(const Config& config, int world) {
   if (config.threads > 0) return config.threads;
+  // DS_CPU_RANKS is set by `libds launch --bind`, LOCAL_SIZE by every launch.
   int ranks = variable("DS_CPU_RANKS", variable("LOCAL_SIZE", world));
   return std::max(1, static_cast<int>(usable_cpus().size()) / std::max(1, ranks));
 }
@@ -48,8 +49,9 @@ std::vector<int> cpus_of_rank(const std::vector<int>& usable, int online, int ra
 
 std::vector<int> cpus_of_rank(const Config& config, int rank, int world, int threads) {
   if (!config.pin_threads) return {};
-  bool launched = variable("WORLD_SIZE", 0) == world;  // the variables are about these ranks
-  // libds launch --bind has bound the process, and says with how many others it shares its CPUs.
+  // The variables of a launcher apply only if they describe these ranks.
+  bool launched = variable("WORLD_SIZE", 0) == world;
+  // `libds launch --bind` has bound the process to some CPUs and says which other ranks share them.
   int local = launched ? variable("DS_CPU_RANK", variable("LOCAL_RANK", rank)) : rank;
   int size = launched ? variable("DS_CPU_RANKS", variable("LOCAL_SIZE", world)) : world;
   return cpus_of_rank(usable_cpus(), static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), local, size,

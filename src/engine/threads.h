@@ -5,25 +5,25 @@
 
 namespace ds {
 
-// CPUs that the calling thread may run on, ascending; {0} where the system does not say.
+// Returns the CPUs that the calling thread may run on, ascending; {0} if they are unknown.
 std::vector<int> usable_cpus();
 
-// Compute threads of a rank: run.threads, or else the cores that this process may use divided by
-// the ranks of this host (LOCAL_SIZE of `libds launch`, otherwise `world`); at least 1.
+// Returns the number of compute threads of a rank: run.threads, or else the number of cores that
+// this process may use divided by the number of ranks of this host (LOCAL_SIZE of `libds launch`,
+// otherwise `world`); at least 1.
 int threads_of_rank(const Config& config, int world);
 
-// One CPU for each of `threads` threads of rank `rank` of `size` ranks of one host, or none where a
-// thread is better left to the system. usable: what usable_cpus() gives this rank; online: CPUs of
-// the host. Ranks that share `usable` out evenly, without room for one thread more each, get their
-// share of it; a rank that was given CPUs of its own, as many as its threads, gets them all. Fewer
-// threads stay free: another program with the same idea would pin its own to the same CPUs while
-// others idle.
+// Returns one CPU for each of `threads` threads of rank `rank` of `size` ranks of one host, or none
+// if the threads should not be pinned. usable: the result of usable_cpus() on this rank; online:
+// the number of CPUs of the host. If `usable` has no room for one more thread per rank, each rank
+// gets its share. A rank that may use only some CPUs of the host, exactly as many as it has
+// threads, gets them all. If there are fewer threads, they are not pinned, because another
+// application that does the same would pin its threads to the same CPUs while other CPUs idle.
 std::vector<int> cpus_of_rank(const std::vector<int>& usable, int online, int rank, int size,
                               int threads);
 
-// The same for this process: rank `rank` of a communicator of `world`, whose ranks all run on this
-// host unless the launcher's LOCAL_RANK and LOCAL_SIZE say otherwise. None with run.pin_threads
-// false.
+// Returns the CPUs of this process's threads: rank `rank` of `world`, all on this host unless the
+// launcher's LOCAL_RANK and LOCAL_SIZE say otherwise. Returns none if run.pin_threads is false.
 std::vector<int> cpus_of_rank(const Config& config, int rank, int world, int threads);
 
 }  // namespace ds

@@ -12,60 +12,82 @@
 
 namespace ds {
 
-// Pieces of a program that a queue of the device takes as a whole (ADR 51). Of one executor, on its
-// thread.
+// The pieces of a program that a queue of the device can run as one graph (ADR 51). The object
+// belongs to one executor and is used on its thread.
 class Captures {
  public:
-  // What gives one instruction to its queue, with everything that it depends on as it is now.
+  // Submits one instruction to its queue, with its present addresses and extents.
   using CarryOut = std::function<void(const Position&, DeviceQueue&)>;
-  // Extents of micro-steps are those of the executor, and change from run to run.
+  // All references are borrowed. `extents` are the executor's, by micro-step; they change from run
+  // to run.
   Captures(const Program& program, const RankQueues& queues,
            const IdVector<MicroId, int64_t>& extents, CarryOut carry_out);
 
+  // A sequence of instructions of one queue, from `first` to `last`.
   struct Piece {
     InstrId first, last;
     std::string label;
   };
-  // That the instruction begins; null: none. What the first one waits for has to be waited for
-  // before.
+  // Returns the piece that begins with the instruction, or null if none does. Before the caller
+  // launches its graph, it must perform the waits of that instruction.
   const Piece* begins(InstrId i) const;
-  // The piece as one launch of its queue. Null: its instructions are to be given one by one,
-  // because they come for the first time or cannot be captured.
+  // Returns the graph of the piece in a round, to launch on its queue. Null: the caller must submit
+  // the instructions one by one, because these extents occur for the first time or the piece cannot
+  // be captured.
   const CapturedWork* work(const Piece& piece, int32_t round);
-  void begin_run();  // nothing is in flight: graphs that were given up end
+  // Begins a run. Destroys the graphs that were dropped in the run before, because nothing is in
+  // flight now.
+  void begin_run();
 
  private:
+  // One graph of a piece, for one set of extents.
   struct Graph {
     std::vector<int64_t> extents;
-    std::unique_ptr<CapturedWork> work;  // null: it has been seen once
+    // Null until these extents occur for the second time.
+    std::unique_ptr<CapturedWork> work;
   };
+  // A piece with its graphs.
   struct Own : Piece {
     DeviceQueue* queue = nullptr;
     std::vector<InstrId> instrs;
-    std::vector<MicroId> micros;             // whose extents its launches have, in round 0
-    std::vector<std::vector<Graph>> rounds;  // in each round; what was used last comes first
+    // The micro-steps, in round 0, on whose extents the launches depend.
+    std::vector<MicroId> micros;
+    // The graphs of each round, the most recently used first.
+    std::vector<std::vector<Graph>> rounds;
   };
 
+  // Appends the pieces among the instructions [begin, end) to pieces_.
   void find_pieces(InstrId begin, InstrId end);
+  // Returns whether a piece may contain the instruction.
   bool can_take(InstrId i) const;
+  // Returns whether the instruction waits for another queue.
   bool waits(InstrId i) const;
-  bool begins_phase(const Own& piece,
-                    InstrId i) const;  // another than the piece's instructions are of
+  // Returns whether the instruction belongs to another phase than the instructions of the piece.
+  bool begins_phase(const Own& piece, InstrId i) const;
   DeviceQueue* queue_of(InstrId i) const { return queues_.of(program_.instrs[i].queue); }
+  // Ends a piece, and keeps it if it is worth a graph.
   void close(Own& piece);
+  // Returns the entry for the present extents, and in `known` whether it existed before this call.
   Graph& graph_of(Own& piece, int32_t round, bool* known);
+  // Captures the piece. Returns null if that is not possible.
   std::unique_ptr<CapturedWork> capture(const Own& piece, int32_t round);
+  // Ends a capture that has failed.
   static void give_up(const Own& piece);
 
   const Program& program_;
   const RankQueues& queues_;
   const IdVector<MicroId, int64_t>& extents_;
   const CarryOut carry_out_;
-  std::vector<bool> records_;          // by instruction: other queues wait for it
-  std::vector<Own> pieces_;            // in the order of their first instructions
-  IdVector<InstrId, int32_t> begins_;  // the piece, or -1
+  // Whether another queue waits for the instruction, by instruction.
+  std::vector<bool> records_;
+  // All pieces, in the order in which find_pieces() has closed them.
+  std::vector<Own> pieces_;
+  // Index in pieces_ of the piece that begins with the instruction, or -1; by instruction.
+  IdVector<InstrId, int32_t> begins_;
+  // Graphs that were dropped for newer ones but may still be in flight.
   std::vector<std::unique_ptr<CapturedWork>> given_up_;
-  bool off_ = false;  // a capture went wrong
+  // Whether a capture has failed. No piece is used after that.
+  bool off_ = false;
 };
 
 }  // namespace ds

@@ -31,8 +31,8 @@
 
 namespace ds {
 
-// Memory of one rank. Arenas are indexed by tier (device, host) and residency, addresses of the
-// first as the device has them; file extents of the nvme tier are bytes of `file`.
+// The memory of one rank. Arenas are indexed by tier (device, host) and residency; those of the
+// device tier have addresses of the device. Buffers of the nvme tier are extents of `file`.
 struct Memory {
   std::byte* arena[2][2] = {};
   const File* file = nullptr;
@@ -40,157 +40,216 @@ struct Memory {
 
 class Executor;
 
-// Who has saves of its last run still in flight, and who ran last: executors that share memory
-// share one of these.
+// Shared by the executors that share memory. It says which of them may still have saves of its last
+// run in flight, and which one ran last.
 struct FileTail {
+  // The executor that ran last, whose saves may be in flight. Null if there is none or it has
+  // ended.
   Executor* owner = nullptr;
-  uint64_t runs = 0;  // begun, of all of them
+  // Number of calls of run_to(), of all executors together.
+  uint64_t runs = 0;
 };
 
-// What instructions run on. All pointers are borrowed and outlive the executor.
+// Everything that an executor needs to run instructions. All pointers are borrowed and must outlive
+// the executor.
 struct ExecContext {
   const KernelRegistry* kernels = nullptr;
-  CommGroups* comm = nullptr;  // with every group of the program's collectives
+  // Must have every group that the program's collectives use.
+  CommGroups* comm = nullptr;
   RankQueues* queues = nullptr;
   Memory memory;
-  IoLane* read_lane = nullptr;  // null when the program has no file instructions
+  // Null if the program has no file instructions.
+  IoLane* read_lane = nullptr;
   IoLane* write_lane = nullptr;
-  FileTail* tail = nullptr;  // null: a run ends when its saves have ended
-  // The host's: a run begins with them in the program's buffer of scalars and ends with what became
-  // of them.
+  // Null: a run ends only when its saves have finished.
+  FileTail* tail = nullptr;
+  // The host's scalars. Each run_to() first copies them into the program's buffer of scalars, if it
+  // has one, and finally copies that buffer back.
   StepScalars* scalars = nullptr;
-  const std::vector<GroupScalars>* groups =
-      nullptr;             // of updates; null: only group 0, which is in scalars
-  Trace* trace = nullptr;  // null: no spans
-  // Called before each instruction is issued; null outside tests. It may kill the process.
+  // Scalars of parameter groups, for updates. Null: there is only group 0, whose values are in
+  // `scalars`.
+  const std::vector<GroupScalars>* groups = nullptr;
+  // Null: nothing is traced.
+  Trace* trace = nullptr;
+  // For tests: called before each instruction is issued; it may kill the process. Null outside
+  // tests.
   std::function<void(size_t index)> before_instr;
 };
 
-// What messages, traces and reports call an instruction, by its last operand: "all_gather
-// h.3.param".
+// Returns the name of an instruction in messages, traces and reports, with its last operand:
+// "all_gather h.3.param".
 std::string label_of(const Program& program, const Instr& instr);
 
 // One instruction with everything resolved that does not change from step to step.
 struct alignas(64) Launch {
-  // What each step needs of a kernel lies in one cache line.
-  const Kernel* kernel = nullptr;  // null: a collective, a move, or what a host program performs
-  // The step's scalars: where its operand has them, else the program's, or for a host kernel the
-  // host's.
+  // The members from here to `instr` are those that each step needs for a kernel; they lie in one
+  // cache line. The kernel is null for a collective, a copy, a file transfer, or an instruction
+  // that a delegate host performs.
+  const Kernel* kernel = nullptr;
+  // The scalars that a kernel reads: those of its operand if it has one; otherwise the program's,
+  // or for a kernel on the host queue the host's.
   const StepScalars* scalars = nullptr;
-  std::span<TensorView> views;  // extents of n are set by set_extent
-  int inputs = 0;               // views [0, inputs) are read, the rest written
-  MicroId micro;                // in round 0
+  // Views of the operands. aim() sets the extents and addresses that change.
+  std::span<TensorView> views;
+  // Views [0, inputs) are read, the others are written.
+  int inputs = 0;
+  // The micro-step of the instruction in round 0.
+  MicroId micro;
+  // Whether the shape of some operand depends on n.
   bool symbolic = false;
-  bool moves = false;    // some operand has a stride
-  bool model = false;    // an operation of the graph, in forward or backward
-  bool by_runs = false;  // an update of some elements is launched once for each run of them
+  // Whether some operand has a stride, so that its address depends on the round.
+  bool moves = false;
+  // Whether it is an operation of the graph, in forward or backward, on the compute queue. A rank
+  // without data leaves it out.
+  bool model = false;
+  // Whether it is an update that is launched once for each run of elements.
+  bool by_runs = false;
   const Instr* instr = nullptr;
 
-  Group* group = nullptr;                // of a collective
-  std::vector<const Operand*> operands;  // those of instr that are views
-  std::string label;                     // label_of, for errors and trace
-  CommCount copied;                      // by a copy, so far
+  // The group of a collective; otherwise null.
+  Group* group = nullptr;
+  // The operands of `instr` that have views, in the order of the views.
+  std::vector<const Operand*> operands;
+  // The result of label_of(), for errors and traces.
+  std::string label;
+  // Calls and bytes so far, if it is a copy.
+  CommCount copied;
 };
 
-// Runs one program, again and again; saves of a run may go on into the next run of the same
-// program. Another executor with the same FileTail waits for them first. One thread at a time.
+// Runs one program again and again. Saves of a run may continue during the next run of the same
+// program; another executor with the same FileTail first waits for them. Use it on one thread at a
+// time.
 class Executor : protected WorkOwner {
  public:
   virtual ~Executor();
-  // Tokens of a micro-step from the next run on. 0 < n <= bound.
+  // Sets the number of tokens of a micro-step, 0 < n <= bound, from the next run on.
   void set_extent(MicroId micro, int64_t n);
-  // Runs what lies between position() and `end` and stops; Program::end() finishes the program and
-  // rewinds. Any failure leaves the executor unusable.
+  // Runs the instructions from position() up to, but not including, `end`. With Program::end(), the
+  // program is complete, and position() returns to its beginning. After an error the executor is
+  // unusable.
   virtual void run_to(Position end) = 0;
   void run() { run_to(program_.end()); }
-  // Ends the file transfers that are in flight: saves of the last run, and what a run up to an
-  // instruction has begun. Call it before memory or files are read from outside.
+  // Waits for the file transfers that are in flight: saves of the last run, and transfers of a run
+  // that has stopped before its end. Call it before other code reads the memory or the file.
   virtual void settle() = 0;
   Position position() const { return position_; }
-  // Gives the rest of the program up: waits for what is in flight and rewinds.
+  // Abandons the rest of the program: waits for the file transfers in flight, and returns
+  // position() to the beginning.
   virtual void abandon() = 0;
   const Program& program() const { return program_; }
-  // Whether no executor that shares its memory has run since it did: what its program keeps is
-  // there.
+  // Returns whether this executor was the last to run among those that share its memory, so that
+  // the buffers that its program keeps are still intact.
   bool ran_last() const { return context_.tail && run_ != 0 && run_ == context_.tail->runs; }
-  // With true, every floating-point result is checked; first_bad() names that of the first
-  // instruction with NaN or infinity.
+  // With true, every floating-point result is checked from here on. first_bad() then names the
+  // first result, in program order, with a NaN or infinity; "" if there is none.
   void check_results(bool on);
   std::string first_bad() const;
-  // Bytes moved by copies, by instruction name ("fetch", "store").
+  // Returns calls and bytes of the copies so far, by instruction name ("fetch", "store").
   std::map<std::string, CommCount> copies() const;
 
  protected:
   Executor(const Program& program, ExecContext context);
-  // Gives an instruction of compute, host, comm or copy to a queue and counts what it copies.
+  // Submits an instruction (not a file transfer) to a queue, and counts its bytes if it is a copy.
   void give(const Position& at, DeviceQueue& queue);
-  void count(const Position& at);  // alone, where a graph has given it
+  // Counts the bytes of a copy that a graph has already submitted.
+  void count(const Position& at);
   static void count_bytes(Launch& launch);
+  // Submits an instruction to a queue: a kernel, a collective, a copy, or nothing.
   void carry_out(const Position& at, DeviceQueue& queue);
-  // Sets views to the bytes and the tokens of a round, where they depend on it.
+  // Sets the extents of views that depend on n, and the addresses of views that depend on the
+  // round.
   void aim(Launch& launch, const Position& at);
   void run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue);
+  // Checks the results of a kernel on a queue that runs no host code: copies them to the host
+  // first.
   void check_copies(const LaunchArgs& results, DeviceQueue& queue);
+  // Launches an update once for each run of elements.
   void run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue);
-  // Which collective, of how many elements.
+  // Returns the operation and the number of elements of a collective, as Group::run() expects them.
   static std::pair<Group::Op, int64_t> collective_of(const Launch& launch);
+  // Submits a collective through its group.
   void collect(const Launch& launch, DeviceQueue& queue);
-  IoRequest io_request(const Position& at);  // read, write
+  // Returns the request to a lane for a read or a write.
+  IoRequest io_request(const Position& at);
+  // In place of an operation of the model, on a rank without data: fills its results with zeros,
+  // and losses with kNoLeaf.
   void leave_out(const Launch& launch, DeviceQueue& queue);
-  // Rethrows with the instruction's name, or with those that may be to blame for an error that
-  // shows late.
+  // Rethrows an error with the name of the instruction or, for a fault of the device that is
+  // reported late, of the instructions that may have caused it.
   [[noreturn]] void fail(InstrId index, const std::exception& error);
   std::string name_of(const Position& at) const;
-  void take_tail();      // a run begins or goes on: ends what another executor left in flight
-  void send_scalars();   // then, from the host,
-  void fetch_scalars();  // and back when it stops
-  void leave_tail();     // for destructors: settles, errors stay with the lane
+  // Becomes the owner of the FileTail; first waits for the transfers that another executor has left
+  // in flight.
+  void take_tail();
+  // Copies the host's scalars into the program's buffer, if there is one.
+  void send_scalars();
+  // Copies the program's buffer of scalars back to the host's.
+  void fetch_scalars();
+  // For destructors: settles if this executor owns the FileTail, and gives it up. Logs errors
+  // instead of throwing them.
+  void leave_tail();
 
+  // Returns the group of a collective; creates it on its first use.
   Group* group_of(const Instr& in);
+  // Returns the launch of an instruction, still without its kernel.
   Launch resolve(InstrId i);
+  // Creates the kernel of a launch: the device's own, or one of the registry.
   std::unique_ptr<Kernel> kernel_of(const Launch& launch) const;
 
-  // Queues and spans know an instruction by its issue number.
+  // Returns the instruction of an issue number, by which queues and spans refer to it.
   InstrId instr_of(size_t number) const {
     return issued_at(program_, static_cast<int64_t>(number)).instr;
   }
+  // Adds the span of an instruction to the trace.
   void tell_span(size_t number, int64_t begin_ns, int64_t end_ns);
 
-  // WorkOwner, of queues that are threads
+  // The callbacks of WorkOwner, from queues that are threads.
   void worked(size_t number, int64_t begin_ns, int64_t end_ns) override;
   [[noreturn]] void failed(size_t number, const std::exception& error) override;
   void idle(size_t number) override;
-  static constexpr size_t kJoin = SIZE_MAX;  // no instruction: the end of a run
-  std::string unfinished() const;            // what queues have not finished; "": nothing
+  // Used in place of an issue number for the join at the end of a run, which is not an instruction.
+  static constexpr size_t kJoin = SIZE_MAX;
+  // Returns the names of the instructions that queues may not have finished, or "" if they have
+  // finished all.
+  std::string unfinished() const;
 
   const Program& program_;
   ExecContext context_;
-  const int64_t data_ranks_,
-      first_leaf_;  // this rank's leaf of micro-step m: first_leaf_ + m * data_ranks_
-  // Views and kernels of all launches lie one behind the other, in the order in which a step needs
-  // them.
+  // This rank's leaf of micro-step m is first_leaf_ + m * data_ranks_.
+  const int64_t data_ranks_, first_leaf_;
+  // The views and kernels of all launches, each stored in the order in which a step uses them.
   std::vector<TensorView> views_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   IdVector<InstrId, Launch> launches_;
   std::map<Communicator*, std::unique_ptr<Group>> groups_;
-  std::byte* room_ = nullptr;  // of all groups' collectives, one after the other on their queue
+  // Scratch memory of the collectives. All groups share it, because collectives run one after the
+  // other on their queue.
+  std::byte* room_ = nullptr;
+  // Number of tokens, by micro-step.
   IdVector<MicroId, int64_t> extents_;
   Position position_;
-  uint64_t run_ = 0;          // FileTail::runs of its last one
-  StepScalars* const block_;  // of the program's buffer, on the device; null: it has none
+  // FileTail::runs at its last run; 0 if it has not run.
+  uint64_t run_ = 0;
+  // The program's buffer of scalars on the device. Null: the program has none, and kernels read the
+  // host's scalars.
+  StepScalars* const block_;
   class Finite;
-  std::unique_ptr<Finite> check_;  // null: results are not checked
+  // Null: results are not checked.
+  std::unique_ptr<Finite> check_;
   Marks marks_;
-  std::atomic<uint64_t> progress_{0};  // instructions that queues have finished
-  uint64_t shown_ = 0;                 // of them, to the other ranks
+  // Number of tasks that queues have reported as finished.
+  std::atomic<uint64_t> progress_{0};
+  // The value of progress_ at the last report to the other ranks.
+  uint64_t shown_ = 0;
 };
 
-// Issue order, each instruction on its queue; files asynchronous on two lanes.
+// Creates an executor that issues instructions in program order, each to its queue, and file
+// transfers to two asynchronous lanes.
 std::unique_ptr<Executor> make_executor(const Program& program, ExecContext context);
 
-// The chaos device: queues run in a random legal order (a function of seed), transient memory is
-// filled with 0xFF before the run and after the last use of each buffer, so that a missing wait
-// changes the result.
+// Creates a chaos executor, which runs the queues in a random legal order that depends on `seed`
+// only. It fills transient memory with 0xFF before the run and after the last use of each buffer,
+// so that a missing wait changes the result.
 std::unique_ptr<Executor> make_chaos_executor(const Program& program, ExecContext context,
                                               uint64_t seed);
 

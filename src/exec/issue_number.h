@@ -5,13 +5,15 @@
 
 namespace ds {
 
-// Of an instruction in a round. It grows in issue order.
+// Returns the issue number of an instruction in a round. It grows in issue order. Instructions
+// after the repeated stretch are numbered as if they belonged to its last round.
 inline int64_t issue_number(const Program& program, const Position& at) {
   const bool behind = at.instr >= program.repeat.end;
   const int64_t round = behind ? program.repeat.rounds - 1 : at.round;
   return round * static_cast<int64_t>(program.instrs.size()) + at.instr.number();
 }
 
+// Returns the position of an issue number; the inverse of issue_number().
 inline Position issued_at(const Program& program, int64_t number) {
   const auto size = static_cast<int64_t>(program.instrs.size());
   const InstrId instr(number % size);

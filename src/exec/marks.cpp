@@ -6,6 +6,7 @@
 namespace ds {
 namespace {
 
+// The queues that can have marks. Reads and writes cannot, because they run on lanes.
 constexpr Queue kMarked[] = {Queue::compute, Queue::host, Queue::comm, Queue::copy};
 
 }  // namespace
@@ -19,6 +20,8 @@ void Marks::begin() {
   }
 }
 
+// Beyond kMost entries, finished instructions are dropped, so that the log of a long run stays
+// small.
 void Marks::give(Queue queue, const Position& at) {
   constexpr size_t kMost = 4096;
   std::lock_guard lock(mutex_);
@@ -31,6 +34,7 @@ void Marks::give(Queue queue, const Position& at) {
   log.given.push_back({at});
 }
 
+// The value of a mark is the number of instructions noted so far in the run.
 void Marks::mark(Queue queue) {
   uint32_t number = 0;
   {
@@ -42,6 +46,7 @@ void Marks::mark(Queue queue) {
   queues_.of(queue)->mark(number);
 }
 
+// The value of a mark counts all instructions of the run, including those that were dropped.
 std::vector<Marks::Given>::const_iterator Marks::next(Queue queue) const {
   const Log& log = logs_[queue];
   return log.given.begin() + (queues_.of(queue)->marked() - log.finished);
@@ -53,6 +58,7 @@ bool Marks::unfinished(Queue queue, InstrId instr) const {
                                   [&](const Given& given) { return given.at.instr == instr; });
 }
 
+// A queue without noted instructions, or that has finished all of them, has no interval.
 std::vector<Marks::Interval> Marks::unfinished() const {
   std::vector<Interval> out;
   std::lock_guard lock(mutex_);

@@ -10,22 +10,30 @@
 
 namespace ds {
 
-// What a run has given to the queues that have marks, so that an error which shows late can be
-// named: the work to blame lies between the last mark that a queue has reached and the next one.
-// Any thread may ask.
+// Remembers which instructions a run has submitted to the queues that have marks, so that an error
+// that is reported late can be attributed: the failed work lies between the last mark that a queue
+// has passed and the next one. All functions may be called on any thread.
 class Marks {
  public:
   explicit Marks(const RankQueues& queues) : queues_(queues) {}
+  // Returns whether the queue has marks.
   bool of(Queue queue) const { return queues_.of(queue)->marks(); }
-  void begin();                                // of a run; nothing is in flight
-  void give(Queue queue, const Position& at);  // about to be given
-  void mark(Queue queue);                      // behind what was given last
+  // Begins a run and forgets the previous one. Nothing may be in flight.
+  void begin();
+  // Notes an instruction that is about to be submitted.
+  void give(Queue queue, const Position& at);
+  // Submits a mark after the instruction that was noted last.
+  void mark(Queue queue);
+  // A range of instructions of a queue that contains an unfinished one.
   struct Interval {
     Queue queue;
     Position first, last;
   };
-  std::vector<Interval> unfinished() const;           // at most one of each queue
-  bool unfinished(Queue queue, InstrId instr) const;  // it has been given
+  // Returns, for each queue with unfinished instructions, the interval between the last mark that
+  // it has passed and the next.
+  std::vector<Interval> unfinished() const;
+  // Returns whether the instruction was noted on the queue and has not finished.
+  bool unfinished(Queue queue, InstrId instr) const;
 
  private:
   struct Given {
@@ -33,12 +41,14 @@ class Marks {
     bool marked = false;
   };
   struct Log {
-    std::vector<Given> given;  // without those that have finished, now and then
-    uint32_t finished = 0;     // that are no longer there
+    // The instructions that were noted, in order. Finished ones are dropped from time to time.
+    std::vector<Given> given;
+    // Number of instructions that were dropped.
+    uint32_t finished = 0;
   };
 
-  std::vector<Given>::const_iterator next(
-      Queue queue) const;  // behind the last mark that was reached
+  // Returns the first instruction after the last mark that the queue has passed.
+  std::vector<Given>::const_iterator next(Queue queue) const;
 
   const RankQueues& queues_;
   mutable std::mutex mutex_;

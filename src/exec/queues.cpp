@@ -6,6 +6,9 @@
 
 namespace ds {
 
+// If the device's queues are immediate, one queue does everything, except collectives that must
+// have a thread. Otherwise copies, and collectives that run on the device, get queues of the
+// device; host kernels and all other collectives get threads of the host.
 RankQueues::RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectives)
     : device_(device), team_(team) {
   auto take = [&](std::unique_ptr<DeviceQueue> queue) {
@@ -26,8 +29,8 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectiv
   }
   if (compute->immediate() && collectives == CollectivesOn::thread)
     queues_[Queue::comm] = take(std::make_unique<ThreadQueue>(device, queue_name(Queue::comm)));
-  // Where compute is threads of this machine, too, they have its cores; elsewhere the cores are
-  // free for values that are drawn and for updates of states that are offloaded.
+  // If compute kernels are host code, they use the cores. Otherwise the cores are free for host
+  // kernels, such as random initial values and updates of offloaded states.
   if (!queues_[Queue::host]->immediate())
     host_team_ = std::make_unique<ThreadTeam>(compute->runs_host_code() ? 1 : team.size());
 }
@@ -51,7 +54,7 @@ void RankQueues::order_after(Stream& stream) {
   }
 }
 
-// Tasks of one queue may wait for another.
+// Tasks of one queue may wait for another queue, so all finish before any is destroyed.
 RankQueues::~RankQueues() {
   for (DeviceQueue* queue : threads_) queue->finish();
 }

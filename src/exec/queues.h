@@ -10,37 +10,46 @@
 
 namespace ds {
 
-// Who makes collectives.
+// Where the collectives of a program run.
 enum class CollectivesOn : int8_t {
-  usual,   // the thread that issues where it does everything, else a thread
-  thread,  // a thread, also where the device has none
-  device,  // a queue of the device, as those of all ranks (comm/device_group.h, comm/link_group.h)
+  // On the issuing thread if the device's queues are immediate, otherwise on a thread of their own.
+  usual,
+  // On a thread of their own, even if the device has no threads.
+  thread,
+  // On a queue of the device; all ranks must do the same (comm/device_group.h, comm/link_group.h).
+  device,
 };
 
-// What carries out a rank's programs: the queues of its device, one after the other or at once, and
-// the threads that their kernels use. Executors of one rank share them. Transfers of lanes may wait
-// for what a queue does: lanes finish before this ends.
+// The queues of a rank's device, and the threads that their kernels use. The executors of a rank
+// share one RankQueues. File transfers of lanes may wait for work of a queue, so the lanes must
+// finish before this object is destroyed.
 class RankQueues {
  public:
-  // team: of compute. A queue of host kernels that is a thread has a team of its own: of one thread
-  // where compute is threads, too, else as large. Device and team are borrowed.
+  // `team` is used by compute kernels. If the host queue is not immediate, its kernels get another
+  // team: of one thread if compute kernels are host code, too, otherwise as large as `team`. Device
+  // and team are borrowed.
   RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectives = CollectivesOn::usual);
   ~RankQueues();
 
   Device& device() const { return device_; }
-  // Null: of files, which have lanes. Several queues of a program may be one of the device.
+  // Returns the queue of the device for a queue of the program, or null for reads and writes, which
+  // have lanes. Several queues of the program may share one queue of the device.
   DeviceQueue* of(Queue queue) const { return queues_[queue]; }
+  // Returns the threads that the kernels of a queue use.
   ThreadTeam& team(Queue queue) const {
     return queue == Queue::host && host_team_ ? *host_team_ : team_;
   }
+  // Returns whether all queues are immediate.
   bool immediate() const { return threads_.empty(); }
-  int64_t scratch_bytes() const;  // of the device, outside its arenas
-  // Threads beside the caller's: of teams and of queues.
+  // Returns the bytes of scratch memory of all queues, which is outside the arenas.
+  int64_t scratch_bytes() const;
+  // Returns the number of threads besides the caller's: those of the teams, and one for each queue
+  // that is not immediate.
   int thread_count() const;
-  // What queues are given from here on starts when the work that the stream has now has finished.
-  // They may not outlive it.
+  // Makes all work submitted to the queues from here on wait for the work that the stream has now.
+  // The stream must outlive the queues.
   void order_after(Stream& stream);
-  // Those that are not immediate.
+  // The queues that are not immediate.
   const std::vector<DeviceQueue*>& threads() const { return threads_; }
 
  private:

@@ -9,20 +9,21 @@
 
 namespace ds {
 
-// Adds up the traced steps of one program, by instruction. `step` is borrowed.
+// Adds up the times of traced steps of one program, by instruction. The program is borrowed.
 class StepTimes {
  public:
   explicit StepTimes(const Program& step);
-  // Spans of one run that began and ended at these times, of an instruction one or several; hands
-  // out those of file transfers, which run beside the others. Throws DS_ERROR_INTERNAL when they
-  // are not those of the program.
+  // Adds the spans of one run, which began and ended at the given times. An instruction may have
+  // several spans. Returns the spans of file transfers, which are not added because they run beside
+  // the other instructions. Throws DS_ERROR_INTERNAL if the spans do not match the program.
   std::vector<Trace::Span> add(std::span<const Trace::Span> spans, int64_t begin_ns,
                                int64_t end_ns);
 
   const Program& program() const { return step_; }
   int steps() const { return steps_; }
-  double total() const { return total_; }  // seconds of all added steps
-  // Of all added steps; 0 for file transfers.
+  // Returns the seconds of all added steps.
+  double total() const { return total_; }
+  // Returns the seconds of an instruction over all added steps; 0 for a file transfer.
   double seconds(size_t instr) const { return seconds_[instr]; }
   const std::string& label(size_t instr) const { return labels_[instr]; }
 
@@ -30,12 +31,13 @@ class StepTimes {
   const Program& step_;
   std::vector<double> seconds_;      // by instruction
   std::vector<std::string> labels_;  // by instruction
-  std::vector<bool> expected_;       // by number of an instruction in a round: has spans
+  // Whether an instruction must have spans, by issue number.
+  std::vector<bool> expected_;
   double total_ = 0;
   int steps_ = 0;
 };
 
-// Whether it runs beside the other queues.
+// Returns whether the queue is for file transfers (read or write).
 bool is_file_queue(Queue queue);
 double seconds_of(const Trace::Span& span);
 

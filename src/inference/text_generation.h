@@ -8,17 +8,18 @@
 
 namespace ds {
 
-// Continues a text with the newest checkpoint of a run folder, a checkpoint, or a Hugging Face
-// model folder. Returns what was added: text, or with ids numbers between blanks. Collective; the
-// same on every rank. piece [nullable] sees it part by part, on every rank, as it comes. A run's
-// text may grow beyond its sequence (GenerateOptions::roll); a model folder's ends at its
-// eos_token_id and at its positions, beyond which a request is refused. DS_ERROR_NOT_FOUND: no
-// complete checkpoint, no model, or a prompt for a folder without tokenizer.
+// Continues a text with the newest checkpoint of a run folder, with a checkpoint, or with a Hugging
+// Face model folder. Returns the new text or, if the request has ids, the new token ids separated
+// by blanks. Collective, with the same result on every rank. `piece` [nullable] is called with each
+// part of the result on every rank. The text of a run may grow beyond its sequence
+// (GenerateOptions::roll). The text of a model folder ends at its eos_token_id, and a request
+// beyond its positions is refused. Throws DS_ERROR_NOT_FOUND if there is neither a complete
+// checkpoint nor a model, or if a prompt needs a tokenizer that is missing.
 std::string generate_text(Communicator& comm, const std::string& folder, const TextRequest& request,
                           const std::function<void(const std::string&)>& piece = {});
 
-// For reading: a NUL, which ends a file of the training text, as a newline; what is no UTF-8 as
-// U+FFFD.
+// Makes bytes readable: a NUL, which ends a file in training texts, becomes a newline, and bytes
+// that are not UTF-8 become U+FFFD.
 std::string readable(std::string_view bytes);
 
 }  // namespace ds

@@ -1,3 +1,4 @@
+// Reads the options of ds_run_generate and of the samples of a run.
 #include "inference/text_request.h"
 
 #include <limits>

@@ -8,23 +8,27 @@
 
 namespace ds {
 
-// What is continued, and how.
+// The text to continue, and how.
 struct TextRequest {
   std::string prompt;
-  std::vector<int32_t>
-      ids;  // instead of prompt: a text of token numbers, which is continued with numbers
+  // Given instead of `prompt`: the text as token ids. It is continued with ids.
+  std::vector<int32_t> ids;
   int64_t tokens = 256;
   SamplingOptions sampling{0.8, 0, 0};
-  std::string dtype;  // "f32", "bf16", "f16"; "": a run's own, f32 for a model folder
-  int threads = 0;    // compute threads a rank; 0: cores / ranks
-  int stage = -1;     // ZeRO stage: 3 holds shards; -1: a run's own, 0 for a model folder
-  std::string device =
-      "cpu";  // as the key `device` of a configuration; a run's own is not its checkpoint's
-  bool ignore_eos = false;  // go on behind a model folder's end of text
+  // The compute type: "f32", "bf16" or "f16"; "": a run's own, f32 for a model folder.
+  std::string dtype;
+  // Compute threads for each rank; 0: cores / ranks.
+  int threads = 0;
+  // The ZeRO stage, where 3 partitions the parameters; -1: a run's own, 0 for a model folder.
+  int stage = -1;
+  // The key `device` of a configuration. It need not be the device on which the run was trained.
+  std::string device = "cpu";
+  // Text continues after the token by which a model folder ends a text.
+  bool ignore_eos = false;
 };
 
-// {"ids", "tokens", "temperature", "top_k", "seed", "dtype", "threads", "stage", "device",
-// "ignore_eos"}; unknown keys and values are DS_ERROR_CONFIG.
+// Reads the options {"ids", "tokens", "temperature", "top_k", "seed", "dtype", "threads", "stage",
+// "device", "ignore_eos"}. Throws DS_ERROR_CONFIG for unknown keys and invalid values.
 TextRequest text_request(const std::string& prompt, const Json& document);
 
 }  // namespace ds

@@ -11,15 +11,18 @@
 
 namespace ds {
 
-// A run, a checkpoint or a model folder, open to continue a text.
+// A run, a checkpoint or a model folder, opened to continue a text.
 struct TextSource {
-  std::unique_ptr<const Tokenizer> tokenizer;  // null when the request is in ids
+  // Null if the request has ids.
+  std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<InferenceEngine> engine;
   std::vector<int32_t> prompt, ends;
-  bool roll = false;  // GenerateOptions::roll
+  // See GenerateOptions::roll.
+  bool roll = false;
 };
 
-// Collective: rank 0 says what `folder` is, and an error of any rank is thrown on all.
+// Opens `folder` to continue a text. Collective: rank 0 determines what the folder is, and an error
+// of any rank is thrown on all.
 TextSource open_source(Communicator& comm, const std::string& folder, const TextRequest& request);
 
 }  // namespace ds

@@ -8,7 +8,8 @@
 
 namespace ds {
 
-// The system moves the bytes of a transfer, which a checker of races does not see. So it is told.
+// Reports the memory access of a transfer to ThreadSanitizer, which cannot see what the kernel
+// does.
 #ifdef __SANITIZE_THREAD__
 extern "C" void __tsan_read_range(void* data, unsigned long bytes);
 extern "C" void __tsan_write_range(void* data, unsigned long bytes);
@@ -24,13 +25,16 @@ struct IoLane::Impl {
       : trace(lane_trace), transfer(name, chunk_bytes, depth), tasks(name) {}
 
   Trace* const trace;
-  Transfer transfer;  // used by the thread only
+  // Used only on the thread of `tasks`.
+  Transfer transfer;
   std::atomic<int64_t> bytes_read{0}, bytes_written{0};
-  TaskQueue tasks;  // last: its thread uses the others
+  // The last member, so that its thread is joined before the members that it uses are destroyed.
+  TaskQueue tasks;
 
   void carry_out(const IoRequest& request);
 };
 
+// Runs on the lane's thread. An exception in request.ready() becomes the error of the task.
 void IoLane::Impl::carry_out(const IoRequest& request) {
   if (request.ready) request.ready();
   int64_t begin = trace ? now_ns() : 0;
@@ -48,6 +52,8 @@ IoLane::~IoLane() = default;
 
 namespace {
 
+// Throws if a request is invalid. Called on the submitting thread, where the error still points to
+// its origin.
 void check(const IoRequest& request, const std::string& lane) {
   require(request.file && request.file->open(), "I/O lane '{}': file of '{}' must be open, got {}",
           lane, request.label, request.file ? "a closed file" : "none");

@@ -10,20 +10,26 @@
 
 namespace ds {
 
-// A task queue of transfers, each cut into chunks that are in flight together (libaio). Tickets and
-// errors are as of TaskQueue: after an error the lane refuses everything. submit() checks the
-// request (DS_ERROR_INVALID_ARGUMENT); transfers end in DS_ERROR_IO with path and label. File and
-// memory live until completion; all calls may come from any thread.
+// A task queue of transfers. Each transfer is cut into chunks, and several chunks are in flight at
+// a time (libaio). Tickets and errors are those of TaskQueue: after an error the lane refuses all
+// further requests. submit() checks the request (DS_ERROR_INVALID_ARGUMENT); a transfer that fails
+// ends in DS_ERROR_IO with path and label. The file and the memory must live until the transfer has
+// ended. Every function may be called from any thread.
 class IoLane {
  public:
-  // chunk_bytes, depth: DeepSpeed's aio.block_size and aio.queue_depth. trace may be null.
+  // chunk_bytes and depth correspond to DeepSpeed's aio.block_size and aio.queue_depth. trace may
+  // be null.
   IoLane(std::string name, size_t chunk_bytes, int depth, Trace* trace);
-  ~IoLane();  // finishes what was submitted
+  // Waits until all submitted transfers have ended.
+  ~IoLane();
+  // Queues a transfer and returns its ticket.
   uint64_t submit(IoRequest request);
-  const TaskQueue& tasks() const;  // whose tickets these are
+  // Returns the queue that issues the tickets.
+  const TaskQueue& tasks() const;
   bool done(uint64_t ticket) const;
   void wait(uint64_t ticket);
-  // Waits until nothing is queued or in flight. Errors stay for later calls.
+  // Waits until nothing is queued or in flight. Does not throw; an error stays stored for later
+  // calls.
   void finish() noexcept;
   int64_t bytes_read() const;
   int64_t bytes_written() const;

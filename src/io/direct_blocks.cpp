@@ -10,13 +10,14 @@ DirectBlocks::~DirectBlocks() {
   if (mapped_) munmap(mapped_, kMapped);
 }
 
-// Not from malloc, which keeps blocks of megabytes from the first on that it was given back.
+// Maps the memory instead of using malloc: once a large block is freed, malloc raises its mmap
+// threshold and would keep later blocks of that size.
 std::byte* DirectBlocks::block(int index) {
   if (!mapped_) {
     void* made = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) throw std::bad_alloc();
     mapped_ = static_cast<std::byte*>(made);
-    madvise(mapped_, kMapped, MADV_HUGEPAGE);  // a wish: without it the blocks are slower
+    madvise(mapped_, kMapped, MADV_HUGEPAGE);  // advice only: transfers are slower without it
   }
   const auto address = reinterpret_cast<uintptr_t>(mapped_);
   const auto aligned = (address + kHugePage - 1) / kHugePage * kHugePage;

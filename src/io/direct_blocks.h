@@ -4,26 +4,27 @@
 
 namespace ds {
 
-// Memory of transfers past the page cache: a few blocks in huge pages where the system has them. Of
-// a block in pages of 4 KiB each page is a segment of its own, a disk takes a few hundred segments
-// a request, and a request costs more than its bytes: transfers were three times as slow
-// (docs/adr/0046). One reader or writer at a time uses them; they are mapped when the first is
-// wanted.
+// Memory for transfers that bypass the page cache: a few blocks, in huge pages if the system has
+// them. With 4 KiB pages, each page of a block is a separate segment of the I/O request, and a disk
+// accepts only a few hundred segments for each request. The extra requests made transfers three
+// times as slow (docs/adr/0046). Only one reader or writer may use the blocks at a time. They are
+// mapped at the first call of block().
 class DirectBlocks {
  public:
   static constexpr int64_t kBytes = int64_t{4} << 20;
-  static constexpr int64_t kPage = 4096;  // what O_DIRECT wants everything to be a multiple of
+  // Offsets, sizes and addresses of an O_DIRECT transfer must be multiples of this.
+  static constexpr int64_t kPage = 4096;
   static constexpr int kCount = 3;
   static constexpr int64_t kHugePage = int64_t{2} << 20;
-  static constexpr int64_t kMapped =
-      kCount * kBytes + kHugePage;  // of address space; what is used is resident
+  // Bytes of address space. Only blocks that are used become resident.
+  static constexpr int64_t kMapped = kCount * kBytes + kHugePage;
 
   DirectBlocks() = default;
   ~DirectBlocks();
   DirectBlocks(const DirectBlocks&) = delete;
   DirectBlocks& operator=(const DirectBlocks&) = delete;
 
-  // Block `index` of kCount, page-aligned.
+  // Returns block `index` of kCount, aligned to a huge page.
   std::byte* block(int index);
 
  private:

@@ -1,16 +1,18 @@
-// Problem. A file is to be read once, at the speed of its disk, while each block that has come is
-// hashed and copied. Through the page cache the kernel copies every byte once more, into pages that
-// it has to find first; a caller that reads, then hashes, leaves the disk idle half of the time.
-// O_DIRECT wants whole pages, while tensors begin anywhere.
+// Reads ranges of a file at the speed of its disk.
 //
-// Algorithm. The caller's ranges are laid into windows: bytes of the file from a page boundary on,
-// at most a block long. A window takes the next range as long as it begins in the window, not far
-// behind what is wanted already; a range that is longer goes on in the next window. A lane
-// (io/async_file.h) reads windows into the blocks; the caller uses the oldest while the lane reads
-// the others. The part of the file's last page is read through the cache, as a window is that holds
-// all that is wanted: it needs no thread.
+// Problem. A file is to be read once, at the speed of its disk, while each block that has arrived
+// is hashed and copied. Through the page cache, the kernel copies every byte once more, into pages
+// that it must first allocate; and a caller that reads and hashes in turn leaves the disk idle half
+// of the time. O_DIRECT needs whole pages, while tensors begin anywhere.
 //
-// Cost. A page more a window and at most kGap bytes more a range.
+// Algorithm. The caller's ranges are packed into windows, each a page-aligned section of the file
+// of at most one block. The next range joins a window if it begins within it and at most kGap bytes
+// after the last wanted byte; a range that does not fit continues in the next window. A lane
+// (io/async_file.h) reads windows into the blocks; the caller uses the oldest one while the lane
+// reads the others. Bytes in the last, partial page of the file are read through the cache. If a
+// single window holds everything, it is also read through the cache, without a thread.
+//
+// Cost. At most one more page for each window and kGap more bytes for each range.
 #include "io/direct_reader.h"
 
 #include <algorithm>
@@ -28,8 +30,11 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kGap = 64 << 10;  // unwanted bytes that cost less than a request
+// Most unwanted bytes between two ranges of a window: reading them costs less than another request.
+constexpr int64_t kGap = 64 << 10;
 
+// Bytes [base, end) of the file, in the block `data`. `base` is a page boundary. `ticket` is 0 if
+// the lane reads no part of the window.
 struct Window {
   int64_t base = 0, end = 0;
   std::vector<DirectReader::Range> parts;
@@ -63,12 +68,13 @@ class DirectReader::Work {
   }
 
  private:
-  // The range that comes next is range_, if there is more_ of them.
+  // Advances range_ to the next range that is not empty; more_ says whether one exists.
   void advance() {
     do more_ = next_(range_);
     while (more_ && range_.bytes == 0);
   }
 
+  // Packs as many ranges as fit into a window, and advances range_ past them.
   std::optional<Window> plan(std::byte* data) {
     if (!more_) return {};
     Window window;
@@ -89,7 +95,8 @@ class DirectReader::Work {
     return window;
   }
 
-  // Where what O_DIRECT reads of a window ends.
+  // Returns the end of the part of a window that the lane reads. With O_DIRECT this is a page
+  // boundary, and at most the end of the last full page of the file.
   int64_t direct_end(const Window& window) const {
     if (!reader_.direct_.open()) return window.end;
     const int64_t whole = reader_.size_ / DirectBlocks::kPage * DirectBlocks::kPage;
@@ -110,6 +117,7 @@ class DirectReader::Work {
     waiting_.push_back(std::move(window));
   }
 
+  // Reads the rest of a window, which is in the file's last page, through the cache.
   void read_tail(const Window& window) {
     const int64_t from = direct_end(window);
     if (from < window.end)
@@ -131,7 +139,8 @@ class DirectReader::Work {
   Range range_;
   bool more_ = false;
   std::deque<Window> waiting_;
-  std::optional<IoLane> lane_;  // last: it ends before the blocks are used again
+  // The last member, so that its thread ends before the blocks are used again.
+  std::optional<IoLane> lane_;
 };
 
 DirectReader::DirectReader(const std::string& path, DirectBlocks& blocks)

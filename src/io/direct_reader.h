@@ -9,25 +9,27 @@
 
 namespace ds {
 
-// Reads much of a file once, past the page cache where the file system can, ahead of its caller.
-// What a file says of its tensors is read by File; this is for the bytes of the tensors.
+// Reads large parts of a file once, ahead of the caller, and without the page cache if the file
+// system supports O_DIRECT. Meant for the data of tensors; use File for headers.
 class DirectReader {
  public:
-  // `blocks` are used by nobody else meanwhile.
+  // `blocks` must not be used elsewhere while read() runs.
   DirectReader(const std::string& path, DirectBlocks& blocks);
 
-  // Bytes [begin, begin + bytes) of the file; tag is the caller's.
+  // Bytes [begin, begin + bytes) of the file; `tag` is for the caller's use.
   struct Range {
     int64_t begin = 0, bytes = 0, tag = 0;
   };
-  using Next = std::function<bool(Range& range)>;  // false: there is no other
+  // Stores the next range in `range`; returns false after the last one.
+  using Next = std::function<bool(Range& range)>;
+  // Receives the bytes of a part of a range.
   using Use = std::function<void(const Range& part, const std::byte* data)>;
 
-  // Calls use() for the ranges that next() gives, one after the other, each in parts that begin on
-  // multiples of 4 bytes where the range does. The best order is ascending; ranges may share bytes.
-  // next() is called some blocks ahead. Both run on the caller's thread, and what they throw ends
-  // the reading. Errors of the file: DS_ERROR_IO with path and reason, DS_ERROR_CORRUPT where it
-  // has ended.
+  // Calls use() for each range that next() yields, in this order and possibly in several parts.
+  // Parts begin at multiples of 4 bytes if the range does. Ranges in ascending order are read
+  // fastest, and ranges may overlap. next() is called some blocks ahead of use(). Both run on the
+  // caller's thread, and an exception in either ends the reading. Throws DS_ERROR_IO with path and
+  // reason if the file cannot be read, and DS_ERROR_CORRUPT if it ends before a range does.
   void read(const Next& next, const Use& use);
 
  private:

@@ -1,13 +1,16 @@
-// Problem. A save that goes through the page cache copies every byte once more and then waits for
-// the kernel to write it back, at about half of what a disk takes. O_DIRECT wants whole pages at
-// page boundaries, while the tensors of a safetensors file begin anywhere and neighbouring elements
-// may belong to another rank.
+// Writes a file of tensors at the speed of its disk.
+//
+// Problem. Writing through the page cache copies every byte once more and then waits for the kernel
+// to write it back, at about half the speed of the disk. O_DIRECT needs whole pages at page
+// boundaries, while the tensors of a safetensors file begin anywhere and neighboring elements may
+// belong to another rank.
 //
 // Algorithm. Contiguous writes are collected in blocks that begin at page boundaries of the file.
-// Of a block the whole pages go out with O_DIRECT; a page of which it has only a part, at either
-// end of a contiguous run, goes through the cache. The two never touch the same page, so that none
-// waits for the other's. Full blocks are handed to a thread; with DirectBlocks::kCount of them the
-// caller fills one while others are written. A file without a full block never has a thread.
+// The full pages of a block are written with O_DIRECT. A page that a block covers only in part, at
+// either end of a contiguous run, is written through the cache. The two paths never write to the
+// same page, so neither waits for the other. Full blocks are handed to a thread: of the
+// DirectBlocks::kCount blocks, the caller fills one while the thread writes the others. If no block
+// becomes full, no thread starts.
 #include "io/direct_writer.h"
 
 #include <algorithm>
@@ -29,7 +32,8 @@
 namespace ds {
 namespace {
 
-// Bytes [first, last) of memory that stands for the file from `base`, a page boundary, on.
+// Memory for the part of the file that begins at `base`, a page boundary. Bytes [first, last) of it
+// are filled.
 struct Block {
   std::byte* memory = nullptr;
   int64_t base = 0, first = 0, last = 0;
@@ -48,6 +52,7 @@ class DirectWriter::Work {
     }
   }
 
+  // Drops the blocks that wait in the queue: without finish(), the save has failed anyway.
   ~Work() {
     {
       std::lock_guard lock(mutex_);
@@ -79,6 +84,7 @@ class DirectWriter::Work {
   }
 
  private:
+  // Makes an unused block current, waiting for the thread to finish one if necessary.
   void begin(int64_t offset) {
     Block block;
     std::unique_lock lock(mutex_);
@@ -95,7 +101,8 @@ class DirectWriter::Work {
     now_.emplace(std::move(block));
   }
 
-  // full: worth a thread.
+  // Hands the current block to the thread. Without a thread, starts one if the block is full, or
+  // else writes the block here.
   void hand_over(bool full) {
     Block block = std::move(*now_);
     now_.reset();
@@ -127,6 +134,7 @@ class DirectWriter::Work {
       try {
         put(block);
       } catch (...) {
+        // The next call of the owner throws the error: begin(), hand_over() or finish().
         error = std::current_exception();
       }
       lock.lock();
@@ -137,6 +145,7 @@ class DirectWriter::Work {
     }
   }
 
+  // Writes one block: its partial pages through the cache, the full pages between them directly.
   void put(const Block& block) {
     const std::byte* at = block.memory;
     int64_t low = round_up(block.first, DirectBlocks::kPage),
@@ -153,7 +162,8 @@ class DirectWriter::Work {
   DirectBlocks& blocks_;
   File cached_;
   std::optional<File> direct_;
-  std::optional<Block> now_;  // which the caller fills
+  // The block that the caller is filling.
+  std::optional<Block> now_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Block> queue_;

@@ -8,20 +8,23 @@
 
 namespace ds {
 
-// Writes much to a file that has its full size, past the page cache where the file system can:
-// whole pages with O_DIRECT by a thread of its own while the caller makes the next block, the edges
-// of what is contiguous through the cache, because others may write to the rest of their pages.
-// Errors are those of File, thrown by a later call.
+// Writes large amounts of data to a file that already has its full size, without the page cache if
+// the file system supports O_DIRECT. A thread writes whole pages directly while the caller fills
+// the next block. The partial pages at both ends of a contiguous run go through the cache, because
+// other writers may own the rest of those pages. Errors are those of File; a later call throws
+// them.
 class DirectWriter {
  public:
-  // `blocks` are used by nobody else until the writer has ended.
+  // `blocks` must not be used elsewhere until the writer has been destroyed.
   DirectWriter(const std::string& path, DirectBlocks& blocks);
-  ~DirectWriter();  // what has not been finished is lost
+  // Drops data that finish() has not yet put on the disk.
+  ~DirectWriter();
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;
 
   void write(const void* data, size_t bytes, int64_t offset);
-  void finish();  // everything is on the disk (fdatasync); the last call
+  // Returns once all data is on the disk (fdatasync). No other call may follow.
+  void finish();
 
  private:
   class Work;

@@ -7,22 +7,24 @@
 
 namespace ds {
 
-// A file descriptor with whole-transfer reads and writes. Errors are DS_ERROR_IO (NOT_FOUND when it
-// does not exist) with path and errno text.
+// A file descriptor whose reads and writes transfer all bytes or throw. Errors are DS_ERROR_IO with
+// path and errno text, or DS_ERROR_NOT_FOUND if the file does not exist.
 class File {
  public:
-  // Only regular files are opened, and nothing waits: a folder, pipe, socket or device is
-  // DS_ERROR_CORRUPT.
+  // How to open a file. Only regular files are opened, and opening never blocks: for a folder,
+  // pipe, socket or device it throws DS_ERROR_CORRUPT.
   enum class Mode {
-    read,    // through symbolic links, as the hub's cache needs
-    create,  // a file that was not there: a name that is taken, also by a link that leads nowhere,
-             // is refused
-    write  // to read and write, made where there is none; refused: a symbolic link, a file with two
-           // names
+    // Follows symbolic links, as the Hugging Face cache needs.
+    read,
+    // Creates a new file. Refuses a name that exists, even as a dangling symbolic link.
+    create,
+    // Opens for reading and writing, and creates the file if it does not exist. Refuses a symbolic
+    // link and a file with several hard links.
+    write
   };
   File() = default;
   File(const std::string& path, Mode mode, bool direct = false);
-  // An unnamed file in `folder` that vanishes with the process (O_TMPFILE), for scratch.
+  // Creates an unnamed temporary file in `folder` that vanishes when it is closed (O_TMPFILE).
   static File scratch(const std::string& folder, bool direct = false);
   ~File();
   File(File&& other) noexcept;
@@ -33,10 +35,14 @@ class File {
   bool direct() const { return direct_; }
   const std::string& path() const { return path_; }
   int64_t size() const;
-  void resize(int64_t bytes);  // also reserves the space, so that a full disk is refused here
-  void read(void* data, size_t bytes, int64_t offset) const;  // a short file is DS_ERROR_CORRUPT
+  // Sets the size of the file. Also reserves the space, so that a full disk is reported here and
+  // not by a write.
+  void resize(int64_t bytes);
+  // Reads exactly `bytes` bytes; throws DS_ERROR_CORRUPT if the file ends earlier.
+  void read(void* data, size_t bytes, int64_t offset) const;
   void write(const void* data, size_t bytes, int64_t offset);
-  void sync();  // fdatasync
+  // Waits until the data is on the disk (fdatasync).
+  void sync();
 
  private:
   int fd_ = -1;
@@ -44,31 +50,42 @@ class File {
   std::string path_;
 };
 
-// A whole file of at most `limit` bytes; a longer one is DS_ERROR_CORRUPT before it is read.
+// Default limit of the functions that read an entire file, in bytes.
 inline constexpr int64_t kMostText = int64_t{256} << 20;
+// Reads an entire file. Throws DS_ERROR_CORRUPT without reading it if it has more than `limit`
+// bytes.
 std::string read_file(const std::string& path, int64_t limit = kMostText);
-// A name beside `path` that nobody can guess, for what will replace it.
+// Returns `path` with a random suffix, for a temporary file that will replace it.
 std::string fresh_name(const std::string& path);
-// Replaces path, be it a link: writes a file of a fresh name, syncs, renames, syncs the folder.
+// Replaces `path`, even if it is a link: writes a temporary file, syncs it, renames it and syncs
+// the folder. After a crash the path has either the old or the new content.
 void write_file_atomic(const std::string& path, std::string_view bytes);
-void rename_file(const std::string& from, const std::string& to);  // the folder is not synced
+// Renames a file without syncing the folder.
+void rename_file(const std::string& from, const std::string& to);
+// Syncs a folder, so that the names in it are on the disk. Does nothing if the file system cannot
+// sync folders.
 void sync_folder(const std::string& path);
-void sync_parents(const std::string& path);  // all folders above it that may be read
-// Like mkdir and mkdir -p; each new name is on disk when they return. make_folder: false when it is
-// taken.
+// Syncs all folders above `path` that this process may read.
+void sync_parents(const std::string& path);
+// Create folders like mkdir and mkdir -p. Each new name is on the disk when they return.
+// make_folder() returns false if the name exists.
 bool make_folder(const std::string& path);
 void make_folders(const std::string& path);
-// What the system knows of a file without reading it: who wrote to it or replaced it changed this.
+// Metadata of a file, from the file system. It changes when the file is written or replaced.
 struct FileState {
   uint64_t device = 0, inode = 0;
   int64_t size = 0, modified_ns = 0, changed_ns = 0;
   bool operator==(const FileState&) const = default;
 };
-FileState state_of(const std::string& path);  // throws as File does
+// Returns the state of a file; throws as File does.
+FileState state_of(const std::string& path);
+// Returns whether the path exists, following symbolic links.
 bool exists(const std::string& path);
-bool is_absent(
-    const std::string& path);  // for certain: a file system that fails to say does not make it so
-bool name_exists(const std::string& path);  // also when it is a symbolic link that leads nowhere
-std::vector<std::string> list_folder(const std::string& path);  // sorted names without . and ..
+// Returns whether the name certainly does not exist: false if the file system cannot tell.
+bool is_absent(const std::string& path);
+// Returns whether the name exists, even as a dangling symbolic link.
+bool name_exists(const std::string& path);
+// Returns the names in a folder, sorted and without "." and "..".
+std::vector<std::string> list_folder(const std::string& path);
 
 }  // namespace ds

@@ -14,8 +14,8 @@
 namespace ds {
 namespace {
 
-// Whom the file system calls the owner of what this process makes in `folder`; -1 where it may make
-// nothing.
+// Returns the owner that the file system reports for files that this process creates in `folder`;
+// -1 if it cannot create any there.
 int64_t owner_of_new(const std::string& folder) {
   struct stat status;
   try {
@@ -26,13 +26,14 @@ int64_t owner_of_new(const std::string& folder) {
   }
 }
 
-// False when nothing is there.
+// Gets the status of a path without following links. Returns false if it does not exist.
 bool look(const std::string& path, struct stat& status) {
   if (::lstat(path.c_str(), &status) == 0) return true;
   if (errno == ENOENT) return false;
   raise(DS_ERROR_IO, "{}: {}", path, std::generic_category().message(errno));
 }
 
+// owner_of_new() creates a file, which is costly, so it is called last.
 void require_own(const std::string& path, const struct stat& status, const std::string& folder) {
   int64_t owner = status.st_uid, user = ::geteuid();
   if (owner == user || owner == 0 || owner == owner_of_new(folder)) return;

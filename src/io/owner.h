@@ -3,16 +3,17 @@
 
 namespace ds {
 
-// A folder that libds goes on writing into is this user's own: what another user could have put
-// there (a link to a file of ours, a pipe that hangs, a checkpoint) is refused with DS_ERROR_IO,
-// naming path, owner and user. Root's files are anybody's own. Root itself is held to the same
-// rule, as its files are the best victims. Where a file system shows all files as one user's (a
-// share that maps users), that user is this one.
+// libds writes only into folders that belong to the user of this process. Anything that another
+// user could have put there (a link to one of our files, a pipe that blocks, a checkpoint) is
+// refused with DS_ERROR_IO, naming path, owner and user. Folders and files of root are accepted for
+// every user; if the process runs as root, only root's are, because its files are the most valuable
+// targets. If a file system reports one owner for all files (a share that maps users), that owner
+// is accepted as well.
 
-// `path` must be a folder, not a link to one; nothing there is good. A name that ends in "/." is
-// followed.
+// Throws unless `path` is a folder of this user or does not exist. Refuses a symbolic link to a
+// folder, but follows a link in a name that ends in "/.".
 void require_own_folder(const std::string& path);
-// `path` must be a regular file; nothing there is good.
+// Throws unless `path` is a regular file of this user or does not exist.
 void require_own_file(const std::string& path);
 
 }  // namespace ds

@@ -7,27 +7,39 @@
 
 namespace ds {
 
-// Python's pickle format as data. Nothing is imported, called or run: what a pickle would call
-// becomes an object that knows the name of the function and its arguments.
+// Reads Python's pickle format as data. Nothing is imported, called or run: where a pickle would
+// call a function, the result is an object with the name of the function and its arguments.
 
-// A value, by its number in the document. Values may contain themselves.
+// Index of a value in its pickle. Values may contain themselves.
 using PickleId = uint32_t;
 
+// One value of a pickle.
 struct PickleValue {
   enum class Kind : uint8_t {
     none,
     boolean,
-    integer,  // of at most 64 bits
-    large,    // a longer integer: text has its bytes
-    number,   // a double
-    text,     // UTF-8, or bytes
-    tuple,    // also sets: items
-    list,     // items
-    dict,     // items: key, value, key, value, ...
-    global,   // text: "module.name"
-    object,   // items: what makes it (a global or an object), its arguments (a tuple), then the
-             // states that were given to it
-    persistent,  // items: its number, which the format around the pickle explains
+    // An integer of at most 64 bits.
+    integer,
+    // A longer integer; `text` has its bytes.
+    large,
+    // A double.
+    number,
+    // A string in UTF-8, or bytes.
+    text,
+    // A tuple or a set; `items` has its elements.
+    tuple,
+    // A list; `items` has its elements.
+    list,
+    // A dictionary; `items` has keys and values alternately.
+    dict,
+    // A global name; `text` is "module.name".
+    global,
+    // The result of a call. `items` has the maker (a global or an object), its arguments (a tuple),
+    // and then the states that were assigned to the object.
+    object,
+    // A persistent id, whose meaning the enclosing file format defines; `items` has one value, the
+    // id.
+    persistent,
   };
   Kind kind = Kind::none;
   bool truth = false;
@@ -35,13 +47,14 @@ struct PickleValue {
   double number = 0;
   std::string text;
   std::vector<PickleId> items;
-  std::vector<PickleId> members;  // of an object that was filled like a list or a dict: as of these
+  // Items that were added to an object as to a list or a dict, in the form of `items`.
+  std::vector<PickleId> members;
 };
 
-// One pickle of protocol 0 to 5 as far as torch.save and DeepSpeed's checkpoints need it. Throws
-// DS_ERROR_CORRUPT naming `source` for one that is cut off or damaged, DS_ERROR_UNSUPPORTED for an
-// opcode that no such file has, and for one that names a function of the system, which is not
-// called but has no place in a checkpoint. Takes memory in proportion to `bytes`.
+// One pickle of protocol 0 to 5, as far as torch.save and DeepSpeed's checkpoints need it. Throws
+// DS_ERROR_CORRUPT naming `source` if it is truncated or damaged. Throws DS_ERROR_UNSUPPORTED for
+// an opcode that no such file contains, and for the name of a system function: it would not be
+// called, but has no place in a checkpoint. Needs memory in proportion to `bytes`.
 class Pickle {
  public:
   Pickle() = default;
@@ -50,17 +63,21 @@ class Pickle {
   PickleId root() const { return root_; }
   const PickleValue& at(PickleId id) const { return values_[id]; }
   size_t size() const { return values_.size(); }
-  size_t end() const { return end_; }  // bytes read: another pickle may follow
+  // Number of bytes that were parsed; another pickle may follow them.
+  size_t end() const { return end_; }
   const std::string& source() const { return source_; }
 
-  // The value of a key of a dict, or of an object that was filled like one; nullptr without it.
+  // Returns the value of a key in a dict, or in an object that was filled like a dict; null if the
+  // key is missing.
   const PickleValue* find(const PickleValue& dict, std::string_view key) const;
-  // "torch._utils._rebuild_tensor_v2" of an object that this function makes; "" of anything else.
+  // Returns the name of the function that creates an object, such as
+  // "torch._utils._rebuild_tensor_v2", or "" for any other value.
   std::string_view maker(const PickleValue& value) const;
-  // Items of a tuple, list or set; of an object that is filled like a list, its members. Empty of
-  // others.
+  // Returns the items of a tuple, list or set, or the members of an object that was filled like a
+  // list; an empty list for other values.
   const std::vector<PickleId>& elements(const PickleValue& value) const;
-  // Keys and values in turn, of a dict or an object that is filled like one (OrderedDict).
+  // Returns the keys and values, alternately, of a dict or of an object that was filled like one
+  // (OrderedDict).
   const std::vector<PickleId>& pairs(const PickleValue& value) const;
 
  private:
@@ -71,7 +88,8 @@ class Pickle {
   std::string source_;
 };
 
-// A pickle of protocol 2, written piece by piece.
+// Writes a pickle of protocol 2, one instruction for each call. Instructions push values onto a
+// stack, or replace values at its top by one that contains them.
 class PickleWriter {
  public:
   PickleWriter& none() { return put("N"); }
@@ -84,15 +102,17 @@ class PickleWriter {
   PickleWriter& empty_dict() { return put("}"); }
   PickleWriter& empty_list() { return put("]"); }
   PickleWriter& mark() { return put("("); }
-  PickleWriter& tuple() { return put("t"); }  // of what follows the mark
-  PickleWriter& items() {
-    return put("u");
-  }  // keys and values behind the mark go to the dict before it
+  // Creates a tuple of the values after the last mark.
+  PickleWriter& tuple() { return put("t"); }
+  // Adds the keys and values after the last mark to the dict below it.
+  PickleWriter& items() { return put("u"); }
   PickleWriter& appends() { return put("e"); }
   PickleWriter& persistent() { return put("Q"); }
   PickleWriter& reduce() { return put("R"); }
-  PickleWriter& new_object() { return put("\x81"); }  // of the class and the arguments before it
-  PickleWriter& build() { return put("b"); }  // gives the object before it the members of the dict
+  // Creates an object from the class and the arguments below it on the stack.
+  PickleWriter& new_object() { return put("\x81"); }
+  // Sets the members of the object below the dict at the top of the stack from that dict.
+  PickleWriter& build() { return put("b"); }
   std::string finish() const { return bytes_ + "."; }
 
  private:

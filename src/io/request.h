@@ -8,17 +8,18 @@
 
 namespace ds {
 
-// One transfer between memory and a file. With an O_DIRECT file, offset, bytes and data are
-// multiples of 4096.
+// One transfer between memory and a file. If the file was opened with O_DIRECT, offset, bytes and
+// data must be multiples of 4096.
 struct IoRequest {
   bool write = false;
   const File* file = nullptr;
   int64_t offset = 0;
   void* data = nullptr;
   size_t bytes = 0;
-  std::string label;  // for errors and trace
-  std::function<void()>
-      ready;  // called on the lane before it starts; may block (waits for another lane)
+  std::string label;  // for errors and traces
+  // Called on the lane's thread before the transfer starts. It may block, for example until another
+  // lane has finished a transfer.
+  std::function<void()> ready;
 };
 
 }  // namespace ds

@@ -9,16 +9,17 @@
 
 namespace ds {
 
-// One tensor of a safetensors file (format: 8-byte little-endian header length, JSON header, then
-// data).
+// One tensor of a safetensors file. The file consists of an 8-byte little-endian header length, a
+// JSON header, and the data.
 struct SafetensorEntry {
   std::string name;
   DType dtype = DS_DTYPE_NONE;
   std::vector<int64_t> shape;
-  int64_t begin = 0;  // byte offset in the file of the first data byte
+  // Offset of the first data byte in the file.
+  int64_t begin = 0;
   int64_t bytes = 0;
-  // The format's name of the element type where it is none of libds (BOOL, I8, I16, C64): such
-  // tensors are only written. Their dtype is none.
+  // Name of the element type in the file format if libds has no such dtype (BOOL, I8, I16, C64).
+  // Such tensors can only be written, and their dtype is DS_DTYPE_NONE.
   std::string_view type = {};
 };
 
@@ -26,18 +27,21 @@ struct SafetensorHeader {
   std::vector<SafetensorEntry> entries;  // in file order
   std::vector<std::pair<std::string, std::string>> metadata;
   int64_t file_bytes = 0;
+  // Returns the tensor of that name, or null.
   const SafetensorEntry* find(std::string_view name) const;
 };
 
-// Reads and checks a header: length within the file and at most 16 MiB (published models have some
-// MB, and 100 MB of tiny tensors would take gigabytes to read), known dtypes, bytes == shape, every
-// data byte in exactly one tensor, no duplicate name. Throws DS_ERROR_CORRUPT naming path and
-// tensor, or DS_ERROR_UNSUPPORTED for an element type of the format that libds does not have (BOOL
-// is read as u8); allocates nothing of declared size beyond the header itself.
+// Reads and checks a header: its length is within the file and at most 16 MiB (those of published
+// models have some MB, and reading 100 MB of tiny tensors would need gigabytes), dtypes are known,
+// sizes match the shapes, every data byte belongs to exactly one tensor, and names are unique.
+// Throws DS_ERROR_CORRUPT naming path and tensor, or DS_ERROR_UNSUPPORTED for an element type of
+// the format that libds does not have (BOOL is read as u8). Apart from the header itself, allocates
+// nothing based on a size that the file declares.
 SafetensorHeader read_safetensors_header(const std::string& path);
 
-// Lays out tensors (name, dtype, shape) in the given order without gaps; data starts at a multiple
-// of 64. Returns the header bytes to write at offset 0; entries get begin and bytes.
+// Lays out tensors, given by name, dtype and shape, in this order and without gaps; data starts at
+// a multiple of 64. Returns the header bytes to write at offset 0, and sets `begin` and `bytes` of
+// the entries.
 std::string plan_safetensors(std::vector<SafetensorEntry>& entries,
                              const std::vector<std::pair<std::string, std::string>>& metadata);
 

@@ -8,19 +8,23 @@
 
 namespace ds {
 
-// A folder of tensors as the Hugging Face hub has them: model.safetensors, or several files with
-// model.safetensors.index.json; where neither is, what torch.save wrote: pytorch_model.bin, or
-// several with pytorch_model.bin.index.json. The first of these four is read.
+// A file of tensors in a model folder. As on the Hugging Face hub, a folder has model.safetensors,
+// or several files with model.safetensors.index.json; otherwise files that torch.save wrote:
+// pytorch_model.bin, or several files with pytorch_model.bin.index.json. The first of these four
+// that exists is read.
 struct TensorFile {
   std::string name;  // inside the folder
   SafetensorHeader header;
 };
 
+// The files of a model folder with their headers.
 struct TensorFolder {
   std::string path;
   std::vector<TensorFile> files;  // in the order of names
-  bool sharded = false;           // there is an index
-  bool torch = false;             // the files are torch's
+  // Whether the folder has an index.
+  bool sharded = false;
+  // Whether torch.save wrote the files.
+  bool torch = false;
 
   std::string file_path(size_t file) const { return path + "/" + files[file].name; }
 };
@@ -30,14 +34,15 @@ inline constexpr std::string_view kTensorIndex = "model.safetensors.index.json";
 inline constexpr std::string_view kTorchFile = "pytorch_model.bin";
 inline constexpr std::string_view kTorchIndex = "pytorch_model.bin.index.json";
 
-// Whether the folder has one of these files.
+// Returns whether the folder has one of these four files.
 bool has_tensors(const std::string& path);
 
-// Reads and checks all headers. DS_ERROR_NOT_FOUND when the folder has none of the files or the
-// index names a shard that does not exist; DS_ERROR_CORRUPT, naming file and tensor, when the index
-// is damaged, names a file outside the folder, or disagrees with the shards: each tensor is in the
-// shard that the index says, and in no other (torch's files may have more than the index says).
-// Follows symbolic links, as the hub's cache needs; anything but a regular file is refused.
+// Reads and checks all headers. Throws DS_ERROR_NOT_FOUND if the folder has none of the files or
+// the index names a shard that does not exist. Throws DS_ERROR_CORRUPT, naming file and tensor, if
+// the index is damaged, names a file outside the folder, or disagrees with the shards: each tensor
+// must be in the shard that the index names, and in no other (torch files may contain tensors that
+// the index lacks). Follows symbolic links, as the Hugging Face cache needs; only regular files are
+// read.
 TensorFolder read_tensor_folder(const std::string& path);
 
 }  // namespace ds

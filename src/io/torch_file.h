@@ -16,11 +16,13 @@
 
 namespace ds {
 
-// Elements in a storage of a torch file.
+// A position in a storage of a torch file.
 struct TorchData {
-  size_t storage = 0;  // by number
+  // Index of the storage.
+  size_t storage = 0;
   DType dtype = DS_DTYPE_NONE;
-  int64_t first = 0;  // element of the storage
+  // Index of the first element in the storage.
+  int64_t first = 0;
 };
 
 struct TorchTensor {
@@ -29,54 +31,64 @@ struct TorchTensor {
   int64_t numel = 0;
 };
 
-// A tensor of any element type that a file of safetensors has, and of any strides.
+// A tensor with any strides and with any element type that a safetensors file can have.
 struct TorchView {
-  TorchData data;         // dtype: none where `type` names it
-  std::string_view type;  // as SafetensorEntry's
-  int64_t unit = 0;       // bytes of an element
+  // Location of the elements. The dtype is DS_DTYPE_NONE if `type` names the element type.
+  TorchData data;
+  // Element type, as in SafetensorEntry.
+  std::string_view type;
+  int64_t unit = 0;  // bytes of an element
   std::vector<int64_t> shape, strides;
   int64_t numel = 0;
-  bool run = false;  // its elements lie one behind the other
+  // Whether its elements are contiguous in the storage.
+  bool run = false;
 };
 
 // A file that torch.save wrote: a zip archive, or the older stream of pickles. Errors are those of
-// zip.h and pickle.h; each names the file. A tensor that reaches out of its storage is
-// DS_ERROR_CORRUPT; one that is no run of elements, and element types that libds does not have, are
-// DS_ERROR_UNSUPPORTED.
+// zip.h and pickle.h, and each names the file. A tensor that exceeds its storage is
+// DS_ERROR_CORRUPT. DS_ERROR_UNSUPPORTED is thrown by tensor() if the elements are not contiguous,
+// by tensor() and view() if their type is unknown, and by read() if they must be f32, f16 or bf16
+// and are not.
 class TorchFile {
  public:
   explicit TorchFile(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // The name of the folder inside the archive, which torch.save makes of the name it saves under;
-  // "" in the older form.
+  // Returns the name of the folder inside the archive, which torch.save derives from the name of
+  // the file; "" in the older form.
   const std::string& saved_as() const { return saved_as_; }
   const Pickle& pickle() const { return pickle_; }
   const PickleValue& root() const { return pickle_.at(pickle_.root()); }
-  void forget() { pickle_ = {}; }  // its values; tensors can still be read
-  void close();                    // its descriptor, until the next read
+  // Frees the values of the pickle. Tensors can still be read.
+  void forget() { pickle_ = {}; }
+  // Closes the descriptor until the next read.
+  void close();
 
-  // None: the value is no tensor. Parameters are tensors.
+  // Returns the tensor that a value describes, possibly wrapped in a parameter; nothing if the
+  // value is not a tensor.
   std::optional<TorchTensor> tensor(const PickleValue& value) const;
-  // The byte of the file at which the data begin. DS_ERROR_UNSUPPORTED in an archive that
-  // compresses them.
+  // Returns the offset in the file at which the data begins. Throws DS_ERROR_UNSUPPORTED if the
+  // archive compresses it.
   int64_t place(const TorchData& data) const;
-  // `count` elements from the `begin`th of the tensor on, f32, f16 or bf16 only.
+  // Reads `count` elements of the tensor, starting at element `begin`, as f32. The tensor must be
+  // f32, f16 or bf16.
   void read(const TorchData& data, int64_t begin, int64_t count, float* out);
-  // None: the value is no tensor.
+  // Like tensor(), but for any strides and element types.
   std::optional<TorchView> view(const PickleValue& value) const;
-  // Hands out the bytes of its elements in order, in blocks.
+  // Calls use() with the bytes of the view's elements, block by block in order.
   void read(const TorchView& view, const std::function<void(std::span<const std::byte>)>& use);
-  // A number, or the tensor with one.
+  // Returns the value of a number or of the only element of a tensor; nothing for other values.
   std::optional<double> number(const PickleValue& value);
-  // Compares the checksums of an archive with its content. The older form has none.
+  // Compares all checksums of an archive with its content. The older form has no checksums.
   void check();
-  void check(const TorchData& data);  // of that storage alone
+  // Compares only the checksum of one storage.
+  void check(const TorchData& data);
 
  private:
+  // A storage: an entry of the archive or, in the older form, a range of bytes of the file.
   struct Storage {
     std::string key;
-    const ZipEntry* entry = nullptr;  // or, in the older form:
+    const ZipEntry* entry = nullptr;
     int64_t begin = 0;
     int64_t bytes = 0;
   };

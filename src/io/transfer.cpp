@@ -1,3 +1,12 @@
+// Moves the bytes of a request with libaio.
+//
+// Invariant. A chunk is in exactly one place: in free_, in waiting_, or in flight in the kernel,
+// where in_flight_ counts it. No exception leaves run() while a chunk is in flight, since the
+// kernel could then write to memory that the caller has freed.
+// Algorithm. Each free chunk gets the next bytes of the request and joins waiting_, which is
+// submitted to the kernel. A completion frees its chunk or, after a short transfer, prepares the
+// remainder of the chunk again. If the kernel accepts no chunk and none is in flight, one chunk is
+// moved with pread or pwrite, so there is always progress.
 #include "io/transfer.h"
 
 #include <fmt/core.h>
@@ -24,7 +33,7 @@ namespace {
   refuse(request, std::generic_category().message(error));
 }
 
-// A transfer that moves nothing.
+// Throws the error of a transfer that moved no bytes: the file has ended, or the disk is full.
 [[noreturn]] void refuse_short(const IoRequest& request) {
   if (request.write) refuse(request, ENOSPC);
   refuse(request, fmt::format("the file has only {} bytes", request.file->size()));
@@ -71,7 +80,8 @@ void Transfer::run(const IoRequest& request) {
         prepare(request, chunk);
       }
       if (!submit() && in_flight_ == 0) {
-        // Nothing of ours will make room: this chunk goes the plain way.
+        // No completion will make room in the kernel's queue, so this chunk is moved with pread or
+        // pwrite.
         auto* chunk = static_cast<Chunk*>(waiting_.back()->data);
         waiting_.pop_back();
         blocking(request, chunk->begin, chunk->bytes);
@@ -105,8 +115,8 @@ bool Transfer::submit() {
   while (!waiting_.empty()) {
     int n = io_submit(context_, static_cast<long>(waiting_.size()), waiting_.data());
     if (n == -EINTR) continue;
-    // EINVAL: a file without asynchronous I/O (some devices), or arguments that pread refuses, too.
-    // ENOSYS and EPERM: a sandbox that knows io_setup alone.
+    // EINVAL: a file without asynchronous I/O (some devices), or arguments that pread also refuses.
+    // ENOSYS and EPERM: a sandbox that allows only io_setup.
     if (n == -EAGAIN || n == -EINVAL || n == -ENOSYS || n == -EPERM || n == 0) return false;
     if (n < 0) throw std::system_error(-n, std::generic_category());
     waiting_.erase(waiting_.begin(), waiting_.begin() + n);
@@ -130,7 +140,8 @@ void Transfer::reap(const IoRequest& request) {
     if (chunk.bytes == 0) {
       free_.push_back(&chunk);
     } else if (request.file->direct() && moved % 4096 != 0) {
-      refuse_short(request);  // the rest would be misaligned: the end of the file or of the disk
+      // The remainder would be misaligned for O_DIRECT. The file or the disk has ended here.
+      refuse_short(request);
     } else {
       prepare(request, chunk);
     }
@@ -142,7 +153,7 @@ void Transfer::drain() {
     int n = io_getevents(context_, 1, static_cast<long>(in_flight_), events_.data(), nullptr);
     if (n > 0) in_flight_ -= static_cast<size_t>(n);
     if (n < 0 && n != -EINTR) {
-      // The context is unusable; destroying it waits for what is in flight.
+      // The context is unusable. Destroying it waits for the chunks in flight.
       io_destroy(context_);
       context_ = nullptr;
       in_flight_ = 0;

@@ -9,10 +9,10 @@
 
 namespace ds {
 
-// Carries out one IoRequest at a time, cut into chunks of which up to `depth` are in flight
-// together. With a depth of 1, or where the kernel has no asynchronous I/O (io_setup refused;
-// logged once per object), the chunks run one by one with pread and pwrite: what io_setup makes
-// takes some 30 ms to destroy. One thread at a time.
+// Carries out one IoRequest at a time, cut into chunks, with up to `depth` chunks in flight. With a
+// depth of 1, or if the kernel refuses io_setup (logged once for each object), the chunks are
+// transferred one by one with pread and pwrite. A depth of 1 avoids io_setup because its context
+// takes some 30 ms to destroy. Only one thread at a time may use an object.
 class Transfer {
  public:
   Transfer(std::string_view name, size_t chunk_bytes, int depth);
@@ -20,27 +20,34 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  // Returns when every byte has been moved. Throws DS_ERROR_IO with path and label; no chunk is in
-  // flight any more then, so the memory may be freed.
+  // Returns when every byte has been transferred. Throws DS_ERROR_IO with path and label; even then
+  // no chunk is in flight, so the memory may be freed.
   void run(const IoRequest& request);
 
  private:
   struct Chunk {
     iocb control{};
-    size_t begin = 0, bytes = 0;  // what is left of it, relative to the request
+    // The part that remains to be transferred, relative to the start of the request.
+    size_t begin = 0, bytes = 0;
   };
   void run_blocking(const IoRequest& request);
   void prepare(const IoRequest& request, Chunk& chunk);
-  bool submit();  // hands waiting_ to the kernel as far as it takes them; false: it takes none
-  void reap(const IoRequest& request);  // waits for one completion at least
+  // Submits waiting_ to the kernel. Returns false if the kernel does not accept all of it now.
+  bool submit();
+  // Waits for at least one completion.
+  void reap(const IoRequest& request);
+  // Waits for all chunks in flight and ignores their results.
   void drain();
-  // Moves these bytes of the request with pread or pwrite.
+  // Transfers these bytes of the request with pread or pwrite.
   void blocking(const IoRequest& request, size_t begin, size_t bytes) const;
 
   size_t chunk_bytes_;
-  io_context_t context_ = nullptr;  // null: blocking
-  std::vector<Chunk> chunks_;       // slots, reused by each request
-  std::vector<iocb*> waiting_;      // prepared, not yet accepted by the kernel
+  // Null if chunks are transferred one by one with pread and pwrite.
+  io_context_t context_ = nullptr;
+  // One slot for each chunk in flight, reused by each request.
+  std::vector<Chunk> chunks_;
+  // Chunks that are prepared but not yet accepted by the kernel.
+  std::vector<iocb*> waiting_;
   std::vector<Chunk*> free_;
   std::vector<io_event> events_;
   size_t in_flight_ = 0;

@@ -15,18 +15,20 @@ namespace ds {
 // A file inside a zip archive.
 struct ZipEntry {
   std::string name;
-  int64_t begin = 0;   // of its data in the archive
-  int64_t packed = 0;  // bytes there
-  int64_t bytes = 0;   // bytes after unpacking
+  // Offset of its data in the archive.
+  int64_t begin = 0;
+  // Number of bytes of its data: in the archive, and after unpacking.
+  int64_t packed = 0;
+  int64_t bytes = 0;
   uint32_t crc = 0;
   bool deflated = false;
 };
 
-// A zip archive that others wrote, zip64 included. All of its directory is checked before anything
-// else is read: DS_ERROR_CORRUPT, naming the archive, for one that is cut off, contradicts itself,
-// has entries that overlap or repeat a name, or says that an entry unpacks to more than deflate can
-// pack; DS_ERROR_UNSUPPORTED for encryption, several disks, and methods other than stored and
-// deflate.
+// Reads a zip archive that another program wrote, zip64 included. Its directory is checked
+// completely before anything else is read. Throws DS_ERROR_CORRUPT, naming the archive, if it is
+// truncated or inconsistent, has entries that overlap or repeat a name, or claims that an entry
+// unpacks to more than deflate can pack. Throws DS_ERROR_UNSUPPORTED for encryption, several disks,
+// and methods other than stored and deflate.
 class ZipArchive {
  public:
   explicit ZipArchive(const std::string& path);
@@ -34,15 +36,19 @@ class ZipArchive {
   ZipArchive& operator=(const ZipArchive&) = delete;
 
   const std::string& path() const { return path_; }
-  // Gives the descriptor back until the next read, which finds DS_ERROR_CORRUPT if the size has
-  // changed.
+  // Closes the file descriptor until the next read, which throws DS_ERROR_CORRUPT if the size of
+  // the file has changed.
   void close();
-  const std::vector<ZipEntry>& entries() const { return entries_; }  // in the order of their data
+  // Returns the entries in the order of their data.
+  const std::vector<ZipEntry>& entries() const { return entries_; }
+  // Returns the entry of that name, or null.
   const ZipEntry* find(std::string_view name) const;
-  // Bytes [begin, begin + out.size()) of an entry; outside of it is DS_ERROR_CORRUPT. Deflated data
-  // is unpacked from the beginning, or from where the last read of the same entry ended.
+  // Reads bytes [begin, begin + out.size()) of an entry; throws DS_ERROR_CORRUPT if they exceed it.
+  // Deflated data is unpacked from its beginning, or from the end of the last read if that was of
+  // the same entry and not beyond `begin`.
   void read(const ZipEntry& entry, int64_t begin, std::span<std::byte> out);
-  // Reads all of an entry and compares its checksum: DS_ERROR_CORRUPT naming archive and entry.
+  // Reads an entire entry and compares its checksum. Throws DS_ERROR_CORRUPT naming archive and
+  // entry if it differs.
   void check(const ZipEntry& entry);
 
  private:
@@ -58,17 +64,19 @@ class ZipArchive {
   std::shared_ptr<Unpacker> unpacker_;
 };
 
-// Writes a new archive of stored entries; the data of each begins at a multiple of 64, as torch has
-// it, and everything is 64-bit from 4 GiB on. Nothing is complete before finish(), which syncs.
+// Writes a new archive of stored (uncompressed) entries. The data of each entry begins at a
+// multiple of 64, as torch requires, and sizes from 4 GiB on are 64-bit. The archive is complete,
+// and synced, only after finish().
 class ZipWriter {
  public:
-  // The file must not exist. zip64_from: what is that large has 64-bit fields; less than 4 GiB is
-  // for tests.
+  // Creates the file, which must not exist. Sizes and offsets from zip64_from on have 64-bit
+  // fields; tests set it below 4 GiB.
   explicit ZipWriter(const std::string& path, int64_t zip64_from = 0xffffffff);
   using Write = std::function<void(std::span<const std::byte>)>;
-  // `fill` calls its argument until `bytes` bytes are written.
+  // Adds an entry of `bytes` bytes. `fill` calls its argument until that many are written.
   void add(const std::string& name, int64_t bytes, const std::function<void(const Write&)>& fill);
   void add(const std::string& name, std::string_view text);
+  // Writes the directory and syncs the file. No other call may follow.
   void finish();
 
  private:

@@ -1,3 +1,6 @@
+// The table of accuracies. Each row gives the number of terms in the longest sum of an operation;
+// error_unit() turns this number into a bound. A row for every op and instruction is required:
+// tests/conformance compares this table with the registry.
 #include "kernels/accuracy.h"
 
 #include <algorithm>
@@ -12,7 +15,7 @@ using Operands = std::span<const TensorView>;
 int64_t rows_of(const TensorView& x) { return x.dims[0]; }
 int64_t columns_of(const TensorView& x) { return x.dims[1]; }
 
-// Nothing is added up; what rounds more than once has one term, too.
+// For operations that sum nothing. Operations that round more than once also count as one term.
 int64_t one(const Attrs&, Operands) { return 1; }
 int64_t columns(const Attrs&, Operands in) { return columns_of(in[0]); }
 int64_t rows(const Attrs&, Operands in) { return rows_of(in[0]); }
@@ -26,9 +29,10 @@ int64_t norm_runs(const Attrs& attrs, Operands in) {
   return in[0].numel() / attrs.integer("width");
 }
 
-// A product with a score for each key, and their mean under the softmax of the scores.
+// The lengths of the sums in attention: a score is a sum over `depth` columns, a result a sum over
+// at most `seq` keys. `group` query heads share a key head.
 struct Heads {
-  int64_t depth, seq, group;  // group: query heads of a key head
+  int64_t depth, seq, group;
 };
 
 Heads heads_of(const Attrs& attrs, Operands qkv, int64_t reals) {
@@ -48,15 +52,19 @@ int64_t attention(const Attrs& attrs, Operands in) {
   Heads h = heads_of(attrs, in, count_real(in));
   return std::max(h.depth, h.seq);
 }
-int64_t attention_dx(const Attrs& attrs, Operands in) {  // dy, operands of attention, y, lse
+// in: dy, the operands of attention, y, lse. dk and dv are sums over queries of all query heads of
+// a key head.
+int64_t attention_dx(const Attrs& attrs, Operands in) {
   Heads h = heads_of(attrs, in.subspan(1), count_real(in) - 3);
   return h.depth + h.group * h.seq;
 }
-int64_t cached_attention(const Attrs& attrs, Operands in) {  // the last is the cache
+// in: the operands of attention, positions, the cache.
+int64_t cached_attention(const Attrs& attrs, Operands in) {
   return std::max(heads_of(attrs, in, count_real(in) - 1).depth, in.back().dims[1]);
 }
 
-// A row of logits, each a product; the gradients of x and w are sums over words and over rows.
+// In the fused head, each logit is a sum over the width, and the softmax a sum over words. The
+// gradients of x and w are sums over words and over rows.
 int64_t fused_head(const Attrs&, Operands in) {
   return std::max(columns_of(in[0]), rows_of(in[1]));
 }
@@ -84,7 +92,7 @@ constexpr Accuracy kTable[] = {
     {"fill", one, kOneResult},
     {"count_targets", one, kOneResult},
     {"cast", one, kOneResult},
-    // Instructions on what ZeRO keeps, and updates.
+    // Instructions on gradients, parameters and optimizer states, and updates.
     {"zero", one, kOneResult},
     {"accumulate", one, kOneResult},
     {"init_param", one, kOneResult},
@@ -172,7 +180,7 @@ constexpr Accuracy kTable[] = {
     {"layer_norm_dw", rows},
     {"rms_norm_dw", norm_runs},
     {"position_dw", rows},
-    // Products of products.
+    // Sums whose terms are computed from other sums.
     {"attention", attention, false, kRoundsWeights},
     {"attention_dx", attention_dx, false, kRoundsWeights},
     {"cached_attention", cached_attention},
@@ -193,8 +201,11 @@ std::span<const Accuracy> accuracy_table() { return kTable; }
 ErrorUnit error_unit(const Accuracy& accuracy, const Attrs& attrs, int64_t terms, DType operands,
                      DType stored) {
   DType arithmetic = stored == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32;
+  // Independent rounding errors add up like a random walk, so the error of n terms is sqrt(n)
+  // roundings.
   ErrorUnit unit{std::sqrt(static_cast<double>(terms)) * unit_roundoff(arithmetic),
                  unit_roundoff(stored)};
+  // f16 has few exponents: its subnormal numbers are 2^-24 apart.
   if (stored == DS_DTYPE_F16) unit.least = 0x1p-25;
   if (accuracy.rounds_weights) unit.sums += unit.stored / 4;
   if (accuracy.rounds_logits && keeps_logits(attrs)) unit.sums += 4 * unit_roundoff(operands);

@@ -8,45 +8,56 @@
 
 namespace ds {
 
-// How far a correct kernel may be from the reference. tests/conformance and `libds audit` hold
-// every implementation against this one table.
+// How far a correct kernel may be from the reference. tests/conformance and `libds audit` check
+// every implementation by this one table.
 struct Accuracy {
-  std::string_view op;  // of docs/reference/ops.md, operations and instructions alike
-  // The terms of the longest sum behind an element of an output, for operands of these extents.
+  // An operation or instruction of docs/reference/ops.md.
+  std::string_view op;
+  // Returns the number of terms of the longest sum that contributes to an output element, for
+  // operands of these shapes.
   int64_t (*terms)(const Attrs& attrs, std::span<const TensorView> in);
-  // The description leaves one result: copies, one operation for each element, sums in an order
-  // that it gives. Every implementation then equals the reference bit by bit.
+  // Whether docs/reference/ops.md allows only one result, as for copies, one operation for each
+  // element, or sums in a prescribed order. Every implementation then equals the reference bit for
+  // bit.
   bool one_result = false;
-  // Weights that sum up to 1 may be rounded to the type of the operands before they multiply.
+  // Whether weights that sum to 1 may be rounded to the type of the operands before they are
+  // multiplied.
   bool rounds_weights = false;
-  // With attribute `kept`, logits are rounded to the type of the operands before their softmax.
+  // Whether, with attribute `kept`, logits are rounded to the type of the operands before their
+  // softmax.
   bool rounds_logits = false;
 };
-const Accuracy* find_accuracy(std::string_view op);  // null: no bound is known
+// Returns the row of an operation, or null if no bound is known.
+const Accuracy* find_accuracy(std::string_view op);
 std::span<const Accuracy> accuracy_table();
 
-// The unit in which the errors of one output are counted. `sums` is what the roundings of partial
-// sums are expected to lose when the largest element of the output is what is added up; `stored` is
-// the one rounding when an element is stored.
+// The unit in which the errors of one output are measured: `sums` * largest + `stored` * |element|
+// + `least`.
 struct ErrorUnit {
-  double sums = 0;    // of the largest element of the reference's output
-  double stored = 0;  // of the element itself
-  double least = 0;   // whatever the element: half the distance of subnormal numbers
+  // The expected error from rounding partial sums, relative to the largest element of the
+  // reference's output.
+  double sums = 0;
+  // The rounding error of storing an element, relative to that element.
+  double stored = 0;
+  // An absolute part: half the distance between subnormal numbers.
+  double least = 0;
   double of(double largest, double want) const {
     return sums * largest + stored * std::abs(want) + least;
   }
 };
-// Of an output of type `stored` whose elements are sums of `terms`, of operands of type `operands`.
-// Arithmetic is in f32, or in f64 for f64. Rounded weights are errors that average out over the
-// terms: a quarter of their rounding is in `sums`. A rounded largest logit moves all terms of a
-// softmax alike, by its size: with kMostUnits, there is room for logits of 16.
+// Returns the unit for an output of type `stored` whose elements are sums of `terms`, from operands
+// of type `operands`. Arithmetic is in f32, or in f64 for f64. Rounding errors are independent, so
+// the error of a sum grows like the square root of the number of its terms. The errors of rounded
+// weights partly average out over the terms, so a quarter of their rounding is added to `sums`.
+// Rounding the largest logit changes all terms of a softmax alike, by an error in proportion to the
+// logit; kMostUnits leaves room for logits of 16.
 ErrorUnit error_unit(const Accuracy& accuracy, const Attrs& attrs, int64_t terms, DType operands,
                      DType stored);
 
-// A correct kernel stays below so many units.
+// A correct kernel stays below this many units.
 inline constexpr double kMostUnits = 8;
 
-// Half the distance from 1 to the next number of a floating type.
+// Returns half the distance from 1 to the next number of a floating-point type.
 double unit_roundoff(DType dtype);
 
 }  // namespace ds

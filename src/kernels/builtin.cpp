@@ -1,3 +1,4 @@
+// The built-in families of kernels, fastest first, and DS_KERNELS, which restricts them.
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -14,6 +15,7 @@ struct Family {
   std::string_view name;
   void (*add)(KernelRegistry& registry);
 };
+// The families in dispatch order.
 constexpr Family kFamilies[] = {
 #if defined(__x86_64__)
     {"gemm", register_gemm},

@@ -1,3 +1,5 @@
+// Launches of custom operations: they unpack the operands of the launch and call the callbacks of
+// the host application.
 #include "kernels/custom.h"
 
 #include <string>
@@ -15,7 +17,7 @@ const CustomKernels& kernels_of(const KernelContext& c) {
 
 void custom(const KernelContext& c) { kernels_of(c).forward(c.in, c.out); }
 
-// One view for each mark, the next of `views` for a 1.
+// Returns one view for each mark: the next of `views` for a 1, an absent one for a 0.
 std::vector<TensorView> spread(const std::string& marks, std::span<const TensorView> views) {
   std::vector<TensorView> out(marks.size());
   size_t next = 0;
@@ -26,6 +28,8 @@ std::vector<TensorView> spread(const std::string& marks, std::span<const TensorV
 }
 
 void custom_dx(const KernelContext& c) {
+  // Operands are the inputs, the results, and the gradients of results that have one (`given`).
+  // `wanted` marks the inputs whose gradients are outputs.
   const std::string &wanted = c.attrs.text("wanted"), &given = c.attrs.text("given");
   std::span<const TensorView> inputs = c.in.first(wanted.size()),
                               outputs = c.in.subspan(wanted.size(), given.size()),

@@ -8,9 +8,9 @@
 
 namespace ds {
 
-// A custom operation with its kernels. Views have actual extents; one without data is not there:
-// the gradient of a result that the loss does not depend on, or of an operand that wants none. Both
-// throw to end the run.
+// A custom operation with its kernels. Views have their actual dimensions. A view without data is
+// absent: the gradient of a result that the loss does not depend on, or of an operand whose
+// gradient is not wanted. An exception that either function throws ends the run.
 class CustomKernels : public CustomOp {
  public:
   using Views = std::span<const TensorView>;
@@ -19,8 +19,8 @@ class CustomKernels : public CustomOp {
                         Views input_grads) const = 0;
 };
 
-// Of `custom` and `custom_dx`, which no registry has: whatever kernels a run is restricted to,
-// these are its own.
+// Returns the kernel of `custom` or `custom_dx`. These kernels are not in a registry, so a custom
+// operation runs its own kernels even if DS_KERNELS restricts all others.
 KernelFn custom_kernel(std::string_view op);
 
 }  // namespace ds

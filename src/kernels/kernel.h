@@ -15,54 +15,59 @@
 
 namespace ds {
 
-// One launch. in and out follow the op's row in docs/reference/ops.md; symbolic dims are already
-// actual extents. Kernels write every element of out (also those documented as 0), never read out
-// unless the row says so, do not allocate, and give bits that depend on shapes only, not on the
-// team's size.
+// The arguments of one launch. `in` and `out` follow the op's row in docs/reference/ops.md, and
+// symbolic dimensions have their actual values. A kernel must write every element of `out` (also
+// those documented as 0), must not read `out` unless the row says so, and must not allocate. The
+// bits of its results may depend on shapes, but not on the size of the team.
 struct KernelContext {
   std::span<const TensorView> in;
   std::span<const TensorView> out;
   const Attrs& attrs;
   const StepScalars& scalars;
-  int64_t leaf;  // micro_step * world + rank of the running micro-step; 0 in update
+  // The index of the leaf, micro_step * world + rank, of the running micro-step; 0 in an update.
+  int64_t leaf;
   ThreadTeam& team;
-  std::span<const ElementRun> runs =
-      {};                            // of an instruction that takes elements in an order of its own
-  const CustomOp* custom = nullptr;  // of an operation by callback
+  // For an instruction that processes elements in an order other than that of memory: the runs of
+  // elements in this order. Otherwise empty.
+  std::span<const ElementRun> runs = {};
+  // The callbacks of a custom operation.
+  const CustomOp* custom = nullptr;
 };
 using KernelFn = void (*)(const KernelContext&);
 
-// What a kernel is asked to run, before it runs.
+// A launch about which a kernel is asked, in advance, whether it can run it.
 struct KernelQuery {
   std::string_view op;
   std::span<const DType> in;
   std::span<const DType> out;
   const Attrs& attrs;
-  std::string_view device = "cpu";  // Device::kernels() of the device that is to run it
+  // Device::kernels() of the device that is to run the launch.
+  std::string_view device = "cpu";
 };
 
-// One implementation of one op. refuse returns "" to accept or the reason; it must not depend on
-// data.
+// One implementation of one op. `refuse` returns "" to accept, or the reason; its answer must not
+// depend on data.
 struct KernelImpl {
   std::string op;
   std::string name;  // "gemm", "onednn", "cpu", "ref"
   KernelFn run = nullptr;
   std::string (*refuse)(const KernelQuery&) = nullptr;
-  // Takes now what run would take at its first launch with these shapes and keep; data pointers are
-  // null. Returns the most bytes that a launch takes from the heap and gives back. Null: run takes
-  // nothing.
+  // Allocates now what `run` would otherwise allocate at its first launch with these shapes and
+  // keep; data pointers are null. Returns the most bytes that a launch allocates and frees. Null:
+  // `run` allocates nothing.
   int64_t (*prepare)(const KernelContext&) = nullptr;
-  std::string device = "cpu";  // the kind of device that it runs on
+  // The kind of device on which `run` runs.
+  std::string device = "cpu";
 };
 
-// Implementation lists: per op in order of registration, fastest first, reference last.
+// The implementations of all ops, in order of registration: fastest first, reference last.
 class KernelRegistry {
  public:
   void add(KernelImpl impl);
-  // First implementation that accepts; throws DS_ERROR_UNSUPPORTED with every refusal when none
-  // does.
+  // Returns the first implementation that accepts. If none does, throws DS_ERROR_UNSUPPORTED with
+  // all refusals.
   const KernelImpl& find(const KernelQuery& query) const;
-  // Why each implementation takes or refuses: one line per implementation, for `libds env` and
+  // Returns one line for each implementation of the op, with its answer: for `libds env` and
   // DS_VERBOSE.
   std::vector<std::string> explain(const KernelQuery& query) const;
   const std::vector<KernelImpl>& all() const { return impls_; }
@@ -71,14 +76,16 @@ class KernelRegistry {
   std::vector<KernelImpl> impls_;
 };
 
-void register_gemm(KernelRegistry& registry);    // kernels/gemm: products of bf16, on x86-64 alone
-void register_onednn(KernelRegistry& registry);  // kernels/onednn
-void register_cpu(KernelRegistry& registry);     // kernels/cpu
-void register_ref(
-    KernelRegistry& registry);  // kernels/ref: every op and instruction, f32, bf16, f16 and f64
+// Add the families: kernels/gemm (products of bf16, on x86-64 only), kernels/onednn, kernels/cpu,
+// and kernels/ref (every op and instruction, in f32, bf16, f16 and f64).
+void register_gemm(KernelRegistry& registry);
+void register_onednn(KernelRegistry& registry);
+void register_cpu(KernelRegistry& registry);
+void register_ref(KernelRegistry& registry);
 
-// Every built-in implementation in dispatch order: gemm, onednn, cpu, ref. Environment DS_KERNELS
-// (comma list of families, for example "ref" or "cpu,ref") restricts it, for tests and bug reports.
+// Returns all built-in implementations in dispatch order: gemm, onednn, cpu, ref. The environment's
+// DS_KERNELS (a comma list of families, for example "ref" or "cpu,ref") restricts it, for tests and
+// bug reports.
 KernelRegistry built_in_kernels();
 
 }  // namespace ds

@@ -1,3 +1,5 @@
+// How the three ops of a linear layer become matrix products. A weight may be stored [O,I] or
+// [I,O].
 #include "kernels/matrix_product.h"
 
 #include <fmt/core.h>
@@ -8,12 +10,12 @@
 namespace ds {
 namespace {
 
-// Whether a weight is stored [I,O], which only moves the transposition to another operand.
+// Returns whether the weight is stored [I,O], which only changes the operand that is transposed.
 bool transposed(const LinearOperands& c) { return c.attrs.integer_or("transposed", 0) != 0; }
 
 }  // namespace
 
-// y[n,O] = x[n,I] w[O,I]^T (+ b), or x w[I,O] (+ b)
+// y[n,O] = x[n,I] w[O,I]^T (+ b), or x w[I,O] (+ b).
 MatrixProduct product_of_linear(const LinearOperands& c) {
   bool plain = transposed(c);
   int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.out[0].dims[1];
@@ -22,7 +24,7 @@ MatrixProduct product_of_linear(const LinearOperands& c) {
   return {shape, c.in[0].data, c.in[1].data, shape.bias ? c.in[2].data : nullptr, c.out[0].data};
 }
 
-// dx[n,I] = dy[n,O] w[O,I], or dy w[I,O]^T
+// dx[n,I] = dy[n,O] w[O,I], or dy w[I,O]^T.
 MatrixProduct product_of_linear_dx(const LinearOperands& c) {
   bool turned = transposed(c);
   int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.out[0].dims[1];
@@ -31,7 +33,7 @@ MatrixProduct product_of_linear_dx(const LinearOperands& c) {
   return {shape, c.in[0].data, c.in[1].data, nullptr, c.out[0].data};
 }
 
-// dw[O,I] = dy[n,O]^T x[n,I], or dw[I,O] = x^T dy
+// dw[O,I] = dy[n,O]^T x[n,I], or dw[I,O] = x^T dy. The sum runs over rows.
 MatrixProduct product_of_linear_dw(const LinearOperands& c) {
   const TensorView &a = c.in[transposed(c) ? 1 : 0], &b = c.in[transposed(c) ? 0 : 1];
   int64_t rows = a.dims[0], m = a.dims[1], n = b.dims[1];

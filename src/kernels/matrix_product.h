@@ -8,16 +8,18 @@
 
 namespace ds {
 
-// What becomes of a product's f32 sums. `wide` and `added` leave c in f32, whatever the dtype, and
+// How a product's f32 sums are stored. `wide` and `added` leave c in f32, whatever the dtype, and
 // take no bias.
 enum class Store : int8_t {
-  rounded,  // c in the dtype
+  // c is rounded to the dtype.
+  rounded,
   wide,
-  added  // each sum goes on from what c holds
+  // Each sum continues from the value of c.
+  added
 };
 
 // c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]): one dtype, one rounding. A leading dimension is the
-// distance of rows of a matrix as it is stored: a[m,k], or a[k,m] when transpose_a.
+// distance between rows of a matrix as it is stored: a[m,k], or a[k,m] if transpose_a.
 struct MatrixShape {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldc = 0;
@@ -28,17 +30,19 @@ struct MatrixShape {
   auto operator<=>(const MatrixShape&) const = default;
 };
 
-// The product that a launch of `linear`, `linear_dx` or `linear_dw` is.
+// One product with its operands.
 struct MatrixProduct {
   MatrixShape shape;
   const void *a, *b, *bias;
   void* c;
 };
 
+// The operands, results and attributes of `linear`, `linear_dx` or `linear_dw`.
 struct LinearOperands {
   std::span<const TensorView> in, out;
   const Attrs& attrs;
 };
+// Return the product that a launch of `linear`, `linear_dx` or `linear_dw` computes.
 MatrixProduct product_of_linear(const LinearOperands& c);
 MatrixProduct product_of_linear_dx(const LinearOperands& c);
 MatrixProduct product_of_linear_dw(const LinearOperands& c);
@@ -52,7 +56,8 @@ inline MatrixProduct product_of_linear_dw(const KernelContext& c) {
   return product_of_linear_dw(LinearOperands{c.in, c.out, c.attrs});
 }
 
-// Why products of one dtype do not take these operands: "" or the two dtypes that are mixed.
+// Returns why a product, which needs operands and results of a single dtype, refuses the query: the
+// two dtypes that are mixed, or "".
 std::string mixed_dtypes(const KernelQuery& query);
 
 }  // namespace ds

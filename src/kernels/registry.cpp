@@ -1,3 +1,5 @@
+// Dispatch: an op is run by the first implementation that accepts it. An op has few of them, and
+// programs look them up when they are prepared, so a linear search is enough.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 namespace ds {
 namespace {
 
-// Why the implementation does not run the query; "": it does.
+// Returns why the implementation does not run the query, or "" if it does.
 std::string refusal(const KernelImpl& impl, const KernelQuery& query) {
   if (impl.device != query.device)
     return fmt::format("runs on {}, not {}", impl.device, query.device);

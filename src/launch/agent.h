@@ -12,39 +12,49 @@
 
 namespace ds {
 
-// What the launcher of a job over several hosts tells each of its agents.
+// The options that the launcher of a job over several hosts passes to each of its agents.
 struct AgentOptions {
-  std::string world;   // "HOST:RANKS,..." in the order of ranks
-  std::string folder;  // the command's working folder
+  // The hosts of the job as "HOST:RANKS,...", in the order of ranks.
+  std::string world;
+  // The working folder of the command.
+  std::string folder;
   std::string log_dir;
   int master_port = 29500;
-  // The agent is one of `--launcher ssh`: it runs all ranks of this host (-1: the one rank that
-  // mpirun or srun has numbered); variables, then orders, come on its standard input.
+  // Index of this host, for an agent of `--launcher ssh`, which runs all ranks of the host and
+  // reads variables, then orders, from its standard input. -1: the agent was started by mpirun or
+  // srun and runs the one rank whose number they have set.
   int host = -1;
-  std::string url = "mpi";  // what carries the data
+  // The comm url over which the ranks send their data.
+  std::string url = "mpi";
   Binding binding = Binding::none;
-  // Together less than the launcher and the starter give the agent.
+  // Times as in JobOptions. Their sum is shorter than the time that the launcher and the starter
+  // give the agent to end.
   int64_t grace_ms = 3000, term_ms = 1500;
 };
 
-// "HOST:RANKS,..." and back; the latter throws std::invalid_argument.
+// world_text() writes the hosts of a job as "HOST:RANKS,...", and parse_world() reads that form.
+// parse_world() throws std::invalid_argument.
 std::string world_text(const Hosts& hosts);
 Hosts parse_world(std::string_view text);
 
-// Rank `rank` of a job over these hosts. Throws std::invalid_argument when there is no such rank.
+// Returns the place of rank `rank` in a job over these hosts. Throws std::invalid_argument if the
+// job has too few ranks.
 RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port,
                         const std::string& url = "mpi");
 
-// The variables as they are handed to an agent of `--launcher ssh`, and what reads them. Throws
-// std::invalid_argument when there are none.
+// packed() returns the variables as bytes to send to an agent of `--launcher ssh`, and
+// read_packed() is the function with which the agent reads them. read_packed() throws
+// std::invalid_argument if the stream ends too early.
 std::string packed(const Variables& variables);
 Variables read_packed(int fd);
 
-// What mpirun or srun runs once per rank, ssh once per host: runs the command as the rank that
-// their variables name, as the ranks of that host, and tells the launcher of the first failure, by
-// a record on stderr (a line when there is no launcher). Returns the rank's code, after a record
-// under mpirun and srun only when their job ends or after 6 seconds, so that the record is read
-// before. The rank ends when this process does, or when the process that started it is gone.
+// Runs the agent, which mpirun or srun starts once per rank and ssh once per host. The agent runs
+// the command as the rank that the variables of mpirun or srun name, or as all ranks of its host.
+// It reports the first failure to the launcher, by a record on stderr (without a launcher, by a
+// line of text), and returns the code of the rank that failed. After a record under mpirun or srun,
+// it returns only when the starter ends the job, or after 6 seconds, so that the launcher can read
+// the record first. The ranks end when this process ends, or when the process that started it has
+// ended.
 int run_agent(const AgentOptions& options, const std::vector<std::string>& command);
 
 }  // namespace ds

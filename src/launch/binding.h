@@ -6,27 +6,31 @@
 
 namespace ds {
 
-// Which CPUs a rank may use: all that the launcher may, a part of the cores of its own, or those of
-// the memory nodes (NUMA) that are its part.
+// The CPUs that a rank may use: all CPUs of the launcher, those of some cores, or those of some
+// memory nodes (NUMA).
 enum class Binding { none, cores, nodes };
 
-// "none", "cores" or "numa", and back; the latter throws std::invalid_argument.
+// These convert a binding to its name ("none", "cores" or "numa") and back. binding_of() throws
+// std::invalid_argument.
 std::string binding_name(Binding binding);
 Binding binding_of(const std::string& name);
 
+// The CPUs of one rank, and how it shares them.
 struct BoundCpus {
-  std::vector<int> cpus;        // empty: as the launcher's
-  int sharer = 0, sharers = 1;  // the ranks of the host with the same CPUs, and this one among them
+  // Numbers of the CPUs; empty: those of the launcher.
+  std::vector<int> cpus;
+  // `sharers` ranks of the host have the same CPUs; this rank is number `sharer` among them.
+  int sharer = 0, sharers = 1;
 };
 
-// The part of rank `local_rank` of `local_size` on a host. Parts are as even as whole cores or
-// nodes allow, and lie in order: ranks with neighbouring numbers are near each other. Where there
-// are more ranks than cores or nodes, several share one. Throws std::runtime_error where the host's
-// topology is not known.
+// Returns the CPUs of rank `local_rank` of `local_size` on a host. The cores or nodes are divided
+// in order and as evenly as possible, so ranks with neighbouring numbers are near each other. If
+// there are more ranks than cores or nodes, several ranks share one. Throws std::runtime_error if
+// the host's topology is not known.
 BoundCpus bound_cpus(const HostTopology& host, Binding binding, int local_rank, int local_size);
 
-// As the variables of a rank, DS_CPU_RANK and DS_CPU_RANKS: the engine divides its CPUs among those
-// that share them.
+// Returns the variables DS_CPU_RANK and DS_CPU_RANKS for a rank, by which the engine divides its
+// CPUs among the ranks that share them. Returns none if the rank is not bound.
 std::vector<std::string> variables_of(const BoundCpus& bound);
 
 }  // namespace ds

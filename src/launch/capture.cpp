@@ -17,6 +17,7 @@
 
 namespace ds {
 
+// Signals are unblocked for the program, which may rely on them.
 Capture::Capture(const std::vector<std::string>& words, const std::string& purpose) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
@@ -41,6 +42,8 @@ Capture::Capture(Capture&& other) noexcept
 
 Capture::~Capture() { finish(); }
 
+// The destructor calls finish(), too, so it must be safe to call twice. It reads the output to the
+// end before it waits, because a program that has filled the pipe could not end otherwise.
 void Capture::finish() {
   if (pid_ == 0) return;
   char part[4096];

@@ -6,21 +6,22 @@
 
 namespace ds {
 
-// A program whose output and errors are collected as one text.
+// Runs a program and collects its standard output and standard error as one text.
 class Capture {
  public:
-  // Starts it (found on PATH). Throws std::invalid_argument, "PURPOSE, which cannot be run: ...",
-  // where the program cannot be, and std::system_error.
+  // Starts the program, which is searched for on PATH. Throws std::invalid_argument, "PURPOSE,
+  // which cannot be run: ...", if it cannot be run, and std::system_error.
   Capture(const std::vector<std::string>& words, const std::string& purpose);
-  ~Capture();  // waits for the program's end
+  // Waits until the program has ended.
+  ~Capture();
   Capture(Capture&& other) noexcept;
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // Reads until the program has ended.
+  // Reads the output until the program has ended.
   void finish();
 
-  // After finish(): the exit code, 255 after a signal, and what the program wrote.
+  // The exit code (255 after a signal) and the output. Valid after finish().
   int code = 0;
   std::string text;
 
@@ -29,10 +30,10 @@ class Capture {
   int output_ = -1;
 };
 
-// The lines of a text that are not blank, without blanks at either end.
+// Returns the lines of a text that are not blank, trimmed.
 std::vector<std::string> lines_of(const std::string& text);
 
-// The last line of a text that is not blank, "" where there is none.
+// Returns the last line of a text that is not blank, or "" if all lines are.
 std::string last_line(const std::string& text);
 
 }  // namespace ds

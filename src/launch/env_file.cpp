@@ -32,6 +32,8 @@ Variables read_env_files(const std::string& name, const std::string& home,
                          const std::string& folder) {
   namespace fs = std::filesystem;
   Variables all;
+  // A relative name means one file in each folder. An absolute name replaces both folders, so the
+  // same file is read twice, with the same result.
   for (const std::string& place : {home, folder}) {
     if (place.empty()) continue;
     std::string path = (fs::path(place) / name).string();

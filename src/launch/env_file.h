@@ -7,13 +7,14 @@ namespace ds {
 
 using Variables = std::map<std::string, std::string>;
 
-// Lines NAME=VALUE, blanks around both left out; blank lines and lines that begin with '#'. A later
-// line replaces an earlier one. Throws std::invalid_argument naming path, line and text.
+// Parses lines NAME=VALUE. Names and values are trimmed; blank lines and lines that begin with '#'
+// are skipped. A later line replaces an earlier one. Throws std::invalid_argument, which names
+// path, line and text.
 Variables parse_env_file(std::string_view text, std::string_view path);
 
-// The variables of the file `name` in the folder `home`, replaced by those of the same file in
-// `folder`; either may be missing. An absolute name is that one file. Throws as parse_env_file, and
-// std::system_error.
+// Returns the variables of the file `name` in the folder `home`, replaced by those of the file of
+// the same name in `folder`. Either file may be missing. If `name` is an absolute path, reads only
+// that file. Throws the errors of parse_env_file() and read_small_file().
 Variables read_env_files(const std::string& name, const std::string& home,
                          const std::string& folder);
 

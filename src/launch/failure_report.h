@@ -9,25 +9,26 @@
 
 namespace ds {
 
-// How an agent tells the launcher of a failure: as a record within its standard error, which mpirun
-// and srun carry from any host. The token is the launcher's secret, so that no output of a rank is
-// taken for a record.
+// Returns a failure as a record. An agent writes it to its standard error, which mpirun, srun and
+// ssh forward from any host to the launcher. The token is a secret of the launcher, so the output
+// of a rank cannot be taken for a record.
 std::string report_record(std::string_view token, const RankFailure& failure);
 
-// Takes records out of a stream of bytes.
+// Extracts records from a stream of bytes.
 class ReportReader {
  public:
   explicit ReportReader(std::string token) : head_('\x1e' + std::move(token) + ' ') {}
 
-  // The bytes of the stream that can be passed on now, without records; the beginning of a record
-  // waits.
+  // Adds bytes of the stream and returns those that can be forwarded now, without records. Bytes
+  // that may be the beginning of a record are kept back.
   std::string feed(std::string_view bytes);
-  // What still waits at the end of the stream.
+  // Returns the bytes that are still kept back at the end of the stream.
   std::string rest() { return std::move(waiting_); }
 
+  // Returns the failure to name among those that were reported.
   const std::optional<RankFailure>& first() const { return blame_.first(); }
-  // The first rank that returned kStoppedCode, of an agent whose ranks have all ended without a
-  // failure.
+  // Returns the first rank that returned kStoppedCode, as reported by an agent whose ranks have all
+  // ended without a failure.
   const std::optional<RankFailure>& stopped() const { return stopped_; }
 
  private:

@@ -1,3 +1,8 @@
+// The guardian reads from a pipe of the launcher: a byte means that the launcher ends normally, the
+// end of the stream that it was killed. In the latter case the guardian searches /proc for
+// processes whose environment has the launcher's mark, which every process that a rank has started
+// inherits.
+
 #include "launch/guardian.h"
 
 #include <dirent.h>
@@ -22,6 +27,8 @@ namespace {
 constexpr int kMostLooks = 500;
 constexpr useconds_t kPauseUs = 20'000;
 
+// Returns the environment of a process from /proc, with a zero byte before each variable; only one
+// zero byte if it cannot be read.
 std::string environment_of(const std::string& process) {
   std::string text(1, '\0');
   int fd = open(("/proc/" + process + "/environ").c_str(), O_RDONLY | O_CLOEXEC);
@@ -35,8 +42,8 @@ std::string environment_of(const std::string& process) {
   return text;
 }
 
-// Kills it if it has the mark. The descriptor is taken first, so that no other process of that
-// number is hit.
+// Kills the process if its environment has the mark; returns whether it has. The pidfd is opened
+// first, so that no other process that gets the same process id later can be killed.
 bool kill_marked(const std::string& process, const std::string& mark) {
   pid_t pid = std::atoi(process.c_str());
   if (pid <= 0 || pid == getpid()) return false;
@@ -48,6 +55,7 @@ bool kill_marked(const std::string& process, const std::string& mark) {
   return marked;
 }
 
+// Kills every process with the mark; returns whether there was one.
 bool kill_all_marked(const std::string& mark) {
   DIR* folder = opendir("/proc");
   if (folder == nullptr) return false;
@@ -57,14 +65,18 @@ bool kill_all_marked(const std::string& mark) {
   return any;
 }
 
-// A process that is about to run another program has no environment to read: two looks in a row
-// must find none.
+// Runs the guardian's process. It waits for the end of the launcher, then kills marked processes
+// until two consecutive scans have found none: a process that is just executing another program has
+// no readable environment at that moment.
 [[noreturn]] void guard(int control, const LauncherPipe& pipe, std::chrono::seconds patience) {
-  setsid();  // no terminal or group signal ends it
+  // A new session keeps signals of the terminal and of process groups from ending the guardian.
+  setsid();
   prctl(PR_SET_NAME, "libds-guard");
   int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, fd);
-  int kept[] = {control, pipe.inherited()};  // the latter so that no other pipe gets its number
+  // The launcher's pipe stays open only so that its descriptor, which is in the mark, is not used
+  // for another file.
+  int kept[] = {control, pipe.inherited()};
   std::sort(kept, kept + 2);
   close_range(3, static_cast<unsigned>(kept[0] - 1), 0);
   if (kept[1] > kept[0] + 1)

@@ -7,17 +7,19 @@
 
 namespace ds {
 
-// A process beside the launcher that outlives a kill -9 of it and then kills what it has left. The
-// ranks themselves die with the launcher, but what a rank has started, such as the program that a
-// rank's shell runs, would live on. The guardian finds all of it, whatever process group, session
-// or parent it has by then, by the launcher's pipe in its environment.
+// Starts a process beside the launcher that survives a kill -9 of the launcher and then kills the
+// processes that are left. The ranks themselves die with the launcher, but the processes that a
+// rank has started, such as the program that a rank's shell runs, would live on. The guardian finds
+// all such processes, whatever process group, session or parent they have by then, by the
+// launcher's pipe in their environment.
 class Guardian {
  public:
-  // Call it in a process with one thread, before the first rank. What is left may end by itself for
-  // `patience` before it is killed. Throws std::system_error.
+  // Call this in a process with one thread, before the first rank starts. Processes that are left
+  // have `patience` to end by themselves before they are killed. Throws std::system_error.
   explicit Guardian(const LauncherPipe& pipe,
                     std::chrono::seconds patience = std::chrono::seconds(0));
-  ~Guardian();  // the launcher ends as it should: nothing is killed
+  // Ends the guardian; no process is killed.
+  ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// A host and the numbers of its slots, one rank each. The order of hosts is the order of ranks: all
-// of the first host come before those of the second.
+// A host and the numbers of its slots. Each slot runs one rank. The order of hosts is the order of
+// ranks: all ranks of the first host come before those of the second.
 struct Host {
   std::string name;
   std::vector<int> slots;
@@ -15,27 +15,30 @@ struct Host {
 };
 using Hosts = std::vector<Host>;
 
-inline constexpr int kMaxSlots = 4096;  // of one host
+// The most slots of one host.
+inline constexpr int kMaxSlots = 4096;
 
-// The functions below follow DeepSpeed's launcher and refuse what it refuses, by
-// std::invalid_argument of one line. They count ASCII blanks and digits only.
+// The functions below follow DeepSpeed's launcher and reject the inputs that it rejects, with a
+// one-line std::invalid_argument. They recognize only ASCII blanks and digits.
 
-// Lines "HOST slots=N" (what follows N is not looked at), blank lines, lines that begin with '#'.
-// Slots are 0 to N-1; N = 0 is a host without. `path` is for messages, which name the line.
+// Parses lines "HOST slots=N"; text after N is ignored, and so are blank lines and lines that begin
+// with '#'. The slots are 0 to N-1; if N is 0, the host has none. `path` is used in messages, which
+// name the line.
 Hosts parse_hostfile(std::string_view text, std::string_view path);
 
-// The same of a file; nothing when there is none, where DeepSpeed runs on this host. Throws
-// std::system_error when it cannot be read.
+// Reads and parses the file. Returns nullopt if it does not exist, in which case DeepSpeed runs the
+// job on this host. Throws std::system_error if the file cannot be read.
 std::optional<Hosts> read_hostfile(const std::string& path);
 
-// Hosts and slots by "HOST[:SLOT[,SLOT]...][@HOST...]", in the order of `hosts`: those that
-// `include` names or those that `exclude` does not name (a host without slots means all of its
-// slots, unless it is named with some, too); a host without a slot left is gone. "" says nothing;
-// one of the two must be "".
+// Selects hosts and slots by "HOST[:SLOT[,SLOT]...][@HOST...]": those that `include` names, or
+// those that `exclude` does not name, in the order of `hosts`. A host named without slots means all
+// of its slots, unless it is also named with some. A host without selected slots is dropped. At
+// least one of `include` and `exclude` must be ""; if both are, returns `hosts`.
 Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_view exclude);
 
-// The first `host_count` hosts, with slots 0 to ranks_per_host-1 in place of their own, as
-// DeepSpeed has it, even where a host has fewer. 0 and less leave either as it is.
+// Returns the first `host_count` hosts, with their slots replaced by 0 to ranks_per_host - 1, even
+// if a host has fewer slots, as in DeepSpeed. If a number is 0 or less, hosts or slots stay as they
+// are.
 Hosts trim_hosts(const Hosts& hosts, int host_count, int ranks_per_host);
 
 int rank_count(const Hosts& hosts);

@@ -13,7 +13,8 @@
 namespace ds {
 namespace {
 
-// The ranks of this host, all of them every time: a rank that dies does not take its core with it.
+// A job whose ranks are on this host. A restart always uses all ranks, because the death of a rank
+// does not reduce the number of cores.
 class LocalAttempts : public Attempts {
  public:
   LocalAttempts(const LaunchOptions& options, const std::vector<std::string>& command)
@@ -30,6 +31,7 @@ class LocalAttempts : public Attempts {
   RanksLeft left() override { return {options_.ranks, ""}; }
 
  private:
+  // Each start has a fresh url and key, so that ranks left over from an earlier start cannot join.
   std::vector<RankPlace> places(const Variables& more) const {
     int port = options_.master_port;
     if (port == 0) {

@@ -14,7 +14,8 @@
 namespace ds {
 namespace {
 
-// The port that a socket of this host was bound to (0: any); throws std::system_error.
+// Binds a socket to the port (0: any free port), closes it and returns the port. Throws
+// std::system_error.
 int bound_port(int port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -22,7 +23,8 @@ int bound_port(int port) {
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_ANY);
   socklen_t size = sizeof address;
-  int one = 1;  // a connection that is closing down does not hold a port
+  // With SO_REUSEADDR, closing connections do not block the port.
+  int one = 1;
   bool good = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
               bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
               getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;

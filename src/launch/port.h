@@ -2,10 +2,10 @@
 
 namespace ds {
 
-// A TCP port that nobody on this host listens on now. Throws std::system_error.
+// Returns a TCP port that no socket on this host uses now. Throws std::system_error.
 int free_port();
 
-// Throws std::invalid_argument when a program of this host holds the port.
+// Throws std::invalid_argument if a process on this host uses the port.
 void require_free_port(int port);
 
 }  // namespace ds

@@ -7,33 +7,34 @@
 
 namespace ds {
 
-// What is done about a job over hosts of which a rank has failed: for a second, records of what
-// caused it may come; then agents are told to end, and are waited for; those that are left are
-// killed.
+// Decides what to do with a job over several hosts after a rank has failed. For a second, the
+// launcher waits for records that may name the cause. Then it tells the agents to end and waits for
+// them. Agents that are left are killed.
 class Pressure {
  public:
   enum class Act { none, end, kill };
 
-  // The first call counts.
+  // Begins the sequence. Later calls do nothing.
   void start() {
     if (!since_) since_ = Clock::now();
   }
 
-  // A second Ctrl-C: agents are told at once, and the wait for them is short, whatever has become
-  // of their hosts.
+  // Handles a second Ctrl-C: agents are told to end at once, and the wait for them is short, even
+  // if their hosts cannot be reached.
   void insist() {
     since_ = Clock::now() - kPatience;
     limit_ = kPatience + kShort;
   }
 
-  // What is due, each once.
+  // Returns the act that is due now, or `none`. Each act is returned only once.
   Act next() {
     if (!since_ || acts_ == 2) return Act::none;
     if (Clock::now() - *since_ < (acts_ == 0 ? kPatience : limit_)) return Act::none;
     return ++acts_ == 1 ? Act::end : Act::kill;
   }
 
-  bool begun() const { return acts_ > 0; }  // what fails from now on was ended by the launcher
+  // Returns whether agents were told to end. If so, the launcher itself causes all later failures.
+  bool begun() const { return acts_ > 0; }
 
   static constexpr std::chrono::seconds kPatience{1}, kLimit{6}, kShort{3};
 
@@ -44,16 +45,17 @@ class Pressure {
   int acts_ = 0;
 };
 
-// A rank ended as one that was stopped, and nobody asked for it: for a while (ten seconds between
-// hosts) the others may end likewise. Then the first that ended has failed, and the others are
-// ended.
+// Decides about a rank that has ended with kStoppedCode without a request to stop. The other ranks
+// have some time (by default ten seconds) to end with this code or 0, too. If they do not, the rank
+// counts as failed, and the others are ended.
 class StopDoubt {
  public:
   static constexpr std::chrono::milliseconds kPatience{10000};
   explicit StopDoubt(std::chrono::milliseconds patience = kPatience) : patience_(patience) {}
 
-  // asked: a stop was passed on; on: " on host 'X'" for the text, or nothing. Returns the failure
-  // once it is one.
+  // Returns the failure once that time has passed, otherwise nullopt. `stopped` is the rank in
+  // question, if there is one; `asked` says whether a stop was forwarded; `on` is " on host 'X'" or
+  // "", for the text.
   std::optional<RankFailure> next(const std::optional<RankFailure>& stopped, bool asked,
                                   const std::string& on = "") {
     if (!stopped || asked) return std::nullopt;

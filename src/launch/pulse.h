@@ -6,12 +6,13 @@
 
 namespace ds {
 
-// A process that tells the agents of a job over ssh every few seconds that their launcher is there:
-// neither a link that is cut nor a host that is gone ends the connection of an agent by itself. It
-// goes on while a terminal has stopped the launcher, and ends with it.
+// Starts a process that tells the agents of a job over ssh, every few seconds, that their launcher
+// is alive. Without it, an agent would not notice that the connection is cut or that the launcher's
+// host has gone. The process continues while the launcher is suspended by its terminal, and ends
+// with the launcher.
 class Pulse {
  public:
-  // orders: the launcher's end of each agent's. Throws std::system_error.
+  // `orders` has the launcher's ends of the agents' order streams. Throws std::system_error.
   explicit Pulse(const std::vector<int>& orders,
                  std::chrono::milliseconds every = std::chrono::milliseconds(3000));
   ~Pulse();

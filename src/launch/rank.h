@@ -10,48 +10,62 @@
 
 namespace ds {
 
-// What a rank finds in its environment.
+// The place of a rank in its job. The rank gets it in its environment, as RANK and WORLD_SIZE,
+// LOCAL_RANK and LOCAL_SIZE (among the ranks of its host), CROSS_RANK and CROSS_SIZE (its host
+// among all hosts), DS_COMM_URL, DS_JOB_KEY, MASTER_ADDR and MASTER_PORT.
 struct RankPlace {
-  int rank = 0, size = 1;              // RANK, WORLD_SIZE
-  int local_rank = 0, local_size = 1;  // LOCAL_RANK, LOCAL_SIZE: among the ranks of its host
-  int cross_rank = 0, cross_size = 1;  // CROSS_RANK, CROSS_SIZE: its host among the hosts
-  std::string host;                    // in messages; "": this one, unnamed
-  std::string url;                     // DS_COMM_URL
-  std::string key;                     // DS_JOB_KEY; "": as this process has it
-  std::string master_host;             // MASTER_ADDR
-  int master_port = 0;                 // MASTER_PORT
-  Variables more;                      // what else it finds
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;
+  int cross_rank = 0, cross_size = 1;
+  // The name of the host in messages; "": this host, which messages do not name.
+  std::string host;
+  std::string url;
+  // The value of DS_JOB_KEY; "": the rank inherits that of this process.
+  std::string key;
+  std::string master_host;
+  int master_port = 0;
+  // Additional variables by name.
+  Variables more;
 };
 
+// The result of starting a process.
 struct Started {
   pid_t pid = 0;
-  int error = 0;  // errno of exec; then there is no process
+  // The errno of exec if it failed, in which case the process has ended; otherwise 0.
+  int error = 0;
 };
 
 struct StartOptions {
-  const LauncherPipe* pipe = nullptr;  // the reading end is inherited
-  sigset_t mask{};                     // the new process's
-  int input = -1;                      // its standard input; -1: empty
-  int output = -1, errors = -1;        // its standard output and error; -1: this process's
-  int death_signal = SIGKILL;          // when the calling thread ends
-  std::vector<int> cpus{};             // those that it may use; empty: as this process
+  // The new process inherits one end of this pipe; null: none.
+  const LauncherPipe* pipe = nullptr;
+  // The signal mask of the new process.
+  sigset_t mask{};
+  // The standard input of the new process; -1: empty.
+  int input = -1;
+  // The standard output and error of the new process; -1: those of this process.
+  int output = -1, errors = -1;
+  // The signal that the new process gets when the calling thread ends.
+  int death_signal = SIGKILL;
+  // The CPUs that the new process may use; empty: those of this process.
+  std::vector<int> cpus{};
 };
 
-// Starts `command` (found on PATH) with this process's environment and `variables` (NAME=VALUE) in
-// place of those of the same names: leader of its own process group. Returns when the program is
-// running. Throws std::system_error.
+// Starts `command`, which is searched for on PATH, as the leader of a new process group. Its
+// environment is that of this process, in which `variables` (NAME=VALUE) replace those of the same
+// names. Returns when exec has succeeded or failed. Throws std::system_error if the process cannot
+// be created.
 Started start_process(const std::vector<std::string>& command,
                       const std::vector<std::string>& variables, const StartOptions& options);
 
-// NAME=VALUE of a place.
+// Returns the variables of a place, as NAME=VALUE.
 std::vector<std::string> variables_of(const RankPlace& place);
 
-// shm://launch-<pid>-<random>
+// Returns a fresh comm url, shm://launch-<pid>-<random>.
 std::string fresh_url();
 
-// 32 random bytes in hexadecimal: the key by which the ranks of one job that connect over a network
-// know each other, or the token of a launcher's records. It goes on in environments or over an ssh
-// connection, never on a command line. Throws std::system_error.
+// Returns 32 random bytes in hexadecimal, for the key by which the ranks of a job recognize each
+// other on a network, or for the token of a launcher's records. A secret is passed in environments
+// or over an ssh connection, never on a command line. Throws std::system_error.
 std::string fresh_secret();
 
 }  // namespace ds

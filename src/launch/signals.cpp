@@ -10,12 +10,14 @@ Signals::Signals(std::initializer_list<int> numbers) {
   for (int number : numbers) sigaddset(&set_, number);
   struct sigaction normal {};
   normal.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &normal, &child_);  // an inherited "ignore" would take the exit codes away
+  // If this process has inherited SIG_IGN for SIGCHLD, the exit codes of children would be lost.
+  sigaction(SIGCHLD, &normal, &child_);
   pthread_sigmask(SIG_BLOCK, &set_, &mask_);
 }
 
 Signals::~Signals() {
-  while (next(0) != 0) continue;  // has been acted upon: must not strike when the mask goes
+  // Pending signals must not take effect when the mask is restored.
+  while (next(0) != 0) continue;
   pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
   sigaction(SIGCHLD, &child_, nullptr);
 }

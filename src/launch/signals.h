@@ -6,18 +6,20 @@
 
 namespace ds {
 
-// SIGCHLD and the given signals wait to be fetched by next(), for the life of this object; a
-// process with one thread.
+// While this object exists, SIGCHLD and the given signals are blocked, and next() returns them one
+// by one. Only for a process with one thread.
 class Signals {
  public:
   explicit Signals(std::initializer_list<int> numbers);
-  ~Signals();  // what is still waiting is dropped
+  // Drops pending signals and restores the signal mask.
+  ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // The next signal, 0 when none comes within the time.
+  // Returns the next signal, or 0 if none arrives within that time.
   int next(int64_t milliseconds);
-  const sigset_t& mask() const { return mask_; }  // of the caller
+  // Returns the signal mask from before this object was created.
+  const sigset_t& mask() const { return mask_; }
 
  private:
   sigset_t set_{}, mask_{};

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kProgramMissing = 3;
 
-// The address's bytes, without port; "" of other families.
+// Returns the bytes of an IPv4 or IPv6 address without the port, or "" for other families.
 std::string address_bytes(const sockaddr* address) {
   if (address == nullptr) return "";
   if (address->sa_family == AF_INET) {
@@ -44,6 +44,7 @@ bool is_own_address(const sockaddr* address) {
   return false;
 }
 
+// Starts a check of one host. All checks run at the same time; finish() waits for each.
 Capture start_check(const std::string& host, const std::string& script, const SshOptions& options) {
   std::vector<std::string> words = {"ssh"};
   for (std::string& word : ssh_words(options)) words.push_back(std::move(word));
@@ -51,7 +52,7 @@ Capture start_check(const std::string& host, const std::string& script, const Ss
   return {words, "hosts are reached by ssh"};
 }
 
-// What a host's answer to a check says against it, or "".
+// Returns what a check found wrong with the host, as a message, or "".
 std::string trouble_of(const std::string& host, const Capture& check) {
   std::string output = last_line(check.text);
   if (check.code == kProgramMissing)
@@ -89,6 +90,8 @@ std::vector<std::string> host_troubles(const std::vector<std::string>& hosts,
                                        const SshOptions& options) {
   std::string script;
   for (const std::string& program : programs) {
+    // The host's shell looks up each program. The script prints the first one that is missing and
+    // ends.
     script += fmt::format("command -v {0} >/dev/null || {{ echo {0}; exit {1}; }}; ",
                           shell_word(program), kProgramMissing);
   }

@@ -5,20 +5,23 @@
 namespace ds {
 
 struct SshOptions {
-  int port = 0;        // 0: what ssh's configuration says
-  int connect_s = 10;  // until a host counts as unreachable
+  // The port; 0: the one in ssh's configuration.
+  int port = 0;
+  // Time-out for connecting, in seconds.
+  int connect_s = 10;
 };
 
-// The options of every ssh call: no questions, a time-out, the port; a host that cannot be reached
-// any more is given up after half a minute.
+// Returns the options for every ssh call: no prompts, a time-out for connecting, the port. A
+// connection to a host that can no longer be reached is given up after half a minute.
 std::vector<std::string> ssh_words(const SshOptions& options);
 
-// Whether a name means this host: localhost, its own name, or an address of one of its interfaces.
+// Returns whether a name refers to this host: it is localhost, the host's name, or resolves to an
+// address of one of the host's interfaces.
 bool is_this_host(const std::string& name);
 
-// Logs in to all hosts at once and asks each for the programs. Returns for each host "", or one
-// line that names it and says that it cannot be logged in to (with ssh's own words) or lacks a
-// program. Throws std::invalid_argument where there is no ssh.
+// Logs in to all hosts at once and looks for the programs on each. Returns, for each host, "" or a
+// line that names the host and says that ssh cannot log in (with ssh's message) or that a program
+// is missing. Throws std::invalid_argument if ssh cannot be run.
 std::vector<std::string> host_troubles(const std::vector<std::string>& hosts,
                                        const std::vector<std::string>& programs,
                                        const SshOptions& options);

@@ -13,32 +13,41 @@ namespace ds {
 
 enum class Starter { mpirun, srun, ssh };
 
+// Describes a job over several hosts and how to start it.
 struct ClusterOptions {
-  Hosts hosts;  // in the order of ranks
+  // The hosts in the order of ranks.
+  Hosts hosts;
   Starter starter = Starter::mpirun;
-  std::string extra;    // more options for the starter, separated by blanks
-  std::string program;  // path of libds, the same on all hosts
-  std::string folder;   // the command's working folder, the same on all hosts
-  std::string log_dir;  // on the host of each rank; "": no logs
-  int master_port = 0;  // 0: one that is free now where the first host is this one, else 29500
-  Variables variables;  // for all ranks, beside this process's variables that forwarded() names
+  // Additional options for the starter, separated by blanks.
+  std::string extra;
+  // The path of the libds program, the same on all hosts.
+  std::string program;
+  // The working folder of the command, the same on all hosts.
+  std::string folder;
+  // A folder for logs on each host; "": no logs.
+  std::string log_dir;
+  // MASTER_PORT. 0: a port that is free now if the first host is this one, otherwise 29500.
+  int master_port = 0;
+  // Variables for all ranks, in addition to those of this process for which forwarded() is true.
+  Variables variables;
   SshOptions ssh;
   Binding binding = Binding::none;
-  bool ssh_check = true;  // before the first start
+  // Whether to log in to all hosts before the first start.
+  bool ssh_check = true;
   RestartOptions restarts;
 };
 
-// Whether the ranks on other hosts get this variable of the launcher.
+// Returns whether ranks on other hosts get this variable of the launcher.
 bool forwarded(std::string_view name);
 
-// What runs over ssh on one host, "ssh" and all; on this host, what ssh would run. `url`: what
-// carries the data.
+// Returns the command line that starts the agent of one host: a call of ssh or, on this host, the
+// agent itself. `host` is an index into options.hosts; `url` is the comm url of the ranks.
 std::vector<std::string> ssh_agent_words(const ClusterOptions& options, size_t host,
                                          const std::string& url,
                                          const std::vector<std::string>& command);
 
-// The command line of mpirun or srun. `names`: the variables that mpirun takes from its own
-// environment. Throws std::invalid_argument for what the starter cannot do.
+// Returns the command line of mpirun or srun. `names` has the variables that mpirun copies from its
+// environment to the ranks. Throws std::invalid_argument if the starter cannot start such a job.
 std::vector<std::string> starter_words(const ClusterOptions& options,
                                        const std::vector<std::string>& names,
                                        const std::vector<std::string>& command);

@@ -39,7 +39,7 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// A regular file: a pipe would hang, a device may have no end.
+// Only regular files are read, because a pipe would block, and a device may be endless.
 std::optional<std::string> read_small_file(const std::string& path, std::string_view role) {
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return std::nullopt;

@@ -21,14 +21,16 @@ namespace {
 
 constexpr const char* kVariable = "DS_LAUNCHER_PIPE";
 
-// "descriptor:inode" of a socket; "" of anything else. The inode tells it from what got its number
-// later.
+// Returns "descriptor:inode" if the descriptor is a socket, otherwise "". The inode distinguishes
+// the socket from a file that got the same descriptor later.
 std::string identity(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) return "";
   return fmt::format("{}:{}", fd, status.st_ino);
 }
 
+// Waits for the hangup of the socket, which means that the launcher has ended, and ends the
+// process.
 [[noreturn]] void wait_and_end(int fd) {
   pollfd end{fd, 0, 0};
   while (poll(&end, 1, -1) < 0) continue;
@@ -72,7 +74,8 @@ void watch_launcher() {
   if (identity(fd) != text) return;
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);  // signals are for the threads that know what to do
+  // The new thread must not receive signals, which other threads may wait for.
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   int error = 0;
   try {
     std::thread(wait_and_end, fd).detach();

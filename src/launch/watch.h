@@ -5,27 +5,32 @@
 
 namespace ds {
 
-// A pair of sockets of which only the launcher has one end and every descendant of a rank inherits
-// the other. It ends when the launcher does, in whatever way; and a rank whose group ends because
-// of another rank says so there (comm/blame.h).
+// A pair of connected sockets: only the launcher has one end, and every descendant of a rank
+// inherits the other. When the launcher ends, in whatever way, its end closes, which the inherited
+// end shows as a hangup. A rank whose group ends because of another rank reports that over the
+// inherited end (comm/blame.h).
 class LauncherPipe {
  public:
-  LauncherPipe();  // throws std::system_error
+  // Throws std::system_error.
+  LauncherPipe();
   ~LauncherPipe();
   LauncherPipe(const LauncherPipe&) = delete;
   LauncherPipe& operator=(const LauncherPipe&) = delete;
-  int inherited() const { return ends_[0]; }  // a rank clears its close-on-exec flag
-  std::string variable() const;               // DS_LAUNCHER_PIPE=descriptor:inode
-  // What ranks have said since the last call: a rank, and the one whose end or standstill it named.
+  // Returns the inherited end. A rank clears its close-on-exec flag.
+  int inherited() const { return ends_[0]; }
+  // Returns the variable "DS_LAUNCHER_PIPE=descriptor:inode", which names the inherited end.
+  std::string variable() const;
+  // Returns the reports of ranks since the last call, as pairs of a rank and the rank that it has
+  // lost.
   std::vector<std::pair<int, int>> taken() const;
 
  private:
   int ends_[2];
 };
 
-// In a process that descends from a launcher's rank: a thread waits for the launcher's end, then
-// says so in one line on stderr and ends the process with code 1 at once, as a kill would.
-// Elsewhere, or where someone closed the inherited descriptor, nothing.
+// In a descendant of a launcher's rank, starts a thread that waits for the end of the launcher,
+// then reports that in one line on stderr and ends the process at once, with code 1 and without
+// cleanup. In other processes, or if the inherited descriptor was closed, does nothing.
 void watch_launcher();
 
 }  // namespace ds

@@ -9,7 +9,7 @@
 namespace ds {
 namespace {
 
-// Takes the code point that UTF-8 text begins with.
+// Removes the first code point of UTF-8 text and returns it, or U+FFFD for an invalid byte.
 uint32_t next_code_point(std::string_view& text) {
   auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   size_t length = byte(0) < 0x80       ? 1
@@ -27,7 +27,7 @@ uint32_t next_code_point(std::string_view& text) {
   return good ? value : 0xfffd;
 }
 
-// A JSON string in ASCII.
+// Returns the text as a JSON string in ASCII, as Python's json.dumps writes it.
 std::string ascii_json(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -46,6 +46,7 @@ std::string ascii_json(std::string_view text) {
   return out + '"';
 }
 
+// Returns the bytes in url-safe base64 with padding.
 std::string base64(std::string_view bytes) {
   constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
   std::string out;
@@ -61,6 +62,7 @@ std::string base64(std::string_view bytes) {
 
 }  // namespace
 
+// The JSON text is the same as that of Python's json.dumps, which DeepSpeed's launcher uses.
 std::string encode_world_map(const Hosts& hosts) {
   std::string json = "{";
   for (const Host& host : hosts) {

@@ -5,40 +5,48 @@
 
 namespace ds {
 
-// What lies near what on this machine. CPUs are numbered as by sched_setaffinity, memory nodes as
-// by the system.
+// The memory nodes, cores, GPUs and network cards of this machine, and which of them are near each
+// other. CPUs have the numbers of sched_setaffinity().
 struct HostTopology {
+  // A core, with the CPUs of it that this process may use.
   struct Core {
     std::vector<int> cpus;
-    int node = 0;  // an index into `nodes`
+    // The nearest memory node, as an index into `nodes`.
+    int node = 0;
   };
+  // A memory node, with its number in the system and its size.
   struct Node {
     int number = 0;
     int64_t bytes = 0;
     std::vector<int> cpus;
   };
+  // A GPU or a network card.
   struct Device {
-    std::string name;        // "eth0", "mlx5_0", "GPU 10de:2335"
-    std::string address;     // on the PCI bus, "0000:3b:00.0"
-    std::vector<int> nodes;  // those that are nearest, indices into `nodes`
+    std::string name;  // "eth0", "mlx5_0", "GPU 10de:2335"
+    // The address on the PCI bus, such as "0000:3b:00.0".
+    std::string address;
+    // The nearest memory nodes, as indices into `nodes`.
+    std::vector<int> nodes;
   };
-  // GPUs that are linked directly.
+  // Two GPUs that are linked directly.
   struct Link {
-    std::string first, second;  // addresses
-    int64_t bandwidth = 0;      // MB/s
+    // The addresses of the two GPUs on the PCI bus.
+    std::string first, second;
+    int64_t bandwidth = 0;  // MB/s
   };
 
-  std::string absent;  // why nothing is known; "" where something is
+  // The reason why the topology is not known, or "" if it is.
+  std::string absent;
   std::vector<Node> nodes;
   std::vector<Core> cores;
   std::vector<Device> gpus, networks;
   std::vector<Link> links;
 };
 
-// Asks hwloc, which is opened at run time (libhwloc.so.15). Takes some milliseconds; looking for
-// devices loads hwloc's plugins and may take tens. CPUs that this process may not use are left out.
-// HWLOC_SYNTHETIC and HWLOC_XMLFILE, hwloc's own variables, put another machine in the place of
-// this one.
+// Returns the topology of this machine as hwloc sees it; the library (libhwloc.so.15) is opened at
+// run time. This takes some milliseconds; with `devices`, hwloc loads its plugins, which may take
+// tens of milliseconds. CPUs that this process may not use are left out. If the environment
+// variable HWLOC_SYNTHETIC or HWLOC_XMLFILE is set, hwloc describes another machine instead.
 HostTopology host_topology(bool devices);
 
 }  // namespace ds

@@ -1,4 +1,4 @@
-// In place of host_topology.cpp where hwloc's header was not there when this was built.
+// Replaces host_topology.cpp in a build without the header of hwloc.
 #include "machine/host_topology.h"
 
 namespace ds {

@@ -7,28 +7,31 @@
 
 namespace ds {
 
-// A file of a monitor, which grows at its end. Training does not depend on it, so nothing throws
-// once it is open: bytes that the file system refuses wait for the next append and then take their
-// place, so that the file has everything once and in order when, say, a full disk has room again.
-// The first refusal is a warning.
+// A file of a monitor that is only appended to. Training does not depend on it, so nothing throws
+// once it is open. Bytes that the file system refuses are kept in memory and written by the next
+// append, so the file has all bytes once and in order as soon as, for example, a full disk has
+// space again. The first refusal is logged as a warning.
 class AppendFile {
  public:
-  // Goes on behind the first `begin` bytes of the file; what is there behind them is dropped.
+  // Continues after the first `begin` bytes of the file, and drops the bytes after them.
   AppendFile(File file, int64_t begin);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
   void append(std::string_view bytes);
-  void sync();  // what waits, and then all of it, to the disk
+  // Writes the bytes that are kept in memory, then syncs the file.
+  void sync();
   const std::string& path() const { return file_.path(); }
 
  private:
   void warn(std::string_view reason);
   void give_up() noexcept;
-  File file_;  // closed when given up
+  // Closed once writing to the file has been given up.
+  File file_;
   int64_t end_ = 0;
-  std::string waiting_;  // belongs at end_
+  // Refused bytes, to be written at offset end_.
+  std::string waiting_;
   bool warned_ = false;
 };
 

@@ -14,11 +14,14 @@ std::string bar_row(const std::string& name, const std::string& content, const s
          "<span class=\"value\">" + html_text(value) + "</span></li>";
 }
 
+// `ch` is the width of the digit 0. Values also contain narrower characters, hence 7/8. Widths are
+// rounded to multiples of 4 so that most lists have the same one.
 std::string list_of_rows(const std::string& rows, size_t longest) {
   return fmt::format(R"(<ul class="bars" style="--value:{}ch">)", (longest * 7 / 8 + 4) / 4 * 4) +
          rows + "</ul>";
 }
 
+// Draws two bars on top of each other: `value` in pale and `part` in full color.
 std::string bar_list(const std::vector<Bar>& bars, double full) {
   std::string rows;
   size_t longest = 0;

@@ -4,21 +4,22 @@
 
 namespace ds {
 
-// Horizontal bars as an HTML list: name, bar and value of each in a row; on a phone the bar has a
-// row of its own. Colours as in chart.h.
+// A horizontal bar in an HTML list, with name, bar and value in one row; on a phone, the bar is in
+// a separate row. Colors are those of chart.h.
 struct Bar {
   std::string name;
   double value = 0;
-  double part = 0;  // of value: drawn in full colour, the rest pale
+  // The part of `value` that is drawn in full color; the rest is pale.
+  double part = 0;
   std::string text;
   int colour = 1;
 };
-// full: the value of a bar over the whole width.
+// Returns the list. `full` is the value of a bar that has the full width.
 std::string bar_list(const std::vector<Bar>& bars, double full);
 
-// A row of such a list, and the list of such rows. content: what stands between name and value.
-// longest: bytes of the longest value. The width of values is estimated from it in steps, so that
-// the columns of most lists on a page agree.
+// Return a row of such a list, and a list of such rows. `content` is placed between name and value.
+// `longest` is the length of the longest value in bytes. The width of the value column is derived
+// from it in coarse steps, so that the columns of most lists on a page align.
 std::string bar_row(const std::string& name, const std::string& content, const std::string& value);
 std::string list_of_rows(const std::string& rows, size_t longest);
 

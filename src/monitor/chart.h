@@ -5,45 +5,53 @@
 
 namespace ds {
 
-// Line charts as HTML with inline SVG. The lines stretch with the width of the page; every text
-// stands outside the picture at a percentage of its sides, so that it keeps its size on a phone.
-// Colours are the classes c1 to c6 of the report's style sheet.
+// Line charts as HTML with inline SVG. The lines stretch with the width of the page. All text is
+// placed outside the SVG, at percentages of its width, so that it keeps its size on a phone. Colors
+// are the classes c1 to c6 of the report's style sheet.
 
+// How the values of an axis are printed: as they are, or with a suffix for thousands.
 enum class Unit { number, count };
 std::string unit_text(double value, Unit unit);  // "0.0015", "15k"
 
 struct Series {
   std::string name;
   int colour = 1;
-  std::vector<std::pair<double, double>>
-      points;          // ascending x; a y that is not finite breaks the line
-  bool faint = false;  // background of another series; not in the legend
-  bool dots = false;   // a mark at each point
+  // Ascending in x. A y that is not finite breaks the line.
+  std::vector<std::pair<double, double>> points;
+  // Whether the line is only the background of another series, and left out of the legend.
+  bool faint = false;
+  // Whether a dot is drawn at each point.
+  bool dots = false;
 };
 
 struct LineChart {
   std::string title;
-  std::string note;  // after the span, "nats per token"; may be ""
+  // Text after the range of steps, such as "nats per token"; may be "".
+  std::string note;
   Unit unit = Unit::number;
-  std::vector<Series> series;                          // over steps
-  std::vector<std::pair<std::string, double>> levels;  // dashed horizontal lines with a name
+  // One line for each series; x is the step.
+  std::vector<Series> series;
+  // Dashed horizontal lines, each with its name.
+  std::vector<std::pair<std::string, double>> levels;
+  // Whether the y axis begins at zero.
   bool from_zero = false;
-  int height = 220;  // CSS pixels of the plot
+  // Height of the plot in CSS pixels.
+  int height = 220;
 };
-// A figure with a heading, the span of its steps, a legend and the plot. "" when there is no finite
-// point.
+// Returns a figure with title, range of steps, legend and plot, or "" if no point is finite.
 std::string line_chart(const LineChart& chart);
 
-// Positions of axis labels: at most `wanted` + 1 multiples of 1, 2 or 5 times a power of ten in
-// [low, high].
+// Returns the positions of axis labels: multiples of 1, 2 or 5 times a power of ten in [low, high],
+// at most `wanted` + 1 of them.
 std::vector<double> axis_ticks(double low, double high, int wanted);
 
-// At most 2 * buckets points with the same outline: the extremes of each bucket of x. Points that
-// are not finite are kept once per gap.
+// Returns at most 2 * buckets points with the same outline: the minimum and maximum of each bucket
+// of consecutive points. A bucket with points that are not finite keeps one of them, so gaps stay.
 std::vector<std::pair<double, double>> thin_points(
     const std::vector<std::pair<double, double>>& points, size_t buckets);
 
-// Exponential moving average with the given span; the plain mean until that is as long.
+// Returns an exponential moving average with the given span. The first points, up to the span, are
+// averaged with equal weights.
 std::vector<std::pair<double, double>> smooth_points(
     const std::vector<std::pair<double, double>>& points, double span);
 

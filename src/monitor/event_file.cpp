@@ -1,3 +1,6 @@
+// Writes TensorBoard's event files without TensorBoard or protocol buffers: the few fields that
+// scalars need are encoded here.
+// Source: tensorflow/core/util/event.proto, summary.proto, and lib/io/record_writer.cc.
 #include "monitor/event_file.h"
 
 #include <fmt/core.h>
@@ -19,9 +22,12 @@ namespace ds {
 namespace {
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
+// A file name contains a time in seconds of kDigits digits, at most the largest number of that
+// length.
 constexpr int kDigits = 10;
 constexpr int64_t kLastSecond = 9'999'999'999;
 
+// The CRC32C of each byte, for the polynomial 0x1edc6f41, whose reflected form is 0x82f63b78.
 constexpr std::array<uint32_t, 256> crc_table = [] {
   std::array<uint32_t, 256> table{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -32,7 +38,7 @@ constexpr std::array<uint32_t, 256> crc_table = [] {
   return table;
 }();
 
-// A CRC of data that contains CRCs is weak, so the format stores it rotated and shifted.
+// A CRC over data that contains CRCs is weak, so the format stores each CRC rotated and offset.
 uint32_t masked_crc(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; }
 
 template <typename T>
@@ -43,8 +49,8 @@ std::string raw(T value) {
   return bytes;
 }
 
-// Protocol buffer encoding: a field is its key (number * 8 + wire type), then a varint, 8 bytes, a
-// length with bytes, or 4 bytes.
+// The encoding of protocol buffers: a field consists of its key (number * 8 + wire type) and its
+// value: a varint, 8 bytes, a length with bytes, or 4 bytes.
 std::string varint(uint64_t value) {
   std::string bytes;
   while (value >= 0x80) {
@@ -73,9 +79,9 @@ std::string host_name() {
   return name.data();
 }
 
-// The second in the name of a new file. TensorBoard reads the files of a folder in the order of
-// their names, so it is later than those of all files that are there, whatever the clock of this
-// host says.
+// Returns the time in seconds for the name of a new file. TensorBoard reads the files of a folder
+// in the order of their names, so the time is later than that of every existing file, whatever this
+// host's clock says.
 int64_t second_of_new(const std::string& folder) {
   auto second = static_cast<int64_t>(wall_seconds());
   for (const std::string& name : list_folder(folder)) {
@@ -89,7 +95,8 @@ int64_t second_of_new(const std::string& folder) {
   return second;
 }
 
-// Creates a file that did not exist, so that two writers in one second do not share one.
+// Creates a file with a name that did not exist, so that two writers never share a file in the same
+// second.
 File create_event_file(const std::string& folder) {
   const int64_t second = second_of_new(folder);
   for (int attempt = 0; attempt < 1000; ++attempt) {
@@ -104,11 +111,13 @@ File create_event_file(const std::string& folder) {
   raise(DS_ERROR_IO, "{}: 1000 event files of second {} exist", folder, second);
 }
 
+// Returns the bytes of an event as a record, with the masked CRCs of its length and content.
 std::string record_of(std::string_view event) {
   std::string length = raw(static_cast<uint64_t>(event.size()));
   return length + raw(masked_crc(length)) + std::string(event) + raw(masked_crc(event));
 }
 
+// Returns the record of one scalar. The encoded messages are
 // Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
 //        SessionLog session_log = 7}; SessionLog {enum status = 1 {START = 1}}
 // Summary {repeated Value value = 1}; Value {string tag = 1; float simple_value = 2}
@@ -152,6 +161,7 @@ void EventFile::write(const StepRecord& r) {
   scalar("memory/nvme", r.step, static_cast<double>(r.bytes.nvme));
 }
 
+// The gradient norm and the speed of a skipped step are not meaningful, so they have no points.
 void EventFile::write(const SkippedRecord& r) {
   scalar("train/loss", r.step, r.loss);
   if (!std::isnan(r.loss_scale)) scalar("train/loss_scale", r.step, r.loss_scale);

@@ -10,20 +10,22 @@
 namespace ds {
 
 // Scalars for TensorBoard: records of (length, masked CRC32C of the length, Event message, masked
-// CRC32C of the message), the messages encoded by hand. Each object has a file of its own, whose
-// name TensorBoard finds and reads after those that are in the folder.
+// CRC32C of the message), whose messages are encoded by hand. Each object writes a new file, named
+// so that TensorBoard finds it and reads it after the files that already are in the folder.
 class EventFile {
  public:
-  // goes_on_from: the files that are in the folder are of the same run, which goes on from that
-  // step. The file begins with a SessionLog event of status START, at which TensorBoard drops later
-  // steps of the earlier files. Throws DS_ERROR_IO.
+  // goes_on_from: the files in the folder belong to the same run, which continues from that step.
+  // The file then begins with a SessionLog event with status START, which makes TensorBoard drop
+  // later steps of the earlier files. Throws DS_ERROR_IO.
   explicit EventFile(const std::string& folder, std::optional<int64_t> goes_on_from = {});
   void scalar(std::string_view tag, int64_t step, double value);
-  // train/loss, train/lr, train/grad_norm, speed/tokens_per_second, speed/seconds_per_step,
-  // memory/<tier>.
+  // Writes train/loss, train/lr, train/grad_norm, speed/tokens_per_second, speed/seconds_per_step
+  // and memory/<tier>; also train/loss_scale and train/save_seconds if the step has them.
   void write(const StepRecord& record);
+  // Writes train/loss and, if the step has one, train/loss_scale.
   void write(const SkippedRecord& record);
-  void write(const EvalRecord& record);  // heldout/loss
+  // Writes heldout/loss.
+  void write(const EvalRecord& record);
   void sync() { file_.sync(); }
   const std::string& path() const { return file_.path(); }
 
@@ -31,7 +33,7 @@ class EventFile {
   AppendFile file_;
 };
 
-// CRC32C (Castagnoli polynomial, reflected) of the bytes.
+// Returns the CRC32C (Castagnoli polynomial, reflected) of the bytes.
 uint32_t crc32c(std::string_view bytes);
 
 }  // namespace ds

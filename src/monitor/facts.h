@@ -5,11 +5,11 @@
 
 namespace ds {
 
-// The most that was allocated in each tier after any step.
+// Returns, for each tier, the most bytes that were allocated after any step.
 TierBytes peak_bytes(const RunSummary& summary);
 
-// What a reader wants to know first, as tiles: each a name, a short value and a line of detail.
-// What is not known has no tile.
+// Returns the most important facts about a run as HTML tiles, each with a name, a short value and a
+// line of detail. Facts that are not known have no tile.
 std::string fact_tiles(const RunSummary& summary);
 
 }  // namespace ds

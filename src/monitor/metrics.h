@@ -9,36 +9,40 @@
 
 namespace ds {
 
+// The rows of metrics.csv.
 struct Metrics {
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evals;
 };
 
-// metrics.csv: one line per step, and behind it one per evaluation with only step and heldout_loss
-// set. Columns:
+// metrics.csv has one line for each step, followed by one for its evaluation, if there was one,
+// which has only step and heldout_loss. The columns, in one line, are
 //   step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes,
 //   loss_scale,save_seconds
-// in one line. loss_scale is empty in a run without one, save_seconds where the step waited for no
-// checkpoint. Numbers parse back to the same bits. A line is in the file when write returns, unless
-// the file system refuses it (AppendFile).
+// loss_scale is empty in a run without a loss scale, and save_seconds if the step did not wait for
+// a checkpoint. Numbers parse back to the same bits. A line is in the file when write() returns,
+// unless the file system refuses it (AppendFile).
 class MetricsCsv {
  public:
-  // Goes on behind the lines of an existing file up to and with step `keep_until`. A file with
-  // lines that are damaged, doubled or out of order is set aside as PATH.damaged, with a warning,
-  // and its good lines are taken over. Throws DS_ERROR_IO.
+  // Continues an existing file after its last line of a step up to `keep_until`. A file with
+  // damaged lines, or with steps that repeat or are out of order, is renamed to PATH.damaged, with
+  // a warning, and its good lines are copied. Throws DS_ERROR_IO.
   explicit MetricsCsv(const std::string& path, int64_t keep_until = 0);
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
   void sync() { file_->sync(); }
-  const Metrics& kept() const { return kept_; }  // what the file held that it goes on behind
+  // Returns the rows of the existing file that the constructor kept: those of steps up to
+  // `keep_until`, without damaged lines.
+  const Metrics& kept() const { return kept_; }
 
  private:
   Metrics kept_;
-  std::optional<AppendFile> file_;  // after the constructor
+  // Set by the constructor's body, hence optional.
+  std::optional<AppendFile> file_;
 };
 
-// Throws DS_ERROR_NOT_FOUND, or DS_ERROR_CORRUPT naming the line. A last line that was cut off is
-// left out.
+// Reads a file. Throws DS_ERROR_NOT_FOUND, or DS_ERROR_CORRUPT naming the line. A last line without
+// a line end is ignored.
 Metrics read_metrics(const std::string& path);
 
 }  // namespace ds

@@ -6,31 +6,37 @@
 
 namespace ds {
 
-// One plan of a picture: a column.
+// One plan, which is drawn as a column of the picture.
 struct PlanColumn {
   struct Block {
-    double begin = 0, end = 0;  // seconds
-    std::string phase;          // "forward", "backward" or "update"
-    std::string name;           // of the first instruction, for a pointer that rests on it
+    // Seconds since the beginning of the step.
+    double begin = 0, end = 0;
+    std::string phase;  // "forward", "backward" or "update"
+    // Name of the block's first instruction, shown when the pointer is over the block.
+    std::string name;
   };
   struct Lane {
     std::string queue;
-    std::vector<Block> blocks;  // ascending
+    // In ascending order of time.
+    std::vector<Block> blocks;
   };
   struct Area {
     std::string tier;
-    std::vector<std::pair<double, int64_t>> bytes;  // from each time on
-    int64_t persistent = 0, arena = 0;              // of all bytes; what the plan takes
+    // Pairs of a time and the bytes held from that time on.
+    std::vector<std::pair<double, int64_t>> bytes;
+    // Bytes that are held all the time, and total bytes that the plan needs.
+    int64_t persistent = 0, arena = 0;
   };
   std::string title;
   double seconds = 0;
   std::vector<Lane> lanes;
-  std::vector<Area> areas;  // a row of the picture each
+  // The tiers of memory. Each is drawn in a row of the picture.
+  std::vector<Area> areas;
 };
 
-// An SVG document: queues over time above bytes over time, the columns side by side with the same
-// scales. It has its own colours and background, for light and for dark pages, and needs no style
-// sheet.
+// Returns an SVG document with the columns side by side at the same scales; in each, queues over
+// time are drawn above bytes over time. It includes its colors and background, for light and for
+// dark pages, and needs no style sheet.
 std::string plan_picture(const std::vector<PlanColumn>& columns, const std::string& note);
 
 }  // namespace ds

@@ -9,26 +9,34 @@
 namespace ds {
 
 struct ProgressOptions {
-  int64_t steps = 0;        // at which the run ends
-  int64_t first_step = 0;   // steps taken before this run went on
-  int64_t print_every = 1;  // steps between plain lines
-  bool bar = false;         // redraw one line (a terminal); false: plain lines
-  int columns = 80;         // of the terminal
-  TierBytes plan;           // 0: the tier is not shown
+  // The step at which the run ends.
+  int64_t steps = 0;
+  // Steps completed before this process continued the run.
+  int64_t first_step = 0;
+  // Steps between plain lines.
+  int64_t print_every = 1;
+  // Whether a single line of a terminal is redrawn; otherwise plain lines are printed.
+  bool bar = false;
+  // Width of the terminal in characters.
+  int columns = 80;
+  // Planned bytes by tier; tiers with 0 bytes are left out.
+  TierBytes plan;
 };
 
-// What a person sees of a run. Not thread-safe; `out` gets text with its line ends and control
-// sequences.
+// Shows the progress of a run on a terminal or as lines of text. Not thread-safe. `out` receives
+// text with line ends and control sequences.
 class Progress {
  public:
   Progress(const ProgressOptions& options, std::function<void(std::string_view)> out);
   void step(const StepRecord& record);
   void eval(const EvalRecord& record);
-  void message(std::string_view line);  // a line above the bar
-  void finish();                        // leaves the last state on its own line
+  // Prints a line above the bar.
+  void message(std::string_view line);
+  // Ends the line of the bar, so that its last state stays visible.
+  void finish();
 
-  // Expected seconds until the last step; NaN before the first. From a moving average over about 20
-  // steps.
+  // Returns the expected seconds until the last step, based on a moving average over about 20
+  // steps; NaN before the first step.
   double remaining_seconds() const;
 
  private:
@@ -37,20 +45,22 @@ class Progress {
   std::function<void(std::string_view)> out_;
   double seconds_per_step_ = 0;
   int64_t seen_ = 0, last_step_ = 0;
-  double heldout_;   // NaN: none yet
-  TierBytes shown_;  // in the last plain line
-  std::string bar_;  // what stands in the terminal's line now
+  // The last held-out loss; NaN before the first evaluation.
+  double heldout_;
+  // Memory that the last plain line showed.
+  TierBytes shown_;
+  // The text that the terminal's line shows now.
+  std::string bar_;
 };
 
-// "step  120/400  loss 2.3456  ..." without line end; heldout NaN: left out.
+// Returns "step  120/400  loss 2.3456  ..." without a line end. A `heldout` of NaN is left out.
 std::string progress_line(const StepRecord& record, double heldout, double remaining,
                           const ProgressOptions& options);
-// The same with a bar, at most options.columns wide: parts drop from the right where there is no
-// room.
+// Returns such a line with a bar, at most options.columns wide. Parts that do not fit are left out.
 std::string progress_bar(const StepRecord& record, double heldout, double remaining,
                          const ProgressOptions& options);
 
-// Whether descriptor fd is a terminal that understands control sequences, and its width.
+// Return whether the descriptor is a terminal that understands control sequences, and its width.
 bool is_terminal(int fd);
 int terminal_columns(int fd);
 

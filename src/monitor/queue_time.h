@@ -7,33 +7,44 @@
 
 namespace ds {
 
-// What one queue of one rank did in the recorded steps. Spans of a queue that overlap each other
-// count once; what lies between steps (an evaluation, say) does not count.
+// Activity of one queue of one rank in the recorded steps. Time that several spans of a queue cover
+// counts once; time between steps (an evaluation, for example) does not count.
 struct QueueTime {
   int rank = 0;
   std::string queue;
-  double busy = 0;  // seconds
-  double hidden =
-      0;  // of busy: while the rank's "comp" queue was busy, too ("comp": while any other was)
-  double steps = 0;   // seconds of all recorded steps of the rank
-  int64_t bytes = 0;  // of all spans
+  // Seconds in which the queue was busy.
+  double busy = 0;
+  // The part of `busy` in which the rank's "comp" queue was busy as well; for "comp" itself, in
+  // which any other queue was.
+  double hidden = 0;
+  // Total duration of the rank's recorded steps, in seconds.
+  double steps = 0;
+  // Bytes that all spans of the queue have moved.
+  int64_t bytes = 0;
 };
-// In order of rank, "comp" first, then by name. Ranks without a recorded step (kStepTrack) have
-// none.
+// Returns the activity of all queues, in the order of ranks; for each rank "comp" comes first, then
+// the others by name. Ranks without a recorded step (kStepTrack) are left out.
 std::vector<QueueTime> queue_times(const RankSpans& ranks);
 
-// "step 5 to step 10": the recorded steps of the first rank; "" without any.
+// Returns the names of the first rank's first and last recorded steps, as "step 5 to step 10", or
+// "" if there are none.
 std::string recorded_steps(const RankSpans& ranks);
 
-// One step as lanes of blocks, one per queue, for each of the first max_ranks ranks.
+// The last recorded step as HTML: lanes of blocks, one lane for each queue of each shown rank.
 struct TimelineChart {
-  std::string step;    // "step 10": the last that was recorded
-  double seconds = 0;  // of the rank whose step took longest: what a lane's width means
-  std::string html;    // "" without a recorded step
+  // Name of the last recorded step, such as "step 10".
+  std::string step;
+  // Duration of the step on the rank where it took longest, which is the time that a lane's full
+  // width represents.
+  double seconds = 0;
+  // Empty if no step was recorded.
+  std::string html;
 };
+// Returns the timeline of the first max_ranks ranks that have a recorded step.
 TimelineChart timeline(const RankSpans& ranks, size_t max_ranks);
 
-// Colour class of a queue in every chart, and its name for people: "comp" is "compute".
+// Return the color class of a queue, which is the same in every chart, and its name for readers:
+// "comp" is "compute".
 int queue_colour(const std::string& queue);
 std::string queue_name_text(const std::string& queue);
 

@@ -10,6 +10,7 @@
 #include "core/base/utf8.h"
 
 namespace ds {
+// The limit is 999.5 rather than 1000, so that rounding to three digits never yields "1000k".
 std::string count_text(double count) {
   if (!(std::abs(count) >= 999.5)) return fmt::format("{:.0f}", count);
   constexpr const char* units[] = {"k", "M", "G", "T", "P"};
@@ -22,6 +23,7 @@ std::string count_text(double count) {
   return three_digits(x) + units[unit];
 }
 
+// An estimate above 1e12 seconds is meaningless.
 std::string duration_text(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e12) return "-:--";
   auto total = static_cast<int64_t>(seconds + 0.5);
@@ -31,6 +33,7 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, total % 60);
 }
 
+// The limits are the values from which rounding to three digits would yield the next unit.
 std::string time_text(double seconds) {
   if (seconds < 0.9995e-3) return three_digits(seconds * 1e6) + " us";
   if (seconds < 0.9995) return three_digits(seconds * 1e3) + " ms";
@@ -48,6 +51,7 @@ std::string baseline_text(std::string_view name) {
   return name == "gzip" ? "gzip -9" : fmt::format("{} of tokens", name);
 }
 
+// Control characters are replaced as well, because HTML does not allow them.
 std::string html_text(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -5,19 +5,24 @@
 
 namespace ds {
 
-// Numbers for people, independent of the locale.
-std::string count_text(double count);       // "950", "12.3k", "4.56M"
-std::string duration_text(double seconds);  // "0:42", "1:05:09", "3d 04:00"; "-:--" when not finite
+// Texts for readers of a report or a terminal. None of these functions depends on the locale.
 
-std::string time_text(
-    double seconds);  // "12.5 us", "41.5 ms", "3.20 s", "5 min 12 s", "2 h 05 min"
+// Returns, for example, "950", "12.3k" or "4.56M".
+std::string count_text(double count);
+// Returns, for example, "0:42", "1:05:09" or "3d 04:00"; "-:--" if `seconds` is not finite.
+std::string duration_text(double seconds);
 
-std::string after_step(int64_t step);  // "after step 12"; of 0 "before the first step"
+// Returns, for example, "12.5 us", "41.5 ms", "3.20 s", "5 min 12 s" or "2 h 05 min".
+std::string time_text(double seconds);
 
-// What a level of comparison in bits a byte is called: "gzip -9", "unigram of tokens".
+// Returns, for example, "after step 12"; for step 0 "before the first step".
+std::string after_step(int64_t step);
+
+// Returns the name of a baseline for comparison: "gzip -9" or, for example, "unigram of tokens".
 std::string baseline_text(std::string_view name);
 
-// Text inside HTML elements and attributes; what is not UTF-8 text becomes U+FFFD.
+// Returns the text escaped for HTML elements and attributes. Bytes that are not valid UTF-8, and
+// control characters, become U+FFFD.
 std::string html_text(std::string_view text);
 
 }  // namespace ds

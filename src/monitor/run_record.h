@@ -11,95 +11,129 @@
 
 namespace ds {
 
-// What monitors are fed with: plain values, so that they know nothing of the engine.
+// The plain values that monitors receive, so that they do not depend on the engine.
 
+// Bytes of memory in each tier.
 struct TierBytes {
-  int64_t device = 0, host = 0, nvme = 0;  // of one rank
+  // Bytes of one rank.
+  int64_t device = 0, host = 0, nvme = 0;
   bool operator==(const TierBytes&) const = default;
 };
 
-// One optimizer step. NaN where a value does not exist.
+// One optimizer step. Values that do not exist are NaN.
 struct StepRecord {
-  int64_t step = 0;  // steps taken, counted from 1
-  double loss = 0;   // nats per token
+  // Number of the step, counted from 1.
+  int64_t step = 0;
+  double loss = 0;  // nats per token
   double lr = 0;
-  double grad_norm = 0;  // before clipping
+  // Norm of the gradient before clipping.
+  double grad_norm = 0;
   double tokens_per_second = 0;
-  double seconds = 0;                                            // wall time of the step
-  TierBytes bytes;                                               // allocated after it
-  double loss_scale = std::numeric_limits<double>::quiet_NaN();  // of the step; NaN: there is none
-  double save_seconds = 0;  // that the step waited for checkpoints, before it began
-  int64_t samples = 0;      // taken up to and with it
+  // Wall time of the step, in seconds.
+  double seconds = 0;
+  // Bytes allocated after the step.
+  TierBytes bytes;
+  // Loss scale of the step; NaN if the run has no loss scaler.
+  double loss_scale = std::numeric_limits<double>::quiet_NaN();
+  // Seconds that the step waited for checkpoints before it began.
+  double save_seconds = 0;
+  // Samples used up to and including this step.
+  int64_t samples = 0;
 };
 
-// A step that updated nothing. NaN where a value does not exist.
+// A skipped step, which updated nothing. Values that do not exist are NaN.
 struct SkippedRecord {
   int64_t step = 0;
   double loss = 0;
   double lr = 0;
-  double loss_scale = std::numeric_limits<double>::quiet_NaN();  // of the step; NaN: there is none
-  int64_t samples = 0;                                           // taken up to and with it
+  // Loss scale of the step; NaN if the run has no loss scaler.
+  double loss_scale = std::numeric_limits<double>::quiet_NaN();
+  // Samples used up to and including this step.
+  int64_t samples = 0;
 };
 
+// One evaluation on held-out text.
 struct EvalRecord {
   int64_t step = 0;
-  double loss = 0;      // held-out, nats per token
-  int64_t samples = 0;  // taken by the steps before
+  // Loss on held-out text, in nats per token.
+  double loss = 0;
+  // Samples used by the steps before the evaluation.
+  int64_t samples = 0;
 };
 
+// Calls and bytes of one collective.
 struct CommRecord {
   std::string operation;  // "all_gather", ...
   int64_t calls = 0;
   int64_t bytes = 0;
 };
 
-// Text that the model wrote after a step (0: before the first one).
+// Text that the model generated after a step; step 0 means before the first one.
 struct SampleRecord {
   int64_t step = 0;
-  std::string prompt;  // what it continues; the same in all samples of a run
+  // The text that it continues, which is the same for all samples of a run.
+  std::string prompt;
   std::string text;
 };
 
-// Spans of the ranks' queues (core/base/trace.h). Besides the queues a rank has the track
-// kStepTrack: one span per recorded step, named "step N". Clocks of different ranks need not agree.
+// Spans of the ranks' queues (core/base/trace.h), by rank. Besides its queues, a rank has the track
+// kStepTrack, with one span named "step N" for each recorded step. The clocks of the ranks may
+// differ.
 inline constexpr const char* kStepTrack = "step";
 using RankSpans = std::vector<std::pair<int, std::vector<Trace::Span>>>;
 
-// Everything a report shows. Empty parts are left out.
+// Everything that a report can show. Parts without data are left out.
 struct RunSummary {
-  std::string title;       // "runs/007"
-  std::string end;         // "finished", "stopped by its caller", ...
-  int64_t first_step = 1;  // of this process; earlier steps are of the run that it resumed
-  int64_t skipped = 0;     // steps of this process that updated nothing: NaN or infinity
-  double loss_scale =
-      std::numeric_limits<double>::quiet_NaN();  // behind the last step; NaN: there is none
-  int64_t saves = 0;                             // checkpoints of this process
-  double save_seconds = 0;                       // in which steps waited for them
-  bool saves_started = false;  // written by a thread while steps went on, but for the last
-  int64_t parameters = 0;      // elements; 0: not known
-  int ranks = 0, threads = 0;  // threads: that compute, of one rank
-  std::string processor;       // of rank 0
-  int64_t overhead = 0;        // bytes of rank 0 outside the memory plan
-  std::vector<std::pair<std::string, std::string>>
-      facts;  // name and value of what else there is to know
+  std::string title;  // "runs/007"
+  std::string end;    // "finished", "stopped by its caller", ...
+  // The first step of this process; earlier steps belong to the run that it resumed.
+  int64_t first_step = 1;
+  // Steps of this process that updated nothing because of NaN or infinity.
+  int64_t skipped = 0;
+  // Loss scale after the last step; NaN if the run has no loss scaler.
+  double loss_scale = std::numeric_limits<double>::quiet_NaN();
+  // Checkpoints that this process saved, and the seconds that steps waited for them.
+  int64_t saves = 0;
+  double save_seconds = 0;
+  // Whether a thread wrote all checkpoints but the last one while steps continued.
+  bool saves_started = false;
+  // Number of elements; 0 means not known.
+  int64_t parameters = 0;
+  // Number of ranks, and of compute threads per rank.
+  int ranks = 0, threads = 0;
+  // Name of rank 0's processor.
+  std::string processor;
+  // Bytes of rank 0 outside the memory plan.
+  int64_t overhead = 0;
+  // Names and values of further facts.
+  std::vector<std::pair<std::string, std::string>> facts;
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evals;
-  std::vector<std::pair<std::string, double>> baselines;  // name and loss, e.g. {"bigram", 2.86}
-  double bits_a_byte =
-      std::numeric_limits<double>::quiet_NaN();  // of held-out text for a nat a token
-  std::string seen_heldout;  // "64 of the 700 held-out samples": of which the last evaluation is;
-                             // "": of all
-  TierBytes plan;            // what the memory plan says for one rank
-  TierBytes budget{-1, -1, -1};  // what the configuration allows it; -1: no limit
-  std::vector<CommRecord> comm;  // of one rank, over the run
-  std::vector<std::vector<std::string>>
-      comm_times;  // rows of one rank's communication log, first names
+  // Names and held-out losses, such as {"bigram", 2.86}.
+  std::vector<std::pair<std::string, double>> baselines;
+  // The number of bits per byte of held-out text that equals one nat per token.
+  double bits_a_byte = std::numeric_limits<double>::quiet_NaN();
+  // The part of the held-out text that the last evaluation used, as in "64 of the 700 held-out
+  // samples"; "" means all of it.
+  std::string seen_heldout;
+  // Bytes of the memory plan for one rank.
+  TierBytes plan;
+  // Bytes that the configuration allows for the plan; -1 means no limit.
+  TierBytes budget{-1, -1, -1};
+  // Collectives of one rank in this process.
+  std::vector<CommRecord> comm;
+  // Rows of one rank's communication log; the first row has the column names.
+  std::vector<std::vector<std::string>> comm_times;
   RankSpans spans;
-  Json config;                           // Config::effective(), or any object
-  std::string numerics_key;              // one line
-  std::vector<SampleRecord> samples;     // ascending steps
-  std::vector<PlanColumn> plan_columns;  // of the picture of the plan
-  std::string plan_note;                 // below it
+  // The result of Config::effective(), or any other object.
+  Json config;
+  // The numerics key, in one line.
+  std::string numerics_key;
+  // In ascending order of steps.
+  std::vector<SampleRecord> samples;
+  // Columns of the picture of the plan, and the note below it.
+  std::vector<PlanColumn> plan_columns;
+  std::string plan_note;
 };
 
 }  // namespace ds

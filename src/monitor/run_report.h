@@ -5,15 +5,17 @@
 
 namespace ds {
 
-// One HTML document with everything inside (style, charts, a short script for values under the
-// pointer), which loads nothing: first what there is to know in tiles, then loss with held-out text
-// and baselines, samples, throughput, learning rate, gradient norm, memory per tier against plan
-// and budget, time per queue and its overlap, the timeline of one step, communication and its log,
-// configuration. Each part names the steps and ranks that it covers; parts without data are left
-// out. For phones and desks, light and dark; complete without the script.
+// Returns a self-contained HTML document: style, charts and a short script, which shows values
+// under the pointer, are included, and nothing is loaded. It begins with tiles of facts, then shows
+// the loss with held-out loss and baselines, samples, throughput, learning rate, gradient norm,
+// memory of each tier against plan and budget, busy and overlapped time of each queue, the timeline
+// of one step, the picture of the plan, communication and its log, and the configuration. Each part
+// names the steps and ranks that it covers; parts without data are left out. The document works on
+// phones and desktops, in light and dark mode, and is complete without the script.
 std::string report_html(const RunSummary& summary);
 
-// Writes report_html / the Chrome trace of the spans (core/base/trace.h). Throw DS_ERROR_IO.
+// Write report_html(), and the Chrome trace of the spans (core/base/trace.h), to a file. Throw
+// DS_ERROR_IO.
 void write_report(const std::string& path, const RunSummary& summary);
 void write_trace(const std::string& path, const RankSpans& spans);
 

@@ -2,7 +2,7 @@
 
 namespace ds {
 
-// Style sheet and script of report.html.
+// The style sheet and the script of report.html.
 extern const char* const report_style;
 extern const char* const report_script;
 

@@ -10,13 +10,13 @@
 
 namespace ds {
 
-// The CSV files of DeepSpeed's csv_monitor: one for each event, named after it
-// ("Train_Samples_lr.csv"), with a header line and lines "samples,value". Samples are those of all
-// steps so far.
+// The CSV files of DeepSpeed's csv_monitor: one file for each event, named after it
+// ("Train_Samples_lr.csv"), with a header line and lines "samples,value". `samples` is the number
+// of samples used since the run began.
 class ScalarFiles {
  public:
-  // Goes on in the files of `folder`, which is made, behind the lines up to and with
-  // `kept_samples`. Throws DS_ERROR_IO.
+  // Continues the files in `folder`, which must exist, after the last line with at
+  // most `kept_samples` samples. Throws DS_ERROR_IO.
   ScalarFiles(std::string folder, int64_t kept_samples);
   void write(const StepRecord& record);
   void write(const SkippedRecord& record);
@@ -31,11 +31,11 @@ class ScalarFiles {
   std::map<std::string, AppendFile, std::less<>> files_;
 };
 
-// metrics.jsonl: a JSON object a line, of a step or of an evaluation; numbers that do not exist are
-// null.
+// metrics.jsonl: each line is a JSON object for a step or an evaluation. Numbers that are not
+// finite are null.
 class MetricsJsonl {
  public:
-  // As ScalarFiles, by steps.
+  // Continues the file after the last line with a step of at most `kept_steps`. Throws DS_ERROR_IO.
   MetricsJsonl(const std::string& path, int64_t kept_steps);
   void write(const StepRecord& record);
   void write(const SkippedRecord& record);
@@ -46,8 +46,8 @@ class MetricsJsonl {
   AppendFile file_;
 };
 
-// Makes output_path/job_name, the folder of a monitor, with the folders around it; throws
-// DS_ERROR_IO.
+// Creates output_path/job_name, the folder of a monitor, with its parents, and returns its path.
+// Throws DS_ERROR_IO.
 std::string make_monitor_folder(const std::string& output_path, const std::string& job_name);
 
 }  // namespace ds

@@ -1,3 +1,6 @@
+// Common subexpressions and dead nodes. merge() makes every use refer to the first of equal nodes,
+// drop_dead() marks nodes that nothing needs, compact() removes both. Nodes are compared by a text
+// key, so the cost is that of sorting the keys.
 #include "passes/cse.h"
 
 #include <fmt/core.h>
@@ -10,6 +13,8 @@
 namespace ds {
 namespace {
 
+// Returns a text that is equal only for nodes that compute the same. Custom operations are equal
+// only if they share a callback.
 std::string key(const Node& node) {
   std::string out = node.op + node.attrs.print();
   if (node.custom) out += fmt::format(" {}", static_cast<const void*>(node.custom.get()));
@@ -32,7 +37,7 @@ void rename_results(Graph& graph, const Names& names) {
   }
 }
 
-// Makes every use refer to the first of equal nodes. Returns which nodes are kept.
+// Redirects every use to the first of equal nodes. Returns for each node whether it is kept.
 Kept merge(Graph& graph) {
   Names names(graph.values.size());
   for (ValueId v : names.ids()) names[v] = v;
@@ -52,6 +57,8 @@ Kept merge(Graph& graph) {
   return keep;
 }
 
+// Marks nodes on whose results nothing depends as not kept. Operands of later nodes are marked
+// first, so one walk backwards suffices.
 void drop_dead(const Graph& graph, Kept& keep) {
   IdVector<ValueId, char> used(graph.values.size(), 0);
   for (const GraphOutput& out : graph.outputs) used[out.value] = 1;
@@ -68,7 +75,7 @@ void drop_dead(const Graph& graph, Kept& keep) {
   }
 }
 
-// Removes the other nodes and the values they made; later ids move down.
+// Removes the nodes that are not kept, with their results. The ids after them decrease.
 void compact(Graph& graph, const Kept& keep) {
   IdVector<NodeId, NodeId> places(graph.nodes.size() + 1, NodeId(0));
   for (NodeId i : keep.ids()) places[i + 1] = places[i] + keep[i];

@@ -3,9 +3,9 @@
 
 namespace ds {
 
-// Merges nodes of equal op, inputs and attributes into the first, and removes nodes that neither an
-// output nor a parameter's gradient depends on, with their values. Equal nodes have equal results:
-// random ones differ in their `op` attribute. Value and node ids change.
+// Merges nodes of equal op, operands and attributes into the first of them, and removes nodes, with
+// their values, on which neither an output nor the gradient of a parameter depends. Equal nodes
+// have equal results: random ones differ in their attribute `op`. Ids of values and nodes change.
 void eliminate_common_subexpressions(Graph& graph);
 
 }  // namespace ds

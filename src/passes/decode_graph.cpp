@@ -1,3 +1,6 @@
+// Builds the decode graph from a forward graph: each node that the logits need is added again by
+// the decode rule of its row (core/graph/ops.h) or, if it works row by row, unchanged. Everything
+// after the last operation that needs other rows, usually the head, gets only the last row.
 #include "passes/decode_graph.h"
 
 #include <algorithm>
@@ -54,12 +57,14 @@ class Rewriter {
     }
   }
 
+  // Counts a reader and marks the producer as needed.
   void read(ValueId value) {
     ++readers_[value];
     NodeId producer = from_.values[value].producer;
     if (producer.exists()) needed_[producer] = 1;
   }
 
+  // Marks the nodes that the logits need. Loss and masks are not among them.
   void find_needed() {
     read(from_.outputs[1].value);
     for (NodeId i = from_.nodes.last(); i.exists(); --i) {
@@ -69,8 +74,8 @@ class Rewriter {
     }
   }
 
-  // The value of which only the last row is wanted: before everything that works on single rows up
-  // to the logits.
+  // Returns the first value whose last row alone is needed: every operation between it and the
+  // logits works on single rows.
   ValueId begin_of_head() const {
     ValueId value = from_.outputs[1].value;
     while (true) {
@@ -94,6 +99,8 @@ class Rewriter {
     }
   }
 
+  // Adds the decode form of a needed node. The results of a decode rule are numbered from its first
+  // one.
   void add(const Node& node) {
     const OpDef& row = op(node.op);
     std::vector<ValueId> in;
@@ -113,11 +120,13 @@ class Rewriter {
     for (size_t k = 0; k < node.out.size(); ++k) of_[node.out[k]] = first + static_cast<int32_t>(k);
   }
 
+  // Returns the number of operands that a node still reads in the decode graph.
   static size_t inputs_of(const Node& node) {
     const OpDef& row = op(node.op);
     return row.decode_inputs ? row.decode_inputs(node) : node.in.size();
   }
 
+  // Adds the input on first use, so that a graph has it only if some rope needs it.
   ValueId length() {
     if (!length_.exists()) length_ = to_.add_input(kDecodeLength, {DS_DTYPE_I32, {1}});
     return length_;
@@ -130,11 +139,14 @@ class Rewriter {
   const Graph& from_;
   const DecodeOptions& options_;
   Graph to_;
-  IdVector<ValueId, int> readers_;  // for the logits
+  // The number of readers of each value among the nodes that the logits need.
+  IdVector<ValueId, int> readers_;
   IdVector<NodeId, char> needed_;
-  IdVector<ValueId, ValueId> of_;  // of a value of from_
+  // The value of `to_` that replaces each value of `from_`.
+  IdVector<ValueId, ValueId> of_;
   ValueId positions_, length_;
-  std::function<ValueId()> length_of_text_;  // DecodeContext::length
+  // See DecodeContext::length.
+  std::function<ValueId()> length_of_text_;
 };
 
 }  // namespace

@@ -6,30 +6,32 @@
 namespace ds {
 
 struct DecodeOptions {
-  int64_t positions = 1;  // rows of every cache: tokens of the longest text
-  int64_t chunk = 1;      // bound of n: tokens fed at once
-  // Rotations that depend on the length of a text (depends_on_length()) go by kDecodeLength, as in
-  // a forward pass over just that text; otherwise they stay those of sequences of the forward
-  // graph's length.
+  // Number of rows of every cache: the tokens of the longest text.
+  int64_t positions = 1;
+  // Bound of n: the number of tokens fed at once.
+  int64_t chunk = 1;
+  // True: rotations that depend on the length of a text (depends_on_length()) read kDecodeLength,
+  // as in a forward pass over just that text. False: they remain those for the sequence length of
+  // the forward graph.
   bool by_length = false;
 };
 
-// Inputs of a decode graph. The others are those of the forward graph that it still needs, and
-// caches.
+// Names of inputs of a decode graph. The other inputs are caches and those of the forward graph
+// that are still needed.
 inline constexpr const char* kTokensInput = "tokens";
-inline constexpr const char* kDecodePositions =
-    "decode.positions";  // i32[n]: row r's place in the text
-inline constexpr const char* kDecodeLength =
-    "decode.length";  // i32[1]: tokens of the text, these included
+// A value i32[n]: the position of each row in the text.
+inline constexpr const char* kDecodePositions = "decode.positions";
+// A value i32[1]: the number of tokens of the text, including those fed now.
+inline constexpr const char* kDecodeLength = "decode.length";
 
-// The graph that continues one text: `forward`'s output 1, logits T[n,V], becomes output 0, T[1,V]
-// of the last row fed. Every causal attention becomes `cached_attention` with a cache input of its
-// own, named after it (NAME.cache); rope goes by kDecodePositions, and so does position, as an
-// embedding; only the last row goes through the head. The input kDecodeLength is there when a rope
-// needs it. Dropout falls away, and so do masks that are inputs: one text has no padding.
-// Parameters stay what they are, all of them and in order. Call before set_precision() and
-// differentiate(). Throws DS_ERROR_UNSUPPORTED naming the value when rows see later rows, or are
-// mixed by anything but attention.
+// Returns the graph that continues one text. Output 1 of `forward`, the logits T[n,V], becomes
+// output 0, the logits T[1,V] of the last row fed. Every causal attention becomes
+// `cached_attention` with a cache input of its own, called NAME.cache. rope and position read
+// kDecodePositions, the latter as an embedding. Only the last row goes through the head. The input
+// kDecodeLength exists if a rope needs it. Dropout is removed, and so are masks that are inputs,
+// since a single text has no padding. All parameters stay, in their order. Call it before
+// set_precision() and differentiate(). Throws DS_ERROR_UNSUPPORTED, naming the value, if rows see
+// later rows or if anything but attention mixes rows.
 Graph decode_graph(const Graph& forward, const DecodeOptions& options);
 
 }  // namespace ds

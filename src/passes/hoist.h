@@ -5,18 +5,21 @@
 
 namespace ds {
 
-// Limits of prefetch.
+// Limits of memory for transfers that run ahead.
 struct HoistOptions {
-  int64_t prefetch_elements =
-      0;                   // whole parameters that are gathered ahead; a larger one is not moved
-  int64_t load_bytes = 0;  // host slots that loads for the host queue may fill ahead
-  int64_t max_live_elements = 0;  // whole parameters that may live at once (partitioned buckets)
+  // Elements of whole parameters that may be gathered ahead. A larger parameter is not moved.
+  int64_t prefetch_elements = 0;
+  // Bytes of host memory that loads for the host queue may fill ahead.
+  int64_t load_bytes = 0;
+  // Elements of whole parameters of partitioned buckets that may be live at once.
+  int64_t max_live_elements = 0;
 };
 
-// Moves starts (all_gather of parameters, fetch, load) to before the consumer of an earlier start
-// of the same kind, so that transfer i+1 runs under compute i: a gather at least one and at most
-// four consumers ahead, a fetch one, a load two or, for the host queue, as many as load_bytes
-// allows. Data, the limits and the order of each queue are kept, but gathers pass reductions.
+// Moves starts (all_gather of parameters, fetch, load) ahead of the consumer of an earlier start of
+// the same kind, so that transfer i+1 runs under compute i. A gather moves ahead by one to four
+// consumers, a fetch by one, a load by two or, for the host queue, by as many as load_bytes allows.
+// Data dependences, the limits and the order of each queue stay intact, except that gathers may
+// pass reductions.
 void hoist(Program& program, const HoistOptions& options);
 
 }  // namespace ds

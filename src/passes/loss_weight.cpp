@@ -15,12 +15,13 @@
 namespace ds {
 namespace {
 
-// Operations that keep a mean over targets one, but for a factor.
+// Returns whether the result of a node is a mean over targets, up to a factor, whenever an operand
+// is such a mean.
 bool passes_on(const Node& node) {
   return node.op == "add" || node.op == "scale" || node.op == "cast";
 }
 
-// The targets of a node that is a mean over them; none of another one.
+// Returns the targets over which a node computes the mean, or a value that does not exist.
 ValueId targets_of(const Node& node) {
   const std::optional<IdOperand>& ids = op(node.op).ids;
   const bool mean = ids && ids->targets && node.attrs.text_or("reduction", "mean") == "mean";
@@ -30,13 +31,14 @@ ValueId targets_of(const Node& node) {
 [[noreturn]] void refuse(const Graph& graph, const std::string& got) {
   raise(DS_ERROR_CONFIG,
         "{}: \"tokens\" needs a loss that is the mean of cross_entropy over targets, perhaps with "
-        "other terms "
-        "added; output 0 '{}' of graph '{}' {}",
+        "other terms added; output 0 '{}' of graph '{}' {}",
         KeyName("loss_average"), graph.outputs.at(0).name, graph.name, got);
 }
 
 }  // namespace
 
+// Walks from the loss back to the operations that compute its terms. Terms without targets are
+// allowed, but all means must be over the same targets.
 void weigh_by_targets(Graph& graph) {
   ValueId targets;
   std::vector<std::string> others;

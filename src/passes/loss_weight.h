@@ -5,17 +5,17 @@
 
 namespace ds {
 
-// Makes the number of targets of a micro-step Graph::loss_weight of a forward graph. Its loss must
-// be the mean of a cross-entropy over its targets, or a sum of that and other terms, each perhaps
-// scaled or cast. Throws DS_ERROR_CONFIG that names what the loss is made of otherwise.
+// Adds the number of targets of a micro-step to a forward graph as its loss_weight. The loss must
+// be the mean of a cross-entropy over its targets, or a sum of such a mean and other terms, each
+// perhaps scaled or cast. Otherwise throws DS_ERROR_CONFIG, naming the terms of the loss.
 void weigh_by_targets(Graph& graph);
 
-// The smallest power of two that no number of targets exceeds.
+// Returns the smallest power of two that is at least the largest possible number of targets.
 int64_t loss_unit(const Graph& graph);
 
-// What the backward part is the gradient of: the loss, or with a loss_weight the loss times weight
-// / loss_unit. That share is at most 1 and has no rounding error, so that loss scales mean what
-// they mean without weights.
+// Returns the value whose gradients the backward part computes: the loss or, with a loss_weight,
+// the loss times weight / loss_unit. That factor is at most 1 and exact, so loss scales mean the
+// same as without weights.
 ValueId weighted_loss(Graph& graph);
 
 }  // namespace ds

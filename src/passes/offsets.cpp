@@ -1,28 +1,28 @@
-// Problem. A step has thousands of transient buffers, together far larger than the memory. Each
+// Problem: a step has thousands of transient buffers, together far larger than the memory. Each
 // lives only from its first access to its last, in the order in which instructions are issued. Each
-// needs a place in the arena of its tier, and the arenas should be small.
+// needs an offset in the arena of its tier, and the arenas should be small.
 //
-// Invariant. Two buffers of which one is accessed between the first and the last access of the
-// other have no byte in common. That says nothing about queues which run ahead of each other: a
-// buffer may get memory that an instruction on another queue still uses. sync.cpp comes after this
-// pass and makes waits of such conflicts. Places of persistent buffers depend on the list of
+// Invariant: if one of two buffers is accessed between the first and the last access of the other,
+// they have no byte in common. That says nothing about queues that run ahead of each other: a
+// buffer may get memory that an instruction on another queue still uses. The pass sync.cpp comes
+// later and turns such conflicts into waits. Offsets of persistent buffers depend on the list of
 // persistent buffers alone, so all programs of an engine agree on them.
 //
-// Algorithm. Persistent buffers one after the other. Then one walk over the instructions: a buffer
-// whose first access this is takes the smallest free range that holds it, or extends the arena
-// (FreeList::take); behind its last access its range is free again and joins its free neighbours
-// (FreeList::give). With late_reuse a range that a copy or an instruction of the host used last
-// stays taken until that queue is done with the next one in the same memory. A buffer that is kept
-// lives from the first instruction to the last. Best fit would give it to the very next buffer of
-// that kind, and gradients that are stored, added up, updated and fetched would then go through one
-// place, one at a time.
+// Algorithm: persistent buffers lie one after another. Then comes one walk over the instructions. A
+// buffer that is accessed for the first time gets the smallest free range that holds it, or extends
+// the arena (FreeList::take). After its last access its range becomes free and joins its free
+// neighbours (FreeList::give). With late_reuse, a range last used by a copy or by an instruction of
+// the host stays in use until that queue has finished its next instruction in the same memory. A
+// buffer that is kept lives from the first instruction to the last. Without late_reuse, best fit
+// would give the range to the very next buffer of that kind, and gradients that are stored, added
+// up, updated and fetched would go through one place, one at a time.
 //
-// Cost. One look at all free ranges for each buffer. The arena is at least the largest sum of live
-// bytes (transient_lower_bound); the tests allow 1.3 of that. docs/adr/0005 says why this and not
-// placing all buffers by size, the largest first.
+// Cost: one pass over all free ranges for each buffer. The arena is at least the largest sum of
+// live bytes (transient_lower_bound); the tests allow 1.3 times that. docs/adr/0005 says why this
+// was preferred to placing all buffers by size, the largest first.
 //
-// Source. Placing by size, and other strategies for the same problem: Pisarchyk and Lee, "Efficient
-// memory management for deep neural net inference" (arXiv:2001.03288).
+// Source: placing by size and other strategies for the same problem are in Pisarchyk and Lee,
+// "Efficient memory management for deep neural net inference" (arXiv:2001.03288).
 #include "passes/offsets.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@
 namespace ds {
 namespace {
 
-// Free memory of one arena, by offset. Best fit; grows at the end.
+// The free memory of one arena, by offset. Takes the best fit; grows at the end.
 class FreeList {
  public:
   int64_t take(int64_t bytes, int64_t alignment) {
@@ -83,7 +83,8 @@ class FreeList {
  private:
   int64_t grow(int64_t bytes, int64_t alignment) {
     int64_t begin = size_;
-    if (!free_.empty() && std::prev(free_.end())->second == size_) {  // extend the free tail
+    // Extends the free range at the end, if there is one, instead of leaving it unused.
+    if (!free_.empty() && std::prev(free_.end())->second == size_) {
       begin = std::prev(free_.end())->first;
       free_.erase(std::prev(free_.end()));
     }
@@ -97,6 +98,8 @@ class FreeList {
   int64_t size_ = 0;
 };
 
+// The first and the last instruction that access a buffer. They do not exist if no instruction
+// does.
 struct Lifetime {
   InstrId first, last;
 };
@@ -117,6 +120,8 @@ IdVector<BufferId, Lifetime> lifetimes(const Program& program) {
   return out;
 }
 
+// Marks the buffers that instructions of the read or write queue access: files need block
+// alignment.
 IdVector<BufferId, char> touched_by_files(const Program& program) {
   IdVector<BufferId, char> out(program.buffers.size(), 0);
   for (const Instr& in : program.instrs) {
@@ -139,7 +144,7 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     Buffer& buffer = program.buffers[b];
     if (buffer.residency != Residency::persistent) continue;
     int64_t& size = program.arenas[static_cast<int>(buffer.tier)].persistent;
-    // Persistent places are the same in every program, so they do not depend on which files this
+    // Persistent offsets are the same in every program, so they must not depend on which files this
     // one touches.
     int64_t align = buffer.tier == Tier::nvme ? options.file_alignment : options.alignment;
     buffer.offset = round_up(size, align);
@@ -158,8 +163,8 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     const Buffer& buffer = program.buffers[id];
     arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), unit(id)));
   };
-  // Of a queue and tier: the buffers that an instruction used last, whose ranges wait for those of
-  // the next one.
+  // For a queue and tier: the buffers that the queue's last instruction used last. Their ranges
+  // become free when the next such instruction has passed.
   struct Kept {
     InstrId behind;
     std::vector<BufferId> buffers;

@@ -6,23 +6,27 @@
 
 namespace ds {
 
-// Places: persistent buffers one after the other (the same for every program with the same
-// buffers), transient ones by best fit over their lifetimes in issue order. Sets offsets and
-// Program::arenas.
+// Options of assign_offsets().
 struct OffsetOptions {
   int64_t alignment = 64;
-  int64_t file_alignment =
-      kFileBlock;  // of file extents and of host buffers that files touch, begin and size
-  // A range that a copy or the host used last stays taken until that queue is done with the next
-  // one in the same memory, so that who gets the range need not wait for the last use.
+  // Alignment in bytes of the offset and size of file extents and of host buffers that files
+  // access.
+  int64_t file_alignment = kFileBlock;
+  // A range last used by a copy or by the host queue stays in use until that queue has finished its
+  // next instruction in the same memory. The next owner of the range then need not wait for that
+  // last use.
   bool late_reuse = false;
 };
+// Assigns every buffer an offset: persistent buffers one after another, the same in every program
+// with the same persistent buffers, and transient ones by best fit over their lifetimes in issue
+// order. Sets Buffer::offset and Program::arenas.
 void assign_offsets(Program& program, const OffsetOptions& options);
 
-// Whole-parameter elements of partitioned buckets live at each instruction (for reports and tests).
+// Returns, for each instruction, how many elements of whole parameters of partitioned buckets are
+// live. Used by hoist, reports and tests.
 IdVector<InstrId, int64_t> live_parameters(const Program& program);
-// Largest sum of live transient bytes of a tier over the program: no assignment of offsets can be
-// smaller.
+// Returns the largest sum of live transient bytes of a tier over the program, which no assignment
+// of offsets can undercut.
 int64_t transient_lower_bound(const Program& program, Tier tier);
 
 }  // namespace ds

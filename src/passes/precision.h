@@ -3,21 +3,21 @@
 
 namespace ds {
 
-// Sets the compute type of a forward graph: parameters and floating-point inputs become `compute`
-// and every node's outputs are inferred anew. Call before differentiate().
+// Sets the compute type of a forward graph: parameters and floating-point inputs get the type
+// `compute`, and the types of all results are inferred again. Call it before differentiate().
 void set_precision(Graph& graph, DType compute);
 
-// Makes products of a forward graph in the type `low`, as torch.autocast does: parameters and
-// inputs stay as they are, and casts stand before the operations that want another type. Norms and
-// losses are f32; what joins an f32 operand with one of `low` is f32, too. Call behind
-// set_precision().
+// Computes the products of a forward graph in the type `low`, as torch.autocast does. Parameters
+// and inputs keep their types; casts are inserted before operations that need another one. Norms
+// and losses are computed in f32, and so is any other operation that has an f32 operand. Call it
+// after set_precision().
 void autocast(Graph& graph, DType low);
 
-// The gradient of the loss, with which the backward part begins, becomes the loss scale of the
+// Multiplies the seed of the backward part, the gradient of the loss, by the loss scale of the
 // step.
 void scale_loss(Graph& graph);
 
-// Output `index` becomes a cast of itself to f32, unless it is f32.
+// Replaces output `index` by a cast of it to f32, unless it is f32 already.
 void cast_output(Graph& graph, size_t index);
 
 }  // namespace ds

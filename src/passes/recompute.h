@@ -5,18 +5,19 @@
 
 namespace ds {
 
-// Element-wise operations and norms of the forward part whose result the backward part reads, and
-// whose inputs it reads anyway (or are parameters or inputs), are made again before their first
-// reader there, so that the result does not live from forward to backward. Same bits: kernels and
-// random numbers depend on operands and attributes only. After autodiff and cse (which would merge
-// the copies again).
+// Computes cheap results of the forward part again in the backward part, before their first reader
+// there, so that they need not live from forward to backward. This applies to element-wise
+// operations and norms whose operands are parameters, inputs or values that the backward part reads
+// anyway. Results keep their bits: kernels and random numbers depend on operands and attributes
+// only. Call it after autodiff and after cse, which would merge the copies again.
 void recompute_cheap(Graph& graph);
 
-// Of each `layers` neighbouring layers only what later layers read is kept; the backward part makes
-// the rest of what it reads again, from there, directly before its first reader. A layer is what
-// the parameters of one numbered scope compute ("h.3", core/base/name.h); what comes before the
-// first and after the last is kept, and so are results of custom operations, which run once. Same
-// bits, dropout included. After autodiff and cse.
+// In each block of `layers` consecutive layers, keeps only the results that other blocks read and
+// the graph's outputs. The backward part recomputes from these whatever else it needs, directly
+// before the first node that reads it. A layer is what the parameters of one numbered scope compute
+// ("h.3", core/base/name.h). Everything before the first layer and after the last is kept, and so
+// are results of custom operations, which run once. Results keep their bits, dropout included. Call
+// it after autodiff and cse.
 void recompute_layers(Graph& graph, int64_t layers);
 
 }  // namespace ds

@@ -1,30 +1,29 @@
-// A long accumulation costs the compiler nothing.
+// Makes the compile time of a long accumulation independent of its length.
 //
-// Problem: a step of 65,536 micro-steps would be millions of instructions, of which nearly all are
+// Problem: a step of 65,536 micro-steps would be millions of instructions, nearly all of them
 // alike. But a micro-step cannot be compiled by itself: a bucket of parameters may stay gathered
-// across several of them, and the first gather of one is prefetched under the last kernels of the
-// one before.
+// across several micro-steps, and the first gather of a micro-step is prefetched under the last
+// kernels of the one before it.
 //
-// So the compiler writes out a few micro-steps: the first ones, some in the middle, the last. All
-// passes that order instructions see these as if the step had no more. Then this pass looks for one
-// micro-step in the middle that the next one only repeats: the same instructions on the same
-// buffers, or on buffers that take the place of its own. That one is repeated for all micro-steps
-// that were not written out.
+// So the compiler writes out a few micro-steps: the first ones, some in the middle, and the last.
+// All passes that order instructions treat them as if these were the whole step. Then this pass
+// looks for one micro-step in the middle that the next one only repeats: the next one has the same
+// instructions on the same buffers, or on buffers that take the place of those buffers. The
+// micro-step that was found is repeated for all micro-steps that were not written out.
 //
 // Invariant: let f map the buffers of the stretch to those of its repetition. The stretch may be
-// repeated when each round finds what it reads where the round before left it. Of each transient
-// buffer b in the stretch one of these holds:
-//   f(b) = b                      it stays over all rounds, like parameters that are gathered once;
-//   b lives within the stretch    each round makes it anew;
-//   b was written before          by the micro-step before, for this one, as f(b) is written here
-//   for the next
-//     and is no longer used       (a prefetch). Then both become one buffer: its contents are used
-//     up before when f(b) is written        they are written again.
-// The memory of such a joined buffer is kept over the whole stretch: a gather or two more than when
-// every micro-step is written out. What is behind the stretch is moved on by the micro-steps that
-// it stands for.
+// repeated if each round finds its operands where the round before left them. For each transient
+// buffer b in the stretch, one of these must hold:
+// - f(b) = b: it stays over all rounds, like parameters that are gathered once.
+// - b lives within the stretch: each round writes it anew.
+// - b was written by the micro-step before, as f(b) is written here for the next (a prefetch), and
+//   its last use comes before f(b) is written. Then both become one buffer, whose contents are
+//   used up before they are written again.
+// The memory of such a joined buffer is kept over the whole stretch, which costs a gather or two
+// more than writing out every micro-step. Indices of micro-steps after the stretch grow by the
+// number of micro-steps that it stands for.
 //
-// Cost: linear in the instructions that were written out. Sources: software pipelining with a
+// Cost: linear in the instructions that were written out. Source: software pipelining with a
 // kernel, a prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole
 // micro-steps that exist anyway.
 #include "passes/repeat.h"
@@ -56,11 +55,11 @@ class Folder {
     }
   }
 
-  // Repeats a stretch of `micros` micro-steps that the next ones repeat, if there is one.
+  // Repeats a stretch of `micros` micro-steps that the next ones only repeat, if there is one.
   bool repeat(int32_t micros) {
     if (missing_ % micros != 0) return false;
-    // The last micro-step is no repetition of any. From the middle outwards: what the ends bring is
-    // far.
+    // The last micro-step is not a repetition of another. The search goes from the middle outwards,
+    // since micro-steps near the ends contain what the beginning and the end of a step add.
     int32_t most = static_cast<int32_t>(begins_.size()) - 1 - 2 * micros, middle = (most + 1) / 2;
     for (int32_t k = 0; k <= most; ++k) {
       int32_t m = k % 2 == 0 ? middle + k / 2 : middle - (k + 1) / 2;
@@ -89,6 +88,7 @@ class Folder {
     return true;
   }
 
+  // Returns whether instruction b does the same as a, one round later.
   bool alike(const Instr& a, const Instr& b, int32_t micros) {
     bool same = a.def == b.def && a.queue == b.queue && a.attrs == b.attrs &&
                 a.custom == b.custom && a.group == b.group && a.bucket == b.bucket &&
@@ -102,14 +102,15 @@ class Folder {
     return same;
   }
 
-  // Of a delegate host's calls, which have numbers of their own in each micro-step.
+  // Compares the calls of a delegate host, which are numbered anew in each micro-step. The distance
+  // must be equal for all calls of a round.
   bool comes_later(EventId a, EventId b) {
     if (!a.exists() || !b.exists()) return a == b;
     if (events_ == 0) events_ = b - a;
     return b - a == events_;
   }
 
-  // Enters that f(x) = y. False when that contradicts what is known of either.
+  // Records f(x) = y. Returns false if that contradicts an earlier record of x or y.
   bool corresponds(BufferId x, BufferId y) {
     const Buffer &a = program_.buffers[x], &b = program_.buffers[y];
     if (a.residency == Residency::persistent || b.residency == Residency::persistent) return x == y;
@@ -119,19 +120,19 @@ class Folder {
     return a.dtype == b.dtype && a.numel == b.numel && a.tier == b.tier && a.holds == b.holds;
   }
 
-  // See the invariant above.
+  // Checks one of the three cases of the invariant above.
   bool is_carried(BufferId b) const {
     BufferId next = next_[b];
     if (!next.exists() || next == b) return true;
     bool made_before = first_[b] < begin_, used_behind = last_[b] >= end_;
-    // What the stretch leaves must be what a round before left for it.
+    // The stretch must leave to its successor what the round before left to the stretch.
     if (used_behind) return !made_before && before_[b].exists();
     if (made_before)
       return first_[next] >= begin_ && first_[next] < end_ && last_[b] < first_[next];
     return first_[next] >= end_;
   }
 
-  // f(b) becomes b where the stretch makes it for the next round.
+  // Replaces f(b) by b if the stretch writes f(b) for the next round.
   void join_buffers() {
     IdVector<BufferId, BufferId> instead(program_.buffers.size());
     for (BufferId b : next_.ids()) {
@@ -144,12 +145,15 @@ class Folder {
     }
   }
 
+  // Increases the indices of the micro-steps after the stretch by the number of micro-steps that it
+  // stands for, and moves their operands accordingly.
   void move_on(int32_t micros) {
     program_.repeat = {begin_, end_, 1 + missing_ / micros, micros};
     for (InstrId i : program_.instrs.ids()) {
       Instr& in = program_.instrs[i];
       bool behind =
-          i >= end_ && in.micro > MicroId(0);  // what belongs to no micro-step has number 0
+          // Instructions outside micro-steps have index 0.
+          i >= end_ && in.micro > MicroId(0);
       if (behind) in.micro = in.micro + missing_;
       for (Operand& o : in.operands) {
         if (behind) o.begin += missing_ * o.stride;
@@ -163,11 +167,16 @@ class Folder {
 
   Program& program_;
   int32_t missing_;
-  IdVector<BufferId, InstrId> first_, last_;    // instructions that use a buffer
-  IdVector<MicroId, InstrId> begins_;           // of each micro-step
-  InstrId begin_, end_;                         // of the stretch
-  int32_t events_ = 0;                          // host calls of a round
-  IdVector<BufferId, BufferId> next_, before_;  // f, and the other way round
+  // The first and last instruction that use a buffer.
+  IdVector<BufferId, InstrId> first_, last_;
+  // The first instruction of each micro-step.
+  IdVector<MicroId, InstrId> begins_;
+  // The first instruction of the stretch, and the first one after it.
+  InstrId begin_, end_;
+  // Number of host calls in a round.
+  int32_t events_ = 0;
+  // f and its inverse.
+  IdVector<BufferId, BufferId> next_, before_;
 };
 
 }  // namespace

@@ -5,9 +5,10 @@
 
 namespace ds {
 
-// The program has some of the micro-steps of a step (StepBuffers::grads); `missing` more are to
-// come before the last. Repeats a stretch of `micros` micro-steps for them: false, and nothing has
-// changed, when the middle of the program has none that can stand for more. Behind hoist.
+// Expects a program that contains some micro-steps of a step (StepBuffers::grads); `missing` more
+// belong before the last one. Repeats a stretch of `micros` micro-steps to stand for the missing
+// ones. Returns false, with the program unchanged, if no stretch in the middle can do so. Runs
+// after hoist.
 bool repeat_micros(Program& program, int32_t missing, int32_t micros);
 
 }  // namespace ds

@@ -4,10 +4,10 @@
 
 namespace ds {
 
-// Where a rank has no device of the configured name (no driver, none of that number), the run goes
-// on with "cpu" on every rank, and rank 0 warns of it in one line that says why; refused with the
-// same line where run.device_fallback is false. Bits of two kinds of devices differ, so no rank
-// does so alone. Collective.
+// Determines the device of the run. If a rank does not have the configured device (no driver, or no
+// device of that number), the run continues with "cpu" on every rank, and rank 0 logs a warning
+// with the reason. If run.device_fallback is false, the run is refused with the same message. No
+// rank falls back alone, because the bits of results differ between kinds of devices. Collective.
 void settle_device(Config& config, Communicator& comm);
 
 }  // namespace ds

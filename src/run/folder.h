@@ -9,50 +9,57 @@
 
 namespace ds {
 
-// A run folder: config.json (every value and its origin, and the document they come from),
-// metrics.csv, trace.json, report.html, TensorBoard events, data/ (token files, tokenizer),
-// checkpoints/, flight/ (of ranks whose group broke), and while a process trains in it, lock.
+// A run folder. It holds config.json (every value and its origin, and the document that they come
+// from), metrics.csv, trace.json, report.html, TensorBoard events, data/ (token files, tokenizer),
+// checkpoints/, flight/ (records of ranks whose group failed), and, while a process trains in it,
+// the file lock.
 struct RunFolder {
   std::string path;
-  FolderLock lock = {};    // of rank 0
-  bool made = false;       // by create_run_folder: the folder was not there before
-  bool made_runs = false;  // nor was runs/, the folder of those without a name
-  std::vector<std::string> found =
-      {};  // names that create_run_folder found there: they are a user's
+  FolderLock lock = {};  // held by rank 0
+  // Whether create_run_folder() created the folder.
+  bool made = false;
+  // Whether it also created runs/, the folder of runs without a name.
+  bool made_runs = false;
+  // Names that create_run_folder() found in the folder. These files belong to the user.
+  std::vector<std::string> found = {};
   std::string file(const char* name) const { return path + "/" + name; }
   std::string data() const { return run_data_folder(path); }
   std::string checkpoints() const { return file("checkpoints"); }
 };
 
-// Makes and locks `wanted`, or the next free runs/NNN when it is "". DS_ERROR_STATE when `wanted`
-// holds a run already or another process is making one there; DS_ERROR_IO when something in it is
-// not this user's own (io/owner.h).
+// Creates and locks `wanted` or, if that is "", the next free runs/NNN. Throws DS_ERROR_STATE if
+// `wanted` already holds a run or another process is starting one in it, and DS_ERROR_IO if
+// anything in it belongs to another user (io/owner.h).
 RunFolder create_run_folder(const std::string& wanted);
 
-// Removes what a run that made no step left in a folder that create_run_folder gave, so that it may
-// be given again. Other files stay. Never throws.
+// Removes the files of a run that made no step from a folder that create_run_folder() returned, so
+// that the folder can be used again. Other files stay. Never throws.
 void discard_run_folder(RunFolder& folder) noexcept;
 
-// Removes what a process that was killed in a run folder has left: files that were to replace
-// others, and halves of checkpoints. Whole checkpoints stay: older ones go behind the commit of a
-// newer one only. The caller holds the lock.
+// Removes what a killed process has left in a run folder: temporary files and unfinished
+// checkpoints. Complete checkpoints stay; an old one is removed only after a newer one has been
+// committed. The caller must hold the lock.
 void clean_run_folder(const RunFolder& folder);
 
-// The folder of an earlier run, to read; DS_ERROR_NOT_FOUND naming the file that makes it one.
+// Opens the folder of an earlier run for reading. If it is not a run folder, throws
+// DS_ERROR_NOT_FOUND naming the missing file.
 RunFolder open_run_folder(const std::string& path);
-// The same to go on with: locked, and refused like create_run_folder's when something in it is not
-// our own.
+// Opens and locks the folder of an earlier run to continue the run. Like create_run_folder(),
+// refuses it if anything in it belongs to another user.
 RunFolder lock_run_folder(const std::string& path);
 
-// text: RunData::record().
+// Writes config.json. `text` is the record of the text (RunData::record()).
 void write_run_config(const RunFolder& folder, const Json& document, Json effective,
                       const Json& text);
+// The parts of config.json that a resume needs.
 struct RunConfigFile {
   Json document;
-  Json text;          // null: a run of an earlier version
-  bool keeps = true;  // false: a run of a version without run.keep, which removed no checkpoint
+  // The record of the text; null if an earlier version wrote the file.
+  Json text;
+  // False if the run was begun by a version without run.keep, which removed no checkpoints.
+  bool keeps = true;
 };
-// DS_ERROR_CORRUPT naming the file when it has no document.
+// Reads config.json. Throws DS_ERROR_CORRUPT naming the file if it has no document.
 RunConfigFile read_run_config(const RunFolder& folder);
 
 }  // namespace ds

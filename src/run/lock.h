@@ -5,17 +5,19 @@
 
 namespace ds {
 
-// Sole use of a run folder by one process, or one run of a process: a lock on the folder's file
-// "lock", which the system drops when the process ends in any way. The file holds the process id.
+// Exclusive use of a run folder by one process, or by one run of a process: a lock on the file
+// "lock" in the folder, which the system releases however the process ends. The file contains the
+// process id.
 class FolderLock {
  public:
   FolderLock() = default;
-  // Takes the lock of an existing folder; DS_ERROR_STATE naming folder and process when another one
-  // holds it.
+  // Locks an existing folder. Throws DS_ERROR_STATE naming the folder and the process that holds
+  // the lock.
   explicit FolderLock(const std::string& folder);
   ~FolderLock();
-  // DS_ERROR_STATE when the folder's lock is not this one any more: the folder was removed, moved
-  // or replaced while a run trains in it. Costs a system call; nothing where no lock is held.
+  // Throws DS_ERROR_STATE if the lock file is no longer the one that was locked: the folder was
+  // removed, moved or replaced while a run trains in it. Costs two system calls; does nothing if no
+  // lock is held.
   void check() const;
   FolderLock(FolderLock&&) = default;
   FolderLock& operator=(FolderLock&& other) noexcept;

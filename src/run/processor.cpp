@@ -6,6 +6,8 @@
 
 namespace ds {
 
+// /proc/cpuinfo has one block for each core. The model name in the first block is used for all
+// cores.
 std::string processor_name() {
   InputFile info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {

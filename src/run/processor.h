@@ -3,8 +3,8 @@
 
 namespace ds {
 
-// The model name of this host's processor, as the kernel gives it; where it gives none, the
-// architecture.
+// Returns the model name of this host's processor as the kernel reports it, or the architecture if
+// it reports none.
 std::string processor_name();
 
 }  // namespace ds

@@ -8,13 +8,13 @@
 
 namespace ds {
 
-// The run's sample after the steps so far: the beginning of the held-out text, and what the model
-// continues it with; less of it when *stop [nullable] becomes non-zero on any rank. Equal weights
-// write an equal text. No text where run.sample_tokens is 0 or the model continues none.
-// Collective.
+// Generates a sample text with the current weights: the beginning of the held-out text, and the
+// model's continuation of it. The continuation is shorter if *stop [nullable] becomes non-zero on
+// any rank. Equal weights generate equal text. The text is empty if run.sample_tokens is 0 or the
+// model cannot continue a text. Collective.
 SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int32_t* stop);
 
-// The record as a person reads it: lines of the text behind a bar.
+// Formats the record for the terminal: each line of the text is indented and marked with a bar.
 std::string sample_text(const SampleRecord& sample, bool with_prompt);
 
 }  // namespace ds

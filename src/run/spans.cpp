@@ -10,6 +10,7 @@
 namespace ds {
 namespace {
 
+// The fixed part of a serialized span. Its two texts follow it.
 struct Fixed {
   int64_t begin_ns, end_ns, bytes;
   uint32_t track, name;  // lengths of the texts that follow
@@ -27,6 +28,8 @@ std::string pack(const std::vector<Trace::Span>& spans) {
   return out;
 }
 
+// Reads spans back from their bytes. The bytes come from a rank with the same build, so the lengths
+// are trusted.
 std::vector<Trace::Span> unpack(const std::string& text) {
   std::vector<Trace::Span> spans;
   for (size_t at = 0; at < text.size();) {

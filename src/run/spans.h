@@ -7,7 +7,7 @@
 
 namespace ds {
 
-// All ranks' spans on every rank, in rank order. Collective.
+// Returns the spans of all ranks, on every rank and in rank order. Collective.
 RankSpans gather_spans(Communicator& comm, const std::vector<Trace::Span>& mine);
 
 }  // namespace ds

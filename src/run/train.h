@@ -7,22 +7,26 @@
 
 namespace ds {
 
-// The url of the group that a run joins, before there is one: key `communicator` of config, else of
-// the run that `resume` names, where this host sees its folder, else "env". DS_ERROR_CONFIG when it
-// is no text.
+// Returns the URL of the group that a run joins, before the group exists: the key `communicator` of
+// config; otherwise that of the run that `resume` names, if this host sees its folder; otherwise
+// "env". Throws DS_ERROR_CONFIG if the value is not a string.
 std::string run_communicator(const Json& config, const std::string& resume);
 
 // Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report.
-// Collective: every rank passes an equal document and equal options but for the callbacks. Only
-// rank 0 writes outside of checkpoints. However the run ends without an error (all steps done, stop
-// flag, callback), a checkpoint of the last step is complete on disk; the same when
-// run.max_skipped_steps in a row are skipped for NaN or infinity, which ends with DS_ERROR_NUMERIC
-// after the report. Where all steps are done and the held-out loss is not below each of run.bars,
-// the complete run ends with DS_ERROR_CONFIG that names loss and bar; with DS_ERROR_NUMERIC when
-// that loss is not finite. A new run that fails before its first step leaves nothing. With `resume`
-// config is laid over the run's own by merge_patch (more steps, another stage; not other data);
-// null: nothing changes. A run without any checkpoint begins at step 0. Without `resume`, key
-// run.resume has the same effect for a run in run.dir that was begun with the same text there.
+// Collective: every rank passes an equal document and equal options, except for the callbacks. Only
+// rank 0 writes files other than checkpoints.
+//
+// If the run ends without an error (all steps made, stop flag, callback), a checkpoint of the last
+// step is complete on disk. This also holds if run.max_skipped_steps consecutive steps are skipped
+// because of NaN or infinity; the run then ends with DS_ERROR_NUMERIC after writing the report. If
+// all steps are made but the held-out loss is not below each of run.bars, the complete run ends
+// with DS_ERROR_CONFIG naming loss and bar, or with DS_ERROR_NUMERIC if that loss is not finite. A
+// new run that fails before its first step leaves no files.
+//
+// With `resume`, config is applied to the run's own document by merge_patch() (more steps, another
+// stage, but not other data); null changes nothing. A run without a checkpoint begins at step 0.
+// Without `resume`, the key run.resume has the same effect if run.dir holds a run that was begun
+// with the same value of run.resume.
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
 
 }  // namespace ds

@@ -10,61 +10,83 @@
 
 namespace ds {
 
+// A loss that was not measured.
 inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
 
-// State of a run after a step.
+// The state of a run after a step.
 struct RunProgress {
-  int64_t step = 0;  // steps made
+  int64_t step = 0;  // steps completed
   int64_t steps = 0;
-  int64_t samples = 0;  // taken, by the whole run
+  // Samples that the run has used since its step 0.
+  int64_t samples = 0;
   double loss = 0;
-  double heldout_loss = kNoLoss;  // NaN: not evaluated at this step
+  // NaN if this step had no evaluation.
+  double heldout_loss = kNoLoss;
   double grad_norm = 0;
   double lr = 0;
-  double tokens_per_second = 0;  // of all ranks, this step
+  // Tokens per second of all ranks together in this step.
+  double tokens_per_second = 0;
   double loss_scale = 1;
-  double next_lr = 0;  // of the next step, which a callback may change
+  // The learning rate of the next step. A callback may change it.
+  double next_lr = 0;
 };
 
 // Fills tokens and targets (micro_batch * sequence each) of leaf micro_step * world + rank of a
-// step; false ends the run.
+// step. Returns false to end the run.
 using BatchCallback = std::function<bool(int64_t step, int32_t micro_step,
                                          std::span<int32_t> tokens, std::span<int32_t> targets)>;
 
+// Options of train() besides the configuration.
 struct TrainOptions {
-  std::string resume;  // run folder to go on with, or a checkpoint RUN/checkpoints/NAME; "" starts
-                       // a new one
-  int quiet = 0;  // 0: progress bar on a terminal, else plain lines; 1: plain lines; 2: nothing
-  BatchCallback batch;  // null: the configured data
-  std::function<bool(RunProgress&)>
-      progress;  // rank 0, after each step; false ends the run; null: none
-  const volatile int32_t* stop = nullptr;  // non-zero on any rank ends the run after its step
+  // The run folder to continue, or its checkpoint RUN/checkpoints/NAME; "" starts a new run.
+  std::string resume;
+  // 0: a progress bar on a terminal, otherwise plain lines; 1: plain lines; 2: no output.
+  int quiet = 0;
+  // Supplies the batches; null means the configured data.
+  BatchCallback batch;
+  // Called on rank 0 after each step that was not skipped; returns false to end the run. May be
+  // null.
+  std::function<bool(RunProgress&)> progress;
+  // A non-zero value on any rank ends the run after the current step.
+  const volatile int32_t* stop = nullptr;
 };
 
+// The reason for which a run ended.
 enum class RunEnd {
   finished,
   stopped,
   callback,
-  skipped,  // run.max_skipped_steps in a row had NaN or infinity
+  // run.max_skipped_steps consecutive steps had NaN or infinity.
+  skipped,
 };
 
+// The result of train(). Losses are in nats per token.
 struct RunReport {
-  std::string
-      folder;  // "" when the run was stopped before its text was read: nothing is left of it
+  // Path of the run folder; "" if the run was stopped before its text was read and leaves no files.
+  std::string folder;
   RunEnd end = RunEnd::finished;
-  std::string failure;            // what the engine says of a skipped step
-  int64_t step = 0;               // steps made, also by the calls before this one
-  int64_t skipped = 0;            // of those that this call made: by NaN or infinity
-  double loss_scale = kNoLoss;    // after the last step, with fp16
-  int64_t saves = 0;              // by this call
-  double save_seconds = 0;        // in which steps waited for these
-  double loss = kNoLoss;          // of the last step that was not skipped; NaN: none
-  double heldout_loss = kNoLoss;  // of the last evaluation; NaN: none
-  double unigram_loss = kNoLoss,
-         bigram_loss = kNoLoss;  // held-out, of counted models; NaN without data
-  std::string checkpoint;        // path of the last one
-  std::vector<SampleRecord>
-      samples;  // of this call: before its first step, every run.sample_every, the last
+  // The engine's reason for the last skipped step, if `end` is `skipped`.
+  std::string failure;
+  // Steps completed, including those of the calls before this one.
+  int64_t step = 0;
+  // Steps of this call that were skipped because of NaN or infinity.
+  int64_t skipped = 0;
+  // The loss scale after the last step, with fp16.
+  double loss_scale = kNoLoss;
+  // Saves of this call, and the seconds that steps waited for them.
+  int64_t saves = 0;
+  double save_seconds = 0;
+  // Loss of the last step that was not skipped; NaN if all were skipped.
+  double loss = kNoLoss;
+  // Held-out loss of the last evaluation; NaN if there was none.
+  double heldout_loss = kNoLoss;
+  // Held-out losses of counted models; NaN if not measured.
+  double unigram_loss = kNoLoss, bigram_loss = kNoLoss;
+  // Path of the last checkpoint.
+  std::string checkpoint;
+  // Texts generated in this call: before its first step, every run.sample_every steps, and at the
+  // end.
+  std::vector<SampleRecord> samples;
 };
 
 }  // namespace ds

@@ -1,26 +1,24 @@
 // Problem. In ZeRO stage 3 a rank holds only a part of each large bucket of parameters, but many
-// instructions of a step read the whole: in forward, in backward, in every micro-step. All of the
-// model does not fit at once, and a gather before every use costs too much. So the uses of a bucket
-// have to be divided into ranges, each with one gather.
+// instructions of a step read the whole bucket: in forward, in backward, in every micro-step. All
+// of the model does not fit at once, and a gather before every use costs too much. So the uses of a
+// bucket have to be divided into ranges, each with one gather.
 //
 // Invariant. Every use of a partitioned bucket lies in exactly one range, and a range is a
 // transient buffer of its own: a gather directly before the first use writes it, and its memory is
 // free after the last use (passes/offsets.cpp). So no release can be forgotten. At no instruction
-// do the buckets in ranges have more than max_live_parameters elements, and neither do they after
+// do the buckets in ranges have more than max_live_parameters elements. This still holds after
 // hoist.cpp, which moves gathers up within the same limit. The limit is soft, as it is in
-// DeepSpeed: an instruction has what it reads, and what a delegate host holds (lease) is its own
-// decision. Where these alone exceed the limit, nothing else is live.
+// DeepSpeed: an instruction needs all buckets that it reads, and a delegate host decides itself
+// which ones it leases. Where these alone exceed the limit, nothing else is live.
 //
 // Algorithm. Register allocation by live range splitting, with buckets as the registers' values and
 // a gather as the reload. At first a bucket is one range.
-//  1. It is cut between two uses when buckets of more than max_reuse_distance elements came into
-//  use in
-//     between (cut_by_distance).
-//  2. The program is walked with the set of buckets that are live. Where they exceed
-//  max_live_parameters, the
-//     range whose next use is farthest away is cut there, until the rest fits (cut_by_live). That
-//     is Belady's rule. It is optimal for pages of one size; buckets differ in size, so here it is
-//     a heuristic.
+//  1. It is cut between two uses if buckets of more than max_reuse_distance elements came into use
+//     in between (cut_by_distance).
+//  2. The program is walked in order with the set of live buckets. Where they exceed
+//     max_live_parameters, the range whose next use is farthest away is cut there, until the rest
+//     fits (cut_by_live). That is Belady's rule. It is optimal for pages of one size; buckets
+//     differ in size, so here it is a heuristic.
 //  3. Each range gets its buffer and its gather (insert_gathers).
 //
 // Cost. Linear in the uses, and for each cut of step 2 a look at every bucket.
@@ -42,6 +40,7 @@
 namespace ds {
 namespace {
 
+// Consecutive uses of a bucket that one gather serves.
 struct Range {
   BucketId bucket;
   InstrId first, last;
@@ -50,9 +49,11 @@ struct Range {
 // Use sites of one bucket, and where they are cut.
 struct Uses {
   std::vector<InstrId> at;
-  std::vector<char>
-      leased;             // leased[i]: when at[i] comes, a delegate host holds what it saw before
-  std::vector<char> cut;  // cut[i]: a new range begins at at[i]
+  // leased[i]: at at[i] a delegate host still holds a lease, so the buffer that it sees must stay:
+  // no range may begin there.
+  std::vector<char> leased;
+  // cut[i]: a new range begins at at[i].
+  std::vector<char> cut;
 };
 
 class Ranger {
@@ -105,7 +106,7 @@ class Ranger {
     sites_[instr].push_back(bucket);
   }
 
-  // passed[i]: elements of buckets that came into use before instruction i.
+  // passed[i] is the number of elements of the buckets that came into use before instruction i.
   void cut_by_distance() {
     IdVector<InstrId, int64_t> passed(program_.instrs.size() + 1, 0);
     BucketId previous;
@@ -125,7 +126,7 @@ class Ranger {
     }
   }
 
-  // Walks the program with the set of live buckets; evicts the one with the farthest next use.
+  // Walks the program with the set of live buckets and evicts those with the farthest next use.
   void cut_by_live() {
     next_.assign(uses_.size(), 0);
     live_.assign(uses_.size(), 0);
@@ -154,7 +155,8 @@ class Ranger {
     total_ -= numel(bucket);
   }
 
-  // False when only what the instruction reads and leases are left.
+  // Cuts the range with the farthest next use. Returns false if each live bucket is used by the
+  // instruction or leased.
   bool evict(InstrId i) {
     BucketId victim;
     InstrId far;
@@ -178,8 +180,10 @@ class Ranger {
   const ZeroPlan& plan_;
   const ZeroConfig& zero_;
   IdVector<BucketId, Uses> uses_;
-  IdVector<InstrId, std::vector<BucketId>> sites_;  // buckets used by each instruction
-  IdVector<BucketId, size_t> next_;                 // index in Uses::at of its next use
+  // The buckets that each instruction uses.
+  IdVector<InstrId, std::vector<BucketId>> sites_;
+  // The index in Uses::at of each bucket's next use.
+  IdVector<BucketId, size_t> next_;
   IdVector<BucketId, char> live_;
   int64_t total_ = 0;
 };

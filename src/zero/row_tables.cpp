@@ -16,6 +16,8 @@ std::vector<RowTable> find_row_tables(const Graph& graph) {
   IdVector<ValueId, int> readers = count_readers(graph);
   std::vector<RowTable> tables;
   for (ParamId p : graph.params.ids()) {
+    // A table that is also read as a matrix, for example by a tied output head, has a gradient in
+    // every row.
     ValueId value = graph.params[p].value;
     if (readers[value] != 1) continue;
     for (const Node& node : graph.nodes) {
@@ -33,7 +35,9 @@ std::vector<RowTable> find_row_tables(const Graph& graph) {
   return tables;
 }
 
-// As Reducer::sum_of_ranks and sum_of_codes go over the levels.
+// Follows Reducer::sum_of_ranks and sum_of_codes (zero/reduce.cpp) over the levels: at each level a
+// rank receives its part from every other rank of the group, the first time in the type that
+// travels, then in f32; then the levels that gradients are not cut over are gathered again.
 int64_t ReductionTraffic::whole_bytes(int64_t numel) const {
   int64_t sum_size = size_of(DS_DTYPE_F32), bytes = 0;
   int depth = levels.depth();
@@ -41,11 +45,12 @@ int64_t ReductionTraffic::whole_bytes(int64_t numel) const {
     int64_t part = numel / levels.ways(level + 1), element = level == 0 ? size_of(wire) : sum_size;
     bytes += (bits > 0 ? code_bytes(part, bits) : part * element) * (levels.group(level).size - 1);
   }
-  for (int level = depth; level-- > cut;)  // sums that ranks share
+  for (int level = depth; level-- > cut;)
     bytes += numel / levels.ways(level + 1) * sum_size * (levels.group(level).size - 1);
   return bytes;
 }
 
+// Every rank sends `bound` rows with their numbers to all others, regardless of the levels.
 int64_t ReductionTraffic::row_bytes(const RowTable& table) const {
   int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(wire);
   return (levels.ranks() - 1) * table.bound * row;

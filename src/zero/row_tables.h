@@ -10,37 +10,49 @@
 
 namespace ds {
 
-// A parameter [rows, width] of which a micro-step's gradient is +0 but for the rows that ids name
-// which are an input of the graph.
+// A parameter [rows, width] whose gradient in a micro-step is +0 outside the rows that an id input
+// of the graph names.
 struct RowTable {
   ParamId param;
-  std::string name;  // of the parameter
+  // The name of the parameter.
+  std::string name;
   int64_t rows = 0, width = 0;
-  InputId input;      // the ids
-  TensorType ids;     // of one micro-step
-  int64_t bound = 0;  // most rows that the ids of a reduction name
+  // The input that contains the ids, and its type in one micro-step.
+  InputId input;
+  TensorType ids;
+  // The largest number of rows that the ids of one reduction can name.
+  int64_t bound = 0;
 };
 
-// The parameters of a forward part that one embedding reads, by ids that are an input, and nothing
-// else.
+// Returns the parameters of a forward graph that are read only by an embedding whose ids are an
+// input of the graph.
 std::vector<RowTable> find_row_tables(const Graph& graph);
 
-// What a rank receives in a reduction to add up gradients.
+// Computes the bytes that a rank receives in one reduction of gradients.
 struct ReductionTraffic {
   RankLevels levels;
-  int cut = 0;       // levels over which gradients are cut
-  int64_t bits = 0;  // of their codes; 0: none, they are of type `wire`
+  // Number of levels that gradients are cut over.
+  int cut = 0;
+  // Bits of the codes in which gradients travel; 0: they travel in type `wire`.
+  int64_t bits = 0;
   DType wire = DS_DTYPE_F32;
-  const char* each = "micro-step";                 // or "step": what has one reduction
-  int64_t whole_bytes(int64_t numel) const;        // of a bucket of its own, whole or as codes
-  int64_t row_bytes(const RowTable& table) const;  // of a table, as packed rows
+  // How often gradients are reduced, for notes: once in each "micro-step" or in each "step".
+  const char* each = "micro-step";
+  // Returns the bytes for a bucket of `numel` elements, which is reduced as a whole, in type `wire`
+  // or as codes.
+  int64_t whole_bytes(int64_t numel) const;
+  // Returns the bytes for a table that is reduced as packed rows.
+  int64_t row_bytes(const RowTable& table) const;
 };
 
-// The tables that move fewer bytes as rows; their parameters, marked in `params`, share no bucket.
+// The tables that move fewer bytes as rows.
 struct ChosenTables {
   std::vector<RowTable> tables;
-  std::vector<std::string> notes;  // a line for each table
+  // One line for each table, chosen or not, with both numbers of bytes.
+  std::vector<std::string> notes;
 };
+// Chooses the tables that are reduced as rows and marks their parameters in `params` as alone: each
+// gets a bucket of its own.
 ChosenTables choose_row_tables(const ReductionTraffic& traffic, std::span<const RowTable> tables,
                                IdVector<ParamId, ParamSpec>& params);
 

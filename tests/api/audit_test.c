@@ -1,4 +1,4 @@
-/* The audit of a step from C, on two ranks. */
+/* Runs the audit of a step from C, on two ranks. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-/* Proves {descriptors.numbers}. A host program that has closed its standard descriptors: nothing of
- * libds takes their numbers, so that text which the host or the library prints goes into no file,
- * segment or socket. A run has the bits it has with the descriptors open. */
+/* Proves {descriptors.numbers}: if the host program has closed its standard descriptors, no
+ * descriptor of libds gets their numbers, so that text printed by the host or the library ends up
+ * in no file, segment or socket. A run has the same bits as with open descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,9 +12,9 @@
 
 #include "support.h"
 
-enum { LOG = 20 }; /* where messages of this test go */
+enum { LOG = 20 }; /* descriptor for messages of this test */
 
-/* Closed numbers stay closed, whatever the library does at the moment. */
+/* Returns whether the closed descriptors are still closed, and prints those that are not. */
 static int still_closed(const char* when) {
   int fd;
   for (fd = 0; fd <= 2; ++fd) {
@@ -26,8 +26,7 @@ static int still_closed(const char* when) {
   return 1;
 }
 
-/* Of all numbers that are open besides those of before, none is left to a program that this one
- * starts. */
+/* Records the descriptors that were open at the start. All later ones must close on exec. */
 static char open_before[256];
 
 static int closed_on_exec(const char* when) {
@@ -52,20 +51,17 @@ static void train(const char* folder, const char* name, int closed, char* hash, 
   char config[2048], run[600], *info = NULL, *at;
   ds_status status;
   snprintf(run, sizeof run, "%s/%s", folder, name);
-  snprintf(config, sizeof config,
-           "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", "
-           "\"params\": {\"lr\": "
-           "0.01}}, \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2}, "
-           "\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"nvme\", "
-           "\"nvme_path\": "
-           "\"%s\"}, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, "
-           "\"csv_monitor\": "
-           "{\"enabled\": true}, \"tensorboard\": {\"enabled\": true}, \"data\": {\"paths\": "
-           "[\"%s/text\"], "
-           "\"heldout\": 0.2}, \"run\": {\"dir\": \"%s\", \"steps\": 6, \"save_every\": 3, "
-           "\"sequence\": 16, "
-           "\"sample_tokens\": 4, \"threads\": 2, \"eval_samples\": 2}}",
-           folder, folder, folder, run);
+  snprintf(
+      config, sizeof config,
+      "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+      "{\"lr\": 0.01}}, \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": "
+      "2}, \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"nvme\", "
+      "\"nvme_path\": \"%s\"}, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": "
+      "\"%s\"}}, \"csv_monitor\": {\"enabled\": true}, \"tensorboard\": {\"enabled\": true}, "
+      "\"data\": {\"paths\": [\"%s/text\"], \"heldout\": 0.2}, \"run\": {\"dir\": \"%s\", "
+      "\"steps\": 6, \"save_every\": 3, \"sequence\": 16, \"sample_tokens\": 4, \"threads\": 2, "
+      "\"eval_samples\": 2}}",
+      folder, folder, folder, run);
   status = ds_run_train(NULL, config, NULL, 1, NULL, quiet_progress, NULL, closed ? run : NULL);
   if (status == DS_OK) status = ds_checkpoint_info(run, &info);
   at = status == DS_OK ? strstr(info, "\"payload_hash\": \"") : NULL;
@@ -83,7 +79,8 @@ typedef struct task {
   ds_status status;
 } task;
 
-static pthread_barrier_t quiet; /* of the two ranks */
+/* Keeps the two ranks together while one of them looks at the descriptors. */
+static pthread_barrier_t quiet;
 
 static void* join(void* arg) {
   task* self = arg;
@@ -98,8 +95,8 @@ static void* join(void* arg) {
   if (self->status == DS_OK) self->status = ds_comm_all_reduce(comm, &one, 1, DS_DTYPE_F32, &sum);
   if (self->status == DS_OK && sum != 2) self->status = DS_ERROR_INTERNAL;
   if (self->status != DS_OK) dprintf(LOG, "%s: %s\n", self->url, ds_last_error_message());
-  /* A descriptor that libds opens has a low number for a moment: no call is under way while rank 0
-   * looks. */
+  /* A descriptor that libds opens has a low number for a moment, so no call may be running while
+   * rank 0 looks. */
   pthread_barrier_wait(&quiet);
   if (self->rank == 0 && self->status == DS_OK &&
       (!still_closed(self->url) || !closed_on_exec(self->url)))
@@ -109,7 +106,7 @@ static void* join(void* arg) {
   return NULL;
 }
 
-/* Two ranks meet and sum, over shared memory and over sockets. */
+/* Forms a group of two ranks, which sum a number, over shared memory or sockets. */
 static void meet(const char* url) {
   task tasks[2] = {{NULL, 0, DS_OK}, {NULL, 1, DS_OK}};
   pthread_t other;
@@ -148,7 +145,8 @@ int main(int argc, char** argv) {
   snprintf(url, sizeof url, "shm://closed-%d", (int)getpid());
   meet(url);
   snprintf(url, sizeof url, "tcp://%s/meet", folder);
-  meet(url); /* where this build has TCP */
+  /* Has an effect only if this build has TCP. */
+  meet(url);
   if (!still_closed("at the end")) return 1;
   snprintf(command, sizeof command, "rm -rf '%s'", folder);
   return system(command) == 0 ? 0 : 1;

@@ -1,4 +1,4 @@
-/* What ds.h promises of all handles at once: any order of destruction, on any thread; a comm that
+/* What ds.h promises about all handles: destruction in any order and on any thread; a comm that
  * lives as long as its engine; engines that train in two threads at once; callbacks on the thread
  * of the call. */
 #include <pthread.h>
@@ -67,9 +67,8 @@ static void* destroy(void* arg) {
   return NULL;
 }
 
-/* Proves {ownership.order}: each of many orders, on the thread that has made the handles and on
- * another one.
- */
+/* Proves {ownership.order} for many orders, on the thread that created the handles and on another
+ * thread. */
 static void any_order(void) {
   int shuffle, i, thread;
   for (shuffle = 0; shuffle < 24; ++shuffle) {
@@ -78,7 +77,8 @@ static void any_order(void) {
       pthread_t other;
       int code = shuffle * 30;
       for (i = 0; i < KINDS; ++i) all.order[i] = i;
-      for (i = KINDS; i > 1; code /= i, --i) { /* the permutation of this number */
+      /* Computes the permutation with number `code`. */
+      for (i = KINDS; i > 1; code /= i, --i) {
         int at = code % i, kept = all.order[at];
         all.order[at] = all.order[i - 1];
         all.order[i - 1] = kept;
@@ -102,8 +102,8 @@ static void train(ds_engine* engine, int rank, int steps, double* loss) {
   free_batch(&batch);
 }
 
-/* Proves {ownership.comm}: without their comm the engines still train together, so no rank has
- * left; the barrier of rank 1 fails once rank 0 has destroyed its engine too. */
+/* Proves {ownership.comm}: after their comms are destroyed, the engines still train together, so no
+ * rank has left; rank 1's barrier fails once rank 0 has destroyed its engine as well. */
 static void comm_of_engine(int rank, void* data) {
   char config[512];
   double loss = 0;
@@ -144,8 +144,8 @@ static void* train_alone(void* arg) {
   return NULL;
 }
 
-/* Proves {threads.independent}: two engines in two threads at once have the bits that they have one
- * after the other. */
+/* Proves {threads.independent}: two engines that train in two threads at the same time have the
+ * same bits as when they train one after the other. */
 static void independent(void) {
   trainer alone[2], together[2];
   pthread_t threads[2];
@@ -178,8 +178,8 @@ static void line(ds_log_level level, const char* text, void* user_data) {
   ++calls;
 }
 
-/* Proves {threads.callbacks}, with the callbacks of a run in run_test.c: an engine of four threads
- * calls its host on one. */
+/* Proves {threads.callbacks}, together with the callbacks of a run in run_test.c: an engine with
+ * four threads calls its host on only one. */
 static void callbacks(void) {
   char config[512];
   ds_engine_options options;

@@ -1,5 +1,5 @@
-/* The calls of delegate mode one by one: what comes before ds_engine_start, leases and their views,
- * gradients, the order on all ranks. */
+/* The calls of delegate mode individually: calls before ds_engine_start, leases and their views,
+ * gradients, and the equal order of calls on all ranks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ enum { RANKS = 2, PARAMS = 3, NUMEL = 40 };
 
 static char folder[512];
 
-/* The calls that take tensors. */
+/* Wrappers of the calls that have tensor arguments. */
 static ds_status gather(ds_engine* engine, int32_t param) {
   return ds_gather_params(engine, &param, 1, NULL);
 }
@@ -39,11 +39,10 @@ static ds_tensor* tensor_of(float* values) {
 
 static const char* const sgd =
     "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
-    "\"SGD\", "
-    "\"params\": {\"lr\": 0.5}}, \"zero_optimization\": {\"stage\": 3, "
+    "\"SGD\", \"params\": {\"lr\": 0.5}}, \"zero_optimization\": {\"stage\": 3, "
     "\"stage3_param_persistence_threshold\": 0}}";
 
-/* An engine with parameters h.0, h.1 and h.2 that has not started. */
+/* Returns an engine with parameters h.0, h.1 and h.2 that has not been started. */
 static ds_engine* registered(ds_comm* comm, const char* config, int64_t numel) {
   ds_engine* engine = NULL;
   int32_t param = -1, p;
@@ -126,8 +125,9 @@ static void others(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.view.stays} and {delegate.view.later}: two leases of h.0, the others come and
- * go; the view is read when its lease is over and its engine is gone. */
+/* Proves {delegate.view.stays} and {delegate.view.later}: h.0 has two leases while other parameters
+ * are leased and released; the view is read after its lease has ended and its engine has been
+ * destroyed. */
 static void views(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
   ds_tensor *first = NULL, *again = NULL, *late = NULL;
@@ -178,7 +178,7 @@ static void gradients(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.grad_view}: asking for the place begins the step. */
+/* Proves {delegate.grad_view}: requesting the view of a gradient begins the step. */
 static void place_first(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
   float mean[NUMEL];
@@ -200,7 +200,7 @@ static void place_first(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.order.differs}: the ranks' gradients come in different orders. */
+/* Proves {delegate.order.differs}: the ranks hand over gradients in different orders. */
 static void order(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
   float ones[NUMEL] = {1};
@@ -218,8 +218,8 @@ static void order(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.evaluate}: leases in another order than that of steps, and what an evaluation
- * does not have. */
+/* Proves {delegate.evaluate}: an evaluation may lease in another order than a step, and refuses
+ * calls that belong to a step. */
 static void evaluation(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
   float ones[NUMEL] = {1};
@@ -255,8 +255,8 @@ static void evaluation(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {delegate.weight} and {delegate.weight.missing}: rank r hands over r + 1 and counts for 3
- * r + 1. */
+/* Proves {delegate.weight} and {delegate.weight.missing}: rank r's gradient is r + 1, with a weight
+ * of 3 r + 1. */
 static void weights(int rank, ds_comm* comm, void* data) {
   char config[1024];
   ds_engine* engine;

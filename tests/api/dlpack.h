@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* What <dlpack/dlpack.h> of a host declares. */
+/* The declarations of a host's <dlpack/dlpack.h>. */
 typedef struct {
   void* data;
   struct {

@@ -1,7 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* Parameters without elements, as parts of models that are cut over ranks have them: natively and
- * with a delegate, at every ZeRO stage, in every tier, over two ranks; and sizes that no host has.
- */
+/* Parameters without elements, as they occur when models are divided over ranks: in native and
+ * delegate mode, at every ZeRO stage, on every tier, on two ranks. Also sizes that no host has. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,16 +12,16 @@ enum { RANKS = 2, STEPS = 3 };
 
 typedef struct task {
   char folder[600], config[1200];
-  int with_empty; /* parameters, beside the others */
+  /* Whether the graph also has empty parameters. */
+  int with_empty;
   float weights[MLP_HIDDEN * MLP_IN];
   double loss;
 } task;
 
 static const int64_t none[2] = {0, 4}, also_none[3] = {2, 0, 3};
 
-/* The perceptron, with empty parameters behind its own: initial values depend on the numbers of
- * parameters.
- */
+/* Returns the perceptron. Empty parameters come after its own, because initial values depend on the
+ * indices of parameters. */
 static ds_graph* graph_of(int with_empty) {
   ds_graph* graph = mlp_graph();
   int32_t value = -1;
@@ -117,7 +116,8 @@ static void delegate(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* In every stage and tier a run with empty parameters has the losses of one without. */
+/* At every stage and on every tier, a run with empty parameters has the losses of a run without
+ * them. */
 static void all_stages(const char* folder) {
   static task with[RANKS], without[RANKS], host[RANKS];
   static const char* const tiers[] = {"device", "cpu", "nvme"};
@@ -127,17 +127,15 @@ static void all_stages(const char* folder) {
     for (tier = 0; tier < 3; tier += stage == 3 ? 1 : 2) {
       const char* offload = tier == 0 ? "none" : tiers[tier];
       task base = {.with_empty = 0};
-      snprintf(
-          base.config, sizeof base.config,
-          "{\"train_micro_batch_size_per_gpu\": %d, \"optimizer\": {\"type\": \"AdamW\", "
-          "\"params\": "
-          "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": %d, "
-          "\"stage3_param_persistence_threshold\": %d, \"offload_optimizer\": {\"device\": \"%s\", "
-          "\"nvme_path\": \"%s\"}%s%s%s%s%s}, \"run\": {\"seed\": 7}}",
-          MLP_ROWS, stage, tier == 1 ? 20 : 0, offload, folder,
-          stage == 3 ? ", \"offload_param\": {\"device\": \"" : "", stage == 3 ? offload : "",
-          stage == 3 ? "\", \"nvme_path\": \"" : "", stage == 3 ? folder : "",
-          stage == 3 ? "\"}" : "");
+      snprintf(base.config, sizeof base.config,
+               "{\"train_micro_batch_size_per_gpu\": %d, \"optimizer\": {\"type\": \"AdamW\", "
+               "\"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": %d, "
+               "\"stage3_param_persistence_threshold\": %d, \"offload_optimizer\": {\"device\": "
+               "\"%s\", \"nvme_path\": \"%s\"}%s%s%s%s%s}, \"run\": {\"seed\": 7}}",
+               MLP_ROWS, stage, tier == 1 ? 20 : 0, offload, folder,
+               stage == 3 ? ", \"offload_param\": {\"device\": \"" : "", stage == 3 ? offload : "",
+               stage == 3 ? "\", \"nvme_path\": \"" : "", stage == 3 ? folder : "",
+               stage == 3 ? "\"}" : "");
       snprintf(base.folder, sizeof base.folder, "%s/%d-%d", folder, stage, tier);
       for (r = 0; r < RANKS; ++r) {
         with[r] = without[r] = host[r] = base;
@@ -190,7 +188,7 @@ static void huge(void) {
   ds_engine_destroy(engine);
 }
 
-/* A model of which this part is all. */
+/* A model all of whose parameters are empty. */
 static void nothing_else(void) {
   char config[512];
   ds_engine* engine = NULL;

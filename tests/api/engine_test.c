@@ -1,4 +1,4 @@
-/* What engines promise of their states, gradients, groups and numbers. */
+/* What ds.h promises about an engine's states, gradients, groups and counters. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum { RANKS = 2, WEIGHTS = MLP_HIDDEN * MLP_IN, BIAS = 3 }; /* BIAS: the number of fc2.bias */
 
-/* The calls that take tensors, for one micro-batch of a rank. */
+/* Calls ds_train_batch for one micro-batch of a rank. */
 static ds_status train(ds_engine* engine, const mlp_batch* batch, double* loss) {
   return ds_train_batch(engine, batch_inputs(batch), 2, NULL, loss);
 }
@@ -25,8 +25,8 @@ static void read_bias(ds_engine* engine, const char* state, float* values) {
   check_ok(ds_engine_read(engine, BIAS, state, values, MLP_OUT), state);
 }
 
-/* Ranks of different configurations, and budgets that are too small. Proves {engine.create.config}
- * and {engine.create.budget}, on every rank. */
+/* Ranks with different configurations, and budgets that are too small, are refused on every rank.
+ * Proves {engine.create.config} and {engine.create.budget}. */
 static void refused(int rank, ds_comm* comm, void* data) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -54,7 +54,7 @@ static int64_t numel_of(ds_engine* engine, int32_t param) {
   return dims[0] * dims[1];
 }
 
-/* Loss of a batch in an engine of one rank with these masters. */
+/* Returns the loss of a batch in a single-rank engine with these masters. */
 static double loss_alone(float masters[MLP_PARAMS][WEIGHTS], const mlp_batch* batch) {
   char config[512];
   double loss = 0;
@@ -71,8 +71,8 @@ static double loss_alone(float masters[MLP_PARAMS][WEIGHTS], const mlp_batch* ba
   return loss;
 }
 
-/* Rank 0 has data for three steps, rank 1 for one. Proves {engine.join}, and {engine.join.means}: a
- * step in which rank 1 has no samples has the loss of rank 0's samples alone. */
+/* Rank 0 has data for three steps, rank 1 for one. Proves {engine.join}, and {engine.join.means}:
+ * the loss of a step in which rank 1 has no samples is that of rank 0's samples. */
 static void join(int rank, ds_comm* comm, void* data) {
   char config[512];
   float masters[MLP_PARAMS][WEIGHTS];
@@ -106,8 +106,8 @@ static void join(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.state.grad_read}, {engine.state.grad_write} and {engine.state.grad_used}: two
- * micro-steps a step. */
+/* Proves {engine.state.grad_read}, {engine.state.grad_write} and {engine.state.grad_used} with two
+ * micro-steps per step. */
 static void gradients(void) {
   char config[512];
   float grad[MLP_OUT], before[MLP_OUT], after[MLP_OUT];
@@ -159,20 +159,18 @@ static void gradients(void) {
   ds_engine_destroy(engine);
 }
 
-/* Gradients on nvme are read, not written. Proves {engine.state.grad_write}. */
+/* Gradients on nvme can be read but not written. Proves {engine.state.grad_write}. */
 static void gradients_on_files(const char* folder) {
   char config[1024];
   float grad[MLP_OUT];
   ds_engine* engine;
   mlp_batch batch;
-  snprintf(
-      config, sizeof config,
-      "{\"train_batch_size\": %d, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
-      "0.01}}, "
-      "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0, "
-      "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}, \"offload_param\": "
-      "{\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
-      MLP_ROWS, folder, folder);
+  snprintf(config, sizeof config,
+           "{\"train_batch_size\": %d, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
+           "0.01}}, \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": "
+           "0, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}, "
+           "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}}",
+           MLP_ROWS, folder, folder);
   engine = mlp_engine(NULL, config);
   make_batch(&batch, 0, 0, 1);
   check_ok(forward(engine, &batch), "forward");
@@ -203,8 +201,8 @@ static void copies(void) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.local_range}: the ranks' counts are the whole, and each begins where the one
- * before ends. */
+/* Proves {engine.local_range}: the ranks' counts add up to the whole tensor, and each range begins
+ * where the previous one ends. */
 static void ranges(int rank, ds_comm* comm, void* data) {
   char config[512];
   ds_engine* engine;
@@ -226,7 +224,7 @@ static void ranges(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.write_local.refresh}, of each state and each call, on both ranks; also for a rank
+/* Proves {engine.write_local.refresh} for each state and each call, on both ranks; also for a rank
  * without elements. */
 static void refresh(int rank, ds_comm* comm, void* data) {
   static const char* const states[2] = {"master", "param"};
@@ -263,8 +261,8 @@ static void refresh(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.freeze.agree} and {engine.group_add.agree}: one rank's arguments are wrong, then
- * different; nothing has changed after either. */
+/* Proves {engine.freeze.agree} and {engine.group_add.agree}: one rank's arguments are first
+ * invalid, then different from the other's; neither call changes anything. */
 static void agree(int rank, ds_comm* comm, void* data) {
   char config[512];
   int32_t param = rank, group = -7;
@@ -294,7 +292,7 @@ static void agree(int rank, ds_comm* comm, void* data) {
 }
 
 /* Proves {engine.last_step}, {engine.skip_reason}, {engine.trace.state} and {engine.param_count};
- * {engine.state_name} with SGD, whose one state state_test.c does not have. */
+ * also {engine.state_name} for SGD, whose only state is not covered by state_test.c. */
 static void told(void) {
   static const char* const names[] = {"master", "momentum_buffer", "param", "grad"};
   ds_step_result last;
@@ -322,8 +320,8 @@ static void told(void) {
   ds_engine_destroy(engine);
 }
 
-/* fp16 from f32 inputs: the loss scale of a step and of the next one, and a skipped step at its
- * minimum. */
+/* Trains in fp16 on f32 inputs: checks the loss scale of a step and of the next one, and a step
+ * that is skipped at the minimum scale. */
 static void scaled(void) {
   ds_step_result last;
   double loss, scale = 0;

@@ -1,7 +1,8 @@
 #define _GNU_SOURCE
-/* Proves {forks.inherited}, {forks.parent} and {forks.own}. A child is told by every call that a
- * handle is its parent's, may destroy it, and trains with handles of its own; the parent goes on
- * with the bits it has without a fork. Ranks are threads, then processes. */
+/* Proves {forks.inherited}, {forks.parent} and {forks.own}. In a child, every call on an inherited
+ * handle reports that it belongs to the parent; the child may destroy it and can train with its own
+ * handles. The parent continues with the bits that it has without a fork. Ranks are threads, then
+ * processes. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,10 @@
 
 enum { RANKS = 2, STEPS = 6, WEIGHTS = MLP_HIDDEN * MLP_IN };
 
-static char config[1024];    /* states and parameters in scratch files, two ranks */
-static char own_config[512]; /* of a child: one rank */
+/* The parent's configuration: states and parameters in scratch files, two ranks. */
+static char config[1024];
+/* The child's configuration: one rank. */
+static char own_config[512];
 
 typedef struct objects {
   ds_comm* comm;
@@ -195,7 +198,8 @@ static double alone;
 static outcome plain[RANKS], forked[RANKS], within[RANKS];
 static void train_thread(int rank, ds_comm* comm, void* data);
 
-/* Everything that a child may do; ends it. Its alarm turns a call that hangs into a failure. */
+/* Makes every call that a child may make, then exits. An alarm turns a hanging call into a
+ * failure. */
 static void be_child(objects* t) {
   alarm(60);
   comm_calls(t);
@@ -206,7 +210,8 @@ static void be_child(objects* t) {
   check(train_alone(3) == alone, "a child trains by itself as its parent would");
   run_ranks("within", RANKS, train_thread, within);
   check(memcmp(plain, within, sizeof plain) == 0, "ranks and scratch files of a child's own");
-  exit(0); /* with the destructors of the library */
+  /* Runs the destructors of the library, unlike _exit(). */
+  exit(0);
 }
 
 static void fork_once(objects* t) {
@@ -232,7 +237,7 @@ static ds_engine* make_delegate(ds_tensor** view) {
   return engine;
 }
 
-/* Trains one rank; rank 0 forks within a step, with a collective under way, and again. */
+/* Trains one rank; rank 0 forks inside a step while a collective is running, and again later. */
 static void train(int rank, ds_comm* comm, int forks, outcome* out) {
   objects t = {0};
   mlp_batch batch;
@@ -272,7 +277,8 @@ static void train_thread(int rank, ds_comm* comm, void* data) {
   train(rank, comm, out == forked, &out[rank]);
 }
 
-/* The same over shared memory: rank 1 is a process that was forked before there was any handle. */
+/* Does the same as train() over shared memory: rank 1 is a process that was forked before any
+ * handle existed. */
 static void train_process(int rank, const char* url) {
   ds_comm_options options;
   ds_comm* comm = NULL;
@@ -293,15 +299,13 @@ int main(int argc, char** argv) {
   pid_t other;
   int status = 0;
   mlp_config(own_config, sizeof own_config, 0, 1, 1);
-  snprintf(
-      config, sizeof config,
-      "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, \"optimizer\": "
-      "{\"type\": "
-      "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
-      "\"stage3_param_persistence_threshold\": 0, \"offload_optimizer\": {\"device\": \"nvme\", "
-      "\"nvme_path\": \"%s\"}, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, "
-      "\"run\": {\"seed\": 7}}",
-      MLP_ROWS * RANKS, MLP_ROWS, folder, folder);
+  snprintf(config, sizeof config,
+           "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, \"optimizer\": "
+           "{\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": "
+           "3, \"stage3_param_persistence_threshold\": 0, \"offload_optimizer\": {\"device\": "
+           "\"nvme\", \"nvme_path\": \"%s\"}, \"offload_param\": {\"device\": \"nvme\", "
+           "\"nvme_path\": \"%s\"}}, \"run\": {\"seed\": 7}}",
+           MLP_ROWS * RANKS, MLP_ROWS, folder, folder);
   alone = train_alone(3);
   run_ranks("plain", RANKS, train_thread, plain);
   run_ranks("forked", RANKS, train_thread, forked);

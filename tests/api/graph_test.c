@@ -1,4 +1,4 @@
-/* Building graphs, their text, gradients, errors; plans. */
+/* Building graphs: their text, gradients, errors and plans. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +109,7 @@ static void gradients(void) {
   ds_graph_destroy(graph);
 }
 
-/* proves {graph.find} */
+/* Proves {graph.find}. */
 static void outputs_by_name(void) {
   ds_graph *graph = mlp_graph(), *parsed = NULL;
   char* text = graph_text(graph);
@@ -179,12 +179,8 @@ static void plans(void) {
 static void model_of_config(void) {
   const char* config =
       "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
-      "{\"lr\": "
-      "0.001}},"
-      " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 16, \"heads\": 2, \"vocab\": "
-      "32, "
-      "\"positions\": 8},"
-      " \"run\": {\"sequence\": 8}}";
+      "{\"lr\": 0.001}}, \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 16, "
+      "\"heads\": 2, \"vocab\": 32, \"positions\": 8}, \"run\": {\"sequence\": 8}}";
   ds_graph* graph = NULL;
   char* text;
   check_ok(ds_graph_from_config(config, 1, &graph), "model");

@@ -1,5 +1,5 @@
-/* 10,000 times each kind of handle is made, used and destroyed: the process does not grow, and no
- * descriptor stays open. */
+/* Creates, uses and destroys each kind of handle 10,000 times: the process must not grow or leave
+ * descriptors open. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { CYCLES = 10000, WARM = 1000 };
 
-/* Pages of the process that no file is behind, in KiB. */
+/* Returns the process's anonymous pages (those without a file) in KiB. */
 static long anonymous(void) {
   char line[256];
   long kib = -1;
@@ -75,7 +75,7 @@ int main(void) {
     cycle(config, n % 10 == 0);
   }
   check(descriptors() == before, "descriptors stay open");
-#ifndef DS_SANITIZED /* a sanitizer keeps what was freed */
+#ifndef DS_SANITIZED /* a sanitizer keeps freed memory */
   if (anonymous() > kib + 1024)
     fprintf(stderr, "%ld KiB at first, %ld at the end\n", kib, anonymous());
   check(anonymous() <= kib + 1024, "the process grows");

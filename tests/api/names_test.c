@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* Names of graphs, inputs and parameters. Whatever is accepted comes back from the text form of a
- * graph and from a checkpoint; whatever is not says so at once and leaves everything usable. */
+/* Names of graphs, inputs and parameters. Every accepted name survives the text form of a graph and
+ * a checkpoint; every other name is refused at once, and all handles remain usable. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static uint32_t draw(uint32_t below) {
   return (uint32_t)(state >> 33) % below;
 }
 
-/* Pieces that have meant something to a format, else any bytes. */
+/* Draws a name from pieces that are special in some format, and from arbitrary bytes. */
 static void draw_name(char* name) {
   static const char* const pieces[] = {"a",
                                        "w",
@@ -86,9 +86,8 @@ static void draw_name(char* name) {
   }
 }
 
-/* Whether a graph of this name, with an input and a parameter of it, was accepted; then it prints
- * and parses.
- */
+/* Returns whether a graph with this name, and an input and a parameter of the same name, is
+ * accepted. An accepted graph must be printed and parsed again. */
 static int survives_text(const char* name) {
   const int64_t dims[] = {-1, 2}, square[] = {2, 2};
   char *text = NULL, *again = NULL;
@@ -137,7 +136,8 @@ static ds_engine* delegate(char names[][64], int count) {
   return engine;
 }
 
-/* A checkpoint and a model folder of parameters of these names load again, each by its name. */
+/* Parameters with these names must be loaded again from a checkpoint and a model folder, each by
+ * its name. */
 static void survive_files(char names[][64], int count, const char* folder) {
   ds_engine *saved = delegate(names, count), *loaded;
   char model[600], command[700];
@@ -184,8 +184,8 @@ static ds_graph* one_parameter(const char* name, int32_t* x, int32_t* loss) {
   return graph;
 }
 
-/* Names that are made from the longest ones are longer, and come back from the text all the same.
- */
+/* Names derived from a name of maximum length are longer still, but must also survive the text
+ * form. */
 static void longest_name(const char* name, const char* config) {
   char* text = NULL;
   int32_t x = -1, loss = -1, grad = -1;

@@ -1,4 +1,4 @@
-/* ds_ops.h: its functions make the graph that ds_graph_op makes of names and JSON. */
+/* The functions of ds_ops.h build the same graph as ds_graph_op does from names and JSON. */
 #include <ds_ops.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Outputs of a graph that are no result of a node of their own: inputs, parameters, the loss, one
- * value twice: proves {graph.output_of_any} and {graph.output_inferred}. */
+/* Graph outputs that are not separate results of a node: inputs, parameters, the loss, the same
+ * value twice. Proves {graph.output_of_any} and {graph.output_inferred}. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,8 @@
 enum { OUT, X, TARGET, W, B, LOSS, VALUES }; /* values of the graph below */
 enum { ROWS = 3, IN = 4, WIDE = 2 };
 
-/* y = relu(x W^T + b) against a target; the values listed become outputs 1 and on. */
+/* Builds y = relu(x W^T + b) with a loss against a target. The listed values become outputs 1 and
+ * up. */
 static ds_graph* make_graph(int32_t values[VALUES], const int* outputs, int count) {
   const int64_t x[] = {-1, IN}, y[] = {-1, WIDE}, w[] = {WIDE, IN}, b[] = {WIDE};
   ds_graph* graph = NULL;
@@ -122,7 +123,8 @@ int main(void) {
   r = train(out, 2);
   same_run(&plain, &r, "one value is two outputs");
   check(r.count == ROWS * WIDE, "y");
-  /* Refused at creation, by name: integers, which ds_infer does not hand out. */
+  /* An integer output is refused by name when the engine is created, because ds_infer cannot return
+   * it. */
   graph = make_graph(values, NULL, 0);
   check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");
   check_ok(ds_graph_output(graph, "ids", ids), "output");
@@ -138,7 +140,7 @@ int main(void) {
   ds_engine_destroy(engine);
   engine = NULL;
   ds_graph_destroy(graph);
-  /* A parameter as the loss. */
+  /* The loss may be a parameter. */
   check_ok(ds_graph_create("itself", 1, &graph), "graph");
   check_ok(ds_graph_param(graph, "p", scalar, 0, "ones", 0, &values[0]), "p");
   check_ok(ds_graph_output(graph, "itself", values[0]), "output");

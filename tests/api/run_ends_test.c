@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* How a run ends before its last step, or badly with it: callbacks, a signal, numbers that are not
- * finite, a bar. */
+/* Ways in which a run ends before its last step or fails at its end: callbacks, a signal,
+ * non-finite losses, a bar that is not met. */
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ static ds_status batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_
   return ++seen->batches == seen->stop_batch ? DS_ERROR_IO : DS_OK;
 }
 
-/* Rates that a callback sets, and what steps then had. */
+/* The learning rates that a callback sets, and those that the steps used. */
 typedef struct rates {
   double set[8], had[8];
 } rates;
@@ -47,14 +47,13 @@ static ds_status progress(const ds_run_progress* now, void* user_data) {
   return DS_OK;
 }
 
-/* The configuration of a run in the folder NAME, with members of one's own. */
+/* Writes the configuration of a run in the folder `name`, with additional members. */
 static void configure(char* config, size_t size, const char* name, const char* optimizer,
                       const char* run, const char* more) {
   snprintf(config, size,
            "{\"train_batch_size\": 2, \"optimizer\": %s, \"model\": {\"family\": \"gpt\", "
-           "\"layers\": 1, "
-           "\"hidden\": 16, \"heads\": 2, \"vocab\": 256, \"positions\": 8}, \"run\": {\"dir\": "
-           "\"%s/%s\", \"sequence\": 8, \"sample_tokens\": 0, %s}%s}",
+           "\"layers\": 1, \"hidden\": 16, \"heads\": 2, \"vocab\": 256, \"positions\": 8}, "
+           "\"run\": {\"dir\": \"%s/%s\", \"sequence\": 8, \"sample_tokens\": 0, %s}%s}",
            optimizer, base, name, run, more);
 }
 
@@ -69,8 +68,8 @@ static void expect_step(const char* name, const char* step) {
 }
 
 /* Proves {run.batch.stop}, {run.batch.step}, {run.progress.step}, {run.train.user} and
- * {threads.callbacks}: the fourth batch is refused, three steps are saved, and the run goes on with
- * `resume`. */
+ * {threads.callbacks}: the callback refuses the fourth batch, three steps are saved, and the run
+ * continues with `resume`. */
 static void batches(void) {
   char config[2048], folder[700];
   record seen = {pthread_self(), 0, 0, 4, 0};
@@ -93,8 +92,7 @@ static void on_alarm(int number) {
   stop = 1;
 }
 
-/* Proves {run.train.stop}: a signal handler sets the flag while the run is in the midst of many
- * steps. */
+/* Proves {run.train.stop}: a signal handler sets the flag in the middle of a long run. */
 static void signals(void) {
   char config[2048];
   record seen = {pthread_self(), 0, 0, -1, 0};
@@ -117,8 +115,8 @@ static void signals(void) {
   }
 }
 
-/* Proves {run.train.numeric}: two steps in a row without a finite loss; and a model that its last
- * step destroys. */
+/* Proves {run.train.numeric}: first two steps in a row have no finite loss, then the last step
+ * ruins a model. */
 static void not_finite(void) {
   char config[2048];
   record seen = {pthread_self(), 0, 0, -1, 1};

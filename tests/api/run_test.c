@@ -1,5 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* The training run from C: own data, progress, a callback that stops, resume, generate. */
+/* Training runs from C: own data, progress, a callback that stops the run, resuming, and text
+ * generation. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,8 +41,8 @@ static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
 
-/* Programs that were built before a member came find theirs where they were: new ones stand behind.
- */
+/* New members are added at the end of the struct, so that programs built earlier find the old
+ * members at their offsets. */
 typedef char next_lr_stands[offsetof(ds_run_progress, next_lr) == 64 ? 1 : -1];
 
 /* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok},
@@ -54,12 +55,9 @@ int main(int argc, char** argv) {
   snprintf(folder, sizeof folder, "%s/run_test_folder_%d", argc > 1 ? argv[1] : ".", (int)getpid());
   snprintf(config, sizeof config,
            "{\"train_batch_size\": 4, \"communicator\": \"env:shm\", \"optimizer\": {\"type\": "
-           "\"AdamW\", "
-           "\"params\": {\"lr\": 0.01}},"
-           " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2, "
-           "\"vocab\": 256,"
-           " \"positions\": 16}, \"run\": {\"dir\": \"%s\", \"steps\": 40, \"sequence\": 16, "
-           "\"sample_tokens\": 0}}",
+           "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"model\": {\"family\": \"gpt\", \"layers\": "
+           "1, \"hidden\": 32, \"heads\": 2, \"vocab\": 256, \"positions\": 16}, \"run\": "
+           "{\"dir\": \"%s\", \"steps\": 40, \"sequence\": 16, \"sample_tokens\": 0}}",
            folder);
   check_error(ds_run_train(NULL, NULL, NULL, 2, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "config");
@@ -85,7 +83,7 @@ int main(int argc, char** argv) {
       ds_run_train(NULL, "{\"train_batch_size\": 8}", folder, 2, batch, progress, &stop, &seen),
       "resume with another batch");
   check(seen.steps == 40, "only the missing steps are made");
-  /* Proves {config.describe.refused} */
+  /* Proves {config.describe.refused}. */
   int32_t refused = -1;
   check_ok(ds_config_describe("{\"train_batch_size\": 3, \"zero_optimization\": {\"stag\": 1}}", 2,
                               DS_FORMAT_TEXT, &refused, &text),
@@ -96,7 +94,7 @@ int main(int argc, char** argv) {
   check_ok(ds_config_describe(config, 1, DS_FORMAT_JSON, &refused, &text), "describe");
   check(refused == 0 && strstr(text, "\"refusals\": []") != NULL, "a good one");
   ds_text_destroy(text);
-  /* Proves {config.describe.origins} */
+  /* Proves {config.describe.origins}. */
   check_ok(ds_config_describe("{\"train_batch_size\": 4, \"zero_optimization\": {\"stage\": 7}}", 2,
                               DS_FORMAT_JSON, &refused, &text),
            "describe");
@@ -141,7 +139,7 @@ int main(int argc, char** argv) {
   check(strcmp(text, again) == 0 && strcmp(text, parts) == 0, "the same text, also part by part");
   ds_text_destroy(text);
   ds_text_destroy(again);
-  /* Before anything is computed: no part of a text comes. */
+  /* The call is refused before anything is computed, so the callback gets no text. */
   parts[0] = '\0';
   check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, NULL),
               DS_ERROR_INVALID_ARGUMENT, "out_text");

@@ -48,7 +48,7 @@ static void fail(const char* call, const char* reason) {
   exit(1);
 }
 
-/* What every call may return. Returns whether it is DS_OK. */
+/* Checks that every call may return this status, and its message. Returns whether it is DS_OK. */
 static int took(ds_status status, const char* call) {
   const char *message = ds_last_error_message(), *key = NULL, *tensor = NULL;
   int32_t rank = 0;
@@ -71,7 +71,7 @@ static void* any(void** handles, int count) {
 }
 #define ANY(kind, type) ((type*)any((void**)pool.kind, (int)(sizeof pool.kind / sizeof *pool.kind)))
 
-/* A handle that a call has made takes a place of the pool; what was there ends. */
+/* Puts a new handle into the pool in place of another one, which is destroyed. */
 #define KEEP(kind, made, call)                                                \
   do {                                                                        \
     uint32_t place = below((uint32_t)(sizeof pool.kind / sizeof *pool.kind)); \
@@ -81,7 +81,7 @@ static void* any(void** handles, int count) {
     }                                                                         \
   } while (0)
 
-/* Mostly none: nearly every stream is another engine's. */
+/* Returns NULL in most cases, because nearly every stream belongs to another engine. */
 static ds_stream* an_order(void) { return one_in(3) ? ANY(streams, ds_stream) : NULL; }
 
 static void expect_made(int ok, const void* made, const char* call) {
@@ -143,7 +143,8 @@ static size_t some_dims(int64_t* dims) {
 
 static ds_dtype a_dtype(void) { return (ds_dtype)below(one_in(8) ? 12 : 8); }
 
-/* A comm of one rank over callbacks, which has nothing to move; each is destroyed once. */
+/* Numbers of created and destroyed comms over callbacks. With a single rank they have nothing to
+ * transfer. */
 static int made_comms, forgotten_comms;
 static ds_status nothing_moves(const void* const* ins, const size_t* in_sizes, void* const* outs,
                                const size_t* out_sizes, void* user_data) {
@@ -167,7 +168,8 @@ static void with_comm(void) {
       ds_comm_options_init(&options, sizeof options);
       if (one_in(4)) options.rank = a_number();
       if (one_in(4)) options.size = a_number();
-      if (options.size > 1) options.size = 1; /* others would be waited for */
+      /* With other ranks, the call would wait for them. */
+      if (options.size > 1) options.size = 1;
       if (one_in(3)) {
         ds_comm_callbacks callbacks = {sizeof callbacks, NULL, nothing_moves, NULL, NULL, NULL,
                                        forget,           NULL};
@@ -253,7 +255,8 @@ static void with_call(void) {
     fail("ds_work_test", "an output in spite of an error");
 }
 
-/* Over memory around the middle of `room`, in any direction and with gaps. */
+/* Creates a tensor over memory around the middle of `room`, with strides of any sign and with
+ * gaps. */
 static ds_status lend(ds_tensor** made) {
   static double room[256];
   int64_t dims[4], strides[4];
@@ -308,7 +311,8 @@ static void with_tensor(void) {
       ok = took(ds_tensor_from_dlpack(shared, NULL, ANY(streams, ds_stream), &made),
                 "ds_tensor_from_dlpack");
       expect_made(ok, made, "ds_tensor_from_dlpack");
-      if (!ok) shared->deleter(shared); /* it is the caller's still */
+      /* After a refusal, the DLPack tensor still belongs to the caller. */
+      if (!ok) shared->deleter(shared);
       KEEP(tensors, made, ds_tensor);
       break;
     default:
@@ -316,7 +320,7 @@ static void with_tensor(void) {
   }
 }
 
-/* An operation whose results and gradients are 0. */
+/* The callback of a custom op whose results and gradients are 0. */
 static void clear(ds_tensor* tensor) {
   int64_t dims[4], count = 1;
   size_t rank = 0, d;
@@ -370,7 +374,8 @@ static void custom_op(ds_graph* graph, const int32_t* operands, const int64_t* d
   op.dtypes = &dtype;
   op.dims_counts = &dims_count;
   op.dims = dims;
-  if (op.outputs_count > 1) op.outputs_count = 0; /* as many as there are types */
+  /* Only one output type is given. */
+  if (op.outputs_count > 1) op.outputs_count = 0;
   if (took(ds_graph_custom_op(graph, a_text(), &op, operands, (size_t)*count, &value),
            "ds_graph_custom_op")) {
     ++kept_user_data;
@@ -427,7 +432,8 @@ static void with_graph(void) {
     case 8:
       custom_op(graph, operands, dims, count);
       break;
-    default: /* what is printed is read again, and prints the same */
+    /* A printed graph must parse and print the same text again. */
+    default:
       if (!took(ds_graph_print(graph, &text), "ds_graph_print")) break;
       ok = took(ds_graph_parse(text, &made), "ds_graph_parse");
       if (ok && took(ds_graph_print(made, &again), "ds_graph_print") && strcmp(text, again) != 0)
@@ -447,10 +453,8 @@ static void a_config(char* config, size_t size) {
   snprintf(
       config, size,
       "{\"train_micro_batch_size_per_gpu\": 6, \"gradient_accumulation_steps\": %u, \"optimizer\": "
-      "{\"type\": "
-      "\"%s\", \"params\": {\"lr\": 0.01}%s}, \"zero_optimization\": {\"stage\": %u}, \"bf16\": "
-      "{\"enabled\": "
-      "%s}, \"device\": \"%s\", \"run\": {\"threads\": 1}}",
+      "{\"type\": \"%s\", \"params\": {\"lr\": 0.01}%s}, \"zero_optimization\": {\"stage\": %u}, "
+      "\"bf16\": {\"enabled\": %s}, \"device\": \"%s\", \"run\": {\"threads\": 1}}",
       1 + below(2), optimizers[below(one_in(4) ? 4 : 3)], groups[below(one_in(3) ? 4 : 2)],
       below(one_in(9) ? 5 : 4), one_in(3) ? "true" : "false", one_in(3) ? "separate" : "cpu");
 }
@@ -565,7 +569,7 @@ static const char* a_number_name(void) {
   return one_in(4) ? a_text() : names[below(sizeof names / sizeof *names)];
 }
 
-/* How many elements a parameter has, mostly. */
+/* Returns, in most cases, the number of elements of a parameter. */
 static size_t a_count(const ds_engine* engine, int32_t param) {
   int64_t dims[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   size_t count = 1, rank = 0, i;
@@ -715,7 +719,7 @@ static void end_some(int all) {
   if (all) memset(&pool, 0, sizeof pool);
 }
 
-/* A handle of every kind: an engine in native mode, one of a host with parameters of its own. */
+/* Creates a handle of every kind, with one engine in native mode and one in delegate mode. */
 static void begin(void) {
   const int64_t dims[1] = {4};
   char config[1024], *text = NULL;

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* A host program that leaves SIGPIPE and SIGXFSZ as they are survives a closed standard output and
- * files that may not grow, and its signals and its mask stay its own. */
+/* A host program that leaves SIGPIPE and SIGXFSZ at their defaults must survive a closed standard
+ * output and a file size limit, and libds must leave its signal handlers and mask unchanged. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,14 +44,13 @@ int main(int argc, char** argv) {
   int pipes[2], out = dup(STDOUT_FILENO);
   snprintf(folder, sizeof folder, "%s/signals_test_folder_%d", argc > 1 ? argv[1] : ".",
            (int)getpid());
-  snprintf(
-      config, sizeof config,
-      "{\"train_batch_size\": 4, \"steps_per_print\": 1, \"model\": {\"family\": \"gpt\", "
-      "\"layers\": 1, "
-      "\"hidden\": 32, \"heads\": 2, \"positions\": 16}, \"run\": {\"dir\": \"%s\", \"steps\": 4, "
-      "\"save_every\": 2, \"sequence\": 16, \"sample_tokens\": 0}}",
-      folder);
-  signal(SIGPIPE, SIG_DFL); /* whatever this test's own parent left */
+  snprintf(config, sizeof config,
+           "{\"train_batch_size\": 4, \"steps_per_print\": 1, \"model\": {\"family\": \"gpt\", "
+           "\"layers\": 1, \"hidden\": 32, \"heads\": 2, \"positions\": 16}, \"run\": {\"dir\": "
+           "\"%s\", \"steps\": 4, \"save_every\": 2, \"sequence\": 16, \"sample_tokens\": 0}}",
+           folder);
+  /* The parent process of this test may have changed the handlers. */
+  signal(SIGPIPE, SIG_DFL);
   signal(SIGXFSZ, SIG_DFL);
 
   check(pipe(pipes) == 0, "a pipe");

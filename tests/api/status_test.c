@@ -1,4 +1,4 @@
-/* Status, messages, texts, options and NULL arguments. */
+/* Statuses, messages, texts, options and NULL arguments. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "support.h"
 
-/* Proves {strings.owned} and {runtime.text_destroy}: two texts are there at once, and each is
+/* Proves {strings.owned} and {runtime.text_destroy}: two texts exist at the same time, and each is
  * freed. */
 static void texts(void) {
   char *text = NULL, *json = NULL;
@@ -45,13 +45,13 @@ static void option_structs(void) {
   memset(&options, 0, sizeof options);
   check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
               "struct_size must be at least");
-  /* an older program knows less: the rest keeps its defaults */
+  /* An older program passes a smaller struct: the missing options have their defaults. */
   options.struct_size = offsetof(ds_comm_options, timeout_ms);
   options.size = 1;
   options.timeout_ms = -1;
   check_ok(ds_comm_create("self", &options, &comm), "older options");
   ds_comm_destroy(comm);
-  options.struct_size = offsetof(ds_comm_options, timeout_ms) + 3; /* within a member */
+  options.struct_size = offsetof(ds_comm_options, timeout_ms) + 3; /* ends inside a member */
   check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
               "options.struct_size must be a multiple of 8");
   options.struct_size = sizeof options;
@@ -65,8 +65,8 @@ static void option_structs(void) {
               "carrier-pigeon");
 }
 
-/* Proves {status.returned}, {ownership.null}, {comm.rank} and {comm.size}: what has no handle to
- * work with says so by its status; the calls that have none answer NULL with what ds.h says. */
+/* Proves {status.returned}, {ownership.null}, {comm.rank} and {comm.size}: without a handle, a call
+ * that returns a status reports that, and other calls return the value that ds.h names. */
 static void nulls(void) {
   ds_comm* comm = NULL;
   ds_graph* graph = NULL;
@@ -137,8 +137,8 @@ static void take_line(ds_log_level level, const char* line, void* user_data) {
   snprintf(seen->last, sizeof seen->last, "%s", line);
 }
 
-/* Proves {runtime.log} and {threads.callbacks}; what the default prints, checkpoint_test.c reads.
- */
+/* Proves {runtime.log} and {threads.callbacks}; checkpoint_test.c tests the lines that are printed
+ * by default. */
 static void log_lines(void) {
   char config[512];
   lines seen = {pthread_self(), 0, ""};
@@ -158,7 +158,8 @@ static void* other_thread(void* data) {
   return NULL;
 }
 
-/* Proves {runtime.last_error}: each thread has its own, and a call that succeeds leaves it. */
+/* Proves {runtime.last_error}: each thread has its own message, and a call that succeeds does not
+ * change it. */
 static void messages_of_threads(void) {
   ds_comm_options options;
   pthread_t thread;

@@ -113,12 +113,9 @@ ds_graph* mlp_graph(void) {
 void mlp_config(char* buffer, size_t buffer_size, int stage, int accumulation, int size) {
   snprintf(buffer, buffer_size,
            "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, "
-           "\"gradient_accumulation_steps\": %d,"
-           " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
-           "\"gradient_clipping\": 1.0,"
-           " \"zero_optimization\": {\"stage\": %d, \"stage3_param_persistence_threshold\": 0}, "
-           "\"run\": "
-           "{\"seed\": 7}}",
+           "\"gradient_accumulation_steps\": %d, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+           "{\"lr\": 0.01}}, \"gradient_clipping\": 1.0, \"zero_optimization\": {\"stage\": %d, "
+           "\"stage3_param_persistence_threshold\": 0}, \"run\": {\"seed\": 7}}",
            MLP_ROWS * accumulation * size, MLP_ROWS, accumulation, stage);
 }
 

@@ -3,27 +3,28 @@
 
 #include <ds.h>
 
-/* Ends the program with `what` and the last message of ds.h when ok is 0. */
+/* If ok is 0, ends the program with `what` and the last message of ds.h. */
 void check(int ok, const char* what);
 void check_ok(ds_status status, const char* what);
-/* The call must have returned `wanted` with a message that has `words` in it. */
+/* Checks that the call has returned `wanted`, with a message that contains `words`. */
 void check_error(ds_status status, ds_status wanted, const char* words);
 
 /* Runs body(rank, comm, data) on `size` threads, each a rank of the group threads://name. */
 typedef void rank_fn(int rank, ds_comm* comm, void* data);
 void run_ranks(const char* name, int size, rank_fn* body, void* data);
-/* A device whose memory is not the host's: DS_TEST_DEVICE, else "separate". */
+/* Returns the device whose memory is not the host's: DS_TEST_DEVICE if set, or else "separate". */
 const char* test_device(void);
 ds_comm* join_ranks(const char* name, int rank, int size);
 
 /* A two-layer perceptron, 4 -> 8 -> 2, with a mean-square loss; inputs "x" and "y". */
 enum { MLP_IN = 4, MLP_HIDDEN = 8, MLP_OUT = 2, MLP_ROWS = 6, MLP_PARAMS = 4 };
 ds_graph* mlp_graph(void);
-/* Configuration of a ZeRO stage: `accumulation` micro-steps on `size` ranks. */
+/* Writes the configuration of a ZeRO stage: `accumulation` micro-steps on `size` ranks. */
 void mlp_config(char* buffer, size_t buffer_size, int stage, int accumulation, int size);
 ds_engine* mlp_engine(ds_comm* comm, const char* config);
 
-/* Inputs of one rank for `micros` micro-steps; make_batch owns the tensors' memory in `batch`. */
+/* Inputs of one rank for `micros` micro-steps; the tensors that make_batch creates refer to memory
+ * in `batch`. */
 typedef struct mlp_batch {
   float x[4 * MLP_ROWS * MLP_IN];
   float y[4 * MLP_ROWS * MLP_OUT];

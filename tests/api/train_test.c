@@ -1,5 +1,5 @@
-/* A perceptron trained from plain C at every ZeRO stage on two ranks: the loss falls, with the same
- * bits at every stage, linked or in pieces. Proves {engine.pieces}. */
+/* Trains a perceptron from plain C at every ZeRO stage on two ranks: the loss falls, with the same
+ * bits at every stage, in whole calls and in pieces. Proves {engine.pieces}. */
 #include <string.h>
 
 #include "support.h"

@@ -1,4 +1,4 @@
-/* A model folder against its recorded numbers from C, on two ranks. */
+/* Verifies a model folder from C against the recorded numbers in it, on two ranks. */
 #include <stdio.h>
 #include <string.h>
 

@@ -22,7 +22,8 @@ namespace ds::test {
 struct FakeParam {
   std::string name;
   std::vector<int64_t> shape;
-  std::vector<ParamSlice> slices = {};  // by coordinate of the axis `tensor`; none: it is not cut
+  // The slice of each coordinate of the axis `tensor`. Empty: the parameter is not divided.
+  std::vector<ParamSlice> slices = {};
 };
 
 inline std::vector<FakeParam> fake_params() {
@@ -33,15 +34,16 @@ inline std::vector<FakeParam> fake_params() {
           {"z", {1}}};
 }
 
-// What element `i` of a parameter holds: different for every kind, parameter and element.
+// Returns the value of element `i` of a parameter, which differs for every kind, parameter and
+// element.
 inline float fake_value(int kind, ParamId param, int64_t i) {
   return static_cast<float>(kind + 1) * 0x1p20f + static_cast<float>(param.number()) * 0x1p16f +
          static_cast<float>(i);
 }
 
-// State of one rank in plain vectors, on a mesh with the axes `data` and `tensor`. Partitioned: the
-// rank's cut of every bucket, as from stage 1 on; otherwise all of it. Padding holds NaN, so that
-// its use shows.
+// The state of one rank in plain vectors, on a mesh with the axes `data` and `tensor`. If
+// partitioned, the rank holds its part of every bucket, as at stage 1 and above; otherwise it holds
+// whole buckets. Padding is NaN, so that any use of it shows.
 class FakeState : public StateAccess {
  public:
   FakeState(Communicator& comm, bool partitioned, std::vector<FakeParam> params = fake_params(),
@@ -99,7 +101,7 @@ class FakeState : public StateAccess {
     if (on_write) on_write(b, begin, begin + count);
   }
 
-  // Visits every held element that a parameter fills, with its number in the whole tensor.
+  // Visits every local element that belongs to a parameter, with its index in the whole tensor.
   void each(const std::function<void(int kind, ParamId param, int64_t i, float& value)>& visit) {
     for (int k = 0; k < static_cast<int>(kinds_.size()); ++k) {
       for (BucketId b : layout_.buckets.ids()) {
@@ -135,14 +137,15 @@ class FakeState : public StateAccess {
   }
 
   Communicator& comm_;
-  int cut_, tensor_;  // coordinates
+  // This rank's coordinates on the axes `data` and `tensor`.
+  int cut_, tensor_;
   bool partitioned_;
   Layout layout_;
   IdVector<ParamId, ParamSlice> slices_;
   IdVector<ParamId, std::string> names_;
   IdVector<ParamId, std::vector<int64_t>> shapes_;
   std::vector<std::string> kinds_;
-  std::vector<std::vector<std::vector<float>>> data_;  // by kind and bucket
+  std::vector<std::vector<std::vector<float>>> data_;  // [kind][bucket][element]
 };
 
 inline CheckpointInfo fake_info(int64_t step) {
@@ -155,7 +158,7 @@ inline CheckpointInfo fake_info(int64_t step) {
   return info;
 }
 
-// Saves known values at `world` ranks and returns the path.
+// Saves known values with `world` ranks and returns the path.
 inline std::string save_fake(const std::string& folder, int64_t step, int world = 1, int keep = 0,
                              const std::string& also = "", bool partitioned = true,
                              const std::vector<FakeParam>& params = fake_params()) {
@@ -169,7 +172,8 @@ inline std::string save_fake(const std::string& folder, int64_t step, int world 
   return path;
 }
 
-// The status and message of loading path at `world` ranks; nothing may be written into the state.
+// Loads `path` with `world` ranks and returns the status and message; the load must not write to
+// the state.
 inline std::pair<ds_status, std::string> load_error(
     const std::string& path, int world = 1, const std::vector<FakeParam>& params = fake_params()) {
   std::pair<ds_status, std::string> out{DS_OK, ""};

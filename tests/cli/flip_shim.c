@@ -1,5 +1,5 @@
-/* LD_PRELOAD library: the first pread of whole blocks of a file comes back with one bit turned, as
- * from a medium that has gone bad. Calls that libc makes inside itself are not seen. */
+/* LD_PRELOAD library that simulates a failing disk: flips one bit in the result of the first pread
+ * of whole blocks of a file. It does not see calls that libc makes internally. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -10,7 +10,8 @@
 #include "comm/transport/transport.h"
 #include "support/groups.h"
 
-// Every collective, transport, group size and awkward payload against a plain oracle, bit for bit.
+// Compares every collective with a plain oracle, bit for bit, over every transport, group size and
+// awkward payload size.
 namespace ds {
 namespace {
 
@@ -19,7 +20,8 @@ class Collectives : public testing::TestWithParam<test::GroupCase> {
   void on_all(const std::function<void(Communicator&)>& body) { test::on_group(GetParam(), body); }
 };
 
-// Bytes around those at which a payload becomes two chunks, in a half or a half's share of w ranks.
+// Returns sizes around those at which a payload, or one rank's share of it among w ranks, needs two
+// chunks of half a buffer.
 std::vector<size_t> payloads(int w) {
   size_t half = kSlotBytes / 2, share = half / static_cast<size_t>(w);
   return {0, 1, 3, 255, share - 1, share + 9, 2 * half + 77};
@@ -30,7 +32,7 @@ unsigned char byte_of(int from, int to, size_t i) {
                                     (i >> 9));
 }
 
-// Values whose f32 sum depends on the order of addition.
+// Returns values whose f32 sum depends on the order of addition.
 template <typename T>
 T value_of(int rank, size_t i) {
   size_t mix = (i * 2654435761u + static_cast<size_t>(rank) * 40503u) % 1000003u;
@@ -41,8 +43,8 @@ T value_of(int rank, size_t i) {
     return T(base);
 }
 
-// The documented order, written down once more: halves of the next power of two, missing ranks left
-// out.
+// Computes the sum in the documented order, independently of src: as a tree over the next power of
+// two, without the missing ranks.
 template <typename Wire, typename Sum>
 Sum oracle(int first, int span, int ranks, size_t i) {
   if (span == 1) return static_cast<Sum>(value_of<Wire>(first, i));
@@ -55,7 +57,8 @@ TEST_P(Collectives, AllGatherAndBroadcast) {
   on_all([](Communicator& comm) {
     auto w = static_cast<size_t>(comm.size()), me = static_cast<size_t>(comm.rank());
     std::vector<size_t> sizes = payloads(comm.size());
-    // Several rounds of what is read in place, or of what is the same for a crowd.
+    // Large enough for several rounds, both when peers read in place and when ranks outnumber
+    // cores, so that equal payloads are staged.
     if (w == 2 || GetParam().cores == 2) sizes.push_back((size_t{9} << 20) + 3);
     for (size_t bytes : sizes) {
       std::vector<unsigned char> in(bytes), expected(bytes * w), out(bytes * w, 0xee);

@@ -7,8 +7,8 @@
 #include "comm/transport/transport.h"
 #include "support/groups.h"
 
-// Reductions of every type and operation, and what has a root, against what each rank can work out
-// alone.
+// Compares reductions of every type and operation, and collectives with a root, with results that
+// each rank computes locally.
 namespace ds {
 namespace {
 
@@ -18,7 +18,7 @@ using Bytes = std::vector<std::byte>;
 
 class RootedCollectives : public testing::TestWithParam<test::GroupCase> {};
 
-// Of `count` elements of all ranks, what a reduction makes of them.
+// Returns the reduction of `count` elements over all ranks.
 Bytes reduced(int ranks, DType wire, ReduceOp op, size_t count) {
   std::vector<Bytes> all;
   std::vector<const void*> src;

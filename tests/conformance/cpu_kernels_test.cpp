@@ -1,5 +1,5 @@
-// Every optimized implementation of every op against the f64 reference, and its bits on teams of 1,
-// 2 and 3.
+// Compares every optimized kernel of every op with the f64 reference, and its bits on teams of 1, 2
+// and 3 threads.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -44,7 +44,7 @@ TEST(Optimized, RoundsOnceInF32AndBf16) {
   std::set<std::string> cases;
   for (const OpCase& c : all_cases()) cases.insert(c.op);
   for (const KernelImpl& impl : registry.all()) {
-    if (!cases.count(impl.op) || impl.op == "cast") continue;  // its case is a cast to f64
+    if (!cases.count(impl.op) || impl.op == "cast") continue;  // the case of cast is a cast to f64
     EXPECT_GT(taken[impl.name + " " + impl.op], 0) << impl.name << " " << impl.op;
   }
 }

@@ -1,4 +1,4 @@
-// Backward rules and f64 reference kernels against central finite differences.
+// Compares backward rules and f64 reference kernels with central finite differences.
 #include "support/gradient.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// One rank of a run that the crash tests kill: trains the tiny GPT, saves every 2 steps, prints
+// One rank of a run that the crash tests kill: trains the tiny GPT, saves every 2 steps and prints
 // every step's loss.
 //   crash_driver RANK WORLD URL FOLDER STEPS STAGE TIER REPRODUCIBLE KILL_INSTR
 // With DS_TEST_ASYNC in the environment a thread writes each checkpoint while the next steps run.
@@ -35,7 +35,8 @@ ds::Config config_of(char** argv, int world) {
   return c;
 }
 
-// Tokens of one leaf: the same whatever the layout of ranks.
+// Draws the tokens and targets of one leaf. They do not depend on how leaves are divided among
+// ranks.
 void draw(int64_t step, int64_t leaf, int32_t* tokens, int32_t* targets) {
   ds::RandomStream stream{5, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf), 0};
   for (int64_t i = 0; i < kSeq; ++i) {

@@ -1,11 +1,18 @@
-/* LD_PRELOAD library of the replay tests: writes down what the process does to files below a
- * folder.
+/* LD_PRELOAD library of the replay tests: records what the process does to files below a folder.
  *
- * DS_TEST_RECORD=LOG, DS_TEST_ROOT=FOLDER (absolute). A record is a line "KIND HANDLE OFFSET
- * SIZE\n" and SIZE bytes: o  handle opened; bytes: path          w  bytes written at offset s
- * fsync, fdatasync t set to OFFSET bytes                 m  folder made; bytes: path         u
- * unlink, rmdir; bytes: path r rename; bytes: from NUL to          p  bytes printed to stdout A
- * call and its record happen under one lock, so records are in the order of their effects. Calls
+ * DS_TEST_RECORD=LOG, DS_TEST_ROOT=FOLDER (absolute). A record is a line
+ * "KIND HANDLE OFFSET SIZE\n", followed by SIZE bytes. Its kinds are:
+ *
+ *   o  handle opened; bytes: path
+ *   w  bytes written at OFFSET
+ *   s  fsync, fdatasync
+ *   t  file set to OFFSET bytes
+ *   m  folder made; bytes: path
+ *   u  unlink, rmdir; bytes: path
+ *   r  rename; bytes: from NUL to
+ *   p  bytes printed to stdout
+ *
+ * A call and its record happen under one lock, so records are in the order of their effects. Calls
  * that libc makes inside itself (stdio) are not seen. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +32,8 @@ enum { most_files = 4096 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char* root;
 static int log_fd = -1;
-static int handles; /* given out */
+/* Number of handles given out so far. */
+static int handles;
 static int handle_of[most_files];
 
 #define REAL(name) dlsym(RTLD_NEXT, #name)
@@ -103,7 +111,7 @@ int close(int fd) {
   return code;
 }
 
-/* The number that the process moved a descriptor to names the same file. */
+/* A duplicated descriptor keeps the handle of its file. */
 int fcntl(int fd, int command, ...) {
   va_list more;
   va_start(more, command);
@@ -176,7 +184,7 @@ int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
 int fallocate(int fd, int mode, off_t offset, off_t size) {
   pthread_mutex_lock(&lock);
   int code = ((int (*)(int, int, off_t, off_t))REAL(fallocate))(fd, mode, offset, size);
-  if (mode != 0) abort(); /* not known to the replay */
+  if (mode != 0) abort(); /* the replay does not know this mode */
   resized(fd, offset + size, code);
   pthread_mutex_unlock(&lock);
   return code;

@@ -1,6 +1,6 @@
 // A training run of two ranks (threads) that the replay tests record.
 //   run_driver FOLDER TEXT STEPS
-// Trains into FOLDER/run on the file TEXT and saves every 2 steps; resumes where FOLDER/run holds a
+// Trains into FOLDER/run on the file TEXT and saves every 2 steps; resumes if FOLDER/run holds a
 // run. Prints "STEP LOSS" after each step, by one write, with the loss as a hexadecimal float.
 #include <unistd.h>
 

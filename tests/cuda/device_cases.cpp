@@ -26,7 +26,7 @@ std::vector<OpCase> wide_op_cases() {
   auto real = [number = uint64_t{40}](std::vector<int64_t> dims) mutable {
     return random_tensor(DS_DTYPE_F64, std::move(dims), ++number);
   };
-  // Adds a case; returns its results in f64.
+  // Adds a case and returns its results, computed in f64.
   auto add = [&](const char* op, const Attrs& attrs, std::vector<Tensor> in) {
     all.push_back({op, attrs, std::move(in)});
     return run_case(implementation(ref, op, "ref"), all.back(), DS_DTYPE_F64, team);
@@ -36,7 +36,7 @@ std::vector<OpCase> wide_op_cases() {
   add("layer_norm_dx", {}, {dy, x, w, norm[1], norm[2]});
   norm = add("rms_norm", {{"eps", 1e-5}}, {x, w});
   add("rms_norm_dx", {}, {dy, x, w, norm[1]});
-  // Rows of several warps, and of more than a block keeps in registers.
+  // Rows that need several warps, and rows that do not fit in a block's registers.
   for (int64_t width : {2100, 8300}) {
     Tensor wide_x = real({2, width}), wide_dy = real({2, width}), wide_w = real({width}),
            wide_b = real({width});
@@ -54,7 +54,7 @@ std::vector<OpCase> wide_op_cases() {
   norm = add("layer_norm", {{"eps", 1e-5}}, {broad});
   add("layer_norm_dw", {}, {broad_dy, broad, norm[1], norm[2]});
   add("linear_db", {}, {broad_dy});
-  // Rows that a block lists over several turns, and more than its list holds.
+  // Rows that a block lists in several passes, and more ids than its list holds.
   add("embedding_dw", {{"rows", int64_t{40}}}, {real({2600, 10}), random_ids(2600, 40, 5)});
   Tensor logits = real({5, 700}), targets = random_ids(5, 700, 3);
   targets.set(2, -100);
@@ -63,7 +63,8 @@ std::vector<OpCase> wide_op_cases() {
   loss = add("cross_entropy", {{"label_smoothing", 0.2}, {"z_loss", 0.03}}, {logits, targets});
   add("cross_entropy_dx", {{"label_smoothing", 0.2}, {"z_loss", 0.03}},
       {one, logits, targets, loss[1]});
-  // Words that cannot be, the largest logit several times, and a first eight without a finite one.
+  // Words with probability 0, several equal largest logits, and a row whose first eight words have
+  // no finite logit.
   for (int64_t v = 0; v < 700; ++v) {
     if (v % 3 != 0 || v < 40) logits.set(v, -std::numeric_limits<double>::infinity());
     if (v % 50 == 0) logits.set(700 + v, 9);
@@ -72,7 +73,7 @@ std::vector<OpCase> wide_op_cases() {
   for (int64_t r : {0, 1, 2}) targets.set(r, 699);
   loss = add("cross_entropy", {}, {logits, targets});
   add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
-  // Words of which every thread has several times as many as it fetches at once, and more.
+  // So many words that each thread fetches several times, with a tail.
   Tensor many = real({2, 16411}), of_many = random_ids(2, 16411, 6);
   for (const Attrs& attrs : {Attrs{}, Attrs{{"label_smoothing", 0.2}, {"z_loss", 0.03}}}) {
     loss = add("cross_entropy", attrs, {many, of_many});
@@ -92,8 +93,8 @@ std::vector<OpCase> wide_op_cases() {
     std::vector<Tensor> y = add("attention", attrs, {q, k, v});
     add("attention_dx", attrs, {real({90, 2 * depth}), q, k, v, y[0], y[1]});
   }
-  // Caches of one part, of several and of ones that are larger than the smallest; heads of every
-  // entry.
+  // Caches that need one part, caches that need several, and caches of more than the smallest size,
+  // with head extents for every entry.
   for (auto [depth, capacity, window] :
        {std::array<int64_t, 3>{48, 1300, 0}, {96, 8300, 40}, {160, 600, 530}}) {
     Attrs attrs{{"heads", int64_t{2}}, {"kv_heads", int64_t{1}}, {"window", window}};
@@ -114,7 +115,8 @@ std::vector<OpCase> draw_attention(uint64_t number) {
   constexpr int64_t kDepths[] = {2, 8, 24, 30, 64, 72, 100, 128};
   const int64_t groups = 1 + below(2), heads = groups * (1 + below(3)), depth = kDepths[below(8)],
                 seq = 1 + below(150), rows = 1 + below(200),
-                kind = below(3);  // no, documents, a mask
+                // 0: neither, 1: documents, 2: a mask.
+      kind = below(3);
   Attrs attrs{{"heads", heads}, {"kv_heads", groups}, {"seq", seq}};
   if (kind == 1) attrs.set("documents", int64_t{1});
   if (kind != 1 && below(3) == 0)
@@ -200,7 +202,7 @@ std::string bounds_of_nan(const RunCase& run, DType dtype) {
   for (int64_t r = 0; r < kRows; ++r) mask.set(r, r % 3 != 1);
   const Tensor qkv = random_tensor(dtype, {kRows, 3 * kWidth}, 7),
                dy = random_tensor(dtype, {kRows, kWidth}, 8);
-  // Operands with NaN in columns [from, to) of the rows that `where` names.
+  // Returns the operands with NaN in columns [from, to) of the rows that `where` selects.
   const auto with_nan = [&](int64_t from, int64_t to, auto where) {
     Tensor changed = qkv;
     for (int64_t r = 0; r < kRows; ++r) {
@@ -228,7 +230,7 @@ std::string bounds_of_nan(const RunCase& run, DType dtype) {
 std::string own_bits_of_rows(const RunCase& run, DType dtype) {
   constexpr int64_t kRows = 4;
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  // Of rows of x and dy: results whose rows are theirs.
+  // Returns the results for x and dy in which each row depends only on the operands' same row.
   const auto made = [&](const Tensor& x, const Tensor& dy, const Tensor& w, const Tensor& targets) {
     const int64_t rows = x.dims()[0];
     const Attrs eps{{"eps", 1e-5}}, each{{"reduction", "none"}};
@@ -253,7 +255,7 @@ std::string own_bits_of_rows(const RunCase& run, DType dtype) {
       return fmt::format("{} of row {} of {} {}: output {}", what, r, width, dtype_name(dtype),
                          output);
     };
-    // Whether row r of `all` and row `other_row` of `other` are the same numbers.
+    // Returns whether row r of `all` and row `other_row` of `other` hold equal numbers.
     const auto same = [&](const Tensor& all, int64_t r, const Tensor& other, int64_t other_row) {
       const int64_t columns = all.numel() / kRows;
       for (int64_t e = 0; e < columns; ++e) {
@@ -292,8 +294,10 @@ std::string own_bits_of_rows(const RunCase& run, DType dtype) {
 
 namespace {
 
-// Operands of sizes that tests/support/cases.cpp has no instruction for: several blocks, tails,
-// slices of levels.
+// --- instructions, with operand sizes that tests/support/cases.cpp lacks: several blocks, tails
+// and slices of levels ---
+
+// Returns random f32 values times `factor`, so that few of them are exact in bf16.
 Tensor floats(std::vector<int64_t> dims, uint64_t number, double factor = 1.00017) {
   Tensor t = random_tensor(DS_DTYPE_F32, std::move(dims), number);
   for (int64_t e = 0; e < t.numel(); ++e) t.set(e, t.at(e) * factor);
@@ -304,7 +308,7 @@ Tensor poisoned(DType dtype, std::vector<int64_t> dims) {
   t.poison();
   return t;
 }
-// A block of scalars, as an output of 256 bytes.
+// Returns a block of scalars as the 256-byte output of an instruction.
 Tensor scalars_block(const StepScalars& scalars) {
   Tensor t(DS_DTYPE_U8, {256});
   std::memcpy(t.bytes().data(), &scalars, sizeof scalars);
@@ -346,7 +350,7 @@ std::vector<InstructionCase> device_instruction_cases() {
   auto absent = std::bit_cast<float>(kNoLeaf);
   std::memcpy(losses.bytes().data() + 4 * sizeof(float), &absent, sizeof absent);
   all.push_back({"losses", {{"micros", int64_t{3}}}, {losses}, {scalars_block(step)}, step});
-  Tensor weighted = floats({18}, 5);  // of three ranks
+  Tensor weighted = floats({18}, 5);  // three ranks
   for (int64_t i = 0; i < 18; ++i)
     weighted.set(i, i / 3 % 2 == 0 ? weighted.at(i) : static_cast<double>(i % 5));
   std::memcpy(weighted.bytes().data() + 7 * sizeof(float), &absent, sizeof absent);
@@ -368,7 +372,7 @@ std::vector<InstructionCase> device_instruction_cases() {
     Attrs attrs{{"ranks", int64_t{3}}, {"mean", mean}};
     all.push_back({"momentum", attrs, {floats({300}, 5)}, {floats({300}, 6)}, step});
   }
-  // Ids with repetitions, over several blocks of the list; one block of 700 words is not full.
+  // Repeated ids over several blocks of the list; with 700 words, the last block is not full.
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     Tensor table = floats({700, 24}, 7).as(dtype), ids = random_ids(90, 700, 8);
     for (int64_t gone : {0, 1}) {
@@ -391,7 +395,7 @@ std::vector<InstructionCase> device_instruction_cases() {
       all.push_back({"sum_rows", attrs, {rows, numbers}, {poisoned(DS_DTYPE_F32, {2000})}, step});
     }
   }
-  // Granules: plain ones, one of zeros, one with a NaN, one with an infinity, one of subnormal
+  // Ordinary granules, one of zeros, one with a NaN, one with an infinity and one of subnormal
   // numbers.
   Tensor x = floats({6 * kGranule}, 21);
   for (int64_t e = 0; e < kGranule; ++e) {
@@ -425,8 +429,8 @@ std::vector<InstructionCase> device_instruction_cases() {
             {"dequantize", {{"bits", bits}}, {sent}, {poisoned(dtype, {2 * kGranule})}, step});
     }
   }
-  // Masters and states in bf16, rounded by draws, from an element on that is no multiple of four,
-  // and in f32; of whole vectors or not.
+  // Masters and states in f32, and in bf16 with stochastic rounding whose random bits start at an
+  // element that is not a multiple of four; with and without a tail.
   for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
     for (int64_t drawn : {0, 1}) {
       for (int64_t count : {2999, 3000}) {
@@ -445,8 +449,8 @@ std::vector<InstructionCase> device_instruction_cases() {
       }
     }
   }
-  // Blocks of codes of all scales, of gradients that are large, zero and tiny; with 19 blocks the
-  // last block of threads is not full.
+  // Blocks of codes with all scales, and gradients that are large, zero and tiny. With 19 blocks,
+  // the last thread block is not full.
   for (int64_t drawn : {0, 1}) {
     constexpr int64_t kBlocks = 19, kCount = kBlocks * kStateBlock;
     StepScalars own = step;
@@ -476,8 +480,8 @@ std::vector<InstructionCase> device_instruction_cases() {
                      own});
     }
   }
-  // Parameters of one granule, of several runs, of more than 256 granules; of zeros; more than one
-  // launch has.
+  // Parameters with one granule, several runs, more than 256 granules and all zeros, and more
+  // parameters than one launch can process.
   for (int64_t means : {0, 1}) {
     constexpr int64_t kGranules = 70400, kGroups = 150;
     Tensor norms(DS_DTYPE_F64, {2 * kGranules});
@@ -498,7 +502,7 @@ std::vector<InstructionCase> device_instruction_cases() {
     out.push_back(poisoned(DS_DTYPE_F32, {kGranules}));
     all.push_back({"lamb_ratios", attrs, {norms}, out, step, runs});
   }
-  // Updates that most trainings never reach: b^t of a large t.
+  // Numbers of updates that few trainings reach: bias corrections need b^t for large t.
   for (int64_t updates : {0, 1, 6, 999, 123456}) {
     StepScalars own = step;
     own.updates = updates;
@@ -541,7 +545,8 @@ struct Head {
   Attrs attrs;
 };
 
-// Some of fixed extents, and others at random: odd ones, a word, a row, all targets left out.
+// Returns some heads with fixed extents and some random ones: odd extents, a single word, a single
+// row, all targets masked.
 std::vector<Head> heads() {
   const Attrs all{{"label_smoothing", 0.1}, {"z_loss", 1e-3}, {"reduction", "none"}};
   std::vector<Head> heads{
@@ -557,7 +562,7 @@ std::vector<Head> heads() {
   return heads;
 }
 
-// Rows of logits as a head keeps them: of whole eights.
+// Returns logits in the layout in which a head keeps them: rows padded to a multiple of eight.
 Tensor in_eights(const Tensor& logits) {
   const int64_t rows = logits.dims()[0], words = logits.dims()[1], stride = round_up(words, 8);
   Tensor out(DS_DTYPE_F64, {rows, stride});

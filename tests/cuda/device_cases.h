@@ -8,29 +8,32 @@
 
 namespace ds::test {
 
-// Operations on more columns than those of tests/support/cases.cpp: rows of several warps, heads of
-// every entry.
+// Returns op cases with more columns than those of tests/support/cases.cpp: rows of several warps,
+// and head extents for every entry.
 std::vector<OpCase> wide_op_cases();
-// Instructions on operands of sizes, and with values, that tests/support/cases.cpp has none for.
+// Returns instruction cases with operand sizes and values that tests/support/cases.cpp lacks.
 std::vector<InstructionCase> device_instruction_cases();
 
-// An attention and its backward, drawn at random: heads and their groups, widths, lengths, windows,
-// masks, documents, dropout.
+// Draws attention cases and their backward at random: heads and groups, head extents, lengths,
+// windows, masks, documents, dropout.
 std::vector<OpCase> draw_attention(uint64_t number);
-// A sequence's bits do not depend on what lies before and behind it, nor on how tiles fall; a row
-// that sees one key is that key's value, and gives no gradient to the score. "" or what differs.
+// Runs a case in one type and returns its results.
 using RunCase = std::function<std::vector<Tensor>(const OpCase&, DType)>;
+// Checks that a sequence's bits depend neither on the other sequences nor on where tiles begin, and
+// that a row which sees a single key equals that key's value and has a zero gradient of its score.
+// Returns the first difference, or "".
 std::string own_bits_of_sequences(const RunCase& run, DType dtype, bool causal);
-// NaN in keys and values that are masked, and, of 16-bit operands, in other sequences, reaches
-// nothing; NaN in a query reaches its row, and no other. "" or what differs.
+// Checks that NaN in masked keys and values (and, with 16-bit operands, in other sequences) affects
+// nothing, and that NaN in a query affects only its own row. Returns the first difference, or "".
 std::string bounds_of_nan(const RunCase& run, DType dtype);
-// Rows of norms, losses and softmax, of widths about those at which a block has another warp or no
-// room in its registers for more: a row's bits do not depend on where it lies, nor on the rows
-// beside it, and NaN in a row reaches all of what is made of it, and nothing else. "" or what
-// differs.
+// Checks rows of norms, losses and softmax, with widths around those at which a block needs another
+// warp or runs out of registers. A row's bits must depend neither on its position nor on its
+// neighbours, and NaN in a row must affect all results of that row and nothing else. Returns the
+// first difference, or "".
 std::string own_bits_of_rows(const RunCase& run, DType dtype);
-// A head that keeps its logits has the loss of `linear` and `cross_entropy`, within `tolerance` of
-// its size: 0 where both products add up in one order. "" or what differs.
+// Checks that a head that keeps its logits has the loss of `linear` and `cross_entropy`, within
+// `tolerance` relative to its size (0 if both sum their products in the same order). Returns the
+// first difference, or "".
 std::string kept_head(const RunCase& run, DType dtype, double tolerance);
 
 }  // namespace ds::test

@@ -35,7 +35,8 @@ TEST(GatherText, ChoosesTheSameBoundedText) {
   }
   EXPECT_TRUE(std::is_sorted(files.begin(), files.end()));
   EXPECT_LE(bytes, 16000000u);
-  ASSERT_GT(bytes, 1000000u);  // a machine that can build this has its headers
+  // A machine that can build libds has at least its header files.
+  ASSERT_GT(bytes, 1000000u);
 
   std::string copy = folder / "text";
   run("'" + copy + "'", folder / "out");
@@ -46,7 +47,7 @@ TEST(GatherText, ChoosesTheSameBoundedText) {
   EXPECT_GT(corpus.train.size(), bytes / 2);
   EXPECT_GT(corpus.heldout.size(), 0u);
   EXPECT_EQ(corpus.unreadable, 0);
-  // An unchanged choice is not copied again.
+  // If the selection has not changed, it is not copied again.
   std::ofstream(copy + "/kept") << "x";
   run("'" + copy + "'", folder / "out");
   EXPECT_TRUE(std::filesystem::exists(copy + "/kept"));

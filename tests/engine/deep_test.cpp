@@ -10,8 +10,8 @@
 namespace ds {
 namespace {
 
-// Between hundreds of parameters, whose lengths are no multiple of the alignment, there are as many
-// holes.
+// Hundreds of parameters whose lengths are not multiples of the alignment leave as many gaps
+// between them.
 TEST(Engine, TrainsAModelOfHundredsOfLayers) {
   for (int stage : {0, 3}) {
     const Config config = test::make_config(stage, 1, 1);

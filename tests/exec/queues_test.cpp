@@ -12,11 +12,11 @@
 #include "support/ranks.h"
 #include "support/temp_folder.h"
 
-// The executor on queues that are threads, on random programs.
+// Runs random programs on the executor with one thread for each queue.
 namespace ds::test {
 namespace {
 
-using Contents = std::vector<std::vector<Bytes>>;  // by rank and buffer
+using Contents = std::vector<std::vector<Bytes>>;  // [rank][buffer]
 
 struct Case {
   const char* name;
@@ -59,14 +59,14 @@ void breaks_once(const KernelContext& c) {
   tag_kernels().all()[0].run(c);
 }
 
-// The first error is the run's, with the name of its instruction, on the rank that has it; the
-// others are told at once and hang in no collective.
+// The first error ends the run. The message names the failing instruction, on the rank where it
+// failed. The other ranks stop at once and wait in no collective.
 TEST_P(Queues, AnErrorEndsTheRunOfAllRanks) {
   for (int at : {1, 17, 60}) {
     std::vector<Program> ranks = placed_programs(3);
     ASSERT_EQ(ranks.size(), 2u);
     calls_left = at;
-    std::string cause;  // of one rank
+    std::string cause;  // message of the rank that failed
     TempFolder folder;
     RankRoom rooms[2]{RankRoom(folder.path()), RankRoom(folder.path())};
     std::atomic<int> numeric{0};
@@ -95,7 +95,7 @@ TEST_P(Queues, AnErrorEndsTheRunOfAllRanks) {
     EXPECT_EQ(numeric.load(), 1);
     expect_names(cause, {"instruction", "(tag ", "): this kernel breaks"});
     EXPECT_EQ(cause.find("rank"), 0u) << cause;
-    EXPECT_EQ(cause.find("rank", 1), std::string::npos) << cause;  // named once
+    EXPECT_EQ(cause.find("rank", 1), std::string::npos) << cause;  // the prefix was added once
   }
 }
 

@@ -28,8 +28,8 @@ inline void expect_good_message(const Error& error) {
   }
 }
 
-// How many of `all` random inputs are tried: a fifth under a sanitizer, where each takes ten times
-// as long, unless DS_LONG is set (./run test --long).
+// Returns how many of `all` random inputs to try: a fifth under a sanitizer, where each takes ten
+// times as long, unless DS_LONG is set (./run test --long).
 inline uint32_t draws(uint32_t all) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   if (!std::getenv("DS_LONG")) return all / 5;
@@ -37,20 +37,21 @@ inline uint32_t draws(uint32_t all) {
   return all;
 }
 
-// The draws of input i; those of other rounds (DS_FUZZ_ROUND, by ./run attack fuzz) are others.
+// Returns the random draws of input i. Each round (DS_FUZZ_ROUND, set by ./run attack fuzz) has
+// different ones.
 inline Dice dice_of(uint64_t seed, uint32_t i) {
   static const char* const given = std::getenv("DS_FUZZ_ROUND");
   const uint64_t round = given ? std::strtoull(given, nullptr, 10) : 0;
   return Dice(seed + (round << 16), i);
 }
 
-// How readers ended that were given damaged input: with a value, or with one good ds::Error; never
-// otherwise, and never with more than `limit` bytes held meanwhile.
+// Runs readers on damaged input and counts the results. Each must return a value or throw a
+// well-formed ds::Error, and must hold at most `limit` bytes at any time.
 class Attempts {
  public:
   explicit Attempts(size_t limit = size_t{4} << 20) : limit_(limit) {}
 
-  // True: it gave a value.
+  // Returns true if `body` returns a value, or false if it throws.
   bool run(const std::function<void()>& body) {
     HeapPeak heap;
     bool good = ends_well(body);
@@ -77,7 +78,8 @@ class Attempts {
   size_t limit_;
 };
 
-// Not by O_TRUNC: ext4 writes a file that was truncated and filled again to disk when it is closed.
+// Writes a file without O_TRUNC, because ext4 flushes a file to disk at close if it was truncated
+// and written again.
 inline void put_file(const std::string& path, std::string_view bytes) {
   File file(path, File::Mode::write);
   file.write(bytes.data(), bytes.size(), 0);

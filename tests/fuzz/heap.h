@@ -3,8 +3,9 @@
 
 namespace ds::test {
 
-// How much operator new holds at most from its construction on, beyond what it held then. This
-// program's operator new counts (heap_test.cpp), and gives 1 GiB at most.
+// Measures the peak of the memory that operator new holds after construction, minus the amount at
+// construction. This program replaces operator new (heap_test.cpp), which also refuses more than 1
+// GiB.
 class HeapPeak {
  public:
   HeapPeak();

@@ -11,7 +11,7 @@ namespace {
 
 const std::string kFolders = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/";
 
-// What a tokenizer promises, whatever its file says.
+// Checks what every tokenizer promises, whatever its file contains.
 void use(const std::string& name) {
   auto tokenizer = open_tokenizer(name);
   for (const char* text :
@@ -44,14 +44,14 @@ TEST_P(FuzzTokenizer, RandomDocuments) {
   EXPECT_GT(attempts.refused, static_cast<int>(draws(50)));
 }
 
-// The vocabulary is most of the document: here are edits of the rest.
+// Most of the document is its vocabulary, so this test edits the other parts.
 TEST_P(FuzzTokenizer, RandomParts) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
   Attempts attempts(
-      size_t{32}
-      << 20);  // a text may grow by what replaces its characters, each of which has its place
+      size_t{32}  // A text may grow by the replacements of its characters, each with a position.
+      << 20);
   for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice = dice_of(62, i);
     SCOPED_TRACE(i);
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(All, FuzzTokenizer,
                          testing::Values("gpt2", "llama2", "llama3", "metaspace", "split_steps",
                                          "unknown", "bert"));
 
-// Files that libds makes a tokenizer.json of.
+// Damages the files from which libds builds a tokenizer.
 void damage_files(const std::string& from, const std::vector<std::string>& names) {
   TempFolder folder;
   std::vector<std::string> good;

@@ -1,6 +1,6 @@
-/* The header alone, and twice, in every language it is meant for. */
+/* Includes the header without any other, and twice, in every supported language. */
 #include "ds.h"
-/* again */
+/* The second time. */
 #include "ds.h"
 
 ds_status use(ds_log_level level);

@@ -1,9 +1,9 @@
-/* LD_PRELOAD library of the memory tests: counts what a process takes from the system, seen at the
- * calls that take it. Heap: malloc and its kin, by the bytes of the chunk (usable size and its
- * header). Mappings: mmap, private and shared. Files: fallocate and ftruncate, memory files apart.
- * Stacks: pages that threads made by pthread_create touched of their stacks. Calls that libc makes
- * inside itself are not seen: the mappings that malloc takes are counted as what it hands out,
- * thread stacks as above.
+/* LD_PRELOAD library of the memory tests: counts the memory and files that a process takes from the
+ * system, by intercepting the calls. Heap: malloc and related functions, by the size of the chunk
+ * (usable bytes and header). Mappings: mmap, private and shared. Files: fallocate and ftruncate,
+ * except for memory files. Stacks: the stack pages that threads created by pthread_create have
+ * touched. It does not see calls that libc makes internally: mappings made by malloc are counted as
+ * the chunks that malloc returns, and thread stacks as described above.
  *
  * The program finds shim_read, shim_reset_peaks and shim_mappings by dlsym. */
 #define _GNU_SOURCE
@@ -52,7 +52,7 @@ static void raise_peak(long* peak, long value) {
   if (value > *peak) *peak = value;
 }
 
-/* With the lock held. */
+/* Updates the peaks. Call with the lock held. */
 static void peaks(void) {
   raise_peak(&now.heap_peak, now.heap);
   raise_peak(&now.mapped_peak, now.mapped);
@@ -138,7 +138,8 @@ static void mapping_made(void* address, size_t bytes, int flags) {
   unlock();
 }
 
-/* Whole mappings only, which is how all of this process's libraries unmap. */
+/* Forgets a mapping that starts at `address`. Supports only whole mappings, because no library in
+ * this process unmaps a part of one. */
 static void mapping_ended(void* address) {
   lock();
   for (int i = 0; i < kMappings; ++i) {
@@ -296,7 +297,7 @@ static long touched(char* low, size_t bytes) {
   return count * kPage;
 }
 
-/* ---- what the program asks ---- */
+/* ---- functions for the program ---- */
 
 void shim_read(struct shim_counts* out) {
   lock();

@@ -1,20 +1,29 @@
 #pragma once
-/* What count_shim.c counts, and how a program under it asks. All in bytes, of this process. */
+/* The counts kept by count_shim.c, and the functions with which a program running under it reads
+ * them. All counts are of this process, and the amounts are in bytes. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 struct shim_counts {
-  long heap, heap_peak;     /* malloc and its kin */
-  long mapped, mapped_peak; /* private anonymous mappings, in whole pages */
-  long shared, shared_peak; /* shared mappings, in whole pages */
-  long file, file_peak;     /* open files sized by fallocate or ftruncate, memory files apart */
-  long total_peak;          /* most of heap + mapped at one time */
-  long largest_mapping;     /* since the last reset: the largest mmap, the largest malloc, */
+  /* Heap memory: malloc and related functions. */
+  long heap, heap_peak;
+  /* Private anonymous mappings, in whole pages. */
+  long mapped, mapped_peak;
+  /* Shared mappings, in whole pages. */
+  long shared, shared_peak;
+  /* Open files sized by fallocate or ftruncate, except for memory files. */
+  long file, file_peak;
+  /* The largest heap + mapped at one time. */
+  long total_peak;
+  /* The largest mmap and the largest heap chunk since the last reset. */
+  long largest_mapping;
   long largest_chunk;
-  long file_calls; /* and calls that sized a file */
-  long stacks;     /* touched now by threads other than the first */
+  /* Calls that sized a file since the last reset. */
+  long file_calls;
+  /* Stack pages now touched by threads other than the first. */
+  long stacks;
 };
 
 struct shim_mapping {
@@ -25,9 +34,9 @@ struct shim_mapping {
 };
 
 void shim_read(struct shim_counts* out);
-/* Peaks start anew from what is live. */
+/* Sets each peak to the current amount; largest_mapping, largest_chunk and file_calls to zero. */
 void shim_reset_peaks(void);
-/* Live mappings, at most `capacity`; returns how many. */
+/* Writes at most `capacity` of the live mappings to `out` and returns how many it has written. */
 int shim_mappings(struct shim_mapping* out, int capacity);
 
 #ifdef __cplusplus

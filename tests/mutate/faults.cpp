@@ -11,7 +11,7 @@
 namespace ds::test {
 namespace {
 
-// The n-th instruction of a name, or null.
+// Returns the n-th instruction (from 0) with this operation name, or null.
 Instr* nth(Program& p, const std::string& op, int n = 0) {
   for (Instr& in : p.instrs) {
     if (in.def->name == op && n-- == 0) return &in;
@@ -29,7 +29,8 @@ bool set_attr(Program& p, const std::string& op, const char* name, double factor
   return any;
 }
 
-// Changes the first run of an update that it can be done to.
+// Applies `change` to the element runs of update instructions until it changes one; returns whether
+// it did.
 bool change_run(Program& p, const std::function<bool(ElementRun&)>& change) {
   for (Instr& in : p.instrs) {
     if (in.def->kind != Kind::update) continue;
@@ -40,8 +41,8 @@ bool change_run(Program& p, const std::function<bool(ElementRun&)>& change) {
   return false;
 }
 
-// Takes an instruction out of a program that stays legal otherwise: what waited for it waits for
-// what its queue did before and for what it waited for itself.
+// Removes an instruction and keeps the program valid otherwise: instructions that waited for it now
+// wait for the previous instruction on its queue and for everything that it waited for.
 void erase(Program& p, InstrId gone) {
   const Instr old = p.instrs[gone];
   std::vector<InstrId> instead;
@@ -76,8 +77,8 @@ bool remove(Program& p, const std::string& op, int n = 0) {
   return true;
 }
 
-// Two operands of one type change places between instructions of one name. Gradients aside: a file
-// copy of an accumulator that stays in host memory is never read.
+// Swaps two operands of the same type between two instructions of the same operation. Leaves out
+// gradients, because a copy in files of an accumulator that stays in host memory is never read.
 bool swap_operand(Program& p, const std::string& op, size_t operand) {
   std::vector<Operand*> seen;
   for (Instr& in : p.instrs) {
@@ -95,7 +96,7 @@ bool swap_operand(Program& p, const std::string& op, size_t operand) {
   return false;
 }
 
-// Backward writes a gradient one granule further.
+// Makes a backward product write its gradient one granule further.
 bool shift_gradient(Program& p) {
   for (Instr& in : p.instrs) {
     if (in.def->name != "linear_dw") continue;

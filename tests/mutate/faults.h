@@ -7,26 +7,28 @@
 
 namespace ds::test {
 
-// A seeded fault: a change of a compiled step. apply returns false when the program has nothing to
-// break that way.
+// A seeded fault. `apply` changes a compiled step; it returns false if the program contains nothing
+// that the fault could change.
 struct Fault {
   std::string name;
   std::function<bool(Program&)> apply;
 };
 
-// Faults other than dropped waits.
+// Returns the faults that do not depend on a configuration; dropped waits are not among them.
 const std::vector<Fault>& faults();
-// Collectives whose group is lost: on one rank it is another one, or on all there is none.
+// Returns faults of collectives in groups: one rank uses a wrong group, or no rank uses a group.
 const std::vector<Fault>& group_faults();
-// Faults of quantized weights and gradients.
+// Returns faults of quantized weights and gradients.
 const std::vector<Fault>& code_faults();
-// Faults of gradients as rows.
+// Returns faults of gradients as rows.
 const std::vector<Fault>& row_faults();
 
-// Every (instruction, wait) of a program.
+// Returns the indices (instruction, wait) of every wait of a program.
 std::vector<std::pair<size_t, size_t>> waits_of(const Program& program);
-// The class of the hazard that a wait of instruction `later` orders: "read after write", ...
+// Returns the class of the hazard that `wait` of instruction `later` prevents, such as "read after
+// write".
 std::string hazard_of(const Program& program, InstrId later, const Wait& wait);
+// Removes a wait, given by its indices as waits_of returns them.
 void drop_wait(Program& program, std::pair<size_t, size_t> wait);
 
 }  // namespace ds::test

@@ -76,7 +76,7 @@ class RunTrain : public testing::Test {
   std::string text_;
 };
 
-// The log lines of the process while it lives.
+// Collects the process's log lines as long as it lives.
 class Warnings {
  public:
   Warnings() {

@@ -5,10 +5,11 @@
 
 namespace ds::test {
 
-// Per thread of this process, by id: the CPUs it may run on, as the kernel lists them ("0-3,7").
+// Returns, for each thread of this process by its id, the CPUs it may run on, as the kernel lists
+// them ("0-3,7").
 std::map<std::string, std::string> allowed_cpus();
 
-// What the kernel lists for the threads that `before` has not, sorted.
+// Returns, sorted, the kernel's lists for the threads that are not in `before`.
 std::vector<std::string> allowed_since(const std::map<std::string, std::string>& before);
 
 }  // namespace ds::test

@@ -4,13 +4,13 @@
 
 namespace ds::test {
 
-// A number, and how far from it the same computation in f32 may end. Every operation carries on the
-// errors of its operands and adds what rounding to nearest can change of its own result (running
+// A value and a bound of its rounding error in f32. Every operation propagates the errors of its
+// operands and adds the largest error that rounding its own result to nearest can cause (running
 // error analysis: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 3.3).
 struct Bounded {
   double value = 0, error = 0;
 
-  // Rounded to f32 once; numbers that f32 has need no rounding.
+  // Returns x rounded to f32 once. Values that f32 can represent need no rounding.
   static Bounded rounded(double x) { return {x, kUnit * std::abs(x) + kLeast}; }
   static Bounded exact(double x) { return {x, 0}; }
 
@@ -18,7 +18,8 @@ struct Bounded {
   double magnitude() const { return std::abs(value) + error; }
 
   static constexpr double kUnit = 0x1p-24, kLeast = 0x1p-149;
-  static constexpr double kUnknown = 1e30;  // an error of which nothing is known
+  // The error of a value about which nothing is known.
+  static constexpr double kUnknown = 1e30;
 };
 
 inline Bounded with_rounding(double value, double error) {
@@ -46,7 +47,7 @@ inline Bounded sqrt(Bounded a) {
   return with_rounding(root, std::max(root - low, std::sqrt(a.value + a.error) - root));
 }
 
-// size with the sign of `sign`, if that is known.
+// Returns size with the sign of `sign`. If that sign is unknown, the error covers both.
 inline Bounded copysign(Bounded size, Bounded sign) {
   bool known = std::abs(sign.value) > sign.error || sign.error == 0;
   return {std::copysign(size.value, sign.value), known ? size.error : 2 * size.magnitude()};

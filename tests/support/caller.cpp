@@ -14,7 +14,7 @@ namespace {
 
 CallerRank& rank_of(void* user_data) { return *static_cast<CallerRank*>(user_data); }
 
-// Sends and receives parts of all ranks; 0 sizes: nothing moves.
+// Sends to and receives from all ranks. Parts of size 0 are not sent.
 ds_status move(CallerRank& caller, const std::vector<ds_plugin_part>& sends,
                const std::vector<ds_plugin_part>& receives) {
   const ds_plugin_transport_table& post = post_transport();
@@ -27,7 +27,7 @@ ds_status move(CallerRank& caller, const std::vector<ds_plugin_part>& sends,
     if (last) return DS_ERROR_COMM;
     if (post.aborted_by(caller.link) >= 0) return DS_ERROR_COMM;
     for (int r = 0; r < caller.size; ++r) {
-      // Its last part may have come after the poll above.
+      // The last part of this rank may have arrived after the poll above.
       if (arrived[static_cast<size_t>(r)] == 0 && post.has_left(caller.link, r) != 0) last = 1;
     }
     std::this_thread::yield();
@@ -72,8 +72,8 @@ ds_status send(const void* data, size_t data_size, int32_t to, void* user_data) 
   CallerRank& caller = rank_of(user_data);
   const ds_status status = meet(caller, to, {const_cast<void*>(data), data_size}, {});
   const ds_plugin_transport_table& post = post_transport();
-  // The strictest of libraries: a send ends when it has been received, so a circle of ranks that
-  // send waits.
+  // Behaves like the strictest library: a send ends only when it has been received, so that a
+  // circle of ranks that all send first would deadlock.
   while (status == DS_OK && !is_taken(caller.rank, to)) {
     if (post.aborted_by(caller.link) >= 0 || post.has_left(caller.link, to) != 0)
       return DS_ERROR_COMM;
@@ -111,7 +111,7 @@ std::unique_ptr<Communicator> make_caller_group(int rank, int size, bool gathers
   if (!gathers) callbacks.all_gather = nullptr;
   if (!pairs) callbacks.send = nullptr, callbacks.receive = nullptr;
   auto out = make_called(callbacks, rank, size);
-  caller.release();  // destroy() has it
+  caller.release();  // destroy() frees it
   return out;
 }
 

@@ -6,10 +6,10 @@
 
 namespace ds::test {
 
-// The collectives of a program of its own, as such programs write them: blocking, over messages of
-// the office that was last opened (post_office.h), with an end when a rank has ended the group or
-// has left it. One object is one rank; it is the user_data of its callbacks and ends with
-// destroy().
+// Collectives that a host application implements, written as such applications write them: they
+// block, and send messages through the post office that was opened last (post_office.h). They
+// return an error when a rank has aborted or left the group. Each object is one rank and the
+// user_data of its callbacks; destroy() frees it.
 struct CallerRank {
   CallerRank(int rank, int size);
   ~CallerRank();
@@ -20,11 +20,12 @@ struct CallerRank {
 
   ds_plugin_link* link = nullptr;
   const int rank, size;
-  int gathers = 0, swaps = 0, pairs = 0;  // calls so far
+  // Number of calls of each callback so far.
+  int gathers = 0, swaps = 0, pairs = 0;
 };
 
-// A communicator over such callbacks; `gathers` and `pairs`: whether the program has these
-// callbacks, too.
+// Creates a communicator over these callbacks. `gathers` and `pairs` choose whether the optional
+// callbacks are set as well.
 std::unique_ptr<Communicator> make_caller_group(int rank, int size, bool gathers = true,
                                                 bool pairs = true);
 

@@ -10,7 +10,7 @@ struct Sizes {
   int64_t width() const { return heads * depth; }
 };
 
-// Collects cases at one set of sizes; statistics come from the f64 reference.
+// Collects cases of one set of sizes. Statistics come from the f64 reference.
 class CaseBuilder {
  public:
   CaseBuilder(const Sizes& sizes, std::vector<OpCase>& cases) : s_(sizes), cases_(cases) {
@@ -40,7 +40,7 @@ class CaseBuilder {
   void add(std::string op, Attrs attrs, std::vector<Tensor> in) {
     cases_.push_back({std::move(op), std::move(attrs), std::move(in)});
   }
-  // Outputs of the last added case.
+  // Returns the outputs of the case that was added last.
   std::vector<Tensor> outputs() {
     return run_case(implementation(registry_, cases_.back().op, "ref"), cases_.back(), DS_DTYPE_F64,
                     team_);
@@ -69,7 +69,8 @@ class CaseBuilder {
     const Attrs transposed{{"transposed", int64_t{1}}};
     Tensor turned = real({s_.width(), s_.out});
     add("linear", transposed, {real({3, s_.width()}), turned, real({s_.out})});
-    Tensor deep = real({90 * s_.out, s_.width()});  // several pieces of inputs
+    // An inner dimension that kernels process in several pieces.
+    Tensor deep = real({90 * s_.out, s_.width()});
     add("linear", transposed, {real({2, 90 * s_.out}), deep});
     add("linear", transposed, {x, turned});
     add("linear", transposed, {x, turned, real({s_.out})});
@@ -87,8 +88,7 @@ class CaseBuilder {
     add("layer_norm_dx", {}, {dy, x, y[1], y[2]});
   }
 
-  // Whole rows, and each head by itself. With a small eps the gradient of a run of one column
-  // cancels.
+  // Normalizes whole rows, and each head separately.
   void rms_norm() {
     Tensor x = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
     for (int64_t width : {s_.width(), s_.depth}) {
@@ -120,7 +120,8 @@ class CaseBuilder {
     }
     add("add", {}, {x, dy});
     add("dropout", {{"p", 0.3}, {"op", int64_t{9}}}, {x});
-    for (int64_t stream : {9, 10, 11, 12}) {  // some leave the layer out
+    // The draws of some of these streams skip the layer.
+    for (int64_t stream : {9, 10, 11, 12}) {
       add("layerdrop", {{"p", 0.5}, {"op", stream}}, {x, dy});
       add("layerdrop_dx", {{"p", 0.5}, {"op", stream}}, {dy});
     }
@@ -180,8 +181,8 @@ class CaseBuilder {
     add("rope", plain, {x, places(3)});
   }
 
-  // Scalings that look at the length of the text: attribute `seq`, or operand `length`, which is
-  // beyond `original` where seq is not, and the other way round.
+  // Adds cases of scalings that depend on the text's length. Attribute `seq` and operand `length`
+  // lie on opposite sides of `original`.
   template <typename With>
   void rope_by_length(const With& with, const Tensor& x, const std::string& factors) {
     std::string wide;
@@ -203,15 +204,16 @@ class CaseBuilder {
     }
   }
 
-  // Of a text's rows: `first` and following, but the last row stands alone, before them.
+  // Returns the positions of a text's rows: first, first + 1 and so on, except that the last row
+  // has position first - 1.
   Tensor places(int64_t first) {
     Tensor out(DS_DTYPE_I32, {s_.n});
     for (int64_t r = 0; r < s_.n; ++r) out.set(r, r + 1 == s_.n ? first - 1 : first + r);
     return out;
   }
 
-  // Values of a row differ by more than a finite difference, so that the choice of the largest
-  // stays.
+  // Returns logits. The values of a row differ by more than the step of a finite difference, so
+  // that the largest one stays the largest.
   Tensor logits() {
     Tensor z = real({s_.n, s_.out});
     for (int64_t e = 0; e < z.numel(); ++e) {
@@ -247,21 +249,23 @@ class CaseBuilder {
     add("attention_dx", attrs, {real({s_.n, s_.width()}), qkv, y[0], y[1]});
   }
 
-  // q, k, v of `groups` key heads: packed when `parts` is 1.
+  // Returns q, k and v with `groups` key heads, packed into one tensor if `parts` is 1.
   std::vector<Tensor> heads_of(size_t parts, int64_t groups) {
     if (parts == 1) return {real({s_.n, (s_.heads + 2 * groups) * s_.depth})};
     return {real({s_.n, s_.width()}), real({s_.n, groups * s_.depth}),
             real({s_.n, groups * s_.depth})};
   }
 
-  // The second sequence sees nothing, and neither does row 0 when causal.
+  // Returns a mask that hides all keys of the second sequence, key 0 (so that row 0 sees nothing if
+  // causal) and some others.
   Tensor key_mask() {
     Tensor mask(DS_DTYPE_I32, {s_.n});
     for (int64_t r = 0; r < s_.n; ++r) mask.set(r, r != 0 && r / s_.seq != 1 && r % 5 != 3);
     return mask;
   }
 
-  // First rows of documents of 1, 2, ... rows, and again, none longer than seq.
+  // Returns, for each row, the first row of its document. Documents have 1, 2, ... rows, at most
+  // seq, then 1 again.
   Tensor document_begins() {
     Tensor begin(DS_DTYPE_I32, {s_.n});
     int64_t first = 0, length = 1;
@@ -355,7 +359,7 @@ class CaseBuilder {
     add("linear_cross_entropy", kept, {x, w, targets});
     add("linear_cross_entropy_dx", kept, {dloss, x, w, targets, y[1], kept_logits(x, w)});
   }
-  // As the forward part of a head keeps them.
+  // Returns the logits in the padded layout in which the forward part of a head keeps them.
   static Tensor kept_logits(const Tensor& x, const Tensor& w) {
     const int64_t rows = x.dims()[0], width = x.dims()[1], words = w.dims()[0],
                   stride = round_up(words, 8);
@@ -402,7 +406,8 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
       {random_tensor(DS_DTYPE_F32, {count}, 1)},
       {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
        random_tensor(DS_DTYPE_F32, {count}, 4), Tensor(param, {count})}};
-  for (int64_t e = 0; e < count; ++e) c.out[2].set(e, std::abs(c.out[2].at(e)));  // second moments
+  // Second moments are never negative.
+  for (int64_t e = 0; e < count; ++e) c.out[2].set(e, std::abs(c.out[2].at(e)));
   c.scalars.group = {.lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   c.scalars.updates = 1;
   c.scalars.grad_scale = 0.3;
@@ -410,7 +415,7 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
   return c;
 }
 
-// Codes of any value, with scales that differ from block to block.
+// Returns a case of AdamW with 8-bit states: any codes, and a different scale for each block.
 InstructionCase adamw_codes_case(int64_t count, DType grad, DType master, DType param, int64_t l2,
                                  int64_t stochastic, int64_t skip) {
   auto bytes = [](int64_t n, int64_t low, int64_t end, uint64_t seed) {
@@ -431,7 +436,7 @@ InstructionCase adamw_codes_case(int64_t count, DType grad, DType master, DType 
   c.scalars.updates = 1;
   c.scalars.grad_scale = 0.3;
   c.scalars.skip = skip;
-  c.scalars.element = 768;  // within a block of draws
+  c.scalars.element = 768;  // offset within a block of draws
   return c;
 }
 
@@ -482,7 +487,7 @@ InstructionCase sgd_case(int64_t count, DType param, bool nesterov, int64_t skip
   return c;
 }
 
-// Of one state: Lion, Adagrad.
+// Returns a case of an optimizer with one state: Lion or Adagrad.
 InstructionCase one_state_case(const char* op, Attrs attrs, int64_t count, DType param,
                                int64_t updates, int64_t skip) {
   InstructionCase c{op,
@@ -491,7 +496,8 @@ InstructionCase one_state_case(const char* op, Attrs attrs, int64_t count, DType
                     {random_tensor(DS_DTYPE_F32, {count}, 2),
                      random_tensor(DS_DTYPE_F32, {count}, 3), Tensor(param, {count})}};
   for (int64_t e = 0; op[0] == 'a' && e < count; ++e)
-    c.out[1].set(e, std::abs(c.out[1].at(e)));  // squares
+    // Sums of squares are never negative.
+    c.out[1].set(e, std::abs(c.out[1].at(e)));
   c.scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6};
   c.scalars.updates = updates;
   c.scalars.grad_scale = 0.3;
@@ -524,7 +530,7 @@ InstructionCase lamb_case(int64_t count, DType param, int64_t inside, int64_t sk
           moments.scalars};
 }
 
-// Operands of 0/1 Adam and 1-bit LAMB behind their freeze: variances are not negative, some of them
+// Returns variances for 0/1 Adam and 1-bit LAMB after their freeze: none is negative, and some are
 // 0.
 Tensor variance(int64_t count, uint64_t seed) {
   Tensor v = random_tensor(DS_DTYPE_F32, {count}, seed);

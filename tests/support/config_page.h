@@ -3,16 +3,16 @@
 
 namespace ds::test {
 
-// The text of docs/reference/config.md.
+// Returns the text of docs/reference/config.md.
 const std::string& config_page();
 
-// Whether the page has the anchor: that of a key, or of a heading of the second level.
+// Returns whether the page has this anchor, which belongs to a key or to a second-level heading.
 bool is_config_anchor(const std::string& anchor);
 
-// The anchor that a refusal of a configuration ends with; "": none.
+// Returns the anchor at the end of a message that refuses a configuration, or "" if it has none.
 std::string config_anchor(const std::string& message);
 
-// A refusal without its anchor, which must be one of the page.
+// Returns such a message without its anchor. The test fails if the page lacks that anchor.
 std::string without_config_anchor(const std::string& message);
 
 }  // namespace ds::test

@@ -36,7 +36,7 @@ TensorType type_of(const Tensor& tensor, DType dtype) {
   return {dtype, Shape(std::move(dims))};
 }
 
-// The rounded operands in element type `dtype`, widened again when `widen`.
+// Returns the operands rounded to `dtype` and, if `widen` is set, widened again.
 std::vector<Tensor> operands(const OpCase& c, DType dtype, bool widen) {
   std::vector<DType> types = input_types(c, dtype);
   std::vector<Tensor> in;

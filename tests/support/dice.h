@@ -6,11 +6,12 @@
 
 namespace ds::test {
 
-// Draws one after the other, a function of seed and stream.
+// A sequence of random draws that depends only on the seed and the stream.
 class Dice {
  public:
   explicit Dice(uint64_t seed, uint32_t stream = 0) : stream_{seed, stream, 0, 0} {}
-  int64_t below(int64_t end) { return stream_.block(draws_++)[0] % end; }  // in [0, end)
+  // Draws a number in [0, end).
+  int64_t below(int64_t end) { return stream_.block(draws_++)[0] % end; }
   bool one_in(int64_t n) { return below(n) == 0; }
   template <typename T>
   T pick(std::initializer_list<T> from) {

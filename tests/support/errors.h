@@ -11,8 +11,8 @@
 
 namespace ds::test {
 
-// The message of the error of this status that body throws; a test failure and "" when there is
-// none.
+// Runs `body`, which must throw an error of this status, and returns the message. If it throws no
+// error, the test fails and the message is "".
 inline std::string message_of(const std::function<void()>& body, ds_status status = DS_ERROR_COMM) {
   try {
     body();

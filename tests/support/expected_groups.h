@@ -1,4 +1,4 @@
-// Groups of parameters as a host knows them: what each parameter's updates must read.
+// The parameter groups of a host, and the optimizer values that each parameter's updates must use.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,28 +13,32 @@
 
 namespace ds::test {
 
-// A value that the optimizer's configuration would accept for one of its numbers, and its name.
+// Draws one of the optimizer's numeric settings and returns its name with a value that the
+// configuration accepts.
 std::pair<std::string, double> random_number(const OptimizerConfig& optimizer, Dice& dice);
 
-// Kept without code of src.
+// Tracks the parameter groups without code of src.
 class ExpectedGroups {
  public:
   using Numbers = std::map<std::string, double>;
-  // names: of the parameters; the configuration's groups name them whole.
+  // names: the name of each parameter. The groups of the configuration list full names, not
+  // patterns.
   ExpectedGroups(const OptimizerConfig& optimizer, const std::vector<std::string>& names);
 
   GroupScalars of(size_t param) const;
   size_t size() const { return own_.size(); }
   void add(const std::vector<int32_t>& params, const Numbers& values);
-  // group: none means all; value: none gives the number back to the configuration.
+  // Without a group, applies to all groups. Without a value, returns the setting to its configured
+  // value.
   void set(std::optional<size_t> group, const std::string& number, std::optional<double> value);
-  // What was set, by group: the part of this that checkpoints have.
+  // Returns, by group, the values that were set by calls. Checkpoints save only these.
   const std::vector<Numbers>& numbers() const { return set_; }
   void load(const std::vector<Numbers>& numbers);
 
  private:
   OptimizerConfig optimizer_;
-  std::vector<size_t> group_;  // of each parameter
+  // The group of each parameter.
+  std::vector<size_t> group_;
   std::vector<Numbers> own_, set_;
 };
 

@@ -1,4 +1,4 @@
-// What masters and optimizer states must be, from exact sums of gradients.
+// The values that masters and optimizer states must have, from exact sums of gradients.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,23 +10,23 @@
 
 namespace ds::test {
 
-// Computed in double, by docs/reference/ops.md, without code of src; Bounded says how far f32 may
-// be off.
+// Computes in double, following docs/reference/ops.md and using no code of src. Each Bounded value
+// says how far a result in f32 may be off.
 class ExpectedState {
  public:
-  // initial: by parameter.
+  // initial: the values of each parameter.
   ExpectedState(const OptimizerConfig& optimizer, const std::vector<std::vector<float>>& initial);
 
-  // One optimizer step: sums are those of the gradients of `leaves` leaves. Frozen parameters stay.
+  // Applies one optimizer step. `sums` are gradients summed over `leaves` leaves. Frozen parameters
+  // do not change.
   void update(const std::vector<std::vector<double>>& sums, int64_t leaves,
               const std::vector<char>& frozen);
-  // Updates of a parameter from now on have these values in place of the optimizer's.
+  // From now on, updates of the parameter use these values instead of the optimizer's.
   void set_group(size_t param, const GroupScalars& group) { groups_[param] = group; }
   void set(size_t param, const std::string& kind, const std::vector<float>& values);
   const std::vector<Bounded>& at(size_t param, const std::string& kind) const;
-  const std::vector<std::string>& kinds() const {
-    return kinds_;
-  }  // "master", then the optimizer's states
+  // Returns "master", then the names of the optimizer's states.
+  const std::vector<std::string>& kinds() const { return kinds_; }
 
  private:
   void adam(size_t param, const std::vector<double>& sums, Bounded scale);
@@ -37,9 +37,10 @@ class ExpectedState {
 
   OptimizerConfig optimizer_;
   std::vector<std::string> kinds_;
-  std::vector<std::vector<std::vector<Bounded>>> values_;  // by kind, parameter and element
-  std::vector<GroupScalars> groups_;                       // of each parameter
-  std::vector<int64_t> updates_;                           // of each parameter
+  std::vector<std::vector<std::vector<Bounded>>> values_;  // [kind][parameter][element]
+  // One entry for each parameter: its settings, and its number of updates.
+  std::vector<GroupScalars> groups_;
+  std::vector<int64_t> updates_;
 };
 
 }  // namespace ds::test

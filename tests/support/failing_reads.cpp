@@ -27,7 +27,7 @@ bool fails(int fd) { return active && has_part(fd, failing_part) && ++reads > go
 
 }  // namespace
 
-// In place of the C library's, for what is linked statically with it.
+// Replaces the C library's pread in all code that is linked statically with this file.
 extern "C" ssize_t pread(int fd, void* data, size_t size, off_t offset) {
   if (fails(fd)) {
     errno = EIO;

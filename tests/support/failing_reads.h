@@ -4,8 +4,9 @@
 
 namespace ds::test {
 
-// While it lives, reads of this process (pread) from files whose path has `part` fail with EIO, as
-// of a medium that has gone bad; the first `after` of them succeed. One at a time.
+// While this object lives, reads (pread) of this process from files whose path contains `part` fail
+// with EIO, as if the medium had gone bad. The first `after` reads succeed. Only one object may
+// live at a time.
 class FailingReads {
  public:
   explicit FailingReads(const std::string& part, int64_t after = 0);
@@ -13,11 +14,12 @@ class FailingReads {
   FailingReads(const FailingReads&) = delete;
   FailingReads& operator=(const FailingReads&) = delete;
 
-  static int64_t seen();  // reads of such files so far
+  // Returns the number of reads from such files so far.
+  static int64_t seen();
 };
 
-// While it lives, reads of such files give at most half of the pages that are asked for, as they
-// may at any time.
+// While this object lives, each read from such a file returns at most half of the requested pages,
+// as the system may do at any time.
 class ShortReads {
  public:
   explicit ShortReads(const std::string& part);

@@ -25,8 +25,8 @@ FakeCuda* FakeCuda::find() {
     setenv("DS_CUDA_DRIVER", file.c_str(), 1);
     setenv("DS_CUDA_BLAS", blas.c_str(), 1);
     setenv("DS_NCCL", nccl.c_str(), 1);
-    setenv("NVTX_INJECTION64_PATH", tool.c_str(),
-           1);  // before the first range of the process, or never
+    // NVTX reads this variable only once, at the process's first range.
+    setenv("NVTX_INJECTION64_PATH", tool.c_str(), 1);
     setenv("DS_FAKE_CUDA_DEVICES", std::to_string(kGpus).c_str(), 1);
     void* links = dlopen(nccl.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!links) throw std::runtime_error(dlerror());

@@ -4,17 +4,20 @@
 
 namespace ds::test {
 
-// libds_cuda.so over the driver in software of tests/cuda/fake, in this process.
+// libds_cuda.so in this process, over the software driver of tests/cuda/fake.
 class FakeCuda {
  public:
-  // Null where this tree was built without the plugin. The first call names the driver
-  // and its companions to the plugin, and to NVTX a tool that remembers the ranges of this process.
+  // Returns null if this tree was built without the plugin. The first call sets the paths of the
+  // fake driver and its companion libraries, and installs an NVTX tool that records the ranges of
+  // this process.
   static FakeCuda* find();
 
   static constexpr int kGpus = 4;
 
-  void fail(const std::string& error) const { fail_(error.c_str()); }             // see fake_cuda.h
-  void fail_links(const std::string& error) const { nccl_fail_(error.c_str()); }  // see fake_nccl.h
+  // See fake_cuda.h of tests/cuda/fake.
+  void fail(const std::string& error) const { fail_(error.c_str()); }
+  // See fake_nccl.h.
+  void fail_links(const std::string& error) const { nccl_fail_(error.c_str()); }
   void jitter(int64_t us) const { jitter_(us); }
   struct Counts {
     int64_t creates = 0, launches = 0, calls = 0, captured = 0, graphs = 0, replays = 0, marks = 0,

@@ -5,8 +5,8 @@
 
 namespace ds::test {
 
-// While it lives, no file of this process may grow beyond `bytes`: writes fail as on a full disk
-// (EFBIG).
+// While this object lives, no file of this process may grow beyond `bytes`. Writes fail as on a
+// full disk, but with EFBIG.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

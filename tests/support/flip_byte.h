@@ -5,7 +5,7 @@
 
 namespace ds::test {
 
-// Damages a file without changing its size: the lowest bit of one byte.
+// Damages a file without changing its size: flips the lowest bit of one byte.
 inline void flip_byte(const std::string& path, int64_t offset) {
   File file(path, File::Mode::write);
   char byte = 0;

@@ -11,30 +11,36 @@
 namespace ds::test {
 
 struct GroupCase {
-  // threads, shm, post (a plugin's, between threads), caller (callbacks of a program, likewise),
-  // swaps (the same program without an all_gather), tcp, or that of DS_TEST_GROUP
+  // "threads", "shm", "post" (a plugin's transport between threads), "caller" (callbacks of a host
+  // application, between threads), "swaps" (these callbacks without all_gather), "tcp", or the
+  // transport of DS_TEST_GROUP.
   std::string transport;
   int ranks = 1;
-  bool direct = true;  // large payloads are read where they lie, over threads and shm
-  int cores = 64;      // CommOptions
+  // Over threads and shm, receivers read large payloads directly from the sender's memory.
+  bool direct = true;
+  // See CommOptions.
+  int cores = 64;
 };
 
-// All transports of one host with 1 to 4 ranks. Where DS_TEST_GROUP is set, this process is one
-// rank of the group that the comm url `env` names, and that group is the only case: so any plugin
-// runs this suite, whoever starts its ranks (tests/comm/mpi.sh, tests/interop/oneccl.py).
+// Returns a case for every transport within one host, with 1 to 4 ranks each. If DS_TEST_GROUP is
+// set, this process is one rank of the group whose comm url is `env`, and that group is the only
+// case. In this way any plugin can run this suite, whoever starts its ranks (tests/comm/mpi.sh,
+// tests/interop/oneccl.py).
 std::vector<GroupCase> group_cases();
-// Those of so many ranks in which all ranks see what becomes of each, without regard to
-// DS_TEST_GROUP; no callbacks.
+// Returns the cases with that many ranks whose transport shows every rank the failure of any other.
+// Ignores DS_TEST_GROUP and leaves out callbacks.
 std::vector<GroupCase> group_cases(int ranks);
 std::string group_name(const testing::TestParamInfo<GroupCase>& info);
-void PrintTo(const GroupCase& group, std::ostream* out);  // of GoogleTest, which else prints bytes
+// Called by GoogleTest, which would otherwise print the bytes of the object.
+void PrintTo(const GroupCase& group, std::ostream* out);
 
-// Runs body(communicator) on every rank; with DS_TEST_GROUP, on the rank that this process is.
+// Runs body(communicator) on every rank, or, with DS_TEST_GROUP, on the rank of this process.
 void on_group(const GroupCase& group, const std::function<void(Communicator&)>& body);
 
-// Finite values of any type, whose sum in floating types depends on the order.
+// Returns finite values of the given type. For floating types their sum depends on the order of
+// addition.
 std::vector<std::byte> elements(DType dtype, int rank, size_t count);
-// A byte that shows where it comes from and where it belongs.
+// Returns a byte that identifies its sender, its receiver and its position.
 std::byte byte_of(int from, int to, size_t i);
 
 }  // namespace ds::test

@@ -12,7 +12,7 @@
 namespace ds::test {
 namespace {
 
-// Row of the position table for every token: see HfModel.
+// Returns the row of the position table for each token; see HfModel.
 Tensor positions(const Tensor& mask, int64_t seq, int64_t offset) {
   Tensor out(DS_DTYPE_I32, {mask.numel()});
   int64_t seen = 0;
@@ -92,7 +92,7 @@ double largest_distance(const Tensor& a, const Tensor& b,
   for (int64_t e = 0; e < a.numel(); ++e) {
     if (keep && !keep(e)) continue;
     double distance = std::fabs(a.at(e) - b.at(e));
-    most = distance <= most ? most : distance;  // NaN counts
+    most = distance <= most ? most : distance;  // true for NaN, too
   }
   return most;
 }

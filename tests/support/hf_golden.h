@@ -10,34 +10,36 @@
 
 namespace ds::test {
 
-// All tensors of a safetensors file.
+// Reads all tensors of a safetensors file.
 std::map<std::string, Tensor> read_tensors(const std::string& path);
 
-// A folder with a Hugging Face model and what it computes, made by the reference's make.py: inputs
-// and results of one batch in golden.safetensors, losses and tolerances in golden.json.
+// A folder with a Hugging Face model and reference results that make.py recorded: inputs and
+// results of one batch in golden.safetensors, losses and tolerances in golden.json.
 struct HfGolden {
   explicit HfGolden(const std::string& folder);
 
   int64_t rows() const { return inputs.at("input_ids").numel(); }
   int64_t seq() const { return inputs.at("input_ids").dims().at(1); }
-  // What the model's input of this name holds for the batch.
+  // Returns the values of the batch for the model's input of this name.
   Tensor input(const HfModel& model, const std::string& name) const;
-  // The model for this batch; bound and sequence are the batch's.
+  // Builds the model for this batch, with its bound and sequence length.
   HfModel build() const;
-  // Inputs and parameters of `run`, whose graph is the model's (of any element type).
+  // Sets inputs and parameters of `run`, an interpreter of the model's graph in any element type.
   void fill(Interpreter& run, const HfModel& model) const;
 
   std::string folder;
   Json numbers;
-  std::map<std::string, Tensor> inputs;   // of golden.safetensors, all of it
-  std::map<std::string, Tensor> weights;  // of model.safetensors
+  // All tensors of golden.safetensors.
+  std::map<std::string, Tensor> inputs;
+  // The tensors of model.safetensors.
+  std::map<std::string, Tensor> weights;
 };
 
-// Folders of tests/data/models.
+// Returns the names of the folders in tests/data/models.
 std::vector<std::string> golden_models();
 std::string golden_path(const std::string& name);
 
-// Largest |a - b|, over the elements where keep(e) if given.
+// Returns the largest |a - b|, over the elements for which keep(e) is true if `keep` is given.
 double largest_distance(const Tensor& a, const Tensor& b,
                         const std::function<bool(int64_t)>& keep = {});
 

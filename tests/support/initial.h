@@ -6,8 +6,8 @@
 
 namespace ds::test {
 
-// Options with these values for the parameters, by number; a parameter without any keeps what it
-// has.
+// Returns options that set initial values by parameter index. Parameters without values keep their
+// default initialization.
 inline EngineOptions with_values(std::vector<std::vector<float>> values,
                                  EngineOptions options = {}) {
   options.initial = [values = std::move(values)](ParamId p, const std::string&, int64_t first,

@@ -11,25 +11,29 @@
 
 namespace ds::test {
 
-// A dense tensor that owns 64-byte aligned memory, at first zero.
+// A dense tensor that owns its memory, which is aligned to 64 bytes and initially zero.
 class Tensor {
  public:
   Tensor() = default;
   Tensor(DType dtype, std::vector<int64_t> dims);
-  Tensor(const TensorType& type, int64_t n);  // the shape with the symbol replaced by n
+  // Creates a tensor of this shape with the symbol n replaced by its value.
+  Tensor(const TensorType& type, int64_t n);
 
   DType dtype() const { return dtype_; }
   const std::vector<int64_t>& dims() const { return dims_; }
   int64_t numel() const;
   std::span<std::byte> bytes();
   std::span<const std::byte> bytes() const;
-  // Element e as f64; set rounds to the element type.
+  // at() returns element e as f64; set() rounds x to the element type.
   double at(int64_t e) const;
   void set(int64_t e, double x);
-  void poison();  // all bits 1: NaN in every floating type
+  // Sets all bits to 1, which is NaN in every floating type.
+  void poison();
   TensorView view() const;
-  Tensor as(DType dtype) const;  // every element converted; integer tensors stay as they are
-  bool operator==(const Tensor& other) const;  // dtype, extents and bytes
+  // Returns a copy with every element converted to `dtype`. Integer tensors keep their type.
+  Tensor as(DType dtype) const;
+  // Compares element types, extents and bytes.
+  bool operator==(const Tensor& other) const;
 
  private:
   struct alignas(64) Line {
@@ -37,37 +41,40 @@ class Tensor {
   };
   DType dtype_ = DS_DTYPE_NONE;
   std::vector<int64_t> dims_;
-  mutable std::vector<Line> lines_;  // mutable: views of const operands carry a plain pointer
+  // Mutable because views of const operands carry a plain pointer.
+  mutable std::vector<Line> lines_;
 };
 
-// Uniform in [-1, 1), a function of seed and index only; every value is exact in bf16.
+// Returns values uniform in [-1, 1) that depend only on seed and index and are exact in bf16.
 Tensor random_tensor(DType dtype, std::vector<int64_t> dims, uint64_t seed);
-// i32 in [0, end).
+// Returns i32 values uniform in [0, end).
 Tensor random_ids(int64_t count, int64_t end, uint64_t seed);
 
-// Rows [first, first + count) of a matrix, or its columns.
+// Returns rows [first, first + count) of a matrix, or columns in that range.
 Tensor rows_of(const Tensor& all, int64_t first, int64_t count);
 Tensor columns_of(const Tensor& all, int64_t first, int64_t count);
 
-// Runs one kernel on operands that exist already.
+// Runs one kernel on existing operands.
 void launch(const KernelImpl& impl, const Attrs& attrs, std::span<const TensorView> in,
             std::span<const TensorView> out, ThreadTeam& team, const StepScalars& scalars = {},
             int64_t leaf = 0);
-// The implementation of `op` named `family` in the registry; throws when there is none.
+// Returns the kernel of `op` that the registry has under `family`; throws if there is none.
 const KernelImpl& implementation(const KernelRegistry& registry, std::string_view op,
                                  std::string_view family);
 
-// Runs a graph node by node, each with the first implementation that accepts. Inputs and parameters
-// are set by the caller; everything else is poisoned, then computed, by run. Graph, registry and
-// team outlive it.
+// Runs a graph node by node, each with the first kernel that accepts it. The caller sets inputs and
+// parameters; run() fills all other values with NaN before it computes them. Graph, registry and
+// team must outlive the interpreter.
 class Interpreter {
  public:
   Interpreter(const Graph& graph, const KernelRegistry& registry, ThreadTeam& team, int64_t n);
-  void set(ValueId value,
-           const Tensor& tensor);  // converted to the value's type; extents must match
+  // Converts the tensor to the element type of the value. The extents must match.
+  void set(ValueId value, const Tensor& tensor);
   Tensor& at(ValueId value) { return values_.at(value); }
-  void run(NodeId end = none);      // nodes [0, end); none: all
-  void init_params(uint64_t seed);  // every parameter as init_param draws it
+  // Runs nodes [0, end), or all nodes by default.
+  void run(NodeId end = none);
+  // Initializes every parameter as init_param does.
+  void init_params(uint64_t seed);
   StepScalars scalars;
   int64_t leaf = 0;
 

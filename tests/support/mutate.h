@@ -6,12 +6,13 @@
 
 namespace ds::test {
 
-// One to three random edits: bits turned, bytes replaced, inserted, taken out, repeated; the end
-// cut off.
+// Makes one to three random edits: flips bits, replaces, inserts, removes or repeats bytes, or cuts
+// off the end.
 std::string mutate_bytes(std::string text, Dice& dice);
 
-// One to three random edits of a document that stays JSON: values of another kind, size or sign,
-// members and elements taken out, renamed, added, repeated (duplicate keys too).
+// Makes one to three random edits that keep the document valid JSON: values change kind, size or
+// sign; members and elements are removed, renamed, added or repeated, which includes duplicate
+// keys.
 Json mutate_json(Json document, Dice& dice);
 
 }  // namespace ds::test

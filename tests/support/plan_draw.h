@@ -4,14 +4,14 @@
 
 namespace ds::test {
 
-// A random document of a tiny model, and the engines of all its ranks beside `make_plan` of each:
-// equal hashes, equal bytes of every arena, which are what the engine has mapped. The engine of
-// every other seed is that of a run, the others have a graph. device: "chaos", or a name of the
-// configuration. Returns whether the document was taken: features that do not go together are
-// drawn, too.
+// Draws a random configuration of a tiny model and compares the engines of all ranks with
+// `make_plan` for each rank: plan hashes and arena sizes must be equal, and the engine must have
+// allocated these sizes. For every other seed the engine comes from a run, otherwise from a graph.
+// device: "chaos", or a device name of the configuration. Returns whether the configuration was
+// accepted; drawn features may exclude each other.
 bool plan_is_the_engines(uint64_t seed, const std::string& device);
 
-// Draws from DS_PLAN_DRAWS, or else as many as given.
+// Returns the number of draws in DS_PLAN_DRAWS, or `few` if that is not set.
 uint64_t plan_draws(uint64_t few);
 
 }  // namespace ds::test

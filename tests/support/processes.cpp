@@ -15,7 +15,7 @@
 namespace ds::test {
 namespace {
 
-// "+" and the hashes, or "-" and the message.
+// Trains as one rank. Returns "+" and the hashes, or "-" and the error message.
 std::string train_child(const Point& point, int steps, int rank, const std::string& url,
                         size_t kill_at) {
   try {
@@ -46,7 +46,8 @@ std::string read_all(int fd) {
 
 struct Child {
   pid_t pid = -1;
-  int fd = -1;  // its report
+  // The pipe through which the process reports.
+  int fd = -1;
 };
 
 std::vector<RankReport> fork_ranks(const Point& point, int steps, const std::string& url,

@@ -6,16 +6,17 @@
 
 namespace ds::test {
 
-// What a rank process says: its Outcome's bits(), or the message of its error.
+// The report of a rank's process: its Outcome's bits(), or the message of its error.
 struct RankReport {
   bool ok = false;
   std::string text;
-  double seconds = 0;  // from the start of the first rank to this report
+  // Seconds from the start of the first rank to this report.
+  double seconds = 0;
 };
 
-// Trains a point with each rank in a forked process of its own, over shared memory or what the url
-// names. kill_rank >= 0: that rank kills itself before its instruction number kill_at. Call it
-// while this process has one thread.
+// Trains a point with each rank in a forked process, over shared memory or over the given url. If
+// kill_rank >= 0, that rank kills itself before instruction kill_at of its step. The calling
+// process must have only one thread.
 std::vector<RankReport> train_processes(const Point& point, int steps, int kill_rank = -1,
                                         size_t kill_at = 1500);
 std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url,

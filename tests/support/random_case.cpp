@@ -1,4 +1,4 @@
-// What a seed of a random delegate host decides.
+// Draws everything about a random delegate host that its seed decides.
 #include <fmt/core.h>
 
 #include <bit>
@@ -39,8 +39,8 @@ void choose_codes(Config& c, Dice& dice) {
   c.zero.err_reset = dice.pick<int64_t>({2, 1024});
 }
 
-// Several nodes of a power of two ranks; in stage 3 groups that hold all of the parameters (hpZ),
-// or of the whole state (MiCS), too.
+// Draws several nodes with a power of two of ranks each and, at stage 3, shard groups that hold all
+// parameters (hpZ) or all of the state (MiCS).
 void choose_levels(Config& c, Dice& dice, int world) {
   c.nodes = dice.pick<int64_t>({0, world / 2, world / 2, 2});
   if (c.zero.stage < 3) return;
@@ -66,7 +66,7 @@ void choose_optimizer(OptimizerConfig& o, Dice& dice) {
   o.initial_accumulator = dice.pick({0.0, 0.5});
 }
 
-// Groups of some parameters by their names.
+// Draws groups of some parameters, listed by name.
 void choose_groups(OptimizerConfig& o, const std::vector<std::string>& names, Dice& dice) {
   for (size_t p = 0; p < names.size() && o.groups.size() < 3; ++p) {
     if (!dice.one_in(2)) continue;
@@ -85,7 +85,7 @@ std::vector<int64_t> random_shape(Dice& dice) {
   return dice.one_in(3) ? std::vector{rows * columns} : std::vector{rows, columns};
 }
 
-// Of which a micro-step of the middle is repeated.
+// Makes the step so long that one of its middle micro-steps is repeated.
 void choose_long_step(RandomCase& c, Dice& dice) {
   Config& config = c.config;
   config.accumulation = config.reproducible ? dice.pick<int64_t>({8, 16}) : 6 + dice.below(8);
@@ -93,7 +93,7 @@ void choose_long_step(RandomCase& c, Dice& dice) {
   c.options.programs.written_out = 0;
 }
 
-// Types that hold the gradients of random hosts, and their sums, exactly.
+// Draws types that represent the hosts' gradients and their sums exactly.
 void choose_gradient_types(RandomCase& c, Dice& dice) {
   Config& config = c.config;
   if (dice.one_in(3)) config.communication = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
@@ -107,7 +107,7 @@ void choose_gradient_types(RandomCase& c, Dice& dice) {
   }
 }
 
-// A rank's own sum is a whole number that bf16 holds.
+// May reduce at the boundary: bf16 represents each rank's integer sum exactly.
 void choose_reduction(RandomCase& c) {
   Config& config = c.config;
   Dice dice(c.seed, 3);
@@ -126,7 +126,7 @@ RandomCase random_case(uint64_t seed) {
   int stage = static_cast<int>(levels ? dice.pick({1, 2, 3, 3, 3}) : dice.below(4));
   Config& c = out.config = make_config(stage, 1 + dice.below(4), out.world);
   c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
-  c.loss_scale.loss_scale = 4;  // of f16
+  c.loss_scale.loss_scale = 4;  // used with f16
   c.reproducible =
       std::has_single_bit(static_cast<uint64_t>(c.accumulation * out.world)) && dice.one_in(3);
   c.gradient_clipping = 0;
@@ -146,7 +146,7 @@ RandomCase random_case(uint64_t seed) {
   if (dice.one_in(3)) choose_long_step(out, dice);
   if (!out.options.chaos_seed && dice.one_in(2)) {
     out.separate = dice.one_in(2) ? Delays{.jitter = seed} : Delays{};
-    c.emulate_tiers = true;  // that device is none that the configuration knows
+    c.emulate_tiers = true;  // the configuration does not know this device
     out.options.device = [delays = *out.separate] {
       return std::make_unique<SeparateDevice>(delays);
     };

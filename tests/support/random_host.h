@@ -1,4 +1,5 @@
-// A delegate host that does at random what ds.h allows, and knows what must come of it.
+// A delegate host that makes random calls within the rules of ds.h and knows the results that these
+// calls must have.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,40 +17,42 @@
 
 namespace ds::test {
 
-// The largest magnitude of every granule's gradient.
+// Returns the largest magnitude of gradient elements; every granule contains it.
 int64_t top_of(const Config& config);
 
-// Everything that a seed decides: the same on all ranks.
+// Everything that a seed decides; equal on all ranks.
 struct RandomCase {
   uint64_t seed = 0;
   int world = 1;
   Config config;
   EngineOptions options;
-  std::optional<Delays> separate;  // of the separate device, where it is that
+  // Set if the host runs on the separate device.
+  std::optional<Delays> separate;
   std::vector<std::string> names;
   std::vector<std::vector<int64_t>> shapes;
   std::string text() const;
 };
 RandomCase random_case(uint64_t seed);
 
-// One rank's host. Gradients are whole numbers, so that every sum is exact: in each granule of a
-// parameter the largest is that of a code, which makes quantized ones exact, too. Masters and
-// optimizer states follow from these sums (ExpectedState). Whatever is wrong is thrown as
+// The host of one rank. Gradients are integers, so that every sum is exact. The largest element of
+// each granule equals the largest code, which makes quantized gradients exact as well. Masters and
+// optimizer states follow from these sums (ExpectedState). Any difference is thrown as
 // std::runtime_error.
 class RandomHost {
  public:
-  // folder: for checkpoints, the same on all ranks.
+  // folder: where checkpoints are saved; equal on all ranks.
   RandomHost(const RandomCase& c, Communicator& comm, std::string folder);
   void run();
 
  private:
   struct Call {
-    enum class Kind { gather, release, view, grad, end };  // view: where a gradient goes
+    // `view` asks where to write a gradient.
+    enum class Kind { gather, release, view, grad, end };
     Kind kind = Kind::gather;
     std::vector<int32_t> params;
   };
   using Calls = std::vector<Call>;
-  // Where a host is within a step.
+  // The host's progress within a step.
   struct Place {
     std::vector<int> leases;
     std::vector<char> given;
@@ -66,7 +69,8 @@ class RandomHost {
     std::vector<ExpectedGroups::Numbers> numbers;
   };
 
-  // The next step's calls: those of the step before, a change of them from some call on, or others.
+  // Returns the calls of the next step: those of an earlier step, a prefix of these with a new
+  // continuation, or all new ones.
   Calls next_calls();
   void finish(Calls& calls, Place place);
   void micro_step(Calls& calls, Place& place);
@@ -80,7 +84,8 @@ class RandomHost {
   void release_some(Calls& calls, Place& place, bool all);
   Place start() const;
   Place after(const Calls& calls, size_t count) const;
-  std::vector<int32_t> order();  // of parameters
+  // Returns the parameters in a random order.
+  std::vector<int32_t> order();
 
   void perform(const Call& call);
   void train_step();
@@ -104,16 +109,15 @@ class RandomHost {
   std::vector<float> gradient(int64_t micro, int rank, int32_t param) const;
   void hand_over(int32_t param);
   void check_leases(const std::vector<int32_t>& params);
-  // With a stream: memory that it reads or writes later, and what it must find in leases that have
-  // ended.
+  // Returns memory that the stream reads or writes later; used only with a stream. check_late()
+  // then checks what the stream has read from leases that have ended.
   std::byte* stage(size_t bytes);
   void read_late(int32_t param);
   void check_late();
   void check_gradients(const char* when);
   void check_state();
   void check_norm(double norm) const;
-  // What a micro-step of a rank counts for in the step that was begun last, and all of them
-  // together.
+  // Return the weight of a rank's micro-step in the current step, and the sum of all weights.
   double weight(int64_t micro, int rank) const;
   double weights() const;
   std::vector<float> read(int32_t param, const std::string& kind);
@@ -128,12 +132,17 @@ class RandomHost {
   std::vector<int64_t> numel_;
   ExpectedState state_;
   ExpectedGroups groups_;
-  std::vector<std::vector<double>> sum_;  // of the gradients of this step
-  std::vector<char> frozen_, trained_;    // trained_: now or before, so that there are states
+  // Sums of the gradients of the current step.
+  std::vector<std::vector<double>> sum_;
+  // trained_: the parameter is or was trained, so that its optimizer states exist.
+  std::vector<char> frozen_, trained_;
   std::vector<Lease> leases_;
-  std::vector<DelegateEngine::Seen> grad_views_;  // of this micro-step
-  bool viewed_ = false;                           // in this micro-step, any
-  // On a device with memory of its own: the order of half of what this host does with tensors.
+  // Views that the host requested in this micro-step.
+  std::vector<DelegateEngine::Seen> grad_views_;
+  // Whether the host requested any view in this micro-step.
+  bool viewed_ = false;
+  // The stream of a device with its own memory. Half of the host's accesses to tensors run in its
+  // order.
   StreamRef stream_;
   std::vector<std::vector<std::byte>> staged_;
   struct Late {
@@ -145,9 +154,12 @@ class RandomHost {
   Place place_;
   Calls calls_, older_;
   std::vector<Saved> saved_;
-  int64_t steps_ = 0, call_ = 0, drawn_ = 0;  // drawn_: steps begun, loads aside
-  int64_t drop_ = 0;                          // one gradient in so many does not come; 0: all come
-  bool any_gradient_ = false;                 // the accumulators have a step's gradients
+  // drawn_ counts the steps begun; unlike steps_, it is not reset by loads.
+  int64_t steps_ = 0, call_ = 0, drawn_ = 0;
+  // One in `drop_` gradients is not handed over; 0 means that all are.
+  int64_t drop_ = 0;
+  // Whether the accumulators hold the gradients of a step.
+  bool any_gradient_ = false;
 };
 
 }  // namespace ds::test

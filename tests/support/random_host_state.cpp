@@ -1,4 +1,5 @@
-// What a random delegate host does between its steps, and what it tries that must be refused.
+// The calls that a random delegate host makes between its steps, including wrong ones, which must
+// be refused.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ void RandomHost::between_steps() {
   }
 }
 
-// Gathers and releases: often those that the last step began with, all or some of them.
+// Gathers and releases parameters; often repeats some or all of the calls with which the last step
+// began.
 void RandomHost::evaluate() {
   Calls calls;
   Place place = start();
@@ -31,7 +33,7 @@ void RandomHost::evaluate() {
       add(calls, place, c);
     }
   } else {
-    place.micro = case_.config.accumulation;  // takes no gradients
+    place.micro = case_.config.accumulation;  // so that no gradients are handed over
     soup(calls, place, length);
   }
   release_some(calls, place, true);
@@ -63,7 +65,7 @@ void RandomHost::touch_state() {
   if (what == 7) change_groups();
 }
 
-// A further group, or other numbers of one group or of all.
+// Adds a group, or changes settings of one group or of all groups.
 void RandomHost::change_groups() {
   const OptimizerConfig& optimizer = case_.config.optimizer;
   if (groups_.size() < 5 && dice_.one_in(3)) {
@@ -135,17 +137,19 @@ void RandomHost::freeze_some() {
   any_gradient_ = false;
 }
 
-// A parameter that was never trained has no optimizer states.
+// Draws the kind of a tensor. A parameter that was never trained has no optimizer states.
 std::string RandomHost::random_kind(int32_t param) {
   std::vector<std::string> kinds = state_.kinds();
   if (!trained_[static_cast<size_t>(param)]) return kinds[0];
   return kinds[static_cast<size_t>(dice_.below(static_cast<int64_t>(kinds.size())))];
 }
 
-// Numbers that bf16 has, too. A second moment is not negative, and not small beside the first.
+// Draws values that bf16 represents exactly. Second moments are neither negative nor small in
+// relation to first ones.
 std::vector<float> RandomHost::values_for(int32_t param, const std::string& kind) const {
   std::vector<float> values;
-  const bool squares = kind == "exp_avg_sq" || kind == "sum";  // a root is taken of them
+  const bool squares =
+      kind == "exp_avg_sq" || kind == "sum";  // the optimizer takes its square root
   for (int64_t e = 0; e < numel_[static_cast<size_t>(param)]; ++e) {
     int64_t x = (e * 3 + call_) % 17 - 8;
     values.push_back(static_cast<float>(squares ? x + 9 : x) / 8);
@@ -161,13 +165,15 @@ void RandomHost::write_some() {
   state_.set(static_cast<size_t>(param), kind, values);
 }
 
-// All ranks write their own parts, or some ranks alone write what they have already.
+// Writes local parts of a tensor: all ranks new values, or some ranks the values that they already
+// have.
 void RandomHost::write_parts() {
   auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
   std::string kind = random_kind(param);
   bool all = dice_.one_in(2);
   int64_t writers = dice_.below(int64_t{1} << comm_.size());
-  read(param, kind);  // a delegate's parts are known when it has started
+  // A delegate engine knows its parts only once it has started.
+  read(param, kind);
   auto [first, count] = engine_.store().local_range(ParamId(param));
   std::vector<float> whole = values_for(param, kind), part;
   part = all ? std::vector<float>(whole.begin() + first, whole.begin() + first + count)
@@ -180,7 +186,7 @@ void RandomHost::write_parts() {
   engine_.store().refresh_params();
 }
 
-// Means of gradients are written whole or by parts.
+// Writes mean gradients, whole or by local parts.
 void RandomHost::edit_gradient() {
   auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
   size_t p = static_cast<size_t>(param);
@@ -200,7 +206,7 @@ void RandomHost::edit_gradient() {
   for (size_t e = 0; e < mean.size(); ++e) sum_[p][e] = static_cast<double>(mean[e] / scale);
 }
 
-// ---- what must be refused, and change nothing
+// --- calls that must be refused and change nothing ---
 
 void RandomHost::refused(const char* what, const std::string& part,
                          const std::function<void()>& call, ds_status status) {
@@ -215,7 +221,8 @@ void RandomHost::refused(const char* what, const std::string& part,
   fail(fmt::format("{} was accepted", what));
 }
 
-// Until the refresh, on a rank that has written masters: refused without a word to the others.
+// A rank that has written masters must refresh first. Until then, these calls are refused on this
+// rank alone, without communication.
 void RandomHost::try_unrefreshed(int32_t param) {
   const char* part = "ds_engine_refresh must be called";
   refused("gathering before a refresh", part, [&] { engine_.gather(std::vector{ParamId(param)}); });

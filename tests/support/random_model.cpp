@@ -69,14 +69,14 @@ class Modeller {
     return linear(y, width_of(x), scope() + "proj");
   }
 
-  // Up, a function, and down again.
+  // Adds a branch that widens x, applies an activation and narrows it again.
   ValueId branch(ValueId x) {
     ValueId y = linear(x, dice_.pick<int64_t>({1, 7, 16, 33, 100}), scope() + "up");
     y = g_.add(dice_.one_in(2) ? "gelu" : "relu", {y});
     return linear(y, width_of(x), scope() + "down");
   }
 
-  // A square matrix of the width of x: used again by later blocks of that width.
+  // Returns a square matrix of x's width, which later blocks of that width share.
   ValueId shared(ValueId x) {
     std::string name = "shared." + std::to_string(width_of(x));
     ParamId known = g_.find_param(name);
@@ -112,7 +112,7 @@ class Modeller {
         x_ = shared(shared(x_));
         break;
       default:
-        branch(x_);  // leads nowhere
+        branch(x_);  // its result is unused
     }
   }
 

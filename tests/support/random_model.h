@@ -3,10 +3,10 @@
 
 namespace ds::test {
 
-// A small training graph drawn by `seed`: tokens or rows of numbers in, then blocks of linear,
-// layer_norm, gelu, relu, add, dropout and attention of odd widths, with parameters that are used
-// twice and some that the loss does not depend on. Inputs: x (f32[n,C] or i32[n]) and target;
-// outputs: the loss and what it is of.
+// Returns a small training graph drawn from `seed`. Its input is tokens or rows of numbers,
+// followed by blocks of linear, layer_norm, gelu, relu, add, dropout and attention with odd widths.
+// Some parameters are used twice, and the loss does not depend on some others. Inputs: x (f32[n,C]
+// or i32[n]) and target. Outputs: the loss and the value that it is computed from.
 Graph random_model(uint64_t seed);
 
 }  // namespace ds::test

@@ -8,7 +8,8 @@ namespace ds::test {
 namespace {
 
 constexpr DType kTypes[] = {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_I32};
-constexpr size_t kMostLive = 4;  // transient buffers of one tier between two draws
+// The largest number of live transient buffers of one tier between two draws.
+constexpr size_t kMostLive = 4;
 
 class Writer {
  public:
@@ -32,7 +33,8 @@ class Writer {
   }
 
  private:
-  // The persistent buffers: of odd sizes, files also of whole blocks.
+  // Creates the persistent buffers. Their sizes are odd, except that files may also have whole
+  // blocks.
   static Program start(uint64_t seed, int rank, int world) {
     Dice dice(seed);
     Program p;
@@ -65,8 +67,8 @@ class Writer {
   Operand whole_or_part(BufferId id, Access access) {
     return draw(2) == 0 ? whole(id, access) : part(id, access);
   }
-  // A buffer of the tier that holds something and is not among `taken`; transient ones three times
-  // of four.
+  // Returns a written buffer of the tier that is not in `taken`. Three times out of four it is
+  // transient if there are transient ones.
   BufferId any(Tier tier, const std::vector<Operand>& taken = {}) {
     for (;;) {
       const auto& from =
@@ -97,8 +99,8 @@ class Writer {
     builder_.emit(std::move(in));
   }
 
-  // Reads up to two operands, then makes a new buffer (now and then in two halves, the second by
-  // another instruction), or changes one or two that exist.
+  // Adds a tag that reads up to two operands and either writes a new buffer, sometimes in two
+  // halves by two instructions, or changes one or two existing buffers.
   void add_tag(Tier tier) {
     std::vector<Operand> operands;
     int64_t kind = draw(8);
@@ -120,7 +122,7 @@ class Writer {
     fill_rest(tier, id, half);
   }
 
-  // Elements from `first` on, from the other memory where that is possible.
+  // Fills the elements from `first` on by a copy from the other memory tier if possible.
   void fill_rest(Tier tier, BufferId id, int64_t first) {
     int64_t numel = buffer(id).numel - first;
     Tier other = tier == Tier::device ? Tier::host : Tier::device;
@@ -177,7 +179,7 @@ class Writer {
         builder_.program().mesh.data_group();
   }
 
-  // A file extent moves as a whole.
+  // Loads a file extent, always as a whole.
   BufferId load(BufferId file) {
     BufferId id = fresh(Tier::host, buffer(file).dtype, buffer(file).numel);
     builder_.emit(Op::load, {whole(file, Access::read), whole(id, Access::write)});
@@ -197,7 +199,8 @@ class Writer {
     builder_.emit(Op::save, {whole(slot, Access::read), whole(file, Access::write)});
   }
 
-  // The last use of the oldest transient buffer of a tier: its bytes go into a persistent one.
+  // Uses the oldest transient buffer of a tier for the last time: copies its bytes to a persistent
+  // buffer.
   void retire(Tier tier) {
     BufferId id = live(tier).front();
     live(tier).erase(live(tier).begin());
@@ -234,7 +237,8 @@ class Writer {
   ProgramBuilder builder_;
   Dice dice_;
   int64_t serial_ = 0;
-  std::vector<BufferId> kept_[3], live_[3];  // by tier: persistent; transient and written
+  // By tier: the persistent buffers, and the transient ones that have been written.
+  std::vector<BufferId> kept_[3], live_[3];
 };
 
 }  // namespace

@@ -10,55 +10,70 @@
 
 namespace ds::test {
 
-// What happens to a run between two steps.
+// An event between two steps of a run.
 struct RunEvent {
   enum class Kind { freeze, thaw, write, evaluate } kind = Kind::evaluate;
-  std::vector<int32_t> params;  // that are frozen, thawed or written
-  bool frozen = false;          // of a write: what is written is not trained
+  // The parameters that are frozen, thawed or written.
+  std::vector<int32_t> params;
+  // For a write: whether the written parameter is frozen.
+  bool frozen = false;
 };
 
-// A run drawn from a seed: what its numbers depend on, and beside it the layout that they must not
-// depend on.
+// A run drawn from a seed: everything that its results depend on, and a layout that must not affect
+// them.
 struct RandomRun {
   uint64_t seed = 0;
-  // Numerics.
+
+  // --- numerics ---
+
   Graph graph;
-  Config config;  // the layout, too
+  // Holds settings of the layout as well.
+  Config config;
   int64_t leaves = 1;
   int steps = 3;
-  std::vector<int64_t> rows;                  // by step
-  std::vector<std::vector<RunEvent>> events;  // by step, before it
-  std::vector<uint32_t> absent;               // by step: a bit for each rank without data
-  // Layout.
+  // Rows of each step.
+  std::vector<int64_t> rows;
+  // Events before each step.
+  std::vector<std::vector<RunEvent>> events;
+  // For each step, a bit for each rank without data.
+  std::vector<uint32_t> absent;
+
+  // --- layout ---
+
   int world = 1;
   int threads = 1;
-  bool pieces = false;  // forward, backward, step instead of train_batch
+  // Calls forward, backward and step instead of train_batch.
+  bool pieces = false;
   std::optional<uint64_t> chaos;
-  bool by_callbacks = false;  // ranks meet by the collectives of a program (caller.h)
+  // The collectives are callbacks of a host application (caller.h).
+  bool by_callbacks = false;
   int64_t written_out = std::numeric_limits<int64_t>::max();  // PlanPrograms
 
-  bool uneven() const;  // a rank has no data in some step
+  // Returns whether some rank has no data in some step.
+  bool uneven() const;
   std::string text() const;
 };
 
-// Another run of the same numerics in the same process takes over by way of a checkpoint.
+// Another run with the same numerics continues in this process from a checkpoint.
 struct TakeOver {
-  int step = 0;         // of which it is the first to be made
-  bool behind = false;  // saved behind the events of that step, not before them
+  // The first step of the new run.
+  int step = 0;
+  // Saves the checkpoint after the events of that step instead of before them.
+  bool behind = false;
   bool async = false;
 };
 std::vector<TakeOver> draw_take_overs(const RandomRun& run);
 
-// Numerics, and the plainest way to run them: stage 0, everything on the device. The optimizer is
-// one whose gradients are reduced.
+// Draws the numerics and the simplest layout: stage 0, with everything on the device. The optimizer
+// is one that reduces gradients.
 RandomRun draw_plain_run(uint64_t seed);
-// The same with an optimizer whose ranks exchange signs from the second update on or soon behind
-// it, or with compressed gradients.
+// Draws a run with compressed gradients, or with an optimizer whose ranks exchange signs from about
+// the second update on.
 RandomRun draw_compressed_run(uint64_t seed);
 
-// Any layout; another number of ranks where the numerics allow one.
+// Draws a new layout, with another number of ranks if the numerics allow it.
 RandomRun with_layout(RandomRun run, uint32_t stream);
-// Of stages 0 and 1, and of as many ranks.
+// Draws a new layout at stage 0 or 1 with the same number of ranks.
 RandomRun with_compressed_layout(const RandomRun& run, uint32_t stream);
 
 }  // namespace ds::test

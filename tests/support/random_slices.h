@@ -7,9 +7,9 @@
 
 namespace ds::test {
 
-// A tensor of a random shape, cut along one dimension over so many ranks: each gets some runs, in
-// any order, of any number, perhaps none; together they have every place once. Some tensors are not
-// cut.
+// Draws a tensor of random shape and divides it along one dimension over `ranks` ranks. Each rank
+// gets any number of intervals in any order, perhaps none; together they cover every index once.
+// Some tensors are not divided: then the result has one slice.
 inline std::vector<ParamSlice> random_slices(Dice& dice, int64_t ranks) {
   ParamSlice whole;
   for (int64_t d = 0, rank = dice.below(4); d < rank; ++d) whole.shape.push_back(1 + dice.below(9));

@@ -7,7 +7,7 @@
 namespace ds::test {
 namespace {
 
-// Memory of one rank, filled with the first contents.
+// The memory of one rank, filled with the initial contents.
 class RankMemory {
  public:
   RankMemory(const Program& program, Device& device, File& file)
@@ -72,7 +72,7 @@ std::vector<Program> placed_programs(uint64_t seed) {
 
 namespace {
 
-// Transfers wait for queues and use memory, so they end first, also after an error.
+// Transfers wait for queues and use their memory, so they must end first, even after an error.
 struct TransfersEndFirst {
   RankRoom& room;
   ~TransfersEndFirst() {

@@ -10,16 +10,17 @@
 
 namespace ds::test {
 
-// Random programs of tags on every device.
+// Runs random programs of tags (tags.h) on any device.
 
 constexpr int kProgramRuns = 3, kProgramLength = 70;
 
+// Returns the number of ranks of the program drawn from `seed`.
 inline int world_of(uint64_t seed) { return seed % 3 == 0 ? 2 : 1; }
 
-// The program of every rank, with offsets and waits.
+// Returns the programs of all ranks, with buffer offsets and waits.
 std::vector<Program> placed_programs(uint64_t seed);
 
-// What outlives a program on one rank.
+// The objects of a rank that outlive a program.
 struct RankRoom {
   explicit RankRoom(const std::string& folder);
   File file;
@@ -29,14 +30,16 @@ struct RankRoom {
   StepScalars scalars;
 };
 
-// What a program runs on: the executor's choice of order, and the device.
+// The device and the order in which a program runs.
 struct RunOn {
-  std::optional<uint64_t> chaos;  // on the chaos device
-  Device* device = nullptr;       // null: the host
+  // If set, the seed of the chaos device, which runs the program.
+  std::optional<uint64_t> chaos;
+  // The device to use; null means the host.
+  Device* device = nullptr;
   bool comm_thread = false;
 };
 
-// The persistent buffers of a rank after kProgramRuns runs, by buffer.
+// Returns the contents of a rank's persistent buffers, by buffer, after kProgramRuns runs.
 std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankRoom& room,
                                const RunOn& on);
 

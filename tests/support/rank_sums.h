@@ -5,8 +5,8 @@
 
 namespace ds::test {
 
-// The sum of what ranks have, in the order of a reduction: neighbours first; an odd last one is
-// carried up.
+// Adds the values of all ranks in the order of a reduction: neighbours pairwise, level by level.
+// The last one of an odd number is carried to the next level.
 inline std::vector<float> sum_of_neighbours(std::vector<std::vector<float>> parts) {
   while (parts.size() > 1) {
     std::vector<std::vector<float>> sums;

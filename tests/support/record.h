@@ -1,5 +1,5 @@
-// Recorded numbers that are read whole: a field that a test does not know is a failure of this
-// test, so that nothing in a recording is passed over.
+// Readers of recorded numbers that refuse unread fields: a field that no test asks for makes the
+// test fail, so that nothing in a recording is ignored by accident.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -13,16 +13,16 @@
 
 namespace ds::test {
 
-// How far numbers may be from recorded ones.
+// The allowed distance between a number and its recorded value.
 struct Tolerance {
   double rtol = 0, atol = 0;
   double of(double want) const;
 };
 Tolerance tolerance_of(const Json& given);
 
-// An object of a recording, which outlives it. Every field must have been asked for, by a name that
-// it has, when the record goes; a field that says something to the reader alone is told(). Threads
-// may share one.
+// A view of an object in a recording, which must outlive the view. Every field must have been asked
+// for by name before the view is destroyed; told() marks fields that only inform the reader.
+// Threads may share a record.
 class Record {
  public:
   Record(const Json& object, std::string where);
@@ -33,14 +33,15 @@ class Record {
   const Json& at(std::string_view name) const;
   const Json* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // A member that is an object, and a member that is a list of objects.
+  // Returns the member that is an object. list() returns a member that is a list of objects.
   Record inside(std::string_view name) const;
   std::vector<Record> list(std::string_view name) const;
-  // Fields that decide nothing, where they are there.
+  // Marks these fields, where they exist, as read: they only inform the reader.
   void told(std::initializer_list<const char*> names) const;
-  // The whole of it, to be read by what refuses strangers itself.
+  // Returns the whole object and marks all fields as read, for a caller that refuses unknown fields
+  // itself.
   const Json& all() const;
-  // The same as input alone: its fields are still to be asked for.
+  // Returns the whole object without marking its fields: they must still be asked for.
   const Json& all_unread() const { return *json_; }
   std::string dump() const { return json_->dump(); }
 
@@ -59,14 +60,14 @@ class Record {
 
 Json read_json(const std::string& path);
 
-// A recorded file: fields about the recording itself, and lists of records.
+// A recorded file: metadata about the recording, and lists of records.
 class Recording {
  public:
-  // path: as semantics_path() and data_path() give it. lists: all that tests read of it between
-  // them, and what libds has nothing to compare with.
+  // path: a path from semantics_path() or data_path(). lists: all lists that the tests together
+  // read, and those that have no counterpart in libds.
   Recording(const std::string& path, std::initializer_list<const char*> lists);
   std::vector<Record> list(const std::string& name) const;
-  // The tolerance of all of it, or of a kind of case.
+  // Returns the tolerance of the whole recording, or that of one kind of case.
   Tolerance tolerance(const std::string& kind = "") const;
   const Json& document() const { return document_; }
 

@@ -7,8 +7,8 @@
 
 namespace ds::test {
 
-// From here on this process and its children get `error` from the system call, as in a sandbox;
-// false where the kernel takes no filter.
+// Makes the system call `number` fail with `error` in this process and its children from now on, as
+// in a sandbox. Returns false if the kernel does not accept the filter.
 inline bool refuse_call(int number, int error) {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

@@ -1,5 +1,4 @@
-// The files of a run as lists of changes, each with the number of changes that are certainly on the
-// disk.
+// Models each file and folder as a list of changes, of which the first `safe` are durable.
 #include "support/replay.h"
 
 #include <algorithm>
@@ -19,12 +18,15 @@ constexpr size_t kSector = 512;
 
 struct Node {
   struct Change {
-    const FileEvent* event = nullptr;       // of a file: w or t
-    std::map<std::string, int> names = {};  // of a folder: name -> node, -1 for none
+    // For a file: the write or truncation ("w" or "t").
+    const FileEvent* event = nullptr;
+    // For a folder: each changed name with its node, or -1 if the name was removed.
+    std::map<std::string, int> names = {};
   };
   bool folder = false;
   std::vector<Change> changes;
-  size_t safe = 0;  // of the changes
+  // The number of changes that are certainly durable.
+  size_t safe = 0;
 };
 
 class Disk {
@@ -69,7 +71,7 @@ class Disk {
  private:
   Node& node(const FileEvent& event) { return nodes_[static_cast<size_t>(open_.at(event.handle))]; }
 
-  // The names of a folder as its process saw them.
+  // Returns the entries of a folder as its process saw them.
   static std::map<std::string, int> names(const Node& folder) {
     std::map<std::string, int> out;
     for (const Node::Change& change : folder.changes) {
@@ -98,7 +100,7 @@ class Disk {
     return static_cast<int>(nodes_.size()) - 1;
   }
 
-  // One change for each folder concerned: a rename within a folder is one.
+  // Adds one change for each affected folder, so that a rename within a folder is a single change.
   void set(const std::vector<std::pair<std::string, int>>& paths) {
     std::map<int, std::map<std::string, int>> by_folder;
     for (const auto& [path, node] : paths) {
@@ -111,7 +113,7 @@ class Disk {
     }
   }
 
-  // How many changes of a node there are after the cut, when they come in order.
+  // Returns how many changes of a node survive the cut if they become durable in order.
   size_t kept(const Node& node) {
     if (loss_ == Loss::all) return node.safe;
     if (loss_ == Loss::none || loss_ == Loss::any) return node.changes.size();
@@ -164,7 +166,7 @@ class Disk {
   std::string root_;
   Loss loss_;
   std::mt19937& random_;
-  std::vector<Node> nodes_;  // the first is root_
+  std::vector<Node> nodes_;  // the first one is root_
   std::map<int, int> open_;  // handle -> node
 };
 
@@ -177,7 +179,7 @@ std::vector<FileEvent> read_events(const std::string& log) {
   size_t size = 0;
   while (in >> event.kind >> event.handle >> event.offset >> size) {
     event.bytes.resize(size);
-    in.get();  // the line's end
+    in.get();  // the end of the line
     in.read(event.bytes.data(), static_cast<std::streamsize>(size));
     events.push_back(event);
   }

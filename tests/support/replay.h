@@ -6,26 +6,31 @@
 
 namespace ds::test {
 
-// What a process did to the files below a folder, as crash/record_shim.c wrote it down.
+// A file operation of a process below a folder, as crash/record_shim.c recorded it.
 struct FileEvent {
-  char kind = 0;  // as in record_shim.c
+  // The letter that record_shim.c writes for this operation.
+  char kind = 0;
   int handle = 0;
   int64_t offset = 0;
   std::string bytes;
 };
 std::vector<FileEvent> read_events(const std::string& log);
 
-// How a replay treats what was not synced when the power went.
+// The fate of changes that were not synced before a power cut.
 enum class Loss : uint8_t {
-  all,      // nothing of it is there
-  none,     // all of it is there
-  ordered,  // of each file and each folder the first so many of its changes
-  any       // each write, each sector of a write, and each name of a folder as a coin falls
+  // All of these changes are lost.
+  all,
+  // None of these changes is lost.
+  none,
+  // For each file and each folder, the first changes survive, up to a random one.
+  ordered,
+  // Each write, each sector of a write and each entry of a folder survives or not at random.
+  any
 };
 
-// Makes `to`, an empty folder, what `root` may look like after a power cut before events[end]. A
-// file's data and size are safe from the sync of that file on, a folder's names from the sync of
-// that folder on; nothing else is: the name of a synced file may be lost, and a renamed file may be
+// Fills the empty folder `to` with a state that `root` may have after a power cut before
+// events[end]. A sync of a file makes its data and size durable, and a sync of a folder the names
+// in it. Nothing else is durable: the name of a synced file may be lost, and a renamed file may be
 // empty.
 void replay(const std::vector<FileEvent>& events, size_t end, const std::string& root,
             const std::string& to, Loss loss, std::mt19937& random);

@@ -6,7 +6,7 @@
 
 namespace ds::test {
 
-// Anonymous memory of this process that has pages, in bytes.
+// Returns the number of resident bytes of anonymous memory of this process.
 inline int64_t resident_bytes() {
   int64_t size = 0, resident = 0, of_files = 0;
   std::ifstream("/proc/self/statm") >> size >> resident >> of_files;

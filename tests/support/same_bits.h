@@ -11,100 +11,126 @@ namespace ds::test {
 // One point of the same-bits matrix.
 struct Point {
   int stage = 0;
-  Tier tier = Tier::device;  // states and accumulators; in stage 3 also parameter shards, which hpz
-                             // keeps in memory
+  // Tier of states and accumulators and, at stage 3, of parameter shards (with hpZ, host memory
+  // instead of nvme).
+  Tier tier = Tier::device;
   int world = 2;
   int threads = 1;
   bool overlap = true;
   bool emulate = true;
   bool reproducible = false;
-  bool boundary = false;   // reduction; stages 0 and 1
-  bool by_tokens = false;  // loss_average; leaves then have different numbers of targets, some none
-  int64_t nodes = 0;       // 0: one
-  int64_t mics = -1;       // ranks of a shard group; stage 3
-  int64_t hpz = 1;         // the same of parameters alone
-  bool gather_by_node = false;  // mics_hierarchical_params_gather
+  // Sets `reduction`, at stages 0 and 1.
+  bool boundary = false;
+  // Sets loss_average to "tokens". Leaves then have different numbers of targets; some have none.
+  bool by_tokens = false;
+  int64_t nodes = 0;  // 0: one node
+  // Ranks of a MiCS shard group, at stage 3.
+  int64_t mics = -1;
+  // Ranks of a secondary shard group (hpZ), which holds parameters only.
+  int64_t hpz = 1;
+  // Sets mics_hierarchical_params_gather.
+  bool gather_by_node = false;
   bool quantized_weights = false;
-  int gradient_bits = 0;  // of quantized gradients; 0: none
-  double err_beta = -1;   // of their errors; below 0: no feedback
-  int64_t leaves = 4;     // a step; accumulation = leaves / world
+  // Bits of quantized gradients; 0: not quantized.
+  int gradient_bits = 0;
+  // zeropp_loco_param.err_beta: error feedback of quantized gradients. Negative: no feedback.
+  double err_beta = -1;
+  // Leaves of a step, accumulation * world.
+  int64_t leaves = 4;
   std::optional<uint64_t> chaos;
-  std::string device;  // "": of the configuration; "cuda:*": of each rank a GPU of its own
-  std::optional<uint64_t> separate;  // on the separate device; a seed of its jitter, 0: without
+  // Empty: the configuration's device. "cuda:*" assigns each rank its own GPU.
+  std::string device;
+  // Runs on the separate device. The value seeds its jitter; 0 means no jitter.
+  std::optional<uint64_t> separate;
   DType compute = DS_DTYPE_BF16;
-  bool standard = false;            // ns_method of Muon
+  // Sets ns_method of Muon to "standard".
+  bool standard = false;
   std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
   DType communication = DS_DTYPE_NONE, grad_accum = DS_DTYPE_F32;
-  std::string autocast;                                 // torch_autocast.dtype; "": off
-  DType masters = DS_DTYPE_F32, states = DS_DTYPE_F32;  // bf16: with stochastic rounding
-  bool groups = false;  // parameters with values of their own: norms and biases, and wte
+  // Sets torch_autocast.dtype. Empty: no autocast.
+  std::string autocast;
+  // bf16 masters and states are rounded stochastically.
+  DType masters = DS_DTYPE_F32, states = DS_DTYPE_F32;
+  // Norms and biases, and wte, form parameter groups with different optimizer values.
+  bool groups = false;
   std::string recompute = "none";
-  std::string fused_head = "auto";  // unfused: the vocabulary is small
+  // With "auto" the head is not fused here, because the vocabulary is small.
+  std::string fused_head = "auto";
   double dropout = 0.1;
   double clipping = 0.05;
   int64_t bucket_size = 500000000;    // elements
   int64_t max_reuse_distance = 2000;  // elements
   int64_t vocab = 29;
-  bool tied = true;     // embedding and head
-  bool sparse = false;  // sparse_gradients
+  // Embedding and head share one weight.
+  bool tied = true;
+  // Sets sparse_gradients.
+  bool sparse = false;
   uint64_t seed = 7;
   int64_t written_out = 16;  // PlanPrograms
   bool row_granules = false;
   std::vector<Action> schedule;
-  std::optional<Mesh> mesh;  // none: `world` ranks along `data`; else `world` is its data_size()
+  // Without a mesh, `world` ranks lie along the axis `data`. With a mesh, `world` is its
+  // data_size().
+  std::optional<Mesh> mesh;
   std::string name() const;
 };
 
-// Bytes that this process moved to and from storage, from /proc/self/io.
+// Bytes that this process read from and wrote to storage, from /proc/self/io.
 struct ProcessIo {
   int64_t read = 0, written = 0;
 };
 
-// What one rank counted.
+// The counters of one rank.
 struct RankLedger {
-  std::map<std::string, CommCount> steps;  // by operation, from the first step to the last
+  // Collectives and transfers by operation, from the first step to the last.
+  std::map<std::string, CommCount> steps;
   std::map<std::pair<Tier, std::string>, int64_t> state;
-  int64_t file_bytes = 0;  // of the scratch file
-  ProcessIo process;       // over the steps; of all ranks where ranks are threads
+  // Size of the scratch file in bytes.
+  int64_t file_bytes = 0;
+  // Storage traffic of the process during the steps. If ranks are threads, it includes all ranks.
+  ProcessIo process;
 };
 
-// What a run of a point leaves behind.
+// The results of training a point.
 struct Outcome {
-  std::string hash;       // of masters, moments, parameters and gradients, unpadded, in name order
-  std::string loss_hash;  // of the losses of all steps
-  std::string norm_hash;  // of the gradient's norms of all steps
+  // Hash of masters, moments, parameters and gradients, unpadded, in name order.
+  std::string hash;
+  // Hash of the losses of all steps.
+  std::string loss_hash;
+  // Hash of the gradient norms of all steps.
+  std::string norm_hash;
   std::vector<double> losses;
-  std::vector<RankLedger> ledgers;  // per rank
+  std::vector<RankLedger> ledgers;  // by rank
   std::vector<double> grad_norms;
-  // The three hashes as text: what points that promise the same bits are compared by.
+  // Returns the three hashes as text. Points that promise equal bits must have equal texts.
   std::string bits() const;
 };
 
-// Of an engine's states and compute copies, but not of its gradients: what is frozen has none, and
-// those of 1-bit optimizers are each rank's own.
+// Hashes an engine's states and compute copies, but not its gradients: frozen parameters have none,
+// and those of 1-bit optimizers differ between ranks.
 std::string hash_of_states(Engine& engine);
 
-// Where the files of offloaded states are made.
+// Returns the folder for the files of offloaded states.
 std::string scratch_folder();
 
-// Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may
-// change rank r's compiled step (faults of `mutate`). Throws what a rank throws.
+// Trains the tiny GPT for `steps` steps, each rank in a thread of this process. `filter` may change
+// a rank's compiled step (as the faults of `mutate` do). Throws the error of a rank.
 Outcome train_threads(const Point& point, int steps,
                       const std::function<void(Program&)>& filter = {});
 
-// What train_rank is made of.
+// The parts of train_rank.
 void set_device(EngineOptions& options, const Point& point, int rank = 0);
 Config config_of(const Point& point);
 Graph graph_of(const Point& point);
 StepResult train_step(const Point& point, Engine& engine, int64_t step);
-// The same by forward, backward and step; `before_update` runs before the last.
+// Trains a step by forward, backward and step. Calls `before_update` just before the update.
 StepResult train_step_in_pieces(const Point& point, Engine& engine, int64_t step,
                                 const std::function<void()>& before_update);
-// Of masters, moments, parameters and gradients as train_rank's. Collective.
+// Hashes masters, moments, parameters and gradients like train_rank. Collective.
 std::string state_hash(StateStore& store);
 
-// One rank's part of the above on a communicator of the caller.
-// before_instr is called before each instruction of the step.
+// Runs one rank of train_threads() on the caller's communicator. Calls before_instr before each
+// instruction of the step.
 Outcome train_rank(const Point& point, int steps, Communicator& comm,
                    const std::function<void(Program&)>& filter = {},
                    const std::function<void(size_t)>& before_instr = {});

@@ -7,16 +7,17 @@
 
 namespace ds::test {
 
-// Runs body(rank) in `ranks` threads and joins them. The first exception is thrown again here.
+// Runs body(rank) in `ranks` threads and joins them. Rethrows the first exception.
 void spawn_threads(int ranks, const std::function<void(int)>& body);
 
-// Runs body(rank) in `ranks` forked processes and waits. Returns per rank 0, 1 when the body threw
-// or a gtest expectation failed (both are printed), or 128 + the signal that ended it. Call it
-// while this process has one thread.
+// Runs body(rank) in `ranks` forked processes and waits for them. Returns, for each rank, 0, 1 if
+// the body threw or a GoogleTest expectation failed (both are printed), or 128 + the signal that
+// ended it. The calling process must have only one thread.
 std::vector<int> spawn_processes(int ranks, const std::function<void(int)>& body);
 
-// Starts the program args[0] with this environment and `environment` ("NAME=VALUE") added; its
-// stdout and stderr go to files made anew. The caller waits for it.
+// Starts the program args[0] with the environment of this process plus `environment`
+// ("NAME=VALUE"). Its stdout and stderr go to the new files `out` and `err`. The caller must wait
+// for the process.
 pid_t start_process(const std::vector<std::string>& args,
                     const std::vector<std::string>& environment, const std::string& out,
                     const std::string& err);

@@ -54,7 +54,7 @@ std::vector<Piece> pieces(std::span<const TensorView> views) {
 
 void tag_kernel(const KernelContext& c) { run_tag(c.attrs, pieces(c.in), pieces(c.out)); }
 
-// One rank of interpret().
+// The state of one rank in interpret().
 struct RankCopy {
   const Program* program;
   IdVector<BufferId, Bytes> memory;
@@ -70,14 +70,14 @@ struct RankCopy {
   }
 };
 
-// in of every rank, one after the other.
+// Joins the inputs of all ranks in rank order.
 Bytes concatenate(const std::vector<Piece>& in) {
   Bytes all;
   for (const Piece& p : in) all.insert(all.end(), p.data, p.data + p.bytes());
   return all;
 }
 
-// Element e of every rank's input added up.
+// Returns the sum of element e over all ranks' inputs.
 float sum_at(const std::vector<Piece>& in, int64_t e) {
   float sum = 0;
   for (const Piece& p : in) {

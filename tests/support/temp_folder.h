@@ -6,8 +6,8 @@
 
 namespace ds::test {
 
-// A fresh folder, on the build folder's file system unless another is named, removed with
-// everything in it.
+// A new folder, removed with its contents by the destructor. It is on the build folder's file
+// system unless another folder is named.
 class TempFolder {
  public:
   explicit TempFolder(const std::string& above = DS_BINARY_DIR) {

@@ -6,16 +6,16 @@
 
 namespace ds::test {
 
-// All ranks of one run, as threads: the report of rank 0, or the error of the lowest rank that has
-// one. Unlike run_ranks(), nothing aborts the group for a rank that throws: the run itself must end
-// the others.
+// Runs all ranks of a training run as threads. Returns the report of rank 0, or throws the error of
+// the lowest rank that failed. Unlike run_ranks(), a rank that throws does not abort the group: the
+// run itself must end the other ranks.
 RunReport train_on(int ranks, const Json& config, const TrainOptions& options);
 
-// A run that says nothing, new or on from `resume`.
+// Trains without log lines, from scratch or from the checkpoint `resume`.
 RunReport train_quietly(int ranks, const Json& config, const std::string& resume = "");
 
-// The message of a run on one rank that ends with an error of that status; a failure of the test
-// otherwise.
+// Returns the message of a run on one rank that must fail with an error of this status; otherwise
+// the test fails.
 std::string train_error(const Json& config, ds_status status, const TrainOptions& options);
 
 }  // namespace ds::test

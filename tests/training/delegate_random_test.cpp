@@ -1,7 +1,7 @@
-// Random delegate hosts beside what must come of them.
+// Random delegate hosts, whose results are compared with those that their calls must have.
 //
-// DS_SEEDS=17 runs seed 17 alone, DS_SEEDS=1000:5000 those from 1000 to 4999, in the first test;
-// DS_SHOW_CALLS=1 prints the calls.
+// DS_SEEDS=17 runs only seed 17 and DS_SEEDS=1000:5000 runs seeds 1000 to 4999, both in the first
+// test. DS_SHOW_CALLS=1 prints the calls.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -29,7 +29,7 @@ std::pair<uint64_t, uint64_t> seeds_of(uint64_t test) {
   return {first, *rest == ':' ? std::strtoull(rest + 1, nullptr, 10) : first + 1};
 }
 
-// The recorded steps of all ranks, as they are compiled.
+// Collects the recorded and compiled steps of all ranks.
 class Records {
  public:
   explicit Records(int world) : ranks_(static_cast<size_t>(world)) {}
@@ -37,7 +37,7 @@ class Records {
     std::lock_guard lock(mutex_);
     ranks_[static_cast<size_t>(step.rank)].push_back(step);
   }
-  // What the checker of certificates says of the latest.
+  // Returns what the certificate checker finds wrong with the latest records, or "".
   std::string finding() const {
     std::vector<std::vector<const Program*>> given;
     for (const std::vector<Program>& rank : ranks_) {

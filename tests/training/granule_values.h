@@ -10,21 +10,22 @@
 
 namespace ds::test {
 
-inline constexpr int64_t kGranule = 256, kRows = 60, kColumns = 50;  // no whole number of granules
+// The shape of a tensor that is not a whole number of granules.
+inline constexpr int64_t kGranule = 256, kRows = 60, kColumns = 50;
 
-// What rounding in f32 adds to a bound of a few sums and products.
+// Factor by which a few additions and multiplications, rounded to f32, may exceed an error bound.
 inline constexpr double kRounding = 1 + 0x1p-18;
 
 inline std::vector<float> random_values(uint64_t seed, double spread) {
   std::vector<float> out;
   RandomStream stream{seed, 0, 0, 0};
-  for (uint64_t e = 0; e < kRows * kColumns; ++e)  // each granule has its own size
+  for (uint64_t e = 0; e < kRows * kColumns; ++e)  // another size in each granule
     out.push_back(
         static_cast<float>(spread * normal_element(stream, e) * std::pow(2.0, (e >> 8) % 5)));
   return out;
 }
 
-// Per element of a granule-wise maximum.
+// Returns, for each element, the maximum of its granule.
 inline std::vector<double> granule_tops(const std::vector<double>& x) {
   std::vector<double> top(x.size());
   for (size_t g = 0; g < x.size(); g += kGranule) {

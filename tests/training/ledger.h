@@ -1,5 +1,5 @@
-// Closed form of the ledger: the bytes of state and the traffic that one optimizer step must have,
-// computed from the written rules (DESIGN 1.1, docs/concepts/design.md) and nothing of src.
+// Closed form of the ledger: the bytes of state and of traffic that one optimizer step must have,
+// computed from the written rules (docs/concepts/design.md) without code of src.
 #pragma once
 #include <algorithm>
 #include <cctype>
@@ -16,51 +16,64 @@ struct Traffic {
   int64_t calls = 0, bytes = 0;
 };
 
-// What the traffic of one rank depends on. Sizes in elements where no unit is named.
+// Everything that one rank's traffic depends on. Sizes are in elements unless a unit is given.
 struct LedgerCase {
   struct Parameter {
     std::string name;
     int64_t numel = 0;
-    // Of a table that is read by ids: most rows that a micro-step names, elements of a row; 0:
-    // none.
+    // For a table that is read by ids: the largest number of rows that a micro-step names, and the
+    // elements of a row. 0: the parameter is not such a table.
     int64_t named = 0, width = 0;
   };
-  std::vector<Parameter> parameters;  // in the order in which forward first uses them
-  // Large parameters in the order in which the instructions of one micro-step read them.
+  // In the order in which forward first uses them.
+  std::vector<Parameter> parameters;
+  // Large parameters in the order in which the instructions of a micro-step read them.
   std::vector<std::string> reads;
   int64_t world = 1, rank = 0;
-  // Sizes of nested blocks of neighbours in units of the block before; their product is world.
+  // Sizes of nested blocks of neighbouring ranks, each in units of the previous block. Their
+  // product is `world`.
   std::vector<int64_t> levels;
-  size_t state_levels = 1,
-         parameter_levels = 1;  // over how many of them is cut what the stage cuts
+  // Numbers of levels over which ZeRO partitions states and gradients, and parameters.
+  size_t state_levels = 1, parameter_levels = 1;
   int stage = 0;
-  std::string tier = "device";  // of states and accumulators; in stage 3 also of parameter shards
-  bool emulate = false;         // device and host are separate memories
+  // Tier of states and accumulators and, at stage 3, of parameter shards.
+  std::string tier = "device";
+  // Whether device and host are separate memories.
+  bool emulate = false;
   bool overlap = true;
-  bool tree = false;  // binary counter over micro-steps, else one accumulator
-  // Of several micro-steps: each rank adds up its own leaves, and their sums are reduced once a
+  // Whether leaves are summed as a binary counter over micro-steps. Otherwise one accumulator adds
+  // them in order.
+  bool tree = false;
+  // With several micro-steps: each rank adds its own leaves, and the sums are reduced once per
   // step.
   bool boundary = false;
   int64_t accumulation = 1;
-  int64_t wire = 4;                // bytes of a parameter and of a gradient before its reduction
-  bool quantized_weights = false;  // gathered as 8-bit codes
-  int64_t gradient_bits =
-      0;  // gradients and their sums are exchanged as codes; 0: added up as they are
-  bool feedback = false;              // what each rank loses by that, at each level, is kept in f32
-  int64_t bucket_size = 0;            // a bucket is cut before it exceeds this
-  int64_t persistence_threshold = 0;  // parameters up to this size are small: never partitioned
-  int64_t max_reuse_distance =
-      0;                       // a gathered bucket is kept when at most this much passes in between
-  int64_t sub_group_size = 0;  // of one update instruction
-  int64_t resident_accumulators =
-      0;  // bytes of accumulators of the file tier that stay in host memory
+  // Bytes of a parameter element, and of a gradient element before its reduction.
+  int64_t wire = 4;
+  // Whether parameters are gathered as 8-bit codes.
+  bool quantized_weights = false;
+  // Bits of the codes in which gradients and their sums are exchanged. 0: they are not quantized.
+  int64_t gradient_bits = 0;
+  // Whether each rank keeps, in f32, the quantization errors of each level.
+  bool feedback = false;
+  // A bucket ends before it would exceed this size.
+  int64_t bucket_size = 0;
+  // Parameters of at most this size are small: they are never partitioned.
+  int64_t persistence_threshold = 0;
+  // A gathered bucket is kept if at most this many elements are gathered between two of its uses.
+  int64_t max_reuse_distance = 0;
+  // Elements that one update instruction covers.
+  int64_t sub_group_size = 0;
+  // Bytes of the accumulators of the file tier that stay in host memory.
+  int64_t resident_accumulators = 0;
 };
 
 class ClosedForm {
  public:
   explicit ClosedForm(LedgerCase given) : c_(std::move(given)) { make_buckets(); }
 
-  // (tier, kind) -> bytes of one rank; kinds param, master, m, v, grad.
+  // Returns the bytes of one rank's state by (tier, kind). The kinds are param, master, m, v and
+  // grad.
   std::map<std::pair<std::string, std::string>, int64_t> state() const {
     std::map<std::pair<std::string, std::string>, int64_t> out;
     for (const Bucket& b : buckets_) {
@@ -76,7 +89,7 @@ class ClosedForm {
     return out;
   }
 
-  // Bytes of the scratch file: every state of the file tier in whole blocks.
+  // Returns the bytes of the scratch file: every state of the nvme tier, in whole blocks.
   int64_t file_bytes() const {
     if (c_.tier != "nvme") return 0;
     int64_t sum = 0;
@@ -87,8 +100,8 @@ class ClosedForm {
     return sum;
   }
 
-  // Traffic of one step: collectives (bytes received from other ranks), fetch and store (bytes
-  // copied), load and save (file bytes, calls not counted).
+  // Returns the traffic of one step: collectives (bytes received from other ranks), fetch and store
+  // (bytes copied), load and save (file bytes; their calls are not counted).
   std::map<std::string, Traffic> step() {
     out_.clear();
     reduce_gradients();
@@ -115,7 +128,7 @@ class ClosedForm {
   static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
   static int64_t blocks(int64_t bytes) { return round_up(bytes, kBlock); }
 
-  // "h.3.mlp.fc.weight" -> "h.3", "wte.weight" -> "wte".
+  // Returns the scope of a name: "h.3.mlp.fc.weight" -> "h.3", "wte.weight" -> "wte".
   static std::string scope_of(const std::string& name) {
     size_t begin = 0, end = name.find('.');
     std::string first = name.substr(0, end);
@@ -127,7 +140,8 @@ class ClosedForm {
     return first;
   }
 
-  // Small parameters share buckets over the model, large ones with their neighbours of one scope.
+  // Small parameters share buckets across the whole model, large ones with their neighbours in one
+  // scope.
   void make_buckets() {
     size_t none = c_.parameters.size(), open[2] = {none, none};
     for (size_t p = 0; p < c_.parameters.size(); ++p) {
@@ -135,7 +149,8 @@ class ClosedForm {
       bool small = parameter.numel <= c_.persistence_threshold;
       std::string scope = small ? "" : scope_of(parameter.name);
       int64_t padded = round_up(parameter.numel, kGranule);
-      if (moves_less_as_rows(parameter)) {  // shares its bucket with none
+      // A table shares its bucket with no other parameter.
+      if (moves_less_as_rows(parameter)) {
         bucket_of_[parameter.name] = buckets_.size();
         buckets_.push_back({scope, small, true, {p}, padded});
         continue;
@@ -154,7 +169,8 @@ class ClosedForm {
   }
 
   bool partitioned(const Bucket& b) const { return c_.stage == 3 && !b.small; }
-  int64_t block(size_t levels) const {  // ranks of a block of so many levels
+  // Returns the number of ranks in a block of the first `levels` levels.
+  int64_t block(size_t levels) const {
     int64_t ranks = 1;
     for (size_t l = 0; l < levels; ++l) ranks *= c_.levels[l];
     return ranks;
@@ -162,24 +178,26 @@ class ClosedForm {
   size_t state_cut() const { return c_.stage >= 1 ? c_.state_levels : 0; }
   size_t gradient_cut() const { return c_.stage >= 2 ? c_.state_levels : 0; }
   int64_t shard(const Bucket& b) const { return b.numel / block(c_.parameter_levels); }
-  int64_t part(const Bucket& b) const { return b.numel / block(state_cut()); }  // updated here
-  int64_t accumulator(const Bucket& b) const {
-    return b.numel / block(gradient_cut());
-  }  // summed here
+  // Returns the number of elements of a bucket that this rank updates.
+  int64_t part(const Bucket& b) const { return b.numel / block(state_cut()); }
+  // Returns the number of elements of a bucket whose sum this rank keeps.
+  int64_t accumulator(const Bucket& b) const { return b.numel / block(gradient_cut()); }
   bool own_master() const { return c_.wire == 4 && c_.tier == "device"; }
   bool exchanges_codes() const { return c_.gradient_bits > 0 && c_.world > 1; }
-  // A scale for every granule.
+  // Returns the bytes of `numel` codes. Each granule has one scale of 4 bytes.
   static int64_t codes(int64_t numel, int64_t bits) {
     return numel / kGranule * (4 + kGranule * bits / 8);
   }
-  // Accumulators of a bucket: one, or one per bit of the number of micro-steps.
+  // Returns the number of accumulators of a bucket: one, or one for each bit of the number of
+  // micro-steps.
   int64_t levels() const {
     int64_t count = 1;
     while (c_.tree && c_.accumulation >> count) ++count;
     return count;
   }
   int64_t group() const { return std::max(kBlock, c_.sub_group_size / kBlock * kBlock); }
-  bool away() const { return c_.tier != "device"; }  // states live apart from the device
+  // Returns whether states are on another tier than the device.
+  bool away() const { return c_.tier != "device"; }
 
   void count(const std::string& what, int64_t bytes, int64_t calls = 1) {
     out_[what].calls += calls;
@@ -192,7 +210,7 @@ class ClosedForm {
     if (c_.tier == "nvme") count(what, blocks(bytes), 0);
   }
   void all_gather(int64_t bytes) { count("all_gather", bytes * (c_.world - 1)); }
-  // An operation among the ranks of a level.
+  // Counts an operation among the ranks of one level.
   void on_level(const std::string& what, size_t level, int64_t bytes) {
     int64_t ranks = c_.levels[level];
     count(ranks == c_.world
@@ -200,14 +218,15 @@ class ClosedForm {
               : what + " " + std::to_string(ranks) + "x" + std::to_string(block(level)),
           bytes);
   }
-  // From a cut over `from` levels to one over `to`, the outermost first.
+  // Counts the gathers from a partition over `from` levels to one over `to` levels, outermost level
+  // first.
   void gather_levels(const Bucket& b, size_t from, size_t to, int64_t width) {
     for (size_t l = from; l-- > to;)
       on_level("all_gather", l, b.numel / block(l + 1) * width * (c_.levels[l] - 1));
   }
 
-  // Every bucket in every micro-step; sums are f32 and leave the device with the states. One rank
-  // has nothing to add up: its leaves leave the device as they are.
+  // Reduces every bucket, in every micro-step or at the boundary. Sums are f32 and are stored where
+  // the states are. A single rank does not reduce: it stores its leaves in the wire type.
   void reduce_gradients() {
     for (const Bucket& b : buckets_) {
       for (int64_t m = 0; m < c_.accumulation; ++m) {
@@ -220,11 +239,12 @@ class ClosedForm {
   }
 
   bool at_boundary() const { return c_.boundary && c_.accumulation > 1; }
-  // One rank rounds its sum, as several do, where what travels is narrower.
+  // Even a single rank rounds its sum if gradients have a narrower wire type.
   bool sums_change() const { return at_boundary() && (c_.world > 1 || c_.wire < 4); }
 
-  // What travels of this rank's sums comes to the device, of a table the sums that rows are taken
-  // from; what ranks make of it goes back in f32, and what one rank has rounded as it is.
+  // Fetches this rank's sum to the device in the wire type, or in f32 for a table, whose rows are
+  // extracted from it. Stores the reduced sum in f32. A single rank only rounds its sum and stores
+  // it in the wire type.
   void reduce_there(const Bucket& b) {
     if (!sums_change()) return;
     copy("fetch", b.table ? c_.parameters[b.params[0]].numel * 4 : b.numel * c_.wire);
@@ -233,7 +253,8 @@ class ClosedForm {
 
   void reduce_whole(const Bucket& b) { exchanges_codes() ? exchange(b) : add_up(b); }
 
-  // Leaves are added up in the innermost level, in the wire type, sums in all others.
+  // Counts a reduction without codes: leaves travel in the wire type at the innermost level,
+  // partial sums in f32 at all others.
   void add_up(const Bucket& b) {
     size_t cut = gradient_cut(), all = c_.levels.size();
     for (size_t l = 0; l < all; ++l) {
@@ -247,13 +268,13 @@ class ClosedForm {
     if (cut < all) gather_levels(b, all - 1, cut, 4);
   }
 
-  // Rows that the ids of one reduction name at most.
+  // Returns the largest number of rows that the ids of one reduction can name.
   int64_t named_of(const LedgerCase::Parameter& table) const {
     return at_boundary() ? std::min(table.numel / table.width, c_.accumulation * table.named)
                          : table.named;
   }
 
-  // Everyone gets everyone's rows and their numbers, from the outermost level inwards.
+  // All ranks receive the rows of all ranks and the row numbers, from the outermost level inwards.
   void exchange_rows(const LedgerCase::Parameter& table) {
     int64_t held = 1;
     for (size_t l = c_.levels.size(); l-- > 0;) {
@@ -278,7 +299,8 @@ class ClosedForm {
     return bytes([&] { exchange_rows(table); }) < bytes([&] { reduce_whole(alone); });
   }
 
-  // At each level every rank sends each other one its part; sums that ranks share are gathered.
+  // At each level, every rank sends every other rank its part as codes. Then sums that several
+  // ranks hold are gathered.
   void exchange(const Bucket& b) {
     for (size_t l = 0; l < c_.levels.size(); ++l)
       on_level("all_to_all", l,
@@ -294,7 +316,8 @@ class ClosedForm {
         if (c_.world > 1) gather_levels(b, state_cut(), 0, c_.wire);
         continue;
       }
-      if (c_.parameter_levels < state_cut()) {  // shards that are larger than what a rank updates
+      // A shard of parameters may be larger than the part that a rank updates.
+      if (c_.parameter_levels < state_cut()) {
         if (away()) copy("fetch", part(b) * c_.wire);
         gather_levels(b, state_cut(), c_.parameter_levels, c_.wire);
         if (away()) copy("store", shard(b) * c_.wire);
@@ -312,8 +335,8 @@ class ClosedForm {
     }
   }
 
-  // Per bucket: runs of its uses between which more than the reuse distance of other buckets comes
-  // into use.
+  // Returns, for each bucket, how often it is gathered: once, and again before each use that
+  // follows its previous one by more elements of other buckets than the reuse distance.
   std::vector<int64_t> gather_ranges() const {
     std::vector<size_t> visits;
     for (int64_t m = 0; m < c_.accumulation; ++m) {
@@ -332,9 +355,9 @@ class ClosedForm {
     return ranges;
   }
 
-  // Losses of the micro-steps (f32) and, where states are partitioned, f64 norms of granules. What
-  // decides the step works where the states are; there it has the step's scalars and gives them
-  // back.
+  // Counts the losses of the micro-steps (f32) and, if states are partitioned, the norms of
+  // granules (f64). The instructions that decide whether the step is skipped run where the states
+  // are, so the step's scalars are copied there and back.
   void exchange_scalars() {
     all_gather(c_.accumulation * 4);
     int64_t norms = 0;
@@ -350,8 +373,8 @@ class ClosedForm {
     }
   }
 
-  // Master and moments are read and written once; parameters on the device get what was updated
-  // elsewhere.
+  // Reads and writes master and moments once. Parameters on the device receive the parts that were
+  // updated elsewhere.
   void update() {
     for (const Bucket& b : buckets_) {
       for (int64_t first = 0; first < part(b); first += group()) {
@@ -366,8 +389,8 @@ class ClosedForm {
     }
   }
 
-  // --- accumulators on files: a read is a load and a write a save; a resident one is saved once,
-  // never loaded ---
+  // --- accumulators on files: reading one is a load, writing one a save. A resident one is saved
+  // once and never loaded. ---
 
   void gradient_files() {
     resident_.clear();
@@ -383,8 +406,8 @@ class ClosedForm {
     }
   }
 
-  // A bucket is complete with its first parameter, because backward goes from the last to the
-  // first.
+  // Returns the buckets in the order in which their gradients are complete. Backward goes from the
+  // last parameter to the first, so a bucket is complete with its first parameter.
   std::vector<size_t> completion_order() const {
     std::vector<size_t> order(buckets_.size());
     for (size_t b = 0; b < order.size(); ++b) order[b] = b;
@@ -397,11 +420,13 @@ class ClosedForm {
     if (micro > 0) read(b, 0);
     write(b, 0);
     if (micro + 1 == c_.accumulation && sums_change())
-      write(b, 0);  // by what the instruction before has left
+      // The reduced sum overwrites this rank's own sum, which is still in memory and need not be
+      // read.
+      write(b, 0);
   }
 
-  // Binary counter: micro-step m carries through the low set bits of m; at the end the levels are
-  // added up.
+  // Adds leaves as a binary counter: micro-step m carries through the trailing set bits of m. After
+  // the last micro-step the levels are added.
   void count_up(size_t b, int64_t micro) {
     int64_t level = 0;
     for (; micro >> level & 1; ++level) read(b, level);
@@ -417,7 +442,7 @@ class ClosedForm {
 
   void read(size_t b, int64_t level) { load(b, level, 0, accumulator(buckets_[b])); }
 
-  // Part of the finished sum that this rank updates.
+  // Reads the part of the finished sum that this rank updates, from its offset in the accumulator.
   void read_sum(size_t b, int64_t first, int64_t numel) {
     int64_t own = 0;
     for (size_t l = 0; c_.stage == 1 && l < state_cut(); ++l)

@@ -1,4 +1,5 @@
-// Steps of texts with targets here and there, cut in any way, for the tests of losses by tokens.
+// Training steps over texts in which only some tokens have targets, divided among micro-steps and
+// ranks in any way; for tests of losses averaged over tokens.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ namespace ds::test::loss_average {
 
 inline constexpr int64_t kSeq = 8, kWidth = 16, kVocab = 23;
 
-// Sequences of tokens and of targets, of which sequence s has counts[s].
+// Sequences of tokens and targets. Sequence s has counts[s] targets.
 struct Text {
   std::vector<int32_t> tokens, targets, mask, types;
   int64_t count = 0;
@@ -33,7 +34,7 @@ struct Text {
     mask.assign(tokens.size(), 1);
     types.assign(tokens.size(), 0);
   }
-  // Of a graph that has so many inputs.
+  // Returns `sequences` sequences as the first `inputs` inputs of a graph.
   std::vector<InputView> views(int64_t first, int64_t sequences, size_t inputs = 2) const {
     std::vector<InputView> out;
     for (const std::vector<int32_t>* ids : {&tokens, &targets, &mask, &types})
@@ -43,16 +44,17 @@ struct Text {
   }
 };
 
-// How a step is cut: micro * accumulation * ranks sequences.
+// How a step of micro * accumulation * ranks sequences is divided.
 struct Cut {
   int64_t micro = 1, accumulation = 1;
   int ranks = 1;
 };
 
-// What came of some steps.
+// Results of a few steps.
 struct Steps {
   std::vector<double> losses, norms;
-  std::vector<float> gradient;  // of the first, of all parameters
+  // The gradients of all parameters in the first step.
+  std::vector<float> gradient;
   std::vector<float> masters;
 };
 
@@ -81,7 +83,8 @@ inline std::vector<float> all_of(StateStore& store, const char* kind) {
   return out;
 }
 
-// Leaf l of a step, micro_step * ranks + rank, has the sequences from l * micro on.
+// Trains one step for each text. Leaf l, micro_step * ranks + rank, has `micro` sequences from l *
+// micro on.
 inline Steps train(const Config& config, const Cut& cut, const Graph& graph,
                    const std::vector<Text>& texts, const EngineOptions& options = {}) {
   Steps out;
@@ -107,7 +110,8 @@ inline Steps train(const Config& config, const Cut& cut, const Graph& graph,
   return out;
 }
 
-// The same step as one micro-batch of one rank, whose mean is over all its targets by definition.
+// Trains the same steps as one micro-batch on one rank, whose mean is by definition over all
+// targets.
 inline Steps train_as_one(int64_t sequences, const std::vector<Text>& texts, bool tied = true) {
   const Cut one{sequences, 1, 1};
   return train(plain_config(one, false), one, graph_of(sequences, tied), texts);

@@ -21,9 +21,10 @@ namespace ds::test::same_bits_test {
 namespace {
 
 constexpr int kSteps = 20;
-constexpr int kFewSteps = 8;  // with many ranks
+constexpr int kFewSteps = 8;  // for many ranks
 
-// Points are compared by Outcome::bits(); where they must differ, by the payload's hash alone.
+// Points that must be equal are compared by Outcome::bits(), points that must differ by their
+// payload hashes alone.
 const Outcome& reference() {
   static const Outcome outcome = [] {
     Point p;
@@ -35,7 +36,7 @@ const Outcome& reference() {
 
 constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
 
-// Every value of every axis, each stage with each tier.
+// Returns all combinations of stage, tier, overlap, threads and order.
 std::vector<Point> full_product(const Point& base = {}) {
   std::vector<Point> points;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -57,8 +58,8 @@ std::vector<Point> full_product(const Point& base = {}) {
   return points;
 }
 
-// Each stage x tier, and every pair of (stage or tier) with (overlap, threads, order) over the
-// cover.
+// Returns points that cover each stage with each tier, and each stage and each tier with each value
+// of overlap, threads and order.
 std::vector<Point> cover() {
   std::vector<Point> points;
   int i = 0;
@@ -79,8 +80,8 @@ std::vector<Point> cover() {
   return points;
 }
 
-// The same axes without chaos, for ranks that are processes; the cover has each stage with each
-// tier, and both values of overlap and threads with each of them.
+// Returns points like those of cover(), but without chaos, for ranks that are processes. They cover
+// each stage with each tier, and each stage and each tier with both values of overlap and threads.
 std::vector<Point> process_points(bool full) {
   std::vector<Point> points;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -103,8 +104,8 @@ constexpr int kOddWorlds[] = {3, 5, 6, 7};
 
 Point odd_base(int world) { return {.world = world, .leaves = 2 * world}; }
 
-// Each stage with each tier at one number of ranks; the other axes change from point to point, and
-// begin elsewhere at another number.
+// Returns points that cover each stage with each tier for one number of ranks. The other axes vary
+// from point to point, starting differently for each number of ranks.
 std::vector<Point> odd_cover(int world) {
   std::vector<Point> points;
   int i = world;
@@ -124,8 +125,8 @@ std::vector<Point> odd_cover(int world) {
   return points;
 }
 
-// For ranks that are processes: without `full` each stage once, with another tier at each number of
-// ranks.
+// Returns points for ranks that are processes. Without `full` there is one for each stage, whose
+// tier depends on the number of ranks.
 std::vector<Point> odd_process_points(int world, const std::vector<int>& stages, bool full) {
   std::vector<Point> points;
   for (int stage : stages) {
@@ -147,9 +148,9 @@ bool want_full() {
   return full && std::string(full) == "full";
 }
 
-// Counts the points that were compared; the last line of the suite says how many and how long they
-// took. With DS_SAME_BITS_FILE each point also leaves a line there, its name and its hashes, so
-// that the files of two builds can be compared.
+// Counts the compared points and prints their number and time at the end of the suite. With
+// DS_SAME_BITS_FILE, each point also appends a line with its name and hashes to that file, so that
+// two builds can be compared.
 class SameBits : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -167,7 +168,7 @@ class SameBits : public testing::Test {
     note("threads", p, out.bits());
     return out;
   }
-  // The bits of a few steps of the plain run on that many ranks.
+  // Returns the bits of a few steps of the plain run with that many ranks.
   static const std::string& expected_of(int world) {
     static std::map<int, std::string> known;
     std::string& bits = known[world];
@@ -208,7 +209,7 @@ TEST_F(SameBits, StageTierOverlapThreadsProcesses) {
   for (const Point& p : process_points(want_full())) expect_processes(p, reference().bits());
 }
 
-// When the number of ranks is no power of two, shards end inside a granule's padding and the tree
+// If the number of ranks is not a power of two, shards end inside a granule's padding, and the tree
 // of sums has ranks without a neighbour.
 TEST_F(SameBits, OddNumbersOfRanks) {
   for (int world : kOddWorlds) {
@@ -217,8 +218,8 @@ TEST_F(SameBits, OddNumbersOfRanks) {
   }
 }
 
-// One reduction a step: bits of its own, the same on both stages, every tier, bucket, order, device
-// and level.
+// Reducing once per step gives other bits than reducing every micro-step. They are equal for both
+// stages and every tier, bucket, order, device and level.
 std::vector<Point> boundary_points(int world) {
   std::vector<Point> points;
   int i = world;
@@ -256,8 +257,8 @@ TEST_F(SameBits, Boundary) {
   EXPECT_EQ(outcome_of(repeated, kFewSteps).bits(), outcome_of(written, kFewSteps).bits());
 }
 
-// Memory that host code cannot touch and a thread for each queue: each stage with each tier, at 1
-// to 3 ranks, with and without jitter.
+// Uses a device whose memory host code cannot access, with a thread for each queue: each stage with
+// each tier, on 1 to 3 ranks, with and without jitter.
 TEST_F(SameBits, SeparateDevice) {
   int i = 0;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -280,8 +281,8 @@ TEST_F(SameBits, SeparateDevice) {
   }
 }
 
-// Ranks that are processes, over shared memory and over each transport. A program that mpirun has
-// started is one rank, and trains the points of mpirun's number of ranks.
+// Ranks are processes, over shared memory and over each transport. Started by mpirun, this process
+// is one rank and trains the points whose number of ranks is mpirun's.
 class SameBitsOver : public SameBits, public testing::WithParamInterface<std::string> {
  protected:
   static void train_mpi() {
@@ -335,7 +336,7 @@ TEST_P(SameBitsOver, Boundary) {
                                     : train_processes(p, kFewSteps));
 }
 
-// Far more ranks than cores, with the leaves of four.
+// Far more ranks than cores, with four ranks' leaves.
 constexpr int kManySteps = 2;
 Point of_many(int world, int leaves, int stage) {
   Point p{.stage = stage, .world = world, .reproducible = true, .leaves = leaves};
@@ -366,7 +367,7 @@ TEST_P(SameBitsOver, ManyRanks) {
   for (int stage : {0, 3}) {
     const Point p = of_many(world, world, stage);
     const bool first = !mpi || mpi->rank() == 0;
-    // Sums of leaves are one tree where the ranks are a power of two.
+    // Sums of leaves form one tree if the number of ranks is a power of two.
     const int few = world % 4 == 0 && std::has_single_bit(static_cast<unsigned>(world)) ? 4 : world;
     const std::string expected =
         first ? train_threads(of_many(few, world, 0), kManySteps).bits() : "";
@@ -382,7 +383,7 @@ TEST_P(SameBitsOver, ManyRanks) {
   }
 }
 
-// 0/1 Adam's ranks differ between synchronisations: they agree behind so many steps.
+// Between synchronisations, the ranks of 0/1 Adam differ; after this many steps they agree.
 constexpr int kOneBitSteps = 11;
 
 TEST_P(SameBitsOver, OneBitOptimizers) {
@@ -442,7 +443,8 @@ TEST_F(SameBits, ReproducibleOverWorldSizes) {
   }
 }
 
-// Shard groups, secondary shards and nodes against the plain cut over all ranks.
+// Returns points with MiCS groups, hpZ groups and nodes, which must equal the plain partition over
+// all ranks.
 std::vector<Point> group_points(int world, bool full) {
   std::vector<Point> points;
   auto add = [&](Point p) {
@@ -490,8 +492,8 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
   }
 }
 
-// Where several ranks update copies of one part, each needs whatever was computed of it at the
-// place of one.
+// If several ranks update copies of one part, each of them needs all the values that an optimizer
+// computes from the whole part.
 TEST_F(SameBits, OptimizersInShardGroups) {
   for (const char* optimizer : {"Lamb", "Muon", "Adagrad", "Lion", "SGD"}) {
     Point plain{.world = 4, .leaves = 4, .optimizer = optimizer};
@@ -515,7 +517,7 @@ TEST_F(SameBits, OptimizersInShardGroups) {
   }
 }
 
-// Its own states and update instruction.
+// SGD has different states and a different update instruction.
 TEST_F(SameBits, SgdStageTierChaos) {
   std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -535,7 +537,7 @@ TEST_F(SameBits, SgdStageTierChaos) {
   EXPECT_FALSE(payloads.contains(reference().hash));
 }
 
-// Activations that are made again, dropout included, are those that were kept elsewhere.
+// Recomputed activations, including dropout, equal the kept activations of other points.
 TEST_F(SameBits, RecomputeStageTier) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const char* way : {"cheap", "layers"}) {
@@ -558,7 +560,7 @@ TEST_F(SameBits, RecomputeStageTier) {
   }
 }
 
-// Logits that are not rounded to bf16 give bits of their own, but the same on every stage and tier.
+// Logits that are not rounded to bf16 give other bits, which are equal on every stage and tier.
 TEST_F(SameBits, FusedHeadStageTier) {
   std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {
@@ -576,13 +578,14 @@ TEST_F(SameBits, FusedHeadStageTier) {
   EXPECT_FALSE(payloads.contains(reference().hash));
 }
 
-// Without `reproducible` the order of additions depends on the number of ranks.
+// Without `reproducible`, the order of additions depends on the number of ranks.
 TEST_F(SameBits, MicroOrderDependsOnWorldSize) {
   Point one, four;
   one.world = 1;
   four.world = 4;
   one.leaves = four.leaves = 8;
-  one.compute = four.compute = DS_DTYPE_F32;  // sums of eight bf16 values are exact in f32
+  // In f32, the order of additions shows: eight bf16 values have an exact sum.
+  one.compute = four.compute = DS_DTYPE_F32;
   EXPECT_NE(outcome_of(one).hash, outcome_of(four).hash);
 }
 

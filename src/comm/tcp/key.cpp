@@ -27,7 +27,7 @@ const unsigned char* bytes_of(std::string_view text) {
 
 std::string system_text() { return std::strerror(errno); }
 
-// "" or what is wrong with an open file that must be private.
+// Returns why an open file is not a private file, or "".
 std::string wrong_with(int fd) {
   struct stat status {};
   if (fstat(fd, &status) != 0) return system_text();
@@ -53,6 +53,8 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
+// Returns the key that is derived from a text. If the text is too short, the error names its
+// source, but does not quote it.
 Bytes32 key_given(std::string_view text, const std::string& where) {
   if (text.size() < kLeastKeyText)
     throw std::runtime_error(where + " must have at least " + std::to_string(kLeastKeyText) +
@@ -63,6 +65,8 @@ Bytes32 key_given(std::string_view text, const std::string& where) {
 
 }  // namespace
 
+// The loop is needed because getrandom() may return fewer bytes than requested, or be interrupted
+// by a signal.
 Bytes32 drawn() {
   Bytes32 bytes;
   for (size_t at = 0; at < bytes.size();) {
@@ -74,7 +78,8 @@ Bytes32 drawn() {
 }
 
 Bytes32 derived(const Bytes32& key, std::string_view purpose, std::string_view data) {
-  static const int ready = sodium_init();  // picks the fastest code for this processor
+  // sodium_init() chooses the fastest implementation for this processor.
+  static const int ready = sodium_init();
   if (ready < 0) throw std::runtime_error("libsodium cannot be used on this system");
   constexpr unsigned char kEnd = 0;
   Bytes32 out;
@@ -101,6 +106,8 @@ std::string hex_of(const Bytes32& bytes) {
 Bytes32 key_of_text(std::string_view text) { return derived({}, "libds job key", text); }
 
 std::optional<std::string> read_private_file(const std::string& path, std::string& reason) {
+  // The checks use the open descriptor, so that nobody can replace the file between the check and
+  // the read.
   int fd =
       above_standard(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (fd < 0) {

@@ -6,17 +6,17 @@
 
 namespace ds {
 
-// A key, a random draw or a message authentication code (HMAC-SHA-256).
+// A key, a nonce or a message authentication code (HMAC-SHA-256).
 using Bytes32 = std::array<unsigned char, 32>;
 
-// 32 bytes of the kernel's random number generator.
+// Returns 32 bytes from the kernel's random number generator.
 Bytes32 drawn();
 
-// HMAC-SHA-256 of purpose and data under the key. The purpose separates domains: it says what the
-// result is for, and no two uses share one. It ends at its first zero byte.
+// Returns the HMAC-SHA-256 of purpose, a zero byte and data under the key. The purpose separates
+// domains: every use of a key has a different purpose, which contains no zero byte.
 Bytes32 derived(const Bytes32& key, std::string_view purpose, std::string_view data);
 
-// Compares in a time that does not depend on where the two differ.
+// Compares two values in a time that does not depend on where they differ.
 bool same(const Bytes32& a, const Bytes32& b);
 
 inline std::string_view view_of(const Bytes32& bytes) {
@@ -25,35 +25,40 @@ inline std::string_view view_of(const Bytes32& bytes) {
 
 std::string hex_of(const Bytes32& bytes);
 
-// What a rank proves to others and wants proved.
+// The key that a rank proves to other ranks and that they must prove to it.
 struct Trust {
   Bytes32 key{};
-  bool same_user =
-      false;  // the other end must also be a socket of this user on this host: the key is no secret
+  // Whether the other end must also be a socket of this user on this host, because the key is not a
+  // secret.
+  bool same_user = false;
 };
 
-// What the ranks of a job share and strangers do not have.
+// The key that the ranks of a job share and that strangers do not have.
 struct JobKey {
   enum class Kind {
-    missing,  // nothing is set: ranks of one host may meet over the loopback
-    none,     // DS_JOB_KEY=none: whoever reaches the ports may join, as this user has decided
+    // No key is set: only ranks of one host can connect, over the loopback or by a private file.
+    missing,
+    // DS_JOB_KEY=none: the user allows everyone who can connect to the ports to join.
+    none,
+    // DS_JOB_KEY or DS_JOB_KEY_FILE gives the key.
     given
   };
   Kind kind = Kind::missing;
   Bytes32 key{};
 };
 
-// The key of any text that has at least kLeastKeyText characters.
+// Returns the key that is derived from a text of at least kLeastKeyText characters.
 constexpr size_t kLeastKeyText = 16;
 Bytes32 key_of_text(std::string_view text);
 
-// DS_JOB_KEY of the environment, else the file that DS_JOB_KEY_FILE names. Throws
-// std::runtime_error without the key's text: too short, or a file that others may read.
+// Returns the key from DS_JOB_KEY or, if that is not set, from the file that DS_JOB_KEY_FILE names.
+// Throws std::runtime_error if the text is too short or other users may read the file; the message
+// does not contain the text of the key.
 JobKey job_key();
 
-// The content of a small regular file that belongs to this user and that nobody else may read or
-// write. Neither follows a link nor waits for a FIFO. Empty, with the reason in `reason`, for any
-// other.
+// Returns the content of a small regular file that belongs to this user and that no other user may
+// access. Does not follow symbolic links or wait for a FIFO. Returns nullopt, with the reason in
+// `reason`, for any other file.
 constexpr const char* kNoFile = "no such file yet";
 std::optional<std::string> read_private_file(const std::string& path, std::string& reason);
 

@@ -10,43 +10,49 @@
 
 namespace ds {
 
-// Where the ranks of a job find each other: rank 0 listens there until all have come.
+// The place where the ranks of a job find each other: rank 0 listens there until all ranks have
+// joined.
 struct MeetingPoint {
-  std::string host;  // "": see file
+  // Name or address of rank 0's host. "": rank 0 is found through `file`.
+  std::string host;
   int port = 0;
-  std::string file;  // of a folder that all ranks see; rank 0 writes there where it listens
-  std::string job;   // ranks of another name are turned away
+  // A file in a folder that all ranks can access, in which rank 0 writes where it listens.
+  std::string file;
+  // The name of the job; ranks of other jobs are refused.
+  std::string job;
 };
 
-// address: "HOST:PORT", "HOST:PORT/JOB" or "/PATH"; "": MASTER_ADDR and MASTER_PORT. Throws
+// Parses "HOST:PORT", "HOST:PORT/JOB" or "/PATH"; "" means MASTER_ADDR and MASTER_PORT. Throws
 // std::runtime_error.
 MeetingPoint parse_meeting_point(const std::string& address);
 
-// "HOST:PORT", or the path.
+// Returns the point as "HOST:PORT" or as the path of its file.
 std::string text_of(const MeetingPoint& point);
 
-// The address of this host at which rank 0 listens: the point's own; the loopback where the ranks
-// have no key, which throws std::runtime_error for a point of another host; all of this host's
-// addresses (everywhere()) only where its name does not say by which of them other hosts reach it.
+// Returns the address of this host at which rank 0 listens. Usually that is the address of the
+// point. Without a key it is a loopback address, and a point on another host throws
+// std::runtime_error. If the address at which other hosts reach this one is not known, returns
+// everywhere(), which stands for all addresses.
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key);
 
-// "; rank 0 is on this host, and ..." where the point's name is that of another one, to end an
-// error of rank 0; or "".
+// Returns a clause to append to an error of rank 0, "; rank 0 runs on this host, but ...", if the
+// point is on another host; otherwise "".
 std::string elsewhere(const MeetingPoint& point);
 
-// GLOO_SOCKET_IFNAME, or "".
+// Returns the value of GLOO_SOCKET_IFNAME, or "".
 std::string chosen_interface();
 
-// What the others need to call rank 0.
+// The addresses, port and key with which the other ranks connect to rank 0.
 struct Reach {
-  std::vector<std::string> addresses;  // to be tried in this order
+  // Addresses to try, in this order.
+  std::vector<std::string> addresses;
   int port = 0;
   Trust trust;
 };
 
-// What rank 0 has written into a file for its life; removed with this object unless someone
-// replaced it. The file is private to this user. Without a key of the job (Kind::missing) it also
-// carries a fresh one: who can read it is this user.
+// Writes where rank 0 listens into the point's file, if the point has one. The destructor removes
+// the file unless another process has replaced it. Only this user can read the file, so without a
+// key of the job (Kind::missing) it also contains a fresh key.
 class Publication {
  public:
   Publication(const MeetingPoint& point, const std::string& address, int port,
@@ -61,9 +67,10 @@ class Publication {
   ino_t inode_ = 0;
 };
 
-// How rank 0 is reached now; nothing, with the reason in `reason`, while its file is not there or
-// is not one that this user wrote. Throws std::runtime_error for a host that has no address, or is
-// not this one when there is no key.
+// Returns how rank 0 can be reached now, or nullopt, with the reason in `reason`, if its file
+// cannot be used: it does not exist yet, is not private to this user, is malformed or has another
+// kind of key. Throws std::runtime_error if the host has no address, or if it is another host and
+// the ranks have no key.
 std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason);
 
 }  // namespace ds

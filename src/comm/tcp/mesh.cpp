@@ -22,6 +22,7 @@ namespace {
 constexpr int kLookMs = 50;
 constexpr std::chrono::milliseconds kRetry{20};
 
+// The form of an entry: where a rank listens, in a fixed size.
 struct Place {
   char address[48] = {};
   int32_t port = 0;
@@ -36,8 +37,9 @@ Place place_of(const std::string& entry) {
 
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
-// Small parts go at once. What lies between hosts forgets connections on which nothing moves for
-// minutes, as in a long forward pass, so the kernel moves something.
+// TCP_NODELAY sends small parts at once. Routers and firewalls may drop connections that are idle
+// for minutes, as in a long forward pass, so the other options have the kernel send keep-alive
+// packets.
 void set_options(const Socket& socket) {
   struct Option {
     int level, name, value;
@@ -56,7 +58,7 @@ void set_options(const Socket& socket) {
 
 }  // namespace
 
-// Without a key the ranks have met over the loopback, which GLOO_SOCKET_IFNAME does not change.
+// Ranks without a key connect over the loopback, to which GLOO_SOCKET_IFNAME does not apply.
 PeerMesh::PeerMesh(const std::string& address, int rank, int size) : rank_(rank), size_(size) {
   std::string interface = is_loopback(address) ? "" : chosen_interface();
   listener_ = listen_at(interface.empty() ? address : address_of_interface(interface), 0);
@@ -70,6 +72,7 @@ std::string PeerMesh::entry() const {
   return {reinterpret_cast<const char*>(&place), sizeof place};
 }
 
+// A call may come too early, or strangers may crowd it out, so it is repeated until the deadline.
 Socket PeerMesh::called(int peer, const std::string& entry, const Trust& trust, Deadline deadline) {
   Place place = place_of(entry);
   Hello hello;
@@ -87,7 +90,7 @@ Socket PeerMesh::called(int peer, const std::string& entry, const Trust& trust, 
   }
 }
 
-// The last one counts where a rank calls again: it has given up the one before.
+// If a rank calls again, the last call is used, because the rank has given up the previous one.
 void PeerMesh::await_calls(const Trust& trust, std::vector<Socket>& proved, Deadline deadline) {
   Door door(std::move(listener_), trust, rank_, size_);
   auto missing = [&] {
@@ -112,6 +115,8 @@ void PeerMesh::await_calls(const Trust& trust, std::vector<Socket>& proved, Dead
   strangers_ = door.about_strangers();
 }
 
+// Ranks call only lower ranks, so there is one connection for each pair. A rank accepts calls only
+// after its own calls have been answered; the kernel queues calls that come earlier.
 std::vector<Socket> PeerMesh::connect(const std::vector<std::string>& entries, const Trust& trust,
                                       Deadline deadline) {
   std::vector<Socket> proved(static_cast<size_t>(size_));

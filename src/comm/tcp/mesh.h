@@ -10,25 +10,29 @@
 
 namespace ds {
 
-// How each rank gets a connection to each other one. Both ends of each have proved the key.
+// Connects each rank to every other rank. Both ends of each connection have proved the key to each
+// other.
 class PeerMesh {
  public:
-  // Listens at the address, or at the interface that GLOO_SOCKET_IFNAME names.
+  // Listens at the address or, unless that is a loopback address, at the interface that
+  // GLOO_SOCKET_IFNAME names.
   PeerMesh(const std::string& address, int rank, int size);
 
-  // Where this rank listens; of one size everywhere.
+  // Returns where this rank listens, as bytes of the same size on all ranks.
   std::string entry() const;
-  // Connects to all other ranks by these entries: it calls the ranks below and waits for the calls
-  // of those above. Returns the connections by rank, with none for this rank. Throws
-  // std::runtime_error naming a rank.
+  // Connects to all other ranks by their entries: calls the lower ranks and waits for the calls of
+  // the higher ones. Returns the connections by rank; the entry of this rank is empty. Throws
+  // std::runtime_error, which names a rank.
   std::vector<Socket> connect(const std::vector<std::string>& entries, const Trust& trust,
                               Deadline deadline);
 
-  // "" or a clause about strangers who came to this rank's port.
+  // Returns a clause about strangers who connected to this rank's port, or "".
   const std::string& strangers() const { return strangers_; }
 
  private:
+  // Calls a rank until it answers, and returns the connection.
   Socket called(int peer, const std::string& entry, const Trust& trust, Deadline deadline);
+  // Accepts the calls of all higher ranks.
   void await_calls(const Trust& trust, std::vector<Socket>& proved, Deadline deadline);
 
   const int rank_, size_;

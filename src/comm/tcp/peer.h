@@ -13,96 +13,119 @@
 
 namespace ds {
 
-// Who ended the group, and why.
+// The rank that ended the group, and its reason.
 struct End {
   int rank = -1;
   std::string reason;
 };
 
-// The connection to one other rank. What crosses it are frames: a header, then bytes. A large part
-// goes as many frames, and only when the other end has said that it is ready for it; a small one
-// goes at once, and the other end keeps it until it is asked for. So a sign of life or a word waits
-// for one frame at most, whatever the other rank is doing, and a part can be given up: the rest of
-// it is not sent, and another frame follows. Nothing here waits, and an idle connection keeps no
-// memory beside this object. One thread at a time.
+// The connection to one other rank. It carries frames: a header, then bytes. A large part is sent
+// as several frames, and only after the other end has announced that it is ready for the part. A
+// small part is sent at once, and the other end keeps it until the part is requested. So a
+// heartbeat or the final message waits for at most one frame, whatever the other rank is doing, and
+// a part can be given up: the rest of it is not sent, and another frame follows. No function
+// blocks, and an idle connection needs no memory besides this object. Used by one thread at a time.
 class Peer {
  public:
   explicit Peer(Socket socket) : socket_(std::move(socket)) {}
 
-  // Begins to move both parts; the last ones have been moved. Size 0: nothing moves.
+  // Begins to move both parts; the previous parts must have been moved. A part of size 0 is not
+  // moved.
   void start(const ds_plugin_part& send, const ds_plugin_part& receive);
-  // Moves what can be moved now.
+  // Sends and receives as much as possible without blocking.
   void go_on();
-  // Whether both parts have been moved: what came is in its place, and what goes is with the
-  // kernel.
+  // Returns whether both parts have been moved: the received part is in its place, and the kernel
+  // has the whole sent part.
   bool done() const { return receive_.size == 0 && send_.size == 0; }
-  // Their memory is the caller's again, and no part moves any more.
+  // Gives the memory of both parts back to the caller. No part is moved from now on.
   void give_up();
 
-  // A sign of life; it takes the place of one that could not be sent yet.
+  // Sends a heartbeat, which replaces an earlier one that could not be sent yet.
   void beat(uint64_t sign);
-  // The last one of this peer.
+  // Returns the last heartbeat from this peer.
   uint64_t sign() const { return sign_; }
-  // The last word to this peer: the group has ended.
+  // Sends the final message to this peer: the group has ended.
   void tell(const End& end);
-  // Returns the end that this peer has told, or null.
+  // Returns the final message from this peer, or null.
   const End* told() const { return told_.get(); }
 
-  // Whether the kernel takes no more for now: go_on() has something to send when it does.
+  // Returns whether the kernel's send buffer is full. Once it is not, call go_on(), which has more
+  // to send.
   bool blocked() const { return blocked_; }
-  // Whether the connection has ended, and everything that came over it has been taken.
+  // Returns whether the connection has ended and all received bytes have been processed.
   bool ended() const { return ended_; }
-  // Bytes that the peer's host has not taken; one more for a frame that is on its way.
+  // Returns the number of sent bytes that the peer's host has not acknowledged, plus one if a frame
+  // has been sent only in part.
   int undelivered() const;
 
-  // Changes with the bytes of parts that this rank's host has taken from the other, and that one's
-  // from this.
+  // Returns a number that changes whenever this rank's host has received bytes of parts from the
+  // peer, or the peer's host from this rank.
   uint64_t moved();
-  // "" or a clause: what was sent does not arrive.
+  // Returns a clause that says why sent bytes do not arrive, or "".
   std::string stall() const;
 
   int descriptor() const { return socket_.fd(); }
 
  private:
+  // The kinds of frames: a piece of a large part, a small part, readiness for a large part, a
+  // heartbeat, the final message.
   enum class Kind : uint32_t { part = 1, small, ready, sign, word };
   struct Header {
     Kind kind = Kind::part;
-    uint32_t size = 0;   // of the bytes that follow
-    uint64_t value = 0;  // the sign; of a word, the rank
+    // Number of bytes that follow.
+    uint32_t size = 0;
+    // The heartbeat or, in a final message, the rank that ended the group.
+    uint64_t value = 0;
   };
 
+  // Sends frames until the kernel's send buffer is full or no frame is left.
   void send();
-  // Begins the next frame; false: there is none.
+  // Begins the next frame; returns false if nothing can be sent now.
   bool choose();
-  // Puts a small part into its place, if it is asked for.
+  // Copies a small part to its destination and returns true, or returns false if the part is not
+  // requested yet.
   bool place(const std::string& part);
+  // Processes received frames until all available bytes are read or the awaited part is complete.
   void receive();
-  // Takes what is there; false: there is nothing more.
+  // Receives some of the available bytes; returns false if nothing was available.
   bool take();
-  // Whether the header that has come may have so many bytes after it.
+  // Returns whether a frame of the received header's kind may have `size` bytes now.
   bool is_possible(uint32_t size) const;
-  // Acts on a whole frame.
+  // Acts on a frame that has been received completely.
   void took();
-  // The bytes that a call without waiting has moved; 0: it has to wait, or its direction is `over`.
+  // Returns the number of bytes that a non-blocking call has moved, given its result. If it is 0,
+  // the call would have blocked, or this direction of the connection has ended, in which case
+  // `over` is set.
   size_t moved_by(int64_t result, bool& over);
 
   Socket socket_;
-  ds_plugin_part send_{}, receive_{};  // what is left of both parts
-  size_t sent_ = 0;                    // of the part that is sent now
-  Header out_, in_;                    // of the frames that are on their way
-  const void* out_data_ = nullptr;     // what follows the header
-  size_t out_sent_ = 0, in_had_ = 0;   // bytes of header and data
+  // The parts' remaining bytes.
+  ds_plugin_part send_{}, receive_{};
+  // Number of bytes sent so far of the part that is being sent.
+  size_t sent_ = 0;
+  // Headers of the frames that are being sent and received.
+  Header out_, in_;
+  // The bytes that follow the header of the frame that is being sent.
+  const void* out_data_ = nullptr;
+  // Number of bytes of these frames, header included, that have been moved.
+  size_t out_sent_ = 0, in_had_ = 0;
   bool sending_ = false, blocked_ = false, given_up_ = false;
-  bool ended_ = false, mute_ = false;  // nothing more comes; nothing more can be sent
-  bool to_say_ready_ = false;          // for the part that is awaited
-  uint32_t ready_ = 0;                 // the peer is, for so many parts of this rank
-  std::vector<std::string> early_;     // small parts that are not asked for yet
+  // Whether nothing more can be received (ended_) or sent (mute_).
+  bool ended_ = false, mute_ = false;
+  // Whether the peer must still be told that this rank is ready for its part.
+  bool to_say_ready_ = false;
+  // Number of this rank's parts for which the peer is ready.
+  uint32_t ready_ = 0;
+  // Received small parts that are not requested yet.
+  std::vector<std::string> early_;
   std::optional<uint64_t> next_sign_;
   uint64_t sign_ = 0, part_bytes_ = 0, acked_ = 0;
-  uint32_t unanswered_ = 0;  // signs since the peer's last one
+  // Heartbeats sent since the last one from the peer.
+  uint32_t unanswered_ = 0;
   std::unique_ptr<End> word_, told_;
-  std::string heard_;  // of a small part or a word that comes
-  // The frame that was on its way when its part was given up.
+  // The bytes received so far of a small part or of the final message.
+  std::string heard_;
+  // Copy of the frame that was being sent when its part was given up.
   std::unique_ptr<std::string> kept_;
 };
 

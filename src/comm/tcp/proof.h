@@ -11,19 +11,19 @@
 
 namespace ds {
 
-// How two ranks prove to each other that they hold a key which neither sends (ADR 19):
+// Two ranks prove to each other that they have the same key, which neither of them sends (ADR 19).
+// The caller connects; the door is the rank that listens. In this order,
+// 1. the caller sends a Hello, which says who calls whom and contains a nonce,
+// 2. the door sends a nonce,
+// 3. the caller sends code("caller", hello and nonce), which the door compares; the caller is now
+//    known,
+// 4. the door sends code("door", hello and nonce), which the caller compares; the door is now
+//    known.
 //
-//   caller                                   door
-//   Hello: who calls whom, a draw     ->
-//                                     <-     its own draw
-//   code("caller", both)              ->     compares; from here on the caller is no stranger
-//                                     <-     code("door", both)
-//   compares; from here on the door is the one that was called
-//
-// A code is an HMAC under the key over the whole hello and the door's draw, so it answers this
-// connection alone: it cannot be replayed, nor be used for another rank, size, job or purpose. A
-// caller's code never equals a door's, so nothing can be reflected. Who has not proved the key
-// learns 32 random bytes.
+// A code is an HMAC under the key over the whole hello and the door's nonce, so it is valid for
+// this connection only: it cannot be replayed, nor be used for another rank, size, job or purpose.
+// A caller's code never equals a door's, so nothing can be reflected. A stranger who has not proved
+// the key learns only 32 random bytes.
 
 enum class Purpose : uint32_t { meeting = 1, mesh };
 
@@ -39,7 +39,8 @@ struct Hello {
   Bytes32 draw{};
 };
 
-// Why calls in a row have failed: the reason of the one that came farthest, which says the most.
+// The reason why several consecutive calls have failed. The call that got farthest in the protocol
+// is the most informative, so its reason is kept.
 struct Failure {
   int step = -1;
   std::string reason;
@@ -49,14 +50,15 @@ struct Failure {
 };
 
 // Connects to the door of rank hello.to and proves the key to it, within a few seconds and before
-// the deadline. Draws for the hello. Nothing, with the reason in `failure`, when nobody answers
-// there, or when a side does not hold the key: it may be worth another try.
+// the deadline. The function sets hello.magic and hello.draw itself. Returns nullopt, with the
+// reason in `failure`, if nobody answers or one side does not have the key. Another try may
+// succeed.
 std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure);
 
-// Where a rank listens for others. Strangers are dropped without a word: who has not proved the key
-// within a few seconds, who says anything else than a hello to this rank, and the oldest when there
-// are too many.
+// The listening side of a rank. Strangers are disconnected without an answer: those who have not
+// proved the key within a few seconds, those whose first bytes are not a hello to this rank, and
+// the oldest one when there are too many.
 class Door {
  public:
   struct Arrival {
@@ -69,17 +71,20 @@ class Door {
         own_rank_(own_rank),
         most_guests_(std::max(kLeastGuests, 2 * static_cast<size_t>(ranks))) {}
 
-  // Serves whoever is there and waits at most that long for someone; those who have proved the key.
+  // Accepts and serves connections, waiting at most that long for the first event. Returns the
+  // callers that have proved the key.
   std::vector<Arrival> serve(int milliseconds);
-  // "" or how many strangers were dropped, and why the first of them.
+  // Returns a clause that says how many strangers were dropped and why the first one was, or "".
   std::string about_strangers() const;
 
  private:
+  // A connection whose other end has not proved the key yet.
   struct Guest {
     Socket socket;
     Deadline until;
     std::string received;
-    std::optional<Hello> hello;  // it has been sent our draw and owes its proof
+    // Set once the guest's hello has been received; the guest must now send its proof.
+    std::optional<Hello> hello;
     Bytes32 draw{};
   };
   enum class Answer { waits, stranger, proved };
@@ -97,12 +102,15 @@ class Door {
   Socket listener_;
   const Trust trust_;
   const int own_rank_;
-  const size_t most_guests_;  // who have not proved the key yet
+  // The largest number of guests at a time.
+  const size_t most_guests_;
   std::vector<Guest> guests_;
   std::vector<Arrival> arrivals_;
-  const char* reason_ = "";  // of the last guest who was turned away
+  // Why the last stranger was dropped.
+  const char* reason_ = "";
   size_t strangers_ = 0;
-  std::string first_stranger_;  // where it came from, and why it was dropped
+  // The address of the first stranger, and why it was dropped.
+  std::string first_stranger_;
 };
 
 }  // namespace ds

@@ -11,41 +11,49 @@
 
 namespace ds {
 
-// The ranks of a job meet at rank 0, swap what they need to connect to each other, and part: its
-// sockets end with this object. Only ranks that have proved the key of the job are heard. Throws
-// std::runtime_error of one line, the same on all ranks where rank 0 can still tell.
+// Lets the ranks of a job connect to rank 0 and exchange the data that they need to connect to each
+// other. The destructor closes the connections to rank 0. Only ranks that have proved the key of
+// the job take part. Functions throw std::runtime_error with one line, the same on all ranks that
+// rank 0 can still reach.
 class Rendezvous {
  public:
-  // Collective: all ranks have come, in at most join_ms.
+  // Waits at most join_ms until all ranks have connected. Collective.
   Rendezvous(const MeetingPoint& point, int rank, int size, int64_t join_ms);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // The address at which the others reach this rank: that of the way to rank 0.
+  // Returns the address at which other ranks reach this rank: that of its connection to rank 0.
   const std::string& own_address() const { return own_address_; }
-  // "" or a clause about strangers who came to the meeting; rank 0.
+  // Returns a clause about strangers who connected, or "". It is always "" on ranks other than 0.
   const std::string& strangers() const { return strangers_; }
 
-  // Collective: the entries of all ranks, which have one size.
+  // Returns the entries of all ranks, which must have the same size. Collective.
   std::vector<std::string> gather(const std::string& entry);
 
-  // What is proved among this meeting's ranks alone; all have it after gather.
+  // Returns a key that only the ranks of this rendezvous have. Valid once gather() has returned.
   const Trust& meeting_trust() const { return meeting_trust_; }
 
  private:
+  // Runs on rank 0: listens until all ranks have connected.
   void receive_all();
-  // Gives an arrival its seat, or tells it why not.
+  // Accepts a rank, or tells it why it is refused.
   void seat(Door::Arrival arrival);
+  // Forgets ranks that have left.
   void look_at_seats();
+  // Sends every rank its address, as rank 0 sees it.
   void give_addresses();
+  // Runs on the other ranks: calls rank 0 until it answers.
   void come();
+  // Runs on rank 0: collects the entries and sends all of them to every rank.
   std::string spread(const std::string& entry);
+  // Returns the ranks that have not connected, as text.
   std::string missing() const;
+  // Runs `work` and, if it throws, sends the error to all connected ranks.
   template <typename Work>
   void tell_failures(Work work);
-  // What find() returns, once it does not throw UnknownHost; at the end of the patience a
-  // runtime_error.
+  // Calls find() until it does not throw UnknownHost, and returns its result; throws
+  // std::runtime_error if that takes too long.
   template <typename Find>
   auto known(Find find);
 
@@ -56,7 +64,8 @@ class Rendezvous {
   JobKey key_;
   Trust trust_, meeting_trust_;
   std::string own_address_, strangers_;
-  std::vector<Channel> ranks_;  // rank 0: of each other; else one, rank 0's
+  // On rank 0, the channels to all other ranks, by rank; elsewhere, the channel to rank 0.
+  std::vector<Channel> ranks_;
 };
 
 }  // namespace ds

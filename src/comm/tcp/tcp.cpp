@@ -1,5 +1,6 @@
-// The transport plugin libds_tcp.so: ranks connect over TCP, whoever started them. Everything that
-// is thrown ends here.
+// This file implements the functions of ds_plugin.h for the transport plugin libds_tcp.so, which
+// connects ranks over TCP, whatever started them. The functions return codes; exceptions do not
+// leave them.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -32,13 +33,20 @@
 struct ds_plugin_link {
   std::mutex mutex;
   size_t rank = 0;
-  std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
-  std::vector<uint32_t> watched;         // what the kernel is asked about each peer's connection
-  ds::Socket ready;                      // an epoll of all connections
-  bool ended = false;                    // no part moves any more
-  ds::End end;                           // by another rank
-  std::map<size_t, std::string> stalls;  // of parts on their way, by rank, as last seen
-  std::string error;                     // of the last call; after open, what is worth a warning
+  // The connections by rank. Entry `rank` is null.
+  std::vector<std::unique_ptr<ds::Peer>> peers;
+  // The epoll events that are requested for each peer's connection.
+  std::vector<uint32_t> watched;
+  // The epoll instance for all connections.
+  ds::Socket ready;
+  // Whether the group has ended, so that no part is moved any longer.
+  bool ended = false;
+  // The final message that another rank has sent.
+  ds::End end;
+  // For each rank whose connection stalls, the clause that describes it, as of the last check.
+  std::map<size_t, std::string> stalls;
+  // The error of the last call or, after open, a warning.
+  std::string error;
 };
 
 namespace ds::transport {
@@ -48,13 +56,14 @@ const char* const kName = "tcp";
 namespace {
 
 constexpr std::chrono::milliseconds kLastWords(500), kNap(1);
-constexpr std::chrono::milliseconds kLastParts(30000);  // at most, while they move
-constexpr std::chrono::milliseconds kMore(
-    5000);  // to connect, after the last rank has come in time
+// The longest time that closing waits while sent bytes still arrive.
+constexpr std::chrono::milliseconds kLastParts(30000);
+// Additional time to connect after the rendezvous.
+constexpr std::chrono::milliseconds kMore(5000);
 
 thread_local std::string open_error;
 
-// Asks the kernel about what may move between this rank and that one.
+// Updates the epoll events that are requested for a rank's connection.
 void watch(ds_plugin_link& link, size_t rank) {
   const Peer& peer = *link.peers[rank];
   uint32_t events = EPOLLIN;
@@ -71,11 +80,12 @@ void watch(ds_plugin_link& link, size_t rank) {
     link.watched[rank] = events;
 }
 
-// Moves what can be moved, to and from all.
+// Sends to and receives from all ranks as much as possible without blocking.
 void go_on(ds_plugin_link& link) {
   constexpr int kAtOnce = 64;
   epoll_event events[kAtOnce];
-  // Who is ahead of this rank stays ready: each is looked at once.
+  // The connection of a rank that is ahead of this one remains ready, so the loop ends after as
+  // many events as there are connections.
   for (size_t looked = 0; looked < link.peers.size(); looked += kAtOnce) {
     const int count = epoll_wait(link.ready.fd(), events, kAtOnce, 0);
     for (int i = 0; i < count; ++i) {
@@ -128,8 +138,8 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
   }
 }
 
-// Tells all, and gives parts that are on their way back. Who was told tells the others, too: a
-// reason is there before any rank that knew it has left.
+// Ends the group: gives up all parts and tells all ranks. A rank that learns of the end forwards it
+// to all others, so that they receive the reason before they see that a rank has left.
 static void end_group(ds_plugin_link* link, const End& end) {
   if (std::exchange(link->ended, true)) return;
   for (size_t r = 0; r < link->peers.size(); ++r) {
@@ -146,6 +156,7 @@ static void end_parts(ds_plugin_link* link) {
   }
 }
 
+// Each rank starts with its next neighbour, so that not all ranks send to the same rank at once.
 int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives) {
   std::lock_guard lock(link->mutex);
   size_t ranks = link->peers.size();
@@ -176,7 +187,7 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
   return 0;
 }
 
-// A rank that works and shows it has no other time to take the signs of the others.
+// A rank that computes between collectives receives the heartbeats of the others only here.
 void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(link->mutex);
   go_on(*link);
@@ -203,7 +214,8 @@ int32_t aborted_by(ds_plugin_link* link) {
     const End* end = link->peers[r] ? link->peers[r]->told() : nullptr;
     if (!end || end->rank == static_cast<int>(link->rank)) continue;
     link->end = *end;
-    // Who gave up may be the one that waits for what this rank sends.
+    // The rank that gave up may be waiting for a part that this rank sends over a stalled
+    // connection.
     link->end.reason += first_stall(*link);
     end_group(link, *end);
   }
@@ -239,8 +251,9 @@ const char* message(ds_plugin_link* link) {
   return link->end.rank >= 0 ? link->end.reason.c_str() : link->error.c_str();
 }
 
-// A connection that is closed while the other host still sends is reset, and what has not arrived
-// there is lost. So this rank takes what comes until all that it has sent is there.
+// If a connection is closed while the other host still sends, it is reset, and bytes that have not
+// arrived there are lost. So this rank keeps receiving until all bytes that it has sent have
+// arrived.
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
   end_parts(link);
@@ -255,7 +268,8 @@ void close_link(ds_plugin_link* link) {
     if (left < before) deadline = Clock::now() + kLastWords;
     before = left;
   }
-  for (auto& peer : link->peers) {  // a forked child may hold the same connection
+  // The connection is shut down explicitly, because a forked child may hold it, too.
+  for (auto& peer : link->peers) {
     if (peer) shutdown(peer->descriptor(), SHUT_WR);
   }
   delete link;

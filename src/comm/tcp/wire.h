@@ -11,7 +11,7 @@
 
 namespace ds {
 
-// A descriptor, closed at its end.
+// Owns a file descriptor and closes it.
 class Socket {
  public:
   Socket() = default;
@@ -29,50 +29,51 @@ class Socket {
   int fd_ = -1;
 };
 
-// All below throw std::runtime_error with a line of text. Addresses are texts of IPv4 or IPv6;
-// where a host has both, IPv4 comes first.
+// All functions below throw std::runtime_error with one line of text. Addresses are numeric IPv4 or
+// IPv6 addresses as text; if a host has both, IPv4 comes first.
 
-// Listens at the port (0: any) of one address of this host.
+// Listens at a port (0: any free port) of one address of this host.
 Socket listen_at(const std::string& address, int port);
 int port_of(const Socket& socket);
-// A connection; none, with the reason in `reason`, when nobody answers.
+// Connects to an address. Returns a closed Socket, with the reason in `reason`, if that fails or
+// takes longer than the deadline.
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& reason);
 
-// Addresses of both ends of a connection.
+// These return the addresses of this end and of the other end of a connection.
 std::string own_end(const Socket& socket);
 std::string other_end(const Socket& socket);
-// "ADDRESS:PORT", "[ADDRESS]:PORT".
+// Returns an address with its port: "ADDRESS:PORT" or, for IPv6, "[ADDRESS]:PORT".
 std::string place_text(const std::string& address, int port);
-// "ADDRESS:PORT to ADDRESS:PORT"
+// Returns both ends of a connection: "ADDRESS:PORT to ADDRESS:PORT".
 std::string both_ends(const Socket& socket);
 
-// Whether the other end of a connection within this host is a socket of this user: the kernel says
-// so.
+// Returns whether the other end of a connection within this host is a socket of this user,
+// according to the kernel's tables.
 bool is_of_this_user(const Socket& socket);
 
-// A name that has no address, which it may get.
+// Thrown for a name that has no address, but may get one later.
 struct UnknownHost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The addresses of a host's name. Throws UnknownHost.
+// Returns the addresses of a host name. Throws UnknownHost.
 std::vector<std::string> addresses_of(const std::string& host);
 bool is_loopback(const std::string& address);
-// What listens at it listens at all addresses of this host.
+// Returns the address that stands for all addresses of this host.
 std::string everywhere();
-// Whether this host has the address.
+// Returns whether this host has the address.
 bool is_local(const std::string& address);
-// The first address of an interface of this host.
+// Returns the first address, other than a link-local IPv6 one, of an interface of this host.
 std::string address_of_interface(const std::string& name);
 
 void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline);
-// `from` names the sender in errors.
+// Receives exactly `size` bytes. `from` names the sender in errors.
 std::string receive_bytes(const Socket& socket, size_t size, Deadline deadline,
                           const std::string& from);
 
-// A connection whose ends have proved the key to each other: each message carries its number and a
-// code under the session key of its direction, so that nobody between them can change, repeat,
-// reorder or reflect one.
+// A connection whose ends have proved the key to each other. Each message contains its sequence
+// number and a code under the session key of its direction, so that nobody in between can change,
+// repeat, reorder or reflect it.
 class Channel {
  public:
   Channel() = default;
@@ -81,13 +82,14 @@ class Channel {
   bool open() const { return socket_.open(); }
   const Socket& socket() const { return socket_; }
   Socket take() { return std::move(socket_); }
-  // Whether the other end has closed it; it must not be about to say anything.
+  // Returns whether the other end has closed the connection. Call this only while the other end has
+  // nothing to send: unread messages would hide the end.
   bool left() const;
 
-  // A message: text, or an error that the receiver throws.
+  // These send a message: a text, or an error that receive_text() throws on the other end.
   void send_text(const std::string& text, Deadline deadline);
   void send_error(const std::string& text) noexcept;
-  // The next message, of at most so many bytes.
+  // Returns the next text, of at most `most` bytes, or throws the error that was sent.
   std::string receive_text(size_t most, Deadline deadline, const std::string& from);
 
  private:

@@ -14,7 +14,7 @@
 namespace ds {
 namespace {
 
-// One rank alone: gives to itself, takes from itself.
+// The exchange of a group of one rank, which sends only to itself.
 class Loopback final : public Exchange {
  public:
   Loopback() : Exchange(Membership{}) {}
@@ -29,6 +29,7 @@ class Loopback final : public Exchange {
     raise(DS_ERROR_INTERNAL, "no rank {} to meet", RankNumber(peer));
   }
   void drop(std::string_view reason) override { abort(reason); }
+  // In a group of one rank, the error that ends the group is always this rank's.
   void fail(const std::string& reason, int about) override {
     abort(reason);
     throw Error(DS_ERROR_COMM, reason, {.rank = about});

@@ -17,9 +17,12 @@
 #include "core/base/error.h"
 #include "core/base/round.h"
 
+// This transport connects ranks that are threads of one process. They find each other by name in a
+// process-wide table; their segment is ordinary memory, and they read each other's memory directly.
 namespace ds {
 namespace {
 
+// A group that is forming or complete: its segment, and the state of reads of the ranks' memory.
 struct Meeting {
   explicit Meeting(int ranks)
       : size(ranks),
@@ -35,15 +38,17 @@ struct Meeting {
   int joined = 0;
   std::vector<bool> taken;
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
-  // Who reads a rank's memory now. A reader counts itself, then looks whether it may; the owner
-  // forbids, then looks who is reading (all seq_cst).
+  // For each rank, the number of ranks that are reading its memory, and whether it has withdrawn
+  // that memory. A reader increments the count, then checks whether it may read; the owner
+  // withdraws its memory, then waits until the count is zero. All of this is sequentially
+  // consistent, so either the owner waits for a reader, or the reader stops.
   std::vector<std::atomic<int>> readers;
   std::vector<std::atomic<bool>> withdrawn;
 };
 
-// Groups that are forming, by name. Ranks of one process can only find each other through the
-// process. It never ends, nor do the other objects of the process: threads may be inside libds
-// while the program exits.
+// The groups that are forming, by name. The table is process-wide, because ranks of one process
+// cannot find each other in another way. It is never destroyed, because threads may be inside libds
+// while the process exits.
 struct Lobby {
   std::mutex mutex;
   std::condition_variable changed;
@@ -92,6 +97,8 @@ class ThreadSharing final : public Sharing {
 
 }  // namespace
 
+// Waits until all ranks have joined the group of that name. The last rank frees the name for the
+// next group.
 std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOptions& options) {
   Lobby& hall = lobby();
   std::shared_ptr<Meeting> meeting;
@@ -109,7 +116,7 @@ std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOption
       raise(DS_ERROR_COMM, "threads://{} has rank {} already", name, RankNumber(options.rank));
     meeting->taken[rank] = true;
     if (++meeting->joined == options.size) {
-      hall.meetings.erase(name);  // the name is free for the next group
+      hall.meetings.erase(name);
       hall.changed.notify_all();
     } else {
       auto complete = [&] { return meeting->joined == options.size; };

@@ -12,58 +12,71 @@
 
 namespace ds {
 
-inline constexpr size_t kSlotBytes = size_t{2}
-                                     << 20;  // staging of one rank: two halves used in turn
-// A half has at least a line of 64 bytes for each rank.
+// Bytes of one rank's staging memory: two halves that are used in turn.
+inline constexpr size_t kSlotBytes = size_t{2} << 20;
+// The most ranks that can share a segment: a half has a line of at least 64 bytes for each rank.
 inline constexpr int kMostSharing = static_cast<int>(kSlotBytes / 2 / 64);
 
-// A sign of life has 16 bits for a rank and for none.
+// The most ranks over a plugin or callbacks: a heartbeat has 16 bits for a rank or for "no rank".
 inline constexpr int kMostLinked = 65535;
 
-// What a rank gives another: an address of its process, or an offset in its half of the staging.
+// A part that a rank offers to another rank: an address in its process, or an offset in its half of
+// its staging memory.
 struct Offer {
   uint64_t where;
   uint64_t bytes;
 };
 
-// What one rank shows all others. phase counts the rounds it has published and is a word that
-// others sleep on.
+// The words that one rank publishes to all others. `phase` counts the rounds that the rank has
+// published; other ranks sleep on it.
 struct alignas(4096) RankBlock {
   std::atomic<uint32_t> phase;
-  std::atomic<uint32_t> sleepers;  // ranks asleep on a word of this block
-  std::atomic<uint32_t> left;      // the rank has destroyed its communicator
+  // Number of ranks that are asleep on a word of this block.
+  std::atomic<uint32_t> sleepers;
+  // 1 once the rank has destroyed its communicator.
+  std::atomic<uint32_t> left;
   std::atomic<int32_t> process;
-  std::atomic<uint32_t>
-      reads;  // 1 + whether it can read the memory of all others; 0: not known yet
-  std::atomic<uint64_t> cookie, cookie_at;  // a value and where its process has it
-  std::atomic<uint64_t> cores[16];          // that it may run on, a bit each; none: not known
-  Intent intents[2];                        // by parity of the exchange
+  // 2 if the rank can read the memory of all others, 1 if it cannot, 0 while that is not known.
+  std::atomic<uint32_t> reads;
+  // A random value, and its address in the rank's process.
+  std::atomic<uint64_t> cookie, cookie_at;
+  // The cores on which the rank may run, one bit each; all 0: not known.
+  std::atomic<uint64_t> cores[16];
+  // Intents, by parity of the round.
+  Intent intents[2];
+  // The intent of a send or receive, and the part that is offered in it.
   Intent meeting;
   Offer met;
-  // What this rank shows to its world, in the world's segment alone: Sign, and what it waits in, a
-  // text.
-  std::atomic<uint32_t> work, pulse, waits_for;  // 1 + rank of the world, 0: it does not wait
+  // The words that this rank shows to its world, used in the world's segment only: its Sign
+  // (waits_for plus 1, so that 0 means that the rank does not wait), and the text of the operation
+  // in which it waits.
+  std::atomic<uint32_t> work, pulse, waits_for;
   std::atomic<uint64_t> doing[16];
 };
 
-// Memory shared by all ranks of a group; begins as zero bytes. Behind this head lie the blocks of
-// all ranks, for each rank a table of a line for each other one, and the staging of each rank.
+// Memory that all ranks of a group share; initially all bytes are zero. This header contains the
+// first rank's block; the blocks of the other ranks follow, then for each rank a table with one
+// line for each rank, then the staging memory of each rank.
 struct SharedSegment {
-  std::atomic<uint32_t> aborted;  // 1 + rank of the world that aborted first
+  // 1 + the rank, by its number in the world, that aborted first; 0: no rank has.
+  std::atomic<uint32_t> aborted;
   std::atomic<uint32_t> reason_ready;
   char reason[496];
-  RankBlock ranks[1];  // `size` of them
+  // The first of `size` blocks.
+  RankBlock ranks[1];
 
-  // What a rank has for each other one.
+  // The words that a rank publishes for one other rank.
   struct Line {
-    Offer offers[2];                // by parity of the exchange
-    std::atomic<uint32_t> meeting;  // steps of the meetings with it; a word to sleep on
+    // Offers, by parity of the round.
+    Offer offers[2];
+    // Number of steps of sends and receives with that rank, which sleeps on this word.
+    std::atomic<uint32_t> meeting;
   };
 
   static size_t table_bytes(int size) {
     return round_up(static_cast<size_t>(size) * sizeof(Line), 4096);
   }
-  // Without the staging.
+  // Returns the bytes of the segment without the staging memory.
   static size_t head_bytes(int size) {
     return sizeof(SharedSegment) + static_cast<size_t>(size - 1) * sizeof(RankBlock) +
            static_cast<size_t>(size) * table_bytes(size);
@@ -82,23 +95,27 @@ struct SharedSegment {
   }
 };
 
-// How a group shares its segment and each other's memory, and learns that a rank is gone.
+// Lets the ranks of a group share a segment, read each other's memory, and learn that a rank has
+// gone. The destructor releases the segment.
 class Sharing {
  public:
-  virtual ~Sharing() = default;  // gives the segment up
+  virtual ~Sharing() = default;
   virtual SharedSegment& segment() = 0;
-  virtual bool alive(int rank) const = 0;  // false: the process of that rank is dead
-  // Copies out of the memory of a rank's process. False: it cannot be read, or was withdrawn.
-  virtual bool read(int rank, uint64_t from, void* to, size_t bytes) = 0;
-  // The others can read or borrow this rank's memory no more; those that do so now have ended.
-  virtual void withdraw(int /*rank*/) {}
-  // Whether all are threads of one process; then they borrow from each other. False: it was
+  // Returns false if the process of that rank has died.
+  virtual bool alive(int rank) const = 0;
+  // Copies from the memory of a rank's process. Returns false if the memory cannot be read or was
   // withdrawn.
+  virtual bool read(int rank, uint64_t from, void* to, size_t bytes) = 0;
+  // Withdraws a rank's memory: other ranks can no longer read or borrow it. Returns when no rank
+  // does so any longer.
+  virtual void withdraw(int /*rank*/) {}
+  // Returns whether all ranks are threads of one process; only then can they borrow each other's
+  // memory. borrow() returns false if the memory was withdrawn.
   virtual bool one_process() const { return false; }
   virtual bool borrow(int /*rank*/) { return false; }
   virtual void give_back(int /*rank*/) {}
   virtual void await_returns(int /*rank*/) const {}
-  // Another group of this kind; joins.
+  // Creates or joins another group of the same transport.
   virtual std::unique_ptr<Sharing> make(const std::string& name,
                                         const CommOptions& options) const = 0;
 };
@@ -109,7 +126,8 @@ std::unique_ptr<Sharing> share_processes(const std::string& name, const CommOpti
 std::unique_ptr<Communicator> make_loopback();
 std::unique_ptr<Communicator> make_shared(std::unique_ptr<Sharing> sharing,
                                           const CommOptions& options);
-// Ranks on any hosts, over the transport of a plugin, which knows what an address is.
+// Creates the group of ranks on any hosts over the transport of a plugin, which defines the form of
+// the address.
 std::unique_ptr<Communicator> make_linked(const ds_plugin_transport_table& transport,
                                           const std::string& address, const CommOptions& options);
 

@@ -24,7 +24,7 @@ inline std::string ascii_lower(std::string_view text) {
   return out;
 }
 
-// The parts of a text between blanks, tabs and line ends.
+// Returns the parts of a text between blanks, tabs and line ends.
 inline std::vector<std::string_view> ascii_words(std::string_view text) {
   constexpr std::string_view spaces = " \t\r\n";
   std::vector<std::string_view> out;
@@ -36,7 +36,8 @@ inline std::vector<std::string_view> ascii_words(std::string_view text) {
   return out;
 }
 
-// The number that all of a text is.
+// Parses a text that is one number and nothing else. Returns nothing for any other text, also for
+// one with a leading "+", blanks or trailing characters.
 template <typename Number>
 std::optional<Number> ascii_number(std::string_view text) {
   Number value{};

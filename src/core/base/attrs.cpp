@@ -61,7 +61,7 @@ std::string print_integers(const std::vector<int64_t>& list) {
   return out + "]";
 }
 
-// Of "[4,2]"; names the attribute when it is not one.
+// Parses a list of integers such as "[4,2]". An error names the attribute.
 std::vector<int64_t> parse_integers(std::string_view name, std::string_view word) {
   std::vector<int64_t> list;
   const char *at = word.data() + 1, *end = word.data() + word.size() - 1;
@@ -74,6 +74,7 @@ std::vector<int64_t> parse_integers(std::string_view name, std::string_view word
   return list;
 }
 
+// Writes a real so that parse() does not read it back as an integer: a whole number gets ".0".
 std::string print_real(double x) {
   char buffer[40];
   auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, x);
@@ -103,6 +104,7 @@ std::string Attrs::print() const {
   return out + "}";
 }
 
+// Strings have no escapes, so a value must not contain a quote.
 Attrs Attrs::parse(std::string_view text) {
   Attrs attrs;
   if (text.empty()) return attrs;
@@ -133,6 +135,7 @@ Attrs Attrs::parse(std::string_view text) {
       attrs.set(name, parse_integers(name, word));
       continue;
     }
+    // An integer that fits int64 stays an integer; everything else must be a real.
     int64_t i = 0;
     double d = 0;
     auto whole = std::from_chars(word.data(), word.data() + word.size(), i);

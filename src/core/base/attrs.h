@@ -8,8 +8,9 @@
 
 namespace ds {
 
-// Attributes of a graph node or instruction: a small ordered list of name = integer | real | string
-// | integers.
+// The attributes of a graph node or instruction: a short list of name = value pairs in a fixed
+// order. A value is an integer, a real, a string or a list of integers. Lookups are linear, as
+// lists have a handful of entries.
 class Attrs {
  public:
   using Value = std::variant<int64_t, double, std::string, std::vector<int64_t>>;
@@ -17,16 +18,17 @@ class Attrs {
   Attrs() = default;
   Attrs(std::initializer_list<std::pair<std::string, Value>> items);
 
-  void set(std::string_view name, Value value);  // replaces an equal name
+  // Adds a pair at the end, or replaces the value of an equal name in place.
+  void set(std::string_view name, Value value);
   bool has(std::string_view name) const { return find(name) != nullptr; }
   const Value* find(std::string_view name) const;
-  // Typed access. Throw when the name is absent or of another type (an integer is accepted as a
-  // real).
+  // Typed access. These functions throw if the name is absent or its value has another type (an
+  // integer is accepted as a real).
   int64_t integer(std::string_view name) const;
   double real(std::string_view name) const;
   const std::string& text(std::string_view name) const;
   const std::vector<int64_t>& integers(std::string_view name) const;
-  // Typed access with a default for an absent name.
+  // These functions return `otherwise` for an absent name.
   int64_t integer_or(std::string_view name, int64_t otherwise) const {
     return has(name) ? integer(name) : otherwise;
   }
@@ -41,10 +43,12 @@ class Attrs {
   const std::vector<std::pair<std::string, Value>>& items() const { return items_; }
   bool operator==(const Attrs&) const = default;
 
-  // "{eps=1e-05 heads=6 kind=\"tanh\" levels=[4,2]}"; "" when empty. Reals always carry '.', 'e',
-  // "inf" or "nan", and parse back to the same bits.
+  // Returns the text form, for example "{eps=1e-05 heads=6 kind=\"tanh\" levels=[4,2]}", or "" if
+  // there are no attributes. Reals always contain '.', 'e', "inf" or "nan", and parse back to the
+  // same bits.
   std::string print() const;
-  static Attrs parse(std::string_view text);  // inverse of print(); throws
+  // Parses the output of print(). Throws DS_ERROR_INVALID_ARGUMENT for any other text.
+  static Attrs parse(std::string_view text);
 
  private:
   std::vector<std::pair<std::string, Value>> items_;

@@ -5,7 +5,9 @@
 namespace ds {
 
 // Numbers for people, independent of the locale.
-std::string three_digits(double x);     // three significant digits
+
+// Returns x >= 0 with three significant digits: "9.99", "12.0", "384".
+std::string three_digits(double x);
 std::string bytes_text(int64_t bytes);  // "0 B", "1.50 MiB", "12.0 GiB"
 
 }  // namespace ds

@@ -4,14 +4,15 @@
 
 namespace ds {
 
-// The threads that are inside callbacks of one object: one in the callback that does its work, and
-// one in the callback that ends it. What uses the object asks here whether its own thread is one of
-// them.
+// Records which threads are inside callbacks of one object: at most one thread in the callback that
+// does the object's work, and one in the callback that ends the object. Functions that use the
+// object check whether such a callback called them, since waiting for the object there would be a
+// deadlock.
 class CallbackThreads {
  public:
   enum Place { kWork, kEnd };
 
-  // This thread is inside a callback as long as it lives.
+  // Marks this thread as inside a callback for as long as the guard lives.
   class Inside {
    public:
     Inside(CallbackThreads& threads, Place place) : thread_(threads.inside_[place]) {

@@ -5,14 +5,16 @@
 #include <cerrno>
 #include <mutex>
 
-// Descriptors 0, 1 and 2 belong to the host program, also while it has them closed: whoever prints
-// next writes to whatever got such a number. open() hands out the lowest free number, so every
-// descriptor that libds opens passes through here (tools/check_descriptors.py). Header only: the
-// transport plugins use it without linking the library.
+// Descriptors 0, 1 and 2 belong to the host process, even while it has them closed: if a file of
+// libds had one of these numbers, the next print of the host would write into that file. open()
+// returns the lowest free number, so every descriptor that libds opens passes through here
+// (tools/check_descriptors.py). The code is header only, because the transport plugins use it
+// without linking the library.
 namespace ds {
 
-// The same file at a descriptor of 3 or more, closed on exec; `fd` is taken over, and -1 is passed
-// on. Returns -1, with errno set, when the system has no descriptor left.
+// Moves an open file to a descriptor of 3 or more that closes on exec, and returns the new
+// descriptor. Takes ownership of `fd`; a negative `fd` is returned unchanged. Returns -1, with
+// errno set, if the system has no descriptor left.
 inline int above_standard(int fd) noexcept {
   if (fd < 0 || fd > STDERR_FILENO) return fd;
   int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -22,14 +24,16 @@ inline int above_standard(int fd) noexcept {
   return moved;
 }
 
-// Fills the missing ones of descriptors 0 to 2 with /dev/null while any of these lives: around
-// calls into another library that opens descriptors of its own and keeps them.
+// Keeps descriptors 0 to 2 occupied, with /dev/null where they were closed, as long as any object
+// of this class lives. It surrounds calls into another library that opens descriptors of its own
+// and keeps them.
 class StandardFilled {
  public:
   StandardFilled() {
     std::lock_guard lock(mutex_);
     if (users_++ > 0) return;
     for (int& fd : filled_) {
+      // open() returns the lowest free number, so opening until one lies above 2 fills every gap.
       fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
       if (fd <= STDERR_FILENO) continue;
       ::close(fd);

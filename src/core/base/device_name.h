@@ -7,7 +7,7 @@
 
 namespace ds {
 
-// N of a device named "cuda:N".
+// Returns N for a device name "cuda:N", otherwise nothing.
 inline std::optional<int32_t> cuda_number(std::string_view name) {
   constexpr std::string_view kCuda = "cuda:";
   if (!name.starts_with(kCuda)) return std::nullopt;
@@ -18,7 +18,7 @@ inline std::optional<int32_t> cuda_number(std::string_view name) {
   return whole ? std::optional(number) : std::nullopt;
 }
 
-// Of a device named "cuda": which GPU that is depends on the rank.
+// The device name without a number: each rank chooses its own GPU.
 constexpr std::string_view kOwnCuda = "cuda";
 inline bool names_cuda(std::string_view name) {
   return name == kOwnCuda || cuda_number(name).has_value();

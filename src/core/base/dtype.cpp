@@ -7,6 +7,7 @@
 namespace ds {
 namespace {
 
+// Name and size of an element type.
 struct Row {
   DType dtype;
   const char* name;

@@ -3,13 +3,14 @@
 
 namespace ds {
 
-// Elements [begin, end) of the operands of an instruction that does not take all of them, in this
-// order. Of an update: their parameters were not updated in `missed` updates of the run, and are of
-// this group. Of `lamb_ratios`: runs of one group are of one parameter.
+// A range [begin, end) of elements, for an instruction that covers only some elements of its
+// operands. In an update, all parameters of the range belong to scalar group `group` and were left
+// out of `missed` earlier updates. In `lamb_ratios`, each group is one parameter.
 struct ElementRun {
   int64_t begin = 0, end = 0, missed = 0, group = 0;
-  // Of an update that rounds by draws: all of the run is of this parameter, from its element
-  // `element` on.
+  // Set for updates with stochastic rounding: the whole range lies in parameter `param` and begins
+  // at its element `element`. The random bits depend on these two, so they do not depend on the
+  // partition.
   int64_t param = 0, element = 0;
   bool operator==(const ElementRun&) const = default;
 };

@@ -9,9 +9,10 @@ namespace {
 
 constexpr std::string_view kCut = " ... ";
 
-// Whether the byte is inside of a UTF-8 sequence.
+// Returns whether the byte continues a UTF-8 sequence.
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
+// Cuts out the middle of a long text, at character boundaries.
 std::string shortened(const std::string& text) {
   size_t head = (kMostMessage - kCut.size()) / 2, tail = text.size() - head;
   while (head > 0 && continues(text[head])) --head;
@@ -21,6 +22,7 @@ std::string shortened(const std::string& text) {
 
 }  // namespace
 
+// Where no valid character begins, one byte is escaped, so the result is valid UTF-8 for any input.
 std::string one_line(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -9,12 +9,12 @@
 
 #include "core/base/descriptor.h"
 
-// Text and small files as streams. They stand in for std::ifstream and std::ofstream, which may get
-// descriptor 0, 1 or 2 and hand their files on to programs that the host starts. errno is that of
-// the call that failed.
+// Text and small files as streams. Use them instead of std::ifstream and std::ofstream, which may
+// get descriptor 0, 1 or 2 and leak open files into programs that the host starts. After a failure,
+// errno is that of the call that failed.
 namespace ds {
 
-// One direction at a time: a buffer is opened for reading or for writing.
+// A stream buffer for one direction: opened either for reading or for writing.
 class FileBuffer final : public std::streambuf {
  public:
   FileBuffer(const std::string& path, int flags)
@@ -24,7 +24,8 @@ class FileBuffer final : public std::streambuf {
   ~FileBuffer() override { close(); }
 
   bool is_open() const { return fd_ >= 0; }
-  // Writes what is buffered. False when some of it, or the close itself, was refused.
+  // Writes the buffered bytes and closes the file. Returns false if the system refused either, or
+  // if no file is open.
   bool close() {
     if (fd_ < 0) return false;
     bool good = sync() == 0;
@@ -39,7 +40,8 @@ class FileBuffer final : public std::streambuf {
     do {
       got = fd_ < 0 ? 0 : ::read(fd_, bytes_.data(), bytes_.size());
     } while (got < 0 && errno == EINTR);
-    if (got < 0) throw std::ios_base::failure("read");  // a stream turns it into badbit
+    // The stream that owns this buffer turns the exception into badbit.
+    if (got < 0) throw std::ios_base::failure("read");
     if (got == 0) return traits_type::eof();
     setg(bytes_.data(), bytes_.data(), bytes_.data() + got);
     return traits_type::to_int_type(bytes_[0]);
@@ -54,6 +56,8 @@ class FileBuffer final : public std::streambuf {
   }
 
   std::streamsize xsputn(const char* data, std::streamsize size) override {
+    // A block of at least a buffer's size goes to the file directly, after what was buffered before
+    // it.
     if (size < static_cast<std::streamsize>(bytes_.size()))
       return std::streambuf::xsputn(data, size);
     return sync() == 0 && put(data, static_cast<size_t>(size)) ? size : 0;
@@ -62,7 +66,8 @@ class FileBuffer final : public std::streambuf {
   int sync() override {
     size_t waiting = static_cast<size_t>(pptr() - pbase());
     bool good = put(pbase(), waiting);
-    setp(bytes_.data(), bytes_.data());  // empty: the next character comes by overflow
+    // An empty put area makes the next character call overflow().
+    setp(bytes_.data(), bytes_.data());
     return good ? 0 : -1;
   }
 
@@ -82,7 +87,7 @@ class FileBuffer final : public std::streambuf {
   std::array<char, 8192> bytes_;
 };
 
-// A file read from its beginning; fails at once when it cannot be opened.
+// A file read from its beginning. If it cannot be opened, the stream starts in a failed state.
 class InputFile final : public std::istream {
  public:
   explicit InputFile(const std::string& path) : std::istream(nullptr), buffer_(path, O_RDONLY) {
@@ -94,8 +99,8 @@ class InputFile final : public std::istream {
   FileBuffer buffer_;
 };
 
-// A new file: one that exists, or a link that stands there, is refused. A flush hands all to the
-// system; nothing is synced.
+// A new file for writing. Opening fails if a file or link already exists at the path. A flush
+// passes everything to the system but does not sync it to disk.
 class OutputFile final : public std::ostream {
  public:
   explicit OutputFile(const std::string& path)

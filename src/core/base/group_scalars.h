@@ -2,13 +2,17 @@
 
 namespace ds {
 
-// What updates of the parameters of one group read (optimizer.param_groups), of the step's own.
+// The scalars that the update of one parameter group reads in one step (optimizer.param_groups).
 struct GroupScalars {
   double lr = 0, weight_decay = 0;
-  double beta1 = 0, beta2 = 0, eps = 0;  // Adam, AdamW
-  double momentum = 0;                   // SGD, Muon
-  double rate_sum = 0;  // 0/1 Adam: lr of this step and of those since ranks last agreed
-  double adam_lr = 0;   // of parameters that Muon leaves to AdamW; `lr` is that of matrices
+  // Read by Adam and AdamW.
+  double beta1 = 0, beta2 = 0, eps = 0;
+  // Read by SGD and Muon.
+  double momentum = 0;
+  // For 0/1 Adam: the sum of lr over this step and all steps since the ranks last agreed.
+  double rate_sum = 0;
+  // The rate for the parameters that Muon leaves to AdamW; `lr` is the rate for matrices.
+  double adam_lr = 0;
   bool operator==(const GroupScalars&) const = default;
 };
 

@@ -23,6 +23,7 @@ void widen(DType dtype, const std::byte* data, int64_t count, float* out) {
     std::memcpy(out, data, static_cast<size_t>(count) * sizeof(float));
     return;
   }
+  // Data may be unaligned, so elements are copied one by one.
   for (int64_t i = 0; i < count; ++i) {
     uint16_t bits = 0;
     std::memcpy(&bits, data + 2 * i, 2);

@@ -22,6 +22,7 @@ std::string Hash128::hex() const {
   return fmt::format("{:016x}{:016x}", h.high64, h.low64);
 }
 
+// Not for secrets: xxh3 detects damage and change but does not withstand an attacker.
 std::string hash_hex(std::string_view bytes) {
   Hash128 h;
   h.update(bytes);

@@ -6,7 +6,7 @@
 
 namespace ds {
 
-// Streaming xxh3-128.
+// Streaming xxh3-128. The digest does not depend on how the input is cut into updates.
 class Hash128 {
  public:
   Hash128();
@@ -15,7 +15,8 @@ class Hash128 {
   Hash128& operator=(const Hash128&) = delete;
   void update(const void* data, size_t size);
   void update(std::string_view text) { update(text.data(), text.size()); }
-  std::string hex() const;  // 32 lower-case digits of everything fed so far
+  // Returns the hash of everything fed so far as 32 lower-case hexadecimal digits.
+  std::string hex() const;
 
  private:
   struct State;

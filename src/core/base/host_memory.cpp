@@ -14,7 +14,7 @@
 namespace ds {
 namespace {
 
-// "" where the file is absent.
+// Returns the first word of the first line of a file, or "" if the file is absent.
 std::string first_word(const std::string& path) {
   InputFile file(path);
   std::string line;
@@ -23,15 +23,15 @@ std::string first_word(const std::string& path) {
   return words.empty() ? "" : std::string(words[0]);
 }
 
-// A file that is absent or says "max" sets no limit.
+// Returns the limit that a file contains. A file that is absent or says "max" sets no limit.
 int64_t limit_in(const std::string& path) {
   const int64_t bytes = ascii_number<int64_t>(first_word(path)).value_or(-1);
   return bytes >= 0 ? std::min(bytes, kNoLimit) : kNoLimit;
 }
 
 // Calls each(folder) for the group's folder and those around it, up to the mount. In a container
-// the group's name may be the host's, of which the mount has nothing; then the mount itself is the
-// container's group.
+// the name of the group may be the host's, which the container's mount does not show; then the
+// mount itself is the container's group.
 template <typename F>
 void for_groups(const std::string& mount, std::string group, F each) {
   while (!group.empty() && group != "/") {
@@ -41,6 +41,7 @@ void for_groups(const std::string& mount, std::string group, F each) {
   each(mount);
 }
 
+// Returns whether a comma-separated list of v1 controllers contains "memory".
 bool has_memory(std::string_view controllers) {
   while (!controllers.empty()) {
     size_t end = std::min(controllers.find(','), controllers.size());
@@ -50,13 +51,14 @@ bool has_memory(std::string_view controllers) {
   return false;
 }
 
-// Calls each(folder, v2) for the folders of the groups around the process, from the innermost one
-// on.
+// Calls each(folder, v2) for the folders of the groups around the process, from the innermost
+// outwards.
 template <typename F>
 void for_groups_of_process(const std::string& root, F each) {
   const std::string mount = root + "/sys/fs/cgroup";
   InputFile groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "4:memory:/name", of v2 "0::/name"
+  // Lines are "4:memory:/name" under v1 and "0::/name" under v2.
+  for (std::string line; std::getline(groups, line);) {
     size_t first = line.find(':'), second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos || line.compare(second + 1, 1, "/") != 0) continue;
     std::string controllers = line.substr(first + 1, second - first - 1),
@@ -68,6 +70,8 @@ void for_groups_of_process(const std::string& root, F each) {
   }
 }
 
+// Returns the id of a group. The device and inode of its folder identify a group across containers,
+// whose paths differ.
 std::string identity_of(const std::string& folder) {
   struct stat status {};
   if (stat(folder.c_str(), &status) != 0) return folder;
@@ -79,10 +83,12 @@ std::string identity_of(const std::string& folder) {
 std::vector<GroupLimit> group_limits(int64_t swap, const std::string& root) {
   struct Group {
     std::string folder;
-    int64_t memory, both;  // of v1 both are memory and swap together
+    // In v1, `both` limits memory and swap together.
+    int64_t memory, both;
   };
   std::vector<Group> found;
   int64_t swap_left = swap;
+  // Groups come from the innermost outwards, so swap_left is the least swap limit so far.
   for_groups_of_process(root, [&](const std::string& folder, bool v2) {
     if (v2) {
       swap_left = std::min(swap_left, limit_in(folder + "/memory.swap.max"));
@@ -104,8 +110,8 @@ std::string machine_identity() { return first_word("/proc/sys/kernel/random/boot
 
 namespace {
 
-// What the kernel thinks that programs could take now without swapping, and what is left of swap;
-// -1: it does not say.
+// Returns the kernel's estimate of the memory that new processes could use without swapping, plus
+// the free swap; -1 if the kernel gives no estimate.
 int64_t available_memory() {
   InputFile file("/proc/meminfo");
   int64_t memory = -1, swap = 0;

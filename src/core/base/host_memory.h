@@ -5,32 +5,39 @@
 
 namespace ds {
 
-// A control group around this process that limits its memory, and that of all other processes in
-// it.
+// A control group that limits the memory of this process together with all others in the group.
 struct GroupLimit {
-  std::string id;     // processes of one machine have it alike if they are in the same group
-  int64_t bytes = 0;  // of memory, and of swap
-  int ranks = 1;      // of the job that are in it, where the caller has counted them
+  // Names the group within its machine: two processes of a machine share a group if the ids are
+  // equal.
+  std::string id;
+  // Limit on memory plus swap.
+  int64_t bytes = 0;
+  // Number of the job's ranks in the group, if the caller has counted them.
+  int ranks = 1;
 };
 
-// Bytes of memory and swap.
+// Memory and swap of this host, in bytes.
 struct HostMemory {
-  int64_t machine = 0;             // that this machine has
-  std::vector<GroupLimit> groups;  // from the innermost one on
-  int64_t available = -1;  // that this machine could give to a new program now; -1: not known
+  // Memory and swap of the whole machine.
+  int64_t machine = 0;
+  // Ordered from the innermost group outwards.
+  std::vector<GroupLimit> groups;
+  // The kernel's estimate of the memory and free swap that a new process could use now; -1 if it
+  // gives no estimate.
+  int64_t available = -1;
 };
 inline constexpr int64_t kNoLimit = INT64_MAX / 2;
 
 HostMemory host_memory();
 
-// The limits of the process's control group and of those around it: of cgroup v2 memory.max and
-// what memory.swap.max leaves of `swap`, of v1 memory.limit_in_bytes with all of `swap`, or
-// memory.memsw.limit_in_bytes. Containers and batch systems set them. root: stands before /proc and
-// /sys.
+// Returns the limits of the process's control group and of the groups around it. Under cgroup v2 a
+// limit is memory.max plus the part of `swap` that memory.swap.max allows; under v1 it is
+// memory.limit_in_bytes plus `swap`, at most memory.memsw.limit_in_bytes. Containers and batch
+// systems set them. `root` is prepended to /proc and /sys, for tests.
 std::vector<GroupLimit> group_limits(int64_t swap, const std::string& root = "");
 
-// The name that all processes of this machine have for it, whatever container they are in, until it
-// starts again.
+// Returns a name of this machine that is the same in all its processes, whatever container they run
+// in, until it reboots.
 std::string machine_identity();
 
 }  // namespace ds

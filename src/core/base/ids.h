@@ -10,11 +10,13 @@
 
 namespace ds {
 
-// Typed indices. A number of a buffer is no number of a bucket, and the compiler says so: each
-// table has an id type of its own, and an IdVector is indexed by it without a cast.
+// Typed indices. An index of a buffer cannot be used as an index of a bucket, which the compiler
+// enforces: each table has an id type of its own, and an IdVector takes it as an index without a
+// cast.
 
 struct None {};
-inline constexpr None none;  // no entry of any table
+// Converts to an id that refers to no entry of its table.
+inline constexpr None none;
 
 template <class Tag>
 class Id {
@@ -24,7 +26,8 @@ class Id {
   constexpr explicit Id(std::integral auto index) : index_(static_cast<int32_t>(index)) {}
 
   constexpr bool exists() const { return index_ >= 0; }
-  constexpr int32_t number() const { return index_; }  // -1: none
+  // Returns -1 for an id that does not exist.
+  constexpr int32_t number() const { return index_; }
   constexpr size_t index() const { return static_cast<size_t>(index_); }
 
   constexpr auto operator<=>(const Id&) const = default;
@@ -40,7 +43,7 @@ class Id {
   int32_t index_ = -1;
 };
 
-// Numbers of a caller, which may be wrong, as ids.
+// Turns indices from a caller into ids without checking them.
 template <class I>
 std::vector<I> ids_of(std::span<const int32_t> numbers) {
   std::vector<I> ids;
@@ -48,7 +51,7 @@ std::vector<I> ids_of(std::span<const int32_t> numbers) {
   return ids;
 }
 
-// Ids from `first` to the one before `past`, for loops.
+// The ids in [first, past), for range-based loops.
 template <class I>
 class IdRange {
  public:
@@ -66,6 +69,7 @@ class IdRange {
   I first_, past_;
 };
 
+// A vector indexed by ids of type I as well as by plain indices.
 template <class I, class T>
 class IdVector : public std::vector<T> {
   using Base = std::vector<T>;
@@ -82,7 +86,8 @@ class IdVector : public std::vector<T> {
   typename Base::const_reference at(I id) const { return Base::at(id.index()); }
 
   bool has(I id) const { return id.exists() && id.index() < Base::size(); }
-  I past() const { return I(Base::size()); }  // the id of an entry behind the last
+  // Returns the id one after the last entry.
+  I past() const { return I(Base::size()); }
   I last() const { return past() - 1; }
   IdRange<I> ids() const { return {I(0), past()}; }
   I add(T value) {

@@ -22,6 +22,7 @@ int64_t Json::integer() const {
   if (const auto* i = std::get_if<int64_t>(&value_)) return *i;
   const auto* d = std::get_if<double>(&value_);
   if (!d) raise(DS_ERROR_CONFIG, "must be an integer, got {}", kind());
+  // 2^63 itself does not fit; the comparison also refuses NaN.
   if (!(*d >= -0x1p63 && *d < 0x1p63) || std::trunc(*d) != *d) {
     raise(DS_ERROR_CONFIG, "must be an integer of 64 bits, got {}", *d);
   }

@@ -8,10 +8,10 @@
 
 namespace ds {
 
-// A JSON document: object members keep their order, integers stay exact over the whole int64 range.
-// The parser accepts // and /* */ comments and refuses duplicate keys; errors name line and column.
-// `Infinity`, which Python writes, is a kind of its own: no number, so that only a reader that asks
-// for it takes it.
+// A JSON document. Object members keep their order, and integers stay exact over the whole int64
+// range. The parser accepts // and /* */ comments and refuses duplicate keys; errors name line and
+// column. `Infinity`, which Python writes, is a kind of its own and not a number, so only a reader
+// that checks for it accepts it.
 class Json {
   struct Infinity {
     bool negative = false;
@@ -21,7 +21,8 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;
 
-  Json() = default;                                // null
+  // Constructs null.
+  Json() = default;
   Json(bool b) : value_(b) {}                      // NOLINT
   Json(int i) : value_(int64_t{i}) {}              // NOLINT
   Json(int64_t i) : value_(i) {}                   // NOLINT
@@ -44,14 +45,18 @@ class Json {
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
-  bool is_infinity() const { return std::holds_alternative<Infinity>(value_); }  // of either sign
+  // Returns whether the value is infinity, of either sign.
+  bool is_infinity() const { return std::holds_alternative<Infinity>(value_); }
   bool is_negative_infinity() const { return is_infinity() && std::get<Infinity>(value_).negative; }
-  const char* kind() const;  // "null", "boolean", "integer", "number", "string", "array", "object",
-                             // "infinite number"
+  // Returns "null", "boolean", "integer", "number", "string", "array", "object" or "infinite
+  // number".
+  const char* kind() const;
 
-  // Typed access; throw DS_ERROR_CONFIG naming the kinds when the value is of another kind.
+  // Typed access. These functions throw DS_ERROR_CONFIG, naming the expected and the actual kind,
+  // if the value is of another kind.
   bool boolean() const;
-  int64_t integer() const;  // also a real with an integral value, such as 5e8
+  // Returns an integer; also accepts a real with an integral value, such as 5e8.
+  int64_t integer() const;
   double number() const;
   const std::string& string() const;
   const Array& array() const;
@@ -59,13 +64,17 @@ class Json {
   Array& array();
   Object& object();
 
-  const Json* find(std::string_view key) const;  // member of an object, or nullptr
-  const Json& at(std::string_view key) const;    // throws DS_ERROR_CONFIG when absent
-  void set(std::string_view key, Json value);    // null becomes an object; replaces an equal key
+  // Returns the member of an object, or null if it is absent.
+  const Json* find(std::string_view key) const;
+  // Throws DS_ERROR_CONFIG if the key is absent.
+  const Json& at(std::string_view key) const;
+  // Sets a member, replacing an equal key. A null value becomes an object first.
+  void set(std::string_view key, Json value);
 
-  std::string dump(int indent = 0) const;  // indent 0: one line; doubles round-trip
-  static Json parse(std::string_view text,
-                    std::string_view source = "json");  // throws DS_ERROR_CONFIG
+  // Returns the document as text, in one line at indent 0. Doubles parse back to the same bits.
+  std::string dump(int indent = 0) const;
+  // Parses a document. Throws DS_ERROR_CONFIG with `source`, line and column for malformed text.
+  static Json parse(std::string_view text, std::string_view source = "json");
 
  private:
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object, Infinity> value_;

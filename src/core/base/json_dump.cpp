@@ -1,5 +1,5 @@
-// Json::dump: independent of the locale, doubles in the shortest form that parses back to the same
-// bits.
+// Implements Json::dump. The output does not depend on the locale, and doubles have the shortest
+// form that parses back to the same bits.
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -26,7 +26,8 @@ void dump_string(std::string& out, std::string_view text) {
     } else if (c >= 0 && c < 0x20) {
       out += {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
     } else if (length == 0) {
-      out += "\\ufffd";  // not UTF-8: the document stays valid
+      // Bytes that are not UTF-8 are replaced, so that the document stays valid.
+      out += "\\ufffd";
     } else {
       out += text.substr(0, length);
     }
@@ -36,6 +37,8 @@ void dump_string(std::string& out, std::string_view text) {
 }
 
 void dump_real(std::string& out, double x) {
+  // JSON has no NaN or infinity. An infinity that was parsed from "Infinity" is a kind of its own
+  // (json.h).
   if (!std::isfinite(x)) {
     out += "null";
     return;
@@ -44,8 +47,8 @@ void dump_real(std::string& out, double x) {
   auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, x);
   std::string_view digits(buffer, static_cast<size_t>(end - buffer));
   out += digits;
-  if (digits.find_first_of(".e") == std::string_view::npos)
-    out += ".0";  // stays a real when parsed
+  // Makes parse() read the number as a real again.
+  if (digits.find_first_of(".e") == std::string_view::npos) out += ".0";
 }
 
 void dump_value(std::string& out, const Json& value, int indent, int depth) {

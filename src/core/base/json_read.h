@@ -11,12 +11,12 @@
 
 namespace ds {
 
-// A JSON value with what messages call it: "options.top_k", "folder/config.json: n_positions".
-// Reading it as another kind than it has, or outside of a closed range, is DS_ERROR_CONFIG with its
-// name and both values.
+// A JSON value together with the name that messages give it: "options.top_k", "folder/config.json:
+// n_positions". Reading it as another kind, or outside a closed range [low, high], throws
+// DS_ERROR_CONFIG with its name and both values.
 class JsonReader {
  public:
-  // Members are called name + separator + key. The value is borrowed.
+  // The names of members are name + separator + key. The value is borrowed.
   JsonReader(std::string name, const Json& value, std::string_view separator = ".")
       : name_(std::move(name)), value_(&value), separator_(separator) {}
 
@@ -31,9 +31,11 @@ class JsonReader {
   const std::string& word(std::span<const std::string> allowed) const;
 
   JsonReader at(std::string_view key) const;
-  std::optional<JsonReader> find(std::string_view key) const;  // none when absent or null
+  // Returns nothing if the member is absent or null.
+  std::optional<JsonReader> find(std::string_view key) const;
   std::vector<std::pair<std::string, JsonReader>> members() const;
-  std::vector<JsonReader> items() const;  // name[0], name[1], ...
+  // Returns the items of the array, which are named name[0], name[1] and so on.
+  std::vector<JsonReader> items() const;
 
  private:
   void require_kind(bool good, const char* wanted) const;

@@ -9,24 +9,28 @@
 
 namespace ds {
 
-// Where and why a text is no JSON.
+// The place where a text violates JSON, and how.
 struct JsonFault {
-  size_t at = 0;  // offset of the byte
+  // Byte offset in the text.
+  size_t at = 0;
   std::string message;
 };
 
-// What a scan makes of a text. The clean text has the length of the given one, without comments and
-// with 0 in place of every number.
+// The result of a scan. The clean text is as long as the given one; it has blanks instead of
+// comments and 0 instead of every number.
 struct JsonScan {
   std::string clean;
-  std::vector<Json> numbers;    // in order of the text
-  std::vector<size_t> strings;  // offsets of the opening quotes, in order of the text
-  // Strings (by number) that have \u0000, which is a blank in the clean text, and the byte of their
-  // value.
+  // Values of the numbers, in the order of the text.
+  std::vector<Json> numbers;
+  // Offsets of the opening quotes, in the order of the text.
+  std::vector<size_t> strings;
+  // One entry for each \u0000: the index of its string, and its byte offset in the value of that
+  // string. The clean text has an escaped blank there.
   std::vector<std::pair<size_t, size_t>> zeros;
 };
 
-// Throws JsonFault, also for \u0000 unless it is allowed.
+// Scans a text. Throws JsonFault if cJSON might misread it. \u0000 is refused unless `zeros` allows
+// it.
 JsonScan scan_json(std::string_view text, bool zeros = false);
 
 }  // namespace ds

@@ -16,24 +16,31 @@
 namespace ds {
 namespace {
 
-constexpr size_t max_queued = 10000;  // later lines are dropped and counted
+// Largest number of queued lines; later lines are dropped and counted.
+constexpr size_t max_queued = 10000;
 
+// Lock order: `mutex` is never held while the sink runs, so a sink may log and may replace the
+// sink.
 struct Log {
   std::mutex mutex;
   std::condition_variable idle;
-  std::shared_ptr<const LogSink> sink;  // null: stderr
+  // Null means stderr.
+  std::shared_ptr<const LogSink> sink;
   std::deque<std::pair<LogLevel, std::string>> queue;
   size_t dropped = 0;
-  std::thread::id delivering;  // the thread that calls the sink now
+  // The thread that is calling the sink now.
+  std::thread::id delivering;
 };
 
 Log& process_log() {
-  static Log& log = *new Log;  // never ends: threads may log while the program exits
+  // It is never destroyed, since threads may log while the process exits.
+  static Log& log = *new Log;
   return log;
 }
 
-// Every ds_ call takes the log's lock, so a fork waits for it: a child could never get it from a
-// thread that it does not have. Nor does such a thread deliver any more in the child.
+// A fork waits for the log's lock: if another thread held it, the child could never get it, because
+// that thread exists only in the parent. For the same reason the child forgets a delivery by such a
+// thread.
 void hold_log() { process_log().mutex.lock(); }
 void free_log() { process_log().mutex.unlock(); }
 void inherit_log() {
@@ -43,6 +50,8 @@ void inherit_log() {
 }
 [[maybe_unused]] const int survives_forks = pthread_atfork(hold_log, free_log, inherit_log);
 
+// Writes warnings and errors to stderr. Blocking the signals keeps a closed or full stderr from
+// ending the host process.
 void write_stderr(LogLevel level, std::string_view line) {
   if (level < LogLevel::warning) return;
   std::string text = level == LogLevel::warning ? "libds: warning: " : "libds: error: ";
@@ -56,13 +65,14 @@ void write_stderr(LogLevel level, std::string_view line) {
 void set_log_sink(LogSink sink) {
   Log& log = process_log();
   std::unique_lock lock(log.mutex);
-  // The old sink is not running any more when this returns, so its user data may be freed.
+  // Waits until the old sink has ended, so that its user data may be freed.
   log.idle.wait(lock, [&] {
     return log.delivering == std::thread::id() || log.delivering == std::this_thread::get_id();
   });
   log.sink = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
 }
 
+// The default sink needs no callback of the host, so its lines are written at once.
 void log_line(LogLevel level, std::string_view line) {
   Log& log = process_log();
   std::lock_guard lock(log.mutex);
@@ -78,9 +88,12 @@ void log_line(LogLevel level, std::string_view line) {
 void flush_log() {
   Log& log = process_log();
   std::unique_lock lock(log.mutex);
-  if (log.delivering != std::thread::id()) return;  // that thread delivers ours, too
+  // The delivery that is under way includes our lines.
+  if (log.delivering != std::thread::id()) return;
   log.delivering = std::this_thread::get_id();
   while (!log.queue.empty() || log.dropped > 0) {
+    // Takes all lines at once and calls the sink without the lock; new lines wait for the next
+    // iteration.
     auto queue = std::exchange(log.queue, {});
     if (size_t dropped = std::exchange(log.dropped, 0); dropped > 0) {
       queue.emplace_back(LogLevel::warning, std::to_string(dropped) + " log lines were dropped");

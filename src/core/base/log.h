@@ -6,12 +6,16 @@ namespace ds {
 
 enum class LogLevel { debug = 0, info = 1, warning = 2, error = 3 };
 
-// Log sink of the process. Lines written on a thread that is not inside a ds_ call are queued and
-// delivered by the next flush_log() on the thread that is. Default sink: stderr, warnings and
-// errors only.
+// The log sink of the process. Lines for it are queued, and the next flush_log() on a thread inside
+// a ds_ call delivers them, since callbacks run on such threads only. The default sink writes
+// warnings and errors to stderr at once.
 using LogSink = std::function<void(LogLevel, std::string_view line)>;
+// Replaces the sink; an empty one restores the default. When it returns, the old sink has ended,
+// unless this call came from the sink itself.
 void set_log_sink(LogSink sink);
-void log_line(LogLevel level, std::string_view line);  // thread-safe
-void flush_log();                                      // call on the thread inside a ds_ call
+// Logs a line. May be called on any thread.
+void log_line(LogLevel level, std::string_view line);
+// Delivers the queued lines. Must be called on a thread that is inside a ds_ call.
+void flush_log();
 
 }  // namespace ds

@@ -9,9 +9,9 @@
 
 namespace ds {
 
-// A file without a name, in memory, which other processes can be given; -1 with errno. Containers
-// and sandboxes that refuse memfd_create mostly leave one of two folders: that of shared memory,
-// which is in memory, too, or that of temporary files.
+// Opens a nameless file that can be passed to other processes, in memory if possible. If
+// memfd_create is refused, as in some containers and sandboxes, it opens one in /dev/shm, which is
+// also in memory, or else in /tmp. Returns -1 on failure, with the errno of memfd_create.
 inline int memory_file(const char* name) noexcept {
   int fd = above_standard(::memfd_create(name, MFD_CLOEXEC));
   const int refused = errno;

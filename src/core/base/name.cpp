@@ -7,7 +7,8 @@
 namespace ds {
 namespace {
 
-bool has_control(std::string_view name) {  // which is UTF-8
+// Returns whether a name, which must be UTF-8, contains a control character.
+bool has_control(std::string_view name) {
   for (; !name.empty(); name.remove_prefix(utf8_sequence(name))) {
     if (is_control(utf8_first(name))) return true;
   }
@@ -22,12 +23,15 @@ void require_name(std::string_view kind, std::string_view name, size_t most) {
           name.size());
   require(is_utf8(name), "{} name must be UTF-8, got '{}'", kind, name);
   require(!has_control(name), "{} name must be without control characters, got '{}'", kind, name);
+  // These characters delimit names in the text forms of graphs and programs.
   bool legal = name.find_first_of(" %{}=;\"") == std::string_view::npos;
   require(legal, "{} name must be without blanks and any of %{{}}=;\", got '{}'", kind, name);
   require(name != "__metadata__", "{} name must not be '{}', which safetensors files reserve", kind,
           name);
 }
 
+// The scope ends with the first part that begins with a digit; without such a part it is the first
+// part.
 Scope scope_of(const std::string& name) {
   size_t begin = 0;
   while (begin < name.size()) {

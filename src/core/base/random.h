@@ -4,29 +4,33 @@
 
 namespace ds {
 
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a pure
-// function of counter and key, so recomputation and rank layout cannot change what is drawn.
+// Computes a block of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011). It is a pure function of counter and key, so neither recomputation nor the layout of
+// ranks can change the random numbers.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// Draws of one operation: the four words numbered `index` of the stream (seed, step, leaf, op).
-// Element e of a tensor uses word e % 4 of block e / 4.
+// The random words of one operation, named by (seed, step, leaf, op). block(index) returns words 4
+// index to 4 index + 3; element e of a tensor uses word e % 4 of block e / 4.
 struct RandomStream {
   uint64_t seed = 0;
   uint32_t step = 0;
   uint32_t leaf = 0;
-  uint32_t op = 0;  // only its low 16 bits count
+  // Only the low 16 bits are used.
+  uint32_t op = 0;
   std::array<uint32_t, 4> block(uint64_t index) const;
 };
 
-// What parameter `param` is drawn from at the start of a run. No two parameters share a stream, and
-// none shares that of a dropout of a model (op from 32768 on): every 32768 parameters take one leaf
-// from the last one down, which no micro-step has, and the first 32768 take leaf 0.
+// Returns the stream from which parameter `param` is initialized. No two parameters share a stream,
+// and none shares one with a dropout of a model, whose op is 32768 or more. Each block of 32768
+// parameters uses one leaf: the first uses leaf 0, the others leaves from 2^32 - 1 downwards, which
+// no micro-step reaches.
 RandomStream init_stream(uint64_t seed, uint32_t param);
 
-// Uniform in [0, 1) with 24 bits.
+// Maps a random word to a uniform number in [0, 1) with 24 bits.
 inline float uniform01(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-// Element e of a standard normal tensor (Box-Muller on f64, the same bits everywhere).
+// Returns element e of a standard normal tensor by Box-Muller in f64. The bits are the same on
+// every machine.
 double normal_element(const RandomStream& stream, uint64_t element);
 
 }  // namespace ds

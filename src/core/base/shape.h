@@ -8,11 +8,13 @@
 
 namespace ds {
 
-// One dimension: a constant, or the program's one bounded symbol n (packed tokens), printed "n".
-// The bound of n is a property of the graph or program, not of the dimension.
+// One dimension: a constant, or n, the one bounded symbol of a graph or program (packed tokens),
+// printed "n". The bound of n belongs to the graph or program, not to the dimension.
 struct Dim {
-  int64_t extent = 0;     // the constant; ignored when symbolic
-  bool symbolic = false;  // true: n
+  // The constant; ignored if the dimension is symbolic.
+  int64_t extent = 0;
+  // True if the dimension is n.
+  bool symbolic = false;
   Dim() = default;
   Dim(int64_t constant) : extent(constant) {}  // NOLINT: shapes read as {n, 384}
   static Dim n() {
@@ -23,7 +25,7 @@ struct Dim {
   bool operator==(const Dim&) const = default;
 };
 
-// Shape of a value: up to four dimensions; no dimensions is a scalar.
+// The shape of a value: up to four dimensions. A scalar has none.
 class Shape {
  public:
   Shape() = default;
@@ -34,11 +36,12 @@ class Shape {
   const Dim& operator[](size_t i) const { return dims_[i]; }
   const std::vector<Dim>& dims() const { return dims_; }
   bool symbolic() const;
-  // Number of elements with n replaced by `n`.
+  // Returns the number of elements with n replaced by `n`.
   int64_t numel(int64_t n) const;
   bool operator==(const Shape&) const = default;
-  std::string text() const;                   // "[n,384]", "[]"
-  static Shape parse(std::string_view text);  // inverse of text(); throws
+  std::string text() const;  // "[n,384]", "[]"
+  // Parses the output of text(); throws for any other text.
+  static Shape parse(std::string_view text);
 
  private:
   std::vector<Dim> dims_;

@@ -8,16 +8,19 @@
 namespace ds {
 
 // A write into a closed pipe raises SIGPIPE, and one beyond RLIMIT_FSIZE raises SIGXFSZ. Both end
-// the process unless it says otherwise, and whether it does is the host program's decision: a
+// the process unless it says otherwise, and whether it does is the host application's decision: a
 // library never changes a signal's disposition. So the thread that writes blocks both. The write
 // then fails with EPIPE or EFBIG, and the signal, which the kernel sends to this thread alone, is
-// taken back before the mask is restored. A signal that was pending before stays pending. The cost
-// is four system calls.
+// consumed before the mask is restored. A signal that was pending before stays pending. The cost is
+// four system calls.
 class SignalsBlocked {
  public:
   enum class Which {
-    of_writes,  // SIGPIPE and SIGXFSZ
-    all,        // also for threads started meanwhile, which inherit the mask and keep it
+    // SIGPIPE and SIGXFSZ.
+    of_writes,
+    // All signals, including in threads that are started meanwhile: they inherit the mask and keep
+    // it.
+    all,
   };
 
   explicit SignalsBlocked(Which which) {
@@ -31,7 +34,8 @@ class SignalsBlocked {
   }
 
   ~SignalsBlocked() {
-    int error = errno;  // of the write
+    // The caller still wants the errno of its write.
+    int error = errno;
     timespec now{};
     while (sigtimedwait(&mine_, nullptr, &now) > 0) continue;
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
@@ -51,7 +55,8 @@ class SignalsBlocked {
   }
 
   sigset_t before_{};
-  sigset_t mine_ = of_writes();  // raised by nobody before this object
+  // The signals to consume: those that were not already pending when the object was constructed.
+  sigset_t mine_ = of_writes();
 };
 
 }  // namespace ds

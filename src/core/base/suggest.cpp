@@ -7,6 +7,7 @@
 
 namespace ds {
 
+// Uses dynamic programming over prefixes with three rows, because a swap looks two rows back.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), size_t{0});
@@ -29,6 +30,7 @@ size_t edit_distance_below(std::string_view a, std::string_view b, size_t limit)
   return longer - shorter >= limit ? limit : std::min(limit, edit_distance(a, b));
 }
 
+// One edit is allowed for every three letters, and at least two.
 size_t suggestion_limit(std::string_view word) { return std::max<size_t>(2, word.size() / 3) + 1; }
 
 std::string suggest(std::string_view word, std::span<const std::string> names) {

@@ -2,8 +2,9 @@
 
 namespace ds {
 
-// Where a kind of state lives. Order: device memory, host memory, files.
+// The place where a kind of state lives: device memory, host memory or files.
 enum class Tier { device = 0, host = 1, nvme = 2 };
-const char* tier_name(Tier tier);  // "device", "host", "nvme" (config spelling of host: "cpu")
+// Returns "device", "host" or "nvme". Configurations spell host "cpu".
+const char* tier_name(Tier tier);
 
 }  // namespace ds

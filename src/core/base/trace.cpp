@@ -48,12 +48,13 @@ namespace {
 
 std::string quoted(const std::string& text) { return Json(text).dump(); }
 
-// Trace-event times are microseconds.
+// Times of trace events are in microseconds.
 std::string microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
 }  // namespace
 
 std::string trace_json(const std::vector<std::pair<int, std::vector<Trace::Span>>>& ranks) {
+  // Times are relative to the earliest span of all ranks.
   int64_t start = INT64_MAX;
   for (const auto& [rank, spans] : ranks) {
     for (const auto& span : spans) start = std::min(start, span.begin_ns);
@@ -68,6 +69,7 @@ std::string trace_json(const std::vector<std::pair<int, std::vector<Trace::Span>
     event(fmt::format(
         R"({{"ph": "M", "name": "process_name", "pid": {}, "args": {{"name": "rank {}"}}}})", rank,
         rank));
+    // Tracks get numbers in the order of their first spans; a metadata event gives the name.
     std::map<std::string, int> tracks;
     for (const auto& span : spans) {
       auto [track, added] = tracks.emplace(span.track, static_cast<int>(tracks.size()) + 1);

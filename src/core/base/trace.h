@@ -9,11 +9,11 @@
 
 namespace ds {
 
-// Nanoseconds of the monotonic clock.
+// Returns the monotonic clock in nanoseconds.
 int64_t now_ns();
 
-// Spans of one rank's queues, written as Chrome trace-event JSON (opens in Perfetto). Thread-safe;
-// bounded: beyond `capacity` spans later ones are dropped and counted.
+// Spans of the queues of one rank, written as Chrome trace-event JSON, which Perfetto opens.
+// Thread-safe. At most `capacity` spans are kept; later ones are dropped and counted.
 class Trace {
  public:
   explicit Trace(int rank, size_t capacity = 200000) : rank_(rank), capacity_(capacity) {}
@@ -22,13 +22,19 @@ class Trace {
   struct Span {
     std::string track, name;
     int64_t begin_ns, end_ns, bytes;
-    int64_t number = -1;  // of the instruction in its program, rounds counted; -1: of none
+    // Index of the instruction in its program, counting rounds; -1 if the span is not an
+    // instruction.
+    int64_t number = -1;
   };
-  void turn(bool on) { on_ = on; }  // off: spans are not kept
+  // Turns recording on or off; while it is off, spans are not kept.
+  void turn(bool on) { on_ = on; }
   bool on() const { return on_; }
-  std::vector<Span> take();              // moves the spans out
-  size_t count();                        // of spans now
-  std::vector<Span> from(size_t first);  // a copy of those from number `first` on
+  // Returns all spans and removes them.
+  std::vector<Span> take();
+  // Returns the number of spans kept now.
+  size_t count();
+  // Returns a copy of the spans from index `first` on.
+  std::vector<Span> from(size_t first);
   int rank() const { return rank_; }
   int64_t dropped() const { return dropped_; }
 
@@ -41,7 +47,8 @@ class Trace {
   std::vector<Span> spans_;
 };
 
-// The complete document for spans of several ranks (pid = rank, tid = track).
+// Returns the complete document for the spans of several ranks, in which pid is the rank and tid
+// the track.
 std::string trace_json(const std::vector<std::pair<int, std::vector<Trace::Span>>>& ranks);
 
 }  // namespace ds

@@ -10,8 +10,10 @@ namespace ds {
 namespace {
 
 struct Prefix {
-  size_t length;  // of the longest beginning of a sequence, 1 at least
-  bool whole;     // it is a sequence
+  // Length of the longest valid beginning of a sequence; at least 1.
+  size_t length;
+  // True if that beginning is a complete sequence.
+  bool whole;
 };
 
 Prefix longest_prefix(std::string_view text) {
@@ -19,6 +21,7 @@ Prefix longest_prefix(std::string_view text) {
   uint8_t lead = byte(0);
   if (lead < 0x80) return {1, true};
   if (lead < 0xc2 || lead > 0xf4) return {1, false};
+  // The lead bytes c0, c1 and f5 to ff begin no sequence and were refused above.
   size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
   // The second byte's range excludes overlong forms, surrogates and values above U+10FFFF.
   uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
@@ -48,6 +51,7 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+// Replaces each maximal subpart, not each byte, as Python and web browsers do.
 std::string repair_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -91,6 +95,7 @@ void utf8_append(std::string& text, char32_t code_point) {
   auto add = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   if (code_point < 0x80) return add(code_point);
   int more = code_point < 0x800 ? 1 : code_point < 0x10000 ? 2 : 3;
+  // The lead byte has one set bit for each byte of the sequence, then a zero and the highest bits.
   add((0xff00 >> (more + 1) & 0xff) | code_point >> 6 * more);
   while (more-- > 0) add(0x80 | (code_point >> 6 * more & 0x3f));
 }

@@ -5,10 +5,11 @@
 
 namespace ds {
 
-// The DeepSpeed configuration that Accelerate makes of its own file, given as the document of that.
-// Throws DS_ERROR_CONFIG naming the key: for a file without a section deepspeed_config, one that
-// names another file instead, and keys that ask for what libds lacks. What says where and how
-// processes start has no effect: `libds launch` is told that on its own command line.
+// Returns the DeepSpeed configuration that Accelerate generates from its own file. `document` is
+// that file, `source` its name in messages. Throws DS_ERROR_CONFIG naming the key if the file has
+// no section deepspeed_config or that section names another file, for keys that Accelerate does not
+// know and for a precision that libds lacks. Keys that say where and how processes start have no
+// effect, because `libds launch` has options for that.
 Json accelerate_config(const Json& document, std::string_view source);
 
 }  // namespace ds

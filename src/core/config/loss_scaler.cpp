@@ -1,22 +1,21 @@
 // Problem. Gradients of f16 below 2^-24 are zero and above 65504 infinite, and most are small. A
-// loss that is multiplied by a scale multiplies every gradient by it, and the update divides it
-// out. The largest scale under which nothing overflows keeps most of the small gradients, but it
-// changes as the model learns.
+// loss that is multiplied by a scale multiplies every gradient by it, and the update divides the
+// gradients by it again. The largest scale under which nothing overflows keeps most of the small
+// gradients, but it changes as the model learns.
 //
-// Algorithm, as in DeepSpeed. The scale doubles behind every `window` steps without an overflow. A
+// Algorithm, as in DeepSpeed. The scale doubles after every `window` steps without an overflow. A
 // step that overflows is skipped, and the scale halves, but never falls below the minimum. With a
-// hysteresis of h it halves at the h-th overflow only, and then at each further one: what was left
-// of the hysteresis comes back when the scale grows, or in every clean step when it is
-// `consecutive`.
+// hysteresis of h it halves at the h-th overflow only, and then at each further one. The hysteresis
+// is restored when the scale grows or, if it is `consecutive`, in every clean step.
 //
-// Two details of DeepSpeed that a sequence of scales shows. A window begins one step late: clean
-// steps are counted from the step behind the last overflow, before the step itself is, so that the
-// first growth comes behind window + 1 clean steps, and further ones behind each window. A
-// hysteresis of 0 never reaches 1, where the scale falls.
+// Two details of DeepSpeed affect the sequence of scales. A window begins one step late: its first
+// clean step is the second one after an overflow, so the first growth comes after window + 1 clean
+// steps and each further one after window. A hysteresis of 0 never reaches 1, at which the scale
+// falls, so such a scale never halves.
 //
-// DeepSpeed has other scalers without ZeRO: a hysteresis of 1 gives their sequences. torch's
-// GradScaler, which DeepSpeed takes beside autocast, begins its window with the first clean step
-// (`from_first`). tests/core/config holds this function against recordings of all of them.
+// Without ZeRO, DeepSpeed has other scalers; a hysteresis of 1 gives their sequences. torch's
+// GradScaler, which DeepSpeed uses with autocast, begins its window with the first clean step
+// (`from_first`). tests/core/config compares this function with recordings of all of them.
 //
 // Source. Micikevicius et al., "Mixed precision training" (arXiv:1710.03740), section 3.2.
 #include "core/config/loss_scaler.h"
@@ -29,7 +28,7 @@ namespace {
 
 bool dynamic(const LossScaleConfig& config) { return config.loss_scale == 0; }
 
-// The next overflow lowers the scale.
+// Returns whether the next overflow lowers the scale.
 bool exhausted(const LossScaleConfig& config, const LossScaler& scaler) {
   return config.hysteresis == 1 || scaler.hysteresis == 1;
 }

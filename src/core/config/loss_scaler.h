@@ -5,31 +5,35 @@
 
 namespace ds {
 
-// What a loss scale is between two steps. It is state of a run: checkpoints have it.
+// The state of a loss scale between two steps. Checkpoints store it.
 struct LossScaler {
-  double scale = 1;            // of the next step
-  int64_t steps = 0;           // steps that it has followed, overflows included
-  int64_t last_overflow = -1;  // number of the last one that overflowed; -1: none
-  int64_t hysteresis = 0;      // overflows until it falls, this one included
+  // The scale of the next step.
+  double scale = 1;
+  // The number of steps so far, including those that overflowed.
+  int64_t steps = 0;
+  // The index of the last step that overflowed; -1: no step has.
+  int64_t last_overflow = -1;
+  // The number of overflows until the scale halves, including the one that halves it.
+  int64_t hysteresis = 0;
   bool operator==(const LossScaler&) const = default;
 };
 
-// Before the first step.
+// Returns the state before the first step.
 LossScaler first_scaler(const LossScaleConfig& config);
 
-// What `scaler` becomes behind a step, in which the gradients had infinity or NaN or not.
+// Returns the state that follows `scaler` after a step. `overflow`: the step's gradients had
+// infinity or NaN.
 LossScaler next_scaler(const LossScaleConfig& config, const LossScaler& scaler, bool overflow);
 
-// Whether a step that overflows finds a dynamic scale at its minimum, where it can fall no further.
-// A scale that began below it is not there yet.
+// Returns whether a dynamic scale is at its minimum and would have to fall in an overflow of the
+// next step. A scale that began below the minimum is not treated as being at it.
 bool at_floor(const LossScaleConfig& config, const LossScaler& scaler);
 
-// Whether overflows are part of a run: the scale is dynamic, so that they tell it how far it may
-// go.
+// Returns whether overflows are a normal part of a run: a dynamic scale finds its limit by them.
 bool searches_scale(const Config& config);
 
-// What measures or judges single steps: no dynamic scale above 2^10, so that none is skipped for
-// the search.
+// Limits the initial value of a dynamic scale to 2^10. Callers that measure or judge single steps
+// use it, so that the search for the scale does not skip any of them.
 void settle_scale(LossScaleConfig& config);
 
 }  // namespace ds

@@ -9,18 +9,18 @@
 
 namespace ds {
 
-// A member of the JSON `options` of a call: what puts its value into a request.
+// A member of the JSON `options` of a call. `put` stores its value in a request.
 template <typename Request>
 struct Option {
   const char* key;
   void (*put)(Request& request, const JsonReader& value);
 };
 
-// Throws DS_ERROR_CONFIG: no option of `keys` is called `key`.
+// Throws DS_ERROR_CONFIG, because none of the options `keys` is called `key`.
 [[noreturn]] void refuse_option(const std::string& key, const std::vector<std::string>& keys);
 
-// The request that `document` asks for by the options of a table. Other members are refused by
-// name.
+// Returns the request that `document` describes by the options of a table. Other members are
+// refused by name.
 template <typename Request, size_t count>
 Request request_of(const Json& document, const Option<Request> (&options)[count]) {
   Request request;

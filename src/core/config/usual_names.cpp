@@ -11,10 +11,13 @@ namespace {
 
 struct UsualNames {
   const char* key;
-  const char* anywhere;         // at the top level, too
-  const char* in_section = "";  // in the section of the key alone
+  // Names that mean the key in any section and at the top level.
+  const char* anywhere;
+  // Names that mean the key only in its own section.
+  const char* in_section = "";
 };
 
+// Names of PyTorch, Transformers, Megatron, Lightning and the like, by the key that they mean.
 constexpr UsualNames kUsualNames[] = {
     {"zero_optimization", "zero zero_config zero_opt zero_optim zero_optimizer"},
     {"zero_optimization.stage",
@@ -53,26 +56,22 @@ constexpr UsualNames kUsualNames[] = {
      "global_train_batch_size"},
     {"train_micro_batch_size_per_gpu",
      "mbs micro_batch micro_batch_size micro_batch_size_per_gpu train_micro_batch_size "
-     "device_batch_size "
-     "per_device_batch_size per_device_train_batch_size per_gpu_batch_size "
-     "per_gpu_train_batch_size "
-     "batch_size_per_gpu batch_size_per_device"},
+     "device_batch_size per_device_batch_size per_device_train_batch_size per_gpu_batch_size "
+     "per_gpu_train_batch_size batch_size_per_gpu batch_size_per_device"},
     {"gradient_accumulation_steps",
      "gas ga_steps grad_acc grad_acc_steps grad_accum grad_accum_steps grad_accumulation "
      "grad_accumulation_steps gradient_accumulation accumulation accumulation_steps accum_steps "
      "accumulate_grad_batches"},
     {"gradient_clipping",
      "clip clipping clip_norm clip_grad clip_grad_norm clip_gradients grad_clip grad_clipping "
-     "grad_clip_norm "
-     "gradient_clip gradient_clip_val gradient_clip_norm max_norm max_grad_norm max_gradient_norm"},
+     "grad_clip_norm gradient_clip gradient_clip_val gradient_clip_norm max_norm max_grad_norm "
+     "max_gradient_norm"},
     {"loss_average",
      "loss_avg average_tokens average_tokens_across_devices token_average loss_averaging "
-     "loss_reduction "
-     "calculate_per_token_loss"},
+     "loss_reduction calculate_per_token_loss"},
     {"frozen_parameters",
      "freeze frozen freeze_params frozen_params freeze_parameters freeze_layers frozen_layers "
-     "trainable "
-     "trainable_params trainable_parameters"},
+     "trainable trainable_params trainable_parameters"},
     {"communication_data_type", "reduce_dtype allreduce_dtype comm_dtype communication_dtype"},
     {"data_types.grad_accum_dtype",
      "grad_dtype gradient_dtype grad_accumulation_dtype accumulate_allreduce_grads_in_fp32"},
@@ -87,14 +86,11 @@ constexpr UsualNames kUsualNames[] = {
     {"fp16.enabled", "float16 half fp16_enabled use_fp16 enable_fp16 fp16_mode"},
     {"run.sequence",
      "seq seq_len seq_length sequence sequence_length max_len max_length max_seq_len "
-     "max_seq_length "
-     "max_sequence_length context_length context_size ctx_len n_ctx block_size"},
+     "max_seq_length max_sequence_length context_length context_size ctx_len n_ctx block_size"},
     {"run.steps",
      "steps num_steps max_steps train_steps training_steps total_steps num_training_steps epoch "
-     "epochs "
-     "num_epochs n_epochs max_epochs num_train_epochs iterations iters num_iterations max_iters "
-     "train_iters "
-     "total_iterations"},
+     "epochs num_epochs n_epochs max_epochs num_train_epochs iterations iters num_iterations "
+     "max_iters train_iters total_iterations"},
     {"run.seed", "seed random_seed rng_seed manual_seed"},
 };
 
@@ -103,7 +99,7 @@ std::string_view section_of(std::string_view path) {
   return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
 }
 
-// Without what programs write differently: capitals, and marks between words.
+// Returns a name without the differences between programs: capitals and marks between words.
 std::string plain(std::string_view name) {
   std::string out;
   for (char c : name) {
@@ -112,7 +108,8 @@ std::string plain(std::string_view name) {
   return out;
 }
 
-// Whether `name` is one of `names`, or one typing error away from a long one.
+// Returns whether `name` is one of `names` or one typing error away from a long one. Short names
+// must match exactly, because one error turns them into other words ("lr", "l2").
 bool among(const std::string& name, const char* names) {
   constexpr size_t kLong = 8;
   for (std::string_view rest = names; !rest.empty();) {
@@ -135,7 +132,8 @@ std::string usual_key(const std::string& path) {
       std::string_view(path).substr(section.empty() ? 0 : section.size() + 1);
   if (name.empty() || !is_ascii_letter(name[0])) return "";
   const std::string wanted = plain(name);
-  // In the same section, below it, anywhere.
+  // The nearest meaning wins: a key of the same section, then one of a section below it, then one
+  // from anywhere.
   for (const UsualNames& row : kUsualNames) {
     if (!section.empty() && section_of(row.key) == section &&
         (among(wanted, row.anywhere) || among(wanted, row.in_section)))

@@ -3,10 +3,11 @@
 
 namespace ds {
 
-// The key that a name means which other programs of this kind use for it, such as "learning_rate"
-// or, at the top level, "zero"; "": none. `path` is that of an unknown key. What training depends
-// on is here, because it must not be lost where such a name stands for it; names for folders and
-// reports are not. Names that begin with a mark, as those of comments do, mean nothing.
+// Returns the key for which other training programs use the name of the unknown key `path`, such as
+// "learning_rate" or, at the top level, "zero"; "" if the name is not known. Only names of keys on
+// which the training depends are known, because ignoring them would change it; names of folders and
+// reports are not. Names that begin with a punctuation mark, as comments often do, are not known
+// either.
 std::string usual_key(const std::string& path);
 
 }  // namespace ds

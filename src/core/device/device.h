@@ -21,21 +21,23 @@
 
 namespace ds {
 
-// Bytes of a device, or of the host where the device's queues reach them. Contents start as zero
-// bytes, and pages that nobody has written take no memory. Not threadsafe.
+// A block of memory of a device, or of the host where the device's queues can access it. The
+// contents start as zeros. Pages that were never written take no memory if the device can avoid it.
+// Not thread-safe.
 class Arena {
  public:
   virtual ~Arena() = default;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Of the first byte, as the device's queues know it. Host code touches it only where
-  // Device::shared() says so. Null when there are no bytes.
+  // The address of the first byte as the device's queues know it. Host code may dereference it only
+  // if Device::shared(). Null if the arena has no bytes.
   std::byte* address() const { return address_; }
   int64_t bytes() const { return bytes_; }
-  // Keeps the contents and has zero bytes behind them. The address may change.
+  // Enlarges the arena to `wanted` bytes: keeps the contents and appends zeros. The address may
+  // change.
   virtual void grow(int64_t wanted) = 0;
-  // Whole pages in [begin, end) go back to the system and read as zero again.
+  // Clears the whole pages within [begin, end), and returns them to the system if the device can.
   virtual void discard(int64_t begin, int64_t end) = 0;
 
  protected:
@@ -44,145 +46,162 @@ class Arena {
   int64_t bytes_ = 0;
 };
 
-// A place in the order of a queue. It is recorded again and again.
+// Marks a point in the work of a queue, as a CUDA event does. An event may be recorded repeatedly.
 class Event {
  public:
   virtual ~Event() = default;
-  // Whether the work before the latest record has finished; true before any.
+  // Returns whether the work before the latest record has finished; true if the event was never
+  // recorded.
   virtual bool done() const = 0;
-  // Returns when it has; throws what ended that work. Any thread.
+  // Waits until the work before the latest record has finished, or throws the error that ended it.
+  // May be called on any thread.
   virtual void synchronize() const = 0;
-  // Waits for the record that is the latest now, also when the event has been recorded again
-  // meanwhile: a function that returns true once that work has finished, and false when that takes
-  // longer than about so many nanoseconds, up to 50 ms.
+  // Returns a function that waits for the latest record at the time of this call, even if the event
+  // is recorded again later. The function returns true once the work before that record has
+  // finished, and false after about `ns` nanoseconds, at most 50 ms.
   virtual std::function<bool(int64_t ns)> waiter() const = 0;
 };
 
-// A point in the order of a queue: the queue notes the time when it comes to it.
+// A time stamp: the time at which a queue arrives at a point in its work.
 class Instant {
  public:
   virtual ~Instant() = default;
-  // Nanoseconds from another one, of any queue of the device, to this one. Both queues have come to
-  // them.
+  // Returns the nanoseconds from another instant, of any queue of the device, to this one. The
+  // queues must have passed both instants.
   virtual int64_t ns_since(const Instant& other) const = 0;
 };
 
-// Work of a queue that was captured, with every argument as it was given. It ends when no launch of
-// it runs.
+// Captured work of a queue, with every argument as it was at the capture. It must not be destroyed
+// while a launch of it runs.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
 };
 
-// The contents of a device are unknown from here on: work that it was given earlier may be to
-// blame.
+// An error after which the contents of a device are unknown. Work that was submitted earlier may
+// have caused it.
 class DeviceFault : public Error {
  public:
   using Error::Error;
 };
 
-// What a launch gives to a kernel.
+// The arguments of a launch.
 struct LaunchArgs {
   std::span<const TensorView> in, out;
-  const StepScalars* scalars =
-      nullptr;       // in memory of the device or the host, as they are when it runs
-  int64_t leaf = 0;  // micro_step * world + rank of the running micro-step; 0 in update
+  // In memory of the device or the host. The kernel reads the values that are there when it runs,
+  // not those at the time of the launch.
+  const StepScalars* scalars = nullptr;
+  // Index of the leaf, micro_step * world + rank; 0 in update.
+  int64_t leaf = 0;
+  // For an update that is launched once for each run of elements: the scalars of that run.
   RunScalars run = {};
 };
 
-// What a kernel is asked to run, before it runs. Views are at the bound, and have no data.
+// Describes a kernel that is to be created. The views have the largest extents that launches may
+// have, and null data.
 struct KernelRequest {
   std::string_view op;
   std::span<const TensorView> in, out;
   const Attrs& attrs;
-  std::span<const ElementRun> runs;  // of an operation that takes elements in an order of its own
+  // For an operation that processes its elements run by run, in an order of its own: these runs.
+  // Otherwise empty.
+  std::span<const ElementRun> runs;
 };
 
-// One operation, made once for its types and attributes, launched again and again. What it is made
-// of is the device's own: a device whose queues are host threads calls run() there, with addresses
-// that it can use.
+// One operation, created once for its types and attributes and launched many times. Its content is
+// up to the device; queues that are host threads call run() on their thread, with addresses that
+// host code can use.
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void run(const LaunchArgs& args) const = 0;
 };
 
-// Whose work a queue has been given. All are called on the thread that did the work, where there is
-// one.
+// Receives reports about the work that it has submitted to queues. worked() and failed() are called
+// by queues that are host threads, on these threads; idle() is called on the thread that waits.
 class WorkOwner {
  public:
+  // Reports that the work has been done, between these times.
   virtual void worked(size_t number, int64_t begin_ns, int64_t end_ns) = 0;
-  // Throws the error with the name of the work.
+  // Rethrows the error with the name of the work added.
   [[noreturn]] virtual void failed(size_t number, const std::exception& error) = 0;
-  // Every now and then while the queue waits for another one before that work.
+  // Reports, from time to time, that the queue still waits for another queue before it begins that
+  // work.
   virtual void idle(size_t number) = 0;
 
  protected:
   ~WorkOwner() = default;
 };
 
-// Carries work out in the order in which it is given. Calls return when the work is submitted; the
-// host thread that issues a program makes them all. After the first error of any queue of a device
-// its queues do nothing more, and every call and every wait throws that error.
+// Carries out work in the order of submission. Calls return as soon as the work is submitted. Only
+// the host thread that issues a program makes them, unless a function says otherwise. After the
+// first error of any queue of a device, its queues do no further work, and every call and every
+// wait throws that error.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
-  // Whether work has been done when the call returns. Then nobody needs to wait for this queue.
+  // Returns whether calls return only after the work has been done, so that nobody needs to wait
+  // for this queue.
   virtual bool immediate() const { return false; }
 
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
-  // Whether it is a thread of the host. It runs host code then: kernels of Device::kernels(), and
-  // run().
+  // Returns whether the queue runs host code, on a thread of the host: the kernels of
+  // Device::kernels(), and the tasks of run().
   virtual bool runs_host_code() const { return true; }
-  // Of a queue that runs no host code: one of the device's own kernels, for launches on this queue.
-  // Throws DS_ERROR_UNSUPPORTED with the reason where it has none.
+  // For a queue that runs no host code: creates one of the device's own kernels, for launches on
+  // this queue. Throws DS_ERROR_UNSUPPORTED with the reason if the device has no such kernel.
   virtual std::unique_ptr<Kernel> make_kernel(const KernelRequest&) { return nullptr; }
-  // Likewise: out = the sum over parts of `count` elements of a floating type each, in f32 and in
-  // the order of a reduction over ranks (docs/reference/ops.md). out may be one of the parts where
-  // they are f32.
+  // For a queue that runs no host code: adds up `parts`, each of `count` elements of a floating
+  // type, into `out`, in f32 and in the order of a reduction over ranks (docs/reference/ops.md). If
+  // the parts are f32, `out` may be one of them.
   virtual void sum(std::span<const void* const> parts, DType dtype, float* out, int64_t count);
-  // Likewise: memory of the device of so many bytes or more, for what work of this queue needs
-  // while it runs. It grows in place. Kernels that were made have theirs there, too.
+  // For a queue that runs no host code: returns scratch memory of the device, at least as many
+  // bytes as requested, which the work of this queue uses while it runs. All kernels of the queue
+  // share it. It grows in place.
   virtual std::byte* scratch(int64_t) { return nullptr; }
-  // How much that is.
+  // Returns the present size of that scratch memory.
   virtual int64_t scratch_bytes() const { return 0; }
-  // Takes copies of the views.
+  // Launches a kernel. The views are copied.
   virtual void launch(const Kernel& kernel, const LaunchArgs& args) = 0;
-  // Host code at its place in the order; of queues that are host threads.
+  // Runs host code in the order of the queue. Only for queues that run host code.
   virtual void run(std::function<void()> task) = 0;
 
-  virtual std::unique_ptr<Event> make_event() const = 0;  // for record() of this queue
+  // Creates an event for record() of this queue.
+  virtual std::unique_ptr<Event> make_event() const = 0;
+  // Records the event after the work submitted so far.
   virtual void record(Event& event) = 0;
-  // What is given from here on starts when the work before the latest record of the event, of any
-  // queue, has finished. Where a queue cannot wait for such an event by itself, the calling thread
-  // does.
+  // Makes all later work of this queue wait until the work before the event's latest record, on
+  // whichever queue, has finished. If the queue cannot wait for such an event by itself, the
+  // calling thread waits.
   virtual void wait(const Event& event) = 0;
 
-  // One that note() puts behind what was given so far, again and again. Null: the queue tells no
-  // times.
+  // Creates an instant for note(), or returns null if the queue does not measure times. note() sets
+  // the instant to the time at which the work submitted so far has finished; it may be repeated.
   virtual std::unique_ptr<Instant> make_instant() const { return nullptr; }
   virtual void note(Instant&) {}
 
-  // Waits until nothing is queued or running. Errors stay. Any thread.
+  // Waits until nothing is queued or running. Errors are left for later calls to throw. May be
+  // called on any thread.
   virtual void finish() const noexcept = 0;
 
-  // Whether copies, fills and launches can be captured. From begin_capture() on they are kept and
-  // not done; end_capture() takes what was kept. After an error of either nothing is, and the queue
-  // works as before.
+  // Returns whether copies, fills and launches can be captured: from begin_capture() on they are
+  // recorded instead of carried out, and end_capture() returns the recorded work. If either fails,
+  // nothing is recorded, and the queue works as before.
   virtual bool captures() const { return false; }
   virtual void begin_capture() {}
   virtual std::unique_ptr<CapturedWork> end_capture() { return nullptr; }
   virtual void launch(const CapturedWork&) {}
 
-  // Marks tell after a DeviceFault how far a queue has come. The queue sets marked() to `number`
-  // when the work before has finished; the host may set it to 0 while there is none.
+  // Returns whether the queue has marks, which show after a DeviceFault how much of its work has
+  // finished. mark() submits a mark: marked() returns `number` once the work before the mark has
+  // finished. unmark() resets marked() to 0; call it only while the queue has no work.
   virtual bool marks() const { return false; }
   virtual void mark(uint32_t) {}
   virtual uint32_t marked() const { return 0; }
   virtual void unmark() {}
 
-  // Whose work is given from here on; null: nobody's.
+  // Sets the owner and the number of all work submitted from here on. Null: the work has no owner.
   void attribute(WorkOwner* owner, size_t number) {
     owner_ = owner;
     number_ = number;
@@ -193,7 +212,7 @@ class DeviceQueue {
   size_t number_ = 0;
 };
 
-// Memory, and queues that work on it. One object for each rank.
+// Memory, and queues that work on it. Each rank has its own Device object.
 class Device {
  public:
   enum class Place : int8_t { device = 0, host };
@@ -204,62 +223,72 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   virtual const char* name() const = 0;  // "host", "separate", "cuda:0"
-  virtual const char* kernels()
-      const = 0;  // which kernels its threads of the host run: KernelImpl::device
-  // What the bits of its kernels depend on, in the numerics key: "cpu", or an architecture such as
-  // "sm_90".
+  // Returns the name of the kernels that its host threads run, as in KernelImpl::device.
+  virtual const char* kernels() const = 0;
+  // Returns the device's part of the numerics key, on which the bits of its kernels depend: "cpu",
+  // or an architecture such as "sm_90".
   virtual std::string kind() const { return kernels(); }
-  // Devices of one process that have the same one, but "", are one: their queues that run no host
-  // code may use memory and wait for events of each other.
+  // Returns the domain, or "" for none. Device objects of one process with the same domain stand
+  // for one device: their queues that run no host code may use each other's memory and wait for
+  // each other's events.
   virtual std::string domain() const { return ""; }
-  // Of the hardware: no other device of any host has it. "": its ranks cannot be linked.
+  // Returns an identity of the hardware that no other device of any host has, or "" if its ranks
+  // cannot be linked.
   virtual std::string identity() const { return ""; }
-  // The library that links devices of several ranks (device_link.h): its name and version, the same
-  // on all ranks. Throws DS_ERROR_UNSUPPORTED with the reason where there is none.
+  // Returns the name and version of the library that links devices of several ranks
+  // (device_link.h); they must be equal on all ranks. Throws DS_ERROR_UNSUPPORTED with the reason
+  // if there is no such library.
   virtual std::string link_library() const;
-  // What the ranks of a new group open their links with: one of them makes it.
+  // Creates the id with which the ranks of a new group open their links. One of these ranks calls
+  // it.
   virtual LinkId make_link_id() const;
-  // Begins to join; no two ranks of a group have devices of one identity.
+  // Begins to join a group of ranks; DeviceLink::settled() says when all have joined. No two ranks
+  // of a group may have devices of the same identity.
   virtual std::unique_ptr<DeviceLink> open_link(const LinkId& id, int rank, int size) const;
-  virtual bool shared() const = 0;  // host code may read and write its memory like any other
-  // Throws DS_ERROR_OUT_OF_MEMORY where the system refuses. Arenas end before the device.
+  // Returns whether host code may read and write the device's memory directly.
+  virtual bool shared() const = 0;
+  // Creates an arena of zeros. Throws DS_ERROR_OUT_OF_MEMORY if the system refuses. Arenas must be
+  // destroyed before the device.
   virtual std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) = 0;
-  // Another arena of the same place with the same contents and zero bytes behind them. It takes
-  // pages only for what is not zero.
+  // Creates an arena of `bytes` bytes at the given place, with the contents of `arena` followed by
+  // zeros. Pages of zeros take no memory if the device can avoid it.
   virtual std::shared_ptr<Arena> copy_arena(Place place, const Arena& arena, int64_t bytes) = 0;
   virtual std::unique_ptr<DeviceQueue> make_queue(const std::string& name) = 0;
-  // One that runs host code.
+  // Creates a queue that runs host code.
   virtual std::unique_ptr<DeviceQueue> make_host_queue(const std::string& name) {
     return make_queue(name);
   }
-  // Bytes of memory of its own that nobody has taken; none: its memory is that of the host.
+  // Returns the free bytes of the device's own memory, or nothing if the device uses host memory.
   virtual std::optional<int64_t> free_memory() const { return std::nullopt; }
 
-  // Here and now, between memory of the host or the device and memory of either. Whoever calls has
-  // waited for what writes these bytes.
+  // Copy or fill bytes before they return, in memory of the host or the device. The caller must
+  // have waited for all queues that use these bytes.
   virtual void copy(void* to, const void* from, int64_t bytes) const = 0;
   virtual void fill(void* to, int byte, int64_t bytes) const = 0;
-  // Where host code in a task of one of its queues finds these bytes: only that may use the result.
+  // Translates an address of the device into one that host code can use. Only host code in a task
+  // of one of the device's queues may use the result.
   virtual void* reach(void* address) const { return address; }
-  // Whether these are bytes of its memory; those of a caller may lie there, too.
+  // Returns whether the address is in memory of the device, such as an arena or a caller's tensor
+  // there.
   virtual bool owns(const void* address) const {
     return reach(const_cast<void*>(address)) != address;
   }
 
-  // For a tool that watches this process, if there is one: what the calling thread gives to queues
-  // from begin_range() to end_range() has this name. Ranges nest.
+  // Name the work that the calling thread submits between begin_range() and end_range(), for a
+  // profiler that watches this process. Ranges nest. has_ranges() returns whether there is such a
+  // profiler.
   virtual bool has_ranges() const { return false; }
   virtual void begin_range(const char*) const {}
   virtual void end_range() const {}
 
-  // Its queues fail together.
+  // Returns the shared error state of the device's queues, which fail together.
   Faults& faults() { return faults_; }
 
  private:
   Faults faults_;
 };
 
-// Copies into memory that is zero, and does not touch pages that would stay so.
+// Copies into memory that is all zeros, without writing pages that would stay zero.
 void copy_sparse(std::byte* to, const std::byte* from, int64_t bytes);
 
 }  // namespace ds

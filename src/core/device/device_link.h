@@ -9,27 +9,29 @@ namespace ds {
 
 class DeviceQueue;
 
-// What the ranks of a group open their links with.
+// An id that all ranks of a group pass when they open their links, so that the library joins them.
 using LinkId = std::array<uint8_t, 128>;
 
-// One rank's place in a group of ranks on devices of their own, whose queues give each other bytes
-// without memory of the host. It moves bytes and nothing else, as a transport does: sums are made
-// by queues. All ranks make the same calls in the same order, from one thread at a time, except
-// abort().
+// One rank's membership in a group of ranks with one device each, whose queues exchange bytes
+// without going through host memory. Like a transport, a link only moves bytes; DeviceQueue::sum()
+// adds them up. All ranks make the same calls in the same order, on one thread at a time, except
+// for abort().
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
-  // Whether all ranks have joined, and what was given is in its queue: before that, nothing more is
-  // given, and nobody records an event behind it. Throws an error of the link, also of work that a
-  // queue is doing.
+  // Returns whether all ranks have joined and every transfer submitted so far has been passed to
+  // its queue. Until it returns true, the caller must not submit another transfer or record an
+  // event after one. Throws an error of the link, including one of a transfer that a queue is
+  // carrying out.
   virtual bool settled() = 0;
-  // out + r * bytes = what rank r gives at `in`, which may be that place of `out`.
+  // Gathers `bytes` bytes from each rank: out + r * bytes receives rank r's bytes from its `in`.
+  // `in` may be this rank's place in `out`.
   virtual void gather(DeviceQueue& queue, const void* in, void* out, int64_t bytes) = 0;
-  // Sends sends[r] to and receives receives[r] from every other rank r.
+  // Exchanges bytes: sends sends[r] to every other rank r and receives receives[r] from it.
   virtual void swap(DeviceQueue& queue, std::span<const ds_plugin_part> sends,
                     std::span<const ds_plugin_part> receives) = 0;
-  // Ends what queues hold of it, whether other ranks come or not, so that they can be waited for.
-  // Any thread.
+  // Ends the link's transfers on queues, whether the other ranks take part or not, so that waiting
+  // for the queues ends. May be called on any thread.
   virtual void abort() noexcept = 0;
 };
 

@@ -7,25 +7,26 @@
 
 namespace ds {
 
-// The collectives of a program: on memory of one device, in the order of a queue. This is the data
-// plane; agreeing, comparing and giving up stay with the communicator, which the ranks of every
-// device have.
+// The collectives of a program, on memory of one device and in the order of a queue: the data
+// plane. The control plane, in which ranks agree, compare and abort, is the communicator, which
+// ranks on every kind of device have.
 class Group {
  public:
   enum class Op : int8_t { all_gather, reduce_scatter, all_reduce, all_to_all };
 
   virtual ~Group() = default;
-  // Bytes beside the operands that a call needs, in memory of the device.
+  // Returns the bytes of device memory that a call of run() needs besides its operands.
   virtual int64_t room(Op op, int64_t count, DType dtype) const = 0;
-  // count: the elements of `in` that are this rank's to give to each other one: all of them, or a
-  // block of them for each rank in a reduce_scatter and an all_to_all. Sums are made in f32 of
-  // 16-bit types, in their own of others. The label lives until the work has ended.
+  // Submits a collective to the queue. `count` is the number of elements of `in` that this rank
+  // contributes to each other rank: all of them or, in a reduce_scatter or an all_to_all, the block
+  // of one rank. `room` has at least room(op, count, dtype) bytes. 16-bit types are added up in
+  // f32, others in their own type. The label must live until the work has ended.
   virtual void run(DeviceQueue& queue, Op op, const void* in, void* out, int64_t count, DType dtype,
                    void* room, std::string_view label) = 0;
-  // The thread that calls run() calls this every now and then while it waits for the queue. Throws
-  // where the work that the queue was given cannot end any more.
+  // Throws if the work submitted to the queue can no longer end. The thread that calls run() must
+  // call this from time to time while it waits for the queue.
   virtual void watch() {}
-  // Ends this and all later calls of every rank. Any thread.
+  // Makes the current and all later collectives fail on every rank. May be called on any thread.
   virtual void abort(std::string_view reason) = 0;
 };
 

@@ -11,7 +11,7 @@
 
 namespace ds {
 
-// Anonymous memory of the process.
+// An arena in anonymous memory of the process.
 class HostArena final : public Arena {
  public:
   explicit HostArena(int64_t bytes);
@@ -20,7 +20,7 @@ class HostArena final : public Arena {
   void discard(int64_t begin, int64_t end) override;
 };
 
-// Does everything at once, on the thread that calls.
+// A queue that does everything at once, on the calling thread.
 class InlineQueue final : public DeviceQueue {
  public:
   bool immediate() const override { return true; }
@@ -29,12 +29,13 @@ class InlineQueue final : public DeviceQueue {
   void launch(const Kernel& kernel, const LaunchArgs& args) override { kernel.run(args); }
   void run(std::function<void()> task) override { task(); }
   std::unique_ptr<Event> make_event() const override;
-  void record(Event&) override {}  // what came before it has been done
+  // Does nothing, because all earlier work has been done.
+  void record(Event&) override {}
   void wait(const Event& event) override { event.synchronize(); }
   void finish() const noexcept override {}
 };
 
-// The memory of the process, and queues that are the calling thread.
+// The memory of the process as a device; its queues do all work on the calling thread.
 class HostDevice final : public Device {
  public:
   const char* name() const override { return "host"; }

@@ -10,6 +10,7 @@
 #include "core/device/separate_device.h"
 
 namespace ds {
+// cuda_number() parses "cuda:N". kOwnCuda is "cuda", which selects a GPU by the local rank.
 std::unique_ptr<Device> make_device(std::string_view name, bool tf32, int local_rank) {
   if (name == "cpu") return std::make_unique<HostDevice>();
   if (name == "separate") return std::make_unique<SeparateDevice>();

@@ -5,36 +5,56 @@
 
 namespace ds {
 
-// Values of a step that kernels read at run time: one block, so that a compiled
-// program never changes.
+// The values that differ from step to step. Kernels read them from this block in memory at run
+// time, so that a compiled program never changes.
 struct StepScalars {
   uint64_t seed = 0;
-  int64_t step = 0;     // steps made before this one, skipped ones included
-  int64_t updates = 0;  // optimizer updates taken before this one
-  GroupScalars group;   // of group 0; an update of another one is launched with its own
-  double loss = 0;      // mean over all leaves of the step; written by `losses`
-  int64_t leaves = 0;   // that there are in the step; written by `losses`
-  double weight =
-      0;  // that gradient sums are divided by: leaves, or the sum of what they count for
-  double loss_scale = 1;  // multiplies the loss where backward begins, and with it every gradient
-  double grad_scale =
-      1;  // clip coefficient / (weight * loss_scale): multiplies gradient sums once, in update
-  double grad_norm = 0;  // before clipping, of the mean gradient, which no loss scale multiplies
-  int64_t skip = 0;      // 1: update kernels do nothing (overflow)
-  int64_t absent = 0;    // 1: this rank has no data; what its model would compute
-                         // is zero, its losses kNoLeaf
-  int64_t train = 1;     // 0: dropout passes its input through
-  int64_t param = 0;     // of a run of an update that rounds by draws: its parameter,
-  int64_t element = 0;   // and which of its elements is the first
+  // Number of steps before this one, including skipped ones.
+  int64_t step = 0;
+  // Number of optimizer updates before this one.
+  int64_t updates = 0;
+  // The scalars of parameter group 0. Updates of another group are launched with that group's
+  // scalars (RunScalars).
+  GroupScalars group;
+  // Mean loss over all leaves of the step; the operation `losses` writes it.
+  double loss = 0;
+  // Number of leaves in the step; `losses` writes it.
+  int64_t leaves = 0;
+  // The divisor of gradient sums, without the loss scale: the number of leaves, or the sum of their
+  // weights.
+  double weight = 0;
+  // The factor of the loss at the start of backward, and therefore of every gradient.
+  double loss_scale = 1;
+  // The factor by which update multiplies gradient sums: clip coefficient / (weight * loss_scale).
+  double grad_scale = 1;
+  // Norm of the mean gradient before clipping, without loss scale.
+  double grad_norm = 0;
+  // 1: update kernels do nothing, because the norm or the loss is not finite, or because no leaf
+  // has a weight.
+  int64_t skip = 0;
+  // 1: this rank has no data in this step; the results of its model are zeros, and its losses are
+  // kNoLeaf.
+  int64_t absent = 0;
+  // 1 in training; 0 in evaluation, where dropout passes its input through.
+  int64_t train = 1;
+  // For an update with stochastic rounding: index of the parameter that this launch updates.
+  int64_t param = 0;
+  // For an update with stochastic rounding: index, within the parameter, of the first element that
+  // this launch updates.
+  int64_t element = 0;
 };
-// What a run of an update has of its own.
+// The scalars of one run of elements (ElementRun) where they differ from those of the step.
 struct RunScalars {
-  int64_t missed = 0;  // updates that these elements did not have: theirs is an earlier one
-  int64_t param = 0, element = 0;  // see StepScalars
-  const GroupScalars* group =
-      nullptr;  // of these elements; null: that of the step. As it is when it runs
+  // Number of updates that these elements have missed. It is subtracted from StepScalars::updates.
+  int64_t missed = 0;
+  // As in StepScalars.
+  int64_t param = 0, element = 0;
+  // The scalars of these elements' parameter group, read when the kernel runs. Null: those of the
+  // step.
+  const GroupScalars* group = nullptr;
   bool any() const { return missed != 0 || param != 0 || element != 0 || group; }
 };
+// Returns the scalars of the step with those of the run in their place.
 inline StepScalars scalars_of(const StepScalars& step, const RunScalars& run) {
   StepScalars own = step;
   own.updates -= run.missed;
@@ -43,11 +63,13 @@ inline StepScalars scalars_of(const StepScalars& step, const RunScalars& run) {
   if (run.group) own.group = *run.group;
   return own;
 }
-// Of a step without any weight nothing is divided: its update is skipped.
+// Returns the divisor of gradient sums, weight * loss_scale. A step of weight 0 skips its update,
+// so its divisor only needs to be nonzero.
 inline double divisor_of(const StepScalars& step) {
   return (step.weight > 0 ? step.weight : 1) * step.loss_scale;
 }
-// The loss of a leaf that is not there: a NaN of its own, as bits of an f32.
+// The loss of a leaf that does not exist, as the bits of an f32: a NaN that no computation
+// produces.
 inline constexpr uint32_t kNoLeaf = 0x7FC0D5AB;
 static_assert(sizeof(StepScalars) <= 256);
 

@@ -11,10 +11,9 @@
 
 namespace ds {
 
-// A device in software that keeps what a real one would make us keep. Addresses of its memory are
-// reserved and never mapped, so that host code which uses one faults; the bytes lie behind another
-// address, the alias, which only reach() tells. Each queue is a thread, so that a missing wait is a
-// race.
+// A device in software that enforces the rules of a real one. The addresses of its memory are
+// reserved but not accessible, so host code that uses one faults. The bytes are at another address,
+// the alias, which only reach() returns. Each queue is a thread, so a missing wait is a data race.
 class SeparateDevice final : public Device {
  public:
   explicit SeparateDevice(const Delays& delays = {}) : delays_(delays) {}
@@ -31,22 +30,25 @@ class SeparateDevice final : public Device {
 
  private:
   class Memory;
-  // Where an arena is. Threads of queues read slots while others change, so a slot has no lock (see
-  // TaskQueue) but a version, which is odd while somebody writes.
+  // The addresses of one arena. Threads of queues read slots while other slots change. A lock would
+  // hide missing waits (see TaskQueue), so a slot has a version instead, which is odd while a
+  // writer changes the slot.
   struct Slot {
     std::atomic<uint32_t> version{0};
     std::atomic<std::byte*> begin{nullptr}, end{nullptr}, alias{nullptr};
   };
   static constexpr size_t kMostArenas = 4096;
-  // Gives the arena a slot, or the one that it has new contents.
+  // Assigns a slot to a new arena (`slot` is kMostArenas), or updates its slot. Returns the slot.
   size_t place(const Memory& arena, size_t slot = kMostArenas);
   void vacate(size_t slot);
   static void write(Slot& slot, std::byte* begin, std::byte* end, std::byte* alias);
 
   const Delays delays_;
-  std::mutex changing_;  // of those who write slots
+  // Held while writing slots.
+  std::mutex changing_;
   std::unique_ptr<Slot[]> slots_ = std::make_unique<Slot[]>(kMostArenas);
-  std::atomic<size_t> used_{0};  // slots from here on were never taken
+  // Slots from this index on were never used.
+  std::atomic<size_t> used_{0};
 };
 
 }  // namespace ds

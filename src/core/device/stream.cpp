@@ -22,11 +22,13 @@ std::unique_ptr<Event> Stream::mark() {
   return event;
 }
 
+// All work has finished, so all kept memory can be released.
 void Stream::synchronize() {
   mark()->synchronize();
   kept_.clear();
 }
 
+// Work ends in the order of the stream, so memory is released from the front.
 void Stream::keep(std::shared_ptr<void> memory) {
   while (!kept_.empty() && kept_.front().until->done()) kept_.pop_front();
   if (memory) kept_.push_back({std::move(memory), mark()});

@@ -6,23 +6,23 @@
 
 namespace ds {
 
-// A queue of a device for work that does not come from a program: a caller's copies, and the order
-// in which an engine reads and writes the caller's tensors. It keeps its device. One thread at a
-// time.
+// A queue of a device for work that does not come from a compiled program: a caller's copies, and
+// an engine's reads and writes of the caller's tensors. It keeps its device alive. Use it on one
+// thread at a time.
 class Stream {
  public:
   explicit Stream(std::shared_ptr<Device> device);
 
   const std::shared_ptr<Device>& device() const { return device_; }
-  // Throws DS_ERROR_POISONED once a queue of the device has failed: then none of them does
-  // anything.
+  // Returns the queue. Throws DS_ERROR_POISONED once any queue of the device has failed, because
+  // then none of them works.
   DeviceQueue& queue();
-  // An event behind everything that the stream has been given so far.
+  // Returns an event recorded after all work submitted to the stream so far.
   std::unique_ptr<Event> mark();
-  // Waits until all of that has finished.
+  // Waits until all work submitted to the stream so far has finished.
   void synchronize();
-  // Keeps what the work so far reads or writes until that work has finished, or longer. Null:
-  // nothing.
+  // Keeps `memory`, which work submitted so far reads or writes, alive at least until that work has
+  // finished. Null: only releases memory whose work has finished.
   void keep(std::shared_ptr<void> memory);
 
  private:
@@ -30,13 +30,14 @@ class Stream {
     std::shared_ptr<void> memory;
     std::unique_ptr<Event> until;
   };
-  // They end in reverse order.
+  // Members are destroyed in reverse order: the queue first, the device last.
   std::shared_ptr<Device> device_;
   std::deque<Kept> kept_;
   std::unique_ptr<DeviceQueue> queue_;
 };
 
-// The stream of a call; null: the call does its part before it returns.
+// The stream that a caller has passed to a call. Null: the call reads and writes the caller's
+// tensors before it returns.
 using StreamRef = std::shared_ptr<Stream>;
 
 }  // namespace ds

@@ -16,25 +16,28 @@
 namespace ds {
 namespace {
 
-// Bounds what a lost wake-up would cost.
+// Bounds the cost of a lost wake-up.
 constexpr int64_t kLongestSleep = 50'000'000;
 
-// Who sleeps and who wakes tell each other by additions and loads in the one order of all threads,
-// so that one of the two sees the other. On x86-64 additions alone are enough, and there a checker
-// of races must not see more: it would take this order for a wait.
+// The memory order of the counters and flags by which a sleeping thread and the thread that wakes
+// it notice each other. Sequentially consistent operations ensure that at least one of the two sees
+// the write of the other. ThreadSanitizer would treat them as synchronization and so miss errors;
+// its builds use relaxed operations, which suffices on x86-64, whose atomic read-modify-write
+// instructions are full barriers.
 #ifdef __SANITIZE_THREAD__
 constexpr std::memory_order kTold = std::memory_order_relaxed;
 #else
 constexpr std::memory_order kTold = std::memory_order_seq_cst;
 #endif
 
-// Sleeps while the word has this value.
+// Sleeps while the word has this value, for at most `ns` nanoseconds and kLongestSleep.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t value, int64_t ns = kLongestSleep) {
   timespec longest{0, static_cast<long>(std::min(ns, kLongestSleep))};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &longest,
           nullptr, 0);
 }
 
+// Wakes all threads that sleep on the word.
 void wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
           nullptr, 0);
@@ -42,6 +45,7 @@ void wake(std::atomic<uint32_t>& word) {
 
 }  // namespace
 
+// Only the first error is kept. It is passed to every queue, including those that are added later.
 void Faults::fail(std::exception_ptr error) {
   std::lock_guard lock(mutex_);
   if (failed()) return;
@@ -63,8 +67,8 @@ void Faults::remove(Member* queue) {
 
 TaskQueue::TaskQueue(std::string name, Faults* faults)
     : name_(std::move(name)), faults_(faults), last_(new Task) {
-  SignalsBlocked blocked(
-      SignalsBlocked::Which::all);  // also of what the thread writes, and for its life
+  // The thread inherits a mask that blocks all signals, for its whole life.
+  SignalsBlocked blocked(SignalsBlocked::Which::all);
   thread_ = std::thread([this, first = last_] { loop(first); });
   if (faults_) faults_->add(this);
 }
@@ -78,6 +82,8 @@ TaskQueue::~TaskQueue() {
   delete last_;
 }
 
+// Appends to the list. Only submitting threads lock the mutex; the queue's thread follows `next`
+// without it.
 uint64_t TaskQueue::submit(std::function<void()> body) {
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
   auto* task = new Task{std::move(body)};
@@ -94,19 +100,21 @@ uint64_t TaskQueue::submit(std::function<void()> body) {
   return ticket;
 }
 
-// The list always has one task that has been carried out: `before`, whose successor is the next.
+// The list always contains one task that has been carried out: `before`, whose successor is the
+// next task.
 void TaskQueue::loop(Task* before) {
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   for (uint64_t ticket = 1;; ++ticket) {
     Task* task = next_of(*before);
-    if (!task) return;  // and last_ is `before`
+    // The queue has stopped: last_ is `before`, and the destructor deletes it.
+    if (!task) return;
     delete before;
     before = task;
     carry_out(*task, ticket);
   }
 }
 
-// Null: there is none, and there will be none.
+// Waits for the next task. Returns null if the queue stops and no task is left.
 TaskQueue::Task* TaskQueue::next_of(Task& before) {
   for (;;) {
     uint32_t arrivals = arrivals_.load(kTold);
@@ -119,6 +127,7 @@ TaskQueue::Task* TaskQueue::next_of(Task& before) {
   }
 }
 
+// After an error, tasks are dropped, but passed_ still grows, so that finish() returns.
 void TaskQueue::carry_out(Task& task, uint64_t ticket) {
   std::exception_ptr error;
   bool dropped = failed_.load(std::memory_order_acquire);
@@ -129,7 +138,8 @@ void TaskQueue::carry_out(Task& task, uint64_t ticket) {
       error = std::current_exception();
     }
   }
-  task.body = nullptr;  // what it holds is released before anyone sees its end
+  // Destroys what the task's function has captured before anyone sees that the task has ended.
+  task.body = nullptr;
   if (error) {
     faults_ ? faults_->fail(error) : fail(error);
   } else if (!dropped) {
@@ -151,6 +161,8 @@ void TaskQueue::wake_waiters() {
   if (sleepers_.load(kTold) > 0) wake(changes_);
 }
 
+// sleepers_ is incremented before `ready` is called again, so a change after that call wakes this
+// thread.
 template <typename Ready>
 bool TaskQueue::sleep_until(const Ready& ready, int64_t ns) const {
   if (ready()) return true;
@@ -167,13 +179,15 @@ bool TaskQueue::sleep_until(const Ready& ready, int64_t ns) const {
   return is;
 }
 
+// Tickets finish in order, so a later ticket in the word means that this one has finished, too.
 bool TaskQueue::finished(uint64_t ticket) const {
   return words_[ticket % kWords].load(std::memory_order_acquire) >= ticket;
 }
 
 bool TaskQueue::done(uint64_t ticket) const {
-  bool failed = failed_.load(
-      std::memory_order_acquire);  // first: what finished before the error has finished
+  // failed_ is read before the word, so that a task that finished before the error counts as
+  // finished.
+  bool failed = failed_.load(std::memory_order_acquire);
   if (finished(ticket)) return true;
   if (failed) std::rethrow_exception(error_);
   return false;

@@ -11,10 +11,10 @@
 
 namespace ds {
 
-// Queues that fail together: the first error of one of them becomes the error of all.
+// A set of queues that fail together: the first error of one of them becomes the error of all.
 class Faults {
  public:
-  // A queue, whatever it is made of. fail() may come from any thread, once.
+  // A queue of any kind. fail() is called once, from any thread.
   class Member {
    public:
     virtual void fail(std::exception_ptr error) = 0;
@@ -23,9 +23,11 @@ class Faults {
     ~Member() = default;
   };
 
+  // Fails all queues with this error, unless an earlier error has already failed them.
   void fail(std::exception_ptr error);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // One that comes late fails at once. It is removed before it ends.
+  // A queue that is added after an error fails at once. A queue must be removed before it is
+  // destroyed.
   void add(Member* queue);
   void remove(Member* queue);
 
@@ -36,30 +38,38 @@ class Faults {
   std::vector<Member*> queues_;
 };
 
-// A thread that carries out tasks one after the other. Tickets count from 1. After an error, of a
-// task or by fail(), tasks that have not begun are dropped, submit() throws the error, and so do
-// wait() and done() for every ticket whose task did not finish. All calls may come from any thread.
+// A thread that carries out tasks one after the other. Each task has a ticket, numbered from 1.
+// After an error, from a task or from fail(), tasks that have not begun are dropped, submit()
+// throws the error, and so do wait() and done() for every ticket whose task did not finish. All
+// functions may be called on any thread.
 //
-// Nothing in here orders two threads but the submission of a task, before the task, and the end of
-// a task, before whoever waits for its ticket. In particular no lock is taken by both sides: it
-// would order them by accident, and hide a missing wait from a checker of races. So tasks travel in
-// a list without a lock, and each ticket has a word of its own.
+// Two threads are ordered only by the submission of a task, which comes before the task, and by its
+// end, which comes before the return of those who wait for its ticket. In particular, the two sides
+// share no lock: it would order them by accident and hide a missing wait from ThreadSanitizer. So
+// tasks are passed in a lock-free list, and the end of a task is stored in a word for its ticket
+// (words_).
 class TaskQueue final : public Faults::Member {
  public:
-  // faults: the queues that it fails together with; null: it alone. Borrowed.
+  // The queue fails together with the queues of `faults`, which is borrowed. Null: it fails alone.
   explicit TaskQueue(std::string name, Faults* faults = nullptr);
-  ~TaskQueue();  // finishes what was submitted
+  // Runs all submitted tasks first, or drops them after an error.
+  ~TaskQueue();
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
   const std::string& name() const { return name_; }
+  // Appends a task and returns its ticket.
   uint64_t submit(std::function<void()> task);
+  // Returns whether the ticket's task has finished. Throws the error if the task can no longer
+  // finish.
   bool done(uint64_t ticket) const;
+  // Waits until the ticket's task has finished; throws as done() does.
   void wait(uint64_t ticket) const;
-  // The same, but returns false when that takes longer than about so many nanoseconds, up to 50 ms.
+  // Waits as wait() does, but returns false after about `ns` nanoseconds, at most 50 ms.
   bool wait_for(uint64_t ticket, int64_t ns) const;
+  // Fails this queue alone.
   void fail(std::exception_ptr error) override;
-  // Waits until nothing is queued or running. Errors stay for later calls.
+  // Waits until nothing is queued or running. Errors are left for later calls to throw.
   void finish() const noexcept;
 
  private:
@@ -74,7 +84,8 @@ class TaskQueue final : public Faults::Member {
   void carry_out(Task& task, uint64_t ticket);
   bool finished(uint64_t ticket) const;
   void check(uint64_t ticket) const;
-  // Once ready, or false after one sleep of `ns`; without a limit below 0.
+  // Returns true once `ready` returns true, or false after one sleep of `ns`; ns < 0 means no
+  // limit.
   template <typename Ready>
   bool sleep_until(const Ready& ready, int64_t ns = -1) const;
   void wake_waiters();
@@ -82,21 +93,28 @@ class TaskQueue final : public Faults::Member {
   const std::string name_;
   Faults* const faults_;
 
-  std::mutex submitting_;  // of those who submit
-  Task* last_;             // under submitting_
+  // Held while submitting.
+  std::mutex submitting_;
+  // The last task of the list. Guarded by submitting_.
+  Task* last_;
   std::atomic<uint64_t> submitted_{0};
-  std::atomic<uint32_t> arrivals_{0};  // the thread sleeps on it
+  // Incremented by every submission. The thread sleeps until it changes.
+  std::atomic<uint32_t> arrivals_{0};
   std::atomic<bool> thread_sleeps_{false};
   std::atomic<bool> stop_{false};
 
-  // By ticket modulo kWords: the latest ticket that has finished there, in the order of the queue.
+  // words_[t % kWords] is the latest ticket of that remainder whose task has finished.
   std::array<std::atomic<uint64_t>, kWords> words_{};
-  std::atomic<uint64_t> passed_{0};           // tasks that have finished or were dropped
-  mutable std::atomic<uint32_t> changes_{0};  // those who wait sleep on it
+  // Number of tasks that have finished or were dropped.
+  std::atomic<uint64_t> passed_{0};
+  // Incremented whenever a task ends or the queue fails. Waiting threads sleep until it changes.
+  mutable std::atomic<uint32_t> changes_{0};
   mutable std::atomic<int> sleepers_{0};
-  std::atomic<bool> failing_{false}, failed_{false};  // failed_: error_ is there
+  // failing_ is set by the first call of fail(), failed_ once error_ is set.
+  std::atomic<bool> failing_{false}, failed_{false};
   std::exception_ptr error_;
-  std::thread thread_;  // last: starts when everything else exists
+  // The last member, so that the thread starts when everything else exists.
+  std::thread thread_;
 };
 
 }  // namespace ds

@@ -1,3 +1,7 @@
+// A queue that is a thread. Everything is a task of the underlying TaskQueue, waits included, so
+// the issuing thread never blocks when it submits work. Recording an event stores the ticket of the
+// last task submitted.
+
 #include "core/device/thread_queue.h"
 
 #include <chrono>
@@ -22,11 +26,14 @@ ThreadQueue::ThreadQueue(Device& device, const std::string& name, const Delays& 
       stream_{delays.jitter.value_or(0), 0, 0, static_cast<uint32_t>(hash64(name))},
       tasks_(name, &device.faults()) {}
 
+// Sleeps for up to 100 us before a quarter of the tasks, at random by the seed.
 void ThreadQueue::sleep_before(uint64_t task) const {
   uint32_t drawn = stream_.block(task)[0];
   if (drawn % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(drawn / 4 % 100));
 }
 
+// Wraps work into a task that reports its times and errors to the owner, and adds the delays that a
+// test wants.
 template <typename Body>
 void ThreadQueue::submit(Works works, Body body) {
   auto task = [this, works, body = std::move(body), owner = owner_, number = number_,
@@ -47,6 +54,7 @@ void ThreadQueue::submit(Works works, Body body) {
   last_ = tasks_.submit(std::move(task));
 }
 
+// Addresses are translated when the work is submitted, so a task uses the mapping of that time.
 void ThreadQueue::copy(void* to, const void* from, int64_t bytes) {
   void* target = device_.reach(to);
   const void* source = device_.reach(const_cast<void*>(from));
@@ -58,6 +66,8 @@ void ThreadQueue::fill(void* to, int byte, int64_t bytes) {
   submit(Works::moves, [=] { std::memset(target, byte, static_cast<size_t>(bytes)); });
 }
 
+// The views are copied, because the caller's may change before the task runs. The kernel itself
+// outlives its launches.
 void ThreadQueue::launch(const Kernel& kernel, const LaunchArgs& args) {
   std::vector<TensorView> views;
   views.reserve(args.in.size() + args.out.size());
@@ -82,7 +92,8 @@ void ThreadQueue::run(std::function<void()> task) { submit(Works::works, std::mo
 
 void ThreadQueue::record(Event& event) { static_cast<TicketEvent&>(event).record(tasks_, last_); }
 
-// The thread itself waits, for an event of whatever queue.
+// The queue's thread waits, whatever kind of queue the event belongs to, and reports to the owner
+// every 50 ms that it is idle.
 void ThreadQueue::wait(const Event& event) {
   constexpr int64_t kLook = 50'000'000;
   submit(Works::waits, [done = event.waiter(), owner = owner_, number = number_] {

@@ -14,7 +14,7 @@
 
 namespace ds {
 
-// A ticket of a task queue as an event: of ThreadQueue, and of lanes that transfer files.
+// An event that is a ticket of a task queue, for ThreadQueue and for lanes that transfer files.
 class TicketEvent final : public Event {
  public:
   void record(const TaskQueue& queue, uint64_t ticket) {
@@ -36,14 +36,17 @@ class TicketEvent final : public Event {
   uint64_t ticket_ = 0;
 };
 
-// Delays that a test asks for.
+// Delays that a test adds to a queue.
 struct Delays {
-  std::optional<uint64_t> jitter;  // a seed: before some tasks the thread sleeps for up to 100 us
-  int64_t work_us = 0;  // slept after each kernel and each task of run(), as if it took that long
+  // A seed. If set, the thread sleeps for up to 100 us before some tasks, chosen at random.
+  std::optional<uint64_t> jitter;
+  // Microseconds for which the thread sleeps after each kernel and each task of run(), as if the
+  // work took that much longer.
+  int64_t work_us = 0;
 };
 
-// A thread of the host as a queue of a device: its kernels are host code, and find the device's
-// memory where Device::reach() says.
+// A queue of a device that is a thread of the host. Its kernels are host code and access the
+// device's memory at the addresses that Device::reach() returns.
 class ThreadQueue final : public DeviceQueue {
  public:
   ThreadQueue(Device& device, const std::string& name, const Delays& delays = {});
@@ -58,6 +61,8 @@ class ThreadQueue final : public DeviceQueue {
   void finish() const noexcept override { tasks_.finish(); }
 
  private:
+  // The kind of a task: a wait, a copy or fill, or a kernel or function. Only `works` is followed
+  // by Delays::work_us, and waits are not reported to the owner.
   enum class Works : int8_t { waits, moves, works };
   template <typename Body>
   void submit(Works works, Body body);
@@ -66,8 +71,10 @@ class ThreadQueue final : public DeviceQueue {
   Device& device_;
   const Delays delays_;
   RandomStream stream_;
+  // Number of tasks submitted; selects the random delay of the next one.
   uint64_t given_ = 0;
-  uint64_t last_ = 0;  // ticket
+  // The ticket of the last task.
+  uint64_t last_ = 0;
   TaskQueue tasks_;
 };
 

@@ -7,16 +7,16 @@
 
 namespace ds {
 
-// The compute threads of one rank: the caller and size()-1 workers. Work is cut into tasks by the
-// kernel so that results do not depend on the team: neither on its size nor on which thread runs a
-// task. Workers spin briefly, then sleep. Not reentrant; one caller at a time.
+// The compute threads of one rank: the caller and size() - 1 workers. Kernels divide work into
+// tasks in such a way that results depend neither on the size of the team nor on which thread runs
+// a task. Workers spin briefly, then sleep. Not reentrant; one caller at a time.
 class ThreadTeam {
  public:
   static constexpr int kMostThreads = 1024;
   static constexpr size_t kScratchBytes = size_t{2} << 20;
-  // scratch_bytes: aligned private memory of each thread, allocated here once. cpus: empty, or one
-  // a thread: worker t runs on cpus[t] only, where the system allows it. The caller is the host's
-  // thread and stays free.
+  // scratch_bytes is the size of each thread's aligned private memory, which is allocated here
+  // once. cpus is empty or has one entry per thread: worker t runs only on cpus[t], if the system
+  // allows it. Thread 0 is the caller's and is not bound.
   explicit ThreadTeam(int threads, size_t scratch_bytes = kScratchBytes,
                       std::span<const int> cpus = {});
   ~ThreadTeam();
@@ -26,11 +26,11 @@ class ThreadTeam {
   int size() const;
   size_t scratch_bytes() const;
 
-  // Calls task(index, thread) for every index in [0, count), thread in [0, size()); returns when
-  // all are done. An exception of a task is rethrown here.
+  // Calls task(index, thread) for every index in [0, count), with thread in [0, size()), and
+  // returns when all are done. An exception of a task is rethrown here.
   void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& task);
 
-  // Scratch of `thread`, 64-byte aligned; contents are undefined between tasks.
+  // The scratch of `thread`, 64-byte aligned; its contents are undefined between tasks.
   std::span<std::byte> scratch(int thread);
 
  private:

@@ -5,7 +5,8 @@
 
 namespace ds {
 
-// A dense row-major tensor in the memory of a device, 64-byte aligned at data unless it is a slice.
+// A dense row-major tensor in the memory of a device. `data` is 64-byte aligned unless the tensor
+// is a slice of another.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DS_DTYPE_NONE;

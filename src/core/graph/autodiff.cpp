@@ -1,3 +1,15 @@
+// Reverse-mode differentiation of a graph.
+//
+// Problem: append nodes that compute the gradients of one scalar with respect to the parameters.
+//
+// Invariant: when the loop reaches a node, the gradients of its results are complete, since all
+// readers of a result come later in the order of nodes.
+//
+// Algorithm: walk the nodes backwards, let the backward rule of each append its part, and add up
+// contributions to one value. Nodes that do not lie between a wanted value and the loss are
+// skipped.
+//
+// Cost: one pass over the nodes and one `add` for each additional reader of a value.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -11,7 +23,7 @@
 namespace ds {
 namespace {
 
-// Which values depend on a parameter or on one of `wrt`: only those get gradients.
+// Marks the values that depend on a trained parameter or on one of `wrt`. Only those get gradients.
 IdVector<ValueId, bool> values_wanting_gradient(const Graph& graph,
                                                 const std::vector<ValueId>& wrt) {
   IdVector<ValueId, bool> wanted(graph.values.size(), false);
@@ -35,6 +47,8 @@ ValueId BackwardContext::first_grad() const {
   return output_grads[0];
 }
 
+// Results are named after the forward operands, so that a text shows whose gradient each of them
+// is.
 ValueId BackwardContext::emit(std::string_view op_name, const std::vector<ValueId>& in, Attrs attrs,
                               const std::vector<size_t>& forward_inputs) {
   bool any = false;
@@ -59,11 +73,13 @@ void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
   NodeId begin = graph.nodes.past();
   IdVector<ValueId, ValueId> grad(graph.values.size());
   graph.backward_begin = begin;
+  // A loss that depends on no wanted value has no backward part at all.
   if (wanted[loss]) {
     Attrs seed{{"value", 1.0}, {"dtype", dtype_name(graph.type(loss).dtype)}};
     grad[loss] = graph.add("fill", {}, seed, unique_name(graph, "d." + graph.values[loss].name));
   }
   for (NodeId id = begin - 1; id.exists(); --id) {
+    // A copy, since rules append to graph.nodes.
     const Node node = graph.nodes[id];
     BackwardContext context{graph, node, {}, {}};
     bool reached = false, any_wanted = false;
@@ -83,6 +99,7 @@ void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
     for (size_t k = 0; k < node.in.size(); ++k) {
       ValueId value = node.in[k], add = contributions[k];
       if (!add.exists() || !wanted[value]) continue;
+      // The order of sums is part of the numerics: later consumers come first.
       ValueId& sum = grad[value];
       sum = !sum.exists() ? add
                           : graph.add("add", {sum, add}, {},

@@ -4,12 +4,14 @@
 
 namespace ds {
 
-// What the compile side knows of an operation whose kernels are the caller's; kernels/custom.h adds
-// them. A node and its instructions share it, and it ends with the last of them.
+// The part of a custom operation that the compile side knows. The kernels are the caller's and are
+// added by kernels/custom.h. A node and its instructions share the object, which is destroyed with
+// the last of them.
 struct CustomOp {
   std::string name;
-  std::string outputs;  // types of results with a blank between: "T[n,16] f32[]"; T: of the first
-                        // floating operand
+  // Types of the results, separated by blanks: "T[n,16] f32[]". T stands for the type of the first
+  // floating operand.
+  std::string outputs;
   bool has_backward = false;
 
   CustomOp() = default;
@@ -18,7 +20,7 @@ struct CustomOp {
   virtual ~CustomOp() = default;
 };
 
-// Operands, results and gradients of one custom operation.
+// The largest number of operands, and of results, of one custom operation.
 inline constexpr int kMostCustomOperands = 64;
 
 }  // namespace ds

@@ -19,9 +19,11 @@ namespace ds {
 
 using ValueId = Id<struct ValueTag>;
 using NodeId = Id<struct NodeTag>;
-using ParamId = Id<struct ParamTag>;  // its number is the parameter's at the C interface
+// The index of a parameter, also at the C interface.
+using ParamId = Id<struct ParamTag>;
 using InputId = Id<struct InputTag>;
 
+// Element type and shape of a value.
 struct TensorType {
   DType dtype = DS_DTYPE_NONE;
   Shape shape;
@@ -29,53 +31,61 @@ struct TensorType {
   std::string text() const;  // "bf16[n,384]"
 };
 
-// One SSA value. name is unique in the graph, without the '%'.
+// One SSA value. `name` is unique in the graph and has no leading '%'.
 struct Value {
   std::string name;
   TensorType type;
-  NodeId producer;  // none: an input or a parameter
+  // The node that computes the value; does not exist for an input or a parameter.
+  NodeId producer;
 };
 
+// One operation of the graph, with its operands, results and attributes.
 struct Node {
-  std::string op;  // a name of the op table (core/graph/ops)
+  // A name of the op table (core/graph/ops).
+  std::string op;
   std::vector<ValueId> in;
   std::vector<ValueId> out;
   Attrs attrs;
-  std::shared_ptr<const CustomOp> custom =
-      nullptr;  // of an operation by callback; null: the table has it all
+  // Set for a custom operation. Null: the op table says everything about the node.
+  std::shared_ptr<const CustomOp> custom = nullptr;
   bool operator==(const Node&) const = default;
 };
 
-// How a parameter is drawn: "zeros", "ones" (scale unused) or "normal" (scale = standard
-// deviation).
+// The initial values of a parameter: "zeros", "ones" (scale is unused) or "normal" (scale is the
+// standard deviation).
 struct Init {
   std::string kind = "zeros";
   double scale = 0;
   bool operator==(const Init&) const = default;
 };
 
-// A tensor of the model. Its place in Graph::params is its identity, on every rank.
+// A tensor of the model. Its index in Graph::params is its identity on every rank.
 struct Parameter {
-  std::string name;  // for example "h.3.attn.qkv.weight"
-  ValueId value;     // of the type of what this rank holds
+  std::string name;  // "h.3.attn.qkv.weight"
+  // The value has the type of the part that this rank holds.
+  ValueId value;
   Init init;
-  ValueId grad;         // set by differentiate()
-  bool frozen = false;  // gets none; no part of the text
-  // Of a larger tensor, to which ids, names and draws belong; none: the parameter is whole. No part
-  // of the text either.
+  // The gradient, set by differentiate().
+  ValueId grad;
+  // A frozen parameter gets no gradient. The text form does not contain this.
+  bool frozen = false;
+  // The part of a larger tensor that the rank holds. Ids, names and random numbers refer to the
+  // larger tensor. Absent: the parameter is whole. The text form does not contain this either.
   std::optional<ParamSlice> slice;
-  // Axes of the mesh over which its gradients are summed; none: those of `data`.
+  // Mesh axes over which the gradients of this parameter are summed. Empty: the axes of `data`.
   std::vector<std::string> reduced_over;
 };
 
-// A value that the graph is made for.
+// A value that the graph computes for its user.
 struct GraphOutput {
-  std::string name;  // unique among outputs, for example "logits"
+  // Unique among the outputs, for example "logits".
+  std::string name;
   ValueId value;
   bool operator==(const GraphOutput&) const = default;
 };
 
-// A model: nodes in a valid execution order. Built by nn/ or ds_graph_op, changed only by passes.
+// A model: nodes in a valid execution order. nn/ or ds_graph_op build it; afterwards only passes
+// change it.
 class Graph {
  public:
   std::string name = "graph";
@@ -84,39 +94,44 @@ class Graph {
   IdVector<NodeId, Node> nodes;
   IdVector<InputId, ValueId> inputs;
   IdVector<ParamId, Parameter> params;
-  std::vector<GraphOutput> outputs;  // outputs[0] is the loss of a training graph
-  NodeId backward_begin;             // first node of the backward part; none before differentiate()
-  // f32[], of the forward part: what the loss counts for among those of a step; none: all count
-  // alike. No part of the text.
+  // In a training graph, outputs[0] is the loss.
+  std::vector<GraphOutput> outputs;
+  // The first node of the backward part. Does not exist before differentiate().
+  NodeId backward_begin;
+  // A value f32[] of the forward part: the weight of this micro-step's loss among those of a step.
+  // If it does not exist, all losses have the same weight. The text form does not contain this.
   ValueId loss_weight;
 
   ValueId add_input(std::string_view name, TensorType type);
   ValueId add_param(std::string_view name, TensorType type, Init init);
-  // Appends a node: checks arity, types and attributes against the op table and infers output
-  // types. Output names are `name`, `name.1`, ...; an empty name makes one. Returns the first
-  // output.
+  // Appends a node: checks arity, types and attributes against the op table and infers the types of
+  // the results. Results are called `name`, `name.1` and so on; an empty name is replaced by a new
+  // one. Returns the first result.
   ValueId add(std::string_view op, const std::vector<ValueId>& in, Attrs attrs = {},
               std::string_view name = "");
   // Appends a node of a custom operation.
   ValueId add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in);
   void add_output(std::string_view name, ValueId value);
 
-  // The names in `values` change by these only: find_value looks them up in a table. None checks a
-  // name; check() does.
+  // These are the only functions that change names in `values`, since find_value() looks them up in
+  // a table. They do not check names; check() does.
   ValueId append_value(Value value);
   void rename_value(ValueId value, std::string name);
   void replace_values(IdVector<ValueId, Value> values);
 
   const TensorType& type(ValueId value) const { return values.at(value).type; }
-  ValueId find_value(std::string_view name) const;  // none when absent
+  // Returns an id that does not exist if no value has that name.
+  ValueId find_value(std::string_view name) const;
   ParamId find_param(std::string_view name) const;
-  const GraphOutput* find_output(std::string_view name) const;  // null when absent
+  // Returns null if no output has that name.
+  const GraphOutput* find_output(std::string_view name) const;
 
-  // Text form; parse_graph(print()) gives an equal graph, unless an operation is a callback: no
-  // text has those.
+  // Returns the text form. parse_graph(print()) gives an equal graph, unless a node is a custom
+  // operation, since a text cannot hold a callback.
   std::string print() const;
-  void check()
-      const;  // SSA, order, arity, types: throws DS_ERROR_INVALID_ARGUMENT naming node and operand
+  // Checks SSA form, order, arity and types. Throws DS_ERROR_INVALID_ARGUMENT, naming node and
+  // operand.
+  void check() const;
 
  private:
   struct NameHash : std::hash<std::string_view> {
@@ -125,12 +140,14 @@ class Graph {
   std::unordered_map<std::string, ValueId, NameHash, std::equal_to<>> id_of_name_;
 };
 
+// Parses the text form. Throws DS_ERROR_INVALID_ARGUMENT, naming the line, if it is malformed.
 Graph parse_graph(std::string_view text);
 
-// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; none
-// where it is frozen or the loss does not depend on it) and, in `input_grads`, by the named values.
-// The seed is a `fill` of 1. Contributions to one value are summed with `add` in order of
-// decreasing consumer position.
+// Appends the backward part: the gradients of the scalar `loss` with respect to every parameter
+// (Parameter::grad, which does not exist if the parameter is frozen or the loss does not depend on
+// it) and with respect to the values `wrt`, returned in `input_grads`. The seed is a `fill` of 1.
+// Contributions to one value are summed with `add` in the order of decreasing position of their
+// consumers, so that the order of sums is fixed.
 void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt = {},
                    std::vector<ValueId>* input_grads = nullptr);
 

@@ -7,32 +7,35 @@
 
 namespace ds {
 
-// What DeepSpeed's flops profiler counts of a forward operation (the recordings of deepspeed 0.19.8
-// in tests/data/semantics/flops_profile.json), at extent n: products as 2 operations for each
-// multiply-accumulate without their bias, the bias of a transposed product (GPT-2's Conv1D, an
-// addmm) once; attention as its two products of all pairs and a softmax, 5 for each element of a
-// layer norm (4 where it has no parameters), 1 for each element of relu and SiLU, also as a gate.
-// Nothing for what Hugging Face's models write with operators or functions that are not counted:
-// sums, rotations, RMS norms, GELU, tanh.
+// The cost that DeepSpeed's flops profiler counts for a forward operation at extent n (recorded
+// from deepspeed 0.19.8 in tests/data/semantics/flops_profile.json). A product counts 2 operations
+// for each multiply-accumulate and nothing for its bias, except once for the bias of a transposed
+// product (GPT-2's Conv1D, an addmm). Attention counts its two products over all pairs and a
+// softmax. A layer norm counts 5 for each element (4 without parameters), relu and SiLU 1, also as
+// a gate. Everything that Hugging Face's models write with operators or functions that the profiler
+// does not patch counts nothing: sums, rotations, RMS norms, GELU, tanh.
 struct ModuleCost {
   double flops = 0, macs = 0;
 };
 ModuleCost forward_cost(const Graph& graph, const Node& node, int64_t n);
 
-// The module that a node belongs to, by names: what a forward node makes is named after it, and a
-// backward node reads the gradient of that. "transformer.h.0.attn.c_attn".
+// Returns the module to which a node belongs, such as "transformer.h.0.attn.c_attn", according to
+// names: the result of a forward node is named after its module, and a backward node reads the
+// gradient of such a result.
 std::string module_of(const Graph& graph, NodeId node);
-// "transformer.h.0.attn.c_attn" of "transformer.h.0.attn.c_attn.weight".
+// Returns "transformer.h.0.attn.c_attn" for "transformer.h.0.attn.c_attn.weight".
 std::string module_of_param(const std::string& param);
 
-// The tree of a graph's modules in the order of its nodes, a parent before its children. The first
-// is the model,
-// "".
+// One module in the tree of a graph's modules. modules_of() lists them in the order of the graph's
+// nodes, a parent before its children. The first is the model itself, with the path "".
 struct Module {
   std::string path;
-  int depth = 0;       // components of the path
-  int64_t params = 0;  // elements, each once where a parameter is shared
-  ModuleCost cost;     // of a forward pass of n rows; children included, as in params
+  // Number of components of the path.
+  int depth = 0;
+  // Number of parameter elements; those of a shared parameter count once.
+  int64_t params = 0;
+  // Cost of a forward pass of n rows. Like `params`, it includes the children.
+  ModuleCost cost;
 };
 std::vector<Module> modules_of(const Graph& forward, int64_t n);
 

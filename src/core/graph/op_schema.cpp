@@ -13,8 +13,8 @@
 namespace ds {
 namespace {
 
-// Element types that a type of the table stands for: "T[n,C]", "A[n]", "i32[n]"; "[any]" says
-// nothing.
+// Lists the element types that a type of the table such as "T[n,C]", "A[n]" or "i32[n]" allows. A
+// type without a name, "[any]", lists the floating types.
 Json dtypes_of(std::string_view type) {
   std::string_view name = type.substr(0, type.find('['));
   Json::Array out;
@@ -43,6 +43,7 @@ Json operands_json(const std::vector<OperandDef>& operands) {
   return out;
 }
 
+// Returns the default of an attribute, which is never a list, as JSON.
 Json value_json(const Attrs::Value& value) {
   if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
   if (const auto* real = std::get_if<double>(&value)) return *real;
@@ -70,6 +71,7 @@ Json attributes_json(const std::vector<AttrDef>& attrs) {
 
 }  // namespace
 
+// Generators of bindings check the version of the layout (schema) and of the operations (opset).
 Json op_schema() {
   Json::Array operations;
   for (const OpDef& row : op_table()) {

@@ -3,8 +3,8 @@
 
 namespace ds {
 
-// The op table for programs that write bindings or check attributes; docs/reference/ops.md says
-// what the members are.
+// Returns the op table as JSON, for programs that write bindings or check attributes.
+// docs/reference/ops.md describes the members.
 Json op_schema();
 
 }  // namespace ds

@@ -5,8 +5,7 @@
 
 namespace ds {
 
-// By value: how many operands of nodes read it, and one more for each time that it is an output of
-// the graph.
+// Returns the number of readers of each value: operands of nodes and outputs of the graph.
 IdVector<ValueId, int> count_readers(const Graph& graph);
 
 }  // namespace ds

@@ -7,6 +7,8 @@
 namespace ds {
 
 BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t numel, Tier tier) {
+  // uses_ counts the requests for each name. A name with a suffix may itself be taken, by a buffer
+  // that was requested under that name.
   int use = uses_[name]++;
   std::string unique = name;
   while (use > 0) {
@@ -49,6 +51,8 @@ void Splice::apply(Program& program) {
   IdVector<InstrId, Instr> out;
   SegmentId segment(0);
   for (InstrId i : program.instrs.ids()) {
+    // A segment ends before the insertions of the next instruction, so that an insertion stays in
+    // the segment of its anchor.
     while (program.segments.has(segment) && program.segments[segment].end <= i) {
       program.segments[segment++].end = out.past();
     }
@@ -68,6 +72,7 @@ void Splice::apply(Program& program) {
 }
 
 void mark_last_uses(Program& program) {
+  // The loop runs backwards, so the first use of a buffer that it meets is the last one.
   IdVector<BufferId, char> seen(program.buffers.size(), 0);
   for (InstrId i = program.instrs.last(); i.exists(); --i) {
     for (Operand& o : program.instrs[i].operands) {

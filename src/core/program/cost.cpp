@@ -1,3 +1,10 @@
+// Problem: benches and `libds profile` divide measured times by the work of an instruction, so its
+// work must be a closed form of its types, attributes and n.
+// An operation of the graph has formulas of its own: OpDef::flops, and OpDef::read_bytes if it
+// reads only a part of its inputs; its last output is not counted with `updates_last`. For every
+// other instruction, flops are the row's flops per element times the elements of the first operand.
+// Bytes are those of all operands, once each, except that an output that is also read counts twice,
+// and that a row with `selects` reads only as much of its first operand as its first output holds.
 #include "core/program/cost.h"
 
 #include <algorithm>
@@ -25,7 +32,7 @@ DType widest(std::span<const TensorType> types) {
   return DS_DTYPE_F32;
 }
 
-// What products multiply: the type of the first operand that is no scalar.
+// Returns the type of the factors of a product: the type of the first operand that has a dimension.
 DType factor_type(std::span<const TensorType> in) {
   for (const TensorType& type : in) {
     if (type.shape.rank() > 0) return type.dtype;
@@ -37,12 +44,15 @@ Cost op_cost(const OpDef& row, std::span<const TensorType> in, std::span<const T
              const Attrs& attrs, int64_t n) {
   double read = row.read_bytes ? row.read_bytes(in, attrs, n) : bytes_of(in, n);
   if (row.updates_last)
-    out = out.first(out.size() - 1);  // some rows, which are small beside what is read
+    // Only a few rows of the last output are updated, and their bytes are few compared with those
+    // that are read.
+    out = out.first(out.size() - 1);
   return {row.flops(in, attrs, n), read + bytes_of(out, n),
           row.products ? factor_type(in) : widest(in)};
 }
 
-// Bytes of outputs that are read, too; `attrs` says of a sum whether there is something to add to.
+// Returns the bytes of outputs that are also read. A sum reads its output only if `beta` says that
+// there is something to add to.
 double updated_bytes(const InstrDef& row, size_t inputs, std::span<const TensorType> out,
                      const Attrs& attrs, int64_t n) {
   auto scalars = std::count_if(row.operands.begin(), row.operands.end(),
@@ -73,6 +83,7 @@ Cost launch_cost(const InstrDef& row, std::span<const TensorType> in,
   if (!row.flops) return cost;
   if (!in.empty()) cost.flops = row.flops(attrs) * static_cast<double>(in[0].shape.numel(n));
   cost.bytes += updated_bytes(row, in.size(), out, attrs, n);
+  // The instruction reads only as much of its first operand as its first output holds.
   if (row.selects) cost.bytes += bytes_of(out[0], n) - bytes_of(in[0], n);
   return cost;
 }

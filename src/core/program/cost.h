@@ -9,21 +9,23 @@
 
 namespace ds {
 
-// What one launch computes and the least it moves: every byte that it needs read once, every byte
-// that it makes written once, as if nothing were in a cache.
+// The arithmetic of one launch and the least bytes that it moves: every byte that it needs is read
+// once and every byte that it produces is written once, as if nothing were cached.
 struct Cost {
   double flops = 0;
   double bytes = 0;
-  DType arithmetic = DS_DTYPE_F32;  // whose rate bounds flops: the operands' type for products of
-                                    // operands, else f32 or f64
-  Cost& operator+=(const Cost& other);  // of equal arithmetic
+  // The type whose rate bounds flops: the operands' type for matrix products, else f32 or f64.
+  DType arithmetic = DS_DTYPE_F32;
+  // Both costs must have the same `arithmetic`.
+  Cost& operator+=(const Cost& other);
 };
 
-// Cost of an instruction at extent n; moves have no flops. in and out: types in the order of
-// docs/reference/ops.md, without the scalars.
+// Returns the cost of an instruction at extent n. Data movement has no flops. in and out: types in
+// the order of docs/reference/ops.md, without the scalars.
 Cost launch_cost(const InstrDef& row, std::span<const TensorType> in,
                  std::span<const TensorType> out, const Attrs& attrs, int64_t n);
-// The same of an instruction of a program, at n of its micro-step.
+// Returns the cost of an instruction of a program. n: the number of rows of the instruction's
+// micro-step.
 Cost instruction_cost(const Program& program, const Instr& instr, int64_t n);
 
 }  // namespace ds

@@ -1,3 +1,10 @@
+// Problem: every element of every parameter needs an owner that all ZeRO stages, optimizers and
+// checkpoints agree on.
+// Algorithm: parameters are taken in their order, and for each combination of properties that a
+// bucket must share, one bucket is open. A parameter that does not fit into it opens the next one.
+// Places are multiples of the granule and buckets are padded to whole granules per rank, so a cut
+// between ranks never splits a granule, which has one norm and one scale. Cost: O(parameters * log
+// buckets).
 #include "core/program/granules.h"
 
 #include <algorithm>
@@ -12,13 +19,14 @@
 namespace ds {
 namespace {
 
-// An empty parameter has a granule of padding, so that no bucket is empty.
+// An empty parameter gets one granule of padding, so that no bucket is empty.
 int64_t padded_numel(int64_t numel, int64_t granule) {
   return std::max(granule, round_up(numel, granule));
 }
 
-// Fills buckets in the order of parameters; one open bucket for small ones, one for the current
-// scope.
+// Fills buckets in the order of the parameters. For each combination of properties that the
+// parameters of a bucket share, one bucket is open for small parameters and one for the current
+// scope of large ones.
 class Packer {
  public:
   Packer(const IdVector<ClassId, int>& ranks, int64_t bucket_size)
@@ -35,6 +43,7 @@ class Packer {
     BucketId target = layout.buckets.past();
     if (fits && !spec.alone) target = open;
     if (target != open) {
+      // The first bucket of a large scope has the name of the scope; all others also have a number.
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
       layout.buckets.push_back({std::move(name),
@@ -58,7 +67,7 @@ class Packer {
     bucket.numel += padded;
   }
 
-  // A parameter that this rank does not hold.
+  // Records a parameter that this rank does not hold.
   void leave_out() {
     layout.bucket_of.push_back(none);
     layout.place_of.push_back(0);
@@ -76,9 +85,9 @@ class Packer {
 
   const IdVector<ClassId, int>& ranks_;
   int64_t bucket_size_;
-  // By small, frozen, matrices, granule, class.
+  // The open buckets by small, frozen, matrices, granule and class.
   std::map<std::tuple<bool, bool, bool, int64_t, ClassId>, BucketId> open_;
-  // By frozen, matrices, granule, class.
+  // The scopes of the open buckets of large parameters, by frozen, matrices, granule and class.
   std::map<std::tuple<bool, bool, int64_t, ClassId>, std::string> large_scope_;
   std::map<std::string, int> counts_;
 };

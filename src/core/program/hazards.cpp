@@ -1,3 +1,13 @@
+// Problem: for each access of physical bytes, find the earlier accesses that must have finished,
+// and know which of them have.
+// HazardMap keeps disjoint pieces of bytes with the same history: the last write, and for each
+// queue the latest read since. One read per queue is enough, as a queue finishes in order. An
+// access splits the pieces at its two ends and visits those between. Cost: O(log pieces + pieces
+// visited).
+// OrderTracker keeps a vector clock per instruction (Fidge 1988, Mattern 1989) with a component per
+// queue: the number of its instructions known to be finished. An instruction starts with the clock
+// of its predecessor in the queue and takes the maximum with the clock of each instruction that it
+// waits for.
 #include "core/program/hazards.h"
 
 #include <algorithm>
@@ -26,7 +36,8 @@ void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Qu
   auto it = pieces_.lower_bound(begin);
   int64_t at = begin;
   while (at < end) {
-    if (it == pieces_.end() || it->first > at) {  // bytes never touched yet
+    // These bytes were never accessed before.
+    if (it == pieces_.end() || it->first > at) {
       int64_t gap_end = it == pieces_.end() ? end : std::min(end, it->first);
       Piece fresh;
       fresh.end = gap_end;
@@ -63,6 +74,7 @@ void OrderTracker::begin(InstrId id, Queue queue) {
   current_ = id;
   now_ = last_[queue].exists() ? clocks_[last_[queue]] : QueueClock{};
   for (size_t k = 0; k < kQueues; ++k) now_[k] = std::max(now_[k], finished_[k]);
+  // The queue works in order, so all of its earlier instructions have finished.
   now_[queue] = counts_[queue];
   places_[id] = {queue, ++counts_[queue]};
 }
@@ -82,7 +94,8 @@ void OrderTracker::wait(InstrId earlier) {
 void OrderTracker::end_run() {
   QueueClock all = counts_;
   all[Queue::write] = finished_[Queue::write];
-  // What is known of saves: those that a finished instruction has waited for.
+  // Saves may go on into the next run. The saves known to be finished are those that a finished
+  // instruction has waited for.
   for (InstrId last : last_) {
     if (!last.exists() || places_[last].queue == Queue::write) continue;
     for (size_t q = 0; q < kQueues; ++q) all[q] = std::max(all[q], clocks_[last][q]);

@@ -8,8 +8,9 @@
 
 namespace ds {
 
-// Which earlier instructions an access of physical bytes conflicts with: reads with the last write;
-// writes with the last write and every read since. Bytes are those of one arena of one rank.
+// Finds the earlier instructions that an access of physical bytes conflicts with: a read conflicts
+// with the last write; a write conflicts with the last write and with every read since then. The
+// bytes are those of one arena of one rank.
 class HazardMap {
  public:
   // Appends to `out` every earlier instruction that [begin, end) conflicts with, then records the
@@ -18,46 +19,54 @@ class HazardMap {
               std::vector<InstrId>& out);
 
  private:
+  // Bytes with the same history. The key in pieces_ is the first byte.
   struct Piece {
     int64_t end = 0;
     InstrId write;
-    PerQueue<InstrId> reads;  // latest read since the write, per queue
+    // The latest read since the write, per queue.
+    PerQueue<InstrId> reads;
   };
   void split(int64_t at);
-  std::map<int64_t, Piece> pieces_;  // by begin; disjoint
+  // Disjoint pieces by their first byte.
+  std::map<int64_t, Piece> pieces_;
 };
 
-// Physical place of an operand of an instruction: arena number (tier * 2 + residency) and byte
-// range, with the rest of the last block of a file transfer.
+// The physical place of an operand: its arena (tier * 2 + residency) and its byte range. A file
+// transfer includes the rest of its last block.
 struct PhysicalRange {
   int arena = 0;
   int64_t begin = 0;
   int64_t end = 0;
 };
+// Returns the physical place of an operand in a round.
 PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand,
                              int32_t round = 0);
 
-// For each queue the number of its instructions known to be finished.
+// For each queue, the number of its instructions that are known to be finished.
 using QueueClock = PerQueue<int32_t>;
 
-// Follows the order that queues and waits give. Instructions are entered in issue order, those of a
-// second run behind those of the first.
+// Follows the order that queues and waits establish: a vector clock per instruction. Instructions
+// are entered in issue order; those of a second run come after those of the first.
 class OrderTracker {
  public:
   explicit OrderTracker(size_t instrs) : clocks_(instrs), places_(instrs) {}
-  // Starts instruction `id`: clock before any wait.
+  // Starts instruction `id`. Before any wait, its clock contains only what the order of its queue
+  // implies.
   void begin(InstrId id, Queue queue);
-  bool covered(
-      InstrId earlier) const;  // is `earlier` finished before the current instruction starts?
-  void wait(InstrId earlier);  // the current instruction also waits for `earlier`
+  // Returns whether `earlier` is known to finish before the current instruction starts.
+  bool covered(InstrId earlier) const;
+  // Lets the current instruction also wait for `earlier`.
+  void wait(InstrId earlier);
+  // Records the clock of the current instruction.
   void finish();
-  // A run ends: everything but the write queue has finished before what is entered from here on.
+  // Ends a run: everything except the write queue has finished before the instructions that follow.
   void end_run();
 
  private:
   struct Place {
     Queue queue = Queue::compute;
-    int32_t position = 0;  // 1-based in its queue
+    // Position in the queue, counted from 1.
+    int32_t position = 0;
   };
   IdVector<InstrId, QueueClock> clocks_;
   IdVector<InstrId, Place> places_;
@@ -65,7 +74,8 @@ class OrderTracker {
   QueueClock counts_{};
   InstrId current_;
   QueueClock now_{};
-  QueueClock finished_{};  // by the ends of runs
+  // Instructions known to be finished by the ends of runs.
+  QueueClock finished_{};
 };
 
 }  // namespace ds

@@ -41,7 +41,8 @@ int RankLevels::within(int ranks) const {
   return level;
 }
 
-// The number of the rank, its digits read the other way round.
+// Writes the rank as a number whose digits are its positions in the levels, and reads the digits in
+// reverse: level 0, which is cut first, gives the most significant digit of the part.
 int RankLevels::part_of(int rank, int cut) const {
   int part = 0;
   for (int level = 0; level < cut; ++level) {
@@ -52,6 +53,7 @@ int RankLevels::part_of(int rank, int cut) const {
 }
 
 int RankLevels::holder(int part, int cut) const {
+  // The inverse of part_of(), for the rank whose positions in the levels from `cut` on are 0.
   int rank = 0;
   for (int level = cut; level-- > 0;) {
     int size = group(level).size;

@@ -8,35 +8,36 @@
 
 namespace ds {
 
-// The ranks of a group in nested blocks: level 0 are neighbours (of a node, of a shard group),
-// level 1 the ranks with one place in neighbouring blocks of those, and so on; the sizes multiply
-// to the ranks of the group. What is cut over the first d levels is held whole by every block of
-// ways(d) neighbours. A cut over all levels takes the outermost one last, so that the parts of one
-// block of any level are gathered into what lies together: gathers go from the outermost level
+// The ranks of a group in nested blocks. A block of level 0 consists of neighbours (of a node, of a
+// shard group), a block of level 1 of neighbouring blocks of level 0, and so on; the product of the
+// sizes is the number of ranks. A tensor cut over the first d levels is whole in every block of
+// ways(d) neighbours. A cut over all levels takes the outermost level last, so the parts of one
+// block of any level are gathered into contiguous memory: gathers go from the outermost level
 // inwards, reductions outwards (ZeRO++, hpZ: arXiv 2306.10209; MiCS: arXiv 2205.00119).
 class RankLevels {
  public:
   RankLevels() = default;
-  // Innermost first; sizes of 1 are left out, but one rank is one level. Neighbours are `stride`
-  // apart.
+  // `sizes` are the numbers of ranks of the levels, innermost first. Levels of size 1 are left out,
+  // but a single rank is one level. Neighbours are `stride` apart.
   explicit RankLevels(const std::vector<int>& sizes, int stride = 1);
-  // Blocks of `bounds` neighbours, each a multiple of the one before; the last is the whole group.
+  // Returns levels whose blocks consist of `bounds` neighbours, innermost first. Each bound must be
+  // a multiple of the one before it; the last is the size of the group.
   static RankLevels of_blocks(std::vector<int> bounds, int stride = 1);
 
   int depth() const { return static_cast<int>(groups_.size()); }
   int ranks() const { return ways(depth()); }
   int stride() const { return group(0).stride; }
-  // Parts of what is cut over the first `cut` levels.
+  // Returns the number of parts of a tensor that is cut over the first `cut` levels.
   int ways(int cut) const;
-  // The levels whose blocks have up to `ranks` neighbours.
+  // Returns the number of levels whose blocks have at most `ranks` neighbours.
   int within(int ranks) const;
-  // Which of ways(cut) parts the rank holds.
+  // Returns the index, below ways(cut), of the part that the rank holds.
   int part_of(int rank, int cut) const;
-  // Which of the group's ranks, counted from 0, is the first that holds a part.
+  // Returns the first rank that holds a part, as an index in the group.
   int holder(int part, int cut) const;
-  // [4,2]: ranks of each level, innermost first.
+  // Returns the number of ranks of each level, innermost first: [4,2].
   std::vector<int64_t> sizes() const;
-  // The ranks of a level; level < depth().
+  // Returns the group of a level, which joins blocks of the previous level; level < depth().
   RankGroup group(int level) const { return groups_.at(static_cast<size_t>(level)); }
 
  private:

@@ -15,16 +15,16 @@ struct RankGroup {
   auto operator<=>(const RankGroup&) const = default;
 };
 
-// The axis over which batches differ and ZeRO cuts. A mesh may have two in its place, the experts'
-// view of the same ranks: those along `expert` have different experts, those along `expert_data`
-// the same ones.
+// `data` is the axis along which batches differ and ZeRO partitions. A mesh may replace it by two
+// axes, which view the same ranks by experts: ranks along `expert` hold different experts, ranks
+// along `expert_data` hold the same ones.
 inline constexpr const char* kData = "data";
 inline constexpr const char* kExpert = "expert";
 inline constexpr const char* kExpertData = "expert_data";
 
-// The ranks of a run as a grid with named axes, of which the first is the fastest: on the mesh
-// (tensor 2, data 3) rank 1 is tensor 1 of data 0. A rank is named by its coordinates; a collective
-// by the axes that its ranks differ in.
+// The ranks of a run as a grid with named axes. The first axis varies fastest: on the mesh (tensor
+// 2, data 3), rank 1 is tensor 1 of data 0. A rank is identified by its coordinates, a collective
+// by the axes in which its ranks differ.
 class Mesh {
  public:
   struct Axis {
@@ -33,22 +33,26 @@ class Mesh {
     bool operator==(const Axis&) const = default;
   };
   Mesh(int data = 1) : Mesh(std::vector<Axis>{Axis{kData, data}}) {}
-  explicit Mesh(std::vector<Axis> axes);     // throws DS_ERROR_INVALID_ARGUMENT
-  static Mesh parse(std::string_view text);  // inverse of name()
+  // Throws DS_ERROR_INVALID_ARGUMENT for an illegal list of axes.
+  explicit Mesh(std::vector<Axis> axes);
+  // Parses the output of name().
+  static Mesh parse(std::string_view text);
 
   const std::vector<Axis>& axes() const { return axes_; }
   int ranks() const;
-  // Of an axis that it has not: 1, and 0. `data` is one also where two stand for it.
+  // An axis that the mesh lacks has size 1 and coordinate 0. `data` also works if two axes replace
+  // it.
   int size(std::string_view axis) const;
   int coordinate(int rank, std::string_view axis) const;
-  // Those that `data` means: itself, or the two.
+  // Returns the axes that `data` refers to: itself, or the two that replace it.
   std::vector<std::string_view> data_axes() const;
-  // The ranks that differ in these axes alone, which must be neighbours, and none of them twice.
+  // Returns the group of ranks that differ only in these axes, which must be distinct and adjacent
+  // in the mesh.
   RankGroup group(const std::vector<std::string_view>& axes) const;
   RankGroup data_group() const { return group(data_axes()); }
   int data_size() const { return size(kData); }
-  // The number of the micro-batch that a rank has in a micro-step: equal for ranks with one data
-  // coordinate.
+  // Returns the index, within a step, of the micro-batch that a rank processes in a micro-step.
+  // Ranks with the same data coordinate process the same micro-batch.
   int64_t leaf(int64_t micro, int rank) const {
     return micro * data_size() + coordinate(rank, kData);
   }

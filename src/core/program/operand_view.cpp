@@ -16,6 +16,8 @@ TensorView operand_view(const Operand& operand, int64_t n) {
 }
 
 TensorView part_of_update(TensorView view, int64_t begin, int64_t end, int64_t total) {
+  // numel / total is the number of values per element: 1, or a fixed number per granule. Runs begin
+  // and end at granules, so the divisions are exact.
   const int64_t numel = view.numel();
   view.data = view.as<std::byte>() + begin * numel / total * size_of(view.dtype);
   view.dims[0] = (end - begin) * numel / total;

@@ -6,11 +6,12 @@
 
 namespace ds {
 
-// Type and extents of an operand with n tokens; its data are null.
+// Returns a view with the type and extents of an operand at extent n. Its data pointer is null.
 TensorView operand_view(const Operand& operand, int64_t n);
 
-// What elements [begin, end) of an update's `total` are in an operand that has an element for each
-// of them, or a fixed number for each granule; runs begin and end at granules.
+// Returns the part of a view that belongs to elements [begin, end) of an update with `total`
+// elements. The view has one element for each of them, or a fixed number for each granule; begin
+// and end are multiples of the granule.
 TensorView part_of_update(TensorView view, int64_t begin, int64_t end, int64_t total);
 
 }  // namespace ds

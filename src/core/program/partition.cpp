@@ -17,11 +17,12 @@ void check(int64_t items, int64_t parts) {
   }
 }
 
-// The best known way to cut the first items into so many parts.
+// The best cut found for some number of first items and of parts.
 struct Cut {
   double largest = 0, smallest = kInfinity;
   double spread = kInfinity;
-  int64_t last = 0;  // where the last part begins
+  // The first item of the last part.
+  int64_t last = 0;
 };
 
 }  // namespace
@@ -49,6 +50,10 @@ std::vector<int64_t> partition_balanced(const std::vector<double>& weights, int6
   before.insert(before.begin(), 0.0);
   std::vector<std::vector<Cut>> best(static_cast<size_t>(items) + 1,
                                      std::vector<Cut>(static_cast<size_t>(parts) + 1));
+  // best[end][count] cuts the first `end` items into `count` parts. The recurrence extends only the
+  // best cut of fewer items, although the cut with the least spread of the first items need not
+  // lead to the least spread of all. DeepSpeed uses the same recurrence, so both cut models at the
+  // same places.
   best[0][0].spread = 0;
   for (size_t end = 1; end <= weights.size(); ++end) {
     for (size_t count = 1; count <= std::min<size_t>(end, static_cast<size_t>(parts)); ++count) {
@@ -58,6 +63,7 @@ std::vector<int64_t> partition_balanced(const std::vector<double>& weights, int6
         if (front.spread == kInfinity) continue;
         double sum = before[end] - before[begin];
         double largest = std::max(front.largest, sum), smallest = std::min(front.smallest, sum);
+        // Among cuts of equal spread, the one whose last part starts latest is kept.
         if (largest - smallest > cut.spread) continue;
         cut = {largest, smallest, largest - smallest, static_cast<int64_t>(begin)};
       }

@@ -4,20 +4,21 @@
 
 namespace ds {
 
-// How a sequence is cut into contiguous parts, as DeepSpeed does it (deepspeed.md 4.8). Results are
-// parts + 1 boundaries: part p is [b[p], b[p + 1]). Throw DS_ERROR_INVALID_ARGUMENT for fewer than
-// 0 items or 1 part.
+// Cuts of a sequence into contiguous parts, as DeepSpeed computes them (deepspeed.md 4.8). Results
+// are parts + 1 boundaries: part p is [b[p], b[p + 1]). The functions throw
+// DS_ERROR_INVALID_ARGUMENT for fewer than 0 items or fewer than 1 part.
 
-// Parts of equal size, the first items % parts of them one longer; with fewer items than parts, one
-// each.
+// Returns parts of equal size, except that the first items % parts of them have one more item. With
+// fewer items than parts, the first parts have one each.
 std::vector<int64_t> partition_uniform(int64_t items, int64_t parts);
 
-// Parts whose sums of weights differ little, by the recurrence that keeps for every (items, parts)
-// the cut with the least difference of largest and smallest sum so far, of equals the last one. Not
-// always the optimum. With no more items than parts, partition_uniform. O(items^2 parts).
+// Returns parts whose sums of weights differ little. The recurrence keeps, for every (items,
+// parts), the cut with the least difference between the largest and the smallest sum so far, and
+// among equals the last one. The result is not always optimal. With at most as many items as parts,
+// it equals that of partition_uniform. O(items^2 parts).
 std::vector<int64_t> partition_balanced(const std::vector<double>& weights, int64_t parts);
 
-// s[i] = w[0] + ... + w[i].
+// Returns the inclusive prefix sums: s[i] = w[0] + ... + w[i].
 std::vector<double> prefix_sum_inc(const std::vector<double>& weights);
 
 }  // namespace ds

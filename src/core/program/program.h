@@ -22,65 +22,83 @@ namespace ds {
 using BufferId = Id<struct BufferTag>;
 using InstrId = Id<struct InstrTag>;
 using SegmentId = Id<struct SegmentTag>;
-using EventId = Id<struct EventTag>;  // of the host in delegate mode
-using MicroId = Id<struct MicroTag>;  // a micro-step of a step
+// A call of the host in delegate mode.
+using EventId = Id<struct EventTag>;
+// A micro-step of a step.
+using MicroId = Id<struct MicroTag>;
 
-// File transfers move whole blocks, to the end of the last: buffers that files touch are padded.
+// Transfers between files and memory move whole blocks, so buffers that files touch are padded to
+// the end of their last block.
 inline constexpr int64_t kFileBlock = 4096;
 
-// persistent: parameters, states, accumulators, inputs, losses: one layout per engine, the same in
-// all programs. transient: lives from its first write to its last use; shares memory with others.
-// One that is kept() shares it with those of other programs alone: a run finds what the run before
-// has left there, unless another program has run in between.
+// persistent: parameters, states, accumulators, inputs and losses; they have one layout per engine,
+// the same in all programs. transient: a buffer lives from its first write to its last use and
+// shares memory with others. A transient buffer that is kept() shares memory only with buffers of
+// other programs: each run finds the contents that the previous run left, unless another program
+// ran in between.
 enum class Residency : int8_t { persistent = 0, transient };
 
-// What a buffer holds. `value`: of the graph, or what an instruction leaves for another.
+// The contents of a buffer. `value`: a value of the graph, or an intermediate result that one
+// instruction leaves for another.
 enum class Holds : int8_t {
   value = 0,
-  scalars,  // stands for the step's scalars (core/device/scalars.h): instructions that read or
-            // write them declare it as an operand, so that waits order them
+  // Represents the step's scalars (core/device/scalars.h). Instructions that read or write these
+  // declare it as an operand, so that waits order them.
+  scalars,
   input,
-  loss,    // of the micro-steps of this rank, f32
-  result,  // of evaluation or inference, for the caller
+  // The losses of this rank's micro-steps, f32.
+  loss,
+  // A result of evaluation or inference, for the caller.
+  result,
   param,
   master,
-  state,  // of the optimizer
-  grad,   // accumulated over micro-steps
-  norms,  // of granules
-  error,  // of quantization
-  lease,  // parameters or gradients that a delegate host has
-  cache   // keys and values of a text
+  // State of the optimizer.
+  state,
+  // Gradients, accumulated over micro-steps.
+  grad,
+  // Sums of squares of granules.
+  norms,
+  // Errors of quantization and of compression.
+  error,
+  // Parameters or gradients that are leased to a delegate host.
+  lease,
+  // Keys and values of attention, kept while a text is generated.
+  cache
 };
 const char* holds_name(Holds holds);
 
 struct Buffer {
-  std::string name;  // unique in the program; "%" is not part of it; for people only
+  // The name of the buffer, unique in the program, without "%". Only people read it.
+  std::string name;
   DType dtype = DS_DTYPE_NONE;
-  int64_t numel = 0;  // at the bound of n
+  // Number of elements when n is at its bound.
+  int64_t numel = 0;
   Tier tier = Tier::device;
   Residency residency = Residency::transient;
-  int64_t offset =
-      -1;  // byte offset in its tier's persistent or transient arena; -1 before offsets
+  // Byte offset in the persistent or transient arena of its tier; -1 until offsets are chosen.
+  int64_t offset = -1;
   Holds holds = Holds::value;
   int64_t bytes() const { return numel * size_of(dtype); }
   bool kept() const { return residency == Residency::transient && holds == Holds::cache; }
 };
 
-// A tensor inside a buffer. begin is in bytes. last marks the last use of a transient buffer ('!'
-// in text): its memory is free when the instruction has finished.
+// A tensor inside a buffer. `begin` is its offset in the buffer, in bytes. `last` marks the last
+// use of a transient buffer ('!' in text): when the instruction has finished, the buffer's memory
+// is free.
 struct Operand {
   BufferId buffer;
   int64_t begin = 0;
   TensorType type;
   Access access = Access::read;
   bool last = false;
-  int64_t stride = 0;  // bytes by which begin grows with each round of a repeated instruction
+  // Bytes by which begin grows with each round of a repeated instruction.
+  int64_t stride = 0;
   int64_t bytes(int64_t bound) const { return type.shape.numel(bound) * size_of(type.dtype); }
 };
 
-// What must be finished before an instruction starts: an earlier one, one of the round before (when
-// both are repeated), or one of the run before. An instruction behind the repeated ones waits for
-// their last round.
+// An instruction that must have finished before the waiting one starts: an earlier instruction, one
+// of the round before (if both are repeated), or one of the run before. An instruction after the
+// repeated stretch waits for the last round of an instruction in it.
 struct Wait {
   InstrId instr;
   bool run_before = false;
@@ -88,83 +106,99 @@ struct Wait {
   bool operator==(const Wait&) const = default;
 };
 
-// Micro-steps in which an instruction runs: those whose number has the bits `value` under `mask`.
-// In the others it does nothing.
+// The micro-steps in which an instruction runs: those whose index has the bits `value` under
+// `mask`. In other micro-steps the instruction does nothing.
 struct MicroFilter {
   int64_t mask = 0, value = 0;
   bool takes(MicroId micro) const { return (micro.number() & mask) == value; }
   bool operator==(const MicroFilter&) const = default;
 };
 
-// One launch: a row of the table of instructions on operands, reads in the order of its inputs,
-// then writes and updates in that of its outputs. all_gather reads a shard and writes the whole;
-// reduce_scatter reads the whole and writes an f32 shard; all_to_all reads a block for, and writes
-// one of, each rank.
+// One launch: a row of the table of instructions applied to operands. Operands that are read come
+// first, in the order of the row's inputs, then those that are written or updated, in the order of
+// its outputs. all_gather reads a shard and writes the whole; reduce_scatter reads the whole and
+// writes an f32 shard; all_to_all reads one block for each rank and writes one block from each
+// rank.
 struct Instr {
   const InstrDef* def = nullptr;
   Queue queue = Queue::compute;
   std::vector<Operand> operands;
-  Attrs attrs;                                       // the kernel's
-  std::shared_ptr<const CustomOp> custom = nullptr;  // of an operation by callback
-  RankGroup group{0, 0};                             // of a collective: who takes part
-  NodeId node;      // of the step's graph, that it computes; or none
-  BucketId bucket;  // whose parameters it gathers, encodes or decodes
-  EventId event;    // of a delegate host: which of its calls
-  std::vector<ElementRun>
-      runs;  // of some elements, in another order, or not in the run's step; empty: of all
-  MicroId micro{
-      0};  // micro-step it belongs to (selects n and the leaf); of a repeated one in round 0
+  // The attributes of the kernel.
+  Attrs attrs;
+  // The callback of a custom operation.
+  std::shared_ptr<const CustomOp> custom = nullptr;
+  // The ranks that take part in a collective.
+  RankGroup group{0, 0};
+  // The node of the step's graph that the instruction computes, or `none`.
+  NodeId node;
+  // The bucket whose parameters the instruction gathers, encodes or decodes.
+  BucketId bucket;
+  // The call of a delegate host that the instruction represents.
+  EventId event;
+  // The element ranges that this launch covers, in order, each with its own step count. Empty: all
+  // elements.
+  std::vector<ElementRun> runs;
+  // The micro-step, which determines n and the leaf. For a repeated instruction, the micro-step of
+  // round 0.
+  MicroId micro{0};
   MicroFilter when;
   SegmentId segment{0};
-  int32_t comm_order = -1;  // place in the rank's total order of collectives
+  // Position in the rank's total order of collectives.
+  int32_t comm_order = -1;
   std::vector<Wait> waits;
 };
 
-// A part of a program.
+// The kinds of segments.
 enum class Phase : int8_t {
   init = 0,
   refresh,
   forward,
   backward,
-  backward_last,  // of the last micro-step
-  leases,         // what a delegate host does behind the last micro-step
+  // The backward pass of the last micro-step.
+  backward_last,
+  // The calls of a delegate host after the last micro-step.
+  leases,
   losses,
   update,
   eval,
   infer,
   decode,
-  gather,  // a fragment of delegate mode, as the next
+  // Fragments of delegate mode: gather, reduce.
+  gather,
   reduce
 };
 
 const char* phase_name(Phase phase);
 
-// A run of instructions: "forward[0]", "backward[1]", "update".
+// A named stretch of instructions: "forward[0]", "backward[1]", "update".
 struct Segment {
   Phase phase = Phase::update;
-  MicroId micro;   // of forward and backward; in round 0
-  InstrId end{0};  // one past its last instruction
+  // The micro-step of a forward or backward segment; in a repeated stretch, that of round 0.
+  MicroId micro;
+  // One past the last instruction of the segment.
+  InstrId end{0};
   std::string name() const;
 };
 
-// Bytes of one tier's arenas.
+// Bytes of the arenas of one tier.
 struct ArenaSizes {
   int64_t persistent = 0;
   int64_t transient = 0;
 };
 
-// Instructions [begin, end), whole segments, are issued `rounds` times in a run, one round after
-// the other. In round r they belong to micro-steps r * micros later, and their operands begin r *
-// stride bytes further on.
+// Instructions [begin, end), which are whole segments, are issued `rounds` times in a run, one
+// round after the other. In round r they belong to micro-steps that are r * micros later, and their
+// operands begin r * stride bytes later.
 struct Repeat {
   InstrId begin{0}, end{0};
   int32_t rounds = 1;
-  int32_t micros = 1;  // of a round
+  // Micro-steps per round.
+  int32_t micros = 1;
   bool has(InstrId i) const { return begin <= i && i < end; }
 };
 
-// A place in a run: before an instruction, in its round. Round is 0 outside the repeated
-// instructions.
+// A point in a run of the program: just before an instruction, in one of the instruction's rounds.
+// The round is 0 outside the repeated stretch.
 struct Position {
   InstrId instr{0};
   int32_t round = 0;
@@ -173,18 +207,21 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-// One rank's step: a line of instructions in one issue order, of which one stretch may be repeated.
+// One rank's step: instructions in one issue order, with at most one repeated stretch.
 struct Program {
   std::string name;
   int rank = 0;
   Mesh mesh;
   int64_t bound = 1;
-  IdVector<BufferId, Buffer> buffers;  // the engine's persistent ones first
+  // The engine's persistent buffers come first.
+  IdVector<BufferId, Buffer> buffers;
   IdVector<InstrId, Instr> instrs;
   IdVector<SegmentId, Segment> segments;
-  ArenaSizes arenas[3];  // by Tier
-  // Device and host are separate memories: compute and comm reach the first alone, host the second,
-  // and copy both. Otherwise these queues reach both.
+  // The sizes of the arenas by Tier.
+  ArenaSizes arenas[3];
+  // Whether device and host are separate memories. If so, compute and comm can access only device
+  // memory, host can access only host memory, and copy can access both. If not, all of these queues
+  // can access both.
   bool separate = false;
   Repeat repeat;
 
@@ -192,38 +229,42 @@ struct Program {
   Phase phase(const Instr& instr) const { return segments.at(instr.segment).phase; }
 
   Position end() const { return instrs.past(); }
-  // Behind its instruction.
+  // Returns the position after an instruction, which may be the start of the next round.
   Position next(const Position& at) const {
     InstrId behind = at.instr + 1;
     if (!repeat.has(at.instr)) return behind;
     if (behind < repeat.end) return {behind, at.round};
     return at.round + 1 < repeat.rounds ? Position(repeat.begin, at.round + 1) : Position(behind);
   }
+  // Returns whether a run reaches `a` before `b`.
   bool before(const Position& a, const Position& b) const {
     bool both = repeat.has(a.instr) && repeat.has(b.instr);
     return both && a.round != b.round ? a.round < b.round : a.instr < b.instr;
   }
-  // Where the line of instructions from `at` on, in one round and before `end`, ends; at is before
-  // end.
+  // Returns the end of the stretch of instructions that starts at `at`, stays in one round and does
+  // not pass `end`. `at` must be before `end`.
   InstrId line_end(const Position& at, const Position& end) const {
     if (!repeat.has(at.instr))
       return at.instr < repeat.begin ? std::min(repeat.begin, end.instr) : end.instr;
     return repeat.has(end.instr) && end.round == at.round ? end.instr : repeat.end;
   }
-  // Behind the last instruction of a phase, of that micro-step when the phase has one in each.
+  // Returns the position after the last instruction of a phase. If the phase occurs in every
+  // micro-step, `micro` selects the occurrence.
   Position end_of(Phase phase, MicroId micro = none) const;
   int32_t rounds(InstrId instr) const { return repeat.has(instr) ? repeat.rounds : 1; }
-  int64_t runs(InstrId instr) const;  // how often it runs in a run of the program
+  // Returns how many times one run of the program executes an instruction.
+  int64_t runs(InstrId instr) const;
   MicroId micro(const Position& at) const {
     return instrs[at.instr].micro + at.round * repeat.micros;
   }
+  // Returns whether an instruction does anything in a round (see MicroFilter).
   bool takes_part(const Position& at) const { return instrs[at.instr].when.takes(micro(at)); }
 };
 
-// The operand as it is in a round.
+// Returns the operand of an instruction in a given round of the repeated stretch.
 Operand in_round(Operand operand, int32_t round);
 
-// An instruction of the table on its queue.
+// Returns an instruction of this row, on the row's queue.
 Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs = {},
                  MicroId micro = MicroId(0));
 inline Instr make_instr(Op op, std::vector<Operand> operands, Attrs attrs = {},
@@ -231,27 +272,36 @@ inline Instr make_instr(Op op, std::vector<Operand> operands, Attrs attrs = {},
   return make_instr(instruction(op), std::move(operands), std::move(attrs), micro);
 }
 
-Program parse_program(std::string_view text);  // inverse of print()
+// Parses the output of Program::print().
+Program parse_program(std::string_view text);
 
-// Throws DS_ERROR_INTERNAL naming instruction and buffer when the program is not legal. Before
-// offsets: operands inside their buffers, written before read, no use after last. With offsets and
-// waits also: arenas do not overlap wrongly, and every two conflicting accesses of physical bytes
-// are ordered by queues and waits.
+// Options of verify().
 struct VerifyOptions {
-  bool physical = true;  // offsets and waits are present
+  // Offsets and waits are present.
+  bool physical = true;
 };
+// Throws DS_ERROR_INTERNAL, naming instruction and buffer, if the program is not legal. Before
+// offsets are chosen, it checks that operands lie inside their buffers, are written before they are
+// read, and are not used after their last use. With offsets and waits, it also checks that buffers
+// overlap only if their lifetimes do not, and that queues and waits order every two conflicting
+// accesses of physical bytes.
 void verify(const Program& program, const VerifyOptions& options);
 
-// Facts of the machine that plans depend on; measured or read at rank 0 and equal on all ranks.
+// Facts about a machine that plans depend on, measured or read on rank 0 and equal on all ranks.
 struct Machine {
   double flops_per_second = 1e11;
   double device_bytes_per_second = 1e10;
-  double link_bytes_per_second = 3e9;  // collectives, and host <-> device
+  // Rate of collectives and of transfers between host and device.
+  double link_bytes_per_second = 3e9;
   double file_bytes_per_second = 1e9;
-  int ranks_per_node = 0;         // neighbours on one machine; 0: all ranks
-  int ranks_per_memory_node = 0;  // neighbours on one memory node (NUMA) of a machine; 0: not known
-  int64_t alignment = 64;         // of device and host buffers
-  int64_t file_alignment = kFileBlock;  // of file extents and of host buffers that files touch
+  // Number of neighbouring ranks on one machine; 0: all ranks are treated as being on one machine.
+  int ranks_per_node = 0;
+  // Number of neighbouring ranks on one memory node (NUMA) of a machine; 0: unknown.
+  int ranks_per_memory_node = 0;
+  // Alignment of device and host buffers, in bytes.
+  int64_t alignment = 64;
+  // Alignment of file extents, and of host buffers that files touch, in bytes.
+  int64_t file_alignment = kFileBlock;
 };
 
 }  // namespace ds

@@ -6,16 +6,16 @@
 
 namespace ds {
 
-// The issue order of one run in which a repeated stretch is written out in its first two rounds and
-// its last.
+// A shortened run that represents all rounds: its issue order contains only the first two rounds of
+// the repeated stretch and the last one.
 //
-// Whoever checks or orders accesses looks at these instead of at every round. That is enough: every
-// round has the same instructions on the same bytes, or on bytes that no other round touches
-// (operands with a stride). So whatever an access of round r conflicts with lies in round r, in
-// round r - 1, in front of the repeated stretch or behind it. Rounds 0 and 1 have every such pair,
-// and what orders a pair of rounds 0 and 1 (queues, and waits for the same round or the one before)
-// orders the pair of rounds r - 1 and r in the same way. The last round has what meets the
-// instructions behind.
+// Code that checks or orders accesses looks at this run instead of at every round. That is enough:
+// every round has the same instructions on the same bytes, or on bytes that no other round touches
+// (operands with a stride). So an access of round r can conflict only with accesses of round r, of
+// round r - 1, before the stretch or after it. Rounds 0 and 1 contain every pair inside the
+// stretch, and whatever orders a pair of rounds 0 and 1 (queues, and waits for the same round or
+// the one before) orders the same pair of rounds r - 1 and r. The last round contains the pairs
+// with instructions after the stretch.
 class ShortRun {
  public:
   explicit ShortRun(const Program& program);
@@ -25,22 +25,26 @@ class ShortRun {
   int copies() const { return static_cast<int>(rounds_.size()); }
   struct Entry {
     InstrId instr;
-    int copy = 0;  // of the repeated stretch; 0 outside
+    // Index of the copy of the repeated stretch; 0 outside the stretch.
+    int copy = 0;
     int32_t round = 0;
   };
   Entry at(int32_t number) const;
-  // The entry of an instruction; outside the repeated stretch it has one for all copies.
+  // Returns the index of an instruction's entry. `copy` matters only in the repeated stretch.
   int32_t number(InstrId instr, int copy) const;
-  // What the wait of an entry waits for: an entry of this run, or of the one before when the wait
-  // says so. -1: nothing, in a round that has none before it.
+  // Returns the index of the entry that `entry` waits for by `wait`; if the wait is for the run
+  // before, the index is that of an entry of that run. Returns -1 for a wait for the round before
+  // in the first round.
   int32_t awaited(const Entry& entry, const Wait& wait) const;
-  // How an instruction says that it waits for an earlier entry of the same run.
+  // Returns the wait that makes an entry wait for an earlier entry of the same run.
   Wait wait_for(const Entry& entry, int32_t earlier) const;
 
  private:
   const Program& program_;
-  std::vector<int32_t> rounds_;  // of each copy
-  int32_t outside_, length_;     // instructions outside the stretch, and in it
+  // The round that each copy of the stretch represents.
+  std::vector<int32_t> rounds_;
+  // Numbers of instructions outside the stretch, and in it.
+  int32_t outside_, length_;
 };
 
 }  // namespace ds

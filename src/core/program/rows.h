@@ -3,7 +3,8 @@
 
 namespace ds {
 
-// The number of a packed row that is not there: larger than that of any row of a table.
+// The row number that marks an unused place in packed rows; larger than the number of any row in a
+// table.
 inline constexpr int32_t kNoRow = 0x7fffffff;
 
 }  // namespace ds

@@ -9,35 +9,42 @@
 
 namespace ds {
 
-// The wire format of a compressed all-reduce (docs/reference/ops.md, "Signs"): tensors of a bucket
-// as one bit an element and a scale. Each tensor is padded with zeros and cut into one chunk for
-// each rank; rank r receives chunk r of all ranks and sends back what it makes of them. A block is
-// what one rank sends another at a time: a scale (f32) of every tensor, then the bits of one chunk
-// of every tensor, 8 elements a byte, the first in the most significant bit, 1 for a value that is
-// not negative.
+// The wire format of a compressed all-reduce (docs/reference/ops.md, "Signs"): one bit per element
+// of a bucket, and a scale per tensor. Each tensor is padded with zeros and cut into one chunk per
+// rank. Rank r receives chunk r from all ranks and sends back its combination of them. A block is
+// the message of one rank to another: an f32 scale for every tensor, then the bits of one chunk of
+// every tensor, 8 elements per byte, the first element in the most significant bit. A bit is 1 if
+// the value is not negative.
 
-// Sums of squares are formed by so many elements.
+// Number of elements that are added into one sum of squares.
 inline constexpr int64_t kSignSum = 256;
 
-// Elements of a chunk: whole bytes, and as many as DeepSpeed's padding has.
+// Returns the number of elements of a chunk. Their bits fill whole bytes, and the padding is the
+// same as DeepSpeed's.
 constexpr int64_t sign_chunk(int64_t numel, int64_t ranks) {
   int64_t unit = 8 * ranks / std::gcd(ranks, int64_t{8});
   return ceil_div(numel, ranks * unit) * unit;
 }
 
-// Where a tensor lies. Lengths in elements unless they say otherwise.
+// Where one tensor lies in its bucket, in a block and in the errors. Lengths are in elements unless
+// stated otherwise.
 struct SignTensor {
-  int64_t begin = 0, numel = 0;  // in the bucket
-  int64_t index = 0;             // of its scale in a block
+  // Offset and length of the tensor in the bucket.
+  int64_t begin = 0, numel = 0;
+  // Index of the tensor's scale in a block.
+  int64_t index = 0;
   int64_t chunk = 0;
-  int64_t first = 0;  // of the chunks of the tensors before it: where it begins in the server's
-                      // error, and `ranks` times this in the worker's
-  int64_t bits = 0;  // where its bits begin in a block, in bytes
-  int64_t sums = 0;  // where its sums of squares begin, of tensors as long as `ways` chunks
+  // Number of elements in the chunks of all earlier tensors. The tensor starts here in the server's
+  // error, and at `ranks` times this in the worker's error.
+  int64_t first = 0;
+  // Offset of the tensor's bits in a block, in bytes.
+  int64_t bits = 0;
+  // Index of the tensor's first sum of squares, if every tensor is `ways` chunks long.
+  int64_t sums = 0;
 };
 
-// Calls f(SignTensor) for each tensor; `ways` is 1, or the number of ranks where whole tensors are
-// meant.
+// Calls f(SignTensor) for each tensor. `ways` is 1 for chunks, or the number of ranks for whole
+// tensors.
 template <typename F>
 void for_sign_tensors(std::span<const ElementRun> tensors, int64_t ranks, int64_t ways,
                       const F& f) {
@@ -55,11 +62,14 @@ void for_sign_tensors(std::span<const ElementRun> tensors, int64_t ranks, int64_
   }
 }
 
-// Sizes of a bucket.
+// Sizes of a bucket's message and of its errors.
 struct SignSizes {
-  int64_t chunks = 0;  // elements of one chunk of every tensor: of the server's error
-  int64_t block = 0;   // bytes
-  int64_t sums = 0;    // sums of squares of tensors as long as `ways` chunks
+  // Elements of one chunk of every tensor, which is the size of the server's error.
+  int64_t chunks = 0;
+  // Bytes of a block.
+  int64_t block = 0;
+  // Number of sums of squares, if every tensor is `ways` chunks long.
+  int64_t sums = 0;
 };
 inline SignSizes sign_sizes(std::span<const ElementRun> tensors, int64_t ranks, int64_t ways) {
   SignSizes sizes{0, static_cast<int64_t>(tensors.size() * sizeof(float)), 0};

@@ -24,6 +24,8 @@ double bytes_per_second(Queue queue, const Machine& machine) {
   return machine.device_bytes_per_second;
 }
 
+// Returns the seconds of an instruction at the bound: the longer of its arithmetic and its
+// transfers.
 double duration(const Program& program, const Instr& instr, const Machine& machine) {
   Cost cost = instruction_cost(program, instr, program.bound);
   return std::max(cost.flops / machine.flops_per_second,
@@ -39,6 +41,8 @@ Timeline predict_timeline(const Program& program, const Machine& machine) {
     double& queue = free[instr.queue];
     double begin = queue;
     for (const Wait& wait : instr.waits) {
+      // The picture shows one round of one run, so waits for an earlier round or run do not delay
+      // it.
       if (!wait.run_before && !wait.round_before) begin = std::max(begin, out.end[wait.instr]);
     }
     queue = begin + duration(program, instr, machine);
@@ -60,6 +64,7 @@ std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program,
       last = std::max(last, timeline.end[i]);
     }
   }
+  // A kept buffer has contents before and after the run.
   for (BufferId b : lives.ids()) {
     if (program.buffers[b].kept() && lives[b].first != kNever) lives[b] = {0, timeline.seconds};
   }

@@ -7,20 +7,22 @@
 
 namespace ds {
 
-// When every instruction of one run of a program would begin and end on a machine, in seconds.
+// The times at which the instructions of one run would begin and end on a machine, in seconds.
 struct Timeline {
   IdVector<InstrId, double> begin, end;
-  double seconds = 0;  // of the whole run
+  // Duration of the whole run.
+  double seconds = 0;
 };
 
-// A picture of the order, not a forecast: an instruction takes the longer of its arithmetic and its
-// bytes at the machine's rates, and begins when its queue and everything it waits for are done.
-// Ranks are taken to be equally fast, launches to cost nothing, and the run before to be over. Of
-// what is repeated it has one round.
+// Predicts a timeline. It illustrates the order and is not a forecast: the duration of an
+// instruction is the longer of its arithmetic and its transfers at the machine's rates, and it
+// starts when its queue and everything that it waits for are done. The prediction assumes that
+// ranks are equally fast, launches are free and the run before has finished. It shows one round of
+// a repeated stretch.
 Timeline predict_timeline(const Program& program, const Machine& machine);
 
-// Bytes of `tier` in use from each time on, ascending by time: the persistent arena and every
-// transient buffer between its first and its last instruction.
+// Returns the bytes of `tier` in use from each point in time on, in ascending order of time: the
+// persistent arena plus every transient buffer from its first to its last instruction.
 std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program,
                                                         const Timeline& timeline, Tier tier);
 

@@ -8,11 +8,14 @@
 
 namespace ds {
 
-// The wire format of gradients of which a rank sends the largest elements: their values (f32),
-// tensor behind tensor, then where in the bucket they lie (i32), both in ascending order of place.
-inline constexpr int64_t kTopBytes = 8;  // an element
+// The wire format of gradients when a rank sends only the largest elements: first their values
+// (f32), one tensor after the other, then their positions in the bucket (i32), both in ascending
+// order of position.
 
-// Elements that are sent of a tensor: the ratio of them, rounded up.
+// Bytes per element that is sent.
+inline constexpr int64_t kTopBytes = 8;
+
+// Returns how many elements of a tensor are sent: `ratio` times its number of elements, rounded up.
 inline int64_t top_count(int64_t numel, double ratio) {
   return std::min(numel, static_cast<int64_t>(std::ceil(ratio * static_cast<double>(numel))));
 }

@@ -1,33 +1,36 @@
 #pragma once
 #include <cstdint>
 
-// Functions that carry this attribute use AMX and run only where machine_isa() is amx.
+// Functions with this attribute use AMX and run only where machine_isa() is amx.
 #define DS_TARGET_AMX \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 #define DS_AMX_INLINE DS_TARGET_AMX inline __attribute__((always_inline))
 
-// The instructions of AMX on tiles whose numbers are template arguments: g++ 12 takes only digits
-// in its own. A tile is up to 16 rows of 64 bytes: f32 sums, rows of 32 bf16, or 16 columns of
-// pairs of bf16 (two neighbours along k in one word, the lower k in the low half).
+// The instructions of AMX. The index of a tile is a template argument, because the intrinsics of
+// g++ 12 accept only literal digits. A tile has up to 16 rows of 64 bytes. A row holds 16 f32 sums,
+// 32 bf16 elements of a, or 16 columns of b as pairs of bf16 (two neighbours along k in one word,
+// the lower k in the low half).
 namespace ds::amx {
 
-constexpr int64_t kSide = 16;  // rows of a tile, and its words in a row
+// The number of rows of a tile, and of 32-bit words in a row.
+constexpr int64_t kSide = 16;
 constexpr int64_t kLine = 64;  // bytes of a row
 
-// Rows and bytes of a row of all tiles, whole ones at first.
+// The number of rows of each tile and of bytes in its rows. By default all eight tiles have the
+// full size.
 struct alignas(64) Config {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {kLine, kLine, kLine, kLine, kLine, kLine, kLine, kLine};
   uint8_t rows[16] = {kSide, kSide, kSide, kSide, kSide, kSide, kSide, kSide};
 };
 
-// The calling thread's tiles, until release().
+// Configures the calling thread's tiles, until release().
 DS_AMX_INLINE void configure(const Config& config) {
   asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
 DS_AMX_INLINE void release() { asm volatile("tilerelease"); }
 
-// Rows lie `row_bytes` apart.
+// Load a tile from memory, or store it, with rows `row_bytes` apart.
 template <int kNumber>
 DS_AMX_INLINE void load(const void* from, int64_t row_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(kNumber)
@@ -41,8 +44,8 @@ template <int kNumber>
 DS_AMX_INLINE void zero() {
   asm volatile("tilezero %%tmm%c0" ::"i"(kNumber));
 }
-// Sums += rows of kA times columns of kB. The even and the odd numbers of a row are summed by
-// themselves first.
+// Adds the product of the rows of tile kA and the columns of tile kB to tile kSum. The products
+// with even k and those with odd k are first summed separately.
 template <int kSum, int kA, int kB>
 DS_AMX_INLINE void multiply() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA), "i"(kB));

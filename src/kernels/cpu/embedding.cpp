@@ -1,3 +1,7 @@
+// Embeddings and their gradient, bit-identical to the reference. The gradient of a word is the sum
+// of the rows of dy whose id names it, in row order. A counting sort of the ids lists these rows
+// for each word, so that every row of dy is read once and tasks need no locks. The lists must fit
+// in scratch, so a large table or batch is processed in parts.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Sum of the rows row(0), row(1), ..., row(count - 1) of dy in this order, columns [k, k + 4
-// vectors).
+// out = the sum of the rows row(0), row(1), ..., row(count - 1) of dy in this order, four vectors
+// of columns at a time.
 template <typename T, typename Row>
 HWY_INLINE void sum_rows_of(const T* dy, int64_t width, int64_t count, Row row, T* out) {
   int64_t k = 0, step = lanes();
@@ -43,8 +47,9 @@ HWY_INLINE void sum_rows_of(const T* dy, int64_t width, int64_t count, Row row, 
   }
 }
 
-// dw[v] = sum of dy[r] over rows r with ids[r] = v, in row order. starts: words + 1 entries; order:
-// the rows sorted by id, those of one id in row order.
+// dw[v] = the sum of dy[r] over rows r with ids[r] = v, in row order. `order` lists the rows sorted
+// by id, in row order for each id. The rows of id v begin at order[starts[v]]; `starts` has words +
+// 1 entries.
 template <typename T>
 void sum_by_id(ThreadTeam& team, const T* dy, int64_t width, int64_t words, const int32_t* starts,
                const int32_t* order, T* dw) {
@@ -66,7 +71,8 @@ void sum_sorted(ThreadTeam& team, const TensorView& dy, int64_t words, const int
   });
 }
 
-// The rows of one id, found one after the other: row(0), row(1), ... and again from row(0) on.
+// A function object that returns row i of the rows with one id, which it finds by scanning the ids.
+// It must be called with i = 0, 1, 2, ...; i = 0 begins a new scan.
 struct RowsOfId {
   const int32_t* ids;
   int32_t id;
@@ -99,7 +105,7 @@ HWY_EXPORT(sum_one_id);
 
 namespace {
 
-// y[r] = w[ids[r]], as bytes: elements are only moved
+// y[r] = w[ids[r]], copied as bytes.
 void embedding(const KernelContext& c) {
   const std::byte* w = c.in[0].as<std::byte>();
   const int32_t* ids = c.in[1].as<int32_t>();
@@ -112,18 +118,19 @@ void embedding(const KernelContext& c) {
   });
 }
 
-// Row numbers of the ids [first, end) sorted by id, those of one id in row order: those of id v are
-// order[starts[v - first]] to order[starts[v - first + 1]].
+// The rows whose ids are in [first, end), sorted by id and in row order for each id. The rows of id
+// v are order[starts[v - first]] to order[starts[v - first + 1]].
 struct SortedRows {
   int64_t first, end;
   int32_t *starts, *order;
 };
 
-// Counting sort of the rows of as many ids from `first` on as there is room for; none when already
-// those of the first do not fit. Rows of the id `padding` are left out.
+// Sorts the rows of as many ids from `first` on as there is room for. If the rows of `first` alone
+// do not fit, the result has no ids. Rows with the id `padding` are left out.
 SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words, int64_t padding,
                      std::span<int32_t> room) {
   auto size = static_cast<int64_t>(room.size());
+  // The starts may take half of the room, so at least half is left for the rows.
   int64_t most = std::min(words - first, size / 2 - 1), fits = size - (most + 1), count = 0;
   SortedRows s{first, first, room.data(), room.data() + most + 1};
   auto place = [&](int32_t id, int64_t end) {
@@ -133,18 +140,19 @@ SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words,
   for (int32_t id : ids) {
     if (int32_t* start = place(id, first + most)) ++start[1];
   }
+  // The starts are the running sums of the counts, up to the last id whose rows fit.
   while (count < most && (s.starts[count + 1] += s.starts[count]) <= fits) ++count;
   s.end = first + count;
   for (size_t r = 0; r < ids.size(); ++r) {
     if (int32_t* start = place(ids[r], s.end)) s.order[(*start)++] = static_cast<int32_t>(r);
   }
-  // Each start has moved to the next one's place.
+  // Filling `order` has advanced each start to that of the next id, so the starts are shifted back.
   std::copy_backward(s.starts, s.starts + count, s.starts + count + 1);
   s.starts[0] = 0;
   return s;
 }
 
-// Scratch has room for a part of a large table or batch: one part of the ids after the other.
+// Processes the ids in parts, each with as many ids as scratch has room for.
 void embedding_dw(const KernelContext& c) {
   const TensorView &dy = c.in[0], &dw = c.out[0];
   int64_t words = dw.dims[0], padding = c.attrs.integer_or("padding", -1);
@@ -159,7 +167,8 @@ void embedding_dw(const KernelContext& c) {
       HWY_DYNAMIC_DISPATCH(sum_sorted)
       (c.team, dy, sorted.end - first, sorted.starts, sorted.order, first, dw);
       first = sorted.end;
-    } else {  // an id whose rows are too many to be listed
+    } else {
+      // This id has too many rows to list, so the ids are scanned again for each group of columns.
       int64_t count = std::count(ids.begin(), ids.end(), first);
       HWY_DYNAMIC_DISPATCH(sum_one_id)(dy, count, ids.data(), static_cast<int32_t>(first), dw);
       ++first;

@@ -1,3 +1,6 @@
+// The instruction sets of this machine, and the limit that DS_MAX_ISA sets. AMX needs care: Linux
+// grants tiles only on request, and the request has a side effect (may_use_tiles), so it is made
+// only if nothing forbids AMX.
 #include "kernels/cpu/targets.h"
 
 #if defined(__x86_64__)
@@ -30,11 +33,12 @@ namespace {
 constexpr std::array kNames{"neon", "sse4", "avx2", "avx512", "avx512_bf16", "amx"};
 
 #if defined(__x86_64__)
+// The range of DS_MAX_ISA on this architecture.
 constexpr Isa kLeast = Isa::sse4, kMost = Isa::amx;
 constexpr unsigned kAmxBf16 = 1u << 22;  // CPUID.7.0:EDX
 
-// Linux lets a process use tiles once it has asked to; from then on sigaltstack() refuses stacks
-// that have no room for them.
+// Asks Linux for the permission to use AMX tiles, once, and returns whether it was granted. From
+// then on sigaltstack() refuses stacks that have no room for the tiles.
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -46,7 +50,7 @@ bool has_amx() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAmxBf16) != 0 && may_use_tiles();
 }
 
-// The best one but tiles, for which the system is not asked.
+// Returns the best instruction set apart from AMX, without asking the system.
 Isa vector_isa() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::sse4;
   bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -55,7 +59,7 @@ Isa vector_isa() {
   return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
 }
 
-// Highway's targets above `isa`.
+// Returns Highway's targets above `isa`.
 int64_t targets_above(Isa isa) {
   if (isa == Isa::sse4) return HWY_AVX3 | HWY_AVX2;
   return isa == Isa::avx2 ? HWY_AVX3 : 0;
@@ -69,12 +73,14 @@ Isa vector_isa() { return Isa::neon; }
 int64_t targets_above(Isa) { return 0; }
 #endif
 
-// The instruction sets that DS_MAX_ISA may name here.
+// Returns the instruction sets that DS_MAX_ISA may name on this architecture.
 std::span<const char* const> choices() {
   return std::span(kNames).subspan(static_cast<size_t>(kLeast),
                                    static_cast<size_t>(kMost) - static_cast<size_t>(kLeast) + 1);
 }
 
+// Returns the instruction set of this name. Throws if the name is unknown; the message lists the
+// choices.
 Isa parse_isa(std::string_view name) {
   for (size_t i = 0; i < choices().size(); ++i) {
     if (name == choices()[i]) return static_cast<Isa>(static_cast<size_t>(kLeast) + i);
@@ -83,11 +89,13 @@ Isa parse_isa(std::string_view name) {
         fmt::join(choices(), " "), name);
 }
 
+// Returns the limit that DS_MAX_ISA sets, or kMost if it is not set.
 Isa limit() {
   const char* name = std::getenv("DS_MAX_ISA");
   return name && *name ? parse_isa(name) : kMost;
 }
 
+// Applies the limit to Highway and to oneDNN. Returns oneDNN's reason if it refuses.
 std::string limit_once() {
   Isa isa = limit();
   if (isa == kMost) return "";
@@ -95,16 +103,17 @@ std::string limit_once() {
   return onednn::limit_isa(isa_name(isa));
 }
 
-// Why the limit did not reach oneDNN; "" when it did. The limit is applied by the first call.
+// Returns why oneDNN refused the limit, or "". The first call applies the limit.
 const std::string& limit_refusal() {
   static const std::string refusal = limit_once();
   return refusal;
 }
 
-// The best one that kernels are compiled for and may use here.
+// Returns the name of the best Highway target that kernels are compiled for and may use on this
+// machine. A lower bit is a better target.
 const char* highway_target() {
   int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
-  return hwy::TargetName(targets & -targets);  // a lower bit is a better target
+  return hwy::TargetName(targets & -targets);
 }
 
 }  // namespace
@@ -116,6 +125,7 @@ Isa machine_isa() {
   return vectors == Isa::avx512_bf16 && has_amx() ? Isa::amx : vectors;
 }
 
+// If DS_MAX_ISA excludes AMX, the system is not asked for tiles.
 Isa effective_isa() {
   const Isa most = limit();
   return most == kMost ? machine_isa() : std::min(vector_isa(), most);
@@ -129,7 +139,8 @@ void limit_isa_from_environment() {
 std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry,
                                                                      const std::string& device) {
   limit_isa_from_environment();
-  std::vector<std::string> families;  // in the order in which they are asked
+  // Kernel families, in the order in which they were registered.
+  std::vector<std::string> families;
   for (const KernelImpl& impl : registry.all()) {
     if (std::find(families.begin(), families.end(), impl.name) == families.end())
       families.push_back(impl.name);

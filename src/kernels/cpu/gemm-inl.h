@@ -1,4 +1,7 @@
-// Small f32 matrix products on packed operands, compiled once per instruction set.
+// Small f32 matrix products on packed operands, compiled once per instruction set. Callers pack
+// blocks that stay in the cache; here a tile of c stays in registers while the products run along
+// k. Each element of c is one chain of fused multiply-adds over k, so its bits do not depend on the
+// tile that it is in.
 #if defined(DS_KERNELS_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_GEMM_INL_H_
 #undef DS_KERNELS_CPU_GEMM_INL_H_
@@ -17,10 +20,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Registers: kTileRows x 2 accumulators, 2 vectors of b, 1 broadcast of a.
+// The number of rows of a register tile, which takes kTileRows x 2 accumulators, 2 vectors of b,
+// and 1 broadcast of a. AVX-512 has 32 registers, the others 16.
 constexpr int64_t kTileRows = hn::MaxLanes(Lanes()) >= 16 ? 8 : 4;
 
-// Columns of one register tile.
+// Returns the number of columns of a register tile.
 HWY_INLINE int64_t panel() { return std::max<int64_t>(4, 2 * lanes()); }
 
 // Element (i, p) of an operand is data[i * row + p * step].
@@ -29,13 +33,13 @@ struct Operand {
   int64_t row, step;
 };
 
-// Products of f32. `add` gives sum + x b, `finish` what is stored.
+// Products of f32. add() returns sum + x b, finish() the value to store.
 struct Plain {
   HWY_INLINE Vec add(Vec x, Vec b, Vec sum) const { return hn::MulAdd(x, b, sum); }
   HWY_INLINE Vec finish(Vec sum) const { return sum; }
 };
 
-// kRows rows of two vectors of columns, or of one when not kWide.
+// Computes kRows rows of two vectors of columns, or of one if not kWide.
 template <int64_t kRows, bool kWide, typename Product>
 HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc,
                           bool add, Product product) {
@@ -47,6 +51,7 @@ HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, flo
     left[i] = add ? load(c + i * ldc) : hn::Zero(d);
     if constexpr (kWide) right[i] = add ? load(c + i * ldc + width) : hn::Zero(d);
   }
+  // One step: two loads of b, kRows broadcasts of a, and 2 kRows multiply-adds.
   for (int64_t p = 0; p < k; ++p) {
     Vec b0 = load(b + p * ldb), b1 = b0;
     if constexpr (kWide) b1 = load(b + p * ldb + width);
@@ -64,7 +69,7 @@ HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, flo
   }
 }
 
-// The m rows of one panel of columns.
+// Computes the m rows of one panel of columns.
 template <bool kWide, typename Product>
 HWY_INLINE void gemm_panel(int64_t m, int64_t k, Operand a, const float* b, int64_t ldb, float* c,
                            int64_t ldc, bool add, Product product) {
@@ -84,8 +89,7 @@ HWY_INLINE void gemm_panel(int64_t m, int64_t k, Operand a, const float* b, int6
   if (i < m) gemm_tile<1, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add, product);
 }
 
-// c[m,n] = a[m,k] b[k,n] (+ c when add). n is a multiple of lanes(). Each element is one chain over
-// k.
+// c[m,n] = a[m,k] b[k,n] (+ c if `add`). n is a multiple of lanes().
 template <typename Product = Plain>
 HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b, int64_t ldb,
                      float* c, int64_t ldc, bool add, Product product = {}) {
@@ -94,11 +98,11 @@ HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b,
   if (j < n) gemm_panel<false>(m, k, a, b + j, ldb, c + j, ldc, add, product);
 }
 
-// Rows ahead that pack_rows asks for: heads lie far apart in a batch, which no hardware prefetcher
-// follows.
+// How many rows ahead pack_rows() prefetches. The rows of a head lie far apart in a batch, which
+// hardware prefetchers do not follow.
 constexpr int64_t kAhead = 8;
 
-// Asks for x[rows, columns], to be packed a while later.
+// Prefetches x[rows, columns], which will be packed later.
 template <typename T>
 HWY_INLINE void prefetch_rows(const T* x, int64_t stride, int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -108,7 +112,7 @@ HWY_INLINE void prefetch_rows(const T* x, int64_t stride, int64_t rows, int64_t 
   }
 }
 
-// out[rows, padded] = x[rows, columns] * scale as f32, zeros up to `padded`.
+// out[rows, padded] = x[rows, columns] * scale as f32, with zeros up to `padded`.
 template <typename T>
 HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t columns, float scale,
                           float* out, int64_t padded) {
@@ -124,12 +128,13 @@ HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t colu
   }
 }
 
-// Writes the transposed 4 x 4 blocks of four vectors: element b of v_i goes to out[b * stride + i].
 #if HWY_TARGET == HWY_SCALAR
+// Writes the transposed 4 x 4 blocks of four vectors: element b of v_i goes to out[b * stride + i]
+// for b < count. If vectors have one element, count is 1.
 HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out,
                                  int64_t stride) {
   const float quad[4] = {hn::GetLane(v0), hn::GetLane(v1), hn::GetLane(v2), hn::GetLane(v3)};
-  std::copy_n(quad, 4, out + (count - 1) * stride);  // count is 1
+  std::copy_n(quad, 4, out + (count - 1) * stride);
 }
 #else
 HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out,
@@ -138,7 +143,7 @@ HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, 
   const hn::FixedTag<float, 4> four;
   Vec low02 = hn::InterleaveLower(d, v0, v2), low13 = hn::InterleaveLower(d, v1, v3);
   Vec high02 = hn::InterleaveUpper(d, v0, v2), high13 = hn::InterleaveUpper(d, v1, v3);
-  // Row j of quads: elements j, 4 + j, 8 + j ... of the four vectors.
+  // Row j of quads has elements j, 4 + j, 8 + j ... of the four vectors.
   HWY_ALIGN float quads[4][hn::MaxLanes(Lanes())];
   hn::Store(hn::InterleaveLower(d, low02, low13), d, quads[0]);
   hn::Store(hn::InterleaveUpper(d, low02, low13), d, quads[1]);
@@ -150,8 +155,8 @@ HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, 
 }
 #endif
 
-// out[columns, padded] = x[rows, columns]^T as f32, zeros up to `padded`, a multiple of 4. Rows of
-// out lie `ld` apart.
+// out[columns, padded] = x[rows, columns]^T as f32, with zeros up to `padded`, a multiple of 4.
+// Rows of out lie `ld` apart.
 template <typename T>
 HWY_INLINE void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_t columns,
                                 float* out, int64_t padded, int64_t ld) {

@@ -1,3 +1,6 @@
+// Matrix products of f32, bf16 and f16 with f32 panels, for the products that oneDNN and
+// kernels/gemm refuse. A task computes a tile of the output: it packs pieces of a and b to f32 and
+// multiplies them (gemm-inl.h). Sums stay in f32 until they are stored, rounded once.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,10 +22,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Tile of the output and piece of the sum that one task packs to f32: 320 KiB of scratch.
+// A task computes kTileM x kTileN elements of the output and packs kTileK terms of their sums at a
+// time as f32, in 320 KiB of scratch.
 constexpr int64_t kTileM = 128, kTileN = 128, kTileK = 256;
 
-// What becomes of the f32 sums of a row of a tile.
+// Stores the f32 sums of a row of a tile in the way that shape.store selects.
 template <typename T>
 void store_row(const MatrixProduct& product, int64_t row, int64_t column, int64_t columns,
                const float* sum) {
@@ -40,6 +44,7 @@ void store_row(const MatrixProduct& product, int64_t row, int64_t column, int64_
   }
 }
 
+// Computes the tile whose first element is (i, j).
 template <typename T>
 void tile_of(const MatrixProduct& product, int64_t i, int64_t j, float* scratch) {
   const MatrixShape& s = product.shape;
@@ -51,6 +56,7 @@ void tile_of(const MatrixProduct& product, int64_t i, int64_t j, float* scratch)
     int64_t depth = std::min(kTileK, s.k - p);
     Operand operand{left, kTileK, 1};
     if (s.transpose_a) {
+      // A transposed a is packed row by row as it is stored; gemm() then reads its columns.
       pack_rows(a + p * s.lda + i, s.lda, depth, rows, 1.0f, left, kTileM);
       operand = {left, 1, kTileM};
     } else {
@@ -66,6 +72,8 @@ void tile_of(const MatrixProduct& product, int64_t i, int64_t j, float* scratch)
   for (int64_t r = 0; r < rows; ++r) store_row<T>(product, i + r, j, columns, sums + r * width);
 }
 
+// Computes the output in tiles, one task each. The tiles depend only on the shape. Neighbouring
+// tasks share columns of b.
 void multiply(const MatrixProduct& product, ThreadTeam& team) {
   int64_t rows = ceil_div(product.shape.m, kTileM), columns = ceil_div(product.shape.n, kTileN);
   for_tasks(team, rows * columns, [&, rows](int64_t task, int thread) HWY_ATTR {

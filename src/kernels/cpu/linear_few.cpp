@@ -1,3 +1,8 @@
+// `linear` for at most four rows, which generation runs for every token. Memory bandwidth bounds
+// it: the weight is read from memory once, and everything else fits into the cache, so packing the
+// weight or computing tiles would only add work. A weight [O,I] is read row by row; an output is
+// the dot product of a row with the packed x. A weight [I,O] is read in pieces of consecutive rows;
+// the pieces' sums are added afterwards in a fixed order.
 #include "kernels/cpu/linear_few.h"
 
 #include <algorithm>
@@ -16,12 +21,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// A task of a weight [O,I] is this many outputs; of one [I,O] at least so many inputs, of which
-// there are at most kMostPieces, by at most kColumnsOfTask columns.
+// For a weight [O,I], a task computes kTaskRows outputs. For a weight [I,O], it processes at most
+// kColumnsOfTask columns of kTaskInputs inputs, or of more inputs if there would otherwise be more
+// than kMostPieces tasks.
 constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kColumnsOfTask = 4096;
-// A row of a weight is read alone, this far ahead of its use: one stream of addresses a core is
-// faster than several side by side (docs/results/benchmarks.md, decode). An address behind the
-// weight is harmless.
+// How far ahead of its use a weight is prefetched. Each core reads one row at a time, because one
+// stream of addresses is faster than several side by side (docs/results/benchmarks.md, decode).
+// Prefetching past the end of the weight is harmless.
 constexpr int64_t kAheadBytes = 8192;
 
 template <typename T>
@@ -31,8 +37,9 @@ HWY_INLINE void fetch_ahead(const T* p) {
 
 HWY_INLINE int64_t pair() { return 2 * lanes(); }
 
-// Two vectors of pair() elements at p: of f32 and f16 the first and the second half, of bf16, where
-// that saves shuffles, the elements of even and those of odd index.
+// Loads pair() elements at p into two vectors. For f32 and f16, a gets the first half and b the
+// second. For bf16, a gets the elements with even index and b those with odd index, which saves
+// shuffles.
 HWY_INLINE void load_pair(const float* p, Vec& a, Vec& b) {
   a = load(p);
   b = load(p + lanes());
@@ -53,7 +60,7 @@ HWY_INLINE void load_pair_part(const T* p, int64_t count, Vec& a, Vec& b) {
   load_pair(part, a, b);
 }
 
-// x as f32 in pairs of vectors, as load_pair would give them; zeros behind the end.
+// Packs x as f32 in pairs of vectors, in the order of load_pair(), with zeros after the end.
 template <typename T>
 HWY_INLINE void pack_pairs(const T* x, int64_t count, float* out) {
   Vec a, b;
@@ -68,7 +75,7 @@ HWY_INLINE void pack_pairs(const T* x, int64_t count, float* out) {
   }
 }
 
-// Stores `count` <= pair() sums, plus bias if there is one, in the order of elements.
+// Stores `count` <= pair() sums in the order of elements, plus the bias if there is one.
 template <typename T>
 HWY_INLINE void store_pair(Vec a, Vec b, const T* bias, T* y, int64_t count) {
   float first[HWY_MAX_BYTES / sizeof(float)], second[HWY_MAX_BYTES / sizeof(float)];
@@ -83,7 +90,7 @@ HWY_INLINE void store_pair(Vec a, Vec b, const T* bias, T* y, int64_t count) {
   }
 }
 
-// Sum over i of x[i] w[i]; x is packed.
+// Returns the sum over i of x[i] w[i]. x is packed.
 template <typename T>
 HWY_INLINE float dot_row(const float* x, const T* w, int64_t inputs) {
   Vec left = hn::Zero(Lanes()), right = left, a, b;
@@ -102,7 +109,7 @@ HWY_INLINE float dot_row(const float* x, const T* w, int64_t inputs) {
   return sum(hn::Add(left, right));
 }
 
-// sums[o] (in pairs of vectors) = x w[o], plus what is there when `add`, for columns [0, columns).
+// sums[o] (in pairs of vectors) = x w[o], plus the old value if `add`, for columns [0, columns).
 template <typename T>
 HWY_INLINE void add_row(float x, const T* w, int64_t columns, bool add, float* sums) {
   Vec factor = hn::Set(Lanes(), x), a, b;
@@ -120,8 +127,8 @@ HWY_INLINE void add_row(float x, const T* w, int64_t columns, bool add, float* s
   }
 }
 
-// Calls f(task, thread) for all tasks, a share of neighbours to each thread, which so reads on
-// where it has fetched ahead.
+// Calls f(task, thread) for all tasks. Each thread gets a contiguous share of the tasks, so that it
+// goes on to read what it has prefetched.
 template <typename F>
 void for_neighbours(ThreadTeam& team, int64_t tasks, const F& f) {
   int64_t shares = std::min<int64_t>(team.size(), tasks);
@@ -131,13 +138,14 @@ void for_neighbours(ThreadTeam& team, int64_t tasks, const F& f) {
   });
 }
 
+// The operands of one launch, and the two ways to compute it.
 template <typename T>
 struct FewRows {
   int64_t rows, inputs, outputs;
   const T *x, *w, *bias;
   T* y;
 
-  // A weight [O,I]: outputs [begin, end) of every row.
+  // For a weight [O,I]: computes outputs [begin, end) of every row.
   void by_rows(int64_t begin, int64_t end, float* packed) const {
     for (int64_t n = 0; n < rows; ++n) {
       pack_pairs(x + n * inputs, inputs, packed);
@@ -148,10 +156,11 @@ struct FewRows {
     }
   }
 
-  // A weight [I,O], columns [first, first + columns): tasks stream whole pieces of rows,
-  // kTaskInputs or more inputs each, and leave a sum per piece and column in `sums`, which are
-  // added in the order of pieces.
+  // For a weight [I,O]: computes columns [first, first + columns) of every row. Each task reads a
+  // piece of kTaskInputs or more rows of the weight and stores a sum for each row of x and each
+  // column in `sums`. The sums of the pieces are then added in order.
   void by_pieces(ThreadTeam& team, int64_t first, int64_t columns, float* sums) const {
+    // Pieces depend only on the shape, so the bits do not depend on the number of threads.
     int64_t size = std::max(kTaskInputs, ceil_div(inputs, kMostPieces));
     int64_t pieces = ceil_div(inputs, size), width = round_up(columns, pair());
     for_neighbours(team, pieces, [&, this](int64_t piece, int) HWY_ATTR {
@@ -184,7 +193,8 @@ struct FewRows {
     ensure(static_cast<size_t>(floats) * sizeof(float) <= team.scratch_bytes(),
            "linear needs scratch for {} sums, team has {} bytes", floats, team.scratch_bytes());
     if (transposed) {
-      auto* sums = reinterpret_cast<float*>(team.scratch(0).data());  // of all threads
+      // All threads share the scratch of thread 0.
+      auto* sums = reinterpret_cast<float*>(team.scratch(0).data());
       for (int64_t o = 0; o < outputs; o += kColumnsOfTask) {
         by_pieces(team, o, std::min(kColumnsOfTask, outputs - o), sums);
       }

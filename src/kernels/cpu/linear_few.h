@@ -5,11 +5,14 @@
 
 namespace ds::cpu {
 
-// `linear` of few rows reads its weight once and does little else: no packing, no product of
-// blocks. It is what every family's `linear` runs for them. Each output is a sum over the inputs in
-// one fixed order, in f32, whatever the number of rows and threads.
+// linear_few() computes `linear` for few rows: it reads the weight once and uses no tiles. The
+// `linear` of every family calls it for at most kFewRows rows. Each output is a sum over the inputs
+// in f32, in an order that depends on neither the number of rows nor that of threads.
+
+// The largest number of rows that linear_few() accepts.
 constexpr int64_t kFewRows = 4;
 inline bool has_few_rows(const KernelContext& c) { return c.in[0].dims[0] <= kFewRows; }
-void linear_few(const KernelContext& c);  // operands of `linear`, f32 or bf16
+// Runs a launch of `linear` whose operands are f32, bf16 or f16.
+void linear_few(const KernelContext& c);
 
 }  // namespace ds::cpu

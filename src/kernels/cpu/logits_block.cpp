@@ -1,3 +1,5 @@
+// Processes a block of logits of the fused head: the forward pass folds it into the softmax of the
+// rows, the backward pass turns it into gradients.
 #include "kernels/cpu/logits_block.h"
 
 #include <algorithm>
@@ -23,17 +25,20 @@ void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logit
                  const Softmax before = block.first == 0 ? kNoSoftmax : stats[r];
                  stats[r] = joined(before, row, block.words);
                  if (spreads) {
-                   // The words of before are that much further from a higher top.
+                   // If the maximum grew, each earlier word is farther from it by the difference.
                    float earlier = block.first == 0 ? 0
                                                     : spreads[r] + static_cast<float>(block.first) *
                                                                        (stats[r].top - before.top);
                    spreads[r] = earlier + spread_of(stats[r].top, row, block.words);
                  }
+                 // Exactly one block has the target's word.
                  if (int64_t target = block.target(r); target >= 0) logits[r] = row[target];
                }
              });
 }
 
+// Writes the gradients over the logits that they are computed from. T is at most as long as f32, so
+// the gradients of a row never overwrite logits that have not been read.
 template <typename T>
 void gradients_of(const LogitsBlock& block, const RowSoftmax<float>* stats,
                   const RowLoss<float>& loss, const LossGradient<float>& dloss, ThreadTeam& team) {

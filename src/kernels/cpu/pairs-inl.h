@@ -1,5 +1,6 @@
-// Products of bf16 whose operands are pairs: two neighbours along k in one 32-bit word, the lower k
-// in the low half. Words lie in f32 arrays, as gemm-inl.h takes them. Compiled once per instruction
+// Matrix products of bf16 operands that are stored as pairs: two neighbours along k in one 32-bit
+// word, the lower k in the low half. The words are in f32 arrays, as gemm-inl.h expects.
+// AVX512_BF16 has an instruction for the dot product of two pairs. Compiled once per instruction
 // set.
 #if defined(DS_KERNELS_CPU_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_PAIRS_INL_H_
@@ -18,11 +19,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-using Rounded = hn::Vec<Halves>;  // one vector of f32 as bf16
+// One vector of f32 rounded to bf16.
+using Rounded = hn::Vec<Halves>;
 
 #if HWY_TARGET == HWY_AVX3
-// Highway 1.0 has neither instruction, and its targets do not turn them on for the compiler's
-// intrinsics.
+// Highway 1.0 has neither of these two instructions, and its targets do not enable the compiler's
+// intrinsics for them, so both are written in assembly.
 constexpr bool kHasPairs = true;
 HWY_INLINE Vec dot_pairs(Vec x, Vec b, Vec sum) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(b.raw));
@@ -34,24 +36,26 @@ HWY_INLINE Rounded rounded(Vec x) {
   return out;
 }
 #else
-constexpr bool kHasPairs = false;  // no definitions: nothing may use them
+// These functions are declared but not defined. No code calls them if kHasPairs is false.
+constexpr bool kHasPairs = false;
 Vec dot_pairs(Vec x, Vec b, Vec sum);
 Rounded rounded(Vec x);
 #endif
 
-// Whether the machine runs them.
+// Returns whether this target and effective_isa() have the instructions for pairs.
 inline bool runs_pairs() {
   static const bool yes = effective_isa() >= Isa::avx512_bf16;
   return kHasPairs && yes;
 }
 
-// Whether it multiplies them by tiles, too.
+// Returns whether pairs may be multiplied with AMX tiles, too.
 inline bool runs_tiles() {
   static const bool yes = effective_isa() == Isa::amx;
   return kHasPairs && yes;
 }
 
-// For gemm: k counts words, the result is times `scale`.
+// The Product parameter of gemm() for pairs: k counts words, and the result is multiplied by
+// `scale`.
 struct Pairs {
   float scale = 1;
   HWY_INLINE Vec add(Vec x, Vec b, Vec sum) const { return dot_pairs(x, b, sum); }
@@ -67,8 +71,8 @@ HWY_INLINE Vec interleave(Rounded low, Rounded high) {
   return hn::BitCast(Lanes(), word);
 }
 
-// out[ceil(rows / 2), padded]: pairs of neighbouring rows of x[rows, columns], zeros where there is
-// none.
+// out[ceil(rows / 2), padded] = pairs of neighbouring rows of x[rows, columns], with zeros after
+// the end of x.
 HWY_INLINE void pack_pairs(const bf16* x, int64_t stride, int64_t rows, int64_t columns, float* out,
                            int64_t padded) {
   const Lanes d;

@@ -15,12 +15,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kSquares = 256;  // elements whose squares are made together
-// Sums that run side by side: each is a chain of additions in element order, whose latency only
-// other chains can hide.
+// The number of elements whose squares are computed together.
+constexpr int64_t kSquares = 256;
+// The number of sums that are computed side by side. Each sum is a chain of additions in element
+// order, and only other chains can hide its latency.
 constexpr int64_t kChains = 8;
 
-// squares[e] = x[e]^2 in f64, which is exact
+// squares[e] = x[e]^2 in f64, which is exact.
 HWY_INLINE void square(const float* x, double* squares) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> half;
@@ -30,7 +31,8 @@ HWY_INLINE void square(const float* x, double* squares) {
   }
 }
 
-// sum[j] = sum of squares of the j-th kSquares elements, in element order in f64
+// sum[j] = the sum of squares of the j-th kSquares elements, in element order in f64. Eight named
+// variables, unlike an array, stay in registers.
 HWY_INLINE void eight_sums(const float* grad, double* sum) {
   double squares[kChains][kSquares];
   for (int64_t j = 0; j < kChains; ++j) square(grad + j * kSquares, squares[j]);
@@ -49,7 +51,8 @@ HWY_INLINE void eight_sums(const float* grad, double* sum) {
   std::copy(sums, sums + kChains, sum);
 }
 
-// Behind `sum`, that of the elements before.
+// Returns `sum`, the sum of squares of the elements before, continued over `granule` more elements
+// in order.
 HWY_INLINE double one_sum(const float* grad, int64_t granule, double sum = 0) {
   double squares[kSquares];
   int64_t e = 0;

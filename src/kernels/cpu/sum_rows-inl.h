@@ -15,13 +15,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Sums f over [0, width) of vectors from several arrays, in four chains that are added as a tree,
-// then the tail. The order depends on the vector width.
+// Returns the sum of f over elements [0, width) of several arrays, computed in four chains that are
+// added as a tree. The order depends on the vector width.
 template <typename F, typename... X>
 HWY_INLINE float sum_of(int64_t width, const F& f, const X*... x) {
   const Lanes d;
   int64_t k = 0, step = lanes();
   Vec s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  // A single chain would wait for the latency of each addition.
   for (; k + 4 * step <= width; k += 4 * step) {
     s0 = hn::Add(s0, f(load(x + k)...));
     s1 = hn::Add(s1, f(load(x + k + step)...));
@@ -30,21 +31,22 @@ HWY_INLINE float sum_of(int64_t width, const F& f, const X*... x) {
   }
   for (; k + step <= width; k += step) s0 = hn::Add(s0, f(load(x + k)...));
   if (int64_t left = width - k; left > 0) {
-    // Lanes past the end must add nothing whatever f gives for zeros.
+    // Lanes past the end must add nothing, whatever f gives for zeros.
     auto used = hn::FirstN(d, static_cast<size_t>(left));
     s1 = hn::Add(s1, hn::IfThenElseZero(used, f(load_part(x + k, left)...)));
   }
   return sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-// Rows are added in runs of this many, then the runs' sums in order: one f32 sum of all rows would
-// lose accuracy with their number. Columns are cut into tasks of kColumns. Every lane is one
-// column, so bits do not depend on the vector width (where MulAdd is fused or nowhere used).
+// The number of rows in a run. The rows of a run are added first, then the sums of the runs in
+// order, because a single f32 sum would become less accurate with the number of rows. Every lane is
+// one column, so the bits do not depend on the vector width (if MulAdd is fused or not used).
 constexpr int64_t kRun = 64;
+// The number of columns in a task.
 constexpr int64_t kColumns = 64;
 
-// One vector of columns from `k` on: a[k] = sum over rows r of fa(r, x[r, k]...), and b with fb
-// unless null.
+// Computes one vector of columns: a[k] = the sum over rows r of fa(r, x[r, k]...) and, unless b is
+// null, b[k] = the same sum of fb. at(r, f) returns f for row r of these columns.
 template <typename T, typename Fa, typename Fb, typename Load>
 HWY_INLINE void sum_columns(int64_t rows, const Fa& fa, const Fb& fb, const Load& at, T* a, T* b,
                             int64_t count) {
@@ -67,6 +69,7 @@ HWY_INLINE void sum_columns(int64_t rows, const Fa& fa, const Fb& fb, const Load
   }
 }
 
+// Computes the sums of all columns, as tasks of kColumns columns. `b` may be null.
 template <typename T, typename Fa, typename Fb, typename... X>
 void sum_rows(ThreadTeam& team, int64_t rows, int64_t width, T* a, T* b, const Fa& fa, const Fb& fb,
               const X*... x) {

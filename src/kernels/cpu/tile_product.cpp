@@ -1,3 +1,6 @@
+// Small products of bf16 pairs with AMX, for attention. A product has at most 16 rows, so four
+// tiles hold 64 columns of sums. Tiles 4 and 5 hold a step of a and b; tiles 6 and 7 the last step,
+// which has fewer pairs and therefore other dimensions.
 #include "kernels/cpu/tile_product.h"
 
 #include <immintrin.h>
@@ -11,10 +14,11 @@ namespace {
 
 using amx::kSide;
 
-constexpr int64_t kColumns = 4 * kSide;  // of c that are made together, in tiles 0 to 3
-// Tiles 4 and 5 are a step of a and b, 6 and 7 the last one, of fewer pairs.
+// The number of columns of c that are computed together, in tiles 0 to 3.
+constexpr int64_t kColumns = 4 * kSide;
 
-// A step: kTiles column tiles of b, `row` bytes from row to row, with the tile at a.
+// Multiplies tile kA by kTiles column tiles of b, whose rows are `row` bytes apart, and adds the
+// products to tiles 0 to kTiles - 1.
 template <int kTiles, int kA, int kB, int kTile = 0>
 DS_AMX_INLINE void multiply_step(const float* b, int64_t row) {
   amx::load<kB>(b + kTile * kSide, row);
@@ -22,6 +26,8 @@ DS_AMX_INLINE void multiply_step(const float* b, int64_t row) {
   if constexpr (kTile + 1 < kTiles) multiply_step<kTiles, kA, kB, kTile + 1>(b, row);
 }
 
+// Sets tiles 0 to kTiles - 1 to c if `add`, otherwise to 0; store_sums() stores them. The recursion
+// makes the indices of tiles constants.
 template <int kTiles, int kTile = 0>
 DS_AMX_INLINE void begin_sums(const float* c, int64_t row, bool add) {
   add ? amx::load<kTile>(c + kTile * kSide, row) : amx::zero<kTile>();
@@ -34,7 +40,7 @@ DS_AMX_INLINE void store_sums(float* c, int64_t row) {
   if constexpr (kTile + 1 < kTiles) store_sums<kTiles, kTile + 1>(c, row);
 }
 
-// kTiles column tiles of c from column j on.
+// Computes kTiles column tiles of c from column j on.
 template <int kTiles>
 DS_TARGET_AMX void multiply_columns(const TileProduct& p, int64_t j) {
   const int64_t a_row = p.a_row * 4, b_row = p.b_row * 4, step = kSide * p.b_row,
@@ -52,6 +58,7 @@ DS_TARGET_AMX void multiply_columns(const TileProduct& p, int64_t j) {
   store_sums<kTiles>(p.c + j, p.c_row * 4);
 }
 
+// Computes all columns: four tiles at a time, then what is left.
 DS_TARGET_AMX void multiply_all(const TileProduct& p) {
   int64_t j = 0;
   for (; j + kColumns <= p.columns; j += kColumns) multiply_columns<4>(p, j);
@@ -61,6 +68,7 @@ DS_TARGET_AMX void multiply_all(const TileProduct& p) {
   if (left == kSide) multiply_columns<1>(p, j);
 }
 
+// Multiplies c by the scale, which tiles cannot do.
 DS_TARGET_AMX void scale_all(const TileProduct& p) {
   const __m512 scale = _mm512_set1_ps(p.scale);
   for (int64_t i = 0; i < p.rows; ++i) {
@@ -80,9 +88,14 @@ TileProducts::~TileProducts() {
   if (rows_ > 0) give_back();
 }
 
+// Configures the tiles for products of `rows` rows whose last step has `tail` pairs. Does nothing
+// if the tiles already fit, because configuring clears them and is slow.
 void TileProducts::configure(int64_t rows, int64_t tail) {
+  // A product without a last, shorter step can run with any tail.
   if (rows == rows_ && (tail == 0 || tail == tail_)) return;
   amx::Config config;
+  // Sums and tiles of a have as many rows as the product; tiles of b have one row for each pair of
+  // a step.
   for (int tile : {0, 1, 2, 3, 4, 6}) config.rows[tile] = static_cast<uint8_t>(rows);
   if (tail > 0) {
     config.row_bytes[6] = static_cast<uint16_t>(tail * 4);

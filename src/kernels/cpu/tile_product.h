@@ -3,9 +3,9 @@
 
 namespace ds::cpu {
 
-// c[rows, columns] = a b scale, or c + a b, of bf16 pairs: a[rows, pairs] and b[pairs, columns] are
-// words of two neighbours along k, the lower k in the low half, in f32 arrays; c is f32. Distances
-// of rows are in words.
+// A matrix product of bf16 pairs: c[rows, columns] = a b scale or, if `add`, c + a b. a[rows,
+// pairs] and b[pairs, columns] are words of two neighbours along k, the lower k in the low half, in
+// f32 arrays; c is f32. Distances between rows are in words.
 struct TileProduct {
   const float* a;
   int64_t a_row;
@@ -17,13 +17,13 @@ struct TileProduct {
   int64_t columns;  // a multiple of 16
   int64_t pairs;
   bool add = false;
-  float scale = 1;  // 1 when added
+  float scale = 1;  // 1 if added
 };
 
-// Small products with AMX, on a machine that has it. An element is one sum over steps of 16 pairs,
-// whatever the rows and columns beside it are: of a step the instruction sums the even and the odd
-// numbers by themselves. The tiles are the thread's from the first product to the end of this
-// object.
+// Computes small products with AMX, on a machine that has it. Each element is one sum over steps of
+// 16 pairs, whatever rows and columns are computed with it; within a step the instruction sums
+// products with even k and those with odd k separately. From its first product until it is
+// destroyed, the object occupies the AMX tiles of the calling thread.
 class TileProducts {
  public:
   TileProducts() = default;
@@ -35,7 +35,8 @@ class TileProducts {
 
  private:
   void configure(int64_t rows, int64_t tail);
-  int64_t rows_ = 0, tail_ = 0;  // what the tiles are set up for; 0: nothing
+  // The rows and the tail for which the tiles are configured. rows_ is 0 before the first product.
+  int64_t rows_ = 0, tail_ = 0;
 };
 
 }  // namespace ds::cpu

@@ -1,6 +1,9 @@
-// Activations, what they gate, and other functions of single elements, within the tolerances of
-// kernels/accuracy.cpp. Formulas are those of kernels/ref/activations.h; the activation is a number
-// that all threads have in common.
+// Activations, gated units (glu), the soft cap and the gradient of mse: functions of single
+// elements, within the tolerances of kernels/accuracy.cpp. Formulas are those of
+// kernels/ref/activations.h. The activation is the same for all threads, so branches on it do not
+// diverge. For silu and tanh-gelu, which most models use, there is one branch for eight elements.
+//
+// Exponentials are arranged so that their overflow is harmless: exp(x) = inf gives x / inf = 0.
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/element_args.h"
@@ -11,19 +14,24 @@ namespace {
 
 constexpr float kRootTwoOverPi = 0.7978845608028654f, kCubic = 0.044715f, kSteep = 1.702f;
 constexpr float kRootHalf = 0.7071067811865476f, kDensity = 0.3989422804014327f;  // 1 / sqrt(2 pi)
+// laplace (Ma et al., "Mega: moving average equipped gated attention", arXiv:2209.10655): the
+// square roots of 1/2 and of 1/(4 pi), with the six digits that Transformers has.
 constexpr float kMean = 0.707107f, kDeviation = 0.282095f;
 
+// normal_share() returns the cumulative normal distribution. steepness() returns -2 u, the exponent
+// of tanh-gelu, because (1 + tanh(u)) / 2 equals 1 / (1 + exp(-2 u)).
 DS_DEVICE float normal_share(float x) { return 0.5f * erfcf(-x * kRootHalf); }
-// (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)): this is -2 u of the gelu by tanh.
 DS_DEVICE float steepness(float x) { return -2 * kRootTwoOverPi * (x + kCubic * x * x * x); }
 DS_DEVICE float sigmoid_of(float x) { return 1 / (1 + expf(-x)); }
 
 DS_DEVICE float silu_slope(float x, float s) { return s * (1 + x * (1 - s)); }
-// Of the gelu by tanh, with its share s. Where x * x has no end, s (1 - s) is 0.
+// Returns the derivative of tanh-gelu; s is 1 / (1 + exp(steepness(x))). x * x is bounded because s
+// (1 - s) is 0 where x * x overflows, and 0 * inf would be NaN.
 DS_DEVICE float gelu_slope(float x, float s) {
   return s + x * s * (1 - s) * (2 * kRootTwoOverPi * (1 + 3 * kCubic * fminf(x * x, 1e30f)));
 }
 
+// Returns the activation of one element; slope() returns its derivative.
 DS_DEVICE float value(Act act, float x) {
   switch (act) {
     case Act::silu:
@@ -67,6 +75,7 @@ DS_DEVICE float slope(Act act, float x) {
       return normal_share(x) + x * kDensity * expf(-0.5f * x * x);
     case Act::relu:
       return x > 0 ? 1.0f : 0.0f;
+    // 1 - tanh(x)^2, in a form without cancellation.
     case Act::tanh: {
       const float e = expf(-2 * fabsf(x)), sum = 1 + e;
       return 4 * e / (sum * sum);
@@ -97,11 +106,12 @@ DS_DEVICE Eight of_each(Eight x, const F& f) {
   for (int k = 0; k < 8; ++k) x.v[k] = f(x.v[k]);
   return x;
 }
-// 1 / (1 + exp(x)) by the device's own power and reciprocal, which lose less than 16 bits keep;
-// below 2^-126 it is 0.
+// Returns 1 / (1 + exp(x)), computed with the device's instructions for powers of 2 and
+// reciprocals. The error is smaller than the precision of 16-bit types; results below 2^-126 become
+// 0.
 DS_DEVICE float quick_share(float x) { return reciprocal(1 + power_of_2(kLog2OfE * x)); }
-// The choice is made once for eight elements, of the two that most models have. `narrow`: of 16
-// bits.
+// Applies an activation to eight elements. `narrow` says that operands have 16 bits, so that the
+// fast instructions are exact enough.
 DS_DEVICE Eight values(int32_t flag, bool narrow, const Eight& x) {
   const auto act = static_cast<Act>(flag);
   if (act == Act::gelu_tanh) {
@@ -133,7 +143,9 @@ DS_DEVICE Eight product(Eight x, const Eight& y) {
   return x;
 }
 
-// Elements i to i + n of rows of `width` that lie `stride` apart.
+// The halves of a packed gate and up have rows of `width` elements that are `stride` elements
+// apart. place() returns the index of element i of such a half. Eight elements are in one row if
+// the width is a multiple of 8.
 DS_DEVICE int64_t place(const ElementArgs& a, int64_t i) {
   return i / a.width * a.stride + i % a.width;
 }
@@ -160,10 +172,12 @@ DS_LOOP_KERNEL(activate, ElementArgs) {
     store(a.out[0], i, n, a.wide, values(a.flag, narrow_of(a), load(a.in[0], i, n, a.wide)));
   });
 }
-DS_LOOP_KERNEL(activate_dx, ElementArgs) {  // dy, x
+// in: dy, x.
+DS_LOOP_KERNEL(activate_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy, x;
-    with_type(a.in[0].dtype, [&](auto given) {  // of both
+    // dy and x have the same type.
+    with_type(a.in[0].dtype, [&](auto given) {
       constexpr int32_t type = decltype(given)::value;
       const Bits<type> of_dy = fetch<type>(a.in[0], i, n, a.wide),
                        of_x = fetch<type>(a.in[1], i, n, a.wide);
@@ -190,7 +204,7 @@ DS_LOOP_KERNEL(glu_dx, ElementArgs) {
   });
 }
 
-// a: cap.
+// y = cap tanh(x / cap); a: cap.
 DS_LOOP_KERNEL(softcap, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -199,7 +213,8 @@ DS_LOOP_KERNEL(softcap, ElementArgs) {
     store(a.out[0], i, n, a.wide, x);
   });
 }
-DS_LOOP_KERNEL(softcap_dx, ElementArgs) {  // dy, y
+// in: dy, y. The derivative is 1 - (y / cap)^2, so x is not needed.
+DS_LOOP_KERNEL(softcap_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy = load(a.in[0], i, n, a.wide);
     const Eight y = load(a.in[1], i, n, a.wide);
@@ -212,7 +227,7 @@ DS_LOOP_KERNEL(softcap_dx, ElementArgs) {  // dy, y
   });
 }
 
-// in: dloss, x, target.
+// in: dloss, x, target. dx = 2 dloss (x - target) / count.
 DS_LOOP_KERNEL(mse_dx, ElementArgs) {
   const float scale = 2 * get(a.in[0], 0) / static_cast<float>(a.count);
   each_eight(a.count, [&](int64_t i, int n) {

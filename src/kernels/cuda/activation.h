@@ -3,7 +3,9 @@
 
 namespace ds::cuda {
 
-// Activations of activation.cu, in ElementArgs::flag.
+// The activations of activation.cu, in the order of kActivations
+// (kernels/formulas/activation_names.h). The host passes one of them in ElementArgs::flag.
+// kernels/ref/activations.h has the formulas.
 enum class Act : int32_t {
   silu = 0,
   gelu_tanh,

@@ -1,6 +1,7 @@
 #pragma once
-// Which pairs of rows an attention is of, and what is left of a pair's weight: what both of its
-// kernels share. Included by .cu files only.
+// Parts that both attention kernels (attention.cu and attention_mma.cu) share: which keys a query
+// attends to, how a score is scaled and capped, and which weights dropout keeps. Included by .cu
+// files only.
 #include <cstdint>
 
 #include "kernels/cuda/attention.h"
@@ -17,14 +18,18 @@ DS_DEVICE auto larger(A a, B b) {
   return a > b ? a : b;
 }
 
-// The first row of the sequence that `row` is in.
+// Returns the first row of the sequence that `row` belongs to. With documents, that is the first
+// row of its document, but at most seq - 1 rows before `row`.
 template <typename Row>
 DS_DEVICE Row begin_of(const AttentionArgs& a, Row row) {
   const auto seq = static_cast<Row>(a.seq);
   if (!a.first) return row / seq * seq;
   return smaller(larger(static_cast<Row>(a.first[row]), larger(0, row - seq + 1)), row);
 }
-// The first row behind `row` that is not of its sequence, which begins at `begin`, or `end`.
+// Returns the first row after `row` that belongs to another sequence, or `end` if all rows from
+// `row` to `end` belong to this one. `begin` is the first row of the sequence of `row`. The search
+// through documents is linear, but it is skipped if the last row before `end` is of the same
+// sequence.
 template <typename Row>
 DS_DEVICE Row behind_of(const AttentionArgs& a, Row row, Row begin, Row end) {
   if (!a.first) return smaller(begin + static_cast<Row>(a.seq), end);
@@ -34,44 +39,50 @@ DS_DEVICE Row behind_of(const AttentionArgs& a, Row row, Row begin, Row end) {
   return behind;
 }
 
+// Returns whether dropout applies: the attribute is set and the step trains.
 DS_DEVICE bool drops(const AttentionArgs& a) { return a.share > 0 && a.scalars->train != 0; }
+// Returns the random stream of this operation in this step and micro-batch (core/base/random.h).
 DS_DEVICE Stream stream_of(const AttentionArgs& a) {
   return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
           a.op};
 }
-// The number of a pair's word in the stream, four of which are made at a time.
+// Returns the index, in the random stream, of the word for a pair of a query and a key. A row of a
+// head has a.words words, one for each key of its sequence. Words are generated four at a time.
 DS_DEVICE uint64_t number_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key,
                              int64_t head) {
   return static_cast<uint64_t>((query * a.heads + head) * a.words + key - begin);
 }
-// Whether dropout keeps pair `number`, which `four` is made for; its weight is then multiplied by
-// a.factor.
+// Returns whether dropout keeps the pair whose word has index `number`. `four` is the block of
+// words with that index. The caller multiplies a kept weight by a.factor.
 DS_DEVICE bool keeps(const AttentionArgs& a, const Words& four, uint64_t number) {
   return uniform01(word(four, static_cast<uint32_t>(number % 4))) >= a.share;
 }
 
-// A score from the product of q and k. Neither product is fused with what is done with a score: a
-// weight of backward has the bits of forward's.
+// Turns the dot product of q and k into a score. The multiplication is never fused with later
+// operations, so that backward computes exactly the same weights as forward.
 template <typename Args>
 DS_DEVICE float scaled(const Args& a, float product) {
   return __fmul_rn(a.scale, product);
 }
+// Applies the soft cap: cap * tanh(s / cap).
 template <typename Args>
 DS_DEVICE float bent(const Args& a, float s) {
   return __fmul_rn(a.cap, tanhf(s / a.cap));
 }
 template <typename Args>
+// Returns the score for the dot product of q and k: scaled, and capped if there is a cap.
 DS_DEVICE float score(const Args& a, float product) {
   const float s = scaled(a, product);
   return a.cap == 0 ? s : bent(a, s);
 }
-// What the gradient of a score is multiplied by for what bent() did.
+// Returns the derivative of bent() where its result is s: 1 - (s / cap)^2.
 DS_DEVICE float slope_of(const AttentionArgs& a, float s) {
   const float share = s / a.cap;
   return 1 - share * share;
 }
 
-// Over the four threads of a row.
+// Return the largest value, and the sum, over the four threads that share a row. row_largest()
+// ignores a NaN of another thread.
 DS_DEVICE float row_largest(float x) {
   float other = __shfl_xor_sync(kAll, x, 1);
   x = other > x ? other : x;
@@ -83,8 +94,10 @@ DS_DEVICE float row_sum(float x) {
   return x + __shfl_xor_sync(kAll, x, 2);
 }
 
-// Walks the `tile` queries from `first` on through the keys of each of their sequences, by tiles
-// counted from the sequence's first row: f(begin of the sequence, first key of a tile).
+// Calls f(begin, key) for each tile of keys to which one of the `tile` queries from `first` on may
+// attend, sequence by sequence: `begin` is the sequence's first row, `key` the tile's first key.
+// Tiles are counted from the sequence's first row, so the sums of a row do not depend on where its
+// sequence lies in the batch.
 template <int tile, typename F>
 DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) {
   const int64_t end = smaller(first + tile, a.rows);
@@ -98,14 +111,16 @@ DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) 
   }
 }
 
-// Whether a query, whose sequence begins at `begin`, sees a key.
+// Returns whether a query whose sequence begins at `begin` attends to a key: the key is in the same
+// sequence, not later than the query if causal, inside the window, and not masked.
 template <typename Row>
 DS_DEVICE bool sees(const AttentionArgs& a, Row query, Row begin, Row key) {
   return key < a.rows && begin_of(a, key) == begin && (!a.causal || key <= query) &&
          (a.window == 0 || key > query - a.window) && (!a.mask || a.mask[key] != 0);
 }
 
-// Whether a row sees one key only.
+// Returns whether a row attends to exactly one key. Without documents and a mask, this follows from
+// the bounds; otherwise the keys are counted, up to two.
 template <typename Row>
 DS_DEVICE bool sees_one(const AttentionArgs& a, Row row) {
   const Row begin = begin_of(a, row);

@@ -1,46 +1,48 @@
 // Attention, forward and backward, within the tolerances of kernels/accuracy.cpp.
-// docs/reference/ops.md says what it means; this is how a device makes it.
+// docs/reference/ops.md defines the operations.
 //
-// Forward (Dao et al., "FlashAttention-2", arXiv:2307.08691): a block has 32 queries of a head and
-// walks through keys by tiles of 32, with a running maximum and sum of each row, in f32. Four
-// threads share a row: eight keys each of the scores, a quarter of the columns of y. Backward makes
-// the weights again from lse, in two passes: one block for 32 queries (dq), one for 32 keys (dk and
-// dv, over all query heads of their head). Nothing is added atomically: every sum is one thread's,
-// in one order.
+// Forward (Dao, "FlashAttention-2", arXiv:2307.08691): a block has 32 queries of a head and walks
+// through their keys by tiles of 32, with a running maximum and sum for each row, in f32. Four
+// threads share a row: each computes eight of the 32 scores and accumulates a quarter of the
+// columns of y. Backward computes the weights again from lse, in two passes: in the first, a block
+// computes dq of 32 queries; in the second, dk and dv of 32 keys, over all query heads of the key
+// head. There are no atomics: one thread computes each sum, in a fixed order.
 //
-// Bits of a row depend on its own sequence only: tiles of keys are counted from the sequence's
-// first row, wherever the sequence lies in the batch, and a key that a row does not see adds
-// exactly nothing. A tile of queries may hold the ends of several sequences; it walks through each
-// of them.
+// The bits of a row depend only on its own sequence: tiles of keys are counted from the sequence's
+// first row, wherever the sequence is in the batch, and a key to which a row does not attend
+// changes no bit. A tile of queries may contain rows of several sequences; it walks through the
+// keys of each.
 //
-// Where a row sees one key its weight must be 1 and the gradient of its score 0, to the bit: all
-// dot products are one function with one order, so the backward score equals lse, and dy . v equals
-// dy . y because y is v. Dropout rounds y; there it is said (`alone`).
+// If a row attends to one key only, its weight must be exactly 1 and the gradient of its score
+// exactly 0. This holds because one function, dot(), computes all dot products in the same order:
+// the score in backward equals lse, and dy . v equals dy . y because y is v. With dropout y is
+// rounded, so such rows are marked (`alone`).
 //
 // Cached attention has few rows and many keys (Dao et al., "Flash-Decoding for long-context
-// inference", 2023): the keys of a row are cut into parts by their place in the cache, a block
-// takes one part, a warp four keys at a time, a lane its columns. Every part has its own top;
-// `cached_join` brings the parts together. Which warp of which part takes a key depends on the
-// key's place alone, so the bits of a row depend neither on the rows that are fed with it nor on
-// which of them came earlier.
+// inference", 2023): the keys of a row are divided into parts by their position in the cache. A
+// block processes one part, a warp four keys at a time, a thread some columns. Every part has its
+// own maximum; `cached_join` combines the parts. The part and warp of a key depend only on its
+// position, so the bits of a row depend neither on the other rows of the call nor on how earlier
+// rows were grouped into calls.
 //
-// Products are made by ordinary multiply-adds: this is the kernel for f32 and for wide heads.
-// kernels/cuda/attention_mma.cu, on tensor cores, takes the others.
+// Dot products use ordinary multiply-adds: these are the kernels for f32 and for wide heads.
+// kernels/cuda/attention_mma.cu has those for tensor cores.
 #include "kernels/cuda/attention-inl.h"
 
 namespace ds::cuda {
 namespace {
 
-constexpr int kEach = kTile / 4;  // keys, or queries, of a thread
+// Number of keys, or queries, of a tile for which a thread computes scores.
+constexpr int kEach = kTile / 4;
 
-// What dropout multiplies a pair's weight by.
+// Returns the factor that dropout applies to a pair's weight: 0 or 1 / (1 - share).
 DS_DEVICE float kept_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key,
                         int64_t head) {
   const uint64_t number = number_of(a, query, begin, key, head);
   return keeps(a, words_of(stream_of(a), number / 4), number) ? a.factor : 0.0f;
 }
 
-// The one order of all dot products.
+// Returns the dot product. All dot products use this order; see the beginning of this file.
 DS_DEVICE float dot(const float* x, const float* y, int depth) {
   float sum = 0;
 #pragma unroll 8
@@ -51,8 +53,9 @@ DS_DEVICE float dot(const float* x, const float* y, int depth) {
 DS_DEVICE float element(const Heads& h, int64_t row, int64_t head, int64_t d) {
   return get(h.at, row * h.row + head * h.head + d);
 }
-// Rows [first, first + kTile) of a head, as f32 with a row pitch of depth + 1; those that do not
-// exist, or that `mask` leaves out, are 0.
+// Loads rows [first, first + kTile) of a head as f32, with a row pitch of depth + 1, which avoids
+// bank conflicts. Rows that do not exist, or that `mask` excludes, become 0: their weight is 0, and
+// 0 times a stale NaN would be NaN.
 DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, int64_t head,
                          float* tile, const int32_t* mask = nullptr) {
   const int columns = a.depth;
@@ -64,7 +67,7 @@ DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, 
   }
 }
 
-// Columns quarter, quarter + 4, ... of a thread's row.
+// Stores columns quarter, quarter + 4, ... of a thread's row.
 template <int most>
 DS_DEVICE void store_row(const AttentionArgs& a, const Heads& to, int64_t row, int64_t head,
                          int quarter, const float (&x)[most], float divisor) {
@@ -75,7 +78,7 @@ DS_DEVICE void store_row(const AttentionArgs& a, const Heads& to, int64_t row, i
     if (d < a.depth) put(to.at, row * to.row + head * to.head + d, x[c] / divisor);
   }
 }
-// sums += weights[0..kTile) times rows of `tile`
+// Adds weights[0 .. kTile) times the rows of `tile` to this thread's columns of `sums`.
 template <int most>
 DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const float* tile,
                         int quarter, float (&sums)[most]) {
@@ -91,6 +94,9 @@ DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const floa
   }
 }
 
+// Computes y and lse of a block's queries. `most` is the number of columns that a thread
+// accumulates: a quarter of those of the entry's widest head. In this and the following functions,
+// `own` is the thread's row of the tile and `quarter` selects its columns.
 template <int most>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(float, q);
@@ -104,7 +110,7 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   float top = -INFINITY, sum = 0, y[most] = {};
   load_tile(a, a.q, first, head, q);
   each_key_tile<kTile>(a, first, [&](int64_t begin, int64_t key) {
-    __syncthreads();  // the last tile has been read
+    __syncthreads();  // the previous tile has been read
     load_tile(a, a.k, key, key_head, k, a.mask);
     load_tile(a, a.v, key, key_head, v, a.mask);
     __syncthreads();
@@ -114,11 +120,14 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       const int j = quarter + 4 * c;
       const bool seen = mine == begin && sees(a, query, mine, key + j);
       s[c] = seen ? score(a, dot(q + own * pitch, k + j * pitch, a.depth)) : -INFINITY;
-      best = s[c] > best || s[c] != s[c] ? s[c] : best;  // a NaN stays
+      // The comparison keeps a NaN.
+      best = s[c] > best || s[c] != s[c] ? s[c] : best;
     }
     best = row_largest(best);
     const float next = top > best ? top : best;
     const bool nothing = next == -INFINITY;
+    // The sums so far are relative to `top`; this factor makes them relative to the new maximum.
+    // The maximum of a row without any key so far is -inf, and -inf - -inf would be NaN.
     const float kept_share = nothing ? 1.0f : expf(top - next);
     float added = 0;
 #pragma unroll
@@ -129,20 +138,24 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       if (dropped && weight > 0) weight *= kept_of(a, query, mine, key + j, head);
       p[own * (kTile + 1) + j] = weight;
     }
-    sum = sum * kept_share +
-          row_sum(added);  // its shuffles also make p whole for the row's four threads
+    // row_sum() and the barrier of the warp order the writes to p before the reads by the row's
+    // four threads.
+    sum = sum * kept_share + row_sum(added);
     top = next;
     __syncwarp();
 #pragma unroll
     for (int c = 0; c < most; ++c) y[c] *= kept_share;
     add_rows(a, p + own * (kTile + 1), v, quarter, y);
   });
+  // A row that attends to no key, because all are masked, has y = 0 and lse = 0.
   store_row(a, a.y, query, head, quarter, y, sum == 0 ? 1.0f : sum);
   if (quarter == 0 && query < a.rows)
     a.lse[head * a.rows + query] = sum == 0 ? 0.0f : top + logf(sum);
 }
 
-// The weight of a pair before dropout, and the gradient of its product of q and k.
+// Values of backward for a pair of a query and a key. p: its weight before dropout. ds: the
+// gradient with respect to the dot product of q and k, which is p (share (dy . v) - delta) times
+// the scale and the slope of the cap, where `share` is the factor of dropout.
 struct PairGradient {
   float p, ds;
 };
@@ -154,6 +167,8 @@ DS_DEVICE PairGradient pair_gradient(const AttentionArgs& a, const float* q, con
   return {p, alone ? 0.0f : a.scale * p * (share * dot(dy, v, a.depth) - delta) * slope};
 }
 
+// Computes dq of a block's queries: for each tile of keys, the gradients of the scores, then their
+// products with the keys.
 template <int most>
 DS_DEVICE void backward_queries(const AttentionArgs& a) {
   DS_SHARED(float, q);
@@ -173,7 +188,7 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   load_tile(a, a.q, first, head, q);
   load_tile(a, a.dy, first, head, dy);
   each_key_tile<kTile>(a, first, [&](int64_t begin, int64_t key) {
-    __syncthreads();  // the last tile has been read
+    __syncthreads();  // the previous tile has been read
     load_tile(a, a.k, key, key_head, k, a.mask);
     load_tile(a, a.v, key, key_head, v, a.mask);
     __syncthreads();
@@ -194,6 +209,9 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
   store_row(a, a.dq, query, head, quarter, dq, 1.0f);
 }
 
+// Computes dk and dv of a block's keys: for each tile of queries that may attend to one of the
+// keys, the weights and the gradients of the scores, then their products with dy and q. The sums
+// include all query heads of the key head, so grouped heads need no further reduction.
 template <int most>
 DS_DEVICE void backward_keys(const AttentionArgs& a) {
   DS_SHARED(float, k);
@@ -206,6 +224,9 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
                 key = first + own;
   const int64_t last = smaller(first + kTile, a.rows) - 1;
   const bool dropped = drops(a);
+  // The queries that may attend to one of the keys: from the first key (if causal) or the first row
+  // of its sequence, to the end of the last key's sequence or window. The order of sums does not
+  // depend on where tiles begin, so these tiles need not begin with a sequence.
   const int64_t low = a.causal ? first : begin_of(a, first);
   int64_t high = smaller(begin_of(a, last) + a.seq, a.rows);
   if (a.window != 0) high = smaller(high, last + a.window);
@@ -216,7 +237,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   for (int64_t head = key_head * a.group; head < (key_head + 1) * a.group; ++head) {
 #pragma unroll 1
     for (int64_t query = low; query < high && begin_of(a, query) <= last; query += kTile) {
-      __syncthreads();  // the last tile has been read
+      __syncthreads();  // the previous tile has been read
       load_tile(a, a.q, query, head, q);
       load_tile(a, a.dy, query, head, dy);
       __syncthreads();
@@ -246,18 +267,19 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   store_row(a, a.dv, key, key_head, quarter, dv, 1.0f);
 }
 
-// The keys that row `row` sees are [first, end); none where its position is not in the cache.
 struct Keys {
   int64_t first, end;
 };
+// Returns the keys [first, end) of the cache to which a row attends. The range is empty if the
+// position of the row is outside the cache.
 DS_DEVICE Keys keys_of(const CachedArgs& a, int64_t row) {
   const int64_t place = a.positions[row];
   if (place < 0 || place >= a.capacity) return {0, 0};
   return {a.window == 0 ? 0 : larger(0, place - a.window + 1), place + 1};
 }
 
-// Sums of values of some keys, each relative to the largest score of its own keys, brought together
-// for column d.
+// Combines partial sums for column d. Each is relative to the largest score of its own keys. A part
+// has the layout of CachedArgs::parts. An empty part has the maximum -inf and gets the factor 0.
 struct Joined {
   float y, top, weight;
 };
@@ -277,9 +299,12 @@ DS_DEVICE Joined join(const float* parts, int64_t count, int depth, int d) {
   return all;
 }
 
+// Computes one part of the keys for one row and head. Each warp keeps its own maximum, sum and y;
+// these are combined through shared memory at the end. The scores of four keys are computed before
+// any of them is used, so that their loads overlap.
 template <int most>
 DS_DEVICE void cached_part(const CachedArgs& a) {
-  DS_SHARED(float, room);  // what the warps have, as in a.parts
+  DS_SHARED(float, room);
   const int64_t row = blockIdx.x, head = blockIdx.y, part = blockIdx.z, key_head = head / a.group;
   const Keys seen = keys_of(a, row);
   const int64_t first = larger(seen.first, part * a.share),
@@ -349,7 +374,7 @@ DS_DEVICE void cached_part(const CachedArgs& a) {
 
 }  // namespace
 
-// Rows of k and v to their places in the cache.
+// Copies rows of k and v to their positions in the cache.
 DS_LOOP_KERNEL(cache_rows, CachedArgs) {
   const int64_t i = thread_number(), columns = static_cast<int64_t>(a.groups) * a.depth;
   if (i >= a.rows * columns) return;
@@ -359,7 +384,8 @@ DS_LOOP_KERNEL(cache_rows, CachedArgs) {
   put(a.cache, (head * a.capacity + place) * a.depth + d, element(a.k, row, head, d));
   put(a.cache, ((a.groups + head) * a.capacity + place) * a.depth + d, element(a.v, row, head, d));
 }
-// Rows that see nothing, because their position is not in the cache, are 0.
+// Combines the parts of each row, head and column. A row whose position is outside the cache has no
+// keys and becomes 0.
 DS_LOOP_KERNEL(cached_join, CachedArgs) {
   const int64_t i = thread_number(), columns = static_cast<int64_t>(a.heads) * a.depth;
   if (i >= a.rows * columns) return;
@@ -379,8 +405,9 @@ DS_BLOCK_KERNEL(cached_part_64, CachedArgs, kCachedWarps* kWarp) { cached_part<2
 DS_BLOCK_KERNEL(cached_part_128, CachedArgs, kCachedWarps* kWarp) { cached_part<4>(a); }
 DS_BLOCK_KERNEL(cached_part_256, CachedArgs, kCachedWarps* kWarp) { cached_part<8>(a); }
 
-// delta = dy . y of each row and head, in the order of dot(); whether a row sees one key only.
-// Elements come through shared memory, so that threads that are neighbours read addresses that are.
+// Computes delta = dy . y of each row and head, in the order of dot(), and whether the row attends
+// to exactly one key. A thread computes the sum of one row and head, but elements are read in tiles
+// through shared memory, so that accesses are coalesced.
 DS_BLOCK_KERNEL(attention_delta, AttentionArgs, kDeltaThreads) {
   DS_SHARED(float, gradients);
   float* const results = gradients + kDeltaThreads * kDeltaPitch;
@@ -416,6 +443,7 @@ DS_BLOCK_KERNEL(attention_delta, AttentionArgs, kDeltaThreads) {
   if (head == 0) a.alone[row] = sees_one(a, row);
 }
 
+// The entries for heads of at most 64, 128 and 256 columns.
 DS_BLOCK_KERNEL(attention_64, AttentionArgs, kAttentionThreads) { forward<16>(a); }
 DS_BLOCK_KERNEL(attention_128, AttentionArgs, kAttentionThreads) { forward<32>(a); }
 DS_BLOCK_KERNEL(attention_256, AttentionArgs, kAttentionThreads) { forward<64>(a); }

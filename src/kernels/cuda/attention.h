@@ -6,63 +6,87 @@
 
 namespace ds::cuda {
 
-// Element d of head h of row r is at r * row + h * head + d behind an operand's address.
+// An operand of attention (q, k, v, y or a gradient). Element d of head h of row r is element r *
+// row + h * head + d of `at`; so q, k and v may be parts of one packed tensor or separate tensors.
 struct Heads {
   Operand at;
   int64_t row, head;
 };
 
+// The argument of all kernels of attention and its gradient, with and without tensor cores.
 struct AttentionArgs {
   Heads q, k, v, y, dy, dq, dk, dv;
-  const int32_t* mask;   // null: every key counts
-  const int32_t* first;  // null: no documents
-  float* lse;            // [heads, rows]
-  float* delta;          // [heads, rows]: dy . y
-  uint8_t* alone;        // [rows]: whether a row sees one key only
-  float* queries;        // [heads, rows, kOfQueryFloats], in place of both on tensor cores
+  // [rows], 0 for keys that are masked out. Null: no key is masked out.
+  const int32_t* mask;
+  // [rows], the first row of each row's document. Null: there are no documents.
+  const int32_t* first;
+  // [heads, rows]: the logarithm of the sum of exp(score). Forward writes it, backward reads it.
+  float* lse;
+  // [heads, rows]: the dot product of dy and y.
+  float* delta;
+  // [rows]: 1 if the row attends to exactly one key.
+  uint8_t* alone;
+  // [heads, rows, kOfQueryFloats]: the OfQuery of each row and head, which the tensor-core kernels
+  // use in place of `delta` and `alone`.
+  float* queries;
   const StepScalars* scalars;
   int64_t rows, seq, window;
-  int64_t words;  // of the random stream, between two rows of one head
+  // Words of the random stream for each row of a head.
+  int64_t words;
   int64_t leaf;
-  int32_t heads, group, depth, causal;  // group: query heads of a key head
+  // `group` query heads share one key head.
+  int32_t heads, group, depth, causal;
   float scale, cap;
-  float share, factor;  // of dropout; share 0: none
+  // Dropout: the share of weights that is dropped (0: none), and 1 / (1 - share).
+  float share, factor;
   uint32_t op;
   uint32_t reserved;
 };
 
-// Attention of the rows of one text to the keys and values of a cache, of which a block takes
-// `share` keys for one row of one head.
+// The argument of cached_attention: rows of one text attend to the keys and values in a cache. A
+// block computes one row of one head over `share` consecutive keys.
 struct CachedArgs {
   Heads q, k, v, y;
-  Operand cache;             // [2 key heads, capacity, depth]: keys, then values
-  const int32_t* positions;  // [rows]
-  float* parts;  // [rows, heads, most_parts, depth + 2]: a sum of values, its top, its weight
+  // [2, key heads, capacity, depth]: all keys, then all values.
+  Operand cache;
+  // [rows]: the position of each row in the cache.
+  const int32_t* positions;
+  // [rows, heads, most_parts, depth + 2]: for each part of the keys, the weighted sum of values,
+  // the largest score, and the sum of the weights relative to that score.
+  float* parts;
   int64_t rows, capacity, window, share, most_parts;
   int32_t heads, group, groups, depth;
   float scale, cap;
 };
 constexpr uint32_t kCachedWarps = 4;
-constexpr int kWarpKeys = 4;  // keys whose products a warp makes at a time
+// Number of keys whose dot products a warp computes at once.
+constexpr int kWarpKeys = 4;
 
-constexpr int kTile = 32;     // rows of a block, and keys that it has at a time
-constexpr int kMmaTile = 64;  // keys, or queries, that those on tensor cores have at a time
-constexpr uint32_t kAttentionThreads = 128;  // of both
-// Strips of 16 queries that a warp on tensor cores has, four of which are a block, for heads of
-// `depth` columns.
+// attention.cu: the rows of a block, and the keys that it holds in shared memory at a time.
+constexpr int kTile = 32;
+// attention_mma.cu: the keys, or queries, that a block holds in shared memory at a time.
+constexpr int kMmaTile = 64;
+constexpr uint32_t kAttentionThreads = 128;
+// Returns the number of strips of 16 queries that each of the four warps of a block computes on
+// tensor cores, for heads of `depth` columns.
 constexpr int strips_of(int64_t depth) { return depth == 64 ? 2 : 1; }
-// Elements from row to row in shared memory. Eight rows at once are read from different banks: by a
-// pitch, or, where six tiles would not fit into the 99 KiB that sm_86 and later have, by eights
-// that change places.
+// Returns the pitch of rows in shared memory, in elements. Reading eight rows at once must not
+// cause bank conflicts. At depth 64 a pitch of 72 avoids them. At depth 128, six padded tiles would
+// not fit into the 99 KiB of sm_86 and later, so groups of eight elements are permuted instead
+// (eight_at()).
 constexpr int mma_pitch(int64_t depth) { return static_cast<int>(depth == 64 ? depth + 8 : depth); }
 
-constexpr int kOfQueryFloats = 4;  // of what backward on tensor cores needs of a query
+// Number of floats of an OfQuery: the values of a query that backward on tensor cores needs.
+constexpr int kOfQueryFloats = 4;
 
-// dy . y beside tensor cores: threads for a row of a head.
+// Returns the number of threads that share a row of a head in attention_queries_mma.
 constexpr int delta_lanes(int64_t depth) { return depth <= 64 ? 8 : 16; }
-// Else: a thread for each row of each head, 32 elements of which are in shared memory at a time.
-constexpr uint32_t kDeltaThreads = 128;  // of both
-constexpr int kDeltaPitch = 33;  // floats of a row there: no two threads of a warp meet in a bank
+// In attention_delta each thread computes one row of one head. 32 elements of the row are in shared
+// memory at a time.
+constexpr uint32_t kDeltaThreads = 128;
+// The pitch of such a row in shared memory, in floats. It is odd, so that the threads of a warp use
+// different banks.
+constexpr int kDeltaPitch = 33;
 constexpr uint32_t kDeltaRoom = 2 * kDeltaThreads * kDeltaPitch * sizeof(float);
 
 }  // namespace ds::cuda

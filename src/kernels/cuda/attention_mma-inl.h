@@ -1,6 +1,10 @@
 #pragma once
-// What attention on tensor cores is made of: tiles of rows in shared memory and their products,
-// which pairs of a tile count, which of them dropout keeps. Included by attention_mma.cu only.
+// The building blocks of attention on tensor cores: tiles of rows in shared memory, their products,
+// bit masks of the keys to which queries attend, and bit masks of the pairs that dropout keeps.
+// Included by attention_mma.cu only.
+//
+// A set of rows of a 64-row tile is a 64-bit word, so that masks, documents, windows and causality
+// are combined with a few integer instructions for each row instead of tests for each pair.
 #include <cstdint>
 
 #include "kernels/cuda/attention-inl.h"
@@ -10,59 +14,64 @@
 
 namespace ds::cuda {
 
-constexpr int kSide = kMmaTile;       // rows of a tile
-constexpr int kStrip = 16;            // rows that a warp has on the left side of a product
-constexpr int kMatrices = kSide / 8;  // of 8 columns each, across a tile
+constexpr int kSide = kMmaTile;  // rows of a tile
+// Rows of the left operand of one mma instruction.
+constexpr int kStrip = 16;
+// Number of 8-column matrices across a tile.
+constexpr int kMatrices = kSide / 8;
 
-// Rows, and elements of a row, have numbers of 32 bits here: attention.cpp gives these kernels no
-// more.
+// Indices of rows, and offsets within a row, have 32 bits here, which saves registers.
+// attention.cpp selects these kernels only for operands whose extents fit.
 DS_DEVICE int count_of(const AttentionArgs& a) { return static_cast<int>(a.rows); }
 DS_DEVICE int window_of(const AttentionArgs& a) { return static_cast<int>(a.window); }
-DS_DEVICE int end_of(const AttentionArgs& a,
-                     int begin) {  // behind the sequence, where it is no document
+// Returns the end of the sequence that begins at `begin`, if it has full length.
+DS_DEVICE int end_of(const AttentionArgs& a, int begin) {
   return smaller(begin + static_cast<int>(a.seq), count_of(a));
 }
 
 DS_DEVICE int lane() { return static_cast<int>(threadIdx.x % kWarp); }
 DS_DEVICE int warp() { return static_cast<int>(threadIdx.x / kWarp); }
 
-// Rows of `depth` 16-bit elements in shared memory.
+// A tile of kSide rows of `depth` 16-bit elements in shared memory. With kMoved, groups of eight
+// elements are permuted within a row; otherwise rows are padded (see mma_pitch()).
 template <int depth>
 struct Tile {
   static constexpr int kPitch = mma_pitch(depth), kSize = kSide * kPitch;
   static constexpr bool kMoved = kPitch == depth;
   uint16_t* at;
 };
-// Where eight columns of row `row` + `own` begin, of eight number `eight` + `more` of the row:
-// `row` is a multiple of 8, `eight` of 2, `more` 0 or 1 where that is not 0.
+// Returns the address of group `eight` + `more` (of eight columns) in row `row` + `own`. Row and
+// group are passed in two parts so that the permutation, an exclusive or with the last three bits
+// of the row, is computed once, outside of loops. `row` must be a multiple of 8 and `eight` of 2;
+// `more` is 0 or 1, or `eight` is 0.
 template <int depth>
 DS_DEVICE uint16_t* eight_at(Tile<depth> m, int row, int own, int eight, int more) {
   if constexpr (m.kMoved) return m.at + (row + own) * m.kPitch + (eight ^ more ^ own % 8) * 8;
   return m.at + (row + own) * m.kPitch + (eight + more) * 8;
 }
 
-// 16 x 16 elements as the left side of a product. Transposed: as the right sides of two, of 8
-// columns each.
+// Loads 16 x 16 elements as the left operand of a product or, if transposed, as the right operands
+// of two products of 8 columns each.
 template <bool transposed, int depth>
 DS_DEVICE Words4 by_rows(Tile<depth> m, int row, int column) {
   return load_matrices<transposed>(eight_at(m, row, lane() % 16, column / 8, lane() / 16));
 }
-// 16 x 16 elements whose rows are the columns of the right sides of two products.
+// Loads 16 x 16 elements whose rows become the columns of the right operands of two products.
 template <int depth>
 DS_DEVICE Words4 by_columns(Tile<depth> m, int row, int column) {
   return load_matrices<false>(
       eight_at(m, row, lane() % 8 + lane() / 16 * 8, column / 8, lane() / 8 % 2));
 }
 
-// Whether all rows of all heads lie at multiples of `bytes`. Heads are one or three widths apart,
-// so their width is a multiple, too.
+// Returns whether all rows of all heads begin at multiples of `bytes`. The distance of heads is one
+// or three times their width, so the width is a multiple, too.
 DS_DEVICE bool aligned(const Heads& h, uint64_t bytes) {
   const auto all = reinterpret_cast<uint64_t>(h.at.data) | static_cast<uint64_t>(2 * h.row) |
                    static_cast<uint64_t>(2 * h.head);
   return all % bytes == 0;
 }
 
-// Eight elements at `from`; those from `count` on are 0.
+// Loads eight elements one by one; those from `count` on are 0.
 DS_DEVICE uint4 gather_eight(const uint16_t* from, int count) {
   uint32_t words[4] = {};
 #pragma unroll
@@ -71,14 +80,16 @@ DS_DEVICE uint4 gather_eight(const uint16_t* from, int count) {
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
-// Where a thread copies from: eight columns of every kRows-th row of a head.
+// The part of an operand that a thread copies: eight columns of every kRows-th row of a head.
 template <int depth>
 struct Source {
   static constexpr int kThreadsOfRow = depth / 8,
                        kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
-  const uint16_t* from;  // of row 0 of head 0, and own() rows on
+  // Address of the thread's first element: row own(), group eight(), head 0.
+  const uint16_t* from;
   int row, head;
-  bool whole;  // copied by 16 bytes
+  // Whether rows are 16-byte aligned, so that cp.async can copy them.
+  bool whole;
 
   DS_DEVICE int own() { return static_cast<int>(threadIdx.x) / kThreadsOfRow; }
   DS_DEVICE int eight() { return static_cast<int>(threadIdx.x) % kThreadsOfRow; }
@@ -88,14 +99,16 @@ struct Source {
     return {at + int64_t{own()} * row + 8 * eight(), row, static_cast<int>(h.head), aligned(h, 16)};
   }
 };
-// Asks for those of rows [first, first + kSide) of a head that have a bit in `rows`; all else is 0.
-// They are there when every thread has awaited its copies and met the others.
+// Starts the copy of rows [first, first + kSide) of a head to a tile. Rows whose bit in `rows` is
+// 0, and columns from a.depth on, become 0. The tile is complete after every thread has called
+// await_copies() and __syncthreads().
 template <int depth>
 DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Source<depth>& source, int first,
                             int head, uint64_t rows, Tile<depth> to) {
   constexpr int kRows = Source<depth>::kRows;
-  static_assert(kRows % 8 == 0 ||
-                !Tile<depth>::kMoved);  // an eight is moved alike in every row of a thread
+  // All rows of a thread are equal modulo 8, so the permutation moves its group of eight to the
+  // same columns in each row.
+  static_assert(kRows % 8 == 0 || !Tile<depth>::kMoved);
   const int own = Source<depth>::own(), count = a.depth - 8 * Source<depth>::eight();
   uint16_t* at = eight_at(to, 0, own, 0, Source<depth>::eight());
   const uint16_t* from = source.from + int64_t{first} * source.row + int64_t{head} * source.head;
@@ -115,24 +128,24 @@ DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Source<depth>& source,
     copy_ahead(at, from, halves[r / 32] >> (r % 32) & 1);
 }
 
-// The lowest n bits.
+// Returns a word whose lowest n bits are set.
 template <typename Bits = uint64_t>
 DS_DEVICE Bits lowest(int n) {
   if (n >= 8 * static_cast<int>(sizeof(Bits))) return ~Bits{0};
   return n <= 0 ? 0 : (Bits{1} << n) - 1;
 }
-// Bits of the rows of a tile for which counts(row).
+// Returns a bit for each row of the tile at `first`: the result of counts(row).
 template <typename F>
 DS_DEVICE uint64_t rows_where(int first, const F& counts) {
   const uint32_t low = __ballot_sync(kAll, counts(first + lane())),
                  high = __ballot_sync(kAll, counts(first + lane() + 32));
   return low | static_cast<uint64_t>(high) << 32;
 }
-// Of those that exist.
+// Returns the bits of the tile's rows that exist.
 DS_DEVICE uint64_t rows_of_tile(const AttentionArgs& a, int first) {
   return lowest(count_of(a) - first);
 }
-// Of those of the sequence that begins at `begin`.
+// Returns the bits of the tile's rows that belong to the sequence that begins at `begin`.
 DS_DEVICE uint64_t rows_of_sequence(const AttentionArgs& a, int begin, int first) {
   uint64_t rows = lowest(end_of(a, begin) - first);
   if (first < begin) rows &= ~lowest(begin - first);
@@ -140,7 +153,8 @@ DS_DEVICE uint64_t rows_of_sequence(const AttentionArgs& a, int begin, int first
   return rows &
          rows_where(first, [&](int row) { return row < count_of(a) && begin_of(a, row) == begin; });
 }
-// Of the keys that rows of that sequence may see.
+// Returns the bits of the tile's keys to which queries of the sequence that begins at `begin` may
+// attend: those of rows of the sequence that are not masked.
 DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int begin, int first) {
   const uint64_t rows = rows_of_sequence(a, begin, first);
   if (!a.mask) return rows;
@@ -150,8 +164,9 @@ DS_DEVICE bool is_of_sequence(const AttentionArgs& a, int row, int begin) {
   if (row < begin || row >= end_of(a, begin)) return false;
   return !a.first || begin_of(a, row) == begin;
 }
-// Of these keys of that sequence, from `first` on, those that `query` sees, and of these queries
-// those that see `key`.
+// seen_by() returns the bits of those `keys`, in the sequence that begins at `begin`, to which
+// `query` attends. seen_from() returns the bits of those `queries` that attend to `key`. Bit 0
+// stands for row `first`.
 template <typename Bits>
 DS_DEVICE Bits seen_by(const AttentionArgs& a, int query, int begin, int first, Bits keys) {
   if (!is_of_sequence(a, query, begin)) return 0;
@@ -164,11 +179,13 @@ DS_DEVICE Bits seen_from(const AttentionArgs& a, int key, int first, Bits querie
   return a.window == 0 ? queries : queries & lowest<Bits>(key + window_of(a) - first);
 }
 
-// Neighbouring rows.
+// Consecutive rows, including `last`.
 struct Span {
   int first, last;
 };
-// Whether each of these queries, or none of them, may see each of these keys of their sequence.
+// all_in_sight() returns whether causality and the window let every query attend to every key;
+// none_in_sight() returns whether they let no query attend to any key. Both spans are of the same
+// sequence.
 DS_DEVICE bool all_in_sight(const AttentionArgs& a, Span queries, Span keys) {
   return (!a.causal || keys.last <= queries.first) &&
          (a.window == 0 || keys.first > queries.last - window_of(a));
@@ -178,7 +195,7 @@ DS_DEVICE bool none_in_sight(const AttentionArgs& a, Span queries, Span keys) {
          (a.window != 0 && keys.last <= queries.first - window_of(a));
 }
 
-// Queries of a warp, and where the sequences of the first and the last of them begin.
+// The queries of a warp, and the first rows of the sequences of its first and its last query.
 struct Queries {
   Span rows, begins;
 
@@ -187,8 +204,9 @@ struct Queries {
     if (first >= count_of(a)) return {rows, {1, 0}};
     return {rows, {begin_of(a, first), begin_of(a, smaller(rows.last, count_of(a) - 1))}};
   }
-  // Whether each of them, or none of them, sees each of these keys of the sequence that begins at
-  // `begin`.
+  // all_see() returns whether every query may attend to all of these keys, of the sequence that
+  // begins at `begin`; none_sees() returns whether no query may attend to any of them. The result
+  // is the same for all threads of the warp, so branches on it do not diverge.
   DS_DEVICE bool all_see(const AttentionArgs& a, const Queries& q, int begin, Span keys) {
     return q.rows.last < count_of(a) && q.begins.first == begin && q.begins.last == begin &&
            all_in_sight(a, q.rows, keys);
@@ -198,8 +216,8 @@ struct Queries {
   }
 };
 
-// Tiles of keys of the queries [row, end), sequence by sequence, counted from the sequence's first
-// row.
+// Iterates over the tiles of keys to which the queries [row, end) may attend, sequence by sequence.
+// Tiles are counted from the sequence's first row.
 struct KeyTiles {
   int behind, begin, key, last;
 
@@ -220,11 +238,14 @@ struct KeyTiles {
   }
 };
 
-// Tiles of queries that may see one of the keys [first, end), sequence by sequence, then head by
-// head, counted from the sequence's first row.
+// Iterates over the tiles of queries that may attend to one of the keys [first, end): by sequence,
+// then by query head of the key head, then by tile. Tiles are counted from the sequence's first
+// row.
 struct QueryTiles {
   int first, end, key_head;
-  int behind, begin, head, query;  // the keys from `behind` on are of later sequences
+  // The present sequence (the first row after it or `end`, and its first row), the query head, and
+  // the first query of the present tile, or -1 at the end.
+  int behind, begin, head, query;
 
   DS_DEVICE bool there(const QueryTiles& t) { return t.query >= 0; }
   DS_DEVICE QueryTiles of(const AttentionArgs& a, int first, int end, int key_head) {
@@ -254,9 +275,10 @@ struct QueryTiles {
   }
 };
 
-// Of a thread's elements of `count` matrices of each strip, 2 * half + c of matrix n of strip m is
-// in one of its rows: calls f(m, half) for the rows, f(n, c) for a row's elements, and f(m, half,
-// n, c) for all of them, those of neighbouring columns one after the other.
+// Iterate over a thread's accumulators. Value 2 * half + c of matrix n of strip m belongs to row
+// `half` of the thread's two rows of the strip. each_row() calls f(m, half) for the rows,
+// each_of_row() calls f(n, c) for the elements of a row, and each_element() calls f(m, half, n, c)
+// for all, neighbouring columns one after the other.
 template <int strips, typename F>
 DS_DEVICE void each_row(const F& f) {
 #pragma unroll
@@ -275,8 +297,8 @@ DS_DEVICE void each_element(const F& f) {
   }
 }
 
-// A warp's rows of a tile, from `row` on, as left sides of products: held in registers, or read
-// again for each.
+// A warp's rows of a tile, from `row` on, as left operands of products. With `held` they are kept
+// in registers; otherwise they are read from shared memory for each product.
 template <int depth, int strips, bool held>
 struct Left {
   Tile<depth> tile;
@@ -299,7 +321,7 @@ struct Left {
   }
 };
 
-// Products of these rows and 8 `count` rows of y.
+// Sets s to the dot products of the rows of `left` and 8 * count rows of y, from `row` on.
 template <int32_t type, int depth, int strips, bool held, int count>
 DS_DEVICE void products(const Left<depth, strips, held>& left, Tile<depth> y, int row,
                         Floats4 (&s)[strips][count]) {
@@ -324,8 +346,9 @@ DS_DEVICE void products(const Left<depth, strips, held>& left, Tile<depth> y, in
     }
   }
 }
-// sums += weights times rows of `tile`. Two neighbouring matrices of weights are the left side of a
-// product.
+// Adds `weights` times the tile's rows, from `row` on, to `sums`. The accumulator layout of two
+// neighbouring 8-column matrices is the layout of a left operand, so threads need not exchange
+// weights.
 template <int32_t type, int depth, int strips, int count>
 DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weights)[strips][count],
                         Tile<depth> tile, int row) {
@@ -351,20 +374,22 @@ DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weig
 }
 
 constexpr float kLn2 = 0.693147180559945309417f;
-// What a product of q and k is multiplied by to be an exponent of 2; with a cap, what the bent
-// score is.
+// Returns the factor that turns a dot product of q and k (with a cap: a capped score) into an
+// exponent of 2.
 DS_DEVICE float unit_of(const AttentionArgs& a) {
   return a.cap == 0 ? __fmul_rn(a.scale, kLog2OfE) : kLog2OfE;
 }
 
-// Draws which pairs of `rows` queries and a tile's keys dropout keeps: two words of 32 bits for
-// each query.
+// Computes which pairs of `rows` queries and a tile's keys dropout keeps: two 32-bit words for each
+// query. The first random word of such a mask may be inside a block of four random words, so the
+// loop starts up to three words early and shifts.
 DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin, int key, int head,
                          uint32_t* bits) {
   const Stream stream = stream_of(a);
   for (int i = static_cast<int>(threadIdx.x); i < 2 * rows;
        i += static_cast<int>(kAttentionThreads)) {
     const uint64_t number = number_of(a, query + i / 2, begin, key + i % 2 * 32, head);
+    // Bit n stands for key n of this half of the tile.
     uint32_t kept = 0;
 #pragma unroll 1
     for (int n = -static_cast<int>(number % 4); n < 32; n += 4) {
@@ -377,8 +402,8 @@ DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin,
     bits[i] = kept;
   }
 }
-// The two words of a query; of one of them, the bits from key `key` of the tile on, all if nothing
-// is dropped.
+// both() combines the two words of a query into one. kept_from() returns the bits of one word from
+// key `key` on, or all ones if there is no dropout.
 DS_DEVICE uint64_t both(const uint32_t* words) {
   return words[0] | static_cast<uint64_t>(words[1]) << 32;
 }
@@ -386,9 +411,10 @@ DS_DEVICE uint32_t kept_from(bool dropped, const uint32_t* words, int key) {
   return dropped ? words[key / 32] >> (key % 32) : ~0u;
 }
 
-// What backward needs of a query: lse as an exponent of 2, dy . y times the scale, and what
-// products are multiplied by, of q and k and of dy and v. Of a row that sees one key, and of no
-// row, all is 0, so that the weight is 1 and the gradient 0.
+// The values of a query that backward needs: lse as an exponent of 2, dy . y times the scale, and
+// the factors of the dot products of q and k (unit) and of dy and v (scale). If the row attends to
+// one key only, or does not exist, all four are 0: then the weight is exactly 1 and the gradient of
+// the score exactly 0.
 struct alignas(kOfQueryFloats * sizeof(float)) OfQuery {
   float lse, delta, unit, scale;
 
@@ -404,21 +430,22 @@ struct alignas(kOfQueryFloats * sizeof(float)) OfQuery {
   DS_DEVICE OfQuery at(const AttentionArgs& a, int row, int64_t head) {
     return row < count_of(a) ? *all(a, row, head) : OfQuery{0, 0, 0, 0};
   }
-  // Asks for those of a tile's queries, as ask_for_tile() for their rows.
+  // Starts the copy of the OfQuery of a tile's queries, as ask_for_tile() does.
   DS_DEVICE void ask(const AttentionArgs& a, int first, int64_t head, OfQuery* to) {
     const int own = static_cast<int>(threadIdx.x);
     if (own < kSide) copy_ahead(to + own, all(a, first + own, head), first + own < count_of(a));
   }
 };
 
-// A thread's place in a product: rows `row` and `row` + 8, columns `column` and `column` + 1 of
-// each matrix.
+// The elements of an accumulator that a thread has: rows `row` and `row` + 8, columns `column` and
+// `column` + 1 of each matrix.
 struct Place {
   int row, column;
 };
 DS_DEVICE Place place() { return {lane() / 4, lane() % 4 * 2}; }
 
-// The thread's rows of a strip whose first row is `first`, each times its factor.
+// Stores the thread's two rows of the strip that begins at row `first`, each multiplied by its
+// factor. Pairs of columns are stored as one word if type and alignment allow it.
 template <int32_t type, int depth>
 DS_DEVICE void store_rows(const AttentionArgs& a, const Heads& to, int first, int64_t head,
                           const Floats4 (&x)[depth / 8], const float (&factor)[2]) {

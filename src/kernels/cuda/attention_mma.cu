@@ -1,52 +1,56 @@
-// Attention of bf16 or f16 operands and heads of at most 128 columns: its products are made by
-// tensor cores, its scores, weights and sums in f32. kernels/cuda/attention.cu holds the kernel for
-// all other operands.
+// Attention for bf16 or f16 operands and heads of at most 128 columns, on tensor cores. These
+// compute the products; scores, weights and sums are f32. kernels/cuda/attention.cu has the kernels
+// for all other operands.
 //
-// Four warps share a block of queries, or of keys for dk and dv; a warp has one or two strips of 16
-// of them, the left side of its products. Tiles of 64 keys, or queries, come through shared memory:
-// the next tile is asked for while one is worked on, and one barrier a tile tells that it has come
-// and that the last has been read (mma.h says how a warp holds a matrix). A warp's scores are
-// already in the places that its weights need as the left side of the next product; for dk and dv,
-// too, whose scores are made with keys on the left (Dao, "FlashAttention-2", arXiv:2307.08691).
-// Weights and the gradients of scores are rounded to the operands' type for those products
-// (kernels/accuracy.h allows it); of f16, a gradient beyond 65,504 becomes infinite, which a loss
-// scale sees.
+// A block has four warps and processes a tile of queries or, for dk and dv, of keys. A warp has one
+// or two strips of 16 of these rows as the left operand of its products. Tiles of 64 keys, or
+// queries, pass through shared memory: the next tile is copied while the present one is processed,
+// and one barrier for each tile ensures both that the next tile has arrived and that the present
+// one has been read (mma.h describes how a warp holds a matrix). The layout of a warp's scores is
+// already that of the left operand of the next product; for dk and dv this holds because their
+// scores are computed with keys as the left operand (Dao, "FlashAttention-2", arXiv:2307.08691).
+// For those products, weights and gradients of scores are rounded to the type of the operands
+// (kernels/accuracy.h allows for it). In f16 a gradient beyond 65,504 becomes infinite, which a
+// loss scaler notices.
 //
-// Exponents are of 2: scores are multiplied by log2(e), too. Only lse is a natural logarithm.
+// Exponentials are powers of 2: scores are also multiplied by log2(e). Only lse is a natural
+// logarithm.
 //
-// Bits of a row depend on its own sequence only: tiles are counted from the sequence's first row,
-// wherever the sequence lies in the batch, so that a product always adds up the same 16 keys, or
-// queries, at a time; and a pair that does not count has weight 0, which adds exactly nothing to
-// finite rows. Where all pairs of a warp count, which is the common case, they are not asked one by
-// one; a pair has the same bits either way. Masked keys are 0 in a tile, whatever they are in
-// memory, and so are queries of other sequences. Nothing is added atomically.
+// The bits of a row depend only on its own sequence. Tiles are counted from the sequence's first
+// row, wherever the sequence is in the batch, so that a product always adds up the same 16 keys, or
+// queries, at a time. A query that does not attend to a key gives it weight 0, which changes no bit
+// of a finite sum. In the common case that all queries of a warp attend to all keys of a tile,
+// pairs are not tested one by one; they have the same bits either way. Masked keys are 0 in a tile,
+// whatever they are in memory, and so are queries of other sequences. There are no atomics.
 //
-// Where a row sees one key its weight is 1 to the bit. Forward subtracts a score from itself;
-// backward, where lse is rounded and dy . y is a sum of another order, has numbers of such a query
-// (OfQuery) that make the weight 1 and the gradient of its score 0.
+// If a row attends to one key only, its weight is exactly 1. Forward subtracts a score from itself.
+// In backward, lse is rounded and dy . y is added up in another order, so such a query gets special
+// values (OfQuery) that make the weight 1 and the gradient of its score 0.
 //
-// What it costs: a block waits for shared memory, tensor cores and exponentials in turn, so others
-// must be there to go on: two for heads of 64 columns, on sm_90 for those of 128, too. Entries
-// without dropout and a cap have neither in registers nor in their loops, so that sm_90 has room
-// for three of dk and dv of 64 columns. A tile that is cut by the diagonal differs from one whose
-// pairs all count in selections alone, without branches.
+// Cost: a block waits in turn for shared memory, tensor cores and exponentials, so several blocks
+// must be resident on a multiprocessor to fill the gaps: two for heads of 64 columns, and on sm_90
+// also for heads of 128. Entries without dropout and cap need no registers for them, which on sm_90
+// leaves room for three blocks of dk and dv at 64 columns. A tile on the causal diagonal needs only
+// additional selections, not branches.
 #include "kernels/cuda/attention_mma-inl.h"
 
 namespace ds::cuda {
 namespace {
 
-// The first query of a block of `rows`. With a causal mask later queries see more keys, so their
-// blocks start first; otherwise they would finish last, alone.
+// Returns the first query of a block of `rows` queries. With a causal mask, later queries attend to
+// more keys, so their blocks start first; otherwise they would still run when all others have
+// finished.
 DS_DEVICE int first_query(const AttentionArgs& a, int rows) {
   return static_cast<int>(a.causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * rows;
 }
 
-// Keys and values of a block's queries: two stages of shared memory, each of a tile of both. Behind
-// them is what dropout keeps of each stage.
+// The keys and values that a block processes: two stages of shared memory, each with a tile of keys
+// and a tile of values. They are followed by the dropout masks of each stage.
 template <int depth>
 struct Stages {
   uint16_t* at;
-  int first, rows, head, key_head;  // rows of the block
+  // The first query of the block, the number of its queries, and the heads of queries and keys.
+  int first, rows, head, key_head;
   Source<depth> k, v;
 
   static constexpr int kSize = Tile<depth>::kSize;
@@ -60,7 +64,8 @@ struct Stages {
   DS_DEVICE uint32_t* kept(const Stages& s, int stage, int row) {
     return reinterpret_cast<uint32_t*>(s.at + 4 * kSize) + 2 * (stage * s.rows + row);
   }
-  // Asks for a tile; returns bits of those of its keys that count.
+  // Starts the copy of a tile to a stage. Returns the bits of its keys to which queries of the
+  // sequence may attend.
   template <bool any>
   DS_DEVICE uint64_t ask(const Stages& s, const AttentionArgs& a, const KeyTiles& tile, int stage) {
     const uint64_t rows = keys_of_tile(a, tile.begin, tile.key);
@@ -72,14 +77,16 @@ struct Stages {
   }
 };
 
-// What a thread has of its queries: sums of weighted values, the largest exponent, and the sum of
-// its weights relative to that; the weights of a row are those of four threads.
+// The running results of a thread for its rows: the sums of weighted values, the largest exponent,
+// and the sum of the weights relative to it. Four threads share a row, and each adds up its own
+// weights only.
 template <int depth, int strips>
 struct Sums {
   Floats4 y[strips][depth / 8];
   float top[strips][2], weight[strips][2];
 };
-// Makes weights of the exponents of one half of a strip. `nothing`: none of them counts.
+// Turns the exponents of one of the thread's rows into weights, and rescales the sums to the new
+// maximum. `nothing` says that the row attends to none of the keys.
 template <int depth, int strips>
 DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing,
                      Floats4 (&s)[kMatrices]) {
@@ -88,7 +95,8 @@ DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing,
   for (int n = 0; n < kMatrices; ++n)
     best = fmaxf(best, fmaxf(s[n].v[2 * half], s[n].v[2 * half + 1]));
   const float top = sums.top[m][half], next = fmaxf(row_largest(best), top);
-  const bool empty = nothing && next == -INFINITY;  // not where scores are NaN
+  // The maximum of a row whose scores are NaN is -inf, too, but its NaN must not become 0.
+  const bool empty = nothing && next == -INFINITY;
   const float base = empty ? 0.0f : next, kept_share = empty ? 1.0f : power_of_2(top - next);
   float added = 0;
 #pragma unroll
@@ -107,6 +115,7 @@ DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing,
     sums.y[m][n].v[2 * half] *= kept_share, sums.y[m][n].v[2 * half + 1] *= kept_share;
 }
 
+// Computes y and lse of a block's queries. `any` says that the entry handles dropout and a cap.
 template <int32_t type, int depth, bool any>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
@@ -129,6 +138,7 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   uint64_t next_keys = Stages<depth>::template ask<any>(stages, a, tiles, 0);
   await_copies();
   __syncthreads();
+  // Queries are kept in registers, unless the entry needs the registers for dropout and the cap.
   const auto queries = Left<depth, strips, !any>::of(q, warp_row);
   Sums<depth, strips> sums{};
 #pragma unroll
@@ -154,6 +164,8 @@ DS_DEVICE void forward(const AttentionArgs& a) {
         x = __fmul_rn(unit, x);
       });
       bool nothing[strips][2] = {};
+      // Some query does not attend to some key: the exponent of the pair becomes -inf. Everything
+      // before is computed for all pairs.
       if (~keys != 0 || !Queries::all_see(a, mine, begin, {key, key + kSide - 1})) {
         each_row<strips>([&](int m, int half) {
           const uint64_t seen =
@@ -177,7 +189,7 @@ DS_DEVICE void forward(const AttentionArgs& a) {
       add_rows<type, depth>(sums.y, s, Stages<depth>::values(stages, stage), 0);
     }
     await_copies();
-    __syncthreads();  // the next tile has come, and this one has been read
+    __syncthreads();  // the next tile is complete, this one has been read
   }
 #pragma unroll
   for (int m = 0; m < strips; ++m) {
@@ -195,8 +207,8 @@ DS_DEVICE void forward(const AttentionArgs& a) {
   }
 }
 
-// From the product of q and k, x becomes its gradient; from that of dy and v, w becomes the weight
-// that dv is made of. `share` is what dropout multiplies the weight by.
+// Turns x, the dot product of q and k, into its gradient, and w, the dot product of dy and v, into
+// the weight after dropout, which dv needs. `share` is the factor of dropout.
 template <bool capped>
 DS_DEVICE void weigh_pair(const AttentionArgs& a, const OfQuery& query, float share, float& x,
                           float& w) {
@@ -206,8 +218,9 @@ DS_DEVICE void weigh_pair(const AttentionArgs& a, const OfQuery& query, float sh
   if (capped) x *= slope_of(a, s);
   w = p * share;
 }
-// The same of all pairs of a thread, of which those count that have a bit in `seen`. query(m, half,
-// n, c) and share(m, half, n, c) are an element's.
+// Calls weigh_pair() for all pairs of a thread. With `masked`, pairs without a bit in `seen` become
+// 0. query(m, half, n, c) and share(m, half, n, c) return the OfQuery and the dropout factor of an
+// element.
 template <bool masked, bool capped, int strips, int count, typename Query, typename Share>
 DS_DEVICE void weigh_pairs(const AttentionArgs& a, const uint32_t (&seen)[strips][2],
                            const Query& query, const Share& share, Floats4 (&s)[strips][count],
@@ -223,7 +236,7 @@ DS_DEVICE void weigh_pairs(const AttentionArgs& a, const uint32_t (&seen)[strips
   });
 }
 
-// Of pairs some of which do not count, with a cap only if `any`.
+// Calls weigh_pairs() with masks. Only entries with `any` contain the code for a cap.
 template <bool any, int strips, int count, typename Query, typename Share>
 DS_DEVICE void weigh_seen(const AttentionArgs& a, const uint32_t (&seen)[strips][2],
                           const Query& query, const Share& share, Floats4 (&s)[strips][count],
@@ -234,8 +247,12 @@ DS_DEVICE void weigh_seen(const AttentionArgs& a, const uint32_t (&seen)[strips]
     weigh_pairs<true, false>(a, seen, query, share, s, dp);
 }
 
-constexpr int kFew = 2;  // matrices whose gradients are in registers at a time
+// Number of 8-column matrices whose gradients are in registers at a time. A tile is processed in
+// parts of 8 kFew columns, because the scores of a whole tile, their gradients and the sums do not
+// fit into registers.
+constexpr int kFew = 2;
 
+// Computes dq of a block's queries.
 template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_queries(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
@@ -304,7 +321,7 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
       add_rows<type, depth>(dq, s, k, part);
     }
     await_copies();
-    __syncthreads();  // the next tile has come, and this one has been read
+    __syncthreads();  // the next tile is complete, this one has been read
   }
   const float one[2] = {1.0f, 1.0f};
 #pragma unroll
@@ -312,14 +329,17 @@ DS_DEVICE void backward_queries(const AttentionArgs& a) {
     store_rows<type, depth>(a, a.dq, first + warp_row + m * kStrip, head, dq[m], one);
 }
 
-// A block's keys are on the left here, so that a thread has two keys of each pair of neighbouring
-// queries; what these are like is in shared memory, in two stages as their rows are.
+// Computes dk and dv of a block's keys. Keys are the left operand here, so each accumulator of a
+// thread has two keys and two neighbouring queries. The OfQuery of the queries pass through shared
+// memory in two stages, as their rows do.
 template <int32_t type, int depth, bool any>
 DS_DEVICE void backward_keys(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
   constexpr int kSize = Tile<depth>::kSize;
   const Tile<depth> k{room}, v{room + kSize};
-  uint16_t* const stages = room + 2 * kSize;  // of queries and gradients
+  uint16_t* const stages = room + 2 * kSize;
+  // Shared memory: the block's keys and values, then two stages each of queries and dy, of OfQuery,
+  // and of dropout masks.
   auto* const numbers = reinterpret_cast<OfQuery*>(stages + 4 * kSize);
   auto* const all_kept = reinterpret_cast<uint32_t*>(numbers + 2 * kSide);
   const int first = static_cast<int>(blockIdx.x) * kSide, key_head = static_cast<int>(blockIdx.y);
@@ -342,7 +362,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
                 all_kept + 2 * stage * kSide);
     return rows;
   };
-  // Of the keys of the warp.
+  // Returns the bits of the warp's keys to which queries of the current sequence may attend.
   const auto keys_that_count = [&] {
     return static_cast<uint32_t>(keys_of_tile(a, tiles.begin, first) >> warp_row & lowest(kStrip));
   };
@@ -378,7 +398,9 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
       uint32_t seen[1][2] = {};
       if (!any && all) {
         const auto one = [](int, int, int, int) { return 1.0f; };
-        const auto of_many = [&](int, int, int n, int c) {  // of queries that see more than one key
+        // Here every query attends to all keys, which are more than one. So `unit` and `scale` are
+        // the same for all queries and are kept in registers.
+        const auto of_many = [&](int, int, int n, int c) {
           const OfQuery& query = numbers[place_of_two + 8 * n + c];
           return OfQuery{query.lse, query.delta, unit, a.scale};
         };
@@ -403,7 +425,7 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
       add_rows<type, depth>(dk, s, q, part);
     }
     await_copies();
-    __syncthreads();  // the next tile has come, and this one has been read
+    __syncthreads();  // the next tile is complete, this one has been read
   }
   const float one[2] = {1.0f, 1.0f};
   store_rows<type, depth>(a, a.dk, mine.first, key_head, dk[0], one);
@@ -412,8 +434,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 
 }  // namespace
 
-// What backward needs of each row and head, dy . y and lse among it. Eight columns a thread; the
-// threads of a row add up by a tree.
+// Computes the OfQuery of each row and head, including dy . y. A thread has eight columns; the
+// threads of a row add up their sums in a tree.
 DS_BLOCK_KERNEL(attention_queries_mma, AttentionArgs, kDeltaThreads) {
   const auto lanes = static_cast<unsigned>(delta_lanes(a.depth));
   const int d = 8 * static_cast<int>(threadIdx.x % lanes), head = static_cast<int>(blockIdx.y);
@@ -429,7 +451,8 @@ DS_BLOCK_KERNEL(attention_queries_mma, AttentionArgs, kDeltaThreads) {
   if (there && d == 0) OfQuery::put(a, row, head, sum);
 }
 
-// Entries for heads of at most 64 and 128 columns; those named any take dropout and a cap, too.
+// The entries for heads of at most 64 and 128 columns. Those whose names end in `any` also handle
+// dropout and a cap.
 DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) {
   forward<DS_DTYPE_BF16, 64, false>(a);
 }

@@ -4,12 +4,13 @@
 
 namespace ds::cuda {
 
-// What a product of cuBLASLt may use of a stream's scratch while it runs.
+// Bytes of scratch memory that a matrix product of cuBLASLt may use while it runs on a stream.
 constexpr int64_t kProductScratch = int64_t{32} << 20;
 
-// Products are cuBLASLt's from here on (use_products), if it is there: DS_CUDA_BLAS, or the library
-// under its usual names. Else they stay our own. Says which, for the numerics key:
-// "cuBLASLt-130002", with its version, or "own-products".
+// Makes cuBLASLt compute all later matrix products (use_products()), if the library that
+// DS_CUDA_BLAS names, or one under its usual names, can be opened. Otherwise this folder's own
+// kernel computes them. Returns which of the two, for the numerics key: "cuBLASLt-130002", with the
+// version, or "own-products".
 std::string use_blas();
 
 }  // namespace ds::cuda

@@ -1,13 +1,14 @@
 #pragma once
-// What device functions share: how an entry is declared, operands of any element type, random
-// words, and sums over a block. Included by .cu files only, which nvcc compiles for the device and
-// g++ for tests (tests/cuda/lane/shim.h comes first there and says what the words of CUDA mean).
+// Basic functions of all kernels: operands of any element type, vector accesses, random words, and
+// sums over a warp, a block or the ranks. Included by .cu files only. nvcc compiles them for the
+// device; for tests, g++ compiles them for the CPU, after tests/cuda/lane/shim.h, which defines the
+// keywords of CUDA.
 //
-// Operands carry their type at run time: there is one entry for an operation in place of one for
-// every combination of types. A load or store chooses by a value that all threads have in common.
-// But a thread waits for a load before it chooses how to widen it: where several loads are to be
-// under way at once, row-inl.h makes the type a constant. Arithmetic is in f32; 16-bit values are
-// rounded once, when they are stored.
+// Operands carry their type at run time: there is one entry for an operation instead of one for
+// every combination of types. A load or store branches on the type, which is the same for all
+// threads. But a thread waits for each load before it branches to widen it; where several loads
+// should be in flight at once, row-inl.h makes the type a compile-time constant. Arithmetic is in
+// f32, and a 16-bit value is rounded once, when it is stored.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -18,10 +19,15 @@
 namespace ds::cuda {
 
 constexpr unsigned kWarp = 32;
-constexpr unsigned kRoom = 8;  // warps of the largest block that adds up
+// Number of warps of the largest block (256 threads), which is the number of elements of shared
+// memory that a sum over a block needs.
+constexpr unsigned kRoom = 8;
+// The mask for warp intrinsics in which all threads of the warp take part.
 constexpr unsigned kAll = 0xffffffffu;
 
-// Bits are those of core/base/dtype.h, NaN included.
+// Conversions have the bits of core/base/dtype.h, also for NaN. bf16 is rounded to nearest even by
+// adding 0x7fff plus the lowest bit that is kept; a NaN is made quiet so that it cannot become
+// infinite.
 DS_DEVICE float from_bits(uint32_t u) { return __uint_as_float(u); }
 DS_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 DS_DEVICE uint16_t narrow_bf16(float x) {
@@ -35,16 +41,19 @@ DS_DEVICE float widen(uint16_t bits, int32_t dtype) {
 DS_DEVICE uint16_t narrow(float x, int32_t dtype) {
   return dtype == DS_DTYPE_BF16 ? narrow_bf16(x) : narrow_half(x);
 }
-// Two at a time, by the instruction for it; only the bits of NaN are not those of dtype.h then.
+// Rounds two values with one instruction. It would give a NaN other bits than dtype.h, so a pair
+// that contains a NaN is rounded by narrow().
 template <int32_t dtype>
 DS_DEVICE uint32_t two_narrow(float low, float high) {
   if (low == low && high == high) return pack<dtype>(low, high);
   return narrow(low, dtype) | static_cast<uint32_t>(narrow(high, dtype)) << 16;
 }
-// a b + c, rounded once on the device. Where two sums of products must have equal bits, they use
-// this.
+// Returns a b + c, rounded once. Where two sums of products must have equal bits, both use this
+// function, so that the compiler cannot fuse the operations of only one of them.
 DS_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
+// get() returns element i of an operand, widened to f32; put() rounds x to the operand's type and
+// stores it.
 DS_DEVICE float get(const Operand& o, int64_t i) {
   if (o.dtype == DS_DTYPE_F32) return static_cast<const float*>(o.data)[i];
   return widen(static_cast<const uint16_t*>(o.data)[i], o.dtype);
@@ -57,13 +66,13 @@ DS_DEVICE void put(const Operand& o, int64_t i, float x) {
   }
 }
 
-// Neighbours of one thread: eight, which is 16 or 32 bytes, or four.
+// Consecutive elements that one thread holds: eight (16 or 32 bytes of memory) or four.
 template <int size>
 struct Neighbours {
   float v[size];
 };
 using Eight = Neighbours<8>;
-// `size` neighbours in f32, by 16-byte accesses.
+// Loads `size` consecutive floats by 16-byte accesses.
 template <int size>
 DS_DEVICE Neighbours<size> load_floats(const float* from) {
   float4 four[size / 4];
@@ -84,8 +93,8 @@ DS_DEVICE void store_floats(float* to, const Neighbours<size>& e) {
     reinterpret_cast<float4*>(to)[j] =
         make_float4(e.v[4 * j], e.v[4 * j + 1], e.v[4 * j + 2], e.v[4 * j + 3]);
 }
-// Elements i to i + n of `o`, n <= size; `wide`: all of them in vectors, where the address allows
-// it.
+// Loads elements [i, i + n) of `o`, n <= size; the other elements are 0. `wide` says that the
+// address allows vector accesses, which are used if n == size.
 template <int size = 8>
 DS_DEVICE Neighbours<size> load(const Operand& o, int64_t i, int n, bool wide) {
   Neighbours<size> e;
@@ -118,6 +127,7 @@ DS_DEVICE Neighbours<size> load(const Operand& o, int64_t i, int n, bool wide) {
   }
   return e;
 }
+// The counterpart of load(): rounds and stores the first n elements.
 template <int size>
 DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Neighbours<size>& e) {
   if (wide && n == size && o.dtype == DS_DTYPE_F32) {
@@ -146,6 +156,7 @@ DS_DEVICE void store(const Operand& o, int64_t i, int n, bool wide, const Neighb
     }
   }
 }
+// Returns the index of this thread in the grid.
 DS_DEVICE int64_t thread_number() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -154,7 +165,8 @@ DS_DEVICE int at_most(int64_t count) {
   return count < size ? static_cast<int>(count) : size;
 }
 DS_DEVICE int at_most_eight(int64_t count) { return at_most<8>(count); }
-// Calls f(begin, n) with this thread's `size` neighbours, or fewer at the end, of `count` elements.
+// Calls f(begin, n) for this thread's elements of `count`: `size` consecutive elements, or fewer at
+// the end.
 template <int size, typename F>
 DS_DEVICE void each_few(int64_t count, const F& f) {
   const int64_t begin = thread_number() * size;
@@ -165,7 +177,9 @@ DS_DEVICE void each_eight(int64_t count, const F& f) {
   each_few<8>(count, f);
 }
 
-// Words of core/base/random.h: four of block `index` of the stream (seed, step, leaf, op).
+// words_of() returns four random words: block `index` of the stream (seed, step, leaf, op), by
+// Philox 4x32-10 as in core/base/random.h (Salmon et al., "Parallel random numbers: as easy as 1,
+// 2, 3", SC 2011).
 struct Words {
   uint32_t v[4];
 };
@@ -189,15 +203,19 @@ DS_DEVICE Words words_of(const Stream& s, uint64_t index) {
   }
   return {{c0, c1, c2, c3}};
 }
-// Word `which` of the four, without an array that is indexed at run time.
+// Returns word `which` of the four. It selects by bits because an array that is indexed at run time
+// would be placed in local memory.
 DS_DEVICE uint32_t word(const Words& w, uint32_t which) {
   const uint32_t low = which & 1 ? w.v[1] : w.v[0], high = which & 1 ? w.v[3] : w.v[2];
   return which & 2 ? high : low;
 }
+// Maps the upper 24 bits of a word to a number in [0, 1), which f32 represents exactly.
 DS_DEVICE float uniform01(uint32_t w) { return static_cast<float>(w >> 8) * 0x1p-24f; }
 
-// The sum of given(rank) over at most kMostSummed ranks: neighbours first, an odd last one is
-// carried up. Sums of 2^l ranks wait at level l, as the bits of a counter do.
+// Returns the sum of given(rank) over at most kMostSummed ranks, in the order of a reduction:
+// neighbouring ranks are added in pairs, then neighbouring pairs, and so on; an odd last sum moves
+// up unchanged. It works like a binary counter: a sum of 2^l ranks waits at level l until a second
+// such sum arrives. It needs one float for each level.
 template <typename F>
 DS_DEVICE float sum_of_ranks(int64_t ranks, const F& given) {
   float level[9];
@@ -215,6 +233,8 @@ DS_DEVICE float sum_of_ranks(int64_t ranks, const F& given) {
       }
     }
   }
+  // The sums that remain are at the levels of the set bits of `ranks`. They are added from the
+  // lowest bit (the last ranks) to the highest.
   float all = 0;
   bool any = false;
 #pragma unroll
@@ -226,9 +246,10 @@ DS_DEVICE float sum_of_ranks(int64_t ranks, const F& given) {
   return all;
 }
 
-// Sum, or the largest, of `x` over the threads of a block, which every thread gets; `room`: an
-// element of shared memory for each of 8 warps, which no other call may use. The order depends on
-// the block's size alone. Blocks are whole warps.
+// over_block() returns, to every thread, the sum or the maximum of `x` over the threads of the
+// block. `room` is shared memory of kRoom elements. Each call must have its own `room`, so that one
+// barrier is enough. The order of the sum depends only on the size of the block, which must be a
+// multiple of a warp.
 struct Plus {
   template <typename T>
   DS_DEVICE T of(T a, T b) {

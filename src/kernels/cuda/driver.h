@@ -12,32 +12,37 @@
 #include "kernels/cuda/failure.h"
 #include "kernels/cuda/kernel.h"
 
-// The CUDA driver: memory, streams and events of a device, and its functions. Nothing is linked:
-// the driver is opened at run time, so that a machine without one loads this plugin and hears why
-// it has no device.
+// Devices, memory, streams, events and graphs of the CUDA driver. The driver is not linked but
+// opened at run time, so that this plugin can be loaded on a machine without one and report why
+// there is no device.
 namespace ds::cuda {
 
-// Throws a Failure that names the call, unless it succeeded.
+// Throws a Failure that names the call if `result` is an error.
 void check(CUresult result, const char* call);
 
-// The driver of this machine: libcuda.so.1, or what DS_CUDA_DRIVER names. The first call opens it.
-// Throws a Failure with one line where there is none or it is too old, again at each call.
 struct Driver;
+// Returns the driver of this machine: libcuda.so.1, or the library that DS_CUDA_DRIVER names. The
+// first call opens it. If it is missing or too old, every call throws a Failure with a one-line
+// message.
 const Driver& driver();
-std::string driver_name();  // with its version
+// Returns file and version of the driver, such as "libcuda.so.1 12.8".
+std::string driver_name();
 int device_count();
 
-// What opens of one device share: its primary context, and the modules of this plugin.
+// A GPU, with its primary context and the modules of this plugin, which all users in the process
+// share. Its functions may be called from any thread.
 class Device {
  public:
+  // Returns the device with this index; all callers get the same object while any of them holds it.
+  // Throws a Failure if there is no such device or it is older than sm_80.
   static std::shared_ptr<Device> open(int index);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // The context is the current one of the thread, until the end of a scope. To end things with, it
-  // throws nothing: where it cannot be made current, what is called fails by itself, and nobody is
-  // told.
+  // A Scope makes the context current on this thread until the end of the scope. With For::ending,
+  // for destructors, it never throws: if the context cannot be made current, the calls inside the
+  // scope fail, and their results are ignored.
   enum class For { use, ending };
   class Scope {
    public:
@@ -51,17 +56,22 @@ class Device {
   };
 
   const std::string& product() const { return product_; }
-  const std::string& identity() const { return identity_; }  // its UUID, or that of a part of it
-  std::string arch() const;                                  // "sm_90"
+  // Returns the UUID of the device, or of the MIG slice, in hexadecimal.
+  const std::string& identity() const { return identity_; }
+  std::string arch() const;  // "sm_90"
   int multiprocessors() const { return multiprocessors_; }
-  int shared_bytes() const { return shared_bytes_; }  // of a block, at most
-  std::pair<int64_t, int64_t> memory() const;         // free and total bytes
+  // Returns the largest shared memory of a block, in bytes.
+  int shared_bytes() const { return shared_bytes_; }
+  // Returns free and total bytes.
+  std::pair<int64_t, int64_t> memory() const;
+  // Returns the granularity, in bytes, to which sizes of arenas are rounded up.
   int64_t granularity() const { return granularity_; }
-  // A function of one of the modules that may use so much memory of a block.
+  // Returns the function `entry` of the modules, configured for this much shared memory per block.
+  // Throws a Failure if no module has it or the device has less shared memory.
   CUfunction function(const std::string& entry, uint32_t shared_bytes);
 
-  // The object of a library that works in the device's context: made at the first call, ended with
-  // the device.
+  // Returns the state that a library (cuBLASLt) keeps for the device. It is created at the first
+  // call and destroyed with the device. All calls must use the same Part.
   template <typename Part>
   Part& part() {
     std::lock_guard lock(finding_);
@@ -82,16 +92,18 @@ class Device {
   int64_t granularity_ = 0;
   std::vector<CUmodule> modules_;
   std::mutex finding_;
+  // A function that was looked up, and the shared memory per block for which it is configured.
   struct Found {
     CUfunction function = nullptr;
     uint32_t shared_bytes = 0;
   };
   std::map<std::string, Found> functions_;
-  std::shared_ptr<void> part_;  // cuBLASLt's
+  std::shared_ptr<void> part_;
 };
 
-// Memory at an address that it keeps when it grows: a range of addresses as large as the device's
-// memory, of which the beginning is mapped.
+// Device memory that keeps its address when it grows: reserves a range of addresses as large as the
+// device's memory, and maps physical memory from its beginning on, piece by piece. New memory is
+// zero.
 class Arena {
  public:
   Arena(std::shared_ptr<Device> device, int64_t bytes);
@@ -112,7 +124,7 @@ class Arena {
   std::vector<Piece> pieces_;
 };
 
-// A stream takes launches.
+// A stream of the driver. It runs launches, copies and fills in the order of submission.
 class DriverStream final : public Launcher {
  public:
   explicit DriverStream(std::shared_ptr<Device> device, bool tf32 = false);
@@ -124,32 +136,40 @@ class DriverStream final : public Launcher {
   void wait(CUevent event);
   void finish();
 
-  void settle();  // with DS_CUDA_BLOCKING: finish
-  // What this thread launches, copies and fills from here on is kept for a Graph.
+  // Waits for the stream if DS_CUDA_BLOCKING is 1.
+  void settle();
+  // Begins a capture: launches, copies and fills on the stream are recorded for a Graph instead of
+  // run.
   void begin_capture();
+  // Enqueues a write of `number` to *marked(), so that the host can see the stream's progress
+  // without a call of the driver.
   void mark(uint32_t number);
   uint32_t* marked() const { return marked_; }
 
   CUstream handle() const { return stream_; }
-  bool tf32() const { return tf32_; }  // what products of f32 may round their operands to
-  void* product_scratch =
-      nullptr;  // kProductScratch bytes for products of the launch that comes, see blas.h
+  // Returns whether matrix products of f32 may round their operands to TF32.
+  bool tf32() const { return tf32_; }
+  // kProductScratch bytes of scratch memory for the matrix products of the next launch; see blas.h.
+  void* product_scratch = nullptr;
   const std::shared_ptr<Device>& device() const { return device_; }
 
  private:
   const std::shared_ptr<Device> device_;
   const bool tf32_;
   CUstream stream_ = nullptr;
-  const bool blocking_;  // DS_CUDA_BLOCKING: each launch ends before its call, so that its error is
-                         // its own
-  uint32_t* marked_ = nullptr;  // a word of pinned memory that the stream writes
+  // Whether DS_CUDA_BLOCKING is 1: then each call waits for its work, so that it reports its own
+  // errors.
+  const bool blocking_;
+  // A word of pinned host memory, which mark() writes.
+  uint32_t* marked_ = nullptr;
 };
 
-// Whether streams are captured: not with DS_CUDA_GRAPHS=0, nor where each launch ends before its
-// call.
+// Returns whether streams can be captured. DS_CUDA_GRAPHS=0 turns captures off, and so does
+// DS_CUDA_BLOCKING=1, because nothing can be awaited during a capture.
 bool captures();
 
-// What a stream has captured: ends the capture, also where that is an error.
+// Work that a stream has captured, as an executable graph. The constructor ends the capture, even
+// if it throws.
 class Graph {
  public:
   explicit Graph(DriverStream& stream);
@@ -163,12 +183,14 @@ class Graph {
   CUgraphExec graph_ = nullptr;
 };
 
+// A point in a stream's work that other streams and the host can wait for.
 class Event {
  public:
   Event(std::shared_ptr<Device> device, bool timed);
   ~Event();
   bool done() const;
-  int64_t ns_since(const Event& other) const;  // both timed, and done
+  // Returns the nanoseconds from `other` to this event. Both must be timed and done.
+  int64_t ns_since(const Event& other) const;
   CUevent handle() const { return event_; }
 
  private:
@@ -176,6 +198,8 @@ class Event {
   CUevent event_ = nullptr;
 };
 
+// pin() page-locks host memory, so that copies run asynchronously, until unpin(). owns() returns
+// whether an address is in this device's memory.
 void pin(const Device& device, void* host, int64_t bytes);
 void unpin(const Device& device, void* host);
 bool owns(const Device& device, const void* address);

@@ -6,22 +6,29 @@
 
 namespace ds::cuda {
 
-// Of every entry of elementwise.cu and activation.cu; each says what it reads.
+// The argument of every kernel of elementwise.cu and activation.cu. The comment of a kernel says
+// which fields it reads.
 struct ElementArgs {
   Operand in[3], out[2];
-  int64_t count;          // elements
-  int64_t width, stride;  // of a row, and between rows, where operands have rows
+  int64_t count;  // elements
+  // For operands with rows: the elements of a row, and the elements from one row to the next.
+  int64_t width, stride;
   const StepScalars* scalars;
   int64_t leaf;
-  double real;    // a constant in f64
-  float a, b, c;  // constants, rounded once
-  uint32_t op;    // of a random stream
+  // Constants of the operation. `real` is in f64; a, b and c are computed in f64 on the host and
+  // rounded once.
+  double real;
+  float a, b, c;
+  // Identifies the operation in random streams.
+  uint32_t op;
+  // An integer of the operation, for example an Act or a switch.
   int32_t flag;
-  int32_t wide;  // addresses allow 16-byte loads
+  // 1: all addresses allow 16-byte accesses.
+  int32_t wide;
   int64_t reserved;
 };
 
-// All elements of one thread's share, and threads of a block.
+// Elements per thread, and threads per block.
 constexpr int64_t kShare = 8;
 constexpr uint32_t kThreads = 256;
 

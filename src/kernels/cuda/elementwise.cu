@@ -1,7 +1,8 @@
-// Operations that are one step of arithmetic for each element, and give the bits of the CPU's
-// kernels: compiled without fused multiply-adds, with IEEE division and roots, and with subnormal
-// numbers (see README.md). A thread has eight neighbours, so that one access is 16 bytes. Constants
-// were formed in f64 on the host and rounded once, unless they depend on a step's scalars.
+// Operations with little arithmetic for each element, with the same bits as the CPU's kernels: they
+// are compiled without fused multiply-adds, with IEEE division and square roots, and with subnormal
+// numbers (see README.md). A thread processes eight consecutive elements, so that an access has 16
+// bytes. Constants are computed in f64 on the host and rounded once, unless they depend on a step's
+// scalars.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/element_args.h"
 
@@ -31,7 +32,8 @@ DS_DEVICE Stream stream_of(const ElementArgs& a) {
   return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
           a.op};
 }
-// Whether this micro-batch leaves the layer out.
+// Returns whether layerdrop skips the layer: in training only, by one random number for the whole
+// micro-batch.
 DS_DEVICE bool leaves_out(const ElementArgs& a) {
   return a.scalars->train != 0 && uniform01(words_of(stream_of(a), 0).v[0]) < a.a;
 }
@@ -53,7 +55,8 @@ DS_LOOP_KERNEL(cast, ElementArgs) {
 DS_LOOP_KERNEL(relu, ElementArgs) {
   unary(a, [](float x) { return x > 0 ? x : 0.0f; });
 }
-DS_LOOP_KERNEL(relu_dx, ElementArgs) {  // dy, x
+// in: dy, x.
+DS_LOOP_KERNEL(relu_dx, ElementArgs) {
   binary(a, [](float dy, float x) { return x > 0 ? dy : 0.0f; });
 }
 
@@ -78,12 +81,14 @@ DS_LOOP_KERNEL(dropout, ElementArgs) {
   });
 }
 
-// a: p. in: x, y.
+// Copies the layer's input if the layer is skipped, otherwise its output. a: p. in: input, output.
 DS_LOOP_KERNEL(layerdrop, ElementArgs) {
   const Operand& chosen = leaves_out(a) ? a.in[0] : a.in[1];
   each_eight(a.count,
              [&](int64_t i, int n) { store(a.out[0], i, n, a.wide, load(chosen, i, n, a.wide)); });
 }
+// The operand that layerdrop has copied gets the gradient; the other gets zeros. out: the gradients
+// of input and output.
 DS_LOOP_KERNEL(layerdrop_dx, ElementArgs) {
   const bool out = leaves_out(a);
   const Operand &seen = out ? a.out[0] : a.out[1], &unseen = out ? a.out[1] : a.out[0];
@@ -93,7 +98,7 @@ DS_LOOP_KERNEL(layerdrop_dx, ElementArgs) {
   });
 }
 
-// flag: acc + x, else x.
+// acc = acc + x if `flag` is set, otherwise acc = x.
 DS_LOOP_KERNEL(accumulate, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -106,7 +111,7 @@ DS_LOOP_KERNEL(accumulate, ElementArgs) {
   });
 }
 
-// y[r] = x[r] gates[r, flag]; width: of a row of x, stride: of a row of gates.
+// y[r] = x[r] gates[r, flag]. width: the columns of x; stride: the columns of gates.
 DS_LOOP_KERNEL(scale_rows, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -117,7 +122,7 @@ DS_LOOP_KERNEL(scale_rows, ElementArgs) {
   });
 }
 
-// y[r] = x[r] + w[r mod stride], rows of `width`.
+// y[r] = x[r] + w[r mod stride], over rows of `width` elements.
 DS_LOOP_KERNEL(position, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -130,13 +135,14 @@ DS_LOOP_KERNEL(position, ElementArgs) {
   });
 }
 
-// One scalar: real, with `flag` times the loss scale.
+// Writes one scalar: `real`, times the loss scale if `flag` is set.
 DS_LOOP_KERNEL(fill, ElementArgs) {
   if (thread_number() == 0)
     put(a.out[0], 0, static_cast<float>(a.flag ? a.real * a.scalars->loss_scale : a.real));
 }
 
-// z = a x (+ b y where there is a y) (+ c on the diagonal of rows of `width`); the flag says which.
+// z = a x + b y + c I, for matrices with rows of `width` elements. Bit 0 of the flag says whether
+// there is a y, bit 1 whether c is not 0.
 DS_LOOP_KERNEL(blend, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -152,8 +158,8 @@ DS_LOOP_KERNEL(blend, ElementArgs) {
   });
 }
 
-// Bytes: `count` units of 16, or of 2 where they are not `wide`, from in[0], or 0 without it;
-// `width` more bytes behind them one by one.
+// Copies bytes, or zeros if in[0] is null: `count` units of 16 bytes (or of 2 if not `wide`), then
+// `width` single bytes after them.
 DS_LOOP_KERNEL(copy_bytes, ElementArgs) {
   const int64_t i = thread_number(), unit = a.wide ? 16 : 2;
   const auto* from = static_cast<const unsigned char*>(a.in[0].data);

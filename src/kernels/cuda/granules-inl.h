@@ -1,5 +1,8 @@
 #pragma once
-// Included by .cu files, behind device.h.
+// Sums of squares over granules. To get the same bits as the CPU, the elements of a granule must be
+// added in their order, so one thread adds up a whole granule. If each thread read its own granule
+// from global memory, accesses would not be coalesced; therefore the block reads tiles with
+// coalesced accesses and passes them through shared memory. Included by .cu files after device.h.
 #include <cstdint>
 
 #include "kernels/cuda/device.h"
@@ -7,11 +10,10 @@
 
 namespace ds::cuda {
 
-// Adds up, in f64 and in the order of elements, the squares of `n` values of each element of a
-// granule: values(e, x) gives those of element e, keep(granule, sums) takes the sums. Values come
-// through `room`, shared memory of n kGranuleRoom floats, so that threads that are neighbours read
-// addresses that are. Values of `kRows` rows are asked for before those of the first are there; of
-// f16 they are widened as they come.
+// Computes n sums for each granule, in f64 and in the order of its elements: of the squares of the
+// n values that values(e, x) writes to x for element e. Calls keep(granule, sums) with the sums.
+// `room` is shared memory of n * kGranuleRoom floats. The loads of `kRows` rows are in flight at
+// once, except for f16, where each load is widened before the next.
 template <int n, int kRows, typename Values, typename Keep>
 DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const Values& values,
                            const Keep& keep) {

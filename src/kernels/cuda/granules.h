@@ -1,13 +1,16 @@
 #pragma once
+// Sizes for sums over granules (granules-inl.h): one thread adds up the elements of a granule,
+// which pass through shared memory tile by tile.
 #include <cstdint>
 
 namespace ds::cuda {
 
-// Sums over granules: a thread adds up the elements of one.
+// One thread adds up the elements of a granule.
 constexpr uint32_t kGranuleThreads = 128;  // granules of a block
-constexpr int kGranuleTile = 32;           // elements of each that are in shared memory at a time
-// Floats of the shared memory that one value of an element needs. A row has one more than the tile
-// is wide: no two threads of a warp meet in a bank.
+// Number of elements of each granule in shared memory at a time.
+constexpr int kGranuleTile = 32;
+// The pitch of a row in shared memory, and the floats of all rows of a block. A row is one longer
+// than the tile, so that the threads of a warp, which read one row each, use different banks.
 constexpr int kGranuleRow = kGranuleTile + 1;
 constexpr int kGranuleRoom = static_cast<int>(kGranuleThreads) * kGranuleRow;
 

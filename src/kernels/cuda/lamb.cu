@@ -1,6 +1,7 @@
-// LAMB (kernels/ref/lamb.cpp says why it is three operations), with the bits of the CPU's kernels.
-// Norms are sums in f64 in the order of elements, so a thread owns a granule's; those of a
-// parameter are added by blocks of 256, then blocks of blocks, by one block of threads.
+// LAMB, with the same bits as the CPU's kernels (kernels/ref/lamb.cpp says why there are three
+// operations). Norms are sums in f64 in the order of elements, so one thread adds up a whole
+// granule. One block of threads adds up the norms of a parameter's granules: in blocks of 256, then
+// blocks of these sums, and so on.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/granules-inl.h"
 #include "kernels/cuda/lamb.h"
@@ -8,7 +9,7 @@
 namespace ds::cuda {
 namespace {
 
-// Of the constants as update.cu forms them.
+// The constants that update.cu computes for Rule::lamb, without those of the moments.
 struct Lamb {
   float eps, decay, rate;
   bool inside;
@@ -17,6 +18,7 @@ DS_DEVICE Lamb lamb_of(const LambArgs& a) {
   const float* v = a.constants->v;
   return {v[5], v[6], v[7], a.inside != 0};
 }
+// Returns the step of an element before the trust ratio is applied: m / (sqrt(v) + eps) + decay p.
 DS_DEVICE float lamb_step(const Lamb& c, float p, float m, float v) {
   const float root = sqrtf(c.inside ? v + c.eps : v);
   return m / (c.inside ? root : root + c.eps) + c.decay * p;
@@ -24,6 +26,7 @@ DS_DEVICE float lamb_step(const Lamb& c, float p, float m, float v) {
 
 }  // namespace
 
+// Updates the moments of every element in place.
 DS_LOOP_KERNEL(lamb_moments, LambArgs) {
   if (a.constants->skip != 0) return;
   const float* c = a.constants->v;
@@ -41,6 +44,8 @@ DS_LOOP_KERNEL(lamb_moments, LambArgs) {
   });
 }
 
+// Computes, for each granule, the sums of squares of the parameter and of its step. In a skipped
+// step granules are treated as empty, so that all sums are 0 and nothing is read.
 DS_BLOCK_KERNEL(lamb_norms, LambArgs, kGranuleThreads) {
   DS_SHARED(float, tiles);
   const Lamb lamb = lamb_of(a);
@@ -57,7 +62,9 @@ DS_BLOCK_KERNEL(lamb_norms, LambArgs, kGranuleThreads) {
       });
 }
 
-// A block for each parameter.
+// Each block adds up the norms of one parameter's granules, computes the trust ratio, and writes it
+// for each of these granules. Each level of sums reads the previous one, so the levels alternate
+// between two buffers.
 DS_BLOCK_KERNEL(lamb_ratios, RatiosArgs, kRatioThreads) {
   DS_SHARED(float, found);
   const LambGroup group = a.group[blockIdx.x];
@@ -100,6 +107,8 @@ DS_BLOCK_KERNEL(lamb_ratios, RatiosArgs, kRatioThreads) {
     a.ordered[group.begin + i] = found[0];
 }
 
+// p -= rate * ratio * step. The ratio is read once for eight elements if they are always in the
+// same granule.
 DS_LOOP_KERNEL(lamb, LambArgs) {
   const bool skip = a.constants->skip != 0, same_granule = a.granule % 8 == 0;
   const Lamb lamb = lamb_of(a);

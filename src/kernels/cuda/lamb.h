@@ -6,31 +6,43 @@
 
 namespace ds::cuda {
 
+// The argument of lamb_moments, lamb_norms and lamb; each kernel uses some of the fields.
 struct LambArgs {
   Operand grad, master, m, v, param;
-  double* norms;        // of a granule: squares of the parameter, squares of the step
-  const float* ratios;  // of a granule
+  // Two values for each granule: the sum of squares of the parameter, and that of the step.
+  double* norms;
+  const float* ratios;  // one for each granule
   const UpdateConstants* constants;
   int64_t count, granules, granule;
   int32_t wide;
-  int32_t inside;  // eps is added below the root
-  int32_t same;    // param is the master
+  // 1: eps is added inside the square root.
+  int32_t inside;
+  // 1: `param` is the master itself, so it is not written.
+  int32_t same;
 };
 
-// Granules of one parameter, in the order in which their norms are added.
+// The granules of one parameter: `count` granules from `begin` on, in the order in which their
+// norms are added. `number` is the parameter's index in RatiosArgs::means.
 struct LambGroup {
   int64_t begin, count, number;
 };
 constexpr int kLambGroups = 64;
 constexpr uint32_t kRatioThreads = 256;
+// The argument of the kernels that compute the ratio of each parameter, for up to kLambGroups
+// parameters.
 struct RatiosArgs {
-  const double* norms;  // pairs in the order of groups
-  double* sums[2];  // room for the blocks' sums of all groups, of which that of granule i is at i /
-                    // 256 + group
-  float* ordered;   // ratios in the order of groups
-  float* means;     // of each parameter's ratios; null: they are not kept
+  // Pairs as in LambArgs::norms, in the order of groups.
+  const double* norms;
+  // Two buffers for the sums of blocks of 256 values, of all groups. The sums of group g begin at
+  // index begin / 256 + g, so that groups never overlap.
+  double* sums[2];
+  // Ratios of the granules, in the order of groups.
+  float* ordered;
+  // The running mean of each parameter's ratio. Null: running means are not kept.
+  float* means;
   double least, most, beta;
-  int64_t first;  // number of the first group
+  // Index of the first group of this launch.
+  int64_t first;
   int64_t groups;
   LambGroup group[kLambGroups];
 };

@@ -1,10 +1,11 @@
 // Losses and the softmax of rows, within the tolerances of kernels/accuracy.cpp.
 //
-// Logits come whole (cross_entropy) or by blocks of words (linear_cross_entropy that keeps none):
-// `fold` joins a block to the softmax of its rows, whose parts stay apart as kernels/row_softmax.h
-// explains, so that nothing cancels where the model is nearly sure. A block of threads has a row.
-// Terms of rows are added up in f64 by one block, each thread its share in order, then threads by a
-// fixed tree.
+// A launch has all logits (cross_entropy), or a block of words (linear_cross_entropy without kept
+// logits): `fold` merges it into the softmax of its rows. The largest exponential and the sum of
+// the others are kept apart, as kernels/formulas/row_softmax.h explains, so that nothing cancels
+// when one probability is nearly 1. A block of threads processes one row. The losses of the rows
+// are added up in f64 by one block: each thread adds its rows in order, then a fixed tree adds up
+// the threads.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/row-inl.h"
@@ -14,9 +15,10 @@ namespace {
 
 DS_DEVICE bool counts(const LossArgs& a, int64_t row) { return a.targets[row] >= 0; }
 
-// The softmax of two parts of a row: the smaller top's whole sum joins the rest of the larger one.
-// It has the same bits whichever comes first, so that all threads of a warp have them. No top is
-// NaN; a part without finite elements has top -inf and adds nothing but its NaN.
+// Merges the softmax of two parts of a row: the whole sum of the part with the smaller maximum is
+// scaled and added to the rest of the other part. The function is symmetric to the bit, so all
+// threads of a warp get the same result. A maximum is never NaN; a part without finite elements has
+// the maximum -inf and contributes only its NaN.
 DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const bool first = a.top > b.top;
   const float top = first ? a.top : b.top, low = first ? b.top : a.top;
@@ -25,16 +27,18 @@ DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const float share = expf(low - top);
   return {top, fused(more, share, rest) + share};
 }
-// exp(x) of a difference of logits; of 16 bits, by the instruction for powers of 2, off by at most
-// 2^-21 where x <= 0, and by 2^-19 of itself at -20.
+// Returns exp(x) for a difference x of logits. With 16-bit logits it uses the instruction for
+// powers of 2, whose absolute error is at most 2^-21 for x <= 0, and whose relative error is 2^-19
+// at x = -20.
 template <int32_t type>
 DS_DEVICE float exp_of(float x) {
   if constexpr (type == DS_DTYPE_F32) return expf(x);
   return power_of_2(x * kLog2OfE);
 }
-// What eights add to a thread's part; elements that do not exist are -inf. The largest so far meets
-// every element, and the lesser of the two joins the rest: so exactly one of the largest is left
-// out, and no thread takes a way of its own. NaN joins the rest.
+// Merges groups of eight elements into a thread's part; elements that do not exist are -inf. Each
+// element is compared with the largest so far, and the smaller of the two is added to the rest. So
+// exactly one maximum is left out of the rest, without divergent branches. A NaN is added to the
+// rest.
 template <int32_t type, int eights>
 DS_DEVICE void join(RowStats& s, Eight (&x)[eights]) {
   const float old = s.top;
@@ -55,8 +59,8 @@ DS_DEVICE void join(RowStats& s, Eight (&x)[eights]) {
     for (int k = 0; k < 8; ++k) s.rest += exp_of<type>(x[j].v[k] - base);
   }
 }
-// This thread's part of elements [begin, begin + count); so many eights are fetched before one is
-// waited for.
+// Returns the softmax of this thread's part of elements [begin, begin + count). The loads of
+// `at_once` groups are in flight at once.
 template <int32_t type, int at_once>
 DS_DEVICE RowStats part_of(const Operand& logits, int64_t begin, int count) {
   const bool wide = begins_vector(logits, begin);
@@ -83,8 +87,8 @@ DS_DEVICE RowStats part_of(const Operand& logits, int64_t begin, int count) {
   return s;
 }
 
-// The softmax of elements [begin, begin + count), which every thread of the block gets. room: 2
-// kRoom floats.
+// Returns the softmax of elements [begin, begin + count) to every thread of the block. `room` is
+// shared memory of 2 kRoom floats.
 template <int at_once>
 DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count, float* room) {
   RowStats s;
@@ -109,7 +113,8 @@ DS_DEVICE RowStats stats_of(const Operand& logits, int64_t begin, int64_t count,
   return s;
 }
 
-// RowLoss of kernels/row_loss.h.
+// The formulas of RowLoss in kernels/formulas/row_loss.h: cross-entropy, label smoothing and
+// z-loss.
 DS_DEVICE float log_sum(const RowStats& s) { return s.top + log1pf(s.rest); }
 DS_DEVICE float loss_of(const LossArgs& a, const RowStats& s, float logit, float spread) {
   float loss = log1pf(s.rest) + (s.top - logit);
@@ -119,7 +124,8 @@ DS_DEVICE float loss_of(const LossArgs& a, const RowStats& s, float logit, float
   }
   return a.z == 0 ? loss : loss + a.z * log_sum(s) * log_sum(s);
 }
-// Its gradient by a logit is `factor` exp(logit - top) - `less`, but for the target's.
+// The gradient of the loss with respect to a logit other than the target's is `factor` exp(logit -
+// top) - `less`. `growth` is the part of the z-loss.
 struct Slopes {
   float factor, less, growth;
 };
@@ -128,7 +134,9 @@ DS_DEVICE Slopes slopes_of(const LossArgs& a, const RowStats& s, float scale) {
   return {scale * (1 + growth) / (1 + s.rest),
           scale * (a.smoothing / static_cast<float>(a.all_words)), growth};
 }
-// By the target's logit; without attributes it is p - 1.
+// Returns the gradient with respect to the target's logit. Without smoothing and z-loss it is p -
+// 1, computed as minus the sum of the other probabilities, so that it keeps its precision when p is
+// nearly 1.
 DS_DEVICE float slope_of_target(const LossArgs& a, const RowStats& s, const Slopes& of, float logit,
                                 float scale) {
   const float miss = (s.rest - expm1f(logit - s.top)) / (1 + s.rest);
@@ -137,6 +145,8 @@ DS_DEVICE float slope_of_target(const LossArgs& a, const RowStats& s, const Slop
 
 }  // namespace
 
+// Merges a block of words into the softmax of its rows, and stores the logit of the target if it is
+// in the block. One block of threads processes a row.
 DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.stride;
@@ -161,7 +171,8 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   if (!a.begins) {
     const RowStats old = a.stats[row];
     s = joined(own, old);
-    // Words so far are farther from a larger top, and those of this block from an older one.
+    // `spread` is relative to the maximum. If this block has raised the maximum, the difference is
+    // added for each earlier word; otherwise, below, for each word of this block.
     if (a.spread) spread += a.spread[row] + static_cast<float>(a.first) * (s.top - old.top);
   }
   if (a.spread) a.spread[row] = spread + static_cast<float>(a.words) * (s.top - own.top);
@@ -171,6 +182,7 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
     a.target_logit[row] = get(a.logits, begin + column);
 }
 
+// Computes the loss of each row, as the result or as a term of the mean or sum.
 DS_LOOP_KERNEL(loss_terms, LossArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
@@ -183,7 +195,7 @@ DS_LOOP_KERNEL(loss_terms, LossArgs) {
     a.terms[row] = static_cast<double>(loss);
   }
 }
-// One block: the mean of the terms, or their sum.
+// One block computes the mean of the terms over rows with a target, or their sum.
 DS_BLOCK_KERNEL(loss_mean, LossArgs, kLossThreads) {
   DS_SHARED(double, room);
   double sum = 0, counted = 0;
@@ -196,7 +208,7 @@ DS_BLOCK_KERNEL(loss_mean, LossArgs, kLossThreads) {
   if (threadIdx.x != 0) return;
   *a.loss = counted == 0 ? 0.0f : static_cast<float>(a.mean ? sum / counted : sum);
 }
-// One block: what multiplies every row's gradient.
+// One block computes the common factor of the gradients of all rows.
 DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
   DS_SHARED(double, room);
   double counted = 0;
@@ -205,7 +217,8 @@ DS_BLOCK_KERNEL(loss_scale, LossArgs, kLossThreads) {
   if (threadIdx.x != 0) return;
   *a.scale = counted == 0 ? 0.0f : a.mean ? *a.dloss / static_cast<float>(counted) : *a.dloss;
 }
-// Blocks (row, part of its words): a grid has room for more than 65535 rows in x alone.
+// Block (row, part) writes the gradients of one part of a row's logits. blockIdx.x is the row,
+// because a grid has at most 65,535 blocks in y.
 DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   const int64_t row = blockIdx.x, from = row * a.stride, to = row * a.to_stride;
   const int words = static_cast<int>(a.words),
@@ -224,8 +237,8 @@ DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   const Slopes slopes = slopes_of(a, s, scale);
   with_type(a.logits.dtype, [&](auto given) {
     constexpr int32_t type = decltype(given)::value;
-    // The gradients may lie where the logits do: the target's logit is read before its eight is
-    // stored.
+    // Gradients may overwrite the logits. That is safe because a thread writes only elements that
+    // it has read itself, and the target's logit is read before its group is stored.
     const auto gradients = [&](int column, int n, const Bits<type>& b) {
       Eight x = widened(b);
 #pragma unroll
@@ -257,6 +270,7 @@ DS_LOOP_KERNEL(logit_gradients, LossArgs) {
   });
 }
 
+// Computes the number of rows that have a target, as a float.
 DS_BLOCK_KERNEL(count_targets, LossArgs, kLossThreads) {
   DS_SHARED(double, room);
   double counted = 0;
@@ -265,6 +279,8 @@ DS_BLOCK_KERNEL(count_targets, LossArgs, kLossThreads) {
   if (threadIdx.x == 0) *a.loss = static_cast<float>(counted);
 }
 
+// A block of threads processes a row. If `seq` is not 0, the softmax is causal: it is over the
+// columns up to the row's position in its sequence, and the others become 0.
 DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;
@@ -284,6 +300,7 @@ DS_BLOCK_KERNEL(softmax, SoftmaxArgs, kLossThreads) {
     put(a.y, begin + v, y);
   }
 }
+// dx = y (dy - sum of dy y) or, for the logarithm, dy - exp(y) sum of dy.
 DS_BLOCK_KERNEL(softmax_dx, SoftmaxArgs, kLossThreads) {
   DS_SHARED(float, room);
   const int64_t begin = blockIdx.x * a.width;
@@ -299,6 +316,8 @@ DS_BLOCK_KERNEL(softmax_dx, SoftmaxArgs, kLossThreads) {
   }
 }
 
+// mse_partial and mse_mean compute the mean of squared differences: the first the sums of
+// kMeanShare elements each, the second the sum of these.
 DS_BLOCK_KERNEL(mse_partial, MeanArgs, kLossThreads) {
   DS_SHARED(double, room);
   const int64_t begin = blockIdx.x * kMeanShare,
@@ -319,9 +338,9 @@ DS_BLOCK_KERNEL(mse_mean, MeanArgs, kLossThreads) {
   if (threadIdx.x == 0) *a.loss = static_cast<float>(sum / static_cast<double>(a.count));
 }
 
-// A product by tiles of 32 x 32 of c, 64 threads with 4 x 4 of them each, f32 sums. It is for
-// shapes and machines for which cuBLASLt has nothing, and for tests; products that take time come
-// from there.
+// A matrix product. A block of 64 threads computes a tile of 32 x 32 elements of c, 4 x 4 per
+// thread, with sums in f32. It is used in tests, without cuBLASLt, and for shapes for which
+// cuBLASLt has no algorithm.
 DS_BLOCK_KERNEL(product, ProductArgs, 64) {
   DS_SHARED(float, tile_a);
   constexpr int kPitch = kProductTile + 1;
@@ -333,7 +352,7 @@ DS_BLOCK_KERNEL(product, ProductArgs, 64) {
   for (int64_t begin = 0; begin < a.k; begin += kProductTile) {
 #pragma unroll 4
     for (int e = static_cast<int>(threadIdx.x); e < kProductTile * kProductTile; e += 64) {
-      // Neighbours read neighbours, whichever way a matrix lies.
+      // Reads are coalesced, whether the matrix is transposed or not.
       const int high = e / kProductTile, low = e % kProductTile;
       const int am = a.transpose_a ? low : high, ak = a.transpose_a ? high : low;
       const int bn = a.transpose_b ? high : low, bk = a.transpose_b ? low : high;

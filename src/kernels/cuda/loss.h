@@ -5,42 +5,61 @@
 
 namespace ds::cuda {
 
-// The softmax of a row, as kernels/row_softmax.h has it.
+// The denominator of a row's softmax in two parts: the largest logit, and the sum of exp(logit -
+// top) over all other logits (kernels/formulas/row_softmax.h).
 struct RowStats {
   float top, rest;
 };
 
+// The argument of the cross-entropy kernels. A launch has the logits of all words, or of the block
+// of `words` words from `first` on.
 struct LossArgs {
-  Operand logits;          // [rows, words], `stride` elements apart
-  const int32_t* targets;  // one a row; negative: none
+  Operand logits;  // [rows, words], `stride` elements apart
+  // [rows]. Negative: the row has no target.
+  const int32_t* targets;
+  // [rows], over the words so far.
   RowStats* stats;
-  float* target_logit;  // of each row; made as its block comes
-  float* spread;        // of each row, the sum of top - logit; null where nothing is smoothed
-  double* terms;        // of each row, 0 without a target
-  float* loss;          // one, or with Reduction::none one a row
+  // [rows], written by the launch whose block contains the row's target.
+  float* target_logit;
+  // [rows]: the sum of top - logit over the words so far. Null without label smoothing.
+  float* spread;
+  double* terms;  // [rows], 0 without a target
+  // One value or, with Reduction::none, one for each row.
+  float* loss;
   const float* dloss;
-  float* scale;  // of every row: what dloss is divided to; null: row r has dloss[r]
-  Operand to;    // gradients of logits, `to_stride` elements apart
+  // dloss divided by the divisor of the reduction, one value for all rows. Null: row r has
+  // dloss[r].
+  float* scale;
+  // The gradient of the logits, with rows `to_stride` elements apart.
+  Operand to;
   int64_t rows, words, stride, to_stride;
-  int64_t first;   // word of column 0
-  int64_t begins;  // 1: the block of word 0 begins a row's softmax, else it joins it
+  // The word of column 0.
+  int64_t first;
+  // 1: this is the first block of its rows; 0: its words are added to the stats of earlier blocks.
+  int64_t begins;
+  // Number of words of all blocks.
   int64_t all_words;
-  float smoothing, z;  // of kernels/row_loss.h
-  int32_t mean, each;  // of Reduction: 1 for `mean`; 1 for `none`
-  int32_t
-      padded;  // 1: elements of rows of logits and of `to` behind the words are there, and become 0
+  float smoothing, z;  // see kernels/formulas/row_loss.h
+  // `mean` is 1 for Reduction::mean; `each` is 1 for Reduction::none.
+  int32_t mean, each;
+  // 1: rows of the logits and of `to` are padded up to their strides. The kernels set the padding
+  // to 0.
+  int32_t padded;
   int32_t reserved;
 };
 constexpr uint32_t kLossThreads = 256;
 
-// y = softmax(x) of rows of `width`, or its logarithm; or dx (as y) of dy and that result (as x).
+// The argument of softmax, or its logarithm, y = softmax(x), over rows of `width` columns. For the
+// gradient, x is the result of forward and y receives dx.
 struct SoftmaxArgs {
   Operand x, dy, y;
-  int64_t width, seq;  // seq: row r has columns 0 to r mod seq; 0: all
+  // If `seq` is not 0, the softmax of row r is over columns 0 to r mod seq only.
+  int64_t width, seq;
   int32_t log, reserved;
 };
 
-// loss = (sum of terms in fixed order) / count, of squares of differences where terms are operands.
+// The argument of mse: loss = (sum of (x - target)^2) / count. The sum has a fixed order: within
+// blocks of kMeanShare elements, then over the blocks.
 struct MeanArgs {
   Operand x, target;
   double* partial;
@@ -49,13 +68,15 @@ struct MeanArgs {
 };
 constexpr int64_t kMeanShare = 4096;  // elements of a block
 
-// c = a b of row-major operands; see product.h.
+// The argument of `product`: c = a b with row-major operands, plus `bias` and, with `added`, plus
+// the old c; see product.h.
 struct ProductArgs {
   Operand a, b, c, bias;
   int64_t m, n, k, lda, ldb, ldc;
   int32_t transpose_a, transpose_b;
   int32_t added, reserved;
 };
-constexpr int kProductTile = 32;  // rows and columns of c of a block; 64 threads
+// A block of 64 threads computes a tile of c with this many rows and columns.
+constexpr int kProductTile = 32;
 
 }  // namespace ds::cuda

@@ -1,12 +1,12 @@
 #pragma once
-// What tensor cores do for a warp, and what goes with it, for nvcc. tests/cuda/lane/shim.h says the
-// same words for g++.
+// Functions for instructions that CUDA C++ has no name for, such as those of tensor cores. nvcc
+// compiles them; tests/cuda/lane/shim.h defines the same functions for g++.
 //
 // Fragments of matrices of 16-bit elements of `type`, two in a word (PTX ISA, "Matrix Fragments for
 // mma.m16n8k16"). Thread 4 g + t has, in rows x columns,
-//   of A, 16 x 16: columns 2 t and 2 t + 1 of rows g and g + 8, then of both rows 8 columns on;
-//   of B, 16 x 8:  rows 2 t and 2 t + 1 of column g, then those 8 rows on;
-//   of C, 16 x 8:  columns 2 t and 2 t + 1 of row g, then of row g + 8, in f32.
+//   A, 16 x 16: columns 2 t and 2 t + 1 of rows g and g + 8, then the same 8 columns further on;
+//   B, 16 x 8: rows 2 t and 2 t + 1 of column g, then the same 8 rows further on;
+//   C, 16 x 8: columns 2 t and 2 t + 1 of row g, then of row g + 8, in f32.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -14,7 +14,8 @@
 
 namespace ds::cuda {
 
-constexpr float kLog2OfE = 1.4426950408889634f;  // exp(x) is 2 to the power of x * kLog2OfE
+// exp(x) is 2 to the power of x * kLog2OfE.
+constexpr float kLog2OfE = 1.4426950408889634f;
 
 struct Words4 {
   uint32_t v[4];
@@ -24,9 +25,9 @@ struct Floats4 {
 };
 
 #ifdef __CUDACC__
-// Four 8 x 8 matrices from shared memory. Thread i gives the address of row i % 8 of matrix i / 8,
-// a multiple of 16 bytes, and gets columns 2 t and 2 t + 1 of row g of each; transposed: rows 2 t
-// and 2 t + 1 of column g.
+// Loads four 8 x 8 matrices from shared memory. Thread i passes the address of row i % 8 of matrix
+// i / 8, a multiple of 16 bytes. Thread 4 g + t receives columns 2 t and 2 t + 1 of row g of each
+// matrix or, if transposed, rows 2 t and 2 t + 1 of column g.
 template <bool transposed>
 DS_DEVICE Words4 load_matrices(const uint16_t* row) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
@@ -44,7 +45,7 @@ DS_DEVICE Words4 load_matrices(const uint16_t* row) {
   }
   return m;
 }
-// c += a b, where b0 and b1 are the words of B.
+// Computes c += a b, where b0 and b1 are the two words of this thread's fragment of b.
 template <int32_t type>
 DS_DEVICE void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1) {
   if constexpr (type == DS_DTYPE_BF16) {
@@ -61,7 +62,7 @@ DS_DEVICE void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1
         : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b0), "r"(b1));
   }
 }
-// Two numbers rounded to nearest even, the first in the lower half.
+// Rounds two numbers to nearest even. The first goes to the lower half.
 template <int32_t type>
 DS_DEVICE uint32_t pack(float low, float high) {
   uint32_t both;
@@ -76,26 +77,26 @@ DS_DEVICE float from_half(uint16_t bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
   return x;
 }
-// 2 to the power of x; of 0 it is 1, of -inf it is 0.
+// Returns 2 to the power of x: exactly 1 for 0, and 0 for -inf. Subnormal results become 0.
 DS_DEVICE float power_of_2(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
-// 1 / x, within its last bit; of what is too large for that to be a normal number, 0.
+// Returns 1 / x within its last bit, and 0 where the result would be subnormal.
 DS_DEVICE float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// The smaller one; NaN if either is.
+// Returns the smaller of a and b, or NaN if either is NaN.
 DS_DEVICE float lesser(float a, float b) {
   float x;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
   return x;
 }
-// Copies 16 bytes to shared memory while the thread goes on; zeros, and nothing is read, unless
-// `there`. Both addresses are multiples of 16.
+// Starts an asynchronous copy of 16 bytes from global to shared memory. If `there` is false, it
+// writes zeros and reads nothing. Both addresses are multiples of 16.
 DS_DEVICE void copy_ahead(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -103,7 +104,7 @@ DS_DEVICE void copy_ahead(void* to, const void* from, bool there) {
                  "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
                : "memory");
 }
-// Waits for the copies of this thread. Other threads see them behind a barrier.
+// Waits for the asynchronous copies of this thread. Other threads see the bytes after a barrier.
 DS_DEVICE void await_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 #endif
 

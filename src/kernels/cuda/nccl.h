@@ -10,13 +10,16 @@
 
 namespace ds::cuda {
 
-// NCCL: libnccl.so.2, or what DS_NCCL names, opened by the first call. Throws a Failure with one
-// line where there is none, or where it is too old.
-std::string nccl_name();  // "NCCL 2.28.9"
+// Opens NCCL at the first call: libnccl.so.2, or the library that DS_NCCL names. Throws a Failure
+// with a one-line message if it is missing or too old. Returns its name and version, such as "NCCL
+// 2.28.9".
+std::string nccl_name();
 using NcclId = std::array<uint8_t, 128>;
+// Creates the identifier that all ranks of one communicator must pass to Link.
 NcclId make_nccl_id(const Device& device);
 
-// One rank's communicator. Calls come from one thread at a time, but abort() from any.
+// One rank's communicator. Use it on one thread at a time, except for abort(), which any thread may
+// call.
 class Link {
  public:
   Link(std::shared_ptr<Device> device, const NcclId& id, int rank, int size);
@@ -24,22 +27,34 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
+  // Returns whether all ranks have joined and the last transfer has been enqueued on its stream;
+  // the caller must not enqueue another before. Throws a Failure if the communicator has failed,
+  // also asynchronously.
   bool idle();
+  // Enqueues an all-gather of `bytes` bytes of each rank.
   void gather(const DriverStream& stream, const void* in, void* out, int64_t bytes);
+  // Enqueues a send to each other rank and a receive from it. Element r of each array describes the
+  // part of rank r.
   void swap(const DriverStream& stream, const ds_plugin_part* sends,
             const ds_plugin_part* receives);
+  // Ends the communicator without waiting for its work, so that a stream that waits for a lost rank
+  // continues.
   void abort();
 
  private:
-  // Throws unless the library goes on with the result, or has made it.
+  // Throws a Failure unless the call has succeeded or is in progress.
   void check(int result, const char* call) const;
   template <typename Body>
+  // Calls body() with the device's context current and mutex_ held, unless the communicator has
+  // been ended.
   void use(const Body& body);
 
   const std::shared_ptr<Device> device_;
   const int rank_, size_;
-  std::mutex mutex_;              // of communicator_, whose end may come from another thread
-  void* communicator_ = nullptr;  // null: it has been ended
+  // Protects communicator_, which another thread may end.
+  std::mutex mutex_;
+  // Null after it has been ended.
+  void* communicator_ = nullptr;
 };
 
 }  // namespace ds::cuda

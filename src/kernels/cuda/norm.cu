@@ -1,11 +1,11 @@
-// Normalized rows and their gradients, within the tolerances of kernels/accuracy.cpp.
+// Normalization of rows and its gradients, within the tolerances of kernels/accuracy.cpp.
 //
-// A row has as many warps of a block as keep it in registers (row-inl.h), so that memory is read
-// once: a warp for each 768 columns, at most eight. Where that is one warp, a block has four rows.
-// Sums over rows (dw, db) are made in chunks of 128 rows, then over chunks: eight parts of each sum
-// are added up side by side, each in order, then the parts in order. No atomics, and bits that
-// depend on the shape alone, never on how many processors there are. Operands of a row have one
-// type (core/graph/ops/norm.cpp).
+// A row gets enough warps of a block to keep it in registers (row-inl.h), so that memory is read
+// once: a warp for each 768 columns, at most eight warps. If one warp is enough, a block has four
+// rows. Sums over rows (dw, db) are computed first over chunks of 128 rows, then over the chunks.
+// In both steps, eight parts of each sum are added up in parallel, each in order, and then the
+// parts in order. There are no atomics, so the bits depend only on the shape, not on the number of
+// processors. The operands of a row have one type (core/graph/ops/norm.cpp).
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row-inl.h"
@@ -13,16 +13,18 @@
 namespace ds::cuda {
 namespace {
 
-// An eight of dy, x and w, which have one type.
+// Eight elements each of dy, x and w, which have the same type.
 template <int32_t type>
 struct Fetched {
   Bits<type> dy, x, w;
 };
-// dy (w + offset), and the normal numbers (x - mean) rstd.
+// For eight elements. b: the normalized value (x - mean) rstd. a: its gradient, dy (w + offset).
 struct Pair {
   Eight a, b;
 };
 
+// Returns the row of this thread. A block has blockDim.y rows; it uses barriers only if it has one
+// row.
 DS_DEVICE int64_t row_of() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 
 template <int32_t type>
@@ -47,8 +49,8 @@ DS_DEVICE Pair pair_of(const NormArgs& a, const Fetched<type>& f, float mean, fl
   return p;
 }
 
-// Adds up an eight of rows r, r + kColumnParts, ... in this order, `count` of which are fetched
-// before the first is waited for. dy and x have one type.
+// Adds up eight columns of `count` rows: r, r + kColumnParts, and so on, in this order. All loads
+// are started before the first is waited for. dy and x have the same type.
 template <int32_t type, bool products, int count>
 DS_DEVICE void add_rows(const ColumnArgs& a, int64_t r, int64_t column, int n, bool wide,
                         Eight& sum_w, Eight& sum_b) {
@@ -76,6 +78,8 @@ DS_DEVICE void add_rows(const ColumnArgs& a, int64_t r, int64_t column, int n, b
     }
   }
 }
+// Adds up every kColumnParts-th row from r on: dy, and if `products` is set, also dy times the
+// normalized value.
 template <int32_t type, bool products>
 DS_DEVICE void add_part(const ColumnArgs& a, int64_t r, int64_t end, int64_t column, int n,
                         bool wide, Eight& sum_w, Eight& sum_b) {
@@ -90,6 +94,8 @@ DS_DEVICE void add_part(const ColumnArgs& a, int64_t r, int64_t end, int64_t col
 
 }  // namespace
 
+// y = (x - mean) rstd w + b. The variance needs a second pass over the registers: a sum of (x -
+// mean)^2 does not suffer from cancellation as mean(x^2) - mean^2 would.
 DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
@@ -133,6 +139,7 @@ DS_BLOCK_KERNEL(layer_norm, NormArgs, 256) {
   });
 }
 
+// dx = rstd (g - mean(g) - h mean(g h)), where g = dy w and h is the normalized value.
 DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
@@ -168,6 +175,7 @@ DS_BLOCK_KERNEL(layer_norm_dx, NormArgs, 256) {
   });
 }
 
+// y = x rstd (w + offset), where rstd = 1 / sqrt(mean(x^2) + eps).
 DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
@@ -198,6 +206,7 @@ DS_BLOCK_KERNEL(rms_norm, NormArgs, 256) {
   });
 }
 
+// dx = rstd (g - h mean(g h)), where g = dy (w + offset) and h is the normalized value.
 DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = row_of(), begin = row * a.width;
@@ -229,19 +238,20 @@ DS_BLOCK_KERNEL(rms_norm_dx, NormArgs, 256) {
   });
 }
 
-// A block has 256 columns of a chunk of rows, and eight parts of it, part p rows p, p + 8, ...; a
-// thread has eight columns of a part. In shared memory column 8 t + k of a part is at 32 k + t, so
-// that banks differ.
+// Computes the sums of a chunk of rows, 256 columns per block. The rows are split into eight parts:
+// part p has rows p, p + 8, and so on. A thread adds up eight columns of a part. In shared memory,
+// column 8 t + k of a part is at index 32 k + t, so that the threads of a warp write to different
+// banks.
 DS_BLOCK_KERNEL(column_chunks, ColumnArgs, 256) {
   DS_SHARED(float, room);
-  // Chunks of rows are in x, which has no limit of 65,535.
+  // blockIdx.x is the chunk, because a grid has at most 65,535 blocks in y.
   const int64_t chunk = blockIdx.x, first = static_cast<int64_t>(blockIdx.y) * 256;
   const int own = static_cast<int>(threadIdx.x % kWarp),
             part = static_cast<int>(threadIdx.x / kWarp);
   const int64_t column = first + 8 * own,
                 end = (chunk + 1) * kChunk < a.rows ? (chunk + 1) * kChunk : a.rows;
   const int n = column < a.width ? at_most_eight(a.width - column) : 0;
-  // Rows of a width that is no multiple of 8 begin anywhere.
+  // If the width is not a multiple of 8, rows can have any alignment.
   const bool wide = a.width % 8 == 0 && begins_vector(a.dy, 0) && begins_vector(a.x, 0);
   Eight sum_w{}, sum_b{};
   with_type(a.dy.dtype, [&](auto given) {
@@ -259,7 +269,8 @@ DS_BLOCK_KERNEL(column_chunks, ColumnArgs, 256) {
     if (a.sums == 2) room[kColumnParts * 256 + at] = sum_b.v[k];
   }
   __syncthreads();
-  const int64_t mine = first + 8 * own + part;  // of element threadIdx.x of a part
+  // The column whose parts this thread adds up, which is at index threadIdx.x of each part.
+  const int64_t mine = first + 8 * own + part;
   if (mine >= a.width) return;
   float* to = a.partial + chunk * a.sums * a.width + mine;
   for (int s = 0; s < a.sums; ++s) {
@@ -269,7 +280,7 @@ DS_BLOCK_KERNEL(column_chunks, ColumnArgs, 256) {
     to[s * a.width] = sum;
   }
 }
-// A block has 32 columns, and eight parts of the chunks.
+// Adds up the sums of the chunks. A block has 32 columns and splits the chunks into eight parts.
 DS_BLOCK_KERNEL(column_sums, ColumnArgs, 256) {
   DS_SHARED(float, room);
   const int own = static_cast<int>(threadIdx.x % kWarp),
@@ -296,7 +307,8 @@ DS_BLOCK_KERNEL(column_sums, ColumnArgs, 256) {
   if (a.sums == 2) put(a.db, column, second);
 }
 
-// dgates [rows, sums]: the dot of dy[r] and x[r] in column `kind`, else 0.
+// Computes dgates [rows, sums]: column `kind` of row r is the dot product of dy[r] and x[r]; the
+// other columns are 0.
 DS_BLOCK_KERNEL(scale_rows_dw, ColumnArgs, 256) {
   DS_SHARED(float, room);
   const int64_t row = blockIdx.x, begin = row * a.width;

@@ -5,29 +5,36 @@
 
 namespace ds::cuda {
 
-// Of layer_norm and rms_norm: rows (rms_norm: runs) of `width`. w and b are null where they are
-// absent.
+// The argument of layer_norm, rms_norm and their gradients, over rows of `width` elements; rms_norm
+// may divide a row of the tensor into several such rows. An absent w or b has null data.
 struct NormArgs {
   Operand x, w, b, dy;
-  Operand y;  // or dx
+  // The result; in the gradient, dx.
+  Operand y;
   float *mean, *rstd;
   int64_t rows, width;
-  float eps, offset;  // offset is added to w
-  float share;        // 1 / width
+  // `offset` is added to w.
+  float eps, offset;
+  float share;  // 1 / width
   int32_t reserved;
 };
 
-// Sums over rows, by chunks of kChunk rows to `partial` [chunk][sum][column].
+// The argument of sums over rows, which give dw and db: first over chunks of kChunk rows into
+// `partial` [chunk][sum][column], then over the chunks.
 struct ColumnArgs {
   Operand dy, x;
   const float *mean, *rstd;
   float* partial;
   Operand dw, db;
   int64_t rows, width, chunks;
-  int32_t sums;  // 1: dw or db alone, 2: both
-  int32_t kind;  // 0: sums of dy; 1: of dy x rstd; 2: of dy (x - mean) rstd and of dy
+  // Number of sums. 1: dw or db. 2: both.
+  int32_t sums;
+  // Selects the summands. 0: dy. 1: dy x rstd. 2: dy (x - mean) rstd, and dy.
+  int32_t kind;
 };
 constexpr int64_t kChunk = 128;
-constexpr int kColumnParts = 8;  // of a sum, one behind the other
+// Each sum, over the rows of a chunk or over the chunks, is split into this many parts, which are
+// then added in order.
+constexpr int kColumnParts = 8;
 
 }  // namespace ds::cuda

@@ -3,14 +3,15 @@
 
 namespace ds::cuda {
 
-// A tensor as an entry sees it: where its first element is, and its DType.
+// A tensor in the argument of an entry: the address of its first element, and its DType.
 struct Operand {
   void* data;
   int32_t dtype;
-  int32_t reserved;  // no byte of an argument is without a value
+  // Replaces padding, so that every byte of an argument is initialized.
+  int32_t reserved;
 };
 
-// Ranks whose values one thread adds up.
+// The maximum number of ranks whose values one thread adds up.
 constexpr int64_t kMostSummed = 256;
 
 }  // namespace ds::cuda

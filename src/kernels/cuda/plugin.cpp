@@ -1,5 +1,7 @@
-// The table of ds_plugin.h over driver.h and kernel.h. Everything that is thrown ends here, as a
-// status and a line of text.
+// Implements the table of ds_plugin.h with driver.h, kernel.h and nccl.h. Each function unpacks its
+// plain arguments, calls a function of these headers, and turns every exception into a status and a
+// one-line message: no exception crosses the C boundary. The handles of the table are the structs
+// below; most own one C++ object.
 #include "kernels/cuda/plugin.h"
 
 #include <fmt/core.h>
@@ -55,14 +57,17 @@ struct ds_plugin_kernel {
   std::unique_ptr<ds::cuda::Kernel> kernel;
   ds::Attrs attrs;
   std::vector<ds::ElementRun> runs;
-  int64_t scratch_bytes = 0;  // of its own, before that of products
+  // Size of the kernel's own scratch memory. The scratch memory of matrix products follows it.
+  int64_t scratch_bytes = 0;
 };
 
 namespace {
 
+// The message of the last failed call of this thread.
 thread_local std::string last_error;
 
 template <typename Body>
+// Runs body() and returns DS_PLUGIN_OK, or the status for what it throws.
 int32_t guarded(const Body& body) {
   try {
     body();
@@ -82,8 +87,8 @@ int32_t guarded(const Body& body) {
   }
 }
 
-// What gives an object back has nobody to tell about an error; the driver's are heard at the next
-// call.
+// Destroys an object. Errors are dropped, because the caller cannot receive them; a failed driver
+// reports its failure again at the next call.
 template <typename Object>
 void destroy(Object* object) {
   guarded([&] { delete object; });
@@ -101,6 +106,7 @@ int32_t open(int32_t index, int32_t tf32, ds_plugin_device** out) {
   return guarded([&] { *out = new ds_plugin_device{ds::cuda::Device::open(index), tf32 != 0}; });
 }
 
+// Copies a text to an array, truncated to fit and terminated by NUL.
 template <size_t N>
 void put(char (&to)[N], const std::string& text) {
   size_t size = std::min(text.size(), N - 1);
@@ -121,12 +127,15 @@ int32_t info(ds_plugin_device* device, ds_plugin_device_info* out) {
   });
 }
 
-// The first call chooses who makes them.
+// Selects cuBLASLt or this folder's own kernel for matrix products, once for the process, and
+// returns the name of the choice.
 const std::string& products() {
   static const std::string chosen = ds::cuda::use_blas();
   return chosen;
 }
 
+// Returns the device's part of the numerics key, which names everything on which the bits of
+// results depend: architecture, number of multiprocessors, matrix products and TF32.
 int32_t numerics(ds_plugin_device* device, char out[128]) {
   return guarded([&] {
     const ds::cuda::Device& own = *device->device;
@@ -218,6 +227,7 @@ int32_t finish(ds_plugin_queue* queue) {
   return guarded([&] { queue->stream.finish(); });
 }
 
+// Converts views of the table, which are plain structs, to TensorViews.
 std::vector<ds::TensorView> views_of(const ds_plugin_view* views, size_t count) {
   std::vector<ds::TensorView> out(count);
   for (size_t i = 0; i < count; ++i) {
@@ -233,6 +243,7 @@ ds::Attrs attrs_of(const ds_plugin_attr* attrs, size_t count) {
   ds::Attrs out;
   for (size_t i = 0; i < count; ++i) {
     const ds_plugin_attr& a = attrs[i];
+    // Kinds of attributes: 0 integer, 1 real, 2 text, 3 integers.
     if (a.kind == 0) out.set(a.key, a.integer);
     if (a.kind == 1) out.set(a.key, a.real);
     if (a.kind == 2) out.set(a.key, std::string(a.text));
@@ -254,6 +265,7 @@ int32_t kernel_create(ds_plugin_device* device, const ds_plugin_query* query,
     }
     std::vector<ds::TensorView> in = views_of(query->in, query->in_count),
                                 results = views_of(query->out, query->out_count);
+    // Matrix products must be selected before the first kernel runs.
     products();
     std::string refusal;
     made->kernel = ds::cuda::make_kernel(
@@ -279,6 +291,8 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue,
     if (launch->group) arguments.group = *static_cast<const ds::GroupScalars*>(launch->group);
     arguments.runs = kernel->runs;
     arguments.scratch = launch->scratch;
+    // The scratch memory of the launch contains the kernel's own, followed by that of matrix
+    // products.
     queue->stream.product_scratch =
         static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
     kernel->kernel->run(queue->stream, arguments);

@@ -4,12 +4,14 @@
 
 namespace ds::cuda {
 
-// Products inside of other kernels: linear_cross_entropy makes logits and their gradients' products
-// by blocks. The plugin may bring a library's; without one they are this folder's own (loss.cu,
-// `product`).
 using Multiply = void (*)(Launcher& launcher, const MatrixProduct& product);
-void use_products(Multiply multiply);  // null: our own
+// Installs the function that computes all matrix products: those of linear and its gradients, and
+// those inside linear_cross_entropy. The plugin installs a function that calls cuBLASLt. Null, the
+// default, selects this folder's own kernel (`product` of loss.cu).
+void use_products(Multiply multiply);
+// Enqueues a matrix product, computed by the installed function.
 void multiply(Launcher& launcher, const MatrixProduct& product);
+// Enqueues a matrix product, computed by this folder's own kernel.
 void own_multiply(Launcher& launcher, const MatrixProduct& product);
 
 }  // namespace ds::cuda

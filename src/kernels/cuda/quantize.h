@@ -6,15 +6,20 @@
 
 namespace ds::cuda {
 
-// Of quantize, dequantize and dequantize_sum: granules of 256 elements, a block each.
+// The argument of quantize, dequantize and dequantize_sum. Granules have 256 elements; quantize
+// uses one block of threads for each granule.
 struct CodesArgs {
-  Operand x;  // or what codes are decoded to
+  // The elements to quantize, or the result of dequantize.
+  Operand x;
   uint8_t* codes;
-  float* error;  // null: none
+  // The error of the previous quantization, which is fed back. Null: no error feedback.
+  float* error;
   const StepScalars* scalars;
   int64_t granules;
+  // Number of steps after which the error is cleared; 0: never.
   int64_t reset;
-  float keep, take;  // shares of the error
+  // The new error is `keep` times the old error plus `take` times the loss of this quantization.
+  float keep, take;
   int32_t bits;
   int32_t ranks;
 };

@@ -1,4 +1,4 @@
-// NVTX of the toolkit is headers that open the library of a tool at their first call.
+// NVTX is header-only: it opens the library of a profiler at the first call, so nothing is linked.
 #include "kernels/cuda/ranges.h"
 
 #include <nvtx3/nvToolsExt.h>
@@ -7,7 +7,7 @@
 
 namespace ds::cuda {
 
-// A range that was not begun is negative.
+// A push returns a negative number if there is no profiler.
 int32_t ranges() {
   static const bool watched = [] {
     const bool begun = nvtxRangePushA("libds") >= 0;

@@ -3,9 +3,10 @@
 
 namespace ds::cuda {
 
-// NVTX ranges of the calling thread. A tool that watches the process names its library in
-// NVTX_INJECTION64_PATH; without one these do nothing.
-int32_t ranges();  // 1: a tool watches
+// NVTX ranges of the calling thread. A profiler that watches the process names its library in
+// NVTX_INJECTION64_PATH. ranges() returns 1 if there is one, otherwise 0; then the other two
+// functions do nothing.
+int32_t ranges();
 void range_push(const char* name);
 void range_pop();
 

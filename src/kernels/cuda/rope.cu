@@ -1,9 +1,10 @@
-// Rotary positions. A thread has one pair of columns of a row in all heads, so that an angle is
-// formed once. Angles are reduced in f64, as half turns: sin and cos of them need no long
-// reduction, which would take local memory.
+// Rotary positions (Su et al., "RoFormer", arXiv:2104.09864). A thread rotates one pair of columns
+// of a row in all heads, so that the angle is computed once. Angles are in units of half turns in
+// f64, because sincospi then needs no argument reduction, which would use local memory.
 //
-// The length of a text, which angles of some scalings follow, is known on the device alone.
-// longrope starts the entry once for each of its two tables, and one of the two works.
+// Some scalings depend on the length of the text, which only the device knows. For longrope, the
+// host launches the entry once for each of its two tables, and only one of the two launches does
+// the work.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/rope.h"
 
@@ -11,7 +12,8 @@ namespace ds::cuda {
 
 namespace {
 
-// What the length of the text makes of the turns of a pair.
+// Returns the factor of a pair's rotation that depends on the length of the text: the change of
+// theta in the "dynamic" scaling (RopeArgs::power).
 DS_DEVICE double slowed(const RopeArgs& a, int64_t pair) {
   if (!a.length || a.power == 0) return 1;
   const double length = *a.length, original = static_cast<double>(a.original);
@@ -30,11 +32,13 @@ DS_LOOP_KERNEL(rope, RopeArgs) {
   const double turn = static_cast<double>(a.positions ? a.positions[row] : row % a.seq) *
                       (a.turns[pair] * slowed(a, pair));
   double sine, cosine;
+  // Whole turns are subtracted first, which is exact in f64.
   sincospi(turn - 2 * rint(turn / 2), &sine, &cosine);
   const float c = static_cast<float>(a.magnitude * cosine),
               s = static_cast<float>(a.magnitude * sine);
   const int64_t low = a.interleaved ? 2 * pair : pair, distance = a.interleaved ? 1 : a.pairs;
   for (int h = 0; h < a.heads; ++h) {
+    // In a packed qkv, only the first `rotated` heads of every `period` are rotated.
     if (h % a.period >= a.rotated) continue;
     const int64_t first = row * a.width + h * a.depth + low, second = first + distance;
     const float x = get(a.x, first), y = get(a.x, second);

@@ -6,20 +6,26 @@
 namespace ds::cuda {
 
 constexpr int kMostPairs = 256;
+// The argument of `rope`, which applies rotary positions to the heads of rows of `width` elements.
 struct RopeArgs {
   Operand x, y;
-  const int32_t* positions;  // null: row mod seq
-  const int32_t* length;     // of the text; null: `turns` are what they are
+  // [rows]: the position of each row. Null: row r is at position r mod seq.
+  const int32_t* positions;
+  // The length of the text. Null: the angles do not depend on the length.
+  const int32_t* length;
   int64_t rows, width, seq, original;
   int32_t heads, depth, pairs, period, rotated, interleaved;
-  int32_t only;  // 1: does nothing unless the text is longer than `original`, -1: if it is, 0:
-                 // works anyway
+  // Some models use other angles for long texts, so they need two launches. 1: this launch works
+  // only if the text is longer than `original`. -1: it works only if the text is not. 0: it always
+  // works.
+  int32_t only;
   int32_t reserved;
   double magnitude;
-  // Where `power` is not 0, theta is multiplied by (factor max(length, original) / original -
-  // (factor - 1))^power.
+  // If `power` is not 0, theta is multiplied by (factor max(length, original) / original - (factor
+  // - 1))^power.
   double factor, power;
-  double turns[kMostPairs];  // of pair i, half turns from one position to the next
+  // turns[i] is the rotation of pair i from one position to the next, in half turns.
+  double turns[kMostPairs];
 };
 
 }  // namespace ds::cuda

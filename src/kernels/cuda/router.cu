@@ -1,7 +1,8 @@
-// Choosing experts, and the loss that balances them, within the tolerances of kernels/accuracy.cpp.
-// There are few experts, so a thread has a row, and looks for how many are larger than one of its
-// elements. Sums over rows are made in f64 by a block for each expert and layer, those over layers
-// in their order.
+// The choice of experts, and the load-balancing loss (Fedus et al., "Switch Transformers",
+// arXiv:2101.03961), within the tolerances of kernels/accuracy.cpp. There are few experts, so one
+// thread processes a row, and ranks a logit by counting the larger ones. Sums over rows are
+// computed in f64 by one block for each expert and layer; sums over layers are in the order of
+// layers.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/router.h"
 
@@ -11,7 +12,8 @@ namespace {
 DS_DEVICE float logit(const RouterArgs& a, int64_t row, int64_t e) {
   return get(a.logits, row * a.experts + e);
 }
-// Whether e is among the k largest; of equal ones the lower number is larger.
+// Returns whether expert e has one of the k largest logits. Of equal logits, that of the lower
+// index ranks higher.
 DS_DEVICE bool chosen(const RouterArgs& a, int64_t row, int64_t e) {
   const float own = logit(a, row, e);
   int64_t above = 0;
@@ -21,12 +23,14 @@ DS_DEVICE bool chosen(const RouterArgs& a, int64_t row, int64_t e) {
   }
   return above < a.k;
 }
+// Returns softmax(row)[e], by means of the logarithm that router_bases has computed.
 DS_DEVICE double share_of(const RouterArgs& a, int64_t row, int64_t e) {
   return exp(static_cast<double>(logit(a, row, e)) - a.base[row]);
 }
 DS_DEVICE bool counts(const RouterArgs& a, int64_t row) { return !a.mask || a.mask[row] != 0; }
 
-// The largest logit, and the sum of exp(logit - top) over all experts or the chosen.
+// The denominator of a row's gates: the largest logit, and the sum of exp(logit - top) over the
+// chosen experts if gates are normalized, otherwise over all experts.
 struct Gates {
   float top, sum;
 };
@@ -44,6 +48,7 @@ DS_DEVICE Gates gates_of(const RouterArgs& a, int64_t row) {
 
 }  // namespace
 
+// The gate of a chosen expert is exp(logit - top) / sum (see Gates); other gates are 0.
 DS_LOOP_KERNEL(top_gates, RouterArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
@@ -53,6 +58,8 @@ DS_LOOP_KERNEL(top_gates, RouterArgs) {
         chosen(a, row, e) ? expf(logit(a, row, e) - g.top) / g.sum : 0.0f);
 }
 
+// dlogit = p (dy - sum of dy p over the chosen experts). Without normalization, experts that were
+// not chosen have a gradient, too, because their logits are part of the denominator.
 DS_LOOP_KERNEL(top_gates_dx, RouterArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
@@ -69,7 +76,8 @@ DS_LOOP_KERNEL(top_gates_dx, RouterArgs) {
   }
 }
 
-// In f64: the gradient of a balanced choice is a small difference of shares.
+// Computes the logarithm of each row's sum of exponentials, in f64, because the gradient of a
+// balanced choice is a small difference of shares.
 DS_LOOP_KERNEL(router_bases, RouterArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
@@ -79,7 +87,8 @@ DS_LOOP_KERNEL(router_bases, RouterArgs) {
   a.base[row] = top + log(sum);
 }
 
-// A block for each expert of one layer.
+// Each block computes, for one expert of one layer, the number of rows that chose it and the sum of
+// its softmax over the rows.
 DS_BLOCK_KERNEL(router_totals, RouterArgs, kRouterThreads) {
   DS_SHARED(double, room);
   const int64_t e = blockIdx.x;
@@ -100,7 +109,8 @@ DS_BLOCK_KERNEL(router_totals, RouterArgs, kRouterThreads) {
   if (e == 0) *a.counted = counted;
 }
 
-// f and p of each expert over all layers, and the loss where it is wanted.
+// One thread computes f (share of rows) and p (mean softmax) of each expert over all layers and, in
+// forward, the loss: experts * sum of f p.
 DS_LOOP_KERNEL(router_loss, RouterArgs) {
   if (thread_number() != 0) return;
   const double rows = *a.counted * static_cast<double>(a.layers);
@@ -119,6 +129,8 @@ DS_LOOP_KERNEL(router_loss, RouterArgs) {
   if (a.loss) *a.loss = static_cast<float>(static_cast<double>(a.experts) * sum);
 }
 
+// f is not differentiable with respect to the logits, so only p contributes: dlogit = weight p (f -
+// sum of f p).
 DS_LOOP_KERNEL(load_balance_dx, RouterArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;

@@ -5,14 +5,23 @@
 
 namespace ds::cuda {
 
-// Of the entries of router.cu: rows of logits of `experts`, of one layer.
+// The argument of the kernels of router.cu, for the rows of one layer, each with logits over
+// `experts` experts.
 struct RouterArgs {
-  Operand logits, dy, to;  // to: gates, or a gradient
-  const int32_t* mask;     // rows of 0 do not count; null: all do
-  double* base;            // [rows]: softmax(row)[e] is exp(logit - base)
-  double* totals;          // [layers][experts][2]: rows that chose an expert, sum of its softmax
-  double* shares;          // [experts][2]: of all layers
-  double* counted;         // rows of a layer that count
+  // `to` receives the gates or a gradient.
+  Operand logits, dy, to;
+  // [rows]. Rows with 0 are ignored. Null: no row is ignored.
+  const int32_t* mask;
+  // [rows]: the logarithm of the sum of exp(logit), so that softmax(row)[e] = exp(logit[e] - base).
+  double* base;
+  // [layers][experts][2]: the number of rows that chose an expert, and the sum of its softmax over
+  // the rows.
+  double* totals;
+  // [experts][2]: element 2 e is the share of the rows that are not ignored, over all layers, that
+  // chose expert e.
+  double* shares;
+  // The number of rows of a layer that are not ignored.
+  double* counted;
   const float* dloss;
   float* loss;
   int64_t rows, experts, k, layers, layer;

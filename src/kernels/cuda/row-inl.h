@@ -1,8 +1,11 @@
 #pragma once
-// Rows that a block walks through by eights of neighbouring columns: thread t has columns 8 t to 8
-// t + 7 of every 8 blockDim.x. Which thread has a column, and so every sum, depends on the width
-// and the block alone; where a row begins only decides how wide its loads are. Included by .cu
-// files only.
+// Helpers for a block of threads that processes a row in groups of eight columns: thread t has
+// columns 8 t to 8 t + 7 of every 8 blockDim.x columns. Which thread has a column, and therefore
+// the order of every sum, depends only on the width of the row and the size of the block. The row's
+// address only determines how wide the loads are. Included by .cu files only.
+//
+// Loads have two steps: fetch() loads bits, widened() converts them to floats. Between the two,
+// other loads can start, which hides the latency of memory.
 #include <cstdint>
 
 #include "kernels/cuda/device.h"
@@ -10,12 +13,12 @@
 
 namespace ds::cuda {
 
-// Whether element i begins a vector of 16 bytes.
+// Returns whether the address of element i is a multiple of 16 bytes.
 DS_DEVICE bool begins_vector(const Operand& o, int64_t i) {
   const int64_t bytes = i * (o.dtype == DS_DTYPE_F32 ? 4 : 2);
   return (reinterpret_cast<uint64_t>(o.data) + static_cast<uint64_t>(bytes)) % 16 == 0;
 }
-// Calls f(Constant) with an operand's type.
+// with_type() calls f with a type as a Constant, so that the code of f is compiled for that type.
 template <int32_t number>
 struct Constant {
   static constexpr int32_t value = number;
@@ -31,16 +34,15 @@ DS_DEVICE void with_type(int32_t dtype, const F& f) {
   }
 }
 
-// As get().
+// Returns element i as get() does, for a type that is known at compile time.
 template <int32_t type>
 DS_DEVICE float element(const Operand& o, int64_t i) {
   if constexpr (type == DS_DTYPE_F32) return static_cast<const float*>(o.data)[i];
   return widen(static_cast<const uint16_t*>(o.data)[i], type);
 }
 
-// Eight elements as they lie in memory. They are fetched at one place and widened at another: a
-// load that is widened at once, by a type that is asked for at run time, is waited for before the
-// next one starts.
+// Eight elements in the format of memory. If they were widened right after their load, by a type
+// that is only known at run time, the thread would wait for each load before it starts the next.
 template <int32_t type>
 struct Bits {
   uint32_t v[4];
@@ -49,7 +51,7 @@ template <>
 struct Bits<DS_DTYPE_F32> {
   float v[8];
 };
-// As load(); elements that do not exist are 0.
+// Loads elements [i, i + n) as load() does, but does not widen them. The other elements are 0.
 template <int32_t type>
 DS_DEVICE Bits<type> fetch(const Operand& o, int64_t i, int n, bool wide) {
   Bits<type> b;
@@ -80,7 +82,7 @@ DS_DEVICE Bits<type> fetch(const Operand& o, int64_t i, int n, bool wide) {
   }
   return b;
 }
-// b[j]: the eight from element i + j step on.
+// Loads into b[j] the eight elements from i + j * step on.
 template <int32_t type, int eights>
 DS_DEVICE void fetch_each(const Operand& o, int64_t i, int64_t step, bool wide,
                           Bits<type> (&b)[eights]) {
@@ -93,6 +95,7 @@ DS_DEVICE void fetch_each(const Operand& o, int64_t i, int64_t step, bool wide,
   }
 }
 template <int32_t type>
+// Converts the elements to f32.
 DS_DEVICE Eight widened(const Bits<type>& b) {
   Eight e;
 #pragma unroll
@@ -107,7 +110,7 @@ DS_DEVICE Eight widened(const Bits<type>& b) {
   }
   return e;
 }
-// f(k) for those of eight elements that exist.
+// Calls f(k) for the first n of eight elements.
 template <typename F>
 DS_DEVICE void each_of(int n, const F& f) {
 #pragma unroll
@@ -115,7 +118,8 @@ DS_DEVICE void each_of(int n, const F& f) {
     if (k < n) f(k);
   }
 }
-// As store(), but NaN has the bits that the device gives it.
+// Stores the first n elements as store() does, except that a NaN gets the device's bits instead of
+// those of dtype.h.
 template <int32_t type>
 DS_DEVICE void put_eight(const Operand& o, int64_t i, int n, bool wide, const Eight& e) {
   if constexpr (type == DS_DTYPE_F32) {
@@ -136,15 +140,18 @@ DS_DEVICE void put_eight(const Operand& o, int64_t i, int n, bool wide, const Ei
   }
 }
 
-// First column of this thread's eight number j.
+// Returns the first column of this thread's group j.
 DS_DEVICE int column_of(int j) {
   return 8 * (j * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x));
 }
 
-constexpr int kHeld = 3;  // eights of a thread that stay in registers; wider rows are read again
+// Number of groups of eight that a thread keeps in registers. The groups beyond that are loaded
+// again whenever they are needed.
+constexpr int kHeld = 3;
 
-// kept[j]: what widen(fetch(column, n)) gives for this thread's first eights of a row, of which n
-// elements exist. All are fetched before the first is widened.
+// Sets kept[j] to widen(fetch(column, n)) for this thread's first kHeld groups of a row, where n is
+// the number of the group's elements that exist. All groups are fetched before the first is
+// widened.
 template <typename T, typename Fetch, typename Widen>
 DS_DEVICE void hold(int width, T (&kept)[kHeld], const Fetch& fetch, const Widen& widen) {
   decltype(fetch(0, 8)) fetched[kHeld];
@@ -158,7 +165,8 @@ DS_DEVICE void hold(int width, T (&kept)[kHeld], const Fetch& fetch, const Widen
     if (column_of(j) < width) kept[j] = widen(fetched[j]);
   }
 }
-// f(column, n, what load gave) for every eight of this thread.
+// Calls f(column, n, elements) for every group of this thread: first with the groups that hold()
+// has kept, then with load(column, n) for the others.
 template <typename T, typename Load, typename F>
 DS_DEVICE void walk(int width, const T (&kept)[kHeld], const Load& load, const F& f) {
 #pragma unroll

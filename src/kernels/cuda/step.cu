@@ -1,6 +1,6 @@
-// The instructions that decide a step, and the sum over ranks, with the bits of the CPU's kernels.
-// Their orders of addition are part of what they mean, so a thread owns a whole sum: of a granule,
-// of a block of 256 sums, of an element over ranks.
+// The operations that decide a step, and the sum over ranks, with the same bits as the CPU's
+// kernels. The order of additions is part of their definition, so one thread computes a whole sum:
+// of a granule, of a block of 256 numbers, or of an element over the ranks.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/granules-inl.h"
 #include "kernels/cuda/row-inl.h"
@@ -8,6 +8,7 @@
 
 namespace ds::cuda {
 
+// Computes the sum of squares of each granule; see granules-inl.h.
 DS_BLOCK_KERNEL(granule_norms, NormsArgs, kGranuleThreads) {
   DS_SHARED(float, tile);
   with_type(a.x.dtype, [&](auto given) {
@@ -18,23 +19,25 @@ DS_BLOCK_KERNEL(granule_norms, NormsArgs, kGranuleThreads) {
   });
 }
 
-// Puts the elements of a sum in the order in which they are added; a row of blocks for each piece.
+// Copies the elements of a sum into the order in which they are added. blockIdx.y is the piece.
 DS_LOOP_KERNEL(gather_sums, GatherArgs) {
   const GatherPiece& piece = a.piece[blockIdx.y];
   for (int64_t i = thread_number(); i < piece.count;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x)
     a.to[piece.to + i] = a.from[piece.begin + i];
 }
+// The inverse of gather_sums, for floats.
 DS_LOOP_KERNEL(scatter_runs, GatherArgs) {
   const GatherPiece& piece = a.piece[blockIdx.y];
   for (int64_t i = thread_number(); i < piece.count;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x)
     a.placed[piece.begin + i] = a.ordered[piece.to + i];
 }
-// to[k] = sum of block k of 256
+// to[k] = the sum of the elements of block k of 256, in order.
 DS_LOOP_KERNEL(block_sums, BlockSumsArgs) {
   const int64_t begin = thread_number() * kSumBlock;
-  if (begin > 0 && begin >= a.count) return;  // the sum of nothing is 0
+  // Thread 0 writes even for a count of 0: the empty sum is 0.
+  if (begin > 0 && begin >= a.count) return;
   const int64_t end = begin + kSumBlock < a.count ? begin + kSumBlock : a.count;
   double sum = 0;
   for (int64_t i = begin; i < end; ++i) sum += a.from[i];
@@ -45,9 +48,12 @@ DS_LOOP_KERNEL(sum_norms, StepArgs) {
   if (thread_number() == 0) *a.out = *a.sum;
 }
 
+// One thread computes the norm of the mean gradient, the factor that clips it to max_norm, and
+// whether the step must be skipped.
 DS_LOOP_KERNEL(clip, StepArgs) {
   if (thread_number() != 0) return;
   StepScalars& s = *a.scalars;
+  // Gradients are sums over leaves, multiplied by the loss scale.
   const double scale = (s.weight > 0 ? s.weight : 1) * s.loss_scale;
   const double norm = sqrt(*a.sum * a.ranks) / scale;
   double coefficient = 1;
@@ -57,13 +63,14 @@ DS_LOOP_KERNEL(clip, StepArgs) {
   }
   s.grad_norm = norm;
   s.grad_scale = coefficient / scale;
-  // x - x is 0 of finite numbers alone.
+  // x - x is 0 only for finite numbers.
   const bool finite = a.unchecked || (norm - norm == 0 && s.loss - s.loss == 0);
   s.skip = finite && s.weight > 0 ? 0 : 1;
 }
 
-// Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives those of its
-// micro-steps.
+// Computes the mean loss over the leaves of the step, in the order of leaf indices, micro_step *
+// ranks + rank. For each rank there are the losses of its micro-steps and, if `unit` is not 0,
+// after them their weights.
 DS_LOOP_KERNEL(losses, StepArgs) {
   if (thread_number() != 0) return;
   const int64_t own = a.unit > 0 ? 2 * a.micros : a.micros;
@@ -86,11 +93,14 @@ DS_LOOP_KERNEL(losses, StepArgs) {
   a.scalars->weight = a.unit > 0 ? weights / static_cast<double>(a.unit) : weights;
 }
 
+// Sets the factor of update for gradients that already are means.
 DS_LOOP_KERNEL(mean_gradients, StepArgs) {
   if (thread_number() == 0) a.scalars->grad_scale = 1;
 }
 
-// A thread for each piece, of which there are at most 64; then every thread adds up the pieces.
+// unit_matrix divides a matrix by its norm. First, each thread of unit_pieces adds up the squares
+// of one of at most 64 pieces; then every thread of unit_matrix adds up the pieces in order, which
+// is cheaper than another launch.
 DS_LOOP_KERNEL(unit_pieces, UnitArgs) {
   const int64_t k = thread_number();
   if (k >= a.piece_count) return;
@@ -114,14 +124,15 @@ DS_LOOP_KERNEL(unit_matrix, UnitArgs) {
   });
 }
 
-// The sum over ranks in f32: neighbours first, an odd last one is carried up.
+// Computes the sum over at most 64 ranks in f32, as sum_of_ranks() of device.h does, but for eight
+// elements at a time.
 DS_LOOP_KERNEL(tree_sum, TreeSumArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight level[6];
     const auto part = [&](int64_t r) {
       return Operand{const_cast<void*>(a.parts[r]), a.part.dtype, 0};
     };
-    // Sums of 2^l ranks wait at level l, as the bits of a counter do.
+    // A sum of 2^l ranks waits at level l, as in a binary counter.
 #pragma unroll 1
     for (int64_t r = 0; r < a.ranks; ++r) {
       Eight sum = load(part(r), i, n, a.wide != 0);
@@ -136,7 +147,8 @@ DS_LOOP_KERNEL(tree_sum, TreeSumArgs) {
           rises = false;
         }
       }
-      if (rises) store(a.out, i, n, a.wide != 0, sum);  // all 64
+      // Only the last of 64 ranks gets past level 5: `sum` is then the sum of all.
+      if (rises) store(a.out, i, n, a.wide != 0, sum);
     }
     if (a.ranks == 64) return;
     Eight all;

@@ -6,27 +6,32 @@
 
 namespace ds::cuda {
 
+// The argument of granule_norms: out[g] = the sum of squares of granule g.
 struct NormsArgs {
   Operand x;
   double* out;
-  int64_t granules, granule;  // how many, and elements of one
+  // The number of granules, and the number of elements of a granule.
+  int64_t granules, granule;
 };
 
-// A piece of a sum's order: `count` elements from `begin` on go to place `to`.
+// A range of elements to move: `count` elements, from index `begin` in the tensor to index `to` in
+// the order of the sum.
 struct GatherPiece {
   int64_t begin, count, to;
 };
 constexpr int kPieces = 64;
+// The argument of gather_sums, which copies pieces from `from` to `to`, and of scatter_runs, which
+// copies them back: from index `to` of `ordered` to index `begin` of `placed`.
 struct GatherArgs {
   const double* from;
   double* to;
-  const float*
-      ordered;  // scatter_runs: what lies at `to` of a piece goes to its `begin` of `placed`
+  const float* ordered;
   float* placed;
   int64_t pieces;
   GatherPiece piece[kPieces];
 };
 
+// The argument of block_sums: to[k] = the sum of block k of kSumBlock elements of `from`.
 struct BlockSumsArgs {
   const double* from;
   double* to;
@@ -34,18 +39,25 @@ struct BlockSumsArgs {
 };
 constexpr int64_t kSumBlock = 256;
 
+// The argument of the single-thread kernels sum_norms, clip, losses and mean_gradients; each kernel
+// uses some of the fields.
 struct StepArgs {
-  const double* sum;    // of squares
-  const float* losses;  // of all ranks
-  double* out;          // sum_norms
+  // The sum of squares.
+  const double* sum;
+  // The losses of all ranks.
+  const float* losses;
+  double* out;  // result of sum_norms
   StepScalars* scalars;
   double ranks, max_norm;
   int64_t micros, rank_count;
-  int64_t unit;  // of the weights behind the losses of each rank; 0: there are none
+  // Divisor of the weights, which follow the losses of each rank. 0: there are no weights.
+  int64_t unit;
+  // 1: a norm or loss that is not finite does not skip the step.
   int64_t unchecked;
 };
 
-// x / (norm of x + eps), the squares in pieces of `piece` elements.
+// The argument of unit_pieces and unit_matrix: out = x / (norm of x + eps). The squares are added
+// up in pieces of `piece` elements, whose sums are in `pieces`.
 struct UnitArgs {
   Operand x, out;
   double* pieces;
@@ -53,8 +65,10 @@ struct UnitArgs {
   double eps;
 };
 
+// The argument of tree_sum: out = the sum over ranks of `parts`.
 struct TreeSumArgs {
-  Operand part;  // of rank 0; others have its type
+  // Only its type is used, which is that of all parts.
+  Operand part;
   const void* parts[64];
   Operand out;
   int64_t count, ranks;

@@ -1,10 +1,11 @@
-// Tables whose rows are named by ids, with the bits of the CPU's kernels.
+// Operations on tables whose rows are selected by ids, with the same bits as the CPU's kernels.
 //
-// `embedding_dw` adds up, for each word, the rows of dy that name it, in row order. A block has 32
-// words and 256 columns: it reads all ids by 1,024, lists those of its words in their order (a
-// count before each thread's own, from ballots), and when the list may not hold more, or ids end,
-// every thread adds the rows to its column of the sums in shared memory. dy is read once, dw
-// written once; ids are read once for every 32 words, from the cache of the device.
+// `embedding_dw` adds up, for each word, the rows of dy whose id is that word, in row order. A
+// block has 32 words and 256 columns. It reads all ids, 1,024 at a time, and appends the rows whose
+// id is one of its words to a list, in order: a thread computes its position in the list from
+// ballots, as the number of hits before it. When the list might overflow, or the ids end, every
+// thread adds the listed rows to its column of the sums in shared memory. dy is read once and dw
+// written once; the ids are read once for every 32 words, from the device's cache.
 #include "core/program/rows.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/row-inl.h"
@@ -13,8 +14,9 @@
 namespace ds::cuda {
 namespace {
 
-// How many threads of the block with a lower number have `mine`; *all: how many have it. room: 8
-// numbers, in use until the block meets again.
+// Returns the number of threads of the block with a lower index whose `mine` is true; sets *all to
+// the number of all threads whose `mine` is true. `room` is shared memory of 8 numbers, which is in
+// use until the block's next barrier.
 DS_DEVICE unsigned rank_in_block(bool mine, unsigned* room, unsigned* all) {
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   const unsigned votes = __ballot_sync(kAll, mine);
@@ -31,6 +33,7 @@ DS_DEVICE unsigned rank_in_block(bool mine, unsigned* room, unsigned* all) {
 
 }  // namespace
 
+// A thread copies one unit of 16 or 2 bytes.
 DS_LOOP_KERNEL(lookup, LookupArgs) {
   const int64_t i = thread_number();
   if (i >= a.rows * a.units) return;
@@ -45,10 +48,12 @@ DS_LOOP_KERNEL(lookup, LookupArgs) {
 }
 
 DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
-  DS_SHARED(float, sums);  // [word][column], then the list: rows and words of them
+  // Shared memory: the sums [word][column], then the rows of the list and their words.
+  DS_SHARED(float, sums);
   auto* list_row = reinterpret_cast<int32_t*>(sums + kSliceWords * kSliceThreads);
   auto* list_word = list_row + kListed;
-  // How many each warp has, of this turn and of the one before, which others may still read.
+  // The counts of the warps, in two buffers that alternate: slower warps may still read the counts
+  // of the previous turn. This saves a barrier.
   auto* room = reinterpret_cast<unsigned*>(list_word + kListed);
   const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp,
                  warps = kSliceThreads / kWarp;
@@ -87,11 +92,13 @@ DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
     }
     held += found;
     const bool last = begin + kScanned >= a.rows;
+    // The next turn may append up to kScanned rows.
     if (held == 0 || (!last && held <= kListed - kScanned)) continue;
     __syncthreads();
     const int count = column < a.width ? held : 0;
     with_type(a.dy.dtype, [&](auto given) {
-      // Rows that are asked for before the first is added; of f16 they are widened as they come.
+      // The loads of this many rows are in flight at once, except for f16, where each load is
+      // widened before the next.
       constexpr int kAhead = 8;
       const auto of_row = [&](int k) {
         return element<decltype(given)::value>(a.dy, list_row[k] * a.width + column);
@@ -116,6 +123,7 @@ DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
     put(a.dw, (first + w) * a.width + column, sums[w * kSliceThreads + threadIdx.x]);
 }
 
+// dw[p] = the sum of the rows of dy at position p of their sequence, in order.
 DS_LOOP_KERNEL(position_dw, PositionDwArgs) {
   const int64_t i = thread_number();
   if (i >= a.places * a.width) return;
@@ -126,11 +134,12 @@ DS_LOOP_KERNEL(position_dw, PositionDwArgs) {
   put(a.dw, i, sum);
 }
 
+// Marks the words that occur in ids. Several threads may write a 1 to the same byte.
 DS_LOOP_KERNEL(mark_ids, PackArgs) {
   const int64_t i = thread_number();
   if (i < a.count && a.scalars->absent == 0) a.named[a.ids[i]] = 1;
 }
-// One block: the marked words in ascending order, then kNoRow.
+// One block writes the marked words in ascending order, then fills up with kNoRow.
 DS_BLOCK_KERNEL(list_ids, PackArgs, kPackThreads) {
   DS_SHARED(unsigned, room);
   int64_t written = 0;
@@ -141,12 +150,13 @@ DS_BLOCK_KERNEL(list_ids, PackArgs, kPackThreads) {
     const unsigned at = rank_in_block(mine, room, &count);
     if (mine && written + at < a.room) a.numbers[written + at] = static_cast<int32_t>(v);
     written += count;
-    __syncthreads();  // room is free again
+    __syncthreads();  // `room` may be written again
   }
   for (int64_t k = written + threadIdx.x; k < a.room; k += kPackThreads) a.numbers[k] = kNoRow;
 }
 
-// Numbers of a rank ascend, so a search finds a row; a rank that has not given it counts as 0.
+// Adds up packed rows over ranks. The row numbers of a rank are in ascending order, so a row is
+// found by binary search; a rank that did not send the row adds 0.
 DS_LOOP_KERNEL(sum_rows, SumRowsArgs) {
   const int64_t i = thread_number();
   if (i >= a.count) return;

@@ -7,8 +7,8 @@
 
 namespace ds::cuda {
 
-// out = the sum over ranks of parts[rank], each as long as out and of type `from`, in f32 and in
-// the order of a reduction: for the device's groups.
+// Enqueues out = the sum over ranks of parts[rank], in f32 and in the order of a reduction. Each
+// part is as long as `out` and of type `from`. Collectives of the device use it as their reduction.
 void tree_sum(Launcher& launcher, std::span<const void* const> parts, DType from,
               const TensorView& out);
 

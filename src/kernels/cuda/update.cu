@@ -1,19 +1,21 @@
-// Updates of elementwise optimizers, with the bits of the CPU's kernels.
+// Updates of elementwise optimizers, with the same bits as the CPU's kernels.
 //
-// A rule's constants depend on the step's scalars, which are in memory of the device, so that one
-// compiled program serves every step. They are formed once, by a launch of one thread, in f64 and
-// rounded once as docs/reference/ops.md says; then every thread of the update reads the same few
-// floats. b^t, which the CPU takes from the C library, is made here by repeated squaring in pairs
-// of f64 (Dekker, "A floating-point technique for extending the available precision", 1971), which
-// leaves an error far below the last bit of an f64; rounded to f32, 1 - b^t is the CPU's. The
-// device library's pow has fused multiply-adds and is not used.
+// The constants of a rule depend on the step's scalars, which are in the device's memory, so that
+// one compiled program serves every step. A launch of one thread computes them in f64 and rounds
+// each once, as docs/reference/ops.md says; then every thread of the update reads the same few
+// floats. The power b^t, for which the CPU calls the C library, is computed here by repeated
+// squaring in pairs of f64 (Dekker, "A floating-point technique for extending the available
+// precision", 1971). Its error is far below the last bit of an f64, so 1 - b^t rounded to f32
+// equals the CPU's. The pow of the device library uses fused multiply-adds, so it would give other
+// bits.
 //
-// Memory bounds an update: of AdamW 30 bytes an element with bf16 parameters. Four neighbours a
-// thread, so that a warp asks for whole lines of f32 at a time, 16-byte accesses, nothing shared.
-// Masters and states in f32 have entries of their own, without what other types and drawn roundings
-// need: with that, AdamW ran at 0.88 of a copy's rate on an H200, and runs at 1.0 without. Moments
-// in codes (core/program/state_codes.h) are renewed a block of 256 elements at a time, by a warp
-// whose threads have eight each and tell each other their largest.
+// An update is bound by memory bandwidth: AdamW moves 30 bytes for each element with bf16
+// parameters. A thread has four consecutive elements, so that a warp accesses whole lines of f32 by
+// 16-byte accesses. Masters and states in f32 have separate entries, without the code for other
+// types and stochastic rounding: on an H200, AdamW reached 0.88 of the bandwidth of a copy with
+// that code, and reaches 1.0 without. Moments stored as codes (core/program/state_codes.h) are
+// updated in blocks of 256 elements: a warp updates a block, eight elements per thread, and
+// computes the block's scale from the maximum over its threads.
 #include "core/program/state_codes.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/update.h"
@@ -21,12 +23,14 @@
 namespace ds::cuda {
 namespace {
 
-// A number as a sum of two f64, the second below half the last bit of the first.
+// A number represented as the sum of two f64. The magnitude of `low` is at most half of the last
+// bit of `high`.
 struct Pair {
   double high, low;
 };
+// Splits x into two halves of 26 bits, whose products are exact (Dekker; the constant is 2^27 + 1).
 DS_DEVICE Pair split(double x) {
-  const double scaled = x * 134217729.0, high = scaled - (scaled - x);  // 2^27 + 1
+  const double scaled = x * 134217729.0, high = scaled - (scaled - x);
   return {high, x - high};
 }
 DS_DEVICE Pair normal(double high, double low) {
@@ -40,7 +44,7 @@ DS_DEVICE Pair times(Pair a, Pair b) {
       ((x.high * y.high - product) + x.high * y.low + x.low * y.high) + x.low * y.low;
   return normal(product, lost + (a.high * b.low + a.low * b.high));
 }
-// base^exponent of an integer exponent >= 0
+// Returns base^exponent for an integer exponent >= 0.
 DS_DEVICE double power(double base, int64_t exponent) {
   Pair result{1, 0}, square{base, 0};
   for (; exponent > 0; exponent /= 2) {
@@ -52,11 +56,13 @@ DS_DEVICE double power(double base, int64_t exponent) {
 
 DS_DEVICE float narrowed(double x) { return static_cast<float>(x); }
 
-// See kernels/rounding.h: x rounded to bf16 by 16 drawn bits.
+// Rounds x to bf16 stochastically. The 16 random bits are added to the bits that are cut off, so x
+// is rounded up with a probability equal to the part that is cut off (kernels/formulas/rounding.h).
 DS_DEVICE uint16_t round_by(float x, uint32_t bits) {
   constexpr uint32_t kExponent = 0x7f800000u;
   const uint32_t u = bits_of(x);
   uint32_t sum = u + bits;
+  // Infinity and NaN are kept, and a finite number must not become infinite.
   const bool special = (u & kExponent) == kExponent || (sum & kExponent) == kExponent;
   if (special) sum = x != x ? u | 0x400000u : u;
   return static_cast<uint16_t>(sum >> 16);
@@ -65,14 +71,15 @@ enum class Draw : int32_t { low = 0, high, mixed };
 DS_DEVICE uint32_t draw_bits(uint32_t w, Draw draw) {
   return draw == Draw::low ? w & 0xffffu : draw == Draw::high ? w >> 16 : (w * 0x9E3779B9u) >> 16;
 }
-// kParts of kernels/rounding.h, without an array that is indexed at run time.
+// Returns kParts[part] of kernels/formulas/rounding.h. An array that is indexed at run time would
+// be placed in local memory.
 DS_DEVICE uint32_t factor_of(uint32_t part) {
   const uint32_t a = part & 1 ? 0x85EBCA6Bu : 1u, b = part & 1 ? 0x27D4EB2Fu : 0xC2B2AE35u;
   const uint32_t c = part & 1 ? 0xCC9E2D51u : 0x165667B1u, d = part & 1 ? 0xE6546B65u : 0x1B873593u;
   const uint32_t low = part & 2 ? b : a, high = part & 2 ? d : c;
   return part & 4 ? high : low;
 }
-// The words of neighbours of a parameter, of which `e` is the next.
+// The current block of four random words, for consecutive elements of a parameter.
 struct Draws {
   Stream stream;
   Words words;
@@ -86,7 +93,7 @@ DS_DEVICE uint32_t draw(Draws& draws, int64_t element, bool first) {
   return word(draws.words, static_cast<uint32_t>(index % 4)) *
          factor_of(static_cast<uint32_t>(e % 512 / 64));
 }
-// What `o` keeps of x, as an f32.
+// Returns x rounded to the type of `o`, stochastically if `drawn`, as an f32.
 DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw draw) {
   if (o.dtype == DS_DTYPE_F32) return x;
   return widen(drawn ? round_by(x, draw_bits(w, draw)) : narrow(x, o.dtype), o.dtype);
@@ -94,14 +101,15 @@ DS_DEVICE float kept(const Operand& o, float x, bool drawn, uint32_t w, Draw dra
 
 using Few = Neighbours<kUpdated>;
 
-// Applies next(grad, master, first state, second state) to this thread's elements, of any type and
-// number.
+// Applies next(grad, master, first state, second state) to this thread's elements, for operands of
+// any type and any number of elements.
 template <int states, typename F>
 DS_DEVICE void update_any(const UpdateArgs& a, const F& next) {
   const UpdateConstants& c = *a.constants;
   const bool drawn = a.drawn != 0;
   each_few<kUpdated>(a.count, [&](int64_t i, int n) {
-    // All of it is asked for before the constants are there, which say whether it is needed.
+    // All loads are started before the constants are read, even though a skipped step does not need
+    // them.
     Few p = load<kUpdated>(a.master, i, n, a.wide);
     const Few g = load<kUpdated>(a.grad, i, n, a.wide);
     Few s0 = load<kUpdated>(a.state[0], i, n, a.wide),
@@ -125,8 +133,9 @@ DS_DEVICE void update_any(const UpdateArgs& a, const F& next) {
     if (!a.same) store(a.param, i, n, a.wide, p);
   });
 }
-// For what is_plain() of update.cpp takes: masters and states are f32, never rounded, and all are
-// whole vectors.
+// Does the work of update_any() faster, for the operands that is_plain() of update.cpp accepts:
+// masters and states are f32, so storing them needs no rounding, and all accesses are whole
+// vectors.
 template <int states, typename F>
 DS_DEVICE void update(const UpdateArgs& a, const F& next) {
   const UpdateConstants& c = *a.constants;
@@ -146,6 +155,9 @@ DS_DEVICE void update(const UpdateArgs& a, const F& next) {
   });
 }
 
+// The constants of AdamW, in the order in which update_constants writes them. `rate` and `f`
+// include the bias corrections; `decay` is the factor of decoupled weight decay, `penalty` that of
+// L2 regularization.
 struct Adam {
   float scale, b1, one_b1, b2, one_b2, rate, f, eps, decay, penalty;
 };
@@ -162,7 +174,9 @@ DS_DEVICE void renew(const Adam& a, float grad, float& p, float& m, float& s) {
   p = p - (a.rate * m) / (sqrtf(s * a.f) + a.eps);
 }
 
-// The rules, as next(grad, master, first state, second state).
+// Each of the following functions returns the rule of an optimizer, as a function next(grad,
+// master, first state, second state). Constants are read from v in the order in which
+// update_constants writes them.
 DS_DEVICE auto adamw_of(const UpdateArgs& a) {
   const Adam adam = adam_of(*a.constants);
   return [adam](float grad, float& p, float& m, float& s) { renew(adam, grad, p, m, s); };
@@ -198,14 +212,15 @@ DS_DEVICE auto adagrad_of(const UpdateArgs& a) {
   };
 }
 
-// The scale of a block: of the bits of what is largest among the eight of each thread of the warp.
+// Returns the scale of a block of codes, from the largest magnitude among the warp's elements.
+// Magnitudes are compared as bit patterns, which have the same order.
 DS_DEVICE uint8_t scale_of(const Eight& x) {
   uint32_t largest = 0;
 #pragma unroll
   for (int k = 0; k < 8; ++k) largest = Larger::of(largest, bits_of(x.v[k]) & 0x7fffffffu);
   return state_scale(over_warp<Larger>(largest));
 }
-// Eight neighbours, which lie on 8 bytes.
+// The codes of eight consecutive elements. In memory they are 8-byte aligned.
 struct EightCodes {
   uint32_t word[2];
 };
@@ -235,6 +250,8 @@ DS_DEVICE EightCodes encode(const Eight& x, StateCodes kind, uint8_t scale, cons
 
 }  // namespace
 
+// One thread computes a rule's constants. Formulas and the order of operations are those of the
+// CPU's kernels, so that each constant has the same bits.
 DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
   if (thread_number() != 0) return;
   const StepScalars& s = *a.scalars;
@@ -248,7 +265,8 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
   c.skip = s.skip;
   float* v = c.v;
   switch (a.rule) {
-    case Rule::adamw: {  // flags: own_rate, l2, bias_correction
+    // flags: own_rate, l2, bias_correction.
+    case Rule::adamw: {
       const double lr = a.flag[0] ? g.adam_lr : g.lr;
       const bool l2 = a.flag[1] != 0, corrected = a.flag[2] != 0;
       v[0] = narrowed(s.grad_scale);
@@ -261,7 +279,8 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
       v[9] = l2 ? narrowed(g.weight_decay) : 0.0f;
       break;
     }
-    case Rule::sgd: {  // flag: maximize; real: dampening
+    // flag: maximize. real: dampening, which is not applied in the first update.
+    case Rule::sgd: {
       v[0] = narrowed(a.flag[0] ? -s.grad_scale : s.grad_scale);
       v[1] = narrowed(g.lr), v[2] = narrowed(g.momentum), v[3] = narrowed(g.weight_decay);
       v[4] = updates != 0 && v[2] != 0 ? narrowed(1 - a.real[0]) : 1.0f;
@@ -273,12 +292,14 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
       v[4] = narrowed(g.beta2), v[5] = narrowed(1 - g.beta2);
       v[6] = narrowed(1 - g.lr * g.weight_decay);
       break;
-    case Rule::adagrad:  // reals: lr_decay, initial
+    // reals: lr_decay, initial.
+    case Rule::adagrad:
       v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.eps), v[2] = narrowed(g.weight_decay);
       v[3] = narrowed(g.lr / (1 + static_cast<double>(updates) * a.real[0]));
       v[4] = updates == 0 ? narrowed(a.real[1]) : 0.0f;
       break;
-    case Rule::momentum:  // real: ranks; flag: mean
+    // real: ranks. flag: mean.
+    case Rule::momentum:
     case Rule::own_gradient:
       v[0] = a.flag[0] ? 1.0f : narrowed(s.grad_scale * a.real[0]);
       v[1] = narrowed(g.beta1), v[2] = narrowed(1 - g.beta1);
@@ -286,7 +307,8 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
     case Rule::muon_momentum:
       v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.momentum), v[2] = narrowed(1 - g.momentum);
       break;
-    case Rule::lamb: {  // flag: bias_correction
+    // flag: bias_correction.
+    case Rule::lamb: {
       v[0] = narrowed(s.grad_scale);
       v[1] = narrowed(g.beta1), v[2] = narrowed(1 - g.beta1);
       v[3] = narrowed(g.beta2), v[4] = narrowed(1 - g.beta2);
@@ -309,6 +331,8 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
 DS_LOOP_KERNEL(adamw, UpdateArgs) { update<2>(a, adamw_of(a)); }
 DS_LOOP_KERNEL(adamw_any, UpdateArgs) { update_any<2>(a, adamw_of(a)); }
 
+// AdamW with moments stored as codes: a warp decodes a block, updates it, and encodes it with its
+// new scales.
 DS_BLOCK_KERNEL(adamw_codes, CodesUpdateArgs, kCodesUpdateThreads) {
   const int64_t block = thread_number() / kWarp;
   if (block >= a.blocks) return;
@@ -330,13 +354,16 @@ DS_BLOCK_KERNEL(adamw_codes, CodesUpdateArgs, kCodesUpdateThreads) {
   for (int k = 0; k < 8; ++k) {
     renew(adam, g.v[k], p.v[k], m.v[k], s.v[k]);
     const uint32_t w = drawn ? draw(draws, c.element + i + k, k == 0) : 0;
-    mean_draws[k] = drawn ? w & 0xfffffu : kToNearest;  // see kernels/adam_step.h
+    // Both moments use the same word: 20 bits each, with eight bits in common
+    // (kernels/formulas/adam_step.h).
+    mean_draws[k] = drawn ? w & 0xfffffu : kToNearest;
     square_draws[k] = drawn ? w >> 12 : kToNearest;
     p.v[k] = kept(a.master, p.v[k], drawn, w, Draw::mixed);
   }
   store(a.master, i, 8, a.wide, p);
   if (!a.same) store(a.param, i, 8, a.wide, p);
-  // Before the scales are written all threads of the warp have read them: they meet in between.
+  // The maximum over the warp in scale_of() synchronizes the threads, so all of them have read the
+  // old scales before these are overwritten.
   const uint8_t mean_scale = scale_of(m), square_scale = scale_of(s);
   store(a.mean_codes + i, encode(m, StateCodes::with_sign, mean_scale, mean_draws));
   store(a.square_codes + i, encode(s, StateCodes::squares, square_scale, square_draws));
@@ -354,7 +381,7 @@ DS_LOOP_KERNEL(lion_any, UpdateArgs) { update_any<1>(a, lion_of(a)); }
 DS_LOOP_KERNEL(adagrad, UpdateArgs) { update<1>(a, adagrad_of(a)); }
 DS_LOOP_KERNEL(adagrad_any, UpdateArgs) { update_any<1>(a, adagrad_of(a)); }
 
-// master: m.
+// m = b1 m + (1 - b1) g, where `master` is m.
 DS_LOOP_KERNEL(momentum, UpdateArgs) {
   const float* v = a.constants->v;
   if (a.constants->skip != 0) return;
@@ -367,7 +394,7 @@ DS_LOOP_KERNEL(momentum, UpdateArgs) {
   });
 }
 
-// param: the mean.
+// Stores the scaled gradient of this rank in `param`, or zeros in a skipped step.
 DS_LOOP_KERNEL(own_gradient, UpdateArgs) {
   const UpdateConstants& c = *a.constants;
   each_few<kUpdated>(a.count, [&](int64_t i, int n) {
@@ -378,7 +405,7 @@ DS_LOOP_KERNEL(own_gradient, UpdateArgs) {
   });
 }
 
-// master: m; param: ahead.
+// Nesterov momentum: `master` is m, and `param` receives the look-ahead gradient.
 DS_LOOP_KERNEL(muon_momentum, UpdateArgs) {
   const UpdateConstants& c = *a.constants;
   each_few<kUpdated>(a.count, [&](int64_t i, int n) {
@@ -396,7 +423,7 @@ DS_LOOP_KERNEL(muon_momentum, UpdateArgs) {
   });
 }
 
-// grad: the step.
+// p = p (1 - lr wd) - lr step, where `grad` is the orthogonalized step.
 DS_LOOP_KERNEL(muon, UpdateArgs) {
   const UpdateConstants& c = *a.constants;
   each_few<kUpdated>(a.count, [&](int64_t i, int n) {

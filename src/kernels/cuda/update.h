@@ -6,31 +6,37 @@
 
 namespace ds::cuda {
 
-// in and out in the order of the operation: of an elementwise optimizer grad; master, states,
-// param.
+// The argument of the elementwise optimizers, with the operands of the operation.
 struct UpdateArgs {
   Operand grad, master, state[2], param;
   int64_t count;
   const UpdateConstants* constants;
   int32_t wide;
-  int32_t drawn;  // masters and states in bf16 are rounded by draws
-  int32_t flag;   // an attribute of the rule
-  int32_t same;   // param is the master
+  // 1: masters and states in bf16 are rounded stochastically.
+  int32_t drawn;
+  // An attribute of the rule (sgd: nesterov).
+  int32_t flag;
+  // 1: `param` is the master itself, so it is not written separately.
+  int32_t same;
 };
 
-constexpr int kUpdated = 4;  // neighbours that a thread renews
+// Number of consecutive elements that a thread updates.
+constexpr int kUpdated = 4;
 
 constexpr unsigned kCodesUpdateThreads = 256;
 
-// Of adamw_codes: a warp for each block of codes.
+// The argument of adamw_codes: AdamW whose moments are stored as codes. A warp updates a block of
+// 256 elements.
 struct CodesUpdateArgs {
   Operand grad, master, param;
   uint8_t *mean_codes, *mean_scales, *square_codes, *square_scales;
   int64_t blocks;
   const UpdateConstants* constants;
   int32_t wide;
-  int32_t drawn;  // codes, and masters in bf16, are rounded by draws
-  int32_t same;   // param is the master
+  // 1: codes, and masters in bf16, are rounded stochastically.
+  int32_t drawn;
+  // As in UpdateArgs.
+  int32_t same;
 };
 
 }  // namespace ds::cuda

@@ -1,3 +1,4 @@
+// Launches the kernel that computes an optimizer's constants in one thread.
 #include "kernels/cuda/update_constants.h"
 
 #include "kernels/cuda/host.h"

@@ -9,16 +9,20 @@ namespace ds::cuda {
 class Launcher;
 struct Arguments;
 
-// The constants of one update, formed by one thread in f64 and rounded once; each rule of update.cu
-// says which it reads.
+// The constants of one update, computed by one thread in f64 and rounded once. Each rule of
+// update.cu defines its own v[i].
 struct UpdateConstants {
   float v[16];
-  uint64_t seed;  // of draws that round
+  // The random stream of stochastic rounding (seed, step, param), and the index in the parameter of
+  // the first element.
+  uint64_t seed;
   uint32_t step, param;
   int64_t element;
-  int64_t skip;  // nothing moves
+  // Not 0: the step is skipped, so the update changes nothing.
+  int64_t skip;
 };
 
+// The optimizers whose constants the kernel update_constants can compute.
 enum class Rule : int32_t {
   adamw = 0,
   sgd,
@@ -31,10 +35,13 @@ enum class Rule : int32_t {
   lamb
 };
 
+// The argument of the kernel update_constants.
 struct ConstantsArgs {
   const StepScalars* scalars;
   UpdateConstants* to;
-  GroupScalars group;  // in place of the step's, with own_group
+  // Used in place of StepScalars::group if own_group is set.
+  GroupScalars group;
+  // As in RunScalars.
   int64_t missed, param, element;
   double real[3];  // attributes of the rule
   Rule rule;
@@ -42,8 +49,8 @@ struct ConstantsArgs {
   int32_t flag[4];  // attributes of the rule
 };
 
-// Starts the launch that forms the constants of an update, and returns where they will be: at the
-// beginning of the launch's scratch. a: the rule and its attributes.
+// Launches the kernel that computes the constants of an update. Returns their address, which is the
+// beginning of the scratch memory. `a` has the rule and its attributes.
 const UpdateConstants* start_constants(Launcher& launcher, const Arguments& c, ConstantsArgs a);
 
 }  // namespace ds::cuda

@@ -8,18 +8,24 @@
 
 namespace ds::gemm {
 
-// How a product is cut. Every element of c is one sum over steps of k in order, in f32, so the cut
-// does not change bits.
+// How a product is divided into tasks. Every element of c is one f32 sum over the steps of k in
+// order, so the division does not change bits.
 struct Cut {
-  int64_t depth;  // k of a block, whole steps: its packed slab of b stays in the second-level cache
-  int64_t width;  // columns of a slab, whole tiles
-  int64_t rows;   // rows of a task, a multiple of 32
+  // The depth of a block of k, a multiple of Micro::step. The packed slab of b for one block stays
+  // in the second-level cache.
+  int64_t depth;
+  // The number of columns of a slab, a multiple of the columns of a tile.
+  int64_t width;
+  // The number of rows of a task, a multiple of 32.
+  int64_t rows;
 };
+// Chooses a cut that gives every thread enough tasks and whose buffers fit into the scratch of a
+// thread.
 Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa isa);
 
 // c = op(a) op(b) (+ bias) of bf16 matrices, with the instructions of `isa`, avx512_bf16 or amx;
-// without it those of effective_isa(). Takes nothing from the heap; scratch of at least 64 KiB a
-// thread.
+// the second form uses those of effective_isa(). Allocates no memory. Each thread needs at least 64
+// KiB of scratch.
 void multiply(const MatrixProduct& product, ThreadTeam& team, Isa isa);
 void multiply(const MatrixProduct& product, ThreadTeam& team);
 

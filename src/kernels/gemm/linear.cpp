@@ -1,4 +1,5 @@
-// Registers the products of bf16 on machines with AVX512_BF16 or AMX.
+// Registers the bf16 products for machines with AVX512_BF16 or AMX. On other machines,
+// refuse_type() leaves the products to the next family.
 #include <string>
 
 #include "core/base/dtype.h"
@@ -34,6 +35,7 @@ void run(const KernelContext& c) {
   multiply(product(c), c.team);
 }
 
+// With at most four rows, packing the weight would not pay.
 void linear(const KernelContext& c) {
   if (cpu::has_few_rows(c)) return cpu::linear_few(c);
   run<product_of_linear>(c);

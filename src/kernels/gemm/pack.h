@@ -7,10 +7,10 @@
 #include "core/base/dtype.h"
 #include "kernels/gemm/micro.h"
 
-// What the micro-kernels share: packing, and the bias. All of it needs AVX-512.
+// Packing and the bias, shared by the micro-kernels. Everything here needs AVX-512.
 namespace ds::gemm {
 
-// The first `count` of 16, or of 32, lanes.
+// Return a mask of the first `count` of 16, or of 32, lanes.
 inline __mmask16 lanes16(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (count <= 0 ? 0u : (1u << count) - 1));
 }
@@ -18,7 +18,7 @@ inline __mmask32 lanes32(int64_t count) {
   return static_cast<__mmask32>(count >= 32 ? ~0u : (count <= 0 ? 0u : (1u << count) - 1));
 }
 
-// v[i] word j <-> v[j] word i.
+// Transposes 16 x 16 words in four rounds: by words, by pairs, and twice by 128-bit lanes.
 DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void transpose_16x16(__m512i (&v)[16]) {
   __m512i t[16];
 #pragma GCC unroll 8
@@ -49,15 +49,15 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void transpose_16x16
   }
 }
 
-// A group's part of a row that lies across k. Rows lie far apart, so the hardware does not see them
-// come.
+// Prefetches the elements of a group for one k, if a is stored across k. Those for the next k lie
+// far away, so the hardware prefetcher does not recognize the pattern.
 inline void prefetch_row(const bf16* row) {
   _mm_prefetch(row, _MM_HINT_T0);
   _mm_prefetch(row + kGroup - 1, _MM_HINT_T0);
 }
 
-// Numbers k and k + 1 of 16 vectors that lie across k, as pairs; `depth` is how many there are from
-// k on.
+// Loads elements k and k + 1 of 16 vectors that are stored across k, as pairs. `from` points to
+// element k of the first vector, and `depth` elements exist from k on.
 DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) __m512i pairs_across(const bf16* from,
                                                                                  int64_t ld,
                                                                                  __mmask16 vectors,
@@ -69,7 +69,8 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) __m512i pairs_across
   return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-// 16 of job.bias from column j on, 0 beyond the tile's columns and where there is none.
+// Loads 16 elements of job.bias from column j on; they are 0 beyond the tile's columns and without
+// a bias.
 DS_TARGET_AVX512_BF16 inline __m512 bias_at(const TileJob& job, int64_t j) {
   if (!job.bias) return _mm512_setzero_ps();
   __m512i wide =
@@ -77,7 +78,7 @@ DS_TARGET_AVX512_BF16 inline __m512 bias_at(const TileJob& job, int64_t j) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-// [pair][width] words of `width` vectors, a multiple of 8.
+// Packs `width` vectors (a multiple of 8) that are stored along k to words [pair][width].
 DS_TARGET_AVX512_BF16 inline void pack_panel(const Source& s, int64_t width, int64_t pairs,
                                              uint32_t* to) {
   for (int64_t j = 0; j < width; j += 16) {

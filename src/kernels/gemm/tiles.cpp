@@ -1,12 +1,12 @@
 // The micro-kernel of AMX: 32 x 32 elements of c in four tiles of 16 x 16 sums. A step is 32
-// numbers along k: two tiles of a (16 rows of 32 numbers) and two of b (16 pairs of 16 columns)
+// elements along k: two tiles of a (16 rows of 32 elements) and two of b (16 pairs of 16 columns)
 // feed four products of 16 cycles each.
 //
-// The four loads of a step are 64 bytes a cycle, which the first-level cache gives and the second
-// hardly does. So rows of a are packed even where k is contiguous: their loads are one stream then,
-// which the hardware sees come, as it does that of b. (From stored rows the products of a GPT-2
-// step took 1.4 times as long.) Packing costs more beside products that are this fast, so tasks are
-// larger than those of vectors.
+// The four loads of a step need 64 bytes per cycle, which the first-level cache delivers but the
+// second-level cache hardly does. So rows of a are packed even if k is contiguous: their loads are
+// then one stream, which the hardware prefetches, as it does the loads of b. (With a read in place,
+// the products of a GPT-2 step took 1.4 times as long.) Because the products are so fast, packing
+// costs relatively more, so tasks are larger than those of vectors.cpp.
 #include "kernels/gemm/tiles.h"
 
 #include <immintrin.h>
@@ -25,15 +25,16 @@ namespace {
 using amx::kLine;
 using amx::kSide;
 
-constexpr int64_t kTile = 2 * kSide;             // rows and columns of c that are made together
-constexpr int64_t kStep = 2 * kSide;             // numbers along k
+// The number of rows, and of columns, of c that are computed together.
+constexpr int64_t kTile = 2 * kSide;
+constexpr int64_t kStep = 2 * kSide;             // elements along k
 constexpr int64_t kPartialRow = kTile * 4;       // bytes
 constexpr int64_t kPartialHalf = kSide * kTile;  // elements
 
 int64_t padded(int64_t depth) { return round_up(depth, kStep); }
 int64_t group_bytes(int64_t depth) { return kGroup * padded(depth) * 2; }
 
-// Panels of 32 columns, each two halves [pair][16].
+// pack_b_along() and pack_b_across() pack b to panels of 32 columns, each as two halves [pair][16].
 DS_TARGET_AVX512_BF16 void pack_b_along(const Source& s, uint32_t* slab) {
   const int64_t pairs = padded(s.depth) / 2;
   for (int64_t j = 0; j < round_up(s.count, kTile); j += kSide) {
@@ -52,7 +53,8 @@ DS_TARGET_AVX512_BF16 void pack_b_across(const Source& s, uint32_t* slab) {
   }
 }
 
-// Rows of a, each step's two tiles one after the other: [step][32][64 bytes].
+// pack_a_along() and pack_a_across() pack rows of a, the two tiles of each step one after the
+// other: [step][32][64 bytes].
 DS_TARGET_AVX512_BF16 void pack_a_along(const Source& s, std::byte* tile) {
   for (int64_t i = 0; i < kTile; ++i) {
     for (int64_t k = 0; k < s.depth; k += kStep) {
@@ -81,7 +83,8 @@ DS_TARGET_AVX512_BF16 void pack_a_across(const Source& s, std::byte* group) {
   }
 }
 
-// `sums` [32][32] rounded to c, a cache line of each row.
+// Adds the bias to `sums` [32][32] and rounds the results to c. A row of the tile has the size of a
+// cache line.
 DS_TARGET_AVX512_BF16 void store_rounded(const TileJob& job, const float* sums) {
   const __mmask32 mask = lanes32(job.columns);
   const __m512 bias = bias_at(job, 0), bias2 = bias_at(job, kSide);
@@ -101,9 +104,10 @@ DS_TARGET_AVX512_BF16 void store_wide(const TileJob& job, const float* sums) {
   }
 }
 
-// Tiles 0 to 3 are the sums: (rows, columns) first and first, first and second, second and first,
-// second and second. Without a second half of rows or of columns its products are left out. A tile
-// is loaded for the next step as soon as its last product is issued.
+// Computes the sums in tiles 0 to 3, which hold these halves of the (rows, columns): (first,
+// first), (first, second), (second, first), (second, second). If a second half of rows or columns
+// does not exist, its products are left out. A tile of a or b is loaded for the next step as soon
+// as its last product has been issued, so that loads overlap products.
 template <bool kSecondRows, bool kSecondColumns>
 DS_AMX_INLINE void multiply_steps(const TileJob& job) {
   const std::byte* a = job.a;

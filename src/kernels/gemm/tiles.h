@@ -3,6 +3,7 @@
 
 namespace ds::gemm {
 
-const Micro& tiles();  // AMX
+// The micro-kernel of AMX.
+const Micro& tiles();
 
 }  // namespace ds::gemm

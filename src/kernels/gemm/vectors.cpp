@@ -1,5 +1,5 @@
-// The micro-kernel of AVX512_BF16: 8 x 48 elements of c in 24 registers. 8 + 3 loads feed 24 dot
-// products.
+// The micro-kernel of AVX512_BF16: 8 x 48 elements of c in 24 of the 32 vector registers. For each
+// pair along k, 8 broadcasts of a and 3 loads of b feed 24 dot products.
 #include "kernels/gemm/vectors.h"
 
 #include <immintrin.h>
@@ -17,12 +17,13 @@ namespace {
 
 constexpr int64_t kTileRows = 8, kTileColumns = 48;
 constexpr int kVectorsOfRow = kTileColumns / 16;
-constexpr int64_t kRowsAhead = 32;  // that are asked for, of those that lie across k
+// How many values of k ahead pack_a_across() prefetches.
+constexpr int64_t kRowsAhead = 32;
 
 DS_TARGET_AVX512_BF16 inline __m512i broadcast_pair(const std::byte* at) {
   int pair;
-  std::memcpy(&pair, at,
-              sizeof pair);  // pairs of an odd leading dimension lie at even addresses only
+  // With an odd leading dimension, pairs are only aligned to 2 bytes.
+  std::memcpy(&pair, at, sizeof pair);
   return _mm512_set1_epi32(pair);
 }
 
@@ -57,7 +58,9 @@ DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators& su
   }
 }
 
-// Pair p of row i lies i * row + p * kPairStep bytes from a.
+// Computes a tile. Pair p of row i is i * row + p * kPairStep bytes after job.a. Addresses are kept
+// as three pointers with offsets of up to two rows, which is what x86 addressing offers (base, and
+// base plus 1 or 2 times an index).
 template <int kPairStep>
 DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void run_tile(const TileJob& job,
                                                                           int64_t row) {
@@ -106,7 +109,7 @@ DS_TARGET_AVX512_BF16 void pack_b_along(const Source& s, uint32_t* slab) {
   }
 }
 
-// Panels of 48 columns: [panel][pair][48].
+// Packs b to panels of 48 columns: [panel][pair][48].
 DS_TARGET_AVX512_BF16 void pack_b_across(const Source& s, uint32_t* to) {
   const int64_t ld = s.ld;
   const int64_t panel = pairs_of(s) * kTileColumns;
@@ -128,7 +131,7 @@ DS_TARGET_AVX512_BF16 void pack_b_across(const Source& s, uint32_t* to) {
   }
 }
 
-// Four panels of 8 rows: [panel][pair][8].
+// Packs a group of 32 rows to four panels of 8: [panel][pair][8].
 DS_TARGET_AVX512_BF16 void pack_a_across(const Source& s, std::byte* group) {
   const int64_t ld = s.ld;
   const int64_t panel = pairs_of(s) * kTileRows;

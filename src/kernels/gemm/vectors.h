@@ -3,6 +3,7 @@
 
 namespace ds::gemm {
 
-const Micro& vectors();  // AVX512_BF16
+// The micro-kernel of AVX512_BF16.
+const Micro& vectors();
 
 }  // namespace ds::gemm

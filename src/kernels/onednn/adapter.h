@@ -10,9 +10,9 @@
 
 namespace ds::onednn {
 
-// A single-threaded matmul primitive. Threads may run one object at the same time; each takes one
-// of its contexts, made on first use and kept. Throws DS_ERROR_UNSUPPORTED when oneDNN has no
-// implementation.
+// A single-threaded matmul primitive. Several threads may call run() of one object at the same
+// time: each run uses a context of its own, which is created when first needed and then kept. The
+// constructor throws DS_ERROR_UNSUPPORTED if oneDNN lacks an implementation.
 class Matmul {
  public:
   explicit Matmul(const MatrixShape& key);
@@ -20,25 +20,28 @@ class Matmul {
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
-  // bias is ignored unless the key has one. scratch: at least 64-byte aligned; used when it is
-  // large enough for scratch_bytes(), else the context keeps a buffer of its own.
+  // Computes the product. `bias` is ignored unless the key has one. `scratch` is at least 64-byte
+  // aligned; it is used if `available` covers scratch_bytes(), otherwise the context keeps a buffer
+  // of its own.
   void run(const void* a, const void* b, const void* bias, void* c, std::byte* scratch,
            size_t available) const;
-  // Makes contexts for `threads` concurrent runs that each have `available` bytes of scratch, and
-  // oneDNN's code for them.
+  // Creates contexts for `threads` concurrent runs that each have `available` bytes of scratch, and
+  // lets oneDNN generate the code that it would generate at its first run.
   void reserve(int threads, size_t available) const;
-  // Bytes that oneDNN takes from the heap for each run and gives back: an upper estimate.
+  // Returns an upper estimate of the bytes that oneDNN allocates and frees in each run.
   int64_t run_bytes() const;
+  // Returns the bytes of scratchpad that a run needs.
   size_t scratch_bytes() const;
-  std::string implementation() const;  // oneDNN's name, such as "brg:avx512_core_bf16"
+  // Returns oneDNN's name for the implementation, such as "brg:avx512_core_bf16".
+  std::string implementation() const;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// While it lives, OpenMP regions that this thread opens have one thread; restores the thread's
-// value.
+// During its lifetime, OpenMP regions that this thread opens have one thread. The destructor
+// restores the thread's previous setting.
 class OneThread {
  public:
   OneThread();
@@ -50,12 +53,13 @@ class OneThread {
   int before_;
 };
 
-// "2.6.3": the library loaded at run time.
+// Returns the version of the oneDNN library loaded at run time, such as "2.6.3".
 std::string version();
-// Instruction set that oneDNN uses, such as "avx512_core_bf16".
+// Returns the instruction set that oneDNN uses, such as "avx512_core_bf16".
 std::string effective_isa();
-// Caps oneDNN's instruction set at "sse4", "avx2", "avx512" or "avx512_bf16"; "" when done, else
-// the reason. Works only before oneDNN's first primitive of the process.
+// Caps oneDNN's instruction set at "sse4", "avx2", "avx512", "avx512_bf16" or another name of kIsas
+// (adapter.cpp). Returns "", or why it cannot. This works only before the process creates its first
+// oneDNN primitive.
 std::string limit_isa(const std::string& isa);
 
 }  // namespace ds::onednn

@@ -3,16 +3,17 @@
 
 namespace ds::onednn {
 
-// How an m x n matrix product is cut into tasks: a function of its shape alone, so that bits do not
-// depend on the number of threads. A tile is rows x columns of the output and the whole of k.
+// A tile of an m x n product: rows x columns of the output, each summed over all of k.
 struct Tile {
   int64_t rows = 0;
   int64_t columns = 0;
   bool operator==(const Tile&) const = default;
 };
+// Returns how a product is cut into tiles. The tiles depend only on the shape, so that bits do not
+// depend on the number of threads.
 Tile tile_for(int64_t m, int64_t n, bool transpose_a);
 
-// Primitives in the process's cache now.
+// Returns the number of primitives that are in the process's cache.
 int64_t cached_primitives();
 
 }  // namespace ds::onednn

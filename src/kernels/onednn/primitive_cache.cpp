@@ -11,6 +11,7 @@ std::shared_ptr<const Matmul> PrimitiveCache::find(const MatrixShape& key) {
   return order_.front().second;
 }
 
+// Looks again after creating a primitive, because another thread may have been faster.
 std::shared_ptr<const Matmul> PrimitiveCache::get(const MatrixShape& key) {
   {
     std::lock_guard lock(mutex_);

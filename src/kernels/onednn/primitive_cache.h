@@ -10,10 +10,10 @@
 
 namespace ds::onednn {
 
-// The least recently used primitives beyond `capacity` are dropped; a dropped one lives on until
-// its last user is done. Thread-safe: ranks of one process share it. Primitives are made outside
-// the lock, so two threads that miss at the same time may both make one; the first to come back is
-// kept.
+// Keeps the `capacity` most recently used primitives; a dropped one lives on until its last user is
+// done. The cache is thread-safe, because the ranks of one process share it. Primitives are created
+// outside the lock, because that takes milliseconds. Two threads that miss the same key may both
+// create one; the first to return is kept.
 class PrimitiveCache {
  public:
   explicit PrimitiveCache(size_t capacity) : capacity_(capacity) {}
@@ -22,11 +22,13 @@ class PrimitiveCache {
 
  private:
   using Entry = std::pair<MatrixShape, std::shared_ptr<const Matmul>>;
-  std::shared_ptr<const Matmul> find(const MatrixShape& key);  // with the lock held
+  // Returns the primitive and marks it as used, or null. The caller holds the lock.
+  std::shared_ptr<const Matmul> find(const MatrixShape& key);
 
   size_t capacity_;
   mutable std::mutex mutex_;
-  std::list<Entry> order_;  // most recently used first
+  // The most recently used entry comes first.
+  std::list<Entry> order_;
   std::map<MatrixShape, std::list<Entry>::iterator> index_;
 };
 

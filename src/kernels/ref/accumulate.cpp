@@ -1,3 +1,4 @@
+// Adds the gradient of a micro-step to the sum of the step.
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -5,7 +6,8 @@
 namespace ds::ref {
 namespace {
 
-// acc = x (beta 0: acc is not read) or acc + x (beta 1), in f32 and rounded to the type of acc
+// acc = x (beta 0: acc is not read) or acc + x (beta 1), computed in f32 and rounded to the type of
+// acc.
 template <typename T, typename A>
 void accumulate(const KernelContext& c) {
   const T* x = c.in[0].as<T>();

@@ -1,3 +1,4 @@
+// Conversion between element types.
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -5,7 +6,7 @@
 namespace ds::ref {
 namespace {
 
-// y = x rounded to nearest even; through f32 when the target is 16 bits wide
+// y = x rounded to nearest, ties to even; by way of f32 if the target has 16 bits.
 template <typename From, typename To>
 void cast(const KernelContext& c) {
   const From* x = c.in[0].as<From>();

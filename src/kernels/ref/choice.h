@@ -1,4 +1,6 @@
 #pragma once
+// Functions for routers: the choice of the k largest elements of a row, and the logarithm of its
+// sum of exponentials. Rows are short, so counting the larger elements is simpler than sorting.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -7,7 +9,8 @@
 
 namespace ds::ref {
 
-// Whether element e is among the k largest of a row; of equal elements the lower index is larger.
+// Returns whether element e is among the k largest of a row. Of equal elements, the one with the
+// lower index ranks higher, so that exactly k are chosen.
 template <typename T>
 bool among_largest(const T* row, int64_t columns, int64_t e, int64_t k) {
   int64_t larger = 0;
@@ -17,6 +20,7 @@ bool among_largest(const T* row, int64_t columns, int64_t e, int64_t k) {
   return larger < k;
 }
 
+// Returns the largest element of a row.
 template <typename T>
 Wide<T> largest(const T* row, int64_t columns) {
   Wide<T> top = get(row, 0);
@@ -24,7 +28,8 @@ Wide<T> largest(const T* row, int64_t columns) {
   return top;
 }
 
-// softmax(row)[e] is exp(row[e] - softmax_base(row)).
+// Returns the logarithm of the sum of exp(row[e]): softmax(row)[e] is exp(row[e] -
+// softmax_base(row)).
 template <typename T>
 Wide<T> softmax_base(const T* row, int64_t columns) {
   Wide<T> top = largest(row, columns), sum = 0;

@@ -1,3 +1,5 @@
+// Counts the rows with a target. The count is the weight of a leaf when the loss is a mean over
+// tokens.
 #include <algorithm>
 #include <cstdint>
 
@@ -6,7 +8,7 @@
 namespace ds::ref {
 namespace {
 
-// count = rows with a target
+// count = the number of rows with target >= 0
 void count_targets(const KernelContext& c) {
   const int32_t* targets = c.in[0].as<int32_t>();
   const int64_t count =

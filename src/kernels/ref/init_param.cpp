@@ -11,12 +11,13 @@
 namespace ds::ref {
 namespace {
 
-// The one kernel of its instruction, so it uses the team: a large model draws for minutes on one
-// thread.
+// Elements per task. Because init_param has no faster kernel, the reference uses the thread team:
+// one thread would draw the values of a large model for minutes.
 constexpr int64_t kBlock = 16384;
 
-// Which element of the whole parameter is element i of a rank's slice: of every `stride` elements
-// the slice has the runs (first, count).
+// Maps the index of an element in a rank's slice to its index in the whole parameter. Attribute
+// `runs` lists the parts of every `stride` elements that the slice holds, as pairs (first, count).
+// With stride 0, both indices are equal.
 class Places {
  public:
   explicit Places(const Attrs& attrs) : stride_(attrs.integer_or("stride", 0)) {
@@ -29,6 +30,8 @@ class Places {
   }
   int64_t operator()(int64_t i) const {
     if (stride_ == 0) return i;
+    // The slice has row_ of every stride_ elements of the parameter. Find the run that holds
+    // element i.
     int64_t column = i % row_;
     size_t k = 0;
     for (; column >= runs_[k + 1]; k += 2) column -= runs_[k + 1];
@@ -40,8 +43,9 @@ class Places {
   std::vector<int64_t> runs_;
 };
 
-// out[i] = element begin + i of the rank's slice of parameter `param`: 0, 1, or scale times a
-// standard normal; f32
+// out[i] = element begin + i of the rank's slice of parameter `param`: 0, 1, or `scale` times a
+// standard normal number, in f32. A random value depends on the element's index in the whole
+// parameter, so all layouts start with the same values.
 void init_param(const KernelContext& c) {
   float* out = c.out[0].as<float>();
   const std::string& kind = c.attrs.text("kind");
@@ -53,6 +57,7 @@ void init_param(const KernelContext& c) {
          "init_param: kind must be zeros, ones or normal, got '{}'", kind);
   const int64_t count = c.out[0].numel();
   const Places place(c.attrs);
+  // Each element is drawn independently, so the division into tasks does not affect the result.
   auto draw = [&](int64_t task, int) {
     for (int64_t i = task * kBlock; i < std::min(count, (task + 1) * kBlock); ++i) {
       out[i] = kind == "normal"

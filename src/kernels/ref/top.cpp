@@ -13,8 +13,10 @@
 namespace ds::ref {
 namespace {
 
-// Deep gradient compression without its momentum correction (Lin et al., arXiv:1712.01887): what is
-// not sent stays as error.
+// Deep gradient compression without its momentum correction (Lin et al., arXiv:1712.01887): adds x
+// to the error and packs, of each tensor, the share `ratio` of the elements with the largest
+// magnitudes, as values and places (element indices). The others stay in the error. Of equal
+// elements the first is chosen, so that all implementations agree.
 void pack_top(const KernelContext& c) {
   const float* x = c.in[0].as<float>();
   float* error = c.out[0].as<float>();
@@ -25,6 +27,7 @@ void pack_top(const KernelContext& c) {
   }
   const double ratio = c.attrs.real("ratio");
   auto* values = reinterpret_cast<float*>(block);
+  // The first half of a block is values, the second half places.
   auto* places = reinterpret_cast<int32_t*>(block + c.out[1].bytes() / 2);
   std::vector<int32_t> order;
   for (const ElementRun& t : c.runs) {
@@ -34,11 +37,13 @@ void pack_top(const KernelContext& c) {
       order.push_back(static_cast<int32_t>(e));
     }
     const auto count = order.begin() + top_count(t.end - t.begin, ratio);
+    // This is a total order, so the chosen set does not depend on the algorithm.
     auto larger = [&](int32_t a, int32_t b) {
       const float left = std::abs(error[a]), right = std::abs(error[b]);
       return left > right || (left == right && a < b);
     };
     if (count != order.end()) std::nth_element(order.begin(), count, order.end(), larger);
+    // Places are sent in ascending order.
     std::sort(order.begin(), count);
     for (auto e = order.begin(); e != count; ++e) {
       *values++ = error[*e];
@@ -48,7 +53,7 @@ void pack_top(const KernelContext& c) {
   }
 }
 
-// In the order of ranks, each element for itself.
+// Adds up the elements that the ranks sent, in rank order.
 void sum_top(const KernelContext& c) {
   const auto* blocks = c.in[0].as<std::byte>();
   float* sum = c.out[0].as<float>();

@@ -5,7 +5,7 @@
 namespace ds::ref {
 namespace {
 
-// All bytes of every output 0, for any element type.
+// Sets all bytes of every output to 0, for any element type.
 void zero(const KernelContext& c) {
   for (const TensorView& out : c.out) {
     std::memset(out.data, 0, static_cast<size_t>(out.numel() * size_of(out.dtype)));

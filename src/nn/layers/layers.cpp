@@ -1,3 +1,5 @@
+// Adds layers as nodes of a graph. An attribute is set only if it differs from the default of its
+// op, so the text and the hash of a graph do not change when an op gains an attribute.
 #include "nn/layers/layers.h"
 
 #include <fmt/ranges.h>
@@ -9,7 +11,7 @@
 namespace ds {
 namespace {
 
-// Streams below belong to init_param, which numbers them by parameter.
+// Random streams below this number are reserved for init_param, which numbers them by parameter.
 constexpr int64_t kFirstDropoutStream = 1 << 15;
 
 std::string join(std::string_view name, std::string_view part) {
@@ -37,6 +39,8 @@ ValueId LayerBuilder::embedding(std::string_view name, ValueId ids, int64_t rows
   return graph_.add("embedding", {w, ids}, attrs, name);
 }
 
+// With documents, positions are an input of the graph, so they are looked up in the table like
+// tokens.
 ValueId LayerBuilder::position(std::string_view name, ValueId x, int64_t rows, int64_t seq,
                                double stddev) {
   ValueId w = param(name, "weight", {rows, width(x)}, {"normal", stddev});
@@ -76,6 +80,7 @@ ValueId LayerBuilder::layer_norm(std::string_view name, ValueId x, double eps, b
   return graph_.add("layer_norm", {x, w, b}, {{"eps", eps}}, name);
 }
 
+// A norm with an offset multiplies by 1 + weight, so its weight starts at 0.
 ValueId LayerBuilder::rms_norm(std::string_view name, ValueId x, double eps, int64_t columns,
                                bool offset) {
   ValueId w =

@@ -1,5 +1,8 @@
-// BertForMaskedLM: encoder with norms after the residuals; the head is tied to the word
-// embeddings, or has a matrix of its own.
+// Builds BertForMaskedLM (Devlin et al., arXiv:1810.04805): an encoder with norms after the
+// residual sums,
+//   x = norm(x + attention(x)), x = norm(x + mlp(x)),
+// where every row attends to every row that is not masked. The head is a dense layer with a norm,
+// followed by a matrix that is either tied to the word embeddings or separate.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -14,6 +17,7 @@
 namespace ds {
 namespace {
 
+// The sizes and options of a model.
 struct Bert {
   int64_t vocab, hidden, inner, heads, seq;
   double eps;
@@ -38,6 +42,7 @@ Bert read_bert(HfConfig& config, int64_t seq) {
   return bert;
 }
 
+// Returns the normalized sum of word, type and position embeddings.
 ValueId embeddings(HfModel& model, LayerBuilder& build, HfConfig& config, const Bert& bert) {
   const std::string name = "bert.embeddings.";
   double stddev = bert.linear.stddev;
@@ -54,6 +59,7 @@ ValueId embeddings(HfModel& model, LayerBuilder& build, HfConfig& config, const 
   return build.dropout(name + "dropout", x, bert.dropout);
 }
 
+// Adds one layer of the encoder.
 ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, ValueId x,
               ValueId mask) {
   const std::string self = name + ".attention.self", out = name + ".attention.output";
@@ -81,6 +87,7 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
 HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
   Bert bert = read_bert(config, seq);
   int64_t layers = read_layers(config, "num_hidden_layers");
+  // Only causal attention can isolate documents, by the first row to which a row attends.
   if (config.rows() == HfRows::documents) {
     raise(DS_ERROR_UNSUPPORTED,
           "family bert cannot keep documents of a batch apart: its rows see later rows");

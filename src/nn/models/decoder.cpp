@@ -1,3 +1,8 @@
+// Builds Llama's decoder (Touvron et al., arXiv:2302.13971), with the options of the families that
+// are derived from it. A layer computes
+//   x = x + o_proj(attention(rope(q), rope(k), v)), with q, k and v projected from norm(x), and
+//   x = x + down_proj(act(gate) * up), with gate and up projected from norm(x).
+// If kv_heads < heads, queries are grouped (Ainslie et al., arXiv:2305.13245).
 #include "nn/models/decoder.h"
 
 #include <fmt/core.h>
@@ -24,6 +29,8 @@ Decoder read_decoder(const HfConfig& config) {
   d.width = read_head_width(config, d.hidden, d.heads);
   d.eps = config.positive("rms_norm_eps");
   d.stddev = config.positive("initializer_range");
+  // A window of 0 means that a row attends to all earlier rows. Families with windows overwrite
+  // these.
   d.windows.assign(static_cast<size_t>(d.layers), 0);
   d.qkv_bias = d.out_bias = config.flag("attention_bias");
   d.mlp_bias = config.flag("mlp_bias");
@@ -43,7 +50,8 @@ AttentionOptions attention_options(const Decoder& d, int64_t layer, int64_t seq)
 
 namespace {
 
-// Attention before o_proj.
+// Returns attention without o_proj, from one projection. Its columns are the heads of q, then of k,
+// then of v, so rope rotates the first heads + kv_heads of them.
 ValueId packed_attention(LayerBuilder& build, const Decoder& d, const std::string& self, ValueId x,
                          const AttentionOptions& options) {
   int64_t heads = d.heads + 2 * d.kv_heads;
@@ -52,6 +60,7 @@ ValueId packed_attention(LayerBuilder& build, const Decoder& d, const std::strin
   return build.attention(self, {h}, options);
 }
 
+// Returns attention without o_proj, from separate projections of q, k and v.
 ValueId split_attention(LayerBuilder& build, const Decoder& d, const std::string& self, ValueId x,
                         const AttentionOptions& options) {
   LinearOptions in{d.stddev, d.qkv_bias};
@@ -121,6 +130,7 @@ ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& conf
   return add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev);
 }
 
+// The mask is an input of the graph, so it exists only once the model has been created.
 HfModel build_decoder(const HfConfig& config, Decoder d, int64_t bound, int64_t seq) {
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");

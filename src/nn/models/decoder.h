@@ -12,49 +12,61 @@
 
 namespace ds {
 
-// What the Llama-like families share: pre-norm decoders with RMSNorm, rope, grouped queries and
-// gated feed-forward layers, without biases but where said.
+// The common description of the Llama-like families: pre-norm decoders with RMSNorm, rope, grouped
+// queries and gated feed-forward layers. Linear layers have no biases unless a flag says so.
 struct Decoder {
-  int64_t vocab, hidden, inner, layers, heads, kv_heads, width;  // width: of a head
+  // Sizes; `width` is the number of columns of a head.
+  int64_t vocab, hidden, inner, layers, heads, kv_heads, width;
   double eps, stddev;
   std::string act;
   RopeOptions rope;
-  int64_t padding = -1;          // row of the embedding without gradient
-  ValueId mask;                  // of hidden tokens
-  std::vector<int64_t> windows;  // by layer
+  // Row of the embedding that gets no gradient; -1 if there is no such row.
+  int64_t padding = -1;
+  // An input that masks tokens, if the model has one.
+  ValueId mask;
+  // Attention window of each layer; 0 means no window.
+  std::vector<int64_t> windows;
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
-  bool qk_norm = false;           // RMSNorm of each head of q and k
-  bool norm_offset = false;       // norms multiply by 1 + weight
-  bool packed = false;            // q, k, v in one matrix; gate, up in one
-  double dropout = 0;             // of both branches
-  double scale = 0, softcap = 0;  // of attention
+  // Whether each head of q and k is normalized by an RMSNorm.
+  bool qk_norm = false;
+  // Whether norms multiply by 1 + weight instead of by weight.
+  bool norm_offset = false;
+  // Whether q, k and v share one matrix, and gate and up another.
+  bool packed = false;
+  // Dropout after both branches.
+  double dropout = 0;
+  // Scale and cap of the attention scores, as in AttentionOptions.
+  double scale = 0, softcap = 0;
   double attention_dropout = 0;
 };
 
-// Sizes, eps, initializer_range, padding and biases. head_dim is hidden / heads when there is none.
+// Reads sizes, eps, initializer_range, padding, biases and attention dropout. head_dim defaults to
+// hidden / heads.
 Decoder read_decoder(const HfConfig& config);
 
-// NAME.self_attn with q_proj, k_proj, v_proj (packed: qkv_proj) and o_proj.
+// Adds NAME.self_attn with q_proj, k_proj, v_proj (or qkv_proj if packed) and o_proj.
 ValueId decoder_attention(LayerBuilder& build, const Decoder& decoder, const std::string& name,
                           int64_t layer, ValueId x, int64_t seq);
-// NAME.mlp with gate_proj, up_proj (packed: gate_up_proj) and down_proj.
+// Adds NAME.mlp with gate_proj, up_proj (or gate_up_proj if packed) and down_proj.
 ValueId decoder_mlp(LayerBuilder& build, const Decoder& decoder, const std::string& name,
                     ValueId x);
+// Returns the options of attention in one layer.
 AttentionOptions attention_options(const Decoder& decoder, int64_t layer, int64_t seq);
 
-// x + attention of its norm, and x + mlp of its norm, as Llama has them.
+// Return x + attention(norm(x)) and x + mlp(norm(x)), with the names of Llama.
 ValueId attention_branch(LayerBuilder& build, const Decoder& decoder, const std::string& name,
                          int64_t layer, ValueId x, int64_t seq);
 ValueId mlp_branch(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
 
-// Inputs and model.embed_tokens; the caller's layers; model.norm with the logits.
+// A model consists of decoder_embedding(), the caller's layers, and decoder_logits(), which also
+// adds model.norm.
 ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& decoder);
 ValueId decoder_norm(LayerBuilder& build, const Decoder& decoder, const std::string& name,
                      ValueId x);
 ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& config,
                        const Decoder& decoder, ValueId x);
 
-// A model of both branches per layer and nothing else.
+// Builds a model whose layers consist of these two branches only.
 HfModel build_decoder(const HfConfig& config, Decoder decoder, int64_t bound, int64_t seq);
 
 }  // namespace ds

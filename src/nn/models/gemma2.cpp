@@ -1,5 +1,6 @@
-// Gemma2ForCausalLM: norms before and after every branch, weights of norms as 1 + w, scores and
-// logits capped, every other layer with a window, embeddings times sqrt(hidden).
+// Builds Gemma2ForCausalLM (arXiv:2408.00118): norms before and after every branch, norms that
+// multiply by 1 + w, soft-capped scores and logits, a window in every other layer, and embeddings
+// multiplied by sqrt(hidden).
 #include <fmt/core.h>
 
 #include <cmath>
@@ -17,6 +18,7 @@
 namespace ds {
 namespace {
 
+// Reads the keys of a model. Without layer_types, the layers with an even index have a window.
 Decoder read_gemma2(HfConfig& config) {
   Decoder d = read_decoder(config);
   d.norm_offset = true;
@@ -30,6 +32,8 @@ Decoder read_gemma2(HfConfig& config) {
   return d;
 }
 
+// Adds one layer: x = x + norm(branch(norm(x))), first for attention and then for the feed-forward
+// part.
 ValueId block(LayerBuilder& build, const Decoder& d, int64_t layer, ValueId x, int64_t seq) {
   std::string name = fmt::format("model.layers.{}", layer);
   ValueId h = decoder_norm(build, d, name + ".input_layernorm", x);

@@ -27,13 +27,16 @@ void check_config(const ModelConfig& config, int64_t bound, int64_t seq) {
   require(bound >= 1, "bound must be at least 1, got {}", bound);
 }
 
-// x + dropout(branch)
+// Returns x + dropout(branch).
 ValueId residual(Graph& graph, LayerBuilder& build, const std::string& name, ValueId x,
                  ValueId branch, double p) {
   branch = build.dropout(name + ".dropout", branch, p);
   return graph.add("add", {x, branch}, {}, name + ".residual");
 }
 
+// Adds one layer. Each of the 2 * layers branches adds to the residual stream, so their last
+// projections start smaller by a factor of 1 / sqrt(2 layers), which keeps the variance of the
+// stream constant.
 ValueId block(Graph& graph, LayerBuilder& build, const std::string& name, ValueId x,
               const ModelConfig& config, int64_t seq) {
   double branch_stddev = kStddev / std::sqrt(2.0 * static_cast<double>(config.layers));

@@ -6,13 +6,14 @@
 
 namespace ds {
 
-// Pre-norm decoder after Radford et al., "Language models are unsupervised multitask learners"
-// (2019), in f32. Inputs tokens and targets i32[n] with n <= bound: packed sequences of `seq`
-// tokens, the last one may be shorter; target -100 is none. With config.documents, inputs begin and
-// positions, and rows are documents (HfModel). Outputs: loss f32[], logits f32[n, vocab]. Weights ~
-// normal(0.02), those of residual projections normal(0.02 / sqrt(2 layers)); the head is tied to
-// wte. Dropout, when config.dropout > 0, follows the embeddings and each residual branch;
-// config.layerdrop leaves whole layers out.
+// Builds a pre-norm decoder after Radford et al., "Language models are unsupervised multitask
+// learners" (2019), in f32. The inputs are tokens and targets, i32[n] with n <= bound: concatenated
+// sequences of `seq` tokens, the last one possibly shorter. A target of -100 is ignored. With
+// config.documents there are also the inputs begin and positions, and rows are documents (HfModel).
+// The outputs are loss f32[] and logits f32[n, vocab]. Initial weights are normal(0.02), those of
+// residual projections normal(0.02 / sqrt(2 layers)); the head is tied to wte. Dropout, if
+// config.dropout > 0, follows the embeddings and each residual branch; config.layerdrop skips
+// entire layers.
 Graph build_gpt(const ModelConfig& config, int64_t bound, int64_t seq);
 
 }  // namespace ds

@@ -1,5 +1,5 @@
-// GPT2LMHeadModel: pre-norm decoder, learned positions, weights of linear layers stored [inputs,
-// outputs].
+// Builds GPT2LMHeadModel (Radford et al., 2019): a pre-norm decoder with learned positions. The
+// weights of linear layers are stored as [inputs, outputs].
 #include <fmt/core.h>
 
 #include <cmath>
@@ -14,16 +14,20 @@
 namespace ds {
 namespace {
 
+// The sizes and options of a model.
 struct Gpt2 {
   int64_t hidden, inner, layers;
   double eps;
   std::string act;
   AttentionOptions attention;
   bool scale_by_layer;
-  double dropout;         // of branches
-  LinearOptions in, out;  // into a branch, and back to the residual
+  // Dropout of both branches.
+  double dropout;
+  // Options of the linear layers into a branch, and of those back to the residual stream.
+  LinearOptions in, out;
 };
 
+// Reads the keys of GPT-2, whose names differ from those of later families.
 Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
   Gpt2 gpt;
   gpt.hidden = config.size("n_embd");
@@ -37,6 +41,9 @@ Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
   gpt.attention = {heads, heads, seq};
   bool scaled = config.flag("scale_attn_weights");
   gpt.scale_by_layer = config.flag("scale_attn_by_inverse_layer_idx");
+  // The default scale, 1 / sqrt(head width), needs no attribute. Without scale_attn_weights the
+  // scale is 1. With scale_attn_by_inverse_layer_idx it is also divided by the number of the layer,
+  // counted from 1.
   if (!scaled || gpt.scale_by_layer) {
     gpt.attention.scale = scaled ? 1 / std::sqrt(static_cast<double>(gpt.hidden / heads)) : 1;
   }
@@ -48,6 +55,7 @@ Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
   return gpt;
 }
 
+// Adds one layer: x = x + attention(norm(x)), then x = x + mlp(norm(x)).
 ValueId block(LayerBuilder& build, const Gpt2& gpt, int64_t layer, ValueId x) {
   std::string name = fmt::format("transformer.h.{}", layer);
   AttentionOptions attention = gpt.attention;

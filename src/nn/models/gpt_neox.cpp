@@ -1,5 +1,8 @@
-// GPTNeoXForCausalLM: decoder with both branches on the same input, rope on part of each head, and
-// q, k, v interleaved by head in one matrix.
+// Builds GPTNeoXForCausalLM (Black et al., arXiv:2204.06745): a decoder with rope on a part of each
+// head. q, k and v are interleaved by head in one matrix. With use_parallel_residual both branches
+// have the same input,
+//   x = x + attention(norm1(x)) + mlp(norm2(x));
+// otherwise the input of the second branch is the sum of x and the first branch.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -14,6 +17,7 @@
 namespace ds {
 namespace {
 
+// The sizes and options of a model.
 struct NeoX {
   int64_t hidden, inner, heads;
   double eps;
@@ -33,6 +37,7 @@ NeoX read_neox(HfConfig& config) {
   neox.eps = config.positive("layer_norm_eps");
   neox.act = read_activation(config, "hidden_act");
   int64_t width = neox.hidden / neox.heads, other = config.size_or("head_dim", width);
+  // The file may state the width of a head, but not change it.
   require(other == width, "key 'head_dim' must be hidden_size / num_attention_heads = {}, got {}",
           width, other);
   neox.rope = read_rope(
@@ -46,6 +51,7 @@ NeoX read_neox(HfConfig& config) {
   return neox;
 }
 
+// Adds one layer.
 ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, ValueId x,
               ValueId mask, int64_t seq) {
   AttentionOptions options{neox.heads, neox.heads, seq};
@@ -54,6 +60,7 @@ ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, Va
   options.dropout = neox.attention_dropout;
   ValueId h = build.layer_norm(name + ".input_layernorm", x, neox.eps);
   h = build.linear(name + ".attention.query_key_value", h, 3 * neox.hidden, neox.attention);
+  // Rotates the first two of every three heads (q, k, v).
   h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope, 3, 2);
   h = build.attention(name + ".attention", {h}, options);
   h = build.linear(name + ".attention.dense", h, neox.hidden, neox.attention);

@@ -1,3 +1,10 @@
+// Reads a config.json according to the table of its family.
+//
+// Three cases must be distinguished: the key is missing, so the table's default applies; its value
+// is null, so it has no value, whatever the default; or it has a value. find() treats the first and
+// third case alike, and has() distinguishes the first one from the others. The constructor collects
+// keys that the table lacks for a warning instead of an error, because files contain settings of
+// other programs.
 #include "nn/models/hf_config.h"
 
 #include <fmt/core.h>
@@ -9,7 +16,7 @@
 namespace ds {
 namespace {
 
-// A value in a message: of bounded length.
+// Returns a value as text for a message, truncated to 80 bytes.
 std::string shown(const Json& value) {
   std::string text = value.dump();
   return text.size() <= 80 ? text : text.substr(0, 77) + "...";
@@ -51,6 +58,7 @@ HfConfig::HfConfig(const Json& document, bool training, HfBatch batch)
   }
 }
 
+// An alias takes precedence over the key itself, as in Transformers' attribute_map.
 const Json* HfConfig::given(std::string_view key) const {
   for (const auto& [other, name] : keys_->aliases) {
     const Json* value = name == key ? document_.find(other) : nullptr;
@@ -137,7 +145,7 @@ void HfConfig::check_supported() const {
   for (const HfKey& key : keys_->keys) {
     const Json* value = find(key.name);
     if (key.use == KeyUse::only) {
-      // Null counts as false.
+      // A null in the file is equivalent to the value false.
       bool same = value == nullptr ? !has(key.name) || !key.is_set()
                                    : value->dump() == key.otherwise.dump();
       if (!same) refuse(key.name, key.otherwise.is_null() ? "absent" : key.otherwise.dump());
@@ -145,8 +153,7 @@ void HfConfig::check_supported() const {
       if (value->is_number() && value->number() == 0) continue;
       raise(DS_ERROR_UNSUPPORTED,
             "key '{}' of a {} model must be 0 in training, got {}{} (a run with model.dropout 0 "
-            "leaves all of "
-            "it out)",
+            "leaves all of it out)",
             key.name, family_, has(key.name) ? "" : "none, which stands for ", shown(*value));
     }
   }

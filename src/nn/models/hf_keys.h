@@ -8,45 +8,54 @@
 
 namespace ds {
 
-// What a key of config.json means to a family.
+// The purpose for which a family uses a key of config.json.
 enum class KeyUse {
-  option,  // read by Transformers and by libds
-  noise,   // of training: Transformers has it, libds does not and refuses it in training unless it
-           // is 0
-  only,    // read by Transformers; libds has one value of it, and refuses others
+  // Transformers and libds read it.
+  option,
+  // Noise in training that Transformers has and libds lacks. In training it is refused unless it is
+  // 0.
+  noise,
+  // Transformers reads it; libds supports only one value of it.
+  only,
 };
 
+// A key of config.json.
 struct HfKey {
   std::string_view name;
-  Json otherwise;  // the value of a file without the key; null: none. Of `only`: the one value
+  // The default if the file lacks the key; null means no default. For `only` keys, the supported
+  // value.
+  Json otherwise;
   KeyUse use = KeyUse::option;
 
-  bool is_set() const { return otherwise.is_bool() && otherwise.boolean(); }  // a flag that is true
+  // Returns whether the key is a flag that is true by default.
+  bool is_set() const { return otherwise.is_bool() && otherwise.boolean(); }
 };
 
-// The keys that Transformers 5.23 reads of one family, and so the only ones that libds reads: a key
-// that is not here has no effect, whoever asks for it, and is named in a warning.
+// The keys that Transformers 5.23 reads for one family. libds reads no others: a key that is not
+// listed has no effect, whichever code asks for it, and is named in a warning.
 struct HfKeys {
   std::vector<HfKey> keys;
-  // Other names of keys, first the other one: `attribute_map` of the family's class. They count
-  // before the key.
+  // Aliases, each followed by the key that it stands for: the `attribute_map` of the family's
+  // class. If a file has both, the alias takes precedence.
   std::vector<std::pair<std::string_view, std::string_view>> aliases;
-  std::string_view
-      positions;  // the key that says how many rows the table of positions has; "": rope, no table
+  // The key that holds the number of rows of the position table; "" if the family uses rope and has
+  // no such table.
+  std::string_view positions;
 
-  const HfKey* find(std::string_view name) const;  // nullptr when the family does not read it
-  std::string_view alias_of(
-      std::string_view name) const;  // the key that `name` is another name of, or ""
+  // Returns the table entry, or null if the family does not read the key.
+  const HfKey* find(std::string_view name) const;
+  // Returns the key that `name` is an alias for, or "".
+  std::string_view alias_of(std::string_view name) const;
 };
 
-// The values of model_type that libds knows, for messages.
+// Returns the supported values of model_type, for messages.
 std::string hf_families();
 
-// nullptr for a model_type that libds does not know.
+// Returns the keys of a family, or null if libds does not know the model_type.
 const HfKeys* hf_keys(std::string_view family);
 
-// Keys that describe the file, text generation or another head: no family reads them for its
-// numbers, and they are so common that no warning names them.
+// Returns whether a key only describes the file, text generation or another head. No family uses
+// such keys in its forward pass, and they are too common to be named in a warning.
 bool is_plain_key(std::string_view name);
 
 }  // namespace ds

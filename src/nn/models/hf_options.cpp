@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t kMaxLayers = 2048;
 constexpr double kMaxParameters = 1e13;
 
+// Activations: the name in Transformers, and the name for LayerBuilder::activation().
 constexpr std::array<std::pair<std::string_view, std::string_view>, 16> activations{
     {{"gelu", "gelu_erf"},
      {"gelu_python", "gelu_erf"},
@@ -36,7 +37,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> activati
      {"silu", "silu"},
      {"swish", "silu"}}};
 
-// Each parameter has at most HfConfig's sizes; together they are still to be counted in bytes.
+// Limits the number of parameters in total, so that sums of bytes cannot overflow; HfConfig limits
+// only each size.
 void check_total(const Graph& graph) {
   double total = 0;
   for (const Parameter& param : graph.params) {
@@ -66,7 +68,8 @@ std::string read_activation(const HfConfig& config, std::string_view key) {
 int64_t read_padding(const HfConfig& config, int64_t vocab) {
   const Json* value = config.find("pad_token_id");
   if (value == nullptr) return -1;
-  // A vocabulary smaller than that of the family's first model has no row for the table's token.
+  // The family's default may exceed a vocabulary that is smaller than that of the original model.
+  // Then no row is padding.
   if (!config.has("pad_token_id") && value->integer() >= vocab) return -1;
   bool good = value->is_integer() && value->integer() >= -vocab && value->integer() < vocab;
   if (!good) {
@@ -74,6 +77,7 @@ int64_t read_padding(const HfConfig& config, int64_t vocab) {
           "key 'pad_token_id' must be an integer from {} to {} (vocab_size {}), got {}", -vocab,
           vocab - 1, vocab, value->dump());
   }
+  // As in Python, a negative index counts from the end.
   return value->integer() < 0 ? value->integer() + vocab : value->integer();
 }
 
@@ -90,7 +94,7 @@ std::vector<int64_t> read_windows(const HfConfig& config, int64_t window,
   }
   for (size_t i = 0; i < windows.size(); ++i) {
     const Json& type = types->array()[i];
-    // "attention": the older word.
+    // "attention" is an older name of "full_attention".
     bool full =
         type.is_string() && (type.string() == "full_attention" || type.string() == "attention");
     bool slides = type.is_string() && type.string() == "sliding_attention";
@@ -113,6 +117,7 @@ std::vector<int64_t> read_windows(const HfConfig& config, int64_t layers) {
                       std::vector<bool>(static_cast<size_t>(layers), true));
 }
 
+// Without the key, every head has separate keys and values.
 int64_t read_kv_heads(const HfConfig& config, int64_t heads) {
   int64_t groups = config.size_or("num_key_value_heads", heads);
   require(heads % groups == 0,
@@ -173,6 +178,8 @@ ValueId add_head(HfModel& model, LayerBuilder& build, const HfConfig& config, Va
   return build.linear(head, x, config.size("vocab_size"), {stddev, false});
 }
 
+// Output 0 is the loss that training minimizes. If extra_loss is added to it, token_loss keeps the
+// loss of the tokens alone.
 void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId extra_loss) {
   Graph& graph = model.graph;
   ValueId loss = graph.add("cross_entropy", {logits, graph.find_value("targets")}, {}, "loss");

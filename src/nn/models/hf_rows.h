@@ -2,12 +2,13 @@
 
 namespace ds {
 
-// What the rows of a batch are: sequences; these with an input `mask` whatever the family; or
-// documents one behind the other.
+// The form of the rows of a batch: sequences, sequences with an input `mask` for every family, or
+// documents one after another.
 enum class HfRows { sequences, masked, documents };
 
-// Batches of a model. padded: rows may be padding behind a sequence or a document, and an input
-// `counted` tells what computes over all rows, the loss of routers, which ones count.
+// The form of a model's batches. padded: sequences or documents may be followed by padding rows. An
+// input `counted` then tells nodes that aggregate over all rows (the router loss) which of them
+// count.
 struct HfBatch {
   HfBatch(HfRows of = HfRows::sequences, bool with_padding = false)
       : rows(of), padded(with_padding) {}

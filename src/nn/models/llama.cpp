@@ -1,5 +1,5 @@
-// LlamaForCausalLM, and MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM,
-// Qwen3ForCausalLM, which differ from it in biases, head norms and windows.
+// Builds LlamaForCausalLM (arXiv:2302.13971), and MistralForCausalLM, MinistralForCausalLM,
+// Qwen2ForCausalLM and Qwen3ForCausalLM, which differ in biases, norms of heads, and windows.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,7 +13,8 @@
 namespace ds {
 namespace {
 
-// Qwen: layers from max_window_layers on slide, where windows are used at all.
+// In Qwen models, the layers from index max_window_layers on have a window, if use_sliding_window
+// is set.
 std::vector<int64_t> read_qwen_windows(const HfConfig& config, int64_t layers) {
   bool used = config.flag("use_sliding_window");
   int64_t window = config.size_or("sliding_window", 0), full = config.count("max_window_layers");
@@ -29,6 +30,7 @@ Decoder read_llama(HfConfig& config) {
   d.rope = read_rope(config, d.width);
   bool qwen = family == "qwen2" || family == "qwen3";
   d.windows = qwen ? read_qwen_windows(config, d.layers) : read_windows(config, d.layers);
+  // Qwen2 has these biases, but no key for them.
   if (family == "qwen2") d.qkv_bias = true;
   d.qk_norm = family == "qwen3";
   return d;

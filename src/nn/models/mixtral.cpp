@@ -1,6 +1,10 @@
-// MixtralForCausalLM: Llama with a router and experts in place of the feed-forward layer. Every
-// expert runs on all rows; its result is multiplied by the row's gate, which is 0 unless it was
-// chosen.
+// Builds MixtralForCausalLM (Jiang et al., arXiv:2401.04088): Llama with a router and experts in
+// place of the feed-forward layer.
+//
+// The result for a row is the sum over all experts of gate * expert(row). The gates are a softmax
+// over the k largest logits of the router, and 0 for the other experts. Every expert processes all
+// rows, and its result is multiplied by the gate. This keeps shapes fixed, but k of E experts cost
+// as much as all E.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -18,12 +22,14 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kMostExperts = 4096;  // of all layers: each has nodes of its own
+// Most experts in all layers together, since each expert has separate nodes.
+constexpr int64_t kMostExperts = 4096;
 
+// The sizes and options of a model.
 struct Mixtral {
   Decoder decoder;
   int64_t experts, chosen;
-  double balance;  // weight of the router's loss; 0: none
+  double balance;  // weight of the router loss; 0 leaves it out
 };
 
 Mixtral read_mixtral(HfConfig& config) {
@@ -42,12 +48,14 @@ Mixtral read_mixtral(HfConfig& config) {
           "key 'num_local_experts' must be at most {} for {} layers, got {}",
           kMostExperts / d.layers, d.layers, m.experts);
   const Json* weight = config.find("router_aux_loss_coef");
+  // 0 is a valid coefficient, but positive() would refuse it.
   bool none = weight != nullptr && weight->is_number() && weight->number() == 0;
   m.balance = none ? 0 : config.positive("router_aux_loss_coef");
   if (!config.flag("output_router_logits")) m.balance = 0;
   return m;
 }
 
+// Adds a feed-forward layer like Llama's, with Mixtral's names.
 ValueId expert(LayerBuilder& build, const Decoder& d, const std::string& name, ValueId x) {
   LinearOptions linear{d.stddev, false};
   ValueId gate = build.linear(name + ".w1", x, d.inner, linear);
@@ -56,7 +64,7 @@ ValueId expert(LayerBuilder& build, const Decoder& d, const std::string& name, V
                       linear);
 }
 
-// Sum of the experts' weighted results; appends the router's logits.
+// Returns the sum of the experts' weighted results, and appends the router's logits to `routers`.
 ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::string& name,
                 ValueId x, std::vector<ValueId>& routers) {
   ValueId logits = build.linear(name + ".gate", x, m.experts, {m.decoder.stddev, false});
@@ -67,6 +75,7 @@ ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::
     std::string part = fmt::format("{}.experts.{}", name, e);
     ValueId y = expert(build, m.decoder, part, x);
     y = graph.add("scale_rows", {y, gates}, {{"column", e}}, part + ".weighted");
+    // Adding the results in the order of the experts fixes the rounding of the sum.
     sum = !sum.exists() ? y : build.add(part + ".sum", sum, y);
   }
   return sum;
@@ -79,6 +88,7 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   Decoder& d = m.decoder;
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");
+  // Padding rows must not count in the router loss, so it needs `counted` or the mask.
   ValueId counted = m.balance > 0 && config.padded() ? add_ids(model, "counted") : d.mask;
   Graph& graph = model.graph;
   LayerBuilder build(graph, documents_of(model));

@@ -1,5 +1,6 @@
-// OPTForCausalLM: learned positions by the number of tokens before, which come as an input; norms
-// before the branches or after the residuals.
+// Builds OPTForCausalLM (Zhang et al., arXiv:2205.01068): a decoder with learned positions, which
+// are an input and count the unmasked tokens so far. Norms are applied before the branches or after
+// the residual sums.
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -13,15 +14,22 @@
 namespace ds {
 namespace {
 
-constexpr double kEps = 1e-5;   // the configuration has no key for it
-constexpr int64_t kOffset = 2;  // first row of the table that a token has
+// The epsilon of norms, for which the configuration has no key.
+constexpr double kEps = 1e-5;
+// First row of the position table that tokens use.
+constexpr int64_t kOffset = 2;
 
+// The sizes and options of a model.
 struct Opt {
-  int64_t hidden, inner, heads, embedding;  // embedding: width of the token table
+  // Sizes; `embedding` is the width of the token table.
+  int64_t hidden, inner, heads, embedding;
   std::string act;
-  bool norm_before, affine;           // affine: norms have weight and bias
-  double dropout, attention_dropout;  // of branches; of attention's weights
-  double layerdrop;                   // of whole layers
+  // Whether norms precede the branches, and whether they have a weight and a bias.
+  bool norm_before, affine;
+  // Dropout of branches, and of attention weights.
+  double dropout, attention_dropout;
+  // Probability with which an entire layer is skipped.
+  double layerdrop;
   LinearOptions linear;
 };
 
@@ -42,6 +50,7 @@ Opt read_opt(HfConfig& config) {
   return opt;
 }
 
+// Returns attention with separate projections of q, k and v, and an output projection.
 ValueId attention(LayerBuilder& build, const Opt& opt, const std::string& name, ValueId x,
                   ValueId mask, int64_t seq) {
   std::string self = name + ".self_attn";
@@ -55,8 +64,10 @@ ValueId attention(LayerBuilder& build, const Opt& opt, const std::string& name, 
   return build.linear(self + ".out_proj", y, opt.hidden, opt.linear);
 }
 
+// Adds one layer, with its norms before the branches or after the sums.
 ValueId block(LayerBuilder& build, const Opt& opt, const std::string& name, ValueId x, ValueId mask,
               int64_t seq) {
+  // Applies a norm if it belongs at this place, before or after the branch.
   auto norm = [&](const char* part, ValueId v, bool here) {
     return here ? build.layer_norm(name + part, v, kEps, opt.affine) : v;
   };
@@ -85,6 +96,7 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   HfModel model = begin_model(config, bound, true);
   model.position_offset = kOffset;
   ValueId mask = model.graph.find_value("mask"), rows = model.graph.find_value("positions");
+  // With documents, the graph already has the input `positions`.
   if (!rows.exists()) rows = add_ids(model, "positions");
   LayerBuilder build(model.graph, documents_of(model));
   const std::string decoder = "model.decoder.";
@@ -92,6 +104,7 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   int64_t vocab = config.size("vocab_size"), padding = read_padding(config, vocab);
   ValueId x =
       build.embedding(decoder + "embed_tokens", tokens, vocab, opt.embedding, stddev, padding);
+  // If the token table and the layers have different widths, there is a projection on either side.
   bool projected = opt.embedding != opt.hidden;
   if (projected) x = build.linear(decoder + "project_in", x, opt.hidden, {stddev, false});
   ValueId place =

@@ -1,4 +1,5 @@
-// Phi3ForCausalLM: as Llama, with q, k, v and gate, up in one matrix each.
+// Builds Phi3ForCausalLM (arXiv:2404.14219): Llama with q, k and v in one matrix, gate and up in
+// another, and longrope as the only scaling.
 #include <cstdint>
 
 #include "core/base/error.h"
@@ -15,6 +16,7 @@ Decoder read_phi3(HfConfig& config) {
   d.act = read_activation(config, "hidden_act");
   d.rope = read_rope(config, d.width, {.partly = true, .longrope_only = true});
   d.windows = read_windows(config, d.layers);
+  // Dropout follows both branches; q, k, v and gate, up are packed.
   d.packed = true;
   d.dropout = config.dropout("resid_pdrop");
   return d;

@@ -1,4 +1,4 @@
-// Joins a group and meets it once. Prints the error, exits with 1 when there was one.
+// Joins a group and calls one barrier. Prints the error and exits with 1 if there is one.
 // usage: join_rank URL [RANK SIZE JOIN_MS]
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Makes a program another build of libds: the linker takes these in place of core/base/version.cpp.
+// Gives a program the version of another build of libds: it is linked instead of
+// core/base/version.cpp.
 #include "core/base/version.h"
 
 namespace ds {

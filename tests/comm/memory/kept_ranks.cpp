@@ -1,6 +1,8 @@
-// usage: kept_ranks URL RANKS: a group of so many processes. One of them prints how many bytes of
-// operator new it holds when it has summed and met, how many descriptors it has more than before,
-// and how many threads. The stage of sums, which is one block for all ranks, does not count.
+// usage: kept_ranks URL RANKS
+//
+// Forms a group of RANKS processes. After a sum and a barrier, one of them prints the bytes of
+// operator new that it holds, the number of descriptors that it has opened, and its number of
+// threads. The buffer for sums, which is shared by all ranks, is not included.
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -23,12 +23,13 @@ TEST(DType, NamesAndSizes) {
   EXPECT_THROW(parse_dtype("f31"), Error);
 }
 
-// Nearest bf16 by search over the two neighbours in exact arithmetic, ties to the even bit pattern.
+// Returns the nearest bf16 by comparing the two neighbours in exact arithmetic; ties go to the even
+// bit pattern.
 uint16_t nearest_bf16(float x) {
-  auto lower = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);  // towards zero
+  auto lower = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);  // rounded towards zero
   auto upper = static_cast<uint16_t>(lower + 1);
   auto value = [](uint16_t bits) {
-    // The neighbour beyond the largest finite bf16 counts as 2^128.
+    // Beyond the largest finite bf16, the next value would be 2^128.
     if ((bits & 0x7fff) == 0x7f80) return std::copysign(0x1p128, (bits & 0x8000) ? -1.0 : 1.0);
     return static_cast<double>(std::bit_cast<float>(uint32_t{bits} << 16));
   };
@@ -61,7 +62,8 @@ TEST(Bf16, Specials) {
   }
   EXPECT_EQ(bf16(-0.0f).bits, 0x8000);
   EXPECT_EQ(bf16(std::numeric_limits<float>::denorm_min()).bits, 0);
-  for (uint32_t bits = 0; bits < 0x10000; ++bits) {  // every bf16 that is a number survives
+  // Every bf16 number survives widening and rounding.
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     bf16 x;
     x.bits = static_cast<uint16_t>(bits);
     if (!std::isnan(static_cast<float>(x))) {

@@ -1,6 +1,6 @@
-// The part of cuBLASLt that libds_cuda.so calls, in plain loops, for the fake driver: DS_CUDA_BLAS
-// names it. Like the library, it takes column-major matrices of the device and works in the order
-// of a stream.
+// Implements in plain loops the part of cuBLASLt that libds_cuda.so calls, for the fake driver;
+// DS_CUDA_BLAS names this library. Like cuBLASLt, it expects column-major matrices in device memory
+// and runs in the order of a stream.
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -45,7 +45,7 @@ double get(const void* data, cudaDataType_t type, int64_t i) {
   return static_cast<double>(static_cast<float>(static_cast<const ds::f16*>(data)[i]));
 }
 
-// To the nearest number with the 10 bits of mantissa that TF32 has.
+// Rounds to the nearest number with TF32's 10-bit mantissa.
 double to_tf32(double x) {
   auto bits = std::bit_cast<uint32_t>(static_cast<float>(x));
   bits = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
@@ -171,8 +171,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
   return size == wanted ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// Results with 3, 5 or 7 rows (in the library's layout) have no algorithm; each size says so in
-// another way.
+// Reports that no algorithm exists for results with 3, 5 or 7 rows (in the library's layout), each
+// in another of the ways in which the library may report it.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t result, cublasLtMatrixLayout_t,

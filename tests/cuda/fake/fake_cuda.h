@@ -1,36 +1,36 @@
 #pragma once
 #include <cstdint>
 
-// What tests ask of the fake driver beside the driver's own functions. They find these by dlsym in
-// the file that DS_CUDA_DRIVER names.
+// Functions of the fake driver for tests, in addition to those of CUDA's driver API. Tests find
+// them by dlsym in the library that DS_CUDA_DRIVER names.
 extern "C" {
 
-// Injects one error and counts calls from 1 again. "memory:K": the K-th cuMemCreate has no memory.
-// "launch:K": the K-th launch fails when its stream comes to it, and with it everything later.
-// "lost:K": from the K-th call of any function on, the device is gone. "capture:K": the K-th work
-// that a stream captures is refused, and with it the capture. "instantiate:K": the K-th graph has
-// no memory. "replay:K": the K-th launch of a graph fails. "enter:K": from the K-th time on no
-// context becomes current. "": none, and what failed works again.
+// Injects one error and resets the counts. "memory:K": the K-th cuMemCreate is out of memory.
+// "launch:K": the K-th launch fails when its stream reaches it, and so does everything after it.
+// "lost:K": from the K-th call of any function on, the device is gone. "capture:K": the K-th
+// captured work is refused, and its capture with it. "instantiate:K": the K-th graph is out of
+// memory. "replay:K": the K-th launch of a graph fails. "enter:K": from the K-th time on, no
+// context can be made current. "": no error, and the device works again.
 void fake_cuda_fail(const char* error);
-// Calls of cuMemCreate, launches (those of graphs too), calls of any function but cuEventQuery,
-// works that were captured, graphs made, launches of graphs, and marks since then; and graphs that
-// there are.
+// Writes counts since the last fake_cuda_fail(): calls of cuMemCreate, launches (including those of
+// graphs), calls of any function but cuEventQuery, captured works, created graphs, launches of
+// graphs, and marks; then the number of existing graphs.
 void fake_cuda_counts(int64_t out[8]);
-// What was taken and not given back: bytes of the device, and objects (ranges of addresses,
-// streams, events, modules, pinned ranges, retained contexts, graphs).
+// Writes what has been allocated and not freed: device bytes, and objects (address ranges, streams,
+// events, modules, pinned ranges, retained contexts, graphs).
 void fake_cuda_live(int64_t* bytes, int64_t* objects);
-// From now on a stream sleeps before about one task in four, for up to so many microseconds. 0: it
-// does not.
+// From now on, each stream sleeps for up to `us` microseconds before about one task in four. 0:
+// never.
 void fake_cuda_jitter(int64_t us);
-// Where host code finds a byte of the device's memory, for fakes of libraries; the address itself
-// where it is of the host.
+// For fakes of libraries: returns the address at which host code can access a byte of device
+// memory. Returns a host address unchanged.
 void* fake_cuda_reach(void* address);
-// Takes bytes of a GPU for a fake of a library; fewer than none: gives them back. False: it has not
-// so many.
+// For fakes of libraries: allocates bytes of a GPU, or frees them if `bytes` is negative. Returns
+// false if the GPU has too little memory left.
 bool fake_cuda_take(int gpu, int64_t bytes);
-// The number of the GPU that the calling thread's context is of.
+// Returns the number of the calling thread's GPU.
 int fake_cuda_gpu();
-// Runs body(data) at its place in the order of a stream, again and again where the stream is
-// captured; end(data) when it has run for the last time.
+// Enqueues body(data) in a stream; if the stream captures, it runs in each launch of the graph.
+// Calls end(data) after the last run.
 void fake_cuda_enqueue(void* stream, void (*body)(void*), void (*end)(void*), void* data);
 }

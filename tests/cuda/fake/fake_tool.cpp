@@ -1,4 +1,4 @@
-// A tool in software that NVTX_INJECTION64_PATH names: it remembers the ranges of this process.
+// A fake NVTX tool, which NVTX_INJECTION64_PATH names. It records the ranges of this process.
 #include "fake_tool.h"
 
 #include <nvtx3/nvToolsExt.h>

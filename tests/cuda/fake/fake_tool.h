@@ -1,10 +1,14 @@
 #pragma once
 #include <cstdint>
 
-// What tests ask of the tool, by dlsym in the file that NVTX_INJECTION64_PATH names.
+// Functions of the fake tool for tests, which find them by dlsym in the library that
+// NVTX_INJECTION64_PATH names.
 extern "C" {
 
-int64_t fake_tool_begun();            // ranges
-int fake_tool_depth();                // of the calling thread: ranges that have begun and not ended
-int fake_tool_saw(const char* part);  // 1: some range has it in its name
+// Returns the number of ranges that have begun.
+int64_t fake_tool_begun();
+// Returns the number of open ranges of the calling thread.
+int fake_tool_depth();
+// Returns 1 if the name of any range contains `part`, or else 0.
+int fake_tool_saw(const char* part);
 }

@@ -17,11 +17,11 @@
 
 namespace ds::test {
 
-// Where the devices of ranks are: all on one GPU, whose queues use each other's memory, or each on
-// its own, and linked.
+// How ranks use GPUs: all ranks share one GPU, whose queues access each other's memory, or each
+// rank has its own GPU with links to the others.
 enum class Gpus { shared, own };
 
-// One rank's device, a queue of it, an arena and the group of all ranks.
+// One rank's device with a queue and an arena, and its group of all ranks.
 struct GroupRank {
   GroupRank(Communicator& communicator, int64_t bytes, Gpus gpus)
       : comm(communicator),
@@ -46,13 +46,13 @@ struct GroupRank {
     const int64_t room = group->room(op, count, dtype);
     group->run(on, op, in, out, count, dtype, room > 0 ? queue->scratch(room) : nullptr, label);
   }
-  // As an executor does at the end of a run.
+  // Waits for the end of the queue, as an executor does at the end of a run.
   void finish() const {
     std::unique_ptr<Event> event = queue->make_event();
     queue->record(*event);
     for (auto ended = event->waiter(); !ended(20'000'000);) group->watch();
   }
-  // As an executor does behind an error.
+  // Aborts the groups and ends the queue, as an executor does after an error.
   void give_up(const std::string& reason) {
     groups.abort(reason);
     queue->finish();
@@ -60,7 +60,8 @@ struct GroupRank {
 
   Communicator& comm;
   const std::unique_ptr<Device> device;
-  CommGroups groups;  // and its links, which end before the device
+  // Holds the links, which must end before the device.
+  CommGroups groups;
   const std::shared_ptr<Arena> arena;
   const std::unique_ptr<DeviceQueue> queue;
   std::unique_ptr<Group> group;

@@ -1,5 +1,5 @@
-// Every operation of the device against the reference, products by its library, and equal bits
-// again and again.
+// Compares every op and instruction of the device with the reference, checks products by its
+// library, and checks that repetitions have equal bits.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ const KernelRegistry& reference() {
   return registry;
 }
 
-// Whether the error is the device's answer that it has no kernel for these types or shapes.
+// Returns whether the error means that the device has no kernel for these types or shapes.
 bool refused(const Error& error) { return error.status() == DS_ERROR_UNSUPPORTED; }
 
 std::string first_difference(const std::vector<Tensor>& got, const std::vector<Tensor>& want) {
@@ -82,7 +82,7 @@ void check_case(Session& session, Report& report, const InstructionCase& c) {
   });
 }
 
-// All cases there are; the large ones are left out for a device in software.
+// All op and instruction cases; a device in software omits the large ones.
 struct Cases {
   std::vector<OpCase> ops;
   std::vector<InstructionCase> instructions;
@@ -115,7 +115,7 @@ void conformance(Session& session, Report& report, const std::string& op) {
   if (report.cases() == 0) report.note("no case of these types is one that the device takes");
 }
 
-// Products as a library makes them: sizes of models, odd ones, rows that are not aligned.
+// Checks matrix products by the library: sizes of models, odd sizes, and rows that are not aligned.
 void products(Session& session, Report& report, DType dtype) {
   struct Size {
     int64_t n, k, m;
@@ -139,7 +139,7 @@ void products(Session& session, Report& report, DType dtype) {
   report.equal(refusals == 0, fmt::format("{} products were refused", refusals));
 }
 
-// The same bits in every repetition, beside another queue that is busy.
+// Checks that repetitions of an op have equal bits while another queue is busy.
 void again(Session& session, Report& report, const std::string& op) {
   const int repeats = session.small() ? 3 : 20;
   std::vector<OpCase> cases = session.small() ? op_cases() : wide_op_cases();
@@ -173,7 +173,7 @@ void again(Session& session, Report& report, const std::string& op) {
   }
 }
 
-// Attention by tensor cores has more ways than its cases.
+// Random cases of attention: with tensor cores it has more code paths than the fixed cases cover.
 void attention(Session& session, Report& report) {
   int64_t refusals = 0;
   for (uint64_t number = 1; number <= (session.small() ? 2 : 60); ++number) {
@@ -212,8 +212,8 @@ void rows(Session& session, Report& report) {
   }
 }
 
-// Logits are rounded to 16 bits, at times to the neighbour: another product may add up in another
-// order.
+// Checks a head that keeps its logits. They are rounded to 16 bits, sometimes to another neighbour,
+// because another product may use another order of addition.
 void head(Session& session, Report& report) {
   const RunCase run = [&](const OpCase& c, DType dtype) {
     return run_case(device_kernel(session, c.op), c, dtype, team());
@@ -226,7 +226,8 @@ void head(Session& session, Report& report) {
   }
 }
 
-// The operations of the device that have cases, those with one result first.
+// Returns the device's ops and instructions that have cases and whose results must be equal
+// (`exact`), or only close.
 std::vector<std::string> operations(bool exact) {
   std::set<std::string> with_cases;
   for (const OpCase& c : op_cases()) with_cases.insert(c.op);

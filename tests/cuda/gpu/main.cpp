@@ -1,13 +1,14 @@
-// Problem: the first minutes on a real GPU must say as much as they can, and after a fault of a
-// device nothing in that process works. So this process never opens the device: it forks children
-// that do, and each check is a line of the file when it ends. A child that a fault, a signal or the
-// time limit of a check ends is followed by another one that goes on with the next check, so a
-// check costs at most its limit and one start.
-//   gpu_check PART FILE [--group G] [--only CHECK]... [--device cuda:0] [--limit SECONDS]
-//   [--check-limit SECONDS] [--small]
-//   [--here]
-// PART: A, B, C or all. --here: in this process, for compute-sanitizer. Exit code: 0 when all have
-// passed.
+// Problem: the first minutes on a real GPU must tell as much as possible, but after a device fault
+// nothing in the process works. Therefore this process never opens the device. It forks children
+// that do, and each check writes a line to the file when it ends. If a fault, a signal or the time
+// limit of a check ends a child, another child continues with the next check, so a failing check
+// costs at most its time limit and one start.
+//
+//  gpu_check PART FILE [--group G] [--only CHECK]... [--device cuda:0] [--limit SECONDS]
+//  [--check-limit SECONDS] [--small] [--here]
+//
+// PART: A, B, C or all. --here: runs the checks in this process, for compute-sanitizer. The exit
+// code is 0 if all checks pass.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <signal.h>
@@ -38,15 +39,18 @@ namespace {
 
 struct Job {
   std::string part, file, group, device = "cuda:0";
-  std::vector<std::string> only;  // names of checks; none: all
+  // Names of the checks to run. Empty: all.
+  std::vector<std::string> only;
   double limit = 400, check_limit = 90;
   bool small = false, here = false;
 };
 
-// Where the child is, for the parent.
+// The child's progress, which the parent reads.
 struct Place {
-  std::atomic<size_t> check{0};      // that runs, or is next
-  std::atomic<int64_t> begin_ns{0};  // of it; 0: none runs
+  // The index of the running check or, between checks, of the next one.
+  std::atomic<size_t> check{0};
+  // The start time of the check. 0: no check is running.
+  std::atomic<int64_t> begin_ns{0};
   std::atomic<int> failed{0};
 };
 
@@ -58,7 +62,7 @@ class Lines {
       : file_(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644)) {
     ensure(file_ >= 0, "{}: {}", file, std::strerror(errno));
   }
-  // members: more of the object, or "".
+  // members: further members of the JSON object, or "".
   void write(const Check& check, const std::string& status, double seconds,
              const std::string& members) {
     Json out;
@@ -87,7 +91,8 @@ class Lines {
   int file_;
 };
 
-// The checks from place.check on. Returns when all have ended or the device is gone (false).
+// Runs the checks from place.check on. Returns true when all have ended, or false if the device is
+// gone.
 bool run_checks(const std::vector<Check>& checks, const Job& job, Place& place, Lines& lines) {
   Session session(job.device, job.small);
   for (size_t i = place.check; i < checks.size(); place.check = ++i) {
@@ -118,8 +123,8 @@ bool run_checks(const std::vector<Check>& checks, const Job& job, Place& place, 
   return true;
 }
 
-// Ends the child when its check, or all of them, take too long. "": it has ended by itself, with
-// *status.
+// Waits for the child, and kills it with a reason if its check, or all of them, take too long.
+// Returns "" and sets *status if the child ended by itself, or else the reason.
 std::string watch(pid_t child, const Job& job, const Place& place, int64_t begin, int* status) {
   for (;;) {
     if (waitpid(child, status, WNOHANG) == child) return "";
@@ -172,12 +177,13 @@ int run(const Job& job) {
     if (child == 0) {
       run_checks(checks, job, place, lines);
       std::fflush(stdout);
-      _exit(0);  // a driver in a bad state may not end its own way
+      // With a driver in a bad state, a normal exit may hang.
+      _exit(0);
     }
     int status = 0;
     std::string reason = watch(child, job, place, begin, &status);
     const int64_t check = place.begin_ns;
-    if (check == 0) continue;  // between two checks: it has ended on purpose
+    if (check == 0) continue;  // it ended on purpose between two checks
     if (reason.empty())
       reason = WIFSIGNALED(status) ? fmt::format("ended by signal {}", WTERMSIG(status))
                                    : "its process ended";

@@ -1,4 +1,4 @@
-// Memory, copies, events and refusals.
+// Checks of memory, copies, events and refusals.
 #include <dlfcn.h>
 #include <fmt/core.h>
 
@@ -26,7 +26,7 @@ std::vector<std::byte> pattern(int64_t bytes, uint64_t seed) {
   return out;
 }
 
-// The library that the plugin would open, and its version.
+// Describes the matrix-product library that the plugin would open, with its version.
 std::string products() {
   const char* given = std::getenv("DS_CUDA_BLAS");
   std::string file = given && *given ? given : "libcublasLt.so.13";
@@ -101,7 +101,8 @@ void arenas(Session& session, Report& report) {
   report.equal(*device.free_memory() >= free, "memory comes back");
 }
 
-// A queue that waits for another one's event sees what was written before it.
+// Checks that a queue which waits for another queue's event sees everything written before the
+// event.
 void events(Session& session, Report& report) {
   Device& device = session.device();
   const int64_t bytes = session.small() ? 1 << 16 : 64 << 20;

@@ -11,9 +11,10 @@ namespace ds::test {
 namespace {
 
 constexpr std::byte kGuard{0xa5};
-constexpr int64_t kGap = 256;  // of guards before and behind every operand
+// Guard bytes before and after every operand.
+constexpr int64_t kGap = 256;
 
-// Operands of a launch one behind the other, here and on the device.
+// The operands of a launch, laid out one after the other, equally on host and device.
 class Layout {
  public:
   int64_t add(int64_t bytes) {
@@ -93,7 +94,7 @@ void run_on_device(Session& session, const KernelContext& c, const std::string& 
          differ.first - before.begin(), all);
 }
 
-// KernelFn carries no data.
+// Arguments for the kernel function, which has no context: KernelFn is a plain function pointer.
 Session* current = nullptr;
 std::string current_op;
 

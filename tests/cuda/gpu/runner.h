@@ -6,11 +6,11 @@
 
 namespace ds::test {
 
-// A kernel of the session's device as an implementation of `op` for tests/support/conformance:
-// operands go there and results come back. It also throws where something beside the results has
-// changed. The latest one made is the one that runs.
+// Returns an implementation of `op` for tests/support/conformance that copies operands to the
+// session's device, runs the device's kernel and copies results back. It throws if anything but the
+// results has changed. Only the implementation that was created last may run.
 KernelImpl device_kernel(Session& session, const std::string& op);
-// The same, beside a second queue of the device that is kept busy meanwhile.
+// Like device_kernel(), but runs the kernel while a second queue of the device is busy.
 KernelImpl device_kernel_under_load(Session& session, const std::string& op);
 
 }  // namespace ds::test

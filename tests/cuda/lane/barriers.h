@@ -5,17 +5,17 @@
 
 namespace lane {
 
-// A __syncthreads of an entry: where it is written, in a file that the entry may share with others.
+// A __syncthreads of an entry, identified by its line in a file, which several entries may share.
 struct Barrier {
   std::string entry, file;
   int line = 0;
   auto operator<=>(const Barrier&) const = default;
 };
 
-// Those that launches have met since the last forget, in order.
+// Returns, in order, the barriers that launches have reached since the last forget_barriers().
 std::vector<Barrier> met_barriers();
 void forget_barriers();
-// From here on launches pass this one as if it were not written; a default one restores them all.
+// From now on, launches skip this barrier. A default-constructed one restores all barriers.
 void drop_barrier(const Barrier& barrier);
 
 }  // namespace lane

@@ -20,17 +20,17 @@ namespace {
 
 constexpr size_t kStack = 64 * 1024;
 constexpr unsigned kWarp = 32;
-// Words before and behind shared memory: where a dropped barrier leaves a NaN as an index, its
-// writes land here.
+// Words before and after shared memory. If a dropped barrier makes a kernel use NaN as an index,
+// its writes end up here.
 constexpr size_t kMargin = 2048;
 
-// Entries, in order of name; made before main by registrars of the .cu files.
+// Entries by name, added before main by registrars in the .cu files.
 std::map<std::string, Entry, std::less<>>& entries() {
   static std::map<std::string, Entry, std::less<>> all;
   return all;
 }
 
-// Barriers of all launches; kernels may run on several threads.
+// The barriers that launches have reached. Kernels may run on several threads.
 struct Barriers {
   std::mutex mutex;
   std::set<Barrier> met;
@@ -50,31 +50,36 @@ struct Copy {
   void make() const { std::memcpy(to, from, kCopied); }
 };
 
-// A fiber begins by its context. From then on it is left and entered by jumps, which ask nothing of
-// the kernel: swapcontext() would, twice each time.
+// A fiber starts through its context. Afterwards it is left and entered by longjmp, which needs no
+// system call; swapcontext() would need two each time.
 struct Fiber {
   ucontext_t context;
   jmp_buf place;
   bool begun = false, ended = false;
-  bool in_block = false;  // waits for the block, at file and line
-  bool in_warp = false;   // waits for its warp
+  // Whether it waits for the block, at `file` and `line`.
+  bool in_block = false;
+  // Whether it waits for its warp.
+  bool in_warp = false;
   const char* file = nullptr;
   int line = 0;
-  unsigned meetings = 0;     // with its warp
-  std::vector<Copy> copies;  // that it has not waited for
+  // The number of its exchanges with the warp.
+  unsigned meetings = 0;
+  // Asynchronous copies for which it has not waited yet.
+  std::vector<Copy> copies;
 };
 
-// What the threads of a warp have given at this meeting and at the one before.
+// The values that the threads of a warp contribute to the current exchange and to the previous one.
 struct Warp {
   Given given[2][kWarp];
-  const char* what = nullptr;  // is done at this meeting
+  // The purpose of the exchange, which must be the same for all threads.
+  const char* what = nullptr;
   unsigned arrived = 0;
 };
 
 class Block;
 thread_local Block* running = nullptr;
 
-// The threads of one block, again and again for each block of a grid.
+// The threads of one block. The object is reused for each block of a grid.
 class Block {
  public:
   Block(const char* name, Body body, const void* args, Dim3 extent, uint32_t shared_bytes,
@@ -187,9 +192,9 @@ class Block {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return state_;
   }
-  // The next of those that can run. Seed 0: as they became ready. Even: any. Odd: of the warp that
-  // goes first, in an order of warps that is drawn for each block, so that one warp may be a whole
-  // meeting ahead of another.
+  // Returns the next of the ready threads. Seed 0: in the order in which they became ready. Even
+  // seeds: any thread. Odd seeds: a thread of the first warp in an order of warps that is drawn for
+  // each block, so that one warp may be an entire exchange ahead of another.
   unsigned take() {
     size_t at = ready_.size() - 1;
     if (seed_ != 0 && seed_ % 2 == 0) at = draw() % ready_.size();
@@ -226,7 +231,8 @@ class Block {
     leave();
     return turn;
   }
-  // Nobody can run: lets all pass the barrier at which they are. False where the block has ended.
+  // Called when no thread is ready: lets all threads pass the barrier at which they wait. Returns
+  // false if the block has ended.
   bool release() {
     const Fiber& first = fibers_[0];
     unsigned ended = 0, waiting = 0;
@@ -259,7 +265,8 @@ class Block {
   std::vector<uint64_t> shared_;
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
-  std::vector<uint64_t> before_;  // the warp with the least of these goes first
+  // The ready warp with the smallest of these numbers runs first.
+  std::vector<uint64_t> before_;
   std::unique_ptr<char[]> stacks_;
   std::vector<unsigned> ready_;
   jmp_buf scheduler_{};

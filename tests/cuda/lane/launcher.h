@@ -7,7 +7,7 @@
 
 namespace lane {
 
-// Launches go to lanes, one after the other, with a seed each.
+// Runs launches on lanes (lane.h), one after the other, each with a different seed.
 class LaneLauncher final : public ds::cuda::Launcher {
  public:
   explicit LaneLauncher(uint64_t seed) : seed_(seed) {}
@@ -17,7 +17,7 @@ class LaneLauncher final : public ds::cuda::Launcher {
     if (entry->args_bytes != l.args_bytes)
       throw std::runtime_error(std::string(l.entry) + ": " + std::to_string(l.args_bytes) +
                                " bytes of arguments, must be " + std::to_string(entry->args_bytes));
-    // What every device since sm_80 has.
+    // Limits that every device since sm_80 supports.
     if (l.grid.y > 65535 || l.grid.z > 65535 || l.shared_bytes > 163 * 1024 || l.args_bytes > 4096)
       throw std::runtime_error(std::string(l.entry) + ": a launch that a device refuses: grid [" +
                                std::to_string(l.grid.x) + "," + std::to_string(l.grid.y) + "," +

@@ -1,17 +1,19 @@
 #pragma once
-// CUDA's words for g++: the same .cu files run on this CPU, a fiber for each thread of a block.
+// Defines CUDA's keywords and intrinsics for g++, so that the .cu files run on this CPU, with a
+// fiber for each thread of a block.
 //
-// Threads of a block run one at a time, each until it meets others (__syncthreads, a shuffle, a
-// ballot) or ends; which one comes next is drawn from the launch's seed. Between two meetings every
-// order is one that a device may choose, so a kernel that lacks a barrier reads what is not written
-// yet, or loses what was not read yet, in some order; shared memory starts as NaN, so that such a
-// read is seen. A barrier that is not met by all threads of the block at the same place is an
-// error. Kernels declared without meetings run as plain loops.
+// The threads of a block run one at a time, each until it must synchronize with others
+// (__syncthreads, a shuffle, a ballot) or ends; the launch's seed decides which thread runs next.
+// Any order between two such points is one that a device may choose. So if a kernel lacks a
+// barrier, some order reads a value before it is written or overwrites one before it is read;
+// shared memory starts as NaN, so that such reads show. A barrier that not all threads of the block
+// reach at the same line is an error. Kernels that are declared to need no synchronization run as
+// plain loops.
 //
-// Every barrier that is written in a .cu file is a site. A test may drop one (lane/barriers.h), and
-// the kernel's own conformance cases must then fail.
+// Every barrier in a .cu file can be dropped by a test (lane/barriers.h); the kernel's conformance
+// cases must then fail.
 //
-// What this does not show: speed, caches, the bits of the device's own exp and tanh.
+// This does not reproduce speed, caches, or the bits of the device's own exp and tanh.
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -26,18 +28,20 @@ namespace lane {
 inline thread_local Dim3 thread_index, block_index, block_extent, grid_extent;
 void* shared_memory();
 void meet_block(const char* file, int line);
-// All 32 threads of a warp give 8 bytes; returns those of the thread `of` of the warp (negative:
-// nothing is read).
+// Exchanges 8 bytes between all 32 threads of a warp. Returns the value of thread `of`; a negative
+// `of` reads nothing.
 uint64_t exchange(uint64_t given, int of);
 uint32_t vote(bool given);
-// What a thread gives to a product, or the address of a row that it gives to all.
+// The values that a thread contributes to a matrix product, or the address of the row that it
+// contributes.
 struct Given {
   uint64_t v[3];
 };
-// Of all threads of the warp, until the warp has met twice again. All must meet for the same
-// `what`.
+// Returns the values of all threads of the warp, which stay valid during the next exchange. All
+// threads must pass the same `what`.
 const Given* meet_warp(const char* what, const Given& given);
-// 16 bytes, zeros unless `there`, at once or when the thread waits, as is drawn.
+// Copies 16 bytes, or writes zeros if `there` is false, either now or when the thread waits, as
+// drawn at random.
 void copy_ahead(void* to, const void* from, bool there);
 void await_copies();
 
@@ -89,7 +93,8 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return
 #define DS_DEVICE static inline
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
-// Not fused here: it would be a call for each of many products, and only tolerances rest on it.
+// Not fused here: a fused operation would be a library call for each of many products, and it
+// affects only tolerances.
 inline float __fmaf_rn(float a, float b, float c) { return a * b + c; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 #define __syncwarp() ((void)::lane::vote(true))
@@ -117,8 +122,9 @@ inline int __popc(uint32_t x) { return std::popcount(x); }
   DS_ENTRY_OF(name, Args,                    \
               ::lane::run_blocks(#name, body, args, grid, block, shared_bytes, seed, threads))
 
-// Tensor cores. The 16 products of an element are summed up before they are added, as on a device,
-// so that it matters which of them come together; how a device rounds that sum is not known.
+// Tensor cores. The 16 products of an element are summed before they are added to the accumulator,
+// as on a device, so that it matters which products belong together. How a device rounds that sum
+// is not known.
 #include "kernels/cuda/mma.h"
 
 namespace ds::cuda {
@@ -148,7 +154,7 @@ void add_product(Floats4& c, const Words4& a, uint32_t b0, uint32_t b1) {
     return type == DS_DTYPE_BF16 ? __uint_as_float(half << 16)
                                  : widen_half(static_cast<uint16_t>(half));
   };
-  // 16 numbers of a row of A or a column of B: of four threads, two words of each.
+  // Collects the 16 numbers of a row of A or a column of B: two words from each of four threads.
   const auto sixteen = [&](unsigned first, unsigned low, unsigned high, float(&to)[16]) {
     for (unsigned i = 0; i < 8; ++i) {
       const unsigned word = i < 4 ? low : high;

@@ -1,4 +1,4 @@
-// A device that libds does not know, added from tests/ alone: a class for each interface of
+// A device that libds does not know, defined only in tests/: one class for each interface of
 // core/device.
 #pragma once
 #include <algorithm>
@@ -27,13 +27,13 @@
 
 namespace ds::test {
 
-// What a device was given, all queues together.
+// Counts of the work that a device was given, over all queues.
 struct Counts {
   std::atomic<int64_t> arenas{0}, launches{0}, copies{0}, tasks{0}, records{0}, waits{0};
 };
 
-// Addresses are numbers that no processor takes for an address: bit 62, then an arena, then a byte
-// within it. The bytes lie in vectors that the device finds by that number.
+// Memory whose addresses no processor accepts: bit 62, then the number of an arena, then an offset.
+// The bytes are in vectors that the device finds by the arena's number.
 class Cells {
  public:
   std::byte* take(int64_t bytes) {
@@ -52,7 +52,8 @@ class Cells {
   }
   void* reach(void* address) {
     auto bits = std::bit_cast<uint64_t>(address);
-    if ((bits & kBit) == 0) return address;  // of the host
+    // Host addresses are returned unchanged.
+    if ((bits & kBit) == 0) return address;
     std::lock_guard lock(mutex_);
     return arenas_.at(number_of(address)).data() + (bits & ((uint64_t{1} << kShift) - 1));
   }
@@ -113,7 +114,7 @@ class PlainArena final : public Arena {
   static constexpr int64_t kPage = 4096;
 };
 
-// The work of a queue, numbered from 1.
+// The tasks of a queue, numbered from 1.
 struct Work final : Faults::Member {
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
@@ -127,7 +128,8 @@ struct Work final : Faults::Member {
     error = std::move(with);
     changed.notify_all();
   }
-  // False when that takes longer.
+  // Waits for a task; returns false if that takes longer than `ns`, and throws if the queue has
+  // failed before.
   bool wait_for(uint64_t ticket, int64_t ns) const {
     std::unique_lock lock(mutex);
     changed.wait_for(lock, std::chrono::nanoseconds(ns),
@@ -159,7 +161,7 @@ class Mark final : public Event {
   uint64_t ticket_ = 0;
 };
 
-// A thread with a list of tasks under a lock.
+// A queue with a thread and a list of tasks under a lock.
 class CountingQueue final : public DeviceQueue {
  public:
   CountingQueue(Device& device, Counts& counts) : device_(device), counts_(counts) {
@@ -300,7 +302,7 @@ class CountingDevice final : public Device {
   mutable Cells cells_;
 };
 
-// The kernels of the processor under this device's name.
+// Registers all kernels of the host under this device's name.
 inline void add_counting_kernels(KernelRegistry& kernels) {
   for (KernelImpl impl : std::vector<KernelImpl>(kernels.all())) {
     impl.device = "counting";

@@ -1,3 +1,6 @@
+// Activations, element by element. Each is one row of add_activation_ops(): the function below
+// derives the operation, its gradient operation `op`_dx (dy, x -> dx) and the rule that connects
+// them. The gradient reads x and not y, since most derivatives cannot be computed from y alone.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -12,13 +15,14 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// One activation `op` and its `op`_dx, which take the same attributes. Costs are operations an
-// element; an exponential or tanh counts as 4.
+// An activation `op` and its gradient `op`_dx, which have the same attributes. Costs are operations
+// per element; an exponential or tanh counts 4.
 struct Activation {
   std::string op;
   double flops, flops_dx;
   std::string formula;
-  std::function<std::string(const Attrs& attrs)> act = {};  // OpDef::activation; empty: the name
+  // The value of OpDef::activation. Empty: it returns the name of the operation.
+  std::function<std::string(const Attrs& attrs)> act = {};
   std::vector<AttrDef> attrs = {};
 };
 
@@ -26,6 +30,7 @@ std::string gelu_act(const Attrs& attrs) {
   return "gelu_" + std::string(attrs.text_or("form", "tanh"));
 }
 
+// Adds both rows of an activation. Its cost is for each element; shapes and types do not change.
 void add_activation(std::vector<OpDef>& table, const Activation& row) {
   std::string op = row.op, dx = op + "_dx";
   auto cost = [](double flops) {
@@ -71,13 +76,12 @@ void add_activation(std::vector<OpDef>& table, const Activation& row) {
 }  // namespace
 
 void add_activation_ops(std::vector<OpDef>& table) {
-  const AttrDef form =
-      optional({"form",
-                AttrKind::one_of,
-                "tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + "
-                "erf(x/sqrt(2))); 10: that, at most 10",
-                {"tanh", "erf", "10"}},
-               "tanh");
+  const AttrDef form = optional({"form",
+                                 AttrKind::one_of,
+                                 "tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 "
+                                 "x (1 + erf(x/sqrt(2))); 10: that, at most 10",
+                                 {"tanh", "erf", "10"}},
+                                "tanh");
   add_activation(table, {"gelu",
                          15,
                          15,

@@ -1,7 +1,7 @@
-// Operations of the program that uses the library: nodes `custom` carry a CustomOp, and their
-// gradients are nodes `custom_dx` that carry the same. Attributes say everything that shapes need,
-// so that passes handle both like any other operation, and a text shows them; only who made the
-// graph can add them.
+// Operations of the application that uses the library. Nodes `custom` carry a CustomOp, and their
+// gradients are nodes `custom_dx` that carry the same object. The attributes hold everything that
+// shapes depend on, so that passes treat both like any other operation and a text shows them. Only
+// the application that built the graph can add them.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -21,6 +21,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
+// Returns the compute type of a custom operation, which is that of its first floating operand.
 DType first_floating(In in) {
   for (const TensorType& type : in) {
     if (is_floating(type.dtype)) return type.dtype;
@@ -28,6 +29,7 @@ DType first_floating(In in) {
   return DS_DTYPE_NONE;
 }
 
+// Reads the types of results in CustomOp::outputs.
 Types types_of(std::string_view name, std::string_view text, In in) {
   Types out;
   while (!text.empty()) {
@@ -50,7 +52,8 @@ Types infer_custom(In in, const Attrs& attrs) {
   return types_of(attrs.text("name"), attrs.text("outputs"), in);
 }
 
-// Operands: those of the node, its results, then the gradients of those that `given` marks.
+// Returns the types of the wanted gradients. Operands are those of the node, its results, and then
+// the gradients of the results that `given` marks.
 Types infer_custom_dx(In in, const Attrs& attrs) {
   const std::string& wanted = attrs.text("wanted");
   require(wanted.size() <= in.size(),
@@ -62,6 +65,7 @@ Types infer_custom_dx(In in, const Attrs& attrs) {
   return out;
 }
 
+// Ids and other integer operands have no gradient, whatever the caller wants.
 std::vector<ValueId> custom_backward(BackwardContext& c) {
   const CustomOp& custom = *c.node.custom;
   const Node& node = c.node;
@@ -91,7 +95,7 @@ std::vector<ValueId> custom_backward(BackwardContext& c) {
   return grads;
 }
 
-// What a callback computes is unknown.
+// The cost of a callback is unknown.
 double unknown_flops(In, const Attrs&, int64_t) { return 0; }
 
 }  // namespace

@@ -1,3 +1,6 @@
+// Operations on single elements: sums, dropout, layerdrop, constants and casts. Dropout and
+// layerdrop read the random stream (seed, step, leaf, op), so that a backward part gets the same
+// random numbers from the attributes alone and no mask is kept.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -19,8 +22,11 @@ Types infer_add(In in, const Attrs&) {
   return {in[0]};
 }
 
+// Returns the gradient of the sum for each operand; no node is needed.
 std::vector<ValueId> add_backward(BackwardContext& c) { return {c.first_grad(), c.first_grad()}; }
 
+// Checks the attributes of an operation with random numbers. A stream has 16 bits in the counter of
+// the random generator (core/base/random.h).
 void check_draws(std::string_view op, const Attrs& attrs) {
   double p = attrs.real("p");
   require(p >= 0 && p < 1, "{}: attribute 'p' must be in [0, 1), got {}", op, p);
@@ -54,6 +60,7 @@ std::vector<ValueId> layerdrop_backward(BackwardContext& c) {
   return {first, first.exists() ? first + 1 : none};
 }
 
+// Applies the same dropout to dy, with the same random numbers.
 std::vector<ValueId> dropout_backward(BackwardContext& c) {
   return {c.emit("dropout", {c.first_grad()}, c.node.attrs, {0})};
 }
@@ -65,6 +72,8 @@ DType floating_attribute(std::string_view op, const Attrs& attrs) {
   return dtype;
 }
 
+// Returns the type of the constant. The loss scale is known only when the step runs, so an
+// attribute says whether the constant is multiplied by it.
 Types infer_fill(In, const Attrs& attrs) {
   attrs.real("value");
   int64_t scaled = attrs.integer_or("loss_scale", 0);
@@ -78,12 +87,13 @@ Types infer_cast(In in, const Attrs& attrs) {
   return {{floating_attribute("cast", attrs), in[0].shape}};
 }
 
+// Casts the gradient back to the type of the operand.
 std::vector<ValueId> cast_backward(BackwardContext& c) {
   Attrs back{{"dtype", dtype_name(c.graph.type(c.node.in[0]).dtype)}};
   return {c.emit("cast", {c.first_grad()}, back, {0})};
 }
 
-// Nothing is dropped from a text.
+// Returns the operand: nothing is dropped when a text is continued.
 ValueId decode_dropout(DecodeContext& c) { return c.in[0]; }
 ValueId decode_layerdrop(DecodeContext& c) { return c.in[1]; }
 
@@ -108,8 +118,8 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
                    .rows = Rows::same});
   table.push_back(
       {.name = "dropout",
-       .doc = "In a step of training each element becomes 0 with probability p, and the others "
-              "are multiplied by 1 / (1 - p); its own backward.",
+       .doc = "In a step of training each element becomes 0 with probability p, and the others are "
+              "multiplied by 1 / (1 - p); its own backward.",
        .forms = {{"",
                   {{"x", "T[any]", "any tensor"}},
                   {{"y", "T[any]", "x with elements dropped"}}}},

@@ -1,3 +1,6 @@
+// Operations on tables of rows: words by id, positions by the index of the row in its sequence.
+// Their gradients sum, for each row of the table, the rows of dy that used it. An `embedding` whose
+// table has no other reader lets ZeRO exchange only the rows that its ids name (zero/row_tables.h).
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -12,7 +15,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// `rows`: of the table.
+// Checks attribute 'padding' for a table of `rows` rows.
 void check_padding(const OperandCheck& check, const Attrs& attrs, int64_t rows) {
   check.within(attrs, "padding", -1, rows - 1, -1);
 }
@@ -36,6 +39,7 @@ Types infer_embedding_dw(In in, const Attrs& attrs) {
   return {{in[0].dtype, {rows, in[0].shape[1]}}};
 }
 
+// Appends the gradient of the table, which has all its rows. Ids get no gradient.
 std::vector<ValueId> embedding_backward(BackwardContext& c) {
   ValueId w = c.node.in[0];
   Attrs attrs{{"rows", c.graph.type(w).shape[0].extent}};
@@ -43,6 +47,8 @@ std::vector<ValueId> embedding_backward(BackwardContext& c) {
   return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, attrs, {0}), none};
 }
 
+// Returns the type of x plus positions. The table may have more rows than a sequence; the surplus
+// ones are not read and get gradient 0.
 Types infer_position(In in, const Attrs& attrs) {
   OperandCheck check("position", in);
   check.matrix(0);
@@ -56,7 +62,7 @@ Types infer_position(In in, const Attrs& attrs) {
   return {in[0]};
 }
 
-// Rows of the table by place instead of by row.
+// Selects rows of the table by position in the text instead of by row number.
 ValueId decode_position(DecodeContext& c) {
   ValueId rows = c.graph.add("embedding", {c.in[1], c.places}, {}, c.name() + ".rows");
   return c.graph.add("add", {c.in[0], rows}, {}, c.name());
@@ -88,12 +94,12 @@ double add_per_element(In in, const Attrs&, int64_t n) {
 
 double no_arithmetic(In, const Attrs&, int64_t) { return 0; }
 
-// The rows that ids select, and ids.
+// Counts the bytes of the ids and of the rows that they select.
 double embedding_read(In in, const Attrs&, int64_t n) {
   int64_t rows = in[1].shape.numel(n), row = in[0].shape[1].extent * size_of(in[0].dtype);
   return static_cast<double>(rows * (row + size_of(in[1].dtype)));
 }
-// x, and the rows of w that sequences reach.
+// Counts the bytes of x and of the rows of w that sequences use.
 double position_read(In in, const Attrs& attrs, int64_t n) {
   int64_t rows = in[0].shape.numel(n) / in[1].shape[1].extent;
   int64_t used = rows + std::min(rows, attrs.integer("seq"));

@@ -3,7 +3,8 @@
 
 namespace ds {
 
-// Attribute `kept` of linear_cross_entropy: the logits of all words are a result.
+// Returns whether attribute `kept` of linear_cross_entropy is set: the logits of all words are then
+// a result.
 inline bool keeps_logits(const Attrs& attrs) { return attrs.integer_or("kept", 0) != 0; }
 
 }  // namespace ds

@@ -1,3 +1,7 @@
+// The linear layer y = x w^T + b and its three gradients: dx = dy w, dw = dy^T x, db = the sum of
+// the rows of dy. The weight is stored as [outputs, inputs], or as [inputs, outputs] if
+// `transposed`, as in GPT-2's Conv1D. Each gradient is an operation of its own, so that a frozen
+// weight or an input without a gradient saves its product.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,7 +14,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// The type of a weight with `outputs` and `inputs`.
+// Returns the type of a weight with so many outputs and inputs.
 TensorType weight_type(bool transposed, DType dtype, Dim outputs, Dim inputs) {
   return transposed ? TensorType{dtype, {inputs, outputs}} : TensorType{dtype, {outputs, inputs}};
 }
@@ -38,6 +42,7 @@ Types infer_linear_dx(In in, const Attrs& attrs) {
   return {{in[0].dtype, {in[0].shape[0], inputs}}};
 }
 
+// Returns the type of dw. The sum runs over the rows, the only dimension that may be symbolic.
 Types infer_linear_dw(In in, const Attrs& attrs) {
   OperandCheck check("linear_dw", in);
   check.matrix(0);
@@ -62,12 +67,14 @@ std::vector<ValueId> linear_backward(BackwardContext& c) {
   return grads;
 }
 
-// All three products multiply the elements of operand 0 with one dimension of operand 1.
+// Returns the cost of any of the three products: twice the elements of operand 0 times one
+// dimension of operand 1.
 double product_flops(In in, int64_t n, size_t free_dim) {
   const Dim& dim = in[1].shape[free_dim];
   return 2.0 * static_cast<double>(in[0].shape.numel(n)) *
          static_cast<double>(dim.symbolic ? n : dim.extent);
 }
+// Returns `dim` or, if the weight is stored transposed, the other dimension of the weight.
 size_t free_of(const Attrs& attrs, size_t dim) {
   return attrs.integer_or("transposed", 0) != 0 ? 1 - dim : dim;
 }

@@ -1,3 +1,6 @@
+// Normalization of rows. Both norms return their statistics (mean and 1 / sqrt(variance + eps), in
+// f32 or f64) as results, so that the backward part does not compute them again. rms_norm
+// normalizes runs of D columns, where D is the width of its weight: whole rows, or each head.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -12,7 +15,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// Operands x, w and b, or x alone: weight 1 and bias 0.
+// Operands are x, w and b, or x alone, which means weight 1 and bias 0.
 Types infer_layer_norm(In in, const Attrs& attrs) {
   bool affine = in.size() == 3;
   require(affine || in.size() == 1, "layer_norm: takes 1 or 3 operands, got {}", in.size());
@@ -53,14 +56,15 @@ Types infer_layer_norm_dw(In in, const Attrs&) {
 
 std::vector<ValueId> layer_norm_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], mean = c.node.out[1], rstd = c.node.out[2];
+  // dw and db come from one operation, since both sum over the same rows.
   if (c.node.in.size() == 1) return {c.emit("layer_norm_dx", {dy, x, mean, rstd}, {}, {0})};
   ValueId dx = c.emit("layer_norm_dx", {dy, x, c.node.in[1], mean, rstd}, {}, {0});
   ValueId dw = c.emit("layer_norm_dw", {dy, x, mean, rstd}, {}, {1, 2});
   return {dx, dw, !dw.exists() ? none : dw + 1};
 }
 
-// Extent of dimension `columns` of x must be a multiple of `width`: runs of it are normalized by
-// themselves.
+// Returns the type of the statistics of runs of `width` columns, each normalized by itself. `width`
+// must divide the columns of x.
 TensorType run_statistics(std::string_view op, const TensorType& x, int64_t width) {
   int64_t columns = x.shape[1].extent;
   require(width >= 1 && columns % width == 0,
@@ -69,6 +73,8 @@ TensorType run_statistics(std::string_view op, const TensorType& x, int64_t widt
   return {wide_type(x.dtype), {x.shape[0], columns / width}};
 }
 
+// Returns the types of y and the statistics. The width of the weight determines how many columns
+// are normalized together.
 Types infer_rms_norm(In in, const Attrs& attrs) {
   OperandCheck check("rms_norm", in);
   check.matrix(0);
@@ -102,6 +108,8 @@ Types infer_rms_norm_dw(In in, const Attrs& attrs) {
   return {{in[0].dtype, {width}}};
 }
 
+// Appends the gradients of x and w. That of w does not depend on the offset: w + 1 has the
+// derivative of w.
 std::vector<ValueId> rms_norm_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], w = c.node.in[1], rstd = c.node.out[1];
   Attrs offset;
@@ -111,12 +119,13 @@ std::vector<ValueId> rms_norm_backward(BackwardContext& c) {
   return {dx, c.emit("rms_norm_dw", {dy, x, rstd}, width, {1})};
 }
 
-// Mean, variance, normalization and affine map: about 8 operations an element; backward about as
-// many.
+// Mean, variance, normalization and affine map cost about 8 operations for each element; the
+// backward part costs about as many.
 double norm_flops(In in, const Attrs&, int64_t n) {
   return 8.0 * static_cast<double>(in[0].shape.numel(n));
 }
-// Square, sum, rstd and weight; backward the weighted gradient, its mean with x and the difference.
+// Counts, forward: square, sum, rstd and weight; backward: the weighted gradient, its mean with x,
+// and the difference.
 template <int kFlops>
 double rms_flops(In in, const Attrs&, int64_t n) {
   return kFlops * static_cast<double>(in[0].shape.numel(n));
@@ -158,31 +167,29 @@ void add_norm_ops(std::vector<OpDef>& table) {
                    .flops = norm_flops});
   const OperandDef run_weight{"w", "T[D]", "weight; D divides C"},
       run_rstd{"rstd", "A[n,C/D]", "1 / sqrt(mean of x^2 + eps) of each run"};
-  table.push_back(
-      {.name = "rms_norm",
-       .doc = "Each run of D columns by itself: x rstd w. With D = C these are whole rows, with "
-              "the width of a head the norms of q and k.",
-       .forms = {{"", {x, run_weight}, {y, run_rstd}}},
-       .attrs = {eps, offset},
-       .infer = infer_rms_norm,
-       .backward = rms_norm_backward,
-       .flops = rms_flops<4>,
-       .rows = Rows::same_of_one,
-       .cheap = true});
+  table.push_back({.name = "rms_norm",
+                   .doc = "Each run of D columns by itself: x rstd w. With D = C these are whole "
+                          "rows, with the width of a head the norms of q and k.",
+                   .forms = {{"", {x, run_weight}, {y, run_rstd}}},
+                   .attrs = {eps, offset},
+                   .infer = infer_rms_norm,
+                   .backward = rms_norm_backward,
+                   .flops = rms_flops<4>,
+                   .rows = Rows::same_of_one,
+                   .cheap = true});
   table.push_back({.name = "rms_norm_dx",
                    .doc = "The gradient of the rows of an rms_norm.",
                    .forms = {{"", {dy, x, run_weight, run_rstd}, {dx}}},
                    .attrs = {offset},
                    .infer = infer_rms_norm_dx,
                    .flops = rms_flops<7>});
-  table.push_back(
-      {.name = "rms_norm_dw",
-       .doc = "The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd "
-              "over rows and runs.",
-       .forms = {{"", {dy, x, run_rstd}, {{"dw", "T[D]", "gradient of w"}}}},
-       .attrs = {{"width", AttrKind::integer, "D"}},
-       .infer = infer_rms_norm_dw,
-       .flops = rms_flops<3>});
+  table.push_back({.name = "rms_norm_dw",
+                   .doc = "The gradient of the weight of an rms_norm, for any offset: the sum of "
+                          "dy x rstd over rows and runs.",
+                   .forms = {{"", {dy, x, run_rstd}, {{"dw", "T[D]", "gradient of w"}}}},
+                   .attrs = {{"width", AttrKind::integer, "D"}},
+                   .infer = infer_rms_norm_dw,
+                   .flops = rms_flops<3>});
 }
 
 }  // namespace ds

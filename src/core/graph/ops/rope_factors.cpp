@@ -8,6 +8,8 @@
 
 namespace ds {
 
+// Each number must end at a blank or at the end of the text, and each blank must be followed by a
+// number.
 int64_t read_rope_factors(const Attrs& rope, std::string_view name, std::span<double> factors) {
   const std::string& text = rope.text(name);
   size_t count = 0;

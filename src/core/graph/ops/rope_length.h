@@ -5,11 +5,14 @@
 
 namespace ds {
 
-// Some scalings of `rope` look at the length of the text: every text of up to `original` tokens has
-// the same rotations. Longer ones have others, which they share ("longrope" with `long_factors`),
-// or each length has its own ("dynamic"). Keys that were turned for one length are of no use to a
-// text with other rotations.
+// Some scalings of `rope` depend on the length of the text. All texts of up to `original` tokens
+// have the same rotations. Longer ones either share other rotations ("longrope" with
+// `long_factors`) or have their own for each length ("dynamic"). Keys that were rotated for one
+// length cannot be used in a text with other rotations.
+
+// Returns whether rotations depend on the length of the text.
 bool depends_on_length(const Attrs& rope);
+// Returns whether texts of these two lengths have the same rotations.
 bool same_rotations(const Attrs& rope, int64_t length, int64_t other);
 
 }  // namespace ds

@@ -1,3 +1,8 @@
+// The router of a mixture of experts: top_gates chooses k experts for each row and weights them,
+// scale_rows multiplies an expert's result by its weight, and load_balance is the auxiliary loss
+// that keeps experts equally used (Shazeer et al., 2017; Fedus et al., "Switch Transformers", 2021;
+// over all layers together as Transformers computes it for Mixtral). Choices are not
+// differentiable: gradients treat them as constants.
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -13,9 +18,10 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-constexpr int kMaxLayers = 1024;  // logits that one load_balance takes
+// The largest number of layers whose logits one load_balance accepts.
+constexpr int kMaxLayers = 1024;
 
-// Attribute 'k' chooses among the columns of `logits`.
+// Checks attribute 'k', the number of columns of `logits` that are chosen.
 void check_k(std::string_view op, const OperandCheck& check, const Attrs& attrs,
              const TensorType& logits) {
   int64_t k = check.positive(attrs, "k"), experts = logits.shape[1].extent;
@@ -39,11 +45,12 @@ Types infer_top_gates_dx(In in, const Attrs& attrs) {
   return {in[1]};
 }
 
+// Appends the gradient operation, which reads the logits and repeats the choice.
 std::vector<ValueId> top_gates_backward(BackwardContext& c) {
   return {c.emit("top_gates_dx", {c.first_grad(), c.node.in[0]}, c.node.attrs, {0})};
 }
 
-// Attribute 'column', an index below `columns`.
+// Checks attribute 'column', an index below `columns`.
 void check_column(std::string_view op, const Attrs& attrs, int64_t columns) {
   int64_t column = attrs.integer("column");
   require(column >= 0 && column < columns, "{}: attribute 'column' must be from 0 to {}, got {}",
@@ -68,6 +75,8 @@ Types infer_scale_rows_dw(In in, const Attrs& attrs) {
   return {{in[0].dtype, {in[0].shape[0], columns}}};
 }
 
+// Appends dx, which is dy scaled by the same gates, and the gradient of the gates, which is zero
+// outside one column.
 std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], gates = c.node.in[1];
   ValueId dx = c.emit("scale_rows", {dy, gates}, c.node.attrs, {0});
@@ -76,7 +85,8 @@ std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
   return {dx, c.emit("scale_rows_dw", {dy, x}, attrs, {1})};
 }
 
-// Operands of load_balance: logits of one or more layers, then perhaps a mask of rows.
+// Returns the number of layers. The operands of load_balance are the logits of one or more layers,
+// then perhaps a mask of rows.
 size_t layers_of(In in) {
   return in.size() - (in.size() > 1 && in.back().dtype == DS_DTYPE_I32 ? 1 : 0);
 }
@@ -104,6 +114,8 @@ Types infer_load_balance_dx(In in, const Attrs& attrs) {
   return {rest.begin(), rest.end()};
 }
 
+// Appends the gradients of the logits. The mask, if there is one, is the last operand and gets no
+// gradient.
 std::vector<ValueId> load_balance_backward(BackwardContext& c) {
   std::vector<ValueId> in{c.first_grad()};
   in.insert(in.end(), c.node.in.begin(), c.node.in.end());
@@ -116,7 +128,8 @@ std::vector<ValueId> load_balance_backward(BackwardContext& c) {
   return grads;
 }
 
-// Softmax of every element (an exponential counts as 4) and a comparison for each of the k choices.
+// Counts a softmax of every element (an exponential counts 4) and a comparison for each of the k
+// choices.
 double choice_flops(const TensorType& logits, const Attrs& attrs, int64_t n) {
   double elements = static_cast<double>(logits.shape.numel(n));
   return elements * (6 + static_cast<double>(attrs.integer("k")));
@@ -152,16 +165,15 @@ void add_router_ops(std::vector<OpDef>& table) {
           {"normalize", AttrKind::flag, "1: the weights of a row are divided by their sum"},
           int64_t{1}),
       column{"column", AttrKind::integer, "which expert, below E"};
-  table.push_back(
-      {.name = "top_gates",
-       .doc = "The softmax of each row where its logit is among the k largest, of equal ones the "
-              "lower index, and 0 elsewhere.",
-       .forms = {{"", {logits}, {gates}}},
-       .attrs = {k, normalize},
-       .infer = infer_top_gates,
-       .backward = top_gates_backward,
-       .flops = top_gates_flops,
-       .rows = Rows::same});
+  table.push_back({.name = "top_gates",
+                   .doc = "The softmax of each row where its logit is among the k largest, of "
+                          "equal ones the lower index, and 0 elsewhere.",
+                   .forms = {{"", {logits}, {gates}}},
+                   .attrs = {k, normalize},
+                   .infer = infer_top_gates,
+                   .backward = top_gates_backward,
+                   .flops = top_gates_flops,
+                   .rows = Rows::same});
   table.push_back({.name = "top_gates_dx",
                    .doc = "The gradient of the logits of a top_gates, with the choice as it is.",
                    .forms = {{"",
@@ -179,16 +191,15 @@ void add_router_ops(std::vector<OpDef>& table) {
        .backward = scale_rows_backward,
        .flops = scale_rows_flops,
        .rows = Rows::same});
-  table.push_back(
-      {.name = "scale_rows_dw",
-       .doc = "The gradient of the gates of a scale_rows: the product of dy[r] and x[r] in its "
-              "column, 0 in the others.",
-       .forms = {{"",
-                  {{"dy", "T[n,C]", "gradient of the result"}, x},
-                  {{"dgates", "T[n,E]", "gradient of gates"}}}},
-       .attrs = {{"columns", AttrKind::integer, "E"}, column},
-       .infer = infer_scale_rows_dw,
-       .flops = scale_rows_dw_flops});
+  table.push_back({.name = "scale_rows_dw",
+                   .doc = "The gradient of the gates of a scale_rows: the product of dy[r] and "
+                          "x[r] in its column, 0 in the others.",
+                   .forms = {{"",
+                              {{"dy", "T[n,C]", "gradient of the result"}, x},
+                              {{"dgates", "T[n,E]", "gradient of gates"}}}},
+                   .attrs = {{"columns", AttrKind::integer, "E"}, column},
+                   .infer = infer_scale_rows_dw,
+                   .flops = scale_rows_dw_flops});
   const OperandDef layers = repeated(
                        OperandDef{"logits", "T[n,E]", "scores of one layer after the other"},
                        kMaxLayers),
@@ -196,8 +207,7 @@ void add_router_ops(std::vector<OpDef>& table) {
   table.push_back(
       {.name = "load_balance",
        .doc = "E times the sum over experts of f p over the rows of all layers together: f is the "
-              "share of "
-              "the rows that have it among their k largest, p the mean of its softmax.",
+              "share of the rows that have it among their k largest, p the mean of its softmax.",
        .forms = {{"", {layers, mask}, {{"loss", "A[]", "1 where experts are used alike"}}}},
        .attrs = {k},
        .infer = infer_load_balance,

@@ -16,6 +16,7 @@ bool is_floating(DType dtype) {
 
 DType wide_type(DType dtype) { return dtype == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32; }
 
+// Messages name an operand as the form with this number of operands does.
 const std::string& OperandCheck::name(size_t i) const {
   const OpForm* form = op(op_).form(in_.size());
   ensure(form != nullptr, "{}: takes no {} operands", op_, in_.size());
@@ -40,6 +41,7 @@ void OperandCheck::constant(size_t i) const {
           name(i), in_[i].text());
 }
 
+// Symbolic dimensions are equal only to symbolic ones: n is one number in the whole graph.
 void OperandCheck::equal(size_t i, const TensorType& expected) const {
   require(in_[i] == expected, "{}: operand '{}' must be {}, got {}", op_, name(i), expected.text(),
           in_[i].text());

@@ -1,3 +1,5 @@
+// The softmax of whole rows, or of the columns up to the row's index in its sequence
+// (causal_softmax). The gradient of both is one operation, which reads only the result.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -35,13 +37,13 @@ std::vector<ValueId> softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, c.node.attrs, {0})};
 }
 
-// A column that a row does not see has y = 0 and so no gradient: nothing needs to know the
-// sequences again.
+// Appends softmax_dx, which suits causal rows as well: a column that a row does not see has y = 0
+// and therefore no gradient.
 std::vector<ValueId> causal_softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, {}, {0})};
 }
 
-// An exponential counts as 4. Of a causal row, columns that it does not see count, too.
+// Counts 4 for an exponential. Columns that a causal row does not see are counted as well.
 double softmax_flops(In in, const Attrs&, int64_t n) {
   return 8.0 * static_cast<double>(in[0].shape.numel(n));
 }
