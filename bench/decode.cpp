@@ -1,7 +1,8 @@
-// Continues a random 124M GPT-2 token by token, batch 1, one rank: tokens a second, the bytes of
-// weights that this reads a second (every matrix and the tied head once a token), and their share
-// of a STREAM triad that the same threads make in the same run, before and after
+// Continues a random 124M GPT-2 token by token, with batch 1 on one rank. Prints tokens a second,
+// the bytes of weights read for them a second (every matrix and the tied head once a token), and
+// their share of a STREAM triad that the same threads make in the same run, before and after
 // (diagnostics/peak.h: stored past the caches).
+//
 //   bench_decode [THREADS=2] [TOKENS=64] [bf16|f32]
 #include <fmt/core.h>
 
@@ -47,7 +48,8 @@ void fill(InferenceEngine& engine) {
   }
 }
 
-// Bytes of the matrices that `linear` reads for a token; the table of the tied head is one.
+// Returns the bytes of the matrices that `linear` reads for a token. The table of the tied head is
+// one of them.
 int64_t weight_bytes(const Graph& graph) {
   int64_t bytes = 0;
   for (const Node& node : graph.nodes) {
@@ -58,6 +60,8 @@ int64_t weight_bytes(const Graph& graph) {
   return bytes;
 }
 
+// A token reads every weight once, so the bandwidth of memory bounds the speed. The limit is the
+// better of two triads, one before and one after, because other programs may slow down either.
 void run(int threads, int64_t tokens, DType dtype) {
   Config config;
   config.micro_batch = config.train_batch = config.accumulation = 1;
@@ -76,6 +80,7 @@ void run(int threads, int64_t tokens, DType dtype) {
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 997 % 50257);
   double start = now();
   std::vector<double> at;
+  // The first token comes out of the prompt, so one more is made than is timed.
   generate(engine.text(), prompt, {tokens + 1, {}, {}, false}, [&](int32_t) {
     at.push_back(now());
     return true;
@@ -85,9 +90,9 @@ void run(int threads, int64_t tokens, DType dtype) {
   for (size_t i = 1; i < at.size(); ++i) each.push_back(at[i] - at[i - 1]);
   std::sort(each.begin(), each.end());
   double total = at.back() - at.front(), median = each[each.size() / 2];
-  auto bytes = static_cast<double>(weight_bytes(engine.plan().decode.graph));
+  auto bytes = static_cast<double>(weight_bytes(engine.plan().decode->graph));
   double count = static_cast<double>(each.size());
-  fmt::print("gpt2 124M {} batch 1, {} threads, {} tokens behind a prompt of {}\n",
+  fmt::print("gpt2 124M {} batch 1, {} threads, {} tokens after a prompt of {}\n",
              dtype_name(dtype), threads, tokens, kPrompt);
   fmt::print("prompt      {:8.1f} ms\n", (at.front() - start) * 1e3);
   fmt::print("decode      {:8.1f} tokens/s (median token {:.2f} ms, {:.1f} tokens/s)\n",

@@ -11,7 +11,7 @@ BUILD = os.environ.get("DS_BUILD", "build")
 
 
 def final_loss(seed, steps, change):
-    """Of one run over so many steps, of which change(config) has changed the configuration."""
+    """The results of one run over so many steps, with a configuration that change(config) has changed."""
     with open("examples/train.json", encoding="utf-8") as file:
         config = json.loads(re.sub(r"//[^\n\"]*$", "", file.read(), flags=re.M))
     change(config)

@@ -1,14 +1,14 @@
 """Fewer bytes on the wire beside exact training: ./run bench onebit [wire|loss] [STEPS].
 
 wire: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train a small GPT in bf16 over tcp. A
-step behind the freeze takes at most 0.7 of the time of Adam's, and receives at most 1/14 of the bytes of an all-reduce
+step after the freeze takes at most 0.7 of the time of Adam's, and receives at most 1/14 of the bytes of an all-reduce
 of bf16 gradients; a run whose freeze is at 20 % receives at most 1/3.5 of Adam's bytes, whose sums travel back in f32 (stage
 0; stage 1, where parameters are gathered in any case, is printed without a bar). A step of ZeRO-3 with ZeRO++'s codes (int8
 weights, int4 gradients) takes at most 0.7 of the time of exact ZeRO-3. It needs the right to make namespaces, else it is
 left out.
 
 loss: the run of examples/train.json at stage 1 with Adam and with 1-bit Adam, whose freeze_step is 20 % of the steps,
-each with 3 seeds: the mean of the final held-out losses is at most 0.02 higher. Both have an eps of 1e-5: behind the
+each with 3 seeds: the mean of the final held-out losses is at most 0.02 higher. Both have an eps of 1e-5: after the
 freeze an element whose variance was nearly 0, of the row of a rare word, say, would step by the rate times its momentum
 over eps; with 1e-8 the loss of 1-bit Adam was 0.17 higher. This takes as long as six runs.
 """

@@ -1,9 +1,11 @@
-// How much of the communication is hidden behind compute, ./run bench overlap.
-//   bench_overlap separate            on the separate device, 5 ms of sleep in each kernel and
-//   collective bench_overlap RANK URL PART STEPS TOKENS
-//                                     one of two ranks: seconds a step of GPT-2 under ZeRO-3
+// Measures how much of the communication is hidden by compute, for ./run bench overlap.
 //
-// PART is "both", or "comm", in which kernels do nothing. TOKENS are the rank's in a step, one
+//   bench_overlap separate
+//   bench_overlap RANK URL PART STEPS TOKENS
+//
+// The first form runs on the separate device, with 5 ms of sleep in each kernel and collective. The
+// second form is one of two ranks and prints the seconds a step of GPT-2 under ZeRO-3. PART is
+// "both", or "comm", with which kernels do nothing. TOKENS are the rank's tokens in a step, as one
 // sequence.
 #include <fmt/core.h>
 
@@ -25,6 +27,7 @@ namespace ds {
 namespace {
 
 constexpr int kRanks = 2;
+// The largest share of the sum of all sleeps that a step may take on the separate device.
 constexpr double kBar = 0.7;
 
 struct Job {
@@ -54,7 +57,7 @@ Graph graph_of(const Job& job) {
   return build_gpt(m, job.rows, job.seq);
 }
 
-// Seconds of the best step.
+// Returns the seconds of the best step.
 double train(Engine& engine, const Job& job, int steps) {
   auto count = static_cast<size_t>(job.rows * job.accumulation);
   std::vector<int32_t> tokens(count), targets(count);
@@ -76,7 +79,7 @@ double train(Engine& engine, const Job& job, int steps) {
   return best;
 }
 
-// Kernels and collectives in a step.
+// Returns the number of kernels and collectives in a step.
 int64_t sleeps_of(const Program& step) {
   int64_t count = 0;
   for (InstrId i : step.instrs.ids()) {
@@ -86,6 +89,8 @@ int64_t sleeps_of(const Program& step) {
   return count;
 }
 
+// Every kernel and collective sleeps for the same time, so a step without overlap takes the sum of
+// all sleeps on any machine. With overlap it must take at most kBar of that sum.
 int on_separate() {
   constexpr int64_t kSleepUs = 5000;
   const Job job{2, 32, 2, 64, 8, 8, 16};
@@ -98,21 +103,21 @@ int on_separate() {
       options.size = kRanks;
       auto comm = create_communicator("threads://overlap", options);
       Config config = config_of(job);
-      config.zero.reduce_bucket_size = 1;  // a collective for each parameter
+      config.zero.reduce_bucket_size = 1;  // one collective a parameter
+      // No gathered bucket is kept, so that every use needs a gather of its own.
       config.zero.max_reuse_distance = 0;
       EngineOptions engine_options;
       engine_options.device = [] {
         return std::make_unique<SeparateDevice>(Delays{.work_us = kSleepUs});
       };
       Engine engine(config, graph_of(job), *comm, engine_options);
-      int64_t count = sleeps_of(engine.plan().step);
+      int64_t count = sleeps_of(engine.plan().step());
       double seconds = train(engine, job, 3), sum = static_cast<double>(count * kSleepUs) * 1e-6;
       ratio[rank] = seconds / sum;
       if (rank == 0) {
         fmt::print(
             "separate: {} kernels and collectives of 5 ms take {:.2f} s, their sum is {:.2f} s: "
-            "{:.2f}, bar "
-            "{}\n",
+            "{:.2f}, bar {}\n",
             count, seconds, sum, ratio[0], kBar);
       }
     } catch (...) {
@@ -141,6 +146,7 @@ int as_rank(int rank, const std::string& url, std::string_view part, int steps, 
     engine_options.kernel_filter = [](KernelRegistry& kernels) {
       KernelRegistry none;
       for (const KernelImpl& impl : kernels.all()) {
+        // These two decide whether the step takes place, so they must run even here.
         bool decides = impl.op == "clip" || impl.op == "losses";
         none.add({.op = impl.op,
                   .name = impl.name,

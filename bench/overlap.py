@@ -1,4 +1,4 @@
-"""How much of the communication is hidden behind compute: ./run bench overlap [STEPS].
+"""How much of the communication is hidden by compute: ./run bench overlap [STEPS].
 
 Part one: two ranks on the separate device, 5 ms of sleep in each kernel and collective: a step takes at most 0.7 of
 their sum. Part two: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train GPT-2 under

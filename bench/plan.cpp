@@ -1,5 +1,6 @@
-// Compile time of a step of about 10,000 instructions, and what the executor adds to each
-// instruction. Prints one line per figure, best of 5; bench/plan.py judges them.
+// Measures the compile time of a step with about 10,000 instructions, and the time that the
+// executor adds to each instruction. Prints one line for each figure, the best of 5; bench/plan.py
+// judges them.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 namespace ds {
 namespace {
 
+// States and parameters are on files and tiers are emulated, so that the step uses every queue.
 Config large_step() {
   Config c;
   c.accumulation = 4;
@@ -47,11 +49,11 @@ void bench_compile() {
   }
   fmt::print(
       "compile: {} instructions, {} buffers in {:.3f} s (all programs of the engine, verifier off, "
-      "1 "
-      "thread)\n",
-      plan.step.instrs.size(), plan.step.buffers.size(), best);
+      "1 thread)\n",
+      plan.step().instrs.size(), plan.step().buffers.size(), best);
 }
 
+// Kernels that do nothing leave only the executor's own time.
 void no_op(const KernelContext&) {}
 
 Instr no_op_instr(Queue queue, Operand operand) {
@@ -61,7 +63,7 @@ Instr no_op_instr(Queue queue, Operand operand) {
   return in;
 }
 
-// 10,000 instructions over all queues; every one depends on the one before it on another queue.
+// Returns 10,000 instructions over all queues. Each waits for the one before it.
 Program no_op_program() {
   Program p;
   p.name = "no_op";
@@ -126,8 +128,8 @@ void bench_executor() {
   context.read_lane = &read;
   context.write_lane = &write;
   context.scalars = &scalars;
-  // What a tenth of the instructions is: host instructions, transfers of nothing on the file lanes,
-  // of a block.
+  // A tenth of the instructions are host instructions, empty transfers on the file lanes, or
+  // transfers of a block.
   constexpr const char* kFiles[] = {"no files", "a tenth on the file lanes, empty",
                                     "a tenth on the file lanes, 4 KiB each"};
   for (int files = 0; files < 3; ++files) {

@@ -1,5 +1,7 @@
-// Tokens per second of the main job's model (7M GPT, bf16, ZeRO-3, tier device unless --tier) on 2
-// ranks as processes with one thread each; random bytes. Prints the best and the median step.
+// Measures the tokens per second of the main job's model (7M GPT, bf16, ZeRO-3, tier device unless
+// another is given) on 2 ranks that are processes with one thread each, on random bytes. Prints the
+// best and the median step.
+//
 //   bench_train_small [STEPS] [device|cpu|nvme] [STAGE] [SUB_GROUP_SIZE] [--profile]
 #include <fmt/core.h>
 #include <sys/wait.h>
@@ -63,9 +65,10 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
   engine_options.trace = profile;
   Engine engine(main_job(tier, stage, sub_group), build_gpt(model(), kRows, kSeq), *comm,
                 engine_options);
-  StepProfile sums(engine.plan().step);
+  StepProfile sums(engine.plan().step());
   std::vector<int32_t> tokens(kRows), targets(kRows);
   std::vector<double> seconds;
+  // The first three steps are not measured.
   for (int s = 0; s < steps + 3; ++s) {
     RandomStream stream{1, static_cast<uint32_t>(s), static_cast<uint32_t>(rank), 0};
     for (int64_t i = 0; i < kRows; ++i) {

@@ -1,17 +1,18 @@
-// One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or the 1.5B
-// GPT-2 XL, bf16 with f32 masters and states, batch S (4) x T (512) random tokens in all, or M
-// micro-steps of as many. Prints the best and the median step and ru_maxrss of rank 0. --trace: the
-// last step as a Chrome trace, with what --profile prints.
-//   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage
-//   S]
-//                    [--device cuda:0] [--seq T] [--offload] [--trace FILE]
-//                    [--f32] [--fused-head auto|always|never]
-//                    [--quantized-weights] [--gradient-bits 4|8] [--feedback] [--sparse] [--samples
-//                    S]
+// Measures one training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or
+// the 1.5B GPT-2 XL, in bf16 with f32 masters and states, on a batch of S (4) x T (512) random
+// tokens over all ranks, or M micro-steps with as many. Prints the best and the median step and
+// ru_maxrss of rank 0.
+//
+//   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N]
+//                    [--stage S] [--device cuda:0] [--seq T] [--offload] [--trace FILE]
+//                    [--f32] [--fused-head auto|always|never] [--quantized-weights]
+//                    [--gradient-bits 4|8] [--feedback] [--sparse] [--samples S]
 //                    [--layers L] [--micro-steps M] [--reproducible]
-// THREADS of each rank; N (1, 2, 4 or 8) processes over shared memory. STEPS 0: prints "ready",
-// then runs one step for every line of standard input and prints its seconds (bench/train_step.py
-// takes turns with torch and DeepSpeed in this way).
+//
+// Each rank has THREADS threads; the N (1, 2, 4 or 8) ranks are processes over shared memory.
+// --trace writes the last step as a Chrome trace and prints what --profile prints. With STEPS 0 it
+// prints "ready", then runs one step for every line of standard input and prints its seconds. In
+// this way bench/train_step.py alternates with torch and DeepSpeed.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -34,6 +35,7 @@
 namespace ds {
 namespace {
 
+// Steps that every rank makes before the measurement.
 constexpr int kWarm = 2;
 
 struct Job {
@@ -41,15 +43,15 @@ struct Job {
   int64_t seq = 512;
   int threads = 1, steps = 0, ranks = 1, stage = 0;
   int gradient_bits = 0;                // 0: gradients are not quantized
-  int64_t samples = 4;                  // of a micro-step, over all ranks
+  int64_t samples = 4;                  // in a micro-step, over all ranks
   int64_t layers = 0, micro_steps = 1;  // layers 0: the model's own
   bool quantized_weights = false, feedback = false, sparse = false, reproducible = false,
        offload = false;
   bool profile = false, by_instruction = false, f32 = false;
-  std::string trace;  // file of the last step's spans
+  std::string trace;  // file for the last step's spans
   std::string fused_head = "auto";
-  int64_t tokens() const { return samples * seq * micro_steps; }  // of a step on all ranks
-  int64_t rows() const { return samples * seq / ranks; }          // of a micro-step on one rank
+  int64_t tokens() const { return samples * seq * micro_steps; }  // in a step, over all ranks
+  int64_t rows() const { return samples * seq / ranks; }          // in a micro-step, on one rank
 };
 
 constexpr const char* kGpt2 =
@@ -96,7 +98,7 @@ std::vector<int32_t> random_tokens(int64_t rows, int rank, int64_t vocab) {
   return tokens;
 }
 
-// The next token of each row's sequence; -100 behind the last one.
+// Returns the next token of each row's sequence; -100 after the last one.
 std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens, int64_t seq) {
   std::vector<int32_t> targets(tokens.begin() + 1, tokens.end());
   targets.push_back(-100);
@@ -105,8 +107,8 @@ std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens, int64_t seq)
   return targets;
 }
 
-// One byte from rank 0 to every other rank for each step that it takes; the end of the bytes ends
-// them.
+// Sends one byte from rank 0 to every other rank for each step that it takes. When the bytes end,
+// the other ranks end.
 class Starter {
  public:
   explicit Starter(int ranks) : pipes_(static_cast<size_t>(ranks), {-1, -1}) {
@@ -117,7 +119,7 @@ class Starter {
       for (int end : ends) close(end);
     }
   }
-  // In each rank: keeps only its own ends.
+  // Called in each rank: keeps only its own ends.
   void take_part(int rank) {
     for (size_t r = 0; r < pipes_.size(); ++r) {
       if (rank != 0) drop(pipes_[r][1]);
@@ -141,7 +143,7 @@ class Starter {
   std::vector<std::array<int, 2>> pipes_;
 };
 
-// Whether rank 0 is to take one more step, having taken `done`: `steps` in all, or as long as
+// Whether rank 0 takes one more step after `done`: `steps` in total or, if `steps` is 0, as long as
 // standard input has lines.
 bool one_more(int steps, int done) {
   if (steps > 0) return done < steps;
@@ -163,7 +165,7 @@ double train_once(Engine& engine, const std::vector<int32_t>& tokens,
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-// Bytes that rank 0 has received from others.
+// Returns the bytes that rank 0 has received from others.
 int64_t received(const Engine& engine) {
   std::map<std::string, CommCount> ledger = engine.runtime().ledger();
   int64_t sum = 0;
@@ -183,9 +185,7 @@ void print_summary(const Job& job, int64_t transient, int64_t bytes, std::vector
   getrusage(RUSAGE_SELF, &usage);
   fmt::print(
       "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} "
-      "transient "
-      "{:.2f} "
-      "peakRSS {:.2f} GiB received {:.1f} MB a step\n",
+      "transient {:.2f} peakRSS {:.2f} GiB received {:.1f} MB a step\n",
       job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads,
       job.samples / job.ranks, job.seq, tokens / seconds.front(),
       tokens / seconds[seconds.size() / 2], loss, static_cast<double>(transient) / (1 << 30),
@@ -215,9 +215,10 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
                                               job.model == "llama" ? 32000 : 50257),
                        targets = targets_of(tokens, job.seq);
   for (int s = 0; s < kWarm; ++s) train_once(engine, tokens, targets);
+  // Other ranks make a step whenever rank 0 starts one, until rank 0 ends.
   while (rank != 0 && starter.wait_for_start(rank)) train_once(engine, tokens, targets);
   if (rank != 0) return;
-  StepProfile sums(engine.plan().step);
+  StepProfile sums(engine.plan().step());
   if (job.profile) engine.runtime().trace()->take();
   std::vector<double> seconds;
   std::vector<Trace::Span> spans;  // of the last step
@@ -232,7 +233,7 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
     }
     if (job.steps == 0) fmt::print("{:.6f}\n", seconds.back());
   }
-  print_summary(job, engine.plan().step.arenas[0].transient, received(engine) - before, seconds,
+  print_summary(job, engine.plan().step().arenas[0].transient, received(engine) - before, seconds,
                 engine.control().last().loss);
   if (job.profile) fmt::print("{}", sums.table(peak, job.by_instruction).text());
   if (job.trace.empty()) return;
@@ -252,7 +253,7 @@ int guarded_rank(const Job& job, int rank, const std::string& url, Starter& star
   }
 }
 
-// Ranks above 0 are children of rank 0, whose input and output are this process's.
+// Ranks above 0 are children of rank 0, whose input and output are those of this process.
 int run(const Job& job) {
   std::string url = job.ranks == 1 ? "self" : fmt::format("shm://bench-{}", getpid());
   int code = 0, status = 0;
@@ -262,7 +263,8 @@ int run(const Job& job) {
       if (fork() == 0) _exit(guarded_rank(job, rank, url, starter));
     }
     code = guarded_rank(job, 0, url, starter);
-  }  // the others see the end of their bytes
+    // When the starter ends, the other ranks see the end of their bytes.
+  }
   while (wait(&status) > 0) code |= status != 0;
   return code;
 }

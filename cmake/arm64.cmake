@@ -1,4 +1,4 @@
-# Cross compiling for arm64 with Debian's compiler and the libraries of its architecture arm64. Programs run under qemu-user.
+# Cross-compiles for arm64 with Debian's compiler and the libraries of that architecture. Programs run under qemu-user.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

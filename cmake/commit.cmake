@@ -1,4 +1,4 @@
-# Writes OUT, a source file with the commit of the working copy SOURCE: "" outside of git, "-changed" behind it when
+# Writes OUT, a source file with the commit of the working copy SOURCE: "" outside of git, with "-changed" at its end when
 # files differ from it. Leaves OUT alone when it says so already.
 get_filename_component(above ${SOURCE} DIRECTORY)
 execute_process(COMMAND ${CMAKE_COMMAND} -E env GIT_CEILING_DIRECTORIES=${above} git -C ${SOURCE} describe --exclude=* --always --abbrev=10 --dirty=-changed

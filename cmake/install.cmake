@@ -11,14 +11,14 @@ if(TARGET ds)
 
   configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/dsConfig.cmake.in ${CMAKE_BINARY_DIR}/dsConfig.cmake
                                 INSTALL_DESTINATION ${package_dir})
-  # Before 1.0 a minor version may break its callers.
+  # Before 1.0, a minor version may be incompatible.
   write_basic_package_version_file(${CMAKE_BINARY_DIR}/dsConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${CMAKE_BINARY_DIR}/dsConfig.cmake ${CMAKE_BINARY_DIR}/dsConfigVersion.cmake DESTINATION ${package_dir})
 
   file(RELATIVE_PATH DS_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/ds.pc.in ${CMAKE_BINARY_DIR}/ds.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/ds.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-  # Links between the pages and to the examples hold there, too; those to what is not installed become words.
+  # Links between the pages and to the examples stay valid; links to files that are not installed become plain words.
   set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/libds)
   install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md DESTINATION ${doc_dir})
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION ${doc_dir}
@@ -26,7 +26,7 @@ if(TARGET ds)
   install(CODE "set(DOC_DIR \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${doc_dir}\")")
   install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/installed_docs.cmake)
 endif()
-foreach(plugin ds_mpi ds_tcp ds_cuda)
+foreach(plugin ds_text ds_mpi ds_tcp ds_cuda)
   if(TARGET ${plugin})
     install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${plugin})
   endif()
@@ -37,7 +37,7 @@ if(TARGET libds)
   install(TARGETS libds RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 add_custom_target(installed)
-foreach(part ds libds ds_mpi ds_tcp ds_cuda)
+foreach(part ds libds ds_text ds_mpi ds_tcp ds_cuda)
   if(TARGET ${part})
     add_dependencies(installed ${part})
   endif()

@@ -1,5 +1,5 @@
-# At install time: in the installed documentation a link to a file that is not installed becomes its words, so that
-# no link is dead there. Variable: DOC_DIR, the folder with README.md and docs.
+# At install time: a link of the installed documentation to a file that is not installed becomes plain words, so that no
+# link is dead. Variable: DOC_DIR, the folder with README.md and docs.
 file(GLOB_RECURSE pages ${DOC_DIR}/*.md)
 foreach(page IN LISTS pages)
   file(READ ${page} text)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a compiler of the device; what it says goes to LOG, and is shown if it fails.
+# Runs a compiler of the device; its output goes to LOG, and is shown if it fails.
 # usage: nvcc.sh LOG COMMAND...
 set -eu
 log=$1

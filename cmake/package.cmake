@@ -1,6 +1,6 @@
-# Debian packages: `cpack -B OUT` in the build folder, or `sh tools/deb.sh OUT`. libds has library, headers, command,
-# documentation and examples; the plugins are packages of their own, libds-mpi and libds-tcp, which need further libraries, and
-# libds-cuda. Debug information is in packages NAME-dbgsym.
+# Debian packages: `cpack -B OUT` in the build folder, or `sh tools/deb.sh OUT`. libds has the library, headers,
+# command, documentation and examples. The plugins are packages of their own: libds-text, libds-mpi and libds-tcp, which
+# need further libraries, and libds-cuda. Debug information is in packages NAME-dbgsym.
 if(NOT TARGET ds OR NOT TARGET libds OR SKBUILD)
   return()
 endif()
@@ -20,12 +20,15 @@ set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
 set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME libds)
+set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_DEPENDS zlib1g)  # opened at run time
+set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_RECOMMENDS "libds-text (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
 set(CPACK_COMPONENT_UNSPECIFIED_DESCRIPTION "libds trains large models behind one C header. This package has the library, its header files,
 the command libds, the documentation and examples.")
+set(about_text "libds on texts: tokenizers and chat templates")
 set(about_mpi "libds over MPI: ranks on many hosts")
 set(about_tcp "libds over TCP: ranks on many hosts")
 set(about_cuda "libds on NVIDIA GPUs. Needs a driver of CUDA 13, and for products of matrices libcublasLt.so.13 where it can be loaded.")
-foreach(name IN ITEMS mpi tcp cuda)
+foreach(name IN ITEMS text mpi tcp cuda)
   if(TARGET ds_${name})
     string(TOUPPER ds_${name} component)
     list(APPEND CPACK_COMPONENTS_ALL ds_${name})

@@ -1,4 +1,5 @@
-# ds_page_test(PAGE [OPTION...]): a test readme.NAME that runs what a page of docs shows; options are those of pages.py.
+# ds_page_test(PAGE [OPTION...]): adds a test readme.NAME that runs the commands of a page of docs; options are those of
+# pages.py.
 function(ds_page_test page)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   get_filename_component(name ${page} NAME_WE)

@@ -1,6 +1,6 @@
-# At install time: the debug information of each library and of the command moves into a folder .debug beside it, where gdb
-# looks, and the file is stripped. Only what this install has written is touched: other files may lie in the same folders. An
-# install of single components, as for a package, is stripped by what makes the package. Variable: OBJCOPY.
+# At install time: moves the debug information of each library and of the command into a folder .debug next to it, where
+# gdb looks, and strips the file. It touches only files that this install has written, since the same folders may have
+# other files. When single components are installed, as for a package, the packager strips them. Variable: OBJCOPY.
 if(CMAKE_INSTALL_COMPONENT)
   return()
 endif()

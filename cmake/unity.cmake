@@ -7,10 +7,10 @@
 # Batches include by relative path, so that the compiler cache serves every clone (CMake's UNITY_BUILD does not).
 option(DS_UNITY "Compile sources in batches" ON)
 
-# Kernels that take the compiler longest; they stay alone so that changing a small one does not compile them.
+# Kernels that compile slowest; they stay alone, so that a change of a small one does not recompile them.
 set(DS_LARGE_KERNELS activation attention attention_dx glu)
 
-# Writes a batch that holds `files`. Kernels for several instruction sets (`per_target`) include themselves through
+# Writes a batch that contains `files`. Kernels for several instruction sets (`per_target`) include themselves through
 # Highway's foreach_target.h once per set; their batch does that for all of them.
 function(ds_write_batch path per_target files)
   file(RELATIVE_PATH name ${CMAKE_BINARY_DIR}/generated ${path})

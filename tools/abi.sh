@@ -1,11 +1,11 @@
 #!/bin/sh
-# The binary interface of libds.so against what is committed.
+# Compares the binary interface of libds.so with the committed one.
 # usage: abi.sh check symbols|layout|abidiff BUILD [GOLDEN]    abi.sh renew BUILD
-# GOLDEN (tests/abi) holds symbols.golden, layout.golden and ds.abi. renew also writes what tools/bindings.py makes.
+# GOLDEN (tests/abi) holds symbols.golden, layout.golden and ds.abi. renew also writes the files of tools/bindings.py.
 set -eu
 cd "$(dirname "$0")/.."
 dump="python3 tools/api_dump.py include/ds.h"
-# What abidw and abidiff look at: types of our headers, nothing that names this machine.
+# Options for abidw and abidiff: types of our headers, nothing that depends on this machine.
 abidw_options="--headers-dir include --drop-private-types --no-show-locs --no-corpus-path --no-comp-dir-path
   --type-id-style hash --exported-interfaces-only"
 
@@ -46,6 +46,8 @@ renew() {
   layout "$1" > tests/abi/layout.golden
   python3 tools/op_helpers.py --renew "$1/lib/libds.so"
   python3 tools/bindings.py
+  # docs/reference/config.md and config.schema.json.
+  DS_RENEW_REFERENCE=1 "$1/bin/test_core" --gtest_brief=1 --gtest_filter='ConfigReference.*'
   # shellcheck disable=SC2086
   abidw $abidw_options "$1/lib/libds.so" | sed "s|path='[^']*/src/|path='src/|" > tests/abi/ds.abi
 }

@@ -6,10 +6,10 @@ usage: api_dump.py HEADER symbols   names of all functions, one a line
        api_dump.py HEADER layout   a C program that prints sizes, offsets and enum values
        api_dump.py HEADER json     everything, with the comments, for generators of bindings
 
-The subset: the guards below, <stddef.h> and <stdint.h>; named enums with explicit values, 0 among them and a last
-NAME_FORCE_INT32; opaque structs; structs of scalars, and of pointers to numbers, enums and buffers of the caller, that begin with size_t
-struct_size; typedefs of function types; functions marked DS_API. No pointer typedefs, by-value structs, unions, bit-fields, varargs, inline functions, int,
-long, unsigned or bool.
+The subset: the guards below, <stddef.h> and <stdint.h>; named enums with explicit values, among them 0 and a last
+NAME_FORCE_INT32; opaque structs; structs that begin with size_t struct_size and contain scalars and pointers to
+numbers, enums and buffers of the caller; typedefs of function types; functions marked DS_API. No pointer typedefs,
+by-value structs, unions, bit-fields, varargs, inline functions, int, long, unsigned or bool.
 """
 import json
 import re
@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Reader:
-    """One pass over the tokens; each keeps its line and the comment before it."""
+    """One pass over the tokens; each token keeps its line and the comment before it."""
 
     def __init__(self, text):
         self.tokens = list(tokens(text))
@@ -168,7 +168,7 @@ class Reader:
         return params
 
     def type(self, member=False, result=False):
-        """A type as written; a scalar, an enum, or a pointer to anything known."""
+        """A type as written: a scalar, an enum, or a pointer to anything known."""
         words = []
         while self.peek() in QUALIFIERS:
             words.append(self.take())
@@ -192,7 +192,8 @@ class Reader:
 
 
 def tokens(text):
-    """(token, line, comment before it) of everything but the known preprocessor lines, which must be as above."""
+    """Returns (token, line, comment before it) of everything except the known preprocessor lines, which must be as
+    above."""
     pieces, comment, after, directives, external = [], "", 0, [], False
     for match in re.finditer(r"/\*.*?\*/|[^\n]*?(?=/\*|\n|$)|\n", text, re.S):
         piece = match.group()

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Writes what the bindings of other languages have of include/ds.h, from SWIG's reading of it.
+"""Writes the parts of the bindings of other languages that follow from include/ds.h, as read by SWIG.
 
 usage: bindings.py            writes the files below
-       bindings.py --check    compares them with what it would write; exit 1 and a diff where they differ
-       bindings.py --swig PROGRAM [--check]    with another SWIG than that of PATH
-       bindings.py --castxml PROGRAM           compares SWIG's tree with what a C compiler says, by castxml
+       bindings.py --check    compares them with what it would write; if they differ, prints a diff and exits with 1
+       bindings.py --swig PROGRAM [--check]    with another SWIG than the one in PATH
+       bindings.py --castxml PROGRAM           compares SWIG's tree with that of a C compiler, by castxml
 
   bindings/rust/ds-sys/src/lib.rs     externs, structs, constants
   bindings/julia/src/lowlevel.jl      @ccall stubs, structs, constants
-  tests/abi/believed.c                what both believe about constants, sizes and offsets, as assertions in C
-and what tools/op_helpers.py makes of the operations
+  tests/abi/believed.c                the constants, sizes and offsets of both, as assertions in C
+and the files that tools/op_helpers.py makes of the operations
 
-SWIG reads the header once (-xmlout -doxygen), comments included. tools/api_dump.py, which knows nothing of SWIG, reads it
-too, and both must have the same functions, parameters, structs and values: what one of them does not understand is
-refused with its name. Comments become documentation: marks such as [nullable] stand in it as they stand in ds.h, tags of
-tests such as {comm.send} do not.
+SWIG reads the header once (-xmlout -doxygen), comments included. tools/api_dump.py, which knows nothing of SWIG, reads
+it too, and both must find the same functions, parameters, structs and values; a declaration that one of them does not
+understand is refused by name. Comments become documentation: it keeps marks such as [nullable], and leaves out tags of
+tests such as {comm.send}.
 """
 import argparse
 import difflib
@@ -47,10 +47,11 @@ class Refused(Exception):
 
 
 class Type:
-    """A base name under pointers, the outermost first; each pointer knows whether what it points to is const."""
+    """A base name under pointers, the outermost first; each pointer knows whether its target is const."""
 
     def __init__(self, text):
-        if text.startswith("f("):  # of a function: what it returns
+        # A function: the return type.
+        if text.startswith("f("):
             depth = 0
             for at, letter in enumerate(text):
                 depth += (letter == "(") - (letter == ")")
@@ -62,7 +63,8 @@ class Type:
             text = text[match.end():]
             if match.group() == "p.":
                 self.pointers.append(False)
-            elif self.pointers:  # a qualifier is of what the pointer before it points to
+            # A qualifier belongs to the target of the pointer before it.
+            elif self.pointers:
                 self.pointers[-1] = "const" in match.group(1).split()
         self.base = re.sub(r"^(struct|enum) ", "", text)
         if not re.fullmatch(r"\w+", self.base):
@@ -70,7 +72,8 @@ class Type:
 
 
 class Header:
-    """What SWIG has read: functions, callbacks, structs, enums, opaque handles and constants, in the order of ds.h."""
+    """The result of SWIG's reading: functions, callbacks, structs, enums, opaque handles and constants, in the order of
+    ds.h."""
 
     def __init__(self, swig):
         with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +152,7 @@ class Header:
         return SIZES[kind.base]
 
     def layout(self, name):
-        """(member, offset) of a struct, and its size: each member lies at the next multiple of its size."""
+        """Returns (member, offset) of a struct, and its size: each member lies at the next multiple of its size."""
         at, largest, out = 0, 1, []
         for field, kind, _ in self.structs[name][1]:
             size = self.size(kind)
@@ -161,7 +164,7 @@ class Header:
 
 
 def compare_with_compiler(header, castxml):
-    """Functions with their parameters, enumerators, and where members of structs lie, as clang lays them out."""
+    """Functions with their parameters, enumerators, and the offsets of struct members, as clang lays them out."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "ds.xml"
         subprocess.run([castxml, "--castxml-output=1", "-x", "c", "-std=c99", "-o", out, HEADER], check=True)
@@ -196,7 +199,7 @@ def parameters(node):
     return out
 
 
-TAG = re.compile(r"\s*\{[a-z][\w-]*(?:\.[\w-]+)+\}")  # of tests; see tools/check_claims.py
+TAG = re.compile(r"\s*\{[a-z][\w-]*(?:\.[\w-]+)+\}")  # for tests; see tools/check_claims.py
 
 
 def words(comment):
@@ -213,14 +216,14 @@ def same(kind, mine, theirs, reader="api_dump.py"):
 
 
 def wrapped(text, prefix, width=110):
-    """Lines of a comment; each @param and @return begins one."""
+    """Returns the lines of a comment; each @param and @return begins one."""
     lines = []
     for part in re.split(r"\s+(?=@(?:param|return)\b)", text):
         line = ""
         for word in part.split():
             if line and len(prefix) + len(line) + 1 + len(word) > width:
                 lines.append(line)
-                line = " " if part.startswith("- ") else ""  # a list item goes on indented
+                line = " " if part.startswith("- ") else ""  # a list item continues indented
             line += (" " if line else "") + word
         lines.append(line)
     return [(prefix + line).rstrip() for line in lines if line]
@@ -232,7 +235,7 @@ def wrapped(text, prefix, width=110):
 def rust_type(header, kind):
     pointers, base = list(kind.pointers), kind.base
     if base in header.callbacks:
-        pointers = pointers[:-1]  # a function pointer is one
+        pointers = pointers[:-1]  # a function pointer is a pointer already
     out = RUST.get(base, base)
     if base not in RUST and base not in {**header.enums, **header.structs, **header.opaque, **header.callbacks}:
         raise Refused(f"type {base}")

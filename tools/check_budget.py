@@ -2,20 +2,30 @@
 """Checks the size budgets of docs/concepts/design.md over the C++ files of src.
 
 usage: check_budget.py [SRC]
-Files: cap 600 lines, p90 <= 350, median <= 120. Functions: cap 100 lines (150 under kernels), p99 <= 60 outside kernels.
+Files: cap 600 lines, p90 <= 350, median <= 120. Functions: cap 100 lines (150 under kernels), p99 <= 60 outside
+kernels.
+Tokens, so that long lines cannot meet a budget: functions p99 <= 450, modules (a header with its source) p90 <= 3000,
+at most 11 a line that has any. Classes: at most 50 methods.
 Preprocessor: no #if inside a function, no function-like macro, conditionals in at most one line of 200.
-Functions are found by universal-ctags.
+Functions and methods are found by universal-ctags.
 """
+import collections
 import pathlib
 import re
 import subprocess
 import sys
 
+FUNCTION_TOKENS, MODULE_TOKENS, LINE_TOKENS = 450, 3000, 11
+METHODS = 50
+# First a comment or a text, which is kept; then the tokens.
+COMMENT = re.compile(r'//[^\n]*|/\*(?:.|\n)*?\*/|(R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\')')
+TOKEN = re.compile(r'R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|[A-Za-z_]\w*|\d[\w.\']*|<<=|>>=|<=>|->\*|\.\.\.|'
+                   r'::|->|\+\+|--|<<|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[^\s\w]')
 FILE_CAP, FILE_P90, FILE_MEDIAN = 600, 350, 120
 FUNCTION_CAP, KERNEL_CAP, FUNCTION_P99 = 100, 150, 60
 CONDITIONAL = re.compile(r"\s*#\s*(?:if|ifdef|ifndef|elif)\b")
 FUNCTION_MACRO = re.compile(r"\s*#\s*define\s+\w+\(")
-# How device functions are declared: no function can declare one.
+# How device functions are declared; no function can declare one.
 DECLARES = {"kernels/cuda/entry.h"}
 
 
@@ -24,13 +34,48 @@ def quantile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0
 
 
-def functions(source, names):
-    """(file, name, first line, last line) of every function definition."""
-    listing = subprocess.run(
-        ["ctags", "-f", "-", "-n", "--sort=no", "--languages=C++", "--langmap=C++:.cpp.h.c.cu", "--c++-kinds=f",
-         "--fields=+e", "-L", "-"],
+def without_comments(text):
+    """Returns the same lines without their comments."""
+    return COMMENT.sub(lambda m: m.group(1) or re.sub(r"[^\n]", "", m.group(0)), text)
+
+
+def tags(source, names, kinds, fields):
+    return subprocess.run(
+        ["ctags", "-f", "-", "-n", "--sort=no", "--languages=C++", "--langmap=C++:.cpp.h.c.cu", f"--c++-kinds={kinds}",
+         f"--fields=+{fields}", "-L", "-"],
         input="\n".join(names), cwd=source, capture_output=True, text=True, check=True).stdout
-    for line in listing.splitlines():
+
+
+def methods(source, names):
+    """Counts the methods that the classes of headers declare."""
+    listing = tags(source, (n for n in names if n.endswith(".h")), "pf", "s")
+    return collections.Counter(re.findall(r"\t(?:class|struct):(\S+)", listing))
+
+
+def check_tokens(texts, found, classes):
+    plain = {name: without_comments("\n".join(lines)) for name, lines in texts.items()}
+    counts = {name: len(TOKEN.findall(text)) for name, text in plain.items()}
+    modules = {}
+    for name, count in counts.items():
+        module = re.sub(r"(-inl)?\.[a-z]+$", "", name)
+        modules[module] = modules.get(module, 0) + count
+    if (p90 := quantile(modules.values(), 0.9)) > MODULE_TOKENS:
+        yield f"modules: 90% quantile is {p90} tokens, limit {MODULE_TOKENS}"
+    lines = {name: text.split("\n") for name, text in plain.items()}
+    filled = sum(1 for text in lines.values() for line in text if line.strip())
+    if (each := sum(counts.values()) / max(1, filled)) > LINE_TOKENS:
+        yield f"lines: {each:.1f} tokens a line, limit {LINE_TOKENS}"
+    sizes = [len(TOKEN.findall("\n".join(lines[path][first - 1:last]))) for path, _, first, last in found]
+    if (p99 := quantile(sizes, 0.99)) > FUNCTION_TOKENS:
+        yield f"functions: 99% quantile is {p99} tokens, limit {FUNCTION_TOKENS}"
+    for name, count in sorted(classes.items()):
+        if count > METHODS:
+            yield f"{name}: {count} methods, cap {METHODS}"
+
+
+def functions(source, names):
+    """Returns (file, name, first line, last line) of every function definition."""
+    for line in tags(source, names, "f", "e").splitlines():
         name, path, first = line.split("\t")[:3]
         last = re.search(r"\tend:(\d+)", line)
         if last:
@@ -88,7 +133,7 @@ def main():
     texts = {n: (source / n).read_text(encoding="utf-8").splitlines() for n in names}
     found = list(functions(source, names))
     complaints = [*check_files({n: len(t) for n, t in texts.items()}), *check_functions(found),
-                  *check_preprocessor(texts, found)]
+                  *check_tokens(texts, found, methods(source, names)), *check_preprocessor(texts, found)]
     lengths = [last - first + 1 for _, _, first, last in found]
     print("\n".join(complaints) if complaints else
           f"budget: ok ({len(names)} files, median {quantile([len(t) for t in texts.values()], 0.5)} lines; "

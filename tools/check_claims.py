@@ -4,11 +4,12 @@
 usage: check_claims.py [HEADER TESTS...]   (default: include/ds.h, tests and bindings)
        check_claims.py --list [HEADER]     prints the sentences that need a tag, each with its tag
 
-A sentence of a comment is a claim if it says what a call returns or refuses, what a caller may or must do, or which error
-it gets (CLAIM below), and so is everything after @return. A claim ends with a tag: a name in braces, such as
-{comm.send}. Tags are unique, and at least one test says that it proves the tag, in a comment: "proves {comm.send}".
-Complaints are a claim without a tag, a tag that no test proves, a tag of a test that the header does not have, and less
-documentation than MOST_CODE allows, and more functions than MOST_FUNCTIONS. One comment of a struct member or an enumerator is one sentence.
+A sentence of a comment is a claim if it says what a call returns or refuses, what a caller may or must do, or which
+error it gets (CLAIM below), and so is everything after @return. A claim ends with a tag: a name in braces, such as
+{comm.send}. Tags are unique, and at least one test says that it proves the tag, in a comment: "proves {comm.send}". The
+check complains about a claim without a tag, a tag that no test proves, a tag of a test that the header does not have, less
+documentation than MOST_CODE allows, and more functions than MOST_FUNCTIONS. A comment of a struct member or an
+enumerator is one sentence.
 """
 import pathlib
 import re
@@ -19,13 +20,13 @@ TAG = re.compile(r"\{([a-z][\w-]*(?:\.[\w-]+)+)\}")
 PROVES = re.compile(r"\bproves((?:[\s*/#]|//|\band\b|,|\{[\w.-]+\})+)", re.I)
 SENTENCE_END = re.compile(r"(?<=[^.][.!?])((?:\s*\{[\w.-]+\})?)\s+(?!\s*\{[\w.-]+\})")
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
-MOST_CODE = 0.4  # among the lines that are not blank
+MOST_CODE = 0.4  # share of the lines that are not blank
 MOST_FUNCTIONS = 116  # raised in the commit that adds a noun, with an ADR
 TESTS = {".c", ".cpp", ".h", ".py", ".rs", ".jl", ".sh"}
 
 
 def sentences(text):
-    """(line, sentence, whether it is after @return) of every comment. A sentence keeps its tag."""
+    """Yields (line, sentence, whether it is after @return) of every comment. A sentence keeps its tag."""
     for match in COMMENT.finditer(text):
         if re.match(r"\s*-{4,}", match.group(1)):
             continue  # the title of a section
@@ -51,7 +52,7 @@ def split(text):
 
 
 def claims(text):
-    """(line, sentence, tags) of each sentence that is a claim or has a tag."""
+    """Yields (line, sentence, tags) of each sentence that is a claim or has a tag."""
     for line, sentence, of_result in sentences(text):
         tags = TAG.findall(sentence)
         if tags or of_result or CLAIM.search(TAG.sub("", sentence)):
@@ -59,7 +60,7 @@ def claims(text):
 
 
 def proofs(paths):
-    """(file, tag) of each tag that a test names."""
+    """Yields (file, tag) of each tag that a test names."""
     for path in paths:
         files = [path] if path.is_file() else sorted(path.rglob("*"))
         for file in files:
@@ -71,7 +72,7 @@ def proofs(paths):
 
 
 def share_of_code(text):
-    """Lines that have something besides a comment, among those that are not blank."""
+    """Returns the lines that have something besides a comment, among those that are not blank."""
     lines = [line for line in text.split("\n") if line.strip()]
     bare = COMMENT.sub(lambda m: "\n" * m.group(0).count("\n"), text)
     return sum(1 for line in bare.split("\n") if line.strip()) / len(lines)

@@ -3,9 +3,9 @@
 
 usage: check_descriptors.py [SRC]
 - a call that makes one descriptor stands within above_standard(...);
-- calls that make two (pipe, socketpair) and streams of the standard library do not occur: core/base/file_stream.h
+- calls that make two (pipe, socketpair) and streams of the standard library are forbidden: core/base/file_stream.h
   has streams.
-launch and cli are code of the command alone, which opens descriptors 0 to 2 first of all.
+launch and cli are exempt: they belong to the command, which opens descriptors 0 to 2 first.
 """
 import pathlib
 import re
@@ -26,7 +26,7 @@ COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\
 
 
 def plain(text):
-    """The text with comments and literals blanked, line breaks kept."""
+    """Returns the text with comments and literals blanked, and line breaks kept."""
     return COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
 
@@ -39,7 +39,7 @@ def complaints(source):
         for match in ONE.finditer(text):
             before = text[: match.start()]
             statement = re.split(r"[;{}]", before)[-1]
-            # Not the system's: a member `bool open() const`, without flags, and a variable, `Socket socket(...)`.
+            # Not system calls: a member `bool open() const`, without flags, and a variable, `Socket socket(...)`.
             own = match.group(1) == "open" and "O_" not in re.split(r"[;{}]", text[match.end() :])[0]
             own = own or re.search(r"\b[A-Z]\w*&?\s+$", before)
             if "above_standard(" not in statement and not own:

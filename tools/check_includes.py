@@ -2,11 +2,11 @@
 """Checks that every file of src includes what it uses.
 
 usage: check_includes.py [--fix] [SRC]   (--fix: writes the missing includes; clang-format sorts them)
-A name of the standard library, of fmt or of this tree needs its header in the file that uses it; what NAME.h
-includes, NAME.cpp need not include again. Names of this tree are those that exactly one header declares: types,
-constants and functions whose names have an underscore. Names that a file declares itself, or that are members, do
-not count, nor does a name whose header lies in a folder that the layers keep apart. The check reads text, not C++: what it
-cannot tell apart it lets pass.
+A name of the standard library, of fmt or of this tree needs its header in the file that uses it; what NAME.h includes,
+NAME.cpp need not include again. Names of this tree are those that exactly one header declares: types, constants and
+functions whose names have an underscore. Names that a file declares itself, or that are members, do not count, nor does
+a name whose header lies in a folder that the layers forbid. The check reads text, not C++, and accepts whatever it
+cannot decide.
 """
 import pathlib
 import re
@@ -88,7 +88,7 @@ HEADER_OF = {}
 for header, names in STANDARD.items():
     for name in names.split():
         HEADER_OF.setdefault(name, set()).add(header)
-# Without std::.
+# Used without std::.
 PLAIN = [
     (re.compile(r"\bu?int(?:8|16|32|64|ptr)_t\b|\bU?INT(?:8|16|32|64)_M(?:AX|IN)\b|\bSIZE_MAX\b"), {"cstdint", "stdint.h"}),
     (re.compile(r"\berrno\b|\bE(?:INTR|AGAIN|NOENT|INVAL|NOSPC|EXIST|PERM|ACCES|SRCH|IO|PIPE|BADF|NOTDIR|LOOP)\b"),
@@ -96,7 +96,7 @@ PLAIN = [
     (re.compile(r"\bfmt::(?!join\b)\w+"), {"fmt/core.h", "fmt/format.h", "fmt/ranges.h", "fmt/chrono.h", "fmt/std.h"}),
     (re.compile(r"\bfmt::join\b"), {"fmt/ranges.h", "fmt/format.h"}),
 ]
-# <cmath> has these for floating types, <cstdlib> for integers, and <algorithm> and <utility> both have move and swap.
+# <cmath> has these for floating types and <cstdlib> for integers; both <algorithm> and <utility> have move and swap.
 OTHERS = {"abs": {"cmath", "cstdlib"}, "move": {"utility", "algorithm"}, "swap": {"utility", "algorithm"},
           "remove": {"algorithm", "cstdio"}, "get": {"array", "tuple", "utility", "variant"},
           "pair": {"utility", "map", "unordered_map"}, "ref": {"functional"},
@@ -104,13 +104,14 @@ OTHERS = {"abs": {"cmath", "cstdlib"}, "move": {"utility", "algorithm"}, "swap":
           "hash": {"functional", "string", "string_view"}, "equal_to": {"functional"}, "round": {"cmath"}}
 HEADER_OF.update(OTHERS)
 
-# Headers that speak for others: what they are about is made of the types of these.
+# Headers that stand for others, because their interface consists of the types of these.
 SPEAKS_FOR = {
     "core/graph/graph.h": ["core/base/attrs.h", "core/base/dtype.h", "core/base/ids.h", "core/base/shape.h"],
     "core/graph/ops.h": ["core/graph/graph.h"],
     "core/graph/ops/rules.h": ["core/graph/ops.h"],
     "core/program/program.h": ["core/base/tier.h", "core/graph/graph.h", "core/program/instruction.h"],
     "core/config/config.h": ["core/base/dtype.h", "core/base/json.h", "core/base/tier.h"],
+    "core/config/key.h": ["core/config/config.h", "core/config/values.h"],
     "core/config/options.h": ["core/base/json.h", "core/base/json_read.h"],
     "core/base/json_read.h": ["core/base/json.h"],
     "kernels/kernel.h": ["core/base/attrs.h", "core/base/dtype.h", "core/device/scalars.h", "core/device/thread_team.h",
@@ -118,18 +119,19 @@ SPEAKS_FOR = {
     "kernels/cpu/cpu.h": ["core/base/round.h", "kernels/by_type.h", "kernels/kernel.h"],
     "kernels/ref/ref.h": ["kernels/by_type.h", "kernels/kernel.h"],
     "comm/communicator.h": ["core/base/dtype.h"],
-    "comm/collective.h": ["comm/blocks.h", "comm/communicator.h", "comm/exchange.h", "comm/intent.h"],
+    "comm/collectives/collective.h": ["comm/collectives/blocks.h", "comm/communicator.h", "comm/exchange.h", "comm/intent.h"],
     "comm/exchange.h": ["comm/intent.h"],
-    "zero/policy.h": ["core/config/config.h", "core/program/granules.h", "core/program/program.h"],
-    "zero/step_buffers.h": ["core/program/builder.h", "zero/policy.h"],
-    "compile/pipeline.h": ["compile/memory_plan.h", "core/config/config.h", "zero/policy.h"],
-    "engine/runtime.h": ["comm/communicator.h", "compile/pipeline.h", "engine/options.h"],
+    "zero/zero_plan.h": ["core/config/config.h", "core/program/granules.h", "core/program/memory.h", "core/program/program.h", "core/program/state.h"],
+    "zero/step_buffers.h": ["core/program/builder.h", "zero/zero_plan.h"],
+    "compile/plan.h": ["compile/memory_plan.h", "core/graph/graph.h", "core/program/program.h", "zero/zero_plan.h"],
+    "compile/pipeline.h": ["compile/plan.h", "core/config/config.h"],
+    "engine/runtime.h": ["comm/communicator.h", "compile/plan.h", "engine/options.h"],
     "engine/state_store.h": ["checkpoint/state_access.h", "engine/runtime.h"],
-    "engine/engine.h": ["engine/checkpoints.h", "engine/runtime.h", "engine/state_store.h", "engine/step_control.h",
-                        "engine/trained_set.h"],
-    "engine/inference.h": ["engine/checkpoints.h", "engine/runtime.h", "engine/state_store.h", "engine/step_control.h"],
-    "engine/delegate.h": ["engine/checkpoints.h", "engine/runtime.h", "engine/state_store.h", "engine/step_control.h",
-                          "engine/trained_set.h"],
+    "engine/body.h": ["compile/plan.h", "engine/checkpoints.h", "engine/runtime.h", "engine/state_store.h",
+                      "engine/step_control.h", "engine/trained_set.h"],
+    "engine/engine.h": ["engine/body.h"],
+    "engine/inference.h": ["engine/body.h"],
+    "engine/delegate.h": ["engine/body.h"],
     "nn/models/hf.h": ["core/graph/graph.h"],
     "nn/models/hf_families.h": ["nn/models/hf.h", "nn/models/hf_config.h"],
     "cli/commands.h": ["<functional>", "<memory>", "<string>", "<vector>"],
@@ -138,7 +140,7 @@ SPEAKS_FOR = {
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)[>"]', re.M)
 COMMENT = re.compile(r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*(?:.|\n)*?\*/|(?<![\w])\'(?:\\.|[^\'\\\n])+\'')
-STD_NAME = re.compile(r"\bstd::(\w+)")
+STD_NAME = re.compile(r"\bstd::(?:ranges::)?(\w+)")
 TYPE = re.compile(r"^(?:template <[^\n]*>\n)?(?:struct|class|enum class|enum|union)\s+(?:\w+_API\s+)?(?:alignas\(\w+\)\s+)?(\w+)\b(?![^\n{;]*;)", re.M)
 ALIAS = re.compile(r"^using (\w+) =", re.M)
 CONSTANT = re.compile(r"^(?:inline )?(?:constexpr|const|extern const)\b[^\n=({;]*?\b(k[A-Z]\w*)\b", re.M)
@@ -156,7 +158,8 @@ def own_header(name, files):
 
 
 def names_of(files):
-    """Name -> its one header. Names that several headers, or a header and a source file, declare are left out."""
+    """Returns name -> its only header. Names that several headers, or a header and a source file, declare are left
+    out."""
     where = {}
     for name, code in files.items():
         if name.endswith(".h"):
@@ -167,7 +170,7 @@ def names_of(files):
 
 
 def declares(code, name):
-    """Whether a file has a name of its own: a type, a forward declaration, a function, a variable or a member."""
+    """Tells whether a file has a name of its own: a type, a forward declaration, a function, a variable or a member."""
     return (re.search(rf"^[^\n]*\bconstexpr\b[^;]*?[ ,]{name} = ", code, re.M)
             or re.search(rf"\b(?:struct|class|enum class|enum|using|typename|namespace)\s+{name}\b", code)
             or re.search(rf"^(?! *return )(?:static |inline |constexpr |template )*[\w:<>,*& ]+[ *&]{name}(?:\(| =|;|\[|\{{)", code, re.M)
@@ -175,8 +178,9 @@ def declares(code, name):
 
 
 def nests(code, name):
-    """Whether a class of the file has a type of this name."""
-    return re.search(rf"^ +(?:struct|class|enum class|using) {name}\b[^;\n]*[{{=]", code, re.M)
+    """Tells whether a class of the file has a type or a constant of this name."""
+    return (re.search(rf"^ +(?:struct|class|enum class|using) {name}\b[^;\n]*[{{=]", code, re.M)
+            or re.search(rf"^ +static constexpr [^;\n]*\b{name} = ", code, re.M))
 
 
 def may_include(name, header):
@@ -184,7 +188,7 @@ def may_include(name, header):
 
 
 def wanted(name, files, own_names):
-    """(what is used, the headers of which one must be included) of a file."""
+    """For each name that a file uses: the name, and the headers that provide it, one of them to be included."""
     code = files[name]
     for used in sorted(set(STD_NAME.findall(code))):
         if used in HEADER_OF:
@@ -214,7 +218,7 @@ def included(name, files, texts):
 
 
 def missing(source):
-    """file -> {header to add: what for}."""
+    """Returns file -> {header to add: the name that needs it}."""
     texts, files = {}, {}
     for path in sorted(source.rglob("*")):
         if path.suffix in (".h", ".cpp"):
@@ -237,7 +241,7 @@ def missing(source):
 
 
 def add(path, headers):
-    """Puts includes beside those that are there; clang-format brings them into order."""
+    """Inserts includes next to the existing ones; clang-format sorts them."""
     text = path.read_text(encoding="utf-8")
     for header in sorted(headers):
         line = f"#include {header}\n"

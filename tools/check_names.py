@@ -1,63 +1,66 @@
 #!/usr/bin/env python3
-"""Checks the names of the source files of src, and the names that stand in them and in tools and tests.
+"""Checks the names of the source files of src, and the names that they and the files of tools and tests declare.
 
 usage: check_names.py [SRC]   (SRC: only this folder)
-A file NAME.cpp has a header NAME.h beside it, or is the only part of another: the one file of its folder that
-implements a header without a NAME.cpp. What else there may be is listed below with its reason. No file has a
-name that would fit many: such a word needs another one beside it that says which. No variable, function or
-type has a name that would fit all of them. No two types of a namespace have one name: the linker keeps one of
-their destructors, and nobody is told.
+A file NAME.cpp has a header NAME.h in its folder, or is the only source of another header: the one file of the folder
+that implements a header without a NAME.cpp. Exceptions are listed below with their reasons. No file has a name that
+would fit many files: such a word needs a second one that tells which. No variable, function or type has a name that
+would fit anything. No two types of a namespace have the same name, because the linker would silently keep only one of
+their destructors.
 """
 import collections
 import pathlib
 import re
 import sys
 
-# Words that name no file by themselves.
+# Words that do not identify a file by themselves.
 VAGUE = {"common", "decode", "helpers", "launch", "misc", "record", "report", "text", "tools", "util", "utils"}
 
-# Words that name nothing by themselves. `what` may say in a test what is expected.
+# Words that do not identify anything by themselves. In a test, `what` may name the expectation.
 EMPTY = {"damage", "said", "stuff", "temp", "thing", "things", "tmp", "what", "why"}
 MAY_BE_EMPTY = {"tests": {"what"}}
 
-# Headers with more than one part: who they are for, and the files that implement them.
+# Headers with more than one part: their purpose, and the files that implement them.
 PARTS = {
     "the face of a folder: a call a file": [
     ],
     "a method of Communicator, or a few that belong together": [
-        "comm/all_gather", "comm/all_reduce", "comm/all_to_all", "comm/barrier", "comm/broadcast", "comm/coalesced",
-        "comm/gather", "comm/loan", "comm/reduce_scatter", "comm/scatter", "comm/send", "comm/split", "comm/start",
+        "comm/collectives/all_gather", "comm/collectives/all_reduce", "comm/collectives/all_to_all", "comm/collectives/barrier", "comm/collectives/broadcast", "comm/collectives/coalesced",
+        "comm/collectives/gather", "comm/loan", "comm/collectives/reduce_scatter", "comm/collectives/scatter", "comm/collectives/send", "comm/split", "comm/start",
         "comm/timing", "comm/create",
     ],
+    "a plugin, found by its file": ["text/plugin_entry"],
     "a transport, found by its url": ["comm/transport/*", "comm/mpi/mpi", "comm/tcp/tcp"],
     "a noun of ds.h": ["api/*_api"],
     "a command of libds, declared in commands.h": ["cli/*_command", "cli/help", "cli/main", "cli/support"],
-    "rows of a table that its header collects": ["core/graph/ops/*", "core/config/foreign", "nn/models/*"],
+    "rows of a table that its header collects": ["core/graph/ops/*", "core/config/*_keys", "core/config/foreign", "nn/models/*"],
+    "a table that a lower layer declares, in the first layer that knows all of its rows": ["run/config_sections"],
+    "emitters, which a table finds by the kind of program": ["compile/programs/*"],
     "kernels, which only register.cpp names": ["kernels/cpu/*", "kernels/gemm/linear", "kernels/ref/*"],
     "one of several readers or writers of the type in its header": [
         "core/base/json_dump", "core/base/json_parse", "core/config/batch",
-        "core/config/compression", "core/config/precision",
-        "core/config/sizes", "core/graph/autodiff", "core/graph/graph_text", "core/program/program_text",
-        "core/program/verify", "data/tokenizers/bert_vocabulary", "data/tokenizers/gpt2_pair",
-        "machine/host_topology_absent", "data/tokenizers/sentencepiece", "data/tokenizers/sentencepiece_absent",
+        "core/config/precision",
+        "core/graph/autodiff", "core/graph/graph_text", "core/program/program_text",
+        "core/program/verify", "text/tokenizers/bert_vocabulary", "text/tokenizers/gpt2_pair",
+        "machine/host_topology_absent", "text/tokenizers/sentencepiece", "text/tokenizers/sentencepiece_absent",
         "kernels/builtin", "kernels/registry",
     ],
     "one architecture's side of the functions in its header": [
         "diagnostics/peak_loops_arm64", "diagnostics/peak_loops_x86",
     ],
     "a class whose methods fill two files": [
-        "comm/shared_wait", "compile/recorded", "engine/delegate_fragments", "engine/delegate_record", "engine/own_states",
+        "comm/shared_wait", "compile/recorded", "engine/delegate_fragments", "engine/delegate_record",
         "exec/chaos", "exec/instruction_launch",
     ],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
-TEXT = {  # comments and literals of a language
+TEXT = {  # the comments and literals of a language
     ".py": re.compile(r'"""(?:.|\n)*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*'),
     ".cpp": re.compile(r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*(?:.|\n)*?\*/'),
 }
-NAME = re.compile(r"(?:\.|->)what\(\)|\b[A-Za-z_]\w*\b")  # a message of std::exception is none
+NAME = re.compile(r"(?:\.|->)what\(\)|\b[A-Za-z_]\w*\b")  # what() of std::exception may stay
 
 
 def empty_names(folder, allowed=frozenset()):
@@ -72,12 +75,12 @@ def empty_names(folder, allowed=frozenset()):
                     yield f"{path.relative_to(folder)}:{number}: '{name}' says nothing"
 
 
-# What opens a scope: a namespace, a type that is not a member of another (Outer::Inner), or any other brace.
+# The openings of a scope: a namespace, a type that is not a member of another (Outer::Inner), or any other brace.
 SCOPE = re.compile(r"namespace\s*([\w:]*)\s*\{|\b(?:class|struct|union)\s+(\w+)(?:\s+final)?\s*(?::(?!:)[^;{()]*)?\{|([{}])")
 
 
 def types_of(code):
-    """Full names of the types of a source's named namespaces, without those in functions and other types."""
+    """Returns full names of the types in a source's named namespaces, without those in functions and other types."""
     scopes = []
     for scope in SCOPE.finditer(code):
         namespace, type_name, brace = scope.groups()
@@ -86,7 +89,7 @@ def types_of(code):
             continue
         if type_name and all(scopes):
             yield "::".join([*scopes, type_name])
-        scopes.append(namespace or "")  # "": nothing inside is seen elsewhere
+        scopes.append(namespace or "")  # "": names inside are not visible elsewhere
 
 
 def equal_types(source):
@@ -106,7 +109,8 @@ def complaints(source):
     headers = {p.relative_to(source).with_suffix("") for p in source.rglob("*.h")}
     allowed = [entry for entries in PARTS.values() for entry in entries]
     used = set()
-    implements = {}  # header without a source of its name -> the sources without a header that include it first
+    # A header without a source of its name -> the sources without a header that include it first.
+    implements = {}
     for path in (p for p in paths if p not in headers):
         first = INCLUDE.search((source / f"{path}.cpp").read_text(encoding="utf-8"))
         header = pathlib.Path(first.group(1)).with_suffix("") if first else path

@@ -9,7 +9,10 @@ usage: check_text.py [ROOT]
   links are well-formed (nothing is fetched);
 - pages of docs/ that any text names by path exist (but for the changelog, which names them as they were);
 - nothing in src asks the locale of the host, which may write numbers with a decimal comma and count other bytes as letters:
-  core/base/ascii.h, std::from_chars and fmt do not. Nor does anything read from a stream by >>, which asks the program's.
+  core/base/ascii.h, std::from_chars and fmt do not. Nor does anything read from a stream by >>, which asks the program's;
+- habits of prose that a program can see, in comments of src and include and in Markdown (HABITS and after). "behind" is refused in
+  place of "after" unless it follows a word such as "left", or something that one can stand behind follows: a header, a proxy. Code
+  blocks and `code` of Markdown and pages that a program writes are not read.
 """
 import pathlib
 import re
@@ -29,9 +32,25 @@ LOCALE = re.compile(r"(?<![\w.>])(?:std::)?(stod|stof|stold|strto(?:d|f|ld)|atof
 STREAM = re.compile(r"\b(?:std::)?(?:[io]?stringstream|[io]?fstream|[io]?stream\s*&|InputFile|OutputFile)\s+(\w+)")
 FIXTURES = "tests/tools/fixtures/"
 
+# Pages that a program writes, from texts of src, and records of what was measured.
+WRITTEN_BY_PROGRAMS = ("docs/reference/config.md", "docs/results/gpu-check.md", "bench/history/20")
+CODE = {".h", ".c", ".cpp", ".cu"}
+# A comment, or a text, in which nothing begins a comment.
+COMMENT = re.compile(r'//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/|R"(?P<end>\w*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
+HABITS = [
+    ("of which", re.compile(r"\bwhich \w+ of which\b|\b(?P<found>of wh(?:ich|om))\b", re.I)),
+    ("is none", re.compile(r"(?<!there )\b(?:is|are) none\b", re.I)),
+    ("behind", re.compile(r"\b(?:left|leaves?|leaving|falls?|stays?)(?: \w+){0,3} behind\b|\b(?P<found>behind)\b(?! (?:(?:an?|the|one|its|this|that|"
+                          r"their|our) )?(?:\w+ )?(?:proxy|firewall|router|gateway|NAT|header|interface|API|ABI|scan|wrapper|pointer|handle|lock|mutex)\b)")),
+]
+BEGINNING = re.compile(r"(?:Of|What|That of|The same of)\b")
+IS_NO = re.compile(r"(?<!there )\b(?:is|are) no (?!longer|shorter|more than|less|fewer|better|worse|faster|slower|larger|smaller|greater|higher"
+                   r"|lower|wider|earlier|later|further|different|use\b|good\b|one\b|matter)[a-z]+", re.I)
+HEADLESS = re.compile(r"(?:of|what|that|where|theirs|its)\b")
+
 
 def tracked(root):
-    """Files git knows or would add; every file where there is no git."""
+    """Returns the files that git knows or would add; every file if there is no git."""
     listing = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True)
     inside = (root / ".git").exists() and listing.returncode == 0
     names = listing.stdout.splitlines() if inside else [p.relative_to(root).as_posix() for p in root.rglob("*")]
@@ -52,7 +71,7 @@ def markers(root, names):
 
 
 def undocumented(root):
-    """Declarations of ds.h without a comment before them. Lines that follow one another share a comment."""
+    """Yields declarations of ds.h without a comment before them. Consecutive lines share a comment."""
     header = root / "include/ds.h"
     if not header.is_file():
         return
@@ -119,7 +138,7 @@ def links(root, names):
 
 
 def anchors(text):
-    """Those that are written as <a id="NAME">, and those of all headings; a heading's that is there already gets a number."""
+    """Returns the ids written as <a id="NAME">, and those of all headings; a repeated heading gets a number."""
     found = set(re.findall(r'<a id="([^"]+)">', text))
     for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.M):
         name = first = anchor(heading)
@@ -132,7 +151,7 @@ def anchors(text):
 
 
 def pages(root, names):
-    """Paths below docs/ in sources, messages and documents; docs/adr/0009 stands for the page that begins so."""
+    """Yields paths below docs/ in sources, messages and documents; docs/adr/0009 stands for the page that begins so."""
     for name in names:
         if pathlib.PurePath(name).suffix not in TEXT or name == "CHANGELOG.md":
             continue
@@ -145,11 +164,71 @@ def pages(root, names):
                 yield f"{name}: names {path}: no such page"
 
 
+def comments(text):
+    """(line number, words, whether code stands before it) of each comment; lines of // that follow one another are one."""
+    held = []  # the comment that is being read: its line, its last line, its words
+    for match in COMMENT.finditer(text):
+        words = match.group("line") if match.group("block") is None else match.group("block")
+        if words is None:
+            continue
+        number = text.count("\n", 0, match.start()) + 1
+        trailing = bool(text[text.rfind("\n", 0, match.start()) + 1:match.start()].strip())
+        words = " ".join(re.sub(r"^[ \t]*[*!/<]*", "", words, flags=re.M).split())
+        if held and not trailing and match.group("line") is not None and held[1] == number - 1:
+            held[1:] = [number, f"{held[2]} {words}"]
+            continue
+        if held:
+            yield held[0], held[2], False
+            held = []
+        if trailing or match.group("line") is None:
+            yield number, words, trailing
+        else:
+            held = [number, number, words]
+    if held:
+        yield held[0], held[2], False
+
+
+def hits(pattern, text):
+    """Matches of a habit. A pattern with a group `found` also matches what is right, without that group, to pass over it."""
+    return [match for match in pattern.finditer(text) if "found" not in pattern.groupindex or match.group("found")]
+
+
+def habits_of_comments(name, text):
+    for number, words, trailing in comments(text):
+        found = [habit for habit, pattern in HABITS if hits(pattern, words)]
+        beginning, denied = BEGINNING.match(words), IS_NO.search(words)
+        found += [f"begins with {beginning.group(0)}"] if beginning else []
+        found += [denied.group(0)] if denied else []
+        found += ["a phrase without a subject"] if trailing and name.endswith(".h") and HEADLESS.match(words) else []
+        for habit in found:
+            yield f"{name}:{number}: prose: {habit}: {words[:80]}"
+
+
+def habits(root, names):
+    """Habits of prose in comments of src and include, and in Markdown."""
+    for name in names:
+        code = pathlib.PurePath(name).suffix in CODE and name.startswith(("src/", "include/"))
+        if name.startswith(WRITTEN_BY_PROGRAMS) or not (code or name.endswith(".md")):
+            continue
+        text = (root / name).read_text(encoding="utf-8")
+        if code:
+            yield from habits_of_comments(name, text)
+            continue
+        # Code and the targets of links go, lines stay. A paragraph is read as one line, because a habit may stand across a break.
+        for part in (FENCED, re.compile(r"`[^`]*`"), re.compile(r"\]\([^)]*\)")):
+            text = part.sub(lambda match: "x" + re.sub(r"[^\n]", "", match.group(0)), text)
+        flat = re.sub(r"\n(?=\S)", " ", text)
+        for habit, pattern in HABITS:
+            for match in hits(pattern, flat):
+                number = text.count("\n", 0, match.start()) + 1
+                yield f"{name}:{number}: prose: {habit}: {' '.join(flat[max(0, match.start() - 30):match.end() + 30].split())}"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     names = tracked(root)
     found = [*markers(root, names), *undocumented(root), *readmes(names), *links(root, names), *pages(root, names),
-             *locale_bound(root, names)]
+             *locale_bound(root, names), *habits(root, names)]
     print("\n".join(found) if found else f"text: ok ({len(names)} files)")
     return 1 if found else 0
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What building costs: processor seconds of each compile and link, without the compiler cache.
+"""Measures the cost of building: processor seconds of each compile and link, without the compiler cache.
 
-usage: compile_cost.py PRESET [TARGET...]     builds into build/cost/PRESET from nothing and prints a table
+usage: compile_cost.py PRESET [TARGET...]     builds from scratch into build/cost/PRESET and prints a table
        compile_cost.py --table PRESET         prints the table of the last build again
 
 Processor seconds (user and system) hardly change when other work shares the cores, as wall time does.
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def launch(log, command):
-    """Stands before the compiler: runs it and appends what it cost to `log`."""
+    """Runs in place of the compiler: runs it and appends the cost to `log`."""
     status = subprocess.run(command, check=False).returncode
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = command[command.index("-o") + 1] if "-o" in command else " ".join(command[-1:])
@@ -31,11 +31,11 @@ def launch(log, command):
 
 
 def group(entry):
-    """The row of the table that an object or program belongs to."""
+    """Returns the row of the table for an object or program."""
     if entry["link"]:
         return "link"
     parts = [part for part in pathlib.PurePath(entry["out"]).parts if part != "CMakeFiles" and not part.endswith(".dir")]
-    if "unity" in parts:  # generated/unity/src/core_base_0.cpp.o is of src/core/base
+    if "unity" in parts:  # generated/unity/src/core_base_0.cpp.o belongs to src/core/base
         top, batch = parts[parts.index("unity") + 1 :]
         parts = [top, *batch.split("_")]
     return "/".join(parts[:3] if parts[:2] == ["src", "kernels"] else parts[:2])
@@ -68,7 +68,7 @@ def main(arguments):
     launcher = f"{sys.executable};{os.path.abspath(__file__)};--launch;{tree / 'cost.log'}"
     names = [f"-DCMAKE_{tool}_LAUNCHER={launcher}" for tool in ("C_COMPILER", "CXX_COMPILER", "C_LINKER", "CXX_LINKER")]
     subprocess.run(["cmake", "--preset", preset, "-B", str(tree), *names], cwd=ROOT, check=True)
-    (tree / "cost.log").write_text("", encoding="utf-8")  # without what configuring tried
+    (tree / "cost.log").write_text("", encoding="utf-8")  # without the attempts of configuring
     start = time.monotonic()
     status = subprocess.run(["ninja", "-C", str(tree), f"-j{os.cpu_count()}", *targets], check=False).returncode
     print(f"{time.monotonic() - start:.0f} s wall")

@@ -1,17 +1,17 @@
 #!/bin/sh
 # Chooses real text that every machine with Debian's python3 has: the modules of Python's standard library, code with
-# its documentation; at most 16 MB. Tables (encodings, data of pydoc), tests and what other packages install are left
-# out: the text is to be of one kind, and the same on each machine of a release.
+# its documentation, at most 16 MB. It leaves out tables (encodings, data of pydoc), tests and files of other packages, so
+# that the text is of one kind, and the same on each machine of a release.
 #
 # usage: gather_text.sh            print the chosen files, sorted
-#        gather_text.sh FOLDER     copy them into FOLDER (made anew; nothing is done when the choice is unchanged)
+#        gather_text.sh FOLDER     copy them into FOLDER (made anew, unless the choice is unchanged)
 #
 # Deterministic: the same files on the machine give the same choice.
 set -eu
 LC_ALL=C
 export LC_ALL
 
-# The standard library of the newest Python 3: two versions of it would put nearly the same text on both sides.
+# The standard library of the newest Python 3: two versions would put nearly the same text on both sides.
 library() {
   newest=
   for found in /usr/lib/python3.*; do
@@ -25,7 +25,7 @@ library() {
 choose() {
   source=$(library)
   [ -n "$source" ] || return 0
-  # Files above 256 KB are tables, those under 1 KB say little.
+  # Files above 256 KB are tables, and those under 1 KB contain little text.
   set --
   for other in dist-packages site-packages distutils lib2to3 ensurepip test tests encodings pydoc_data 'config-*' '_sysconfigdata*'; do
     set -- "$@" -o -name "$other"

@@ -2,7 +2,7 @@
 """Writes the result page of `./run gpu-check` from the lines of its parts.
 
 usage: gpu_page.py LINES.jsonl PAGE.md --commit COMMIT --device TEXT [--date YYYY-MM-DD]
-A part without lines reads "not run". Of several lines of one check the last one counts.
+A part without lines is shown as "not run". If a check has several lines, the last one counts.
 """
 import argparse
 import datetime

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Renders a C header in the style of include/ds.h as a page in Markdown. The header's comments are the one source.
+"""Renders a C header in the style of include/ds.h as a page in Markdown. The header's comments are the only source.
 
 usage: header_page.py HEADER     prints the page
 
 The comment at the top becomes the introduction. A line `/* ---- name */` begins a section. Every other comment at the
 left margin belongs to the declarations below it, up to a blank line or the next comment: a heading with their names,
-the comment, its @param and @return as a list, and the declarations as they stand.
+the comment, its @param and @return as a list, and the unchanged declarations.
 """
 import pathlib
 import re
@@ -18,7 +18,8 @@ GUARDS = re.compile(r"#|extern \"C\"|}$")
 
 
 def blocks(text):
-    """(comment, declarations) of each part between blank lines or comments at the left margin; either may be ''."""
+    """Yields (comment, declarations) of each part between blank lines or comments at the left margin; either may be
+    ''."""
     comment, code, inside = [], [], False
     for line in [*text.splitlines(), ""]:
         if inside:
@@ -38,28 +39,28 @@ def unfinished(code):
 
 
 def plain(comment):
-    """The words of a comment, without its marks and without the tags of tests such as {comm.send}."""
+    """Returns the words of a comment, without its marks and without the tags of tests such as {comm.send}."""
     lines = comment.removeprefix("/*").removeprefix("*").removesuffix("*/").splitlines()
     text = "\n".join(re.sub(r"^ \* ?", "", line).rstrip() for line in lines).strip()
     return re.sub(r"\s*\{[a-z][\w-]*(?:\.[\w-]+)+\}", "", text)
 
 
 def escape(text):
-    """Text as Markdown: names with underscores and what looks like a tag or a link stay as they are."""
+    """Returns the text as Markdown: names with underscores, and words that look like a tag or a link, are escaped."""
     text = re.sub(r"(?<![`\w/])(\w*_\w+(?:\(\))?|\*out\w*)(?![`\w/]|\.\w)", r"`\1`", text)
     text = re.sub(r"(?<!\w)docs/[\w/]+\.md", r"[\g<0>](../\g<0>)", text)
     return re.sub(r"\[(nullable|out|owned|threadsafe|borrowed: [^\]]+)\]", r"*\1*", text).replace("<", "\\<")
 
 
 def introduction(text):
-    """Paragraphs; one that begins with a single word and a full stop is a convention, cited by that word."""
+    """Returns paragraphs; one that begins with a single word and a full stop is a convention, cited by that word."""
     for paragraph in re.split(r"\n\s*\n", text):
         line = " ".join(paragraph.split())
         yield re.sub(r"^(\w+)\. ", r"**\1.** ", escape(line))
 
 
 def described(text):
-    """The sentences of a comment, then its parameters and result as a list."""
+    """Returns the sentences of a comment, then its parameters and result as a list."""
     first, *tags = re.split(r"\s*@(?=param|return)", " ".join(text.split()))
     if first:
         yield escape(first)
@@ -73,20 +74,20 @@ def described(text):
 
 
 def names_of(code):
-    """The names that declarations give, which their heading on the page shows."""
+    """Returns the names that declarations introduce, which form their heading on the page."""
     return list(dict.fromkeys(next(filter(None, found)) for found in NAMES.findall(code)))
 
 
 def function_index(name, text):
-    """A page beside that of the header, with an entry for each function: its name, which leads to its declaration, and
-    the first sentence of its comment. Functions that share a comment share the sentence."""
+    """Makes an index page for the header, with an entry for each function: its name, which links to its declaration,
+    and the first sentence of its comment. Functions that share a comment share the sentence."""
     yield f"# Functions of {name}"
     yield f"Each name leads to the declaration in [{name}]({name}) with the whole comment."
     for comment, code in blocks(text):
         section = SECTION.match(comment)
         if section:
             yield f"## {section.group(1).capitalize()}"
-        anchor = "-".join(names_of(code))  # as MyST makes it of the heading
+        anchor = "-".join(names_of(code))  # as MyST derives it from the heading
         sentence, *_ = re.split(r"\s*@(?:param|return)|\s*\[threadsafe\]|(?<=[.?!])\s", " ".join(plain(comment).split()))
         for function in FUNCTION.findall(code):
             yield f"[`{function}`]({name}#{anchor})\n: {escape(sentence.strip())}"
@@ -106,7 +107,8 @@ def page(name, text):
             first = False
         if index == 0 or section or not (comment or code):
             continue
-        if first:  # a heading of the third level needs one of the second above it
+        # A heading of the third level needs one of the second level above it.
+        if first:
             yield "## Status and types"
             first = False
         if names_of(code):

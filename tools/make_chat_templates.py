@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes tests/data/chat_templates: chat templates of each family's shape, and what Transformers makes of them.
+"""Makes tests/data/chat_templates: chat templates like those of each family, and their rendering by Transformers.
 
 usage: make_chat_templates.py [FOLDER]     needs: pip install transformers==5.23.0 jinja2==3.1.6
 
 FAMILY.jinja is a template in the shape of a family's own, written for these tests. renders.json has, for each, the
 texts of a few conversations; constructs.json the texts of small templates, one construct each. A case is {"template" or
-"family", "variables", "text" or "error": true, "answers": character ranges that {% generation %} marks}. tokens.json has
-ids and the mask of answers by apply_chat_template, on tokenizers of tests/data/tokenizers.
+"family", "variables", "text" or "error": true, "answers": character ranges that {% generation %} marks}. tokens.json
+has ids and the mask of answers by apply_chat_template, on tokenizers of tests/data/tokenizers.
 """
 import json
 import pathlib
@@ -518,7 +518,7 @@ def render(template, variables):
 def case_of(template, variables):
     try:
         return {"text": render(template, variables)}
-    except Exception:  # jinja2 raises its own and Python's
+    except Exception:  # jinja2 raises its own errors and Python's
         return {"error": True}
 
 

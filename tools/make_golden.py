@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Records beside a Hugging Face model what a correct implementation computes from it, for `libds verify`.
+"""Records the numbers that a correct implementation computes from a Hugging Face model, for `libds verify`.
 
 usage: make_golden.py FOLDER [--rows 2] [--tokens 16] [--padding right|left|holes|none] [--seed 0] [--steps 10]
                       [--new-tokens 16] [--ids FILE]
 
 FOLDER holds config.json and model.safetensors (or shards). Writes FOLDER/golden.json and FOLDER/golden.safetensors;
-docs/reference/verify.md says what each member means. Token ids are drawn at random, or read from FILE (numbers in text). Needs
-torch and transformers, and works on the CPU with the attention that Transformers takes by default. The numbers recorded
-are those of float64; how far float32 is from them gives the tolerances. A model whose numbers rounding decides is refused.
+docs/reference/verify.md explains each member. Token ids are drawn at random, or read from FILE (numbers in text). Needs
+torch and transformers, and works on the CPU with the default attention of Transformers. The recorded numbers are those
+of float64; the distance of float32 from them gives the tolerances. A model whose numbers are decided by rounding is
+refused.
 """
 import argparse
 import contextlib
@@ -31,8 +32,10 @@ SGD = {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}
 CLIP, SGD_STEPS = 1.0, 5
 ULP = 2.0**-23
 SHAKES = 2  # further float32 runs that sample its noise
-WIDEST = 0.01  # of the number itself: a wider tolerance in float32 tells nothing apart
-NEARLY_CERTAIN = 1e-3  # a loss below this share of the logits that it is a difference of is judged by its gradients
+# Share of the number itself: a wider tolerance in float32 could not reveal an error.
+WIDEST = 0.01
+# A loss below this share of the logits whose difference it is, is judged by its gradients.
+NEARLY_CERTAIN = 1e-3
 
 
 class Vague(Exception):
@@ -40,7 +43,7 @@ class Vague(Exception):
 
 
 def sharp(name, tolerance, size):
-    """`tolerance`, when it is narrow enough to tell a wrong program from a right one."""
+    """Returns `tolerance` if it is narrow enough to tell a wrong program from a right one."""
     if tolerance > WIDEST * size:
         raise Vague(f"{name}: rounding moves {size:.2g} so far that its tolerance would be {tolerance:.2g}")
     return tolerance
@@ -48,7 +51,7 @@ def sharp(name, tolerance, size):
 
 @contextlib.contextmanager
 def everything_double():
-    """Model code that asks for float32 by name gets float64 inside."""
+    """Inside of it, model code that asks for float32 by name gets float64."""
     kept = torch.float32, torch.float, torch.Tensor.float
     torch.set_default_dtype(torch.float64)
     torch.float32 = torch.float = torch.float64
@@ -61,7 +64,7 @@ def everything_double():
 
 
 def spelling(folder, prefix):
-    """The names in the folder's files, by the names that Transformers has for the same tensors."""
+    """Returns the names in the folder's files, by the names that Transformers has for the same tensors."""
     stored = []
     for path in sorted(folder.glob("*.safetensors")):
         if path.name != "golden.safetensors":
@@ -79,11 +82,12 @@ class Model:
         config = transformers.AutoConfig.from_pretrained(folder)
         self.masked_lm = config.model_type == "bert"
         self.auto = transformers.AutoModelForMaskedLM if self.masked_lm else transformers.AutoModelForCausalLM
-        # The default experts have no float64, and no widths that are not multiples of 4.
+        # The default experts support neither float64 nor widths that are not multiples of 4.
         options = {"experts_implementation": "eager"} if hasattr(config, "num_local_experts") else {}
         first = self.auto.from_pretrained(folder, dtype=torch.float64 if dtype == torch.float64 else torch.float32,
                                           **options)
-        if dtype == torch.float64:  # constants such as rope frequencies once more, in float64
+        # Recomputes constants such as rope frequencies in float64.
+        if dtype == torch.float64:
             weights = first.state_dict()
             with everything_double():
                 first = self.auto.from_config(first.config, dtype=torch.float64, **options)
@@ -95,7 +99,7 @@ class Model:
         self.spelling = spelling(pathlib.Path(folder), self.net.base_model_prefix)
 
     def shaken(self, seed):
-        """A copy whose weights are moved by about a rounding, so that it rounds differently everywhere."""
+        """Returns a copy whose weights are moved by about a rounding, so that it rounds differently everywhere."""
         other = copy.deepcopy(self)
         draw = torch.Generator().manual_seed(seed)
         with torch.no_grad():
@@ -104,12 +108,12 @@ class Model:
         return other
 
     def named(self):
-        """Parameters by the name that they have in memory, a tied one once; without those that nothing reads."""
+        """Returns parameters by their name in memory, a tied one once, without those that are never read."""
         unread = {"cls.predictions.bias"} if self.masked_lm and not self.config.tie_word_embeddings else set()
         return {name: param for name, param in self.net.named_parameters() if name not in unread}
 
     def in_file(self, tensors):
-        """Tensors of parameters, given by name in memory, by the names and in the cut that the file has."""
+        """Returns tensors of parameters, given by name in memory, under the names and in the pieces of the file."""
         tensors = {name: value.detach().clone() for name, value in tensors.items()}
         with tempfile.TemporaryDirectory() as folder:
             self.net.save_pretrained(folder, state_dict=tensors)
@@ -124,7 +128,7 @@ class Model:
             return self.net(**given) if self.masked_lm else self.net(**given, use_cache=False)
 
     def targets(self, batch, logits):
-        """The rows of logits that have a target, and the targets."""
+        """Returns the rows of logits that have a target, and the targets."""
         labels = batch["labels"] if self.masked_lm else batch["labels"][:, 1:]
         seen = logits if self.masked_lm else logits[:, :-1]
         return seen[labels != -100], labels[labels != -100]
@@ -146,7 +150,7 @@ class Model:
                 for name, p in self.named().items()}
 
     def gradients(self, batches):
-        """Mean loss of the batches and its gradients, each batch's mean loss counting alike."""
+        """Returns the mean loss of the batches and its gradients; the mean losses of all batches count alike."""
         total, value = None, 0.0
         for batch in batches:
             loss, _ = self.loss(batch)
@@ -156,8 +160,8 @@ class Model:
         return value, total
 
     def pull(self, batches):
-        """Gradients of the mean logit of the targets. Those of the loss are a difference between them and such
-        a mean over all words, so a rounding of these is the least that a correct program may be off by."""
+        """Returns the gradients of the mean logit of the targets. Those of the loss are a difference between them and
+        such a mean over all words, so their rounding is the smallest error that a correct program may have."""
         total = None
         for batch in batches:
             rows, labels = self.targets(batch, self.forward(batch).logits)
@@ -197,7 +201,7 @@ def train(masters, worker, batches, section, clip, steps):
 
 
 def visible(args):
-    """A mask of the tokens of a batch: 0 is hidden. The first row is whole but for holes."""
+    """Returns a mask of the tokens of a batch: 0 is hidden. The first row is whole except for holes."""
     keep = torch.ones((args.rows, args.tokens), dtype=torch.int64)
     for row in range(args.rows):
         count = row * args.tokens // (2 * args.rows)
@@ -207,7 +211,8 @@ def visible(args):
             keep[row, :count] = 0
     if args.padding == "holes":
         keep[:, 1:-1] = (torch.rand((args.rows, max(args.tokens - 2, 0)), generator=args.draw) < 0.8).long()
-        keep[0, -2:] = 1  # the last token of the first row is always a target, and is predicted from a token
+        # The last token of the first row is always a target, predicted from a token.
+        keep[0, -2:] = 1
     return keep
 
 
@@ -217,7 +222,8 @@ def draw_batch(model, args, source, share):
     ids = source(shape)
     picks = torch.rand(shape, generator=args.draw) < share
     pad = getattr(model.config, "pad_token_id", None)
-    if pad is not None and args.tokens > 2:  # unmasked: its embedding counts, but has no gradient
+    # Unmasked: its embedding counts, but has no gradient.
+    if pad is not None and args.tokens > 2:
         ids[:, 2] = pad % model.config.vocab_size
         picks[:, 2] &= not model.masked_lm
     batch = {"input_ids": ids}
@@ -226,9 +232,11 @@ def draw_batch(model, args, source, share):
         filler = pad % model.config.vocab_size if pad is not None else 0
         batch["input_ids"] = torch.where(keep == 1, ids, torch.full_like(ids, filler))
         batch["attention_mask"] = keep
-    picks[0, -1] = True  # never a batch without a target
+    # A batch always has a target.
+    picks[0, -1] = True
     batch["labels"] = torch.where(picks & (keep == 1), ids, torch.full_like(ids, -100))
-    if model.net.config._attn_implementation == "eager":  # a row that sees nothing sees everything there
+    # There, a row that may see nothing sees everything.
+    if model.net.config._attn_implementation == "eager":
         batch["labels"][:, 1:][keep[:, :-1] == 0] = -100
     if model.masked_lm:
         hidden = torch.full_like(ids, model.config.vocab_size - 1)
@@ -255,7 +263,7 @@ def id_source(model, args):
 
 
 def greedy(model, prompt, count):
-    model = copy.deepcopy(model)  # which remembers this text
+    model = copy.deepcopy(model)  # the model remembers this text
     text, margins = prompt.tolist(), []
     with torch.no_grad():
         for _ in range(count):
@@ -266,7 +274,7 @@ def greedy(model, prompt, count):
 
 
 def ceil2(x):
-    """Rounded up to two digits."""
+    """Returns the number rounded up to two digits."""
     if x == 0:
         return 0.0
     digit = 10.0 ** (math.floor(math.log10(x)) - 1)
@@ -274,7 +282,7 @@ def ceil2(x):
 
 
 def distance(one, other):
-    """Of two runs: losses absolute, gradient norms relative, but for norms of 0."""
+    """Returns the differences of two runs: losses absolute, gradient norms relative unless a norm is 0."""
     keys = ["final_loss"] if "final_loss" in one and "final_loss" in other else []
     loss = [abs(a - b) for a, b in zip(one["loss"], other["loss"])] + [abs(one[k] - other[k]) for k in keys]
     norm = [abs(a - b) / (b or 1) for a, b in zip(one["grad_norm"], other["grad_norm"])]
@@ -282,13 +290,13 @@ def distance(one, other):
 
 
 def norm_floor(pull, norm):
-    """A few roundings of the gradients of pull(), by a gradient norm."""
+    """Returns a few roundings of the gradients of pull(), relative to a gradient norm."""
     return 8 * ULP * pull / (norm or 1)
 
 
 def steady(runs, wide, pull):
-    """Steps before a run diverges (a loss ten times its first) or rounding decides it, which is when it moves a number by
-    0.1 %, or when gradients are no more than roundings of the targets' logits; None: all."""
+    """Returns the steps before a run diverges (a loss ten times its first) or rounding decides it: when it moves a
+    number by 0.1 %, or when gradients are only roundings of the targets' logits. None: all steps."""
     def wanders(*key):
         values = [functools.reduce(lambda part, k: part[k], key, run) for run in [wide, *runs]]
         return not all(10 * abs(value - values[0]) <= WIDEST * max(abs(values[0]), 1e-6) for value in values)
@@ -301,12 +309,12 @@ def steady(runs, wide, pull):
 
 
 def cut(run, steps):
-    """The run's first steps; without the loss after the last one."""
+    """Returns the run's first steps, without the loss after the last one."""
     return {"loss": run["loss"][:steps], "grad_norm": run["grad_norm"][:steps]}
 
 
 def run_tolerance(name, runs, wide, largest, pull):
-    """`largest`: logit; `pull`: norm of the gradients of pull()."""
+    """Tolerances from `largest`, the largest logit, and `pull`, the norm of the gradients of pull()."""
     loss, norm = (max(values) for values in zip(*(distance(run, wide) for run in runs)))
     loss_abs = ceil2(max(10 * loss, 16 * ULP * max(wide["loss"]), 8 * ULP * largest))
     norm_rel = ceil2(max(10 * norm, 16 * ULP, norm_floor(pull, min(wide["grad_norm"]))))
@@ -352,7 +360,7 @@ def param_records(samples, wide, grads, wide_grads, steps):
         total, l2 = q.sum().item(), q.norm().item()
         reach = ((2 * q.abs() * stray + stray**2).sum() / (2 * l2)).item() if l2 else stray.norm().item()
         reach += (q * drift).norm().item() / l2 if l2 else drift.norm().item()
-        # A sum may agree by chance: what its elements are apart, as independent errors, counts, too.
+        # A sum may agree by chance, so the differences of its elements count too, as independent errors.
         apart = [(one[name].double().sum().item() - total, one[name].double().norm().item() - l2,
                   (one[name].double() - q).norm().item()) for one in samples]
         out[name] = {"sum": total, "l2": l2,
@@ -365,7 +373,7 @@ def param_records(samples, wide, grads, wide_grads, steps):
 
 
 def evaluate(model, batch):
-    """Loss, gradients by the names of the file, logits."""
+    """Returns loss, gradients by the names of the file, and logits."""
     loss, grads = model.gradients([batch])
     with torch.no_grad():
         logits = model.forward(batch).logits.detach()
@@ -373,7 +381,7 @@ def evaluate(model, batch):
 
 
 def bf16_run(folder, batches, steps, shake=None):
-    """`shake`: seed of a change of the weights below what bfloat16 resolves."""
+    """`shake` is the seed of a change of the weights below the resolution of bfloat16."""
     masters, worker = Model(folder), Model(folder, torch.bfloat16)
     if shake is not None:
         draw = torch.Generator().manual_seed(shake)
@@ -391,7 +399,7 @@ def seen_rows(batch, logits):
 
 
 def record_half(folder, plans, args, doc):
-    """The runs in bf16; doc has those in full precision."""
+    """Records the runs in bf16; doc has those in full precision."""
     for name, (batches, like) in plans.items():
         print(f"{name}: {args.steps} steps, in five variations", flush=True)
         run = bf16_run(folder, batches, args.steps)
@@ -414,7 +422,7 @@ def record(folder, args):
     batch = draw_batch(single, args, source, share)
     micro = [draw_batch(single, args, source, share), draw_batch(single, args, source, share / 2)]
     prompts = [] if single.masked_lm else [source((5,)), source((min(11, args.tokens),))]
-    # First: rope_type dynamic keeps the frequencies of the longest text that a model has seen.
+    # Comes first: rope_type dynamic keeps the frequencies of the longest text that a model has seen.
     texts = [greedy(wide, prompt, args.new_tokens) for prompt in prompts]
     loss, grads, logits = evaluate(wide, batch)
     samples = [evaluate(model, batch) for model in singles]
@@ -472,7 +480,7 @@ def options(words=None):
     parser.add_argument("--tokens", type=int, default=16, help="of each row")
     parser.add_argument("--padding", choices=["right", "left", "holes", "none"], default="right", help="hidden tokens")
     parser.add_argument("--steps", type=int, default=10, help="AdamW steps")
-    parser.add_argument("--new-tokens", type=int, default=16, help="greedy tokens behind each prompt")
+    parser.add_argument("--new-tokens", type=int, default=16, help="greedy tokens after each prompt")
     parser.add_argument("--ids", help="token ids in text, instead of random ones")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-bf16", dest="bf16", action="store_false", help="without the runs in bf16")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/tokenizers: small tokenizers of each family's shape and what they make of tricky strings.
+"""Makes tests/data/tokenizers: small tokenizers like those of each family, and the ids that they give to tricky
+strings.
 
 usage: make_tokenizers.py [FOLDER]      needs: pip install tokenizers==0.23.3 sentencepiece==0.2.3
 
@@ -65,7 +66,7 @@ BERT_STRINGS = [
 
 
 def text_lines():
-    """The training text: each sentence as it is, and 1500 lines of its words in another order."""
+    """Returns the training text: each sentence unchanged, and 1500 lines of its words in another order."""
     dice = random.Random(4)
     lines = [line.encode().decode("unicode_escape").encode("latin1").decode() if "\\" in line else line
              for line in SENTENCES.strip("\n").split("\n")]
@@ -167,7 +168,7 @@ def llama2(metaspace=False):
     common = [c for c in sorted(set("".join(text_lines()))) if ord(c) < 0x250 and c not in " \n\r\t"]
     train(words, 500, [], [*common, "▁"])
     learnt = json.loads(words.to_str())["model"]
-    # Characters that only the bytes can spell, and runs of spaces.
+    # Characters that only bytes can spell, and runs of spaces.
     keep = {piece for piece in learnt["vocab"] if all(ord(c) < 0x250 or c == "▁" for c in piece)}
     merges = [tuple(m) for m in learnt["merges"] if all(p in keep for p in (m[0], m[1], m[0] + m[1]))]
     merges += [("▁" * n, "▁" * m) for n, m in [(1, 1), (2, 1), (2, 2), (4, 4), (8, 8)]]
@@ -184,7 +185,7 @@ def llama2(metaspace=False):
 
 
 def unknown():
-    """No bytes: characters outside the vocabulary are <unk>, one for each run."""
+    """No byte tokens: characters outside the vocabulary are <unk>, one for each run."""
     t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, end_of_word_suffix="</w>"))
     t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     t.decoder = decoders.BPEDecoder("</w>")
@@ -226,7 +227,7 @@ FAMILIES = {"bert": bert, "bert_cased": bert_cased, "word_piece_steps": word_pie
 
 
 def write_json(path, value):
-    # libds reads no NUL in JSON: in the texts of expected.json U+F0000 stands for it.
+    # libds does not read NUL in JSON: in the texts of expected.json U+F0000 stands for it.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("\\u0000", "\U000F0000")
     path.write_text(text + "\n", encoding="utf-8")
 
@@ -253,7 +254,7 @@ def make_hugging_face(folder, tokenizer):
 
 
 def make_pair(folder, tokenizer):
-    """vocab.json and merges.txt of the same tokenizer; the expected ids are those of its tokenizer.json."""
+    """Writes vocab.json and merges.txt of the same tokenizer; the expected ids are those of its tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
     model = json.loads(tokenizer.to_str())["model"]
     write_json(folder / "vocab.json", model["vocab"])
@@ -263,7 +264,7 @@ def make_pair(folder, tokenizer):
 
 
 def make_vocabulary(folder, of, **config):
-    """vocab.txt of the tokenizer in folder `of`, whose expected ids it has, too."""
+    """Writes vocab.txt of the tokenizer in folder `of`, with the same expected ids."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = sorted(Tokenizer.from_file(str(of / "tokenizer.json")).get_vocab().items(), key=lambda item: item[1])
     (folder / "vocab.txt").write_text("".join(piece + "\n" for piece, _ in pieces), encoding="utf-8")
@@ -271,7 +272,8 @@ def make_vocabulary(folder, of, **config):
 
 
 def make_sentencepiece(folder, kind, **more):
-    import sentencepiece  # the other families are made without it
+    # The other families are made without it.
+    import sentencepiece
 
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "tokenizer.model", "wb") as model:

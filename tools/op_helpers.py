@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the operation schema becomes: reference pages and typed helpers in every language.
+"""Makes reference pages and typed helpers in every language from the operation schema.
 
-usage: op_helpers.py --renew LIBRARY    writes docs/reference/ops.json, as ds_op_schema() of that libds.so has it
-       op_helpers.py --check LIBRARY    compares it; exit 1 and a diff where it differs
+usage: op_helpers.py --renew LIBRARY    writes docs/reference/ops.json, from ds_op_schema() of that libds.so
+       op_helpers.py --check LIBRARY    compares it; if it differs, prints a diff and exits with 1
 
-tools/bindings.py makes the other files of docs/reference/ops.json, which needs no library: files() has them all.
+tools/bindings.py makes the other files from docs/reference/ops.json, without a library: files() returns them all.
 """
 import ctypes
 import difflib
@@ -22,7 +22,7 @@ BEGIN, END = "<!-- operations: written by tools/bindings.py -->", "<!-- end of o
 
 
 def schema_of(library):
-    """The text of ds_op_schema()."""
+    """Returns the text of ds_op_schema()."""
     ds = ctypes.CDLL(library)
     text = ctypes.c_char_p()
     ds.ds_text_destroy.argtypes, ds.ds_text_destroy.restype = [ctypes.c_char_p], None
@@ -57,7 +57,7 @@ def attribute_line(attr):
 
 
 def page(schema, text):
-    """The page with its operations as the schema has them."""
+    """Returns the page with its operations as in the schema."""
     out = [BEGIN, ""]
     for op in schema["operations"]:
         out += [f"### `{op['name']}`", "", op["doc"] + ("" if op["differentiable"] else " Not differentiable."), ""]
@@ -76,14 +76,14 @@ def page(schema, text):
 
 
 class Helper:
-    """One form of an operation as a function: its operands, then its attributes, those that must be given first."""
+    """One form of an operation as a function: its operands, then its attributes; required ones come first."""
 
     def __init__(self, op, form):
         self.op, self.form = op["name"], form["name"]
         self.name = f"{self.op}_{self.form}" if self.form else self.op
         self.doc = op["doc"] + ("" if op["differentiable"] else " Not differentiable.")
         self.operands = form["operands"]
-        # As parameters of languages where optional ones come last.
+        # The order of parameters in languages where optional ones come last.
         self.in_order = sorted(form["operands"], key=lambda operand: operand["optional"])
         self.results = form["results"]
         self.required = [a for a in op["attributes"] if a["required"]]
@@ -94,7 +94,7 @@ class Helper:
         return len(self.results) == 1 and not repeats(self.results[0])
 
     def list(self):
-        """The operand that is a list, if there is one."""
+        """Returns the operand that is a list, if there is one."""
         return next((operand["name"] for operand in self.operands if repeats(operand)), None)
 
 
@@ -103,7 +103,7 @@ def repeats(operand):
 
 
 def described(parameter):
-    """The meaning of a parameter in one line."""
+    """Returns the meaning of a parameter in one line."""
     if "type" in parameter:
         return f"{parameter['type']}, {parameter['doc']}"
     if "words" in parameter:
@@ -131,14 +131,14 @@ SETTERS = {"integer": "integer", "flag": "integer", "number": "number", "text": 
 
 
 def c_default(attr):
-    """The value of an attribute that is not given."""
+    """Returns the value of an attribute that is not given."""
     if attr["default"] is None:
         return {"number": "NAN", "text": "NULL"}.get(attr["kind"], "DS_OPS_NOT_GIVEN")
     return default_text(attr)
 
 
 def c_given(attr):
-    """The condition under which an attribute is given."""
+    """Returns the condition under which an attribute is given."""
     name = f"options->{attr['name']}"
     if isinstance(attr["default"], str):
         return f"{name} && strcmp({name}, {default_text(attr)}) != 0"
@@ -230,11 +230,14 @@ def python_helper(helper):
         parameters.append(operand["name"] + (": Sequence" if repeats(operand) else " = None" if operand["optional"] else ""))
     if helper.attributes:
         parameters += ["*", *map(python_attribute, helper.attributes)]
-    operands = ", ".join(("*" if repeats(o) else "") + o["name"] for o in helper.operands)
-    results = f"len({helper.list()})" if repeats(helper.results[0]) else str(len(helper.results))
-    call = ", ".join(["graph", f'"{helper.op}"', f"[{operands}]", results,
+    operands = ", ".join(f'"{o["name"]}": {o["name"]}' for o in helper.operands)
+    results = "None" if repeats(helper.results[0]) else str(len(helper.results))
+    optional = [o["name"] for o in helper.operands if o["optional"]]
+    several = [f'several="{helper.list()}"'] if helper.list() else []
+    call = ", ".join(["graph", f'"{helper.op}"', f"{{{operands}}}", results,
+                      *([f"optional={json.dumps(optional)}"] if optional else []), *several,
                       *(f"{a['name']}={a['name']}" for a in helper.attributes)])
-    out = ["", "", fold(f"def {helper.name}({', '.join(parameters)}):", "", "        "),
+    out = ["", "", "@checked", fold(f"def {helper.name}({', '.join(parameters)}):", "", "        "),
            fold(f'"""{helper.doc}', "    "), "", "    Args:", "        graph: the graph that the operation is added to"]
     out += [fold(f"{p['name']}: {described(p)}", "        ", "            ") for p in helper.in_order + helper.attributes]
     out += ["", "    Returns:"]
@@ -289,7 +292,7 @@ def rust_options(op):
         return []
     name, lent = options_name(op["name"]), any(RUST_TYPES[a["kind"]] == "&str" for a in optional)
     lifetime, generic = ("<'a>", "<'_>") if lent else ("", "")
-    plain = all(rust_default(a) in ("None", "false", "0", "0.0") for a in optional)  # as derived
+    plain = all(rust_default(a) in ("None", "false", "0", "0.0") for a in optional)  # the derived default
     out = ["", rust_doc(f"Attributes of [`{op['name']}()`] that may be left out.").replace("\\", ""),
            f"#[derive(Clone, Copy, Debug{', Default' if plain else ''})]", f"pub struct {name}{lifetime} {{"]
     for attr in optional:
@@ -311,7 +314,7 @@ def rust_options(op):
 
 
 def rust_operands(helper):
-    """(lines before the call, the operands in it)"""
+    """Returns (lines before the call, the operands in it)."""
     if not any(repeats(o) or o["optional"] for o in helper.operands):
         return [], "&[" + ", ".join(o["name"] for o in helper.operands) + "]"
     plain = list(itertools.takewhile(lambda o: not repeats(o) and not o["optional"], helper.operands))
@@ -404,7 +407,7 @@ def julia(schema, template):
 
 
 def files():
-    """{path: text} of all that is written from the schema. Each language has a template in tools/op_templates."""
+    """Returns {path: text} of all files written from the schema. Each language has a template in tools/op_templates."""
     schema = json.loads((ROOT / SCHEMA).read_text())
     template = {kind: (ROOT / "tools" / "op_templates" / f"ops.{kind}.in").read_text() for kind in ("h", "py", "rs", "jl")}
     return {PAGE: page(schema, (ROOT / PAGE).read_text()), "include/ds_ops.h": c(schema, template["h"]),

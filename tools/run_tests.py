@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Runs ctest, holds skipped tests and the cost of each suite against their lists, and tells where the minutes went.
+"""Runs ctest, compares skipped tests and the cost of each suite with their lists, and reports where the time went.
 
 usage: run_tests.py BUILD [--skips FILE] [--budgets FILE] [--phases FILE] [CTEST ARGUMENT]...
 
-After ctest's progress come the minutes of each phase (FILE has "SECONDS NAME" a line, written by ./run), the CPU time of
-each suite beside its budget, and the skipped tests with their reasons; then ctest's own summary, which is last. Ends with 1
-if ctest failed, if a test was skipped that tests/skips.txt does not list for this machine, or if a suite took more CPU time
-than tests/budgets.txt gives it. Long forms (DS_LONG) have no budget.
+After ctest's progress come the minutes of each phase (FILE has "SECONDS NAME" a line, written by ./run), the CPU time
+of each suite with its budget, and the skipped tests with their reasons; ctest's own summary is last. Exits with 1 if
+ctest failed, if a test was skipped that tests/skips.txt does not list for this machine, or if a suite took more CPU
+time than tests/budgets.txt gives it. Long forms (DS_LONG) have no budget.
 
-The CPU time of a test is what the system has added to that of ctest's children by the time that ctest reports the test as
-finished: its processes and all of theirs that were waited for. Of two tests that end at once the first gets the time of
-both, so single tests are not told, suites are.
+The CPU time of a test is the increase in the CPU time of ctest's children when ctest reports the test as finished: that
+of its processes and of all their children that were waited for. If two tests end at once, the first gets the time of
+both, so only suites are reported, not single tests.
 """
 import argparse
 import collections
@@ -64,7 +64,7 @@ def toolkits():
     return shutil.which("nvcc") or any(home and os.path.exists(f"{home}/bin/nvcc") for home in homes)
 
 
-# Whether the machine lacks what a test needs. What it has and the build does not find is no reason to skip.
+# Whether the machine lacks something that a test needs. If it is there and the build does not find it, that is not a reason to skip.
 CONDITIONS = {
     "always": lambda build: True,
     "no_avx512_bf16": lambda build: cpu_lacks("avx512_bf16"),
@@ -82,12 +82,13 @@ CONDITIONS = {
     "no_sentencepiece": lambda build: not os.path.exists("/usr/include/sentencepiece_processor.h"),
     "no_hwloc": lambda build: not os.path.exists("/usr/include/hwloc.h"),
     "no_namespaces": lambda build: not namespaces(),
+    "no_clang_format": lambda build: not shutil.which("clang-format-16"),
     "no_loop_device": lambda build: not os.path.exists("/dev/loop-control") or not shutil.which("mkfs.ext4"),
 }
 
 
 def allowed(path):
-    """[(name, condition, words)] of a list of skips."""
+    """Returns [(name, condition, words)] of a list of skips."""
     rows = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -100,21 +101,21 @@ def allowed(path):
 
 
 def reason(text):
-    """What a test said of its skip: "skipped: ..." of a script, or the line under gtest's "Skipped"."""
+    """Returns the reason of a skip: "skipped: ..." of a script, or the line under gtest's "Skipped"."""
     found = re.search(r"^skipped: *(.*)$", text, re.MULTILINE | re.IGNORECASE)
     found = found or re.search(r"^\S+:\d+: Skipped\n(.*)$", text, re.MULTILINE)
     return found.group(1).strip() if found else ""
 
 
 def skipped(case):
-    """The skips of a test case of ctest's JUnit file: its own, or those of the tests inside of its program."""
+    """Yields the skips of a test case in ctest's JUnit file: its own, or those of the tests inside of its program."""
     name, text = case.get("name"), case.findtext("system-out") or ""
     if case.get("status") == "disabled":
         return [Skip(name, "it is disabled")]
     if case.find("skipped") is not None:
         return [Skip(name, reason(text) or case.find("skipped").get("message") or "")]
     found = []
-    for one in dict.fromkeys(re.findall(r"\[  SKIPPED \] ([^\s.]+\.[^\s,]+)", text)):  # as it ends, and in the list behind all
+    for one in dict.fromkeys(re.findall(r"\[  SKIPPED \] ([^\s.]+\.[^\s,]+)", text)):  # when it ends, and in the list at the end
         run = re.search(rf"^\[ RUN      \] {re.escape(one)}\n(.*?)\[  SKIPPED \] {re.escape(one)} \(", text, re.M | re.S)
         found.append(Skip(f"{name}/{one}", reason(run.group(1)) if run else ""))
     disabled = re.search(r"YOU HAVE (\d+) DISABLED TESTS?", text)
@@ -127,19 +128,19 @@ def may_be(skip, rows, build):
 
 
 def cpu_of_children(process):
-    """Seconds of the children that `process` has waited for, and of theirs."""
+    """Returns the CPU seconds of the children that `process` has waited for, and of theirs."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
 def suite_of(test):
-    """A program under a sanitizer is a suite of its own."""
+    """Returns the suite of a test; a program under a sanitizer is a suite of its own."""
     suite = test.split(".")[0]
     return test if suite in ("asan", "tsan") else suite
 
 
 def run_ctest(build, arguments, results):
-    """Exit code, the lines of ctest's summary, which are not printed yet, and CPU seconds by suite."""
+    """Returns the exit code, the lines of ctest's summary, which are not yet printed, and CPU seconds by suite."""
     command = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=error", "--output-junit", str(results),
                "--test-output-size-passed", "1000000", "--test-output-size-failed", "1000000",
                "--test-output-truncation", "middle", *arguments]
@@ -158,7 +159,7 @@ def run_ctest(build, arguments, results):
 
 
 def budgets_of(path):
-    """CPU seconds that each suite may take."""
+    """Returns the CPU seconds that each suite may take."""
     budgets = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -193,7 +194,7 @@ def tell_phases(path, wall):
 
 
 def tell_suites(cases, cpu, budgets):
-    """Prints what each suite took; whether each has a budget and kept it."""
+    """Prints the time of each suite; returns whether each has a budget and kept it."""
     times, counts = collections.Counter(), collections.Counter()
     for case in cases:
         times[suite_of(case.get("name"))] += float(case.get("time"))
@@ -214,7 +215,7 @@ def tell_suites(cases, cpu, budgets):
 
 
 def tell_skips(skips, rows, build):
-    """Prints them; whether each may be."""
+    """Prints the skips; returns whether each is allowed."""
     print(f"\nSkipped: {len(skips) or 'nothing'}")
     wrong = [skip for skip in skips if not may_be(skip, rows, build)]
     for skip in skips:

@@ -1,23 +1,24 @@
 #!/bin/sh
 # The suites that are also built and run under ASan + UBSan (preset asan) and under TSan (preset tsan).
 # usage: sanitize.sh list PRESET | build PRESET | run PRESET SUITE
-# A line of a table: SUITE, and the tests of its program that the short form leaves out (-...) or takes. DS_LONG=1 takes all.
-# Short means a minute or two of one core at most, for training six; what is left out repeats, over more points, what the others do.
+# A line of a table: SUITE, and the tests of its program that the short form leaves out (-...) or runs. DS_LONG=1 runs all.
+# Short means at most a minute or two of one core, six for training; the tests left out repeat the others over more points.
 set -eu
 cd "$(dirname "$0")/.."
 asan="
-core -Config.misspelt*
+core -Config.Misspelt*
 io
 comm -*/post*:*/swaps*:*/caller2:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*
 exec
 kernels
 checkpoint -Checkpoint.StatesAreWrittenInWholeGranules
 data
+text
 monitor
 fuzz
 engine
-conformance -CpuAttention.EveryFormOverBlocksOfKeys:Optimized.BitsDoNotDependOnTheTeam:CpuAllocation.*:AdamwCodes.LearnAsF32StatesDo:Optimized.RoundsOnceInF32AndBf16
-training -SameBits.ShardGroupsAndNodes:SameBits.Boundary:Boundary.EveryOptimizer:Rates.*:LossAverage.RandomSteps:Freeze.WhatIsKept*:SameBits.SgdStageTierChaos:All/SameBitsOver.OddNumbersOfRanks/shm:MeshTraining.EqualCopiesTrainAsOne:OneBit.SameBitsOver*:OneBit.HalfPrecisionHasTheSameBits*:All/Optimizers.SameBitsOverStagesTiersAndRanks/SGD*:All/Optimizers.SameBitsOverStagesTiersAndRanks/Lion*:All/Optimizers.SameBitsOverStagesTiersAndRanks/Adagrad*:All/Optimizers.SameBitsOverStagesTiersAndRanks/*_bf16*:All/Optimizers.SameBitsOverStagesTiersAndRanks/AdamW_u8:All/Optimizers.SameBitsOverStagesTiersAndRanks/Muon_standard:SameBits.StageTierOverlapThreads*:SameBits.ReproducibleOverWorldSizes:Seeds/*:Ledger.*:Quantization.LossesStayNear:Quantized*.BitsDependOnNothingElse:SparseGradients.HaveTheBits*:Layouts.AnyGrouping*:Layouts.LocalParts*:Delegate.SameBits*Groups*:DelegateOrder.OneRankThatLeaves*:Freeze.TrainedLater:Freeze.ForAWhile:Join.UnevenRanks*:Models/*:QuantizedGradients.Feedback*:Freeze.ACheckpointKeeps*:Join.ErrorsOfQuant*:SameBits.OddNumbersOfRanks:LossScale.HasTheSameBits*:GradientTypes.HaveTheSameBits*:ZeroOne.SameBits*:OneBitLamb.SameBits*:GradientCompression.SameBits*:All/Optimizers.SameBitsOnAnyNumberOfRanks/*:RefusedLoadOfRanks.*:ZeroOne.ResumesExactly*:OneBitLamb.ResumesExactly*:All/SameBitsOver.OneBitOptimizers/*:All/Optimizers.SameBitsOverStagesTiersAndRanks/Muon:All/Optimizers.SameBitsOverStagesTiersAndRanks/Lamb:SameBits.RecomputeStageTier:ZeroOne.HalfPrecisionGroups*:OptimizerSemantics.RecordedTrajectories:ParamGroups.SameBitsOnEveryLayout:OneBit.GroupsAndFrozenParametersHave*:Skipped.ARunGoesOn*:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/SGD*:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/Lion*:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/Adagrad*:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/Lamb:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/AdamW:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/AdamW_bf16_masters:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/AdamW_u8:All/Optimizers.TenStepsAndTenElsewhereAreTwenty/Muon_standard
+conformance -CpuAttention.EveryFormWorksOverBlocksOfKeys:Optimized.BitsDoNotDependOnTheTeam:CpuAllocation.*:AdamwCodes.LearnAsF32StatesDo:Optimized.RoundsOnceInF32AndBf16
+training -SameBits.ShardGroupsAndNodes:SameBits.Boundary:Boundary.WorksWithEveryOptimizer:Rates.*:LossAverage.RandomStepsHaveTheSameMeanForEveryDivision:Freeze.StatesAreKeptByParameter*:SameBits.SgdStageTierChaos:All/SameBitsOver.OddNumbersOfRanks/shm:MeshTraining.EqualCopiesTrainAsOne:OneBit.SameBitsOver*:OneBit.HalfPrecisionHasTheSameBits*:All/Optimizers.SameBitsOverStagesTiersAndRanks/SGD*:All/Optimizers.SameBitsOverStagesTiersAndRanks/Lion*:All/Optimizers.SameBitsOverStagesTiersAndRanks/Adagrad*:All/Optimizers.SameBitsOverStagesTiersAndRanks/*_bf16*:All/Optimizers.SameBitsOverStagesTiersAndRanks/AdamW_u8:All/Optimizers.SameBitsOverStagesTiersAndRanks/Muon_standard:SameBits.StageTierOverlapThreads*:SameBits.ReproducibleOverWorldSizes:Seeds/*:Ledger.*:Quantization.LossesStayCloseToUnquantizedTraining:Quantized*.BitsDependOnNothingElse:SparseGradients.HaveTheSameBitsAsWhole*:Layouts.AnyGrouping*:Layouts.LocalParts*:Delegate.HasTheBitsOfNativeInShardGroups*:DelegateOrder.ARankThatDeparts*:Freeze.ParametersMayBeTrainedLater:Freeze.ParametersMayBeFrozenForAWhile:Join.UnevenRanks*:Models/*:QuantizedGradients.Feedback*:Freeze.ACheckpointKeeps*:Join.QuantizationErrors*:SameBits.OddNumbersOfRanks:LossScale.HasTheSameBits*:GradientTypes.HaveTheSameBits*:ZeroOne.SameBits*:OneBitLamb.SameBits*:GradientCompression.SameBits*:All/Optimizers.SameBitsOnAnyNumberOfRanks/*:RefusedLoadOfRanks.*:ZeroOne.ResumesExactly*:OneBitLamb.ResumesExactly*:All/SameBitsOver.OneBitOptimizers/*:All/Optimizers.SameBitsOverStagesTiersAndRanks/Muon:All/Optimizers.SameBitsOverStagesTiersAndRanks/Lamb:SameBits.RecomputeStageTier:ZeroOne.WorksInHalfPrecision*:OptimizerSemantics.FollowRecordedTrajectories:ParamGroups.SameBitsOnEveryLayout:OneBit.GroupsAndFrozenParametersHave*:Skipped.ARunContinues*:All/Optimizers.ResumesExactlyOnAnotherLayout/SGD*:All/Optimizers.ResumesExactlyOnAnotherLayout/Lion*:All/Optimizers.ResumesExactlyOnAnotherLayout/Adagrad*:All/Optimizers.ResumesExactlyOnAnotherLayout/Lamb:All/Optimizers.ResumesExactlyOnAnotherLayout/AdamW:All/Optimizers.ResumesExactlyOnAnotherLayout/AdamW_bf16_masters:All/Optimizers.ResumesExactlyOnAnotherLayout/AdamW_u8:All/Optimizers.ResumesExactlyOnAnotherLayout/Muon_standard
 api"
 tsan="
 core -Json.*Texts*:Json.*Documents*:Config.*:DsConfigs.*:ProgramText.*
@@ -35,7 +36,7 @@ case $preset in
   *) echo "sanitize.sh: preset $preset: not asan or tsan" >&2; exit 2 ;;
 esac
 
-# Suites whose folder has tests.
+# The suites whose folder has tests.
 names() {
   echo "$suites" | while read -r suite _; do
     [ "$suite" != mutate ] || echo mutate
@@ -43,12 +44,12 @@ names() {
   done
 }
 
-# The program of a suite. TSan's short form of training has one of its own.
+# The program of a suite. TSan's short form of training has a program of its own.
 program_of() {
   if [ "$preset $1" = "tsan training" ] && [ -z "${DS_LONG:-}" ]; then echo test_training_short; else echo "test_$1"; fi
 }
 
-# What ninja calls the programs of suites.
+# The names of the programs of suites in ninja.
 targets() {
   for suite in "$@"; do
     case $suite in
@@ -77,7 +78,7 @@ case $action in
     build $(targets "$suite") > "$log" || { cat "$log"; exit 1; }
     export OMP_NUM_THREADS=1
     # gcc 12 misplaces vectors of 64 bytes in frames that it keeps to find uses after return (its bug 110027).
-    case $suite in core|io|comm|data|monitor|fuzz) after_return=1 ;; *) after_return=0 ;; esac
+    case $suite in core|io|comm|data|text|monitor|fuzz) after_return=1 ;; *) after_return=0 ;; esac
     export ASAN_OPTIONS="strict_string_checks=1:detect_stack_use_after_return=$after_return"
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
     export TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp:halt_on_error=1"
@@ -90,20 +91,20 @@ case $action in
       for source in "$root"/tests/api/*_test.c; do
         program=api_$(basename "$source" .c)
         echo "$program"
-        # Its children end with exit(), far below frames that hold what the parent's threads still use.
+        # Its children end with exit(), below frames whose objects the parent's threads still use.
         leaks=1
         [ "$program" != api_fork_test ] || leaks=0
-        # Memory that no machine has is refused, as the C library does.
+        # A request for memory that no machine has is refused, as by the C library.
         ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=$leaks:allocator_may_return_null=1" "$root/build/$preset/bin/$program" "$PWD" "$root/tests/data/models"
       done
       exit
     fi
     filter=$(echo "$suites" | sed -n "s/^$suite //p")
     [ -z "${DS_LONG:-}" ] || filter=
-    # Waits are dropped, each of which must show: --quick drops every tenth.
+    # Drops waits; each drop must be found. --quick drops every tenth.
     # shellcheck disable=SC2086
     [ "$suite" != mutate ] || exec $fixed "build/$preset/bin/mutate" --separate $filter
-    # Not in brief: what is skipped is read from the output.
+    # Without --gtest_brief, because skips are read from the output.
     exec $fixed "build/$preset/bin/$(program_of "$suite")" --gtest_print_time=1 --gtest_filter="${filter:-*}" ;;
   *) echo "sanitize.sh: $action: not list, build or run" >&2; exit 2 ;;
 esac

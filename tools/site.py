@@ -4,7 +4,7 @@
 usage: site.py OUT     (writes OUT/source for Sphinx and the site OUT/html; any warning is an error. The Python that runs it
                         has Sphinx: `./run docs` makes it)
 
-The pages are plain Markdown with relative links, which a forge shows as they are. What the site has besides is made
+The pages are plain Markdown with relative links, which a forge shows as they are. Everything else of the site is made
 here: docs/README.md is its front page, whose lists of links are the navigation; headers become reference pages
 (tools/header_page.py), and ds.h an index of its functions; other linked files and folders become pages under `tree`.
 """
@@ -19,7 +19,8 @@ import header_page
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INDEX = "docs/README.md"
-FUNCTIONS = "include/functions.md"  # made here from ds.h, whose line on the front page its line follows
+# Made here from ds.h; its line on the front page comes after that of ds.h.
+FUNCTIONS = "include/functions.md"
 LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".py": "python", ".sh": "sh", ".json": "js", ".js": "js"}
@@ -28,19 +29,19 @@ BINARY = {".safetensors"}
 
 
 def listing(folder):
-    """A page for a folder without a README.md."""
+    """Returns a page for a folder without a README.md."""
     tracked = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True).stdout.split()
     names = sorted({os.path.relpath(name, folder).split("/")[0] for name in tracked})
     return f"# {folder}\n\n" + "\n".join(f"- {name}" for name in names) + "\n"
 
 
 def named(path):
-    """The file that shows a path of the working copy: a folder's README.md."""
+    """Returns the file that shows a path of the working copy; for a folder it is the README.md."""
     return f"{path}/README.md" if (ROOT / path / "README.md").is_file() else path
 
 
 def page_of(path):
-    """Where the page of a path lies in Sphinx's source."""
+    """Returns the place of a path's page in Sphinx's source."""
     if path == INDEX:
         return "index.md"
     inside = path.removeprefix("docs/") if path.startswith("docs/") else f"tree/{path}"
@@ -48,7 +49,7 @@ def page_of(path):
 
 
 def with_functions(text):
-    """The front page with a line for the index of functions, which is no file of the working copy."""
+    """The front page with a line for the index of functions, which is not a file of the working copy."""
     line = re.search(r"^- \[ds\.h\]\(.*\n", text, re.M)
     if not line:
         sys.exit(f"site: {INDEX} has no line for ds.h")
@@ -56,7 +57,7 @@ def with_functions(text):
 
 
 def content(path):
-    """Markdown of a path of the working copy."""
+    """Returns the Markdown of a path of the working copy."""
     file = ROOT / path
     if path == FUNCTIONS:
         header = file.with_name("ds.h")
@@ -74,7 +75,7 @@ def content(path):
 
 
 def with_links(path, text, seen):
-    """The text with links to pages of the site; notes the paths that it links to in `seen`."""
+    """Returns the text with links to pages of the site; adds the linked paths to `seen`."""
     def replaced(match):
         before, target, after = match.groups()
         if re.match(r"[a-z]+:", target):
@@ -91,7 +92,7 @@ def with_links(path, text, seen):
 
 
 def rejoined(path, text, seen):
-    """with_links for links whose words hold code, which the split at code would tear apart."""
+    """Does with_links for links whose words contain code, which the split at code would break."""
     held = []
 
     def hold(match):
@@ -103,7 +104,7 @@ def rejoined(path, text, seen):
 
 
 def navigation(text):
-    """Sphinx's hidden tables of contents: one for each section of the front page, of the pages that it lists."""
+    """Returns Sphinx's hidden tables of contents: one for each section of the front page, with its pages."""
     made = []
     for section in re.split(r"^## ", text, flags=re.M)[1:]:
         pages = [target for _, target, _ in LINK.findall(section) if not re.match(r"[a-z]+:", target)]

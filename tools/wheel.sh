@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the wheel of the Python package in OUT: libds, its plugins for TCP and, where a CUDA toolkit is found, for GPUs, the
-# libraries that they need and the command, for CPython 3.11 and later and every Linux with glibc 2.36 (Debian 12) or newer.
+# Makes the wheel of the Python package in OUT: libds, its plugins for texts, TCP and, if a CUDA toolkit is found, for GPUs,
+# the libraries that they need and the command, for CPython 3.11 and later on every Linux with glibc 2.36 (Debian 12) or newer.
 # usage: wheel.sh OUT [PIP'S --config-settings ...]     needs PyPI once, for the tools in .cache/venv-wheel
 set -eu
 out=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -17,7 +17,7 @@ if [ "$(cat "$venv/packages" 2> /dev/null)" != "$tools" ]; then
 fi
 raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
-# The compiler by the name that ./run uses, so that the compiler cache knows what was built before.
+# The compiler under the name that ./run uses, so that the compiler cache finds earlier results.
 export CC=cc CXX=c++ CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1 CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
 for setting in "$@"; do
   shift

@@ -1,8 +1,14 @@
 // libds.lowlevel: the calls of ds.h without the ds_ prefix. A status becomes an exception, outputs become results, handles
-// are freed with their object, arrays come as sequences or buffers. The package libds is written over it.
+// are freed with their object, arrays are given as sequences or buffers. The package libds is written over it.
 %module(package="libds", docstring="The calls of ds.h without the prefix ds_, made by SWIG; the package libds is written over them.") lowlevel
 %{
 #include "glue.h"
+%}
+
+%pythonbegin %{
+from . import _lowlevel
+
+_lowlevel.check_interpreter()
 %}
 
 %include <stdint.i>
@@ -34,12 +40,19 @@ struct type {};
   ~type() { type##_destroy($self); }
 }
 %ignore type##_destroy;
+%typemap(in) type * (void *found = NULL), const type * (void *found = NULL) {
+  if (!SWIG_IsOK(SWIG_ConvertPtr($input, &found, $descriptor(type *), $disown))) {
+    refuse_type("$1_name", "a libds.lowlevel." #type, $input);
+    SWIG_fail;
+  }
+  $1 = (type *)found;
+}
 %typemap(in, numinputs=0) type **out (type *made = NULL) "$1 = &made;"
 %typemap(argout) type **out {
   %append_output(SWIG_NewPointerObj(*$1, $descriptor(type *), SWIG_POINTER_OWN));
 }
 %enddef
-// These touch Python objects, the destructor through the deleter of a foreign tensor.
+// These touch Python objects; the destructor does so through the deleter of a foreign tensor.
 %nothread ds_tensor::~ds_tensor;
 %nothread ds_tensor::memory;
 %nothread tensor_from;
@@ -52,6 +65,19 @@ struct type {};
 %ds_handle(ds_engine)
 %ds_handle(ds_work)
 %ds_handle(ds_stream)
+
+// --- numbers --------------------------------------------------------------------------------------------------------
+%typemap(in) int32_t (long long wide = 0), int (long long wide = 0), enum SWIGTYPE (long long wide = 0) {
+  if (integer_argument($input, "$1_name", INT32_MAX, &wide) < 0) SWIG_fail;
+  $1 = ($1_ltype)wide;
+}
+%typemap(in) int64_t (long long wide = 0) {
+  if (integer_argument($input, "$1_name", INT64_MAX, &wide) < 0) SWIG_fail;
+  $1 = wide;
+}
+%typemap(in) double {
+  if (number_argument($input, "$1_name", &$1) < 0) SWIG_fail;
+}
 
 // --- texts ----------------------------------------------------------------------------------------------------------
 %typemap(in) const char * {
@@ -116,7 +142,7 @@ struct type {};
 // --- arrays ---------------------------------------------------------------------------------------------------------
 %define %ds_integers(type, name)
 %typemap(in) (const type *name, size_t name##_count) {
-  $1 = int_array($input, sizeof(type), &$2);
+  $1 = int_array($input, "$1_name", sizeof(type), &$2);
   if (!$1) SWIG_fail;
 }
 %typemap(freearg) (const type *name, size_t name##_count) { free((void *)$1); }
@@ -126,7 +152,7 @@ struct type {};
 %ds_integers(int32_t, params)
 
 %typemap(in) (const int32_t *values, size_t values_count, int32_t *out) {
-  $1 = int_array($input, sizeof(int32_t), &$2);
+  $1 = int_array($input, "$1_name", sizeof(int32_t), &$2);
   if (!$1) SWIG_fail;
   $3 = malloc($2 * sizeof(int32_t) + 1);
   if (!$3) SWIG_exception_fail(SWIG_MemoryError, "no memory for gradients");
@@ -139,7 +165,7 @@ struct type {};
 %typemap(freearg) (const int32_t *values, size_t values_count, int32_t *out) { free((void *)$1); free($3); }
 
 %typemap(in) (const ds_tensor *const *inputs, size_t inputs_count) (PyObject *items = NULL) {
-  items = items_of($input, "tensors");
+  items = items_of($input, "$1_name", "a sequence of tensors");
   if (!items) SWIG_fail;
   $2 = (size_t)PyTuple_Size(items);
   const ds_tensor **array = malloc($2 * sizeof *array + 1);
@@ -150,7 +176,7 @@ struct type {};
     array[i] = tensor;
   }
   $1 = (ds_tensor **)array;
-  if (!good) SWIG_exception_fail(SWIG_TypeError, "a sequence of tensors is needed");
+  if (!good) SWIG_exception_fail(SWIG_TypeError, "$1_name must be a sequence of tensors");
 }
 %typemap(freearg) (const ds_tensor *const *inputs, size_t inputs_count) {
   free((void *)$1);
@@ -163,7 +189,7 @@ struct type {};
   if (PyObject_GetBuffer($input, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags) < 0) SWIG_fail;
   held = 1;
   if (dtype_of_format(view.format, view.itemsize) != DS_DTYPE_F32) {
-    SWIG_exception_fail(SWIG_TypeError, "a buffer of float32 is needed");
+    SWIG_exception_fail(SWIG_TypeError, "$1_name must be a buffer of float32");
   }
   $1 = (float *)view.buf;
   $2 = (size_t)(view.len / 4);
@@ -177,7 +203,7 @@ struct type {};
 %typemap(in, numinputs=0) const float *data "$1 = NULL;"
 
 // --- tensors --------------------------------------------------------------------------------------------------------
-// tensor_create makes memory of its own; the others share that of NumPy, torch or any buffer.
+// tensor_create allocates memory; the others share that of NumPy, torch or any buffer.
 %typemap(in, numinputs=0) void *data "$1 = NULL;"
 %typemap(in, numinputs=0) const int64_t *strides "$1 = NULL;"
 %typemap(default) ds_stream *stream "$1 = NULL;"
@@ -192,11 +218,14 @@ struct type {};
   if (!$1) SWIG_fail;
   $result = $1;
 }
+%nothread check_interpreter;
+%feature("docstring") check_interpreter "Raises ImportError in a subinterpreter.";
 %feature("docstring") tensor_from "A tensor over the memory of a buffer, of an object with __dlpack__ or of a capsule, which it keeps; nothing is copied.
 dtype: DTYPE_NONE for the object's own, DTYPE_BF16 over 16-bit integers.";
 %feature("docstring") tensor_to_dlpack "A DLPack capsule over a tensor's memory, which it keeps; versioned 1: of DLPack 1.x.";
 %feature("docstring") bind_elements "Sets what an object of Elements is over.";
 %inline %{
+PyObject *check_interpreter(void) { return in_main_interpreter() ? Py_NewRef(Py_None) : NULL; }
 ds_tensor *tensor_from(PyObject *object, int writable, int dtype) {
   return tensor_of_object(object, writable, (ds_dtype)dtype);
 }
@@ -281,8 +310,8 @@ only. These options must live until the engine has started.";
   $1 = $input == Py_None ? NULL : call_text;
   $2 = $input == Py_None ? NULL : $input;
 }
-// (batch, progress, stop): callables and a buffer of int32, each or None. Progress is called in any case: it is where Control-C
-// is seen.
+// (batch, progress, stop): callables and a buffer of int32; each may be None. Progress is always called, because Control-C is
+// noticed there.
 %typemap(in) (ds_run_batch_fn *batch, ds_run_progress_fn *progress, const volatile int32_t *stop, void *user_data)
     (RunCallbacks calls, Py_buffer flag, int held = 0) {
   PyObject *items[3] = {NULL, NULL, NULL};
@@ -313,7 +342,7 @@ only. These options must live until the engine has started.";
 %typemap(argout) const ds_custom_op *op "call$argnum.made = NULL;"
 %typemap(freearg) const ds_custom_op *op { if (held$argnum && call$argnum.made) free_custom(call$argnum.made); }
 
-// (size, all_to_all, all_gather, send, receive, abort), the last four or None
+// (size, all_to_all, all_gather, send, receive, abort); the last four may be None
 %ignore ds_comm_callbacks;
 %typemap(in) const ds_comm_callbacks *callbacks (CollectivesArgument argument, int held = 0) {
   if (set_collectives(&argument, $input) < 0) SWIG_fail;
@@ -351,7 +380,7 @@ only. These options must live until the engine has started.";
       void *tensor = NULL;
       PyObject *item = PySequence_GetItem(parts[which], i);
       bad = !item || !SWIG_IsOK(SWIG_ConvertPtr(item, &tensor, $descriptor(ds_tensor *), 0));
-      if (!bad && tensor) bad = compact_data(tensor, &pointers[which][i]) < 0;
+      if (!bad && tensor) bad = compact_data(tensor, which == 1 && call.op != DS_COMM_OP_BROADCAST ? "out" : "data", &pointers[which][i]) < 0;
       Py_XDECREF(item);
     }
   }
@@ -360,7 +389,7 @@ only. These options must live until the engine has started.";
   size_t numbers = 0, *lists[3] = {NULL, NULL, NULL};
   for (int which = 0; which < 3 && !bad; ++which) {
     if (parts[2 + which] == Py_None) continue;
-    lists[which] = int_array(parts[2 + which], sizeof(int64_t), &numbers);
+    lists[which] = int_array(parts[2 + which], which == 0 ? "counts" : which == 1 ? "blocks" : "out_blocks", sizeof(int64_t), &numbers);
     bad = !lists[which];
     if (which > 0) call.blocks_count = numbers;
   }
@@ -382,7 +411,7 @@ only. These options must live until the engine has started.";
     free((void *)$1->out_blocks);
   }
 }
-// Whether the call is only started; then the result is its ds_work.
+// Tells whether the call is only started; then the result is its ds_work.
 %typemap(in) ds_work **out_work (ds_work *made = NULL) "$1 = PyObject_IsTrue($input) ? &made : NULL;"
 %typemap(argout) ds_work **out_work {
   if ($1) {
@@ -407,7 +436,7 @@ only. These options must live until the engine has started.";
 %ds_bytes(void, PyBUF_WRITABLE)
 %ds_bytes(const void, 0)
 
-// Left out, as ds_comm_submit makes them: they are over raw memory of unchecked size.
+// Left out, because they use raw memory of unchecked size, and ds_comm_submit does the same.
 %ignore ds_comm_all_gather;
 %ignore ds_comm_all_reduce;
 %ignore ds_comm_reduce_scatter;
@@ -415,7 +444,7 @@ only. These options must live until the engine has started.";
 
 // --- plans ----------------------------------------------------------------------------------------------------------
 %typemap(in) (const ds_plan *const *plans, size_t count) (PyObject *items = NULL) {
-  items = items_of($input, "plans");
+  items = items_of($input, "$1_name", "a sequence of plans");
   if (!items) SWIG_fail;
   $2 = (size_t)PyTuple_Size(items);
   const ds_plan **array = malloc($2 * sizeof *array + 1);
@@ -426,7 +455,7 @@ only. These options must live until the engine has started.";
     array[i] = plan;
   }
   $1 = (ds_plan **)array;
-  if (!good) SWIG_exception_fail(SWIG_TypeError, "a sequence of plans is needed");
+  if (!good) SWIG_exception_fail(SWIG_TypeError, "$1_name must be a sequence of plans");
 }
 %typemap(freearg) (const ds_plan *const *plans, size_t count) {
   free((void *)$1);
@@ -440,7 +469,7 @@ only. These options must live until the engine has started.";
 
 %include "ds.h"
 
-// Tags are for the tests of ds.h, not for readers of help().
+// The tests of ds.h need its tags; readers of help() do not.
 %pythoncode %{
 def _without_tags():
     import re

@@ -1,5 +1,5 @@
 /* The C side of libds.lowlevel: errors, tensors over the buffer protocol and DLPack, callbacks.
- * Included by ds.i alone. */
+ * Only ds.i includes it. */
 #include <dlfcn.h>
 #include <ds.h>
 #include <errno.h> /* what SWIG writes uses it */
@@ -12,8 +12,8 @@ enum { kMaxDims = 8 };
 
 /* ---------------------------------------------------------------- errors */
 
-/* The exception that a callback has raised, until the ds_ call around it has returned on the same
- * thread. */
+/* The exception of a callback, kept until the ds_ call around it has returned on the same thread.
+ * */
 static __thread PyObject *raised_type, *raised_value, *raised_trace;
 
 static void keep_exception(void) {
@@ -31,7 +31,7 @@ static void keep_exception(void) {
   raised_trace = trace;
 }
 
-/* The error of the last call as an object of libds.errors; NULL with an exception set. */
+/* Returns the error of the last call as an object of libds.errors; NULL with an exception set. */
 static PyObject* error_object(ds_status status) {
   const char *key = "", *tensor = "", *message = ds_last_error_message();
   int32_t rank = -1;
@@ -48,8 +48,8 @@ static PyObject* error_object(ds_status status) {
   return error;
 }
 
-/* Behind every call: raises what a callback has raised, else what the status says. Returns 1 when
- * it has raised. */
+/* Runs after every call: raises the exception of a callback, or else the error of the status.
+ * Returns 1 if it has raised. */
 static int raised(ds_status status) {
   if (status == DS_OK && !raised_type) return 0;
   PyObject* error = status == DS_OK ? NULL : error_object(status);
@@ -75,14 +75,33 @@ static int raised(ds_status status) {
   return 1;
 }
 
+/* ---------------------------------------------------------------- the interpreter */
+
+/* Callbacks enter the main interpreter, and SWIG's types end with the interpreter that loaded the
+ * module first. So other interpreters are refused: by the function that Python calls to load the
+ * module and, since Python may copy a loaded module, by the package. */
+static int in_main_interpreter(void) {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) == 0) return 1;
+  PyErr_SetString(
+      PyExc_ImportError,
+      "libds works in the main interpreter alone: import it there, or use processes in place of "
+      "subinterpreters");
+  return 0;
+}
+
+#undef SWIG_init /* PyInit__lowlevel, which this file has */
+#define SWIG_init libds_init
+SWIGINTERN PyObject* libds_init(void);
+PyMODINIT_FUNC PyInit__lowlevel(void) { return in_main_interpreter() ? libds_init() : NULL; }
+
 /* ---------------------------------------------------------------- the way into Python */
 
-/* Two functions that every CPython has and the limited interface leaves out. The first is private
- * before 3.13, where it got the name without an underscore. */
+/* Two functions that every CPython has, but not its limited interface. The first is private before
+ * 3.13, which dropped the underscore from its name. */
 static int (*finalizing)(void);
 static int (*holds_interpreter)(void);
 
-/* Looks them up; -1 with an exception set for a Python that has other names. */
+/* Looks them up; -1 with an exception set if this Python has other names. */
 static int find_functions(void) {
   *(void**)&finalizing = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
   if (!finalizing) *(void**)&finalizing = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
@@ -92,18 +111,30 @@ static int find_functions(void) {
   return -1;
 }
 
-/* CPython up to 3.13 ends a thread that asks for the interpreter while it ends, by an unwinding
- * that must not cross the frames of C++ below a callback. The thread stands still here instead,
- * until the process has ended. */
+/* CPython up to 3.13 ends a thread that asks for the interpreter during its shutdown, by an
+ * unwinding that must not cross the C++ frames below a callback. So the thread waits here until the
+ * process has ended. */
 static void stand_still(void* none) {
   (void)none;
   for (;;) pause();
 }
 
-/* Calls body(data) with the interpreter held: the one way of the library into Python. Returns 0
- * without a call when the interpreter has ended or is ending. An exception that an earlier callback
- * of the call around this one has raised stays the one that counts, and calls of the body do not
- * see it. */
+/* Ends a child that was forked in a callback and has returned from it: it would continue a call of
+ * its parent, with threads and files that the child does not have. */
+static void end_child(pid_t parent) {
+  PyObject *module, *done;
+  module = PyImport_ImportModule("libds.errors");
+  done = module ? PyObject_CallMethod(module, "end_child", "Oi",
+                                      raised_value ? raised_value : Py_None, (int)parent)
+                : NULL;
+  Py_XDECREF(done);
+  _exit(1);
+}
+
+/* Calls body(data) with the interpreter held: the only way of the library into Python. Returns 0
+ * without a call if the interpreter has ended or is ending. If an earlier callback of the
+ * surrounding call has raised an exception, that one counts, and the calls of the body do not see
+ * it. */
 static int in_python(void (*body)(void*), void* data) {
   if (!Py_IsInitialized() || (finalizing() && !holds_interpreter())) return 0;
   pthread_cleanup_push(stand_still, NULL);
@@ -112,7 +143,9 @@ static int in_python(void (*body)(void*), void* data) {
                                   *first_trace = raised_trace;
   raised_type = raised_value = raised_trace = NULL;
   PyErr_Fetch(&type, &value, &trace);
+  const pid_t process = getpid();
   body(data);
+  if (getpid() != process) end_child(process);
   PyErr_Restore(type, value, trace);
   if (first_type) {
     type = raised_type, value = raised_value, trace = raised_trace;
@@ -126,41 +159,83 @@ static int in_python(void (*body)(void*), void* data) {
   return 1;
 }
 
-/* ---------------------------------------------------------------- texts */
+/* ---------------------------------------------------------------- plain arguments */
 
-/* A text of Python for a call, as long as the object lives; NULL with an exception set for what is
- * no text, or has a NUL, where C would cut it. */
+/* Sets libds.errors.InvalidArgument with this message, and takes the reference to it; NULL means
+ * that an exception is already set. */
+static void refuse(PyObject* message) {
+  PyObject* module = message ? PyImport_ImportModule("libds.errors") : NULL;
+  PyObject* error = module ? PyObject_CallMethod(module, "refuse", "O", message) : NULL;
+  if (error) PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+  Py_XDECREF(error);
+  Py_XDECREF(module);
+  Py_XDECREF(message);
+}
+
+/* Sets a TypeError: NAME must be WANTED, but the argument is not. */
+static void refuse_type(const char* name, const char* wanted, PyObject* object) {
+  PyObject* type = PyType_GetName(Py_TYPE(object));
+  if (type) PyErr_Format(PyExc_TypeError, "%s must be %s, got %U", name, wanted, type);
+  Py_XDECREF(type);
+}
+
+/* Converts an integer from -most - 1 to most; -1 with an exception set for others. */
+static int integer_argument(PyObject* object, const char* name, long long most, long long* out) {
+  int over = 0;
+  PyObject* number = PyNumber_Index(object);
+  if (!number) {
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+      PyErr_Clear();
+      refuse_type(name, "an integer", object);
+    }
+    return -1;
+  }
+  *out = PyLong_AsLongLongAndOverflow(number, &over);
+  Py_DECREF(number);
+  if (!over && *out <= most && *out >= -most - 1) return 0;
+  refuse(PyUnicode_FromFormat("%s must be an integer of %d bits, got a larger one", name,
+                              most == INT32_MAX ? 32 : 64));
+  return -1;
+}
+
+/* Converts a number; -1 with an exception set for others. */
+static int number_argument(PyObject* object, const char* name, double* out) {
+  *out = PyFloat_AsDouble(object);
+  if (!PyErr_Occurred()) return 0;
+  if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    refuse_type(name, "a number", object);
+  } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+    PyErr_Clear();
+    refuse(
+        PyUnicode_FromFormat("%s must be a number that a double can hold, got a larger one", name));
+  }
+  return -1;
+}
+
+/* Returns a Python text for a call, valid as long as the object lives. NULL with an exception set
+ * if it is not a text, or has a NUL, where C would cut it. */
 static const char* text_argument(PyObject* object, const char* name) {
   if (!PyUnicode_Check(object)) {
-    PyObject* type = PyType_GetName(Py_TYPE(object));
-    if (type) PyErr_Format(PyExc_TypeError, "%s must be a str, got %U", name, type);
-    Py_XDECREF(type);
+    refuse_type(name, "a str", object);
     return NULL;
   }
   Py_ssize_t size = 0;
   const char *text = PyUnicode_AsUTF8AndSize(object, &size),
              *nul = text ? memchr(text, 0, (size_t)size) : NULL;
   if (text && !nul) return text;
-  PyObject *module, *error, *message;
   if (text) {
-    message = PyUnicode_FromFormat("%s must have no NUL character, got %R", name, object);
-  } else {
-    if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return NULL;
+    refuse(PyUnicode_FromFormat("%s must have no NUL character, got %R", name, object));
+  } else if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
     PyErr_Clear();
-    message = PyUnicode_FromFormat("%s must be a text of Unicode characters, got %A", name, object);
+    refuse(PyUnicode_FromFormat("%s must be a text of Unicode characters, got %A", name, object));
   }
-  module = message ? PyImport_ImportModule("libds.errors") : NULL;
-  error = module ? PyObject_CallMethod(module, "refuse", "O", message) : NULL;
-  if (error) PyErr_SetObject((PyObject*)Py_TYPE(error), error);
-  Py_XDECREF(error);
-  Py_XDECREF(module);
-  Py_XDECREF(message);
   return NULL;
 }
 
 /* ---------------------------------------------------------------- DLPack */
 
-/* The bytes of DLPack's public structs. */
+/* The layout of DLPack's public structs. */
 typedef struct DLTensor {
   void* data;
   int32_t device_type, device_id;
@@ -191,7 +266,7 @@ static const struct {
                {"d", 8, 2},  {"i", 4, 0}, {"q", 8, 0}, {"B", 1, 1}};
 enum { kDtypesCount = sizeof kDtypes / sizeof *kDtypes };
 
-/* An element type by the format and size of a buffer; DS_DTYPE_NONE for others. */
+/* Returns the element type for the format and size of a buffer; DS_DTYPE_NONE for others. */
 static ds_dtype dtype_of_format(const char* format, Py_ssize_t size) {
   if (!format) return size == 1 ? DS_DTYPE_U8 : DS_DTYPE_NONE;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
@@ -203,7 +278,7 @@ static ds_dtype dtype_of_format(const char* format, Py_ssize_t size) {
   return DS_DTYPE_NONE;
 }
 
-/* A DLPack tensor over a Python buffer, which it holds. */
+/* A DLPack tensor over a Python buffer, which it keeps alive. */
 typedef struct HeldBuffer {
   DLManagedTensorVersioned managed;
   Py_buffer view;
@@ -220,8 +295,8 @@ static void release_buffer(DLManagedTensorVersioned* self) {
     free(held); /* else the buffer's owner has ended, or is ending */
 }
 
-/* A tensor over the memory of a buffer. dtype: DS_DTYPE_NONE, that of the format; or DS_DTYPE_BF16
- * over 16-bit integers. NULL with an exception set. */
+/* Makes a tensor over the memory of a buffer. dtype: DS_DTYPE_NONE takes that of the format;
+ * DS_DTYPE_BF16 reads 16-bit integers. NULL with an exception set. */
 static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtype) {
   HeldBuffer* held = calloc(1, sizeof *held);
   if (!held) return (void*)PyErr_NoMemory();
@@ -275,7 +350,8 @@ static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtyp
   return out;
 }
 
-/* The capsule of an object with __dlpack__: of DLPack 1.x if it can make one. */
+/* Returns the capsule of an object with __dlpack__, in the form of DLPack 1.x if it can make one.
+ * */
 static PyObject* capsule_of(PyObject* object) {
   PyObject *method = PyObject_GetAttrString(object, "__dlpack__"), *capsule = NULL;
   PyObject *none = method ? PyTuple_New(0) : NULL,
@@ -292,41 +368,45 @@ static PyObject* capsule_of(PyObject* object) {
   return capsule;
 }
 
-/* A tensor over the memory of an object with __dlpack__, or of a capsule. */
+/* Makes a tensor over the memory of an object with __dlpack__, or of a capsule. */
 static ds_tensor* tensor_of_dlpack(PyObject* object) {
   PyObject* capsule = PyCapsule_CheckExact(object) ? Py_NewRef(object) : capsule_of(object);
   if (!capsule) return NULL;
   ds_tensor* out = NULL;
-  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+  if (!PyCapsule_CheckExact(capsule)) {
+    refuse_type("what __dlpack__ returns", "a capsule", capsule);
+  } else if (!PyCapsule_IsValid(capsule, "dltensor_versioned") &&
+             !PyCapsule_IsValid(capsule, "dltensor")) {
+    const char* name = PyCapsule_GetName(capsule);
+    PyErr_Format(PyExc_ValueError,
+                 "a capsule of DLPack that nobody has taken is needed, got one named '%s'",
+                 name ? name : "");
+  } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
     DLManagedTensorVersioned* managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
     if (!raised(ds_tensor_from_dlpack(NULL, managed, NULL, &out)))
       PyCapsule_SetName(capsule, "used_dltensor_versioned");
   } else {
     DLManagedTensor* managed = PyCapsule_GetPointer(capsule, "dltensor");
-    if (managed && !raised(ds_tensor_from_dlpack(managed, NULL, NULL, &out)))
+    if (!raised(ds_tensor_from_dlpack(managed, NULL, NULL, &out)))
       PyCapsule_SetName(capsule, "used_dltensor");
   }
   Py_DECREF(capsule);
   return out;
 }
 
-/* A tensor over whatever shares its memory. dtype as in tensor_of_buffer. */
+/* Makes a tensor over the memory of any supported object. dtype as in tensor_of_buffer. */
 static ds_tensor* tensor_of_object(PyObject* object, int writable, ds_dtype dtype) {
   if (PyObject_CheckBuffer(object)) return tensor_of_buffer(object, writable, dtype);
   if (PyCapsule_CheckExact(object) || PyObject_HasAttrString(object, "__dlpack__"))
     return tensor_of_dlpack(object);
-  PyObject* type = PyType_GetName(Py_TYPE(object));
-  if (type)
-    PyErr_Format(
-        PyExc_TypeError,
-        "an array is needed: a libds.Tensor, a buffer such as a NumPy array, or an object with "
-        "__dlpack__ such as a torch tensor; got %U",
-        type);
-  Py_XDECREF(type);
+  refuse_type("an array",
+              "a libds.Tensor, a buffer such as a NumPy array, or an object with __dlpack__ such "
+              "as a torch tensor",
+              object);
   return NULL;
 }
 
-/* Ends a capsule that nobody has taken. */
+/* Frees a capsule that no consumer has taken. */
 static void free_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, "dltensor")) {
     DLManagedTensor* managed = PyCapsule_GetPointer(capsule, "dltensor");
@@ -348,9 +428,9 @@ static PyObject* capsule_of_tensor(ds_tensor* tensor, int versioned) {
 
 /* ---------------------------------------------------------------- elements of a tensor */
 
-/* What buffers of a tensor's elements are over: the base of libds.Tensor. It owns a DLPack export,
- * which keeps the memory: the tensor, the engine behind a view and their Python objects may all end
- * before it. */
+/* The base of libds.Tensor, over which buffers of a tensor's elements are made. It owns a DLPack
+ * export, which keeps the memory alive: the tensor, the engine of a view and their Python objects
+ * may all end before it. */
 typedef struct Elements {
   PyObject_HEAD DLManagedTensorVersioned* managed; /* NULL: closed, or not set yet */
   Py_ssize_t size, exports;
@@ -374,8 +454,8 @@ static void free_elements(PyObject* self) {
   Py_DECREF(type); /* an object holds its type, which is on the heap */
 }
 
-/* Sets the memory, in place of what was there. Returns -1 with an exception set, also where buffers
- * show what is there. */
+/* Sets the memory and frees the previous one. Returns -1 with an exception set, also if buffers
+ * still show the previous memory. */
 static int set_elements(Elements* self, ds_tensor* tensor) {
   ds_dtype dtype = DS_DTYPE_NONE;
   int64_t dims[kMaxDims], strides[kMaxDims];
@@ -413,9 +493,11 @@ static int set_elements(Elements* self, ds_tensor* tensor) {
   return 0;
 }
 
-static PyObject* closed_error(void) {
+static PyObject* closed_error(const Elements* self) {
   PyObject* module = PyImport_ImportModule("libds.errors");
-  PyObject* error = module ? PyObject_CallMethod(module, "closed", "s", "Tensor") : NULL;
+  PyObject* error =
+      module ? PyObject_CallMethod(module, self->closing ? "closed" : "unmade", "s", "Tensor")
+             : NULL;
   Py_XDECREF(module);
   if (error) PyErr_SetObject((PyObject*)Py_TYPE(error), error);
   Py_XDECREF(error);
@@ -426,7 +508,7 @@ static int elements_buffer(PyObject* object, Py_buffer* view, int flags) {
   Elements* self = (Elements*)object;
   view->obj = NULL;
   if (!self->managed || self->closing) {
-    closed_error();
+    closed_error(self);
     return -1;
   }
   DLTensor* tensor = &self->managed->tensor;
@@ -481,7 +563,7 @@ static PyObject* elements_get(PyObject* object, void* which) {
   Elements* self = (Elements*)object;
   if (which == (void*)4) return PyBool_FromLong(!self->managed || self->closing);
   if (which == (void*)7) return PyLong_FromSsize_t(self->exports);
-  if (!self->managed || self->closing) return closed_error();
+  if (!self->managed || self->closing) return closed_error(self);
   DLTensor* tensor = &self->managed->tensor;
   if (which == (void*)1) return PyLong_FromVoidPtr((char*)tensor->data + tensor->byte_offset);
   if (which == (void*)2) return PyLong_FromLong((long)self->dtype);
@@ -527,9 +609,9 @@ static PyType_Spec elements_spec = {.name = "libds.lowlevel.Elements",
                                     .slots = elements_slots};
 static PyObject* elements_type; /* made with the module */
 
-/* The address of a tensor of the host whose elements lie one behind the other; -1 with an exception
- * set for others. */
-static int compact_data(ds_tensor* tensor, void** data) {
+/* Returns the address of a host tensor with contiguous elements; -1 with an exception set for
+ * others. */
+static int compact_data(ds_tensor* tensor, const char* name, void** data) {
   int64_t dims[kMaxDims], strides[kMaxDims], distance = 1;
   size_t count = 0;
   const char* device = NULL;
@@ -540,13 +622,12 @@ static int compact_data(ds_tensor* tensor, void** data) {
   for (size_t i = count; i-- > 0 && !empty; distance *= dims[i])
     compact &= dims[i] == 1 || strides[i] == distance;
   if (!compact)
-    PyErr_SetString(
-        PyExc_BufferError,
-        "a collective takes arrays of the host that are contiguous, of rows one behind the other");
+    PyErr_Format(PyExc_BufferError,
+                 "%s: a collective takes contiguous arrays of the host, in row-major order", name);
   return compact ? 0 : -1;
 }
 
-/* A memoryview of bytes over the elements. */
+/* Returns a memoryview of bytes over the elements. */
 static PyObject* memory_of(ds_tensor* tensor) {
   Elements* elements = (Elements*)PyType_GenericNew((PyTypeObject*)elements_type, NULL, NULL);
   if (!elements) return NULL;
@@ -568,42 +649,40 @@ static PyObject* dims_list(const int64_t* dims, size_t count) {
   return out;
 }
 
-/* The items of a sequence, held and unchangeable: code that runs meanwhile may change the sequence
- * itself. */
-static PyObject* items_of(PyObject* sequence, const char* what) {
+/* Returns the items of a sequence as a tuple: code that runs in the meantime may change the
+ * sequence itself. */
+static PyObject* items_of(PyObject* sequence, const char* name, const char* what) {
   if (PySequence_Check(sequence) || PyIter_Check(sequence)) return PySequence_Tuple(sequence);
-  PyErr_Format(PyExc_TypeError, "a sequence of %s is needed", what);
+  refuse_type(name, what, sequence);
   return NULL;
 }
 
-/* Integers of a sequence as an array of element_size 4 or 8, which the caller frees; NULL with an
- * exception set. */
-static void* int_array(PyObject* object, size_t element_size, size_t* count) {
-  PyObject* items = items_of(object, "integers");
+/* Returns the integers of a sequence as an array of element_size 4 or 8, which the caller frees;
+ * NULL with an exception set. */
+static void* int_array(PyObject* object, const char* name, size_t element_size, size_t* count) {
+  PyObject* items = items_of(object, name, "a sequence of integers");
   if (!items) return NULL;
   *count = (size_t)PyTuple_Size(items);
   char* out = malloc(*count * element_size + 1);
-  for (size_t i = 0; out && i < *count && !PyErr_Occurred(); ++i) {
-    PyObject* number = PyNumber_Index(PyTuple_GetItem(items, (Py_ssize_t)i));
-    int64_t wide = number ? PyLong_AsLongLong(number) : -1;
+  int good = out != NULL;
+  for (size_t i = 0; i < *count && good; ++i) {
+    long long wide = 0;
+    good = integer_argument(PyTuple_GetItem(items, (Py_ssize_t)i), name,
+                            element_size == 4 ? INT32_MAX : INT64_MAX, &wide) == 0;
     int32_t narrow = (int32_t)wide;
-    Py_XDECREF(number);
-    if (!PyErr_Occurred() && element_size == 4 && narrow != wide) {
-      PyErr_SetString(PyExc_OverflowError, "an integer of 32 bits is needed");
-    }
     memcpy(out + i * element_size, element_size == 4 ? (void*)&narrow : (void*)&wide, element_size);
   }
   Py_DECREF(items);
   if (!out) PyErr_NoMemory();
-  if (!PyErr_Occurred()) return out;
+  if (good) return out;
   free(out);
   return NULL;
 }
 
 /* ---------------------------------------------------------------- callbacks */
 
-/* A copy of elements that a callback gets, so that nothing it keeps can dangle. `held` keeps its
- * size until the copy has ended: a callback that resizes it gets a BufferError. */
+/* A copy of elements for a callback, so that no reference that it keeps can dangle. `held` keeps
+ * its size until the copy has ended: a callback that resizes it gets a BufferError. */
 typedef struct Copy {
   PyObject* typed; /* what the callback gets; NULL: with an exception set */
   Py_buffer held;
@@ -624,7 +703,7 @@ static void end_copy(Copy* copy, void* data) {
   Py_XDECREF(copy->typed);
 }
 
-/* Ends a callback: 1 when it has returned without an exception. */
+/* Ends a callback: returns 1 if it returned without an exception. */
 static int returned(PyObject* result) {
   if (!result) keep_exception();
   Py_XDECREF(result);
@@ -657,7 +736,7 @@ static ds_status call_init(int32_t param, const char* name, int64_t first, float
   return in_python(run_init, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
-/* Callables of ds_run_train; NULL: none. */
+/* The callables of ds_run_train; NULL stands for none. */
 typedef struct RunCallbacks {
   PyObject *batch, *progress;
 } RunCallbacks;
@@ -760,7 +839,8 @@ static void set_log_callable(PyObject* fn) {
 
 /* ---------------------------------------------------------------- collectives of the caller */
 
-/* The callables of a comm, which get bytes and return buffers with what has come; NULL: none. */
+/* The callables of a comm, which get bytes and return buffers with the received ones; NULL stands
+ * for none. */
 typedef struct Collectives {
   PyObject *all_gather, *all_to_all, *send, *receive, *abort;
   size_t size; /* number of ranks */
@@ -779,8 +859,7 @@ static void free_collectives(void* user_data) {
     free(user_data); /* else the callables end with the interpreter */
 }
 
-/* Copies what a callable has returned; 0 with an exception set where it is no buffer of that size.
- */
+/* Copies the result of a callable; 0 with an exception set if it is not a buffer of that size. */
 static int take_bytes(PyObject* from, void* data, size_t size, const char* callable) {
   Py_buffer held;
   if (PyObject_GetBuffer(from, &held, PyBUF_SIMPLE) < 0) return 0;
@@ -884,8 +963,8 @@ typedef struct CollectivesArgument {
   Collectives* made; /* NULL: the comm has it */
 } CollectivesArgument;
 
-/* Fills an argument from (size, all_to_all, all_gather, send, receive, abort), the last four or
- * None; -1 with an exception set. */
+/* Fills an argument from (size, all_to_all, all_gather, send, receive, abort); the last four may be
+ * None. Returns -1 with an exception set. */
 static int set_collectives(CollectivesArgument* argument, PyObject* tuple) {
   PyObject* given[5];
   int size = 0;
@@ -921,8 +1000,8 @@ static int set_collectives(CollectivesArgument* argument, PyObject* tuple) {
 
 /* ---------------------------------------------------------------- custom operations */
 
-/* What a custom operation of Python is: callables over lists of low-level tensors, and how many
- * tensors they get. */
+/* A custom operation in Python: callables over lists of low-level tensors, and the numbers of those
+ * tensors. */
 typedef struct CustomOp {
   PyObject *forward, *backward;
   size_t inputs, outputs;
@@ -948,8 +1027,8 @@ static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
   return list;
 }
 
-/* The tensors of a call belong to the engine until it returns; a handle that Python keeps is empty
- * from then on. */
+/* The tensors of a call belong to the engine until it returns; after that, a handle that Python
+ * keeps is empty. */
 static void end_lists(PyObject* lists) {
   for (Py_ssize_t k = 0; lists && k < PyTuple_Size(lists); ++k) {
     PyObject* list = PyTuple_GetItem(lists, k);
@@ -998,7 +1077,7 @@ static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* 
   return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
-/* The tensors that one operation may have. */
+/* The largest number of tensors of one operation. */
 enum { kMaxOutputs = 64, kMaxOutputDims = 4 };
 typedef struct CustomCall {
   ds_custom_op op;
@@ -1026,7 +1105,7 @@ static int set_custom(CustomCall* call, PyObject* tuple) {
     PyObject* dims;
     int dtype;
     if (!PyArg_ParseTuple(PyList_GetItem(outputs, (Py_ssize_t)i), "iO", &dtype, &dims)) return -1;
-    int64_t* numbers = int_array(dims, sizeof *numbers, &call->counts[i]);
+    int64_t* numbers = int_array(dims, "outputs", sizeof *numbers, &call->counts[i]);
     if (!numbers) return -1;
     call->dtypes[i] = (ds_dtype)dtype;
     for (size_t k = 0; k < call->counts[i] && call->counts[i] <= kMaxOutputDims; ++k)

@@ -1,3 +1,11 @@
+// This file implements the parts that all calls of ds.h share: errors, handles and texts.
+//
+// Errors belong to a thread: the message and details of the last failed call are kept until the
+// next failed call on that thread. Handles belong to a process: a counter that a fork handler
+// increments distinguishes a child from its ancestors without a system call, and calls with
+// inherited handles fail. A handle that a callback destroys during a call cannot be freed at once,
+// since the call still uses it; it is noted and freed when the outermost call of the thread
+// returns.
 #include "api/boundary.h"
 
 #include <pthread.h>
@@ -16,20 +24,22 @@
 namespace ds {
 namespace {
 
+// Message and details of the last failed call of this thread.
 thread_local std::string last_message;
 thread_local ErrorDetails last_about;
 
-// A handle that a callback has destroyed, and what ends it.
+// A handle that a callback has destroyed, and the function that frees it.
 struct Ended {
   void* handle;
   void (*end)(void*);
 };
 thread_local std::vector<Ended> ended_handles;
 
-// Read at every call: a counter is cheaper than a system call.
+// Every call reads these variables, because they are cheaper than a system call.
 std::atomic<uint64_t> forks{0};
 std::atomic<int32_t> process_number{getpid()};
 
+// The child runs this handler before fork() returns, so its first call already sees the new count.
 [[maybe_unused]] const int counts_forks = pthread_atfork(nullptr, nullptr, [] {
   forks.fetch_add(1, std::memory_order_relaxed);
   process_number.store(getpid(), std::memory_order_relaxed);
@@ -46,6 +56,8 @@ void refuse_inherited(const Handle& handle, std::string_view argument) {
         argument, handle.maker.number, this_process().number);
 }
 
+// Copying the message may fail for lack of memory. The status is then returned with an empty
+// message.
 ds_status set_last_error(ds_status status, const char* message,
                          const ErrorDetails* details) noexcept {
   try {
@@ -58,10 +70,12 @@ ds_status set_last_error(ds_status status, const char* message,
   return status;
 }
 
+// Such an exception comes from the standard library, so text_with_limits() may add an explanation.
 ds_status set_unforeseen_error(const std::exception& error) noexcept {
   try {
     return set_last_error(DS_ERROR_INTERNAL, text_with_limits(error).c_str());
-  } catch (const std::exception&) {  // no memory for more words
+  } catch (const std::exception&) {
+    // There is not enough memory for the longer text; the original one is used.
     return set_last_error(DS_ERROR_INTERNAL, error.what());
   }
 }
@@ -80,6 +94,13 @@ std::string_view need_text(const char* text, const char* argument) {
   return text;
 }
 
+std::string need_path(const char* path, const char* argument) {
+  const std::string_view text = need_text(path, argument);
+  require(!text.empty(), "{} must not be empty", argument);
+  return std::string(text);
+}
+
+// The copy is allocated with malloc, because ds_text_destroy frees it.
 void put_text(std::string_view text, char** out_text) {
   auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (!copy) throw std::bad_alloc();
@@ -90,6 +111,7 @@ void put_text(std::string_view text, char** out_text) {
 
 constinit thread_local int Call::depth_ = 0, Call::waiting_ = 0;
 
+// Callbacks of one call may destroy the same handle twice; only the first time has an effect.
 void Call::end_later(void* handle, void (*end)(void*)) noexcept {
   for (const Ended& ended : ended_handles) {
     if (ended.handle == handle) return;
@@ -97,11 +119,12 @@ void Call::end_later(void* handle, void (*end)(void*)) noexcept {
   try {
     ended_handles.push_back({handle, end});
     ++waiting_;
-  } catch (const std::bad_alloc&) {  // its memory stays
+  } catch (const std::bad_alloc&) {
+    // The handle cannot be noted, so it is never freed.
   }
 }
 
-// The end of one may run callbacks, whose calls are not outermost ones.
+// Freeing a handle may run callbacks, whose calls must not count as outermost calls.
 void Call::end_handles() noexcept {
   ++depth_;
   while (waiting_ > 0) {
@@ -119,6 +142,8 @@ bool wants_json(ds_format format) {
   return format == DS_FORMAT_JSON;
 }
 
+// An older caller's struct is shorter than this version's, which is allowed; only bytes after the
+// known ones are checked.
 void check_options(const void* options, size_t given, size_t size, const char* argument) {
   require(given >= sizeof(size_t),
           "{}.struct_size must be at least {}, got {}: call the _init function first", argument,
@@ -135,6 +160,7 @@ void check_options(const void* options, size_t given, size_t size, const char* a
   }
 }
 
+// struct_size is set to the caller's size, so that later calls know how much of the struct exists.
 void write_options(void* options, size_t struct_size, const void* defaults, size_t size,
                    const char* argument) {
   need(static_cast<char*>(options), argument);

@@ -16,16 +16,18 @@
 
 namespace ds {
 
-// What ds_last_error_message and ds_last_error_details say on this thread. Returns the status.
+// Sets the results of ds_last_error_message and ds_last_error_details on this thread, and returns
+// `status`.
 ds_status set_last_error(ds_status status, const char* message,
                          const ErrorDetails* details = nullptr) noexcept;
-// An exception that is no Error.
+// Sets the last error, with status DS_ERROR_INTERNAL, from an exception that is not an Error.
 ds_status set_unforeseen_error(const std::exception& error) noexcept;
+// These return the message and the details of the last failed call on this thread.
 const char* last_error() noexcept;
 const ErrorDetails& last_details() noexcept;
 
-// A call of ds.h on this thread. Handles that callbacks have destroyed while a call used them end
-// with the outermost one.
+// Counts the calls of ds.h that are active on this thread, including calls from callbacks. A handle
+// that a callback destroys while a call uses it is freed when the outermost call returns.
 class Call {
  public:
   Call() noexcept { ++depth_; }
@@ -35,17 +37,19 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Ends the handle with the outermost call; a handle is given once.
+  // Frees the handle by `end` when the outermost call returns. A second call for the same handle
+  // does nothing.
   static void end_later(void* handle, void (*end)(void*)) noexcept;
 
  private:
   static void end_handles() noexcept;
-  // Calls on this thread, and handles that wait for their end.
+  // Number of active calls on this thread, and number of handles to free at the end of the
+  // outermost one.
   static constinit thread_local int depth_, waiting_;
 };
 
-// The only place where exceptions become a status. Delivers queued log lines on the way out, as the
-// calling thread is the one that callbacks may run on.
+// Runs `body` and turns its exceptions into a status; no other function does that. Delivers queued
+// log lines before it returns, since the log callback may run only on the calling thread.
 template <class F>
 ds_status boundary(F&& body) noexcept {
   Call call;
@@ -55,7 +59,7 @@ ds_status boundary(F&& body) noexcept {
   } catch (const Error& error) {
     status = set_last_error(error.status(), error.what(), &error.details());
   } catch (const std::bad_alloc&) {
-    status = set_last_error(DS_ERROR_OUT_OF_MEMORY, "the system refuses memory");
+    status = set_last_error(DS_ERROR_OUT_OF_MEMORY, "out of memory");
   } catch (const std::exception& error) {
     status = set_unforeseen_error(error);
   } catch (...) {
@@ -64,34 +68,41 @@ ds_status boundary(F&& body) noexcept {
   try {
     flush_log();
   } catch (...) {
-    // A log line that finds no memory is lost; the call's own status stands.
+    // If memory has run out, log lines are lost; the status of the call stays the same.
   }
   return status;
 }
 
-// This process among those that forked from one another: `forks` lie between the first of them and
-// this one. A number of a process may be given again; the count of forks tells a child from its
-// parents for good.
+// Identifies this process among its ancestors and descendants: `number` is its process id, and
+// `forks` the number of forks between the first process and this one. Process ids can be reused,
+// but the number of forks always distinguishes a child from its ancestors.
 struct ProcessMark {
   int32_t number = 0;
   uint64_t forks = 0;
 };
 ProcessMark this_process() noexcept;
 
-// What all opaque handles of ds.h are. A handle belongs to the process that made it: a forked child
-// inherits neither the threads, nor the mapped group, nor the place in files that are behind it.
-// Every call asks here (need), so nothing below has to; ds.h, "Forks".
+// The base of all opaque handles of ds.h. A handle belongs to the process that created it: a forked
+// child inherits neither the threads nor the place in a group on which the handle relies, and
+// shares its file positions. Every call checks this in need(), so that the layers below need not.
+// See "Forks" in ds.h.
 struct Handle {
   const ProcessMark maker = this_process();
+  // Returns whether this process was forked after the handle was created.
   bool is_inherited() const noexcept { return maker.forks != this_process().forks; }
-  bool inside = false;  // a call with it runs callbacks on this thread, which must not use it
-  const CallbackThreads* callbacks = nullptr;  // of its comm, which lives as long as the handle
+  // True while a call uses the handle and may run callbacks, which must not use it.
+  bool inside = false;
+  // The threads that are inside a callback of the handle's comm; null if the comm has no callbacks.
+  // They live as long as the handle.
+  const CallbackThreads* callbacks = nullptr;
+  // Returns whether the caller is inside a callback of a call with this handle.
   bool is_inside() const noexcept { return inside || (callbacks && callbacks->is_this_inside()); }
 };
+// Throws DS_ERROR_STATE; the message has the ids of both processes.
 [[noreturn]] void refuse_inherited(const Handle& handle, std::string_view argument);
 
-// While it lives, calls with the handle are refused. Made when a call has all that it needs of the
-// handle.
+// While this object exists, other calls with the handle fail. A call creates the object after it
+// has read everything that it needs from the handle.
 class Inside {
  public:
   explicit Inside(Handle& handle) : handle_(handle) { handle_.inside = true; }
@@ -103,7 +114,8 @@ class Inside {
   Handle& handle_;
 };
 
-// A pointer argument that is not [nullable].
+// Returns the object of a pointer argument that is not [nullable]. Throws if the pointer is NULL or
+// a handle that this call must not use.
 template <class T>
 T& need(T* pointer, const char* argument) {
   require(pointer != nullptr, "{} must not be NULL", argument);
@@ -115,15 +127,16 @@ T& need(T* pointer, const char* argument) {
   return *pointer;
 }
 
-// A handle argument that is [nullable].
+// Checks a handle argument that is [nullable], unless it is NULL, and returns it.
 template <class T>
 T* need_or_null(T* pointer, const char* argument) {
   return pointer ? &need(pointer, argument) : nullptr;
 }
 
-// Ends a handle. One that is inherited stays as it is: its destructor would wait for threads that
-// the child does not have and speak to ranks that know only the parent. Its memory ends with the
-// child. One that is inside a call ends with that.
+// Frees a handle. A handle that a fork has inherited is left alone: its destructor would wait for
+// threads that the child does not have and communicate with ranks that know only the parent. Its
+// memory is freed when the child exits. A handle that is inside a call is freed at the end of the
+// outermost call.
 template <class T>
 void destroy(T* handle) noexcept {
   if (!handle || handle->is_inherited()) return;
@@ -135,24 +148,29 @@ void destroy(T* handle) noexcept {
   }
 }
 
-// An array argument: NULL is allowed for no elements only.
+// Checks an array argument, which may be NULL only if it has no elements.
 void need_array(const void* array, size_t count, const char* argument);
 
-// A string argument that is not [nullable].
+// Returns a string argument that is not [nullable].
 std::string_view need_text(const char* text, const char* argument);
 
-// Hands a text out by the convention "Strings" of ds.h. The caller has set *out_text to NULL at the
-// begin.
+// Returns a path argument; throws if it is NULL or empty.
+std::string need_path(const char* path, const char* argument);
+
+// Sets *out_text to a copy of the text, by the convention "Strings" of ds.h. The caller must have
+// set *out_text to NULL first.
 void put_text(std::string_view text, char** out_text);
 
-// Whether a report is to be JSON; refuses what is no ds_format.
+// Returns whether the format is JSON. Throws if the value is not a ds_format.
 bool wants_json(ds_format format);
 
-// Checks the head of an options struct: `size` bytes are known here, `given` are the caller's.
-// Bytes that only a newer caller knows must be zero.
+// Checks the size of an options struct: this version knows `size` bytes of it, and the caller's
+// struct has `given` bytes. Bytes after the known ones, which a newer caller may have, must be
+// zero.
 void check_options(const void* options, size_t given, size_t size, const char* argument);
 
-// The options that the caller gave, over the defaults.
+// Returns the caller's options. Members that the caller's struct does not have, or all if `options`
+// is NULL, have the defaults.
 template <class T>
 T read_options(const T* options, const T& defaults, const char* argument) {
   T out = defaults;
@@ -162,8 +180,8 @@ T read_options(const T* options, const T& defaults, const char* argument) {
   return out;
 }
 
-// Fills as much of the defaults as the caller's struct holds; what only a newer caller knows
-// becomes zero.
+// Writes as many of the defaults to the caller's struct as it has room for. Bytes that only a newer
+// caller's struct has become zero.
 void write_options(void* options, size_t struct_size, const void* defaults, size_t size,
                    const char* argument = "options");
 

@@ -1,3 +1,6 @@
+// This file implements the calls that save, load and convert checkpoints. Calls with an engine are
+// collective: options are read on all ranks before anything is read or written, so that a mistake
+// on one rank is an error on every rank.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,6 +21,7 @@
 
 namespace {
 
+// The options of ds_checkpoint_save.
 struct SaveRequest {
   ds::Json client;
   ds::Keep keep;
@@ -25,6 +29,7 @@ struct SaveRequest {
   bool async = false;
 };
 
+// Reads and checks a tag, before any file is written.
 std::string tag_of(const ds::JsonReader& value) {
   std::string tag = value.text();
   ds::require_tag(tag);
@@ -41,6 +46,7 @@ SaveRequest save_request(const char* options) {
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : SaveRequest();
 }
 
+// Returns the tag of a load's options, or "" if they have none.
 std::string load_tag(const char* options) {
   static constexpr ds::Option<std::string> known[] = {
       {"tag", [](auto& tag, auto& value) { tag = tag_of(value); }}};
@@ -49,6 +55,7 @@ std::string load_tag(const char* options) {
 
 const std::vector<std::string> kForms{"libds", "universal", "fp32"};
 
+// Reads the options of ds_checkpoint_convert; ds.h describes them and their defaults.
 ds::ConvertRequest convert_request(const char* options) {
   static constexpr ds::Option<ds::ConvertRequest> known[] = {
       {"to", [](auto& request, auto& value) { request.form = value.word(kForms); }},
@@ -61,8 +68,8 @@ ds::ConvertRequest convert_request(const char* options) {
                  : ds::ConvertRequest();
 }
 
-// Reads the options of a call; what is wrong on one rank is an error on all, and a poisoned engine
-// says so first.
+// Runs `read`, which reads the options of a collective call. A mistake on one rank becomes an error
+// on all ranks. If the engine is unusable after an earlier error, throws that first.
 void read_on_all(ds_engine* engine, const char* call, const std::function<void()>& read) {
   ds::runtime(engine).require_usable();
   ds::agree(*engine->comm, call, read);
@@ -73,9 +80,10 @@ void read_on_all(ds_engine* engine, const char* call, const std::function<void()
 ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options) {
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
-    std::string place(ds::need_text(folder, "folder"));
+    std::string place = ds::need_path(folder, "folder");
     SaveRequest request;
     read_on_all(engine, "ds_checkpoint_save", [&] { request = save_request(options); });
+    // A save is asynchronous if any rank requests it.
     if (ds::agree_max(*engine->comm, request.async ? 1 : 0, "checkpoint async") != 0) {
       e.start_save(place, request.client, request.keep, request.tag);
     } else {
@@ -88,12 +96,13 @@ ds_status ds_checkpoint_wait(ds_engine* engine) {
   return ds::boundary([&] { ds::checkpoints(engine).wait(); });
 }
 
+// Every rank gets the saved client state.
 ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options,
                              char** out_text) {
   return ds::boundary([&] {
     if (out_text) *out_text = nullptr;
     ds::Checkpoints& e = ds::checkpoints(engine);
-    std::string place(ds::need_text(folder, "folder"));
+    std::string place = ds::need_path(folder, "folder");
     std::string tag;
     read_on_all(engine, "ds_checkpoint_load", [&] { tag = load_tag(options); });
     ds::CheckpointInfo info = e.load(place, tag);
@@ -104,21 +113,22 @@ ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* 
 ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder) {
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
-    e.load_weights(std::string(ds::need_text(folder, "folder")));
+    e.load_weights(ds::need_path(folder, "folder"));
   });
 }
 
 ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like) {
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
-    e.save_weights(std::string(ds::need_text(folder, "folder")), like ? like : "");
+    e.save_weights(ds::need_path(folder, "folder"), like ? like : "");
   });
 }
 
+// The payload hash reads every file, so this call also verifies the checkpoint.
 ds_status ds_checkpoint_info(const char* path, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    std::string found = ds::find_checkpoint(std::string(ds::need_text(path, "path")));
+    std::string found = ds::find_checkpoint(ds::need_path(path, "path"));
     ds::CheckpointInfo info = ds::read_checkpoint_info(found);
     std::string tag = ds::tag_of_checkpoint(found);
     ds::Json out;
@@ -137,7 +147,7 @@ ds_status ds_checkpoint_convert(const char* from, const char* to, const char* op
                                 char** out_text) {
   return ds::boundary([&] {
     if (out_text) *out_text = nullptr;
-    std::string source(ds::need_text(from, "from")), target(ds::need_text(to, "to"));
+    std::string source = ds::need_path(from, "from"), target = ds::need_path(to, "to");
     ds::Json out = ds::convert_checkpoint(source, target, convert_request(options));
     if (out_text) ds::put_text(out.dump(2), out_text);
   });

@@ -1,3 +1,9 @@
+// This file implements collectives that a struct describes, performed at once or started, and the
+// logs of a comm.
+//
+// The struct describes any operation over a list of buffers or over blocks of unequal size. It is
+// translated here into a CommRequest with copies of all lists, so that the caller may free the
+// lists at once; only the buffers themselves are borrowed until the work has ended.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,8 +17,8 @@
 #include "comm/comm_log.h"
 #include "comm/comm_thread.h"
 #include "comm/communicator.h"
+#include "comm/flight.h"
 
-// Collectives as data, started or not, and what a comm tells about itself.
 using ds::use;
 
 namespace {
@@ -32,6 +38,7 @@ constexpr ds_comm_call kCallDefaults = {sizeof(ds_comm_call),
                                         nullptr,
                                         0};
 
+// Checks an operation and converts it; ds_comm_op and CommRequest::Op have the same values.
 Op operation(ds_comm_op op) {
   ds::require(op >= DS_COMM_OP_ALL_REDUCE && op <= DS_COMM_OP_SCATTER,
               "call.op must be one of ds_comm_op, 0 to {}, got {}",
@@ -39,7 +46,8 @@ Op operation(ds_comm_op op) {
   return static_cast<Op>(op);
 }
 
-// The buffers of one side; `used`: whether this rank gives or gets anything there.
+// Returns the input or output buffers of a call. If `used` is false, this rank does not need them,
+// and they are null.
 template <typename Buffer>
 std::vector<Buffer> buffers(Buffer const* list, size_t count, const std::vector<size_t>& elements,
                             bool used, const char* name) {
@@ -55,6 +63,8 @@ std::vector<Buffer> buffers(Buffer const* list, size_t count, const std::vector<
   return out;
 }
 
+// Returns the sizes of unequal blocks, or an empty list if the caller passes NULL, which means
+// equal blocks.
 std::vector<size_t> blocks(const ds::Communicator& group, const size_t* blocks, size_t count) {
   if (!blocks) return {};
   ds::require(count == static_cast<size_t>(group.size()), "call.blocks_count must be {}, got {}",
@@ -66,6 +76,9 @@ size_t sum(const std::vector<size_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), size_t{0});
 }
 
+// Converts the caller's struct to a request and checks that this rank has passed all buffers that
+// it needs. Ranks other than the root need no input for a scatter and no output for a reduce or
+// gather.
 ds::CommRequest request_of(const ds::Communicator& group, const ds_comm_call& call) {
   ds::CommRequest r;
   r.op = operation(call.op);
@@ -77,11 +90,14 @@ ds::CommRequest request_of(const ds::Communicator& group, const ds_comm_call& ca
   r.blocks = blocks(group, call.blocks, call.blocks_count);
   r.out_blocks = blocks(group, call.out_blocks, call.blocks_count);
   size_t count = call.buffers_count;
-  std::vector<size_t> given, taken;  // elements of each buffer that must not be NULL
+  // Number of elements of each input and output buffer; a buffer with elements must not be NULL.
+  std::vector<size_t> given, taken;
   if (r.blocks.empty()) {
     ds::require(call.counts != nullptr || count == 0,
                 "call.counts must not be NULL with buffers_count {}", count);
     if (count > 0) r.counts.assign(call.counts, call.counts + count);
+    // With equal blocks, `counts` has one entry for each buffer. With blocks of different sizes
+    // there is only one buffer, and its number of elements on this rank depends on the operation.
     given = taken = r.counts;
   } else {
     ds::require(count == 1, "call.buffers_count must be 1 with blocks, got {}", count);
@@ -104,6 +120,8 @@ ds_status ds_comm_call_init(ds_comm_call* call, size_t struct_size) {
       [&] { ds::write_options(call, struct_size, &kCallDefaults, sizeof kCallDefaults, "call"); });
 }
 
+// If out_work is NULL, the collective runs at once; otherwise a thread of the comm runs started
+// collectives in the order of these calls.
 ds_status ds_comm_submit(ds_comm* comm, const ds_comm_call* call, ds_work** out_work) {
   return ds::boundary([&] {
     if (out_work) *out_work = nullptr;
@@ -149,6 +167,6 @@ ds_status ds_comm_flight_record(const ds_comm* comm, ds_format format, char** ou
     const ds::Communicator& group = *ds::need(comm, "comm").comm;
     ds::need(out_text, "out_text") = nullptr;
     bool json = ds::wants_json(format);
-    ds::put_text(json ? group.flight_json().dump(1) : group.flight_record(), out_text);
+    ds::put_text(json ? group.flight().json().dump(1) : group.flight().text(), out_text);
   });
 }

@@ -1,3 +1,8 @@
+// This file implements operations whose kernels are callbacks of the application.
+//
+// The graph, its copies in engines and plans, and their instructions share a CallbackOp; user_data
+// is destroyed once, with the last of them. Callbacks get tensors as handles that are valid only
+// during a call: they are views of memory in the engine's arenas and own nothing.
 #include "api/custom_op.h"
 
 #include <fmt/core.h>
@@ -19,13 +24,14 @@
 namespace ds {
 namespace {
 
-// Handles of what a callback sees, for the time of the call.
+// Handles for the tensors of one callback, valid only during that call.
 class LentTensors {
  public:
   explicit LentTensors(CustomKernels::Views views)
       : tensors_(views.size()), handles_(views.size()) {
     for (size_t i = 0; i < views.size(); ++i) {
       const TensorView& view = views[i];
+      // A gradient is NULL if the loss does not depend on its tensor or if it is not needed.
       if (!view.data) continue;
       ds_tensor& tensor = tensors_[i];
       tensor.dtype = view.dtype;
@@ -43,6 +49,8 @@ class LentTensors {
   std::vector<ds_tensor*> handles_;
 };
 
+// Returns the types of the results in the form of CustomOp::outputs, for example "T[n,16] f32[]".
+// op.dims has the dimensions of all results, one result after the other.
 std::string types_text(const ds_custom_op& op) {
   std::string out;
   const int64_t* dims = op.dims;
@@ -69,6 +77,7 @@ std::string types_text(const ds_custom_op& op) {
 
 }  // namespace
 
+// The constructor checks the whole description, before the graph is changed.
 CallbackOp::CallbackOp(std::string_view called, const ds_custom_op& op)
     : forward_(op.forward),
       backward_(op.backward),
@@ -85,13 +94,15 @@ CallbackOp::CallbackOp(std::string_view called, const ds_custom_op& op)
   has_backward = backward_ != nullptr;
 }
 
+// Runs when the last graph, engine or plan that uses the operation is destroyed.
 CallbackOp::~CallbackOp() {
   if (destroy_) destroy_(user_data_);
 }
 
+// The error ends the step, because the engine cannot know which outputs were written.
 void CallbackOp::check(ds_status status, const char* callback) const {
   if (status != DS_OK)
-    raise(DS_ERROR_USER, "{} of custom operation '{}' has given {}", callback, name,
+    raise(DS_ERROR_USER, "{} of custom operation '{}' returned {}", callback, name,
           static_cast<int>(status));
 }
 

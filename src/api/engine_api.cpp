@@ -1,3 +1,10 @@
+// This file implements the creation of engines and the calls of native mode.
+//
+// Creation is collective, so arguments are checked on all ranks before any rank continues:
+// otherwise a rank with a wrong configuration would leave the others waiting. During a step,
+// callbacks of the application may run (custom operations, collectives of the caller). `Inside`
+// marks the handle during that time, so that a callback that uses the engine gets an error, not a
+// deadlock or an inconsistent state.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,13 +20,15 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
-#include "compile/pipeline.h"
+#include "compile/plan.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/shape.h"
 #include "core/config/config.h"
 #include "core/config/config_text.h"
 #include "core/config/describe.h"
+#include "core/config/parse_config.h"
 #include "core/device/stream.h"
 #include "core/device/thread_team.h"
 #include "core/graph/graph.h"
@@ -33,6 +42,8 @@ namespace {
 
 constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0, nullptr, nullptr};
 
+// Checks the options of ds_engine_create and converts them. The callback for initial values becomes
+// a function that throws if the callback fails.
 EngineOptions engine_options(const ds_engine_options& given, const Config& config, int ranks) {
   require(given.threads >= 0 && given.threads <= ThreadTeam::kMostThreads,
           "options.threads must be 0 to {}, got {}", ThreadTeam::kMostThreads, given.threads);
@@ -40,6 +51,7 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
           given.trace);
   EngineOptions out;
   out.trace = given.trace == 1;
+  // The engine expects exceptions, so a status other than DS_OK is converted to one.
   if (given.init) {
     out.initial = [fn = given.init, data = given.init_user_data](
                       ParamId param, const std::string& name, int64_t first,
@@ -47,7 +59,7 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
       ds_status status =
           fn(param.number(), name.c_str(), first, values.data(), values.size(), data);
       if (status != DS_OK)
-        raise(DS_ERROR_USER, "options.init has given {} for parameter '{}'",
+        raise(DS_ERROR_USER, "options.init returned {} for parameter '{}'",
               static_cast<int>(status), TensorName(name));
     };
   }
@@ -55,8 +67,8 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
   return out;
 }
 
-// Refuses a tensor whose last dimensions are not those of an input, such as [3,4] for [n,3]. One of
-// a single dimension has its elements one after the other.
+// Throws if the last dimensions of a tensor do not match those of an input, such as [3,4] for
+// [n,3]. A tensor with fewer than two dimensions is accepted as a list of elements.
 void need_rows(const ds_tensor& tensor, const Value& input) {
   int64_t row = input.type.shape.numel(1), elements = 1;
   bool fits = tensor.dims.size() < 2 || row == 1 || !input.type.shape.symbolic();
@@ -65,8 +77,8 @@ void need_rows(const ds_tensor& tensor, const Value& input) {
           dims_text(tensor.dims));
 }
 
-// The inputs of a call as the engine takes them. One that is not given has no data: the engine says
-// whether it may be.
+// The inputs of a call in the form that the engine needs. An input that is NULL has no data; the
+// engine checks whether it may be missing.
 class CallInputs {
  public:
   CallInputs(const ds_engine* engine, const ds_tensor* const* inputs, size_t count,
@@ -95,12 +107,14 @@ class CallInputs {
   std::vector<InputView> views_;
 };
 
+// Logs the plan's hash, which is equal on all ranks, and its notes.
 void log_plan(const Plan& plan) {
   log_line(LogLevel::debug, fmt::format("rank {} of {}: plan {}", plan.zero.rank,
                                         plan.zero.mesh.ranks(), plan.hash));
   for (const std::string& note : plan.notes) log_line(LogLevel::info, note);
 }
 
+// Stores a value in an output that is [nullable].
 void keep(double* out, double value) {
   if (out) *out = value;
 }
@@ -148,7 +162,8 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     handle->callbacks = handle->comm->callback_threads();
     ds::Config parsed;
     ds::EngineOptions wanted;
-    // No rank may wait for one whose arguments are refused.
+    // If the arguments of any rank are invalid, all ranks fail, so that no rank waits for one that
+    // has given up.
     ds::agree(*handle->comm, "ds_engine_create", [&] {
       int world = handle->comm->size();
       parsed =
@@ -159,7 +174,8 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
                                   handle->comm->local_size());
       if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);
     });
-    // Taking initial values is collective, also for a rank that leaves its own as they are.
+    // Setting initial values is collective, so a rank without the callback gets one that leaves its
+    // values unchanged.
     if (ds::agree_max(*handle->comm, wanted.initial ? 1 : 0, "options.init") > 0 && !wanted.initial)
       wanted.initial = [](ds::ParamId, const std::string&, int64_t, std::span<float>) {};
     if (graph) {
@@ -186,6 +202,7 @@ ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size
 
 ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps) {
   return ds::boundary([&] {
+    // Takes part in the steps of the other ranks until all ranks have called this function.
     ds::Engine& e = ds::native(engine, "ds_engine_join");
     ds::Inside inside(*engine);
     int64_t steps = e.join();
@@ -193,6 +210,7 @@ ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps) {
   });
 }
 
+// Unlike that of ds_train_batch, the loss is this rank's.
 ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                      ds_stream* stream, double* out_loss) {
   return ds::boundary([&] {
@@ -205,6 +223,8 @@ ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t i
 
 ds_status ds_backward(ds_engine* engine) {
   return ds::boundary([&] {
+    // In delegate mode the host framework has run the backward pass, so the call only ends the
+    // micro-step.
     if (ds::need(engine, "engine").delegate) return engine->delegate->end_micro_step();
     ds::Engine& e = ds::native(engine, "ds_backward");
     ds::Inside inside(*engine);
@@ -224,6 +244,7 @@ ds_status ds_step(ds_engine* engine) {
   });
 }
 
+// The loss is the only result, so out_loss is required.
 ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                         ds_stream* stream, double* out_loss) {
   return ds::boundary([&] {
@@ -248,7 +269,8 @@ ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inp
     }
     const ds::Graph& graph = e.plan().graph;
     const ds::Shape& shape = graph.type(graph.outputs.at(1).value).shape;
-    int64_t n = 1;  // rows of the micro-step
+    // The number of rows is computed from the number of logits.
+    int64_t n = 1;
     while (shape.symbolic() && shape.numel(n) < static_cast<int64_t>(values.size())) ++n;
     std::vector<int64_t> dims;
     for (const ds::Dim& d : shape.dims()) dims.push_back(d.symbolic ? n : d.extent);

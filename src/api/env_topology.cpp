@@ -1,3 +1,5 @@
+// This file implements the part of ds_env_report about NUMA nodes, GPUs and networks. If the
+// topology is unknown, the report gives the reason.
 #include "api/env_topology.h"
 
 #include <fmt/format.h>
@@ -10,12 +12,14 @@
 namespace ds {
 namespace {
 
+// Returns the system's numbers of the nodes with these indices.
 std::vector<int> numbers(const HostTopology& host, const std::vector<int>& nodes) {
   std::vector<int> out;
   for (int node : nodes) out.push_back(host.nodes[static_cast<size_t>(node)].number);
   return out;
 }
 
+// Returns one line for each device, with the nodes nearest to it.
 std::string devices_text(const HostTopology& host, const std::string& name,
                          const std::vector<HostTopology::Device>& devices) {
   std::string out;
@@ -45,12 +49,14 @@ Json devices_json(const HostTopology& host, const std::vector<HostTopology::Devi
 
 }  // namespace
 
+// The JSON form has all facts; this text form omits the lists of CPUs.
 std::string topology_text(const HostTopology& host) {
   if (!host.absent.empty()) return fmt::format("NUMA nodes        not known: {}\n", host.absent);
   std::string out;
   for (size_t i = 0; i < host.nodes.size(); ++i) {
-    auto cores = std::count_if(host.cores.begin(), host.cores.end(),
-                               [&](const auto& core) { return core.node == static_cast<int>(i); });
+    // A core refers to its node by index, not by the system's number.
+    auto cores = std::ranges::count_if(
+        host.cores, [&](const auto& core) { return core.node == static_cast<int>(i); });
     const HostTopology::Node& node = host.nodes[i];
     out += fmt::format("{:<18}{}: {} cores, {} CPUs, {} MiB\n", i ? "" : "NUMA nodes", node.number,
                        cores, node.cpus.size(), node.bytes >> 20);

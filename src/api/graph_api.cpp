@@ -1,3 +1,9 @@
+// This file implements the calls that build a graph: step by step, from a text or from a
+// configuration.
+//
+// Every call checks all of its arguments before it changes the graph, so a failed call leaves the
+// graph unchanged and the application may continue with it. To the caller, values are integers: the
+// ids of the graph, which are assigned in increasing order.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,6 +23,7 @@
 #include "core/base/suggest.h"
 #include "core/config/config.h"
 #include "core/config/config_text.h"
+#include "core/config/parse_config.h"
 #include "core/graph/op_schema.h"
 #include "core/graph/ops.h"
 #include "nn/models/hf.h"
@@ -24,7 +31,8 @@
 namespace ds {
 namespace {
 
-// -1 is n, the rows of a micro-step; other extents are `least` or more.
+// Converts dimensions to a shape. -1 means n, the rows of a micro-step; other dimensions must be at
+// least `least`.
 Shape to_shape(const int64_t* dims, size_t dims_count, int64_t least) {
   need_array(dims, dims_count, "dims");
   require(dims_count <= 4, "dims_count must be at most 4, got {}", dims_count);
@@ -37,7 +45,8 @@ Shape to_shape(const int64_t* dims, size_t dims_count, int64_t least) {
   return Shape(std::move(out));
 }
 
-// JSON's own errors speak of a configuration; here it is an argument that is wrong.
+// The JSON parser throws configuration errors; they are converted, because here an argument is
+// invalid.
 Json parse_attrs(const char* text) {
   try {
     return Json::parse(text, "attrs");
@@ -66,6 +75,8 @@ Attrs to_attrs(const char* text) {
   return out;
 }
 
+// Returns the value with this number; throws if the graph does not have it. An empty graph has a
+// separate message, because the range would read "0 to -1".
 ValueId need_value(const Graph& graph, int32_t number, const std::string& argument) {
   ValueId value(number);
   require(graph.values.size() > 0, "{} must be a value of the graph, which has none yet, got {}",
@@ -75,6 +86,7 @@ ValueId need_value(const Graph& graph, int32_t number, const std::string& argume
   return value;
 }
 
+// Returns the operands of an operation. Errors name the operation and the index of the operand.
 std::vector<ValueId> need_operands(const Graph& graph, std::string_view op, const int32_t* inputs,
                                    size_t count) {
   need_array(inputs, count, "inputs");
@@ -84,6 +96,8 @@ std::vector<ValueId> need_operands(const Graph& graph, std::string_view op, cons
   return out;
 }
 
+// Throws DS_ERROR_NOT_FOUND with a suggestion. ds_graph_find finds outputs and values, so both are
+// suggested.
 [[noreturn]] void refuse_name(const Graph& graph, std::string_view name) {
   std::vector<std::string> names;
   for (const GraphOutput& output : graph.outputs) names.push_back(output.name);
@@ -92,6 +106,7 @@ std::vector<ValueId> need_operands(const Graph& graph, std::string_view op, cons
         did_you_mean(name, names));
 }
 
+// Throws if the graph is differentiated, because a new node would have no backward part.
 void need_forward(const Graph& graph, const char* call) {
   if (!graph.backward_begin.exists()) return;
   raise(DS_ERROR_STATE, "{} must come before ds_graph_grad: graph '{}' is differentiated", call,
@@ -115,6 +130,7 @@ ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out) {
   });
 }
 
+// Returns the graph that a run of `size` ranks would train; it has only the forward part.
 ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
@@ -123,6 +139,7 @@ ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out)
     auto handle = std::make_unique<ds_graph>();
     ds::Config parsed = ds::parse_config(ds::parse_config_text(text, "config"), size);
     ds::HfModel model = ds::configured_model(parsed);
+    // Keys of config.json that the model does not use cause a warning, not an error.
     ds::warn_unread(model, parsed.model.folder);
     handle->graph = std::move(model.graph);
     *out = handle.release();
@@ -152,12 +169,14 @@ ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, cons
     ds::need(out, "out");
     ds::need_forward(g, "ds_graph_input");
     ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
-                "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
+                "dtype must be one of ds_dtype except NONE, got {}", static_cast<int>(dtype));
     *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count, 1)})
                .number();
   });
 }
 
+// Parameters of a graph are always f32; the configuration chooses the types of their masters and
+// compute copies.
 ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
                          const char* init, double scale, int32_t* out) {
   return ds::boundary([&] {
@@ -173,6 +192,7 @@ ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
   });
 }
 
+// An operation by callback needs a CustomOp, which only ds_graph_custom_op creates.
 ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
                       const char* attrs, int32_t* out) {
   return ds::boundary([&] {
@@ -198,6 +218,7 @@ ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_
     auto made = std::make_shared<ds::CallbackOp>(called, given);
     std::vector<ds::ValueId> operands = ds::need_operands(g, made->name, inputs, inputs_count);
     *out = g.add_custom(made, operands).number();
+    // The graph takes ownership of user_data only here, because any of the calls above may throw.
     made->keep_user_data();
   });
 }
@@ -213,6 +234,8 @@ ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* ou
     if (out_dtype) *out_dtype = type.dtype;
     for (size_t i = 0; i < std::min(dims_size, dims.size()); ++i)
       out_dims[i] = dims[i].symbolic ? -1 : dims[i].extent;
+    // The count is complete even if out_dims has less room, so that the caller can call again with
+    // enough room.
     if (out_dims_count) *out_dims_count = dims.size();
   });
 }
@@ -226,6 +249,7 @@ ds_status ds_graph_output(ds_graph* graph, const char* name, int32_t value) {
   });
 }
 
+// If an output and a value have the same name, finds the output.
 ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t* out) {
   return ds::boundary([&] {
     const ds::Graph& g = ds::need(graph, "graph").graph;
@@ -249,7 +273,8 @@ ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, si
     std::vector<ds::ValueId> by;
     for (size_t i = 0; i < values_count; ++i)
       by.push_back(ds::need_value(g, values[i], fmt::format("values[{}]", i)));
-    ds::Graph whole = g;  // a refused gradient leaves the graph as it was
+    // Differentiates a copy, so that an error leaves the graph unchanged.
+    ds::Graph whole = g;
     std::vector<ds::ValueId> grads;
     ds::differentiate(whole, scalar, by, &grads);
     g = std::move(whole);

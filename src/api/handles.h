@@ -13,100 +13,108 @@
 #include "comm/communicator.h"
 #include "core/config/config.h"
 #include "core/device/stream.h"
+#include "engine/body.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
 #include "run/plan_fit.h"
 
-// What the opaque handles of ds.h hold. A handle shares what it uses, so handles may be destroyed
-// in any order.
+// This header defines the contents of the opaque handles of ds.h. A handle shares what it uses, so
+// handles may be destroyed in any order.
 
+// A rank's place in a group. Engines share the communicator.
 struct ds_comm : ds::Handle {
   std::shared_ptr<ds::Communicator> comm;
 
+  // Stores the communicator and its set of callback threads.
   void hold(std::shared_ptr<ds::Communicator> made) {
     callbacks = made ? made->callback_threads() : nullptr;
     comm = std::move(made);
   }
 };
 
+// A started collective. It continues if its handle is destroyed.
 struct ds_work : ds::Handle {
   std::shared_ptr<ds::Work> work;
 };
 
-// Elements in memory of the host or of a device. owner keeps data alive; it is empty when the
-// caller lent the memory.
+// A tensor in memory of the host or of a device. `owner` keeps `data` alive; it is empty if the
+// caller has lent the memory.
 struct ds_tensor : ds::Handle {
   ds_dtype dtype = DS_DTYPE_NONE;
-  std::vector<int64_t> dims, strides;  // strides in elements
+  std::vector<int64_t> dims, strides;  // elements
   int64_t numel = 1;
-  void* data = nullptr;                // the element at index 0
-  bool readonly = false;               // another library allows reading only
-  std::shared_ptr<ds::Device> device;  // null: the host
-  std::shared_ptr<void> owner;         // ends before the device
+  void* data = nullptr;  // element at index 0
+  // Whether the library that owns the memory allows only reading it.
+  bool readonly = false;
+  // The device of the memory; null: the host.
+  std::shared_ptr<ds::Device> device;
+  // Declared after `device`, so that the memory is freed before the device.
+  std::shared_ptr<void> owner;
 
+  // Returns the bytes of all elements, without gaps.
   size_t bytes() const { return static_cast<size_t>(numel * ds::size_of(dtype)); }
 };
 
+// A queue of work on the device of an engine. It may outlive the engine.
 struct ds_stream : ds::Handle {
   ds::StreamRef stream;
 };
 
+// A graph that the caller builds. Engines and plans copy the graph.
 struct ds_graph : ds::Handle {
   ds::Graph graph;
 };
 
+// A compiled plan, with the configuration and graph from which it was created.
 struct ds_plan : ds::Handle {
   ds::PlanSource source;
   ds::MadePlan made;
-  mutable std::once_flag asked;  // whether it fits, which takes other plans to say
+  // Guards `fit`, which is computed on first use, because that requires compiling other plans.
+  mutable std::once_flag asked;
   mutable ds::PlanFit fit;
 };
 
-// Members are destroyed in reverse order: the engine before its communicator.
+// An engine of either mode. Members are destroyed in reverse order, so the engine ends before its
+// communicator.
 struct ds_engine : ds::Handle {
   std::shared_ptr<ds::Communicator> comm;
-  std::unique_ptr<ds::Engine> native;  // one of the two
+  // Exactly one of the two engines exists.
+  std::unique_ptr<ds::Engine> native;
   std::unique_ptr<ds::DelegateEngine> delegate;
 };
 
 namespace ds {
 
-// A tensor with memory of its own, zero-filled and 64-byte aligned, on the device or, without one,
-// on the host.
+// Creates a tensor that owns zero-filled memory, aligned to 64 bytes, on the device or, if that is
+// null, on the host.
 std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims,
                                       std::shared_ptr<Device> device = nullptr);
 
-// The stream of a call of this engine; null stays null. Refuses the stream of another device.
+// Returns the stream of a handle that was passed to a call of this engine, or null if the handle is
+// NULL. Throws if the stream belongs to another device.
 StreamRef stream_of(ds_stream* stream, const ds_engine* engine);
-// Refuses a tensor on a device that is not this engine's.
+// Throws if a tensor is on another device than this engine's.
 void need_device(const ds_tensor& tensor, const ds_engine* engine, const std::string& argument);
 
-// A graph that an engine takes: forward only, with a scalar loss as output 0.
+// Throws unless an engine can train the graph: it must have only the forward part, with a scalar
+// loss as output 0.
 void need_trainable(const Graph& graph);
 
-// visit(the engine behind a handle), in either mode.
-template <typename Visit>
-decltype(auto) either(const ds_engine* engine, Visit visit) {
+// These return the engine of a handle, in either mode, and its parts.
+inline EngineBody& body(const ds_engine* engine) {
   const ds_engine& handle = need(engine, "engine");
-  return handle.native ? visit(*handle.native) : visit(*handle.delegate);
+  return handle.native ? static_cast<EngineBody&>(*handle.native) : *handle.delegate;
 }
-// The parts of an engine in either mode.
-inline Runtime& runtime(const ds_engine* engine) {
-  return either(engine, [](auto& e) -> Runtime& { return e.runtime(); });
-}
-inline const StepControl& control(const ds_engine* engine) {
-  return either(engine, [](auto& e) -> const StepControl& { return e.control(); });
-}
-inline StateStore& store(const ds_engine* engine) {
-  return either(engine, [](auto& e) -> StateStore& { return e.store(); });
-}
-inline Checkpoints& checkpoints(const ds_engine* engine) {
-  return either(engine, [](auto& e) -> Checkpoints& { return e.checkpoints(); });
-}
+inline Runtime& runtime(const ds_engine* engine) { return body(engine).runtime(); }
+inline const StepControl& control(const ds_engine* engine) { return body(engine).control(); }
+inline StateStore& store(const ds_engine* engine) { return body(engine).store(); }
+inline Checkpoints& checkpoints(const ds_engine* engine) { return body(engine).checkpoints(); }
 
-// The engine of a handle in native mode; in delegate mode `call` is refused.
+// Returns the engine of a handle in native mode. In delegate mode, throws with a message that names
+// `call`.
 Engine& native(const ds_engine* engine, const char* call);
-// The same in delegate mode; in native mode `call` is refused.
+// Returns the engine of a handle in delegate mode. In native mode, throws with a message that names
+// `call`.
 DelegateEngine& delegate(const ds_engine* engine, const char* call);
 
 }  // namespace ds

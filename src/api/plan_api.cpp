@@ -1,3 +1,10 @@
+// This file implements plans, which are compiled without an engine, and reports about them.
+//
+// A plan is compiled from the same configuration and graph as an engine, for any rank of a group of
+// any size, without allocating its memory or communicating. Whether the plan fits into memory, and
+// which changes would make it fit, requires other plans, so that is computed on first use. The text
+// of a report is for people and may change; docs/reference/reports.md describes the members of the
+// JSON form.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,6 +21,7 @@
 #include "comm/communicator.h"
 #include "compile/certificate.h"
 #include "compile/pipeline.h"
+#include "compile/plan.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
@@ -29,7 +37,7 @@
 namespace ds {
 namespace {
 
-// "model" and "largest tensors" of a plan.
+// Returns the lines "model" and "largest" of a report.
 std::string model_lines(const Plan& plan, const Config& config) {
   constexpr size_t kLargest = 5;
   struct Row {
@@ -41,6 +49,7 @@ std::string model_lines(const Plan& plan, const Config& config) {
   int64_t total = 0;
   for (const Parameter& p : plan.graph.params) {
     const TensorType& type = plan.graph.type(p.value);
+    // The shape of a parameter does not depend on n, so any n gives its size.
     rows.push_back({&p.name, &type, type.shape.numel(1)});
     total += rows.back().numel;
   }
@@ -48,15 +57,16 @@ std::string model_lines(const Plan& plan, const Config& config) {
                                 count_text(static_cast<double>(total)), rows.size());
   int64_t of_rank = config.micro_batch * config.accumulation * config.sequence;
   if (of_rank > 0) {
-    int ranks = plan.step.mesh.data_size();
+    int ranks = plan.step().mesh.data_size();
     out +=
         fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequence{} x {} tokens",
                     of_rank * ranks, ranks, ranks == 1 ? "" : "s", config.accumulation,
                     config.accumulation == 1 ? "" : "s", config.micro_batch,
                     config.micro_batch == 1 ? "" : "s", config.sequence);
   }
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Row& a, const Row& b) { return a.numel > b.numel; });
+  // The sort is stable, so that parameters of equal size keep the order of the graph and reports do
+  // not vary.
+  std::ranges::stable_sort(rows, [](const Row& a, const Row& b) { return a.numel > b.numel; });
   rows.resize(std::min(rows.size(), kLargest));
   out += "\n";
   for (const Row& row : rows) {
@@ -66,35 +76,44 @@ std::string model_lines(const Plan& plan, const Config& config) {
   return out + "\n";
 }
 
+// Returns the memory and the budget of each tier.
 std::vector<TierMemory> tiers_of(const Plan& plan, const Config& config) {
-  return memory_by_tier(plan.zero.buffers, memory_plan(plan), config.memory_budget);
+  return memory_by_tier(plan.zero.memory.buffers, plan.memory, config.memory_budget);
 }
 
+// Number of instructions in a step by queue, and number of calls by collective.
 struct StepCounts {
   std::map<std::string, int64_t> queues, collectives;
 };
 
+// Counts the instructions of a step. An instruction that is repeated counts once for each round.
 StepCounts counts_of(const Plan& plan) {
   StepCounts out;
-  for (InstrId i : plan.step.instrs.ids()) {
-    const Instr& instr = plan.step.instrs[i];
-    out.queues[queue_name(instr.queue)] += plan.step.runs(i);
-    if (instr.queue == Queue::comm) out.collectives[instr.def->name] += plan.step.runs(i);
+  const Program& step = plan.step();
+  for (InstrId i : step.instrs.ids()) {
+    const Instr& instr = step.instrs[i];
+    out.queues[queue_name(instr.queue)] += step.runs(i);
+    if (instr.queue == Queue::comm) out.collectives[instr.def->name] += step.runs(i);
   }
   return out;
 }
 
+// Returns the plan's fit. Several threads may call this for the same plan; the first one computes
+// the fit.
 const PlanFit& fit_of(const ds_plan& plan) {
   std::call_once(plan.asked, [&] { plan.fit = plan_fit(plan.source, plan.made); });
   return plan.fit;
 }
 
+// Returns the report as text. "overhead" is the memory that libraries allocate, which is not part
+// of a plan: only an engine can measure it.
 std::string plan_report(const Plan& plan, const Config& config, const PlanFit& fit) {
   StepCounts counts = counts_of(plan);
   std::string out =
       fit.text() + "\n" + model_lines(plan, config) + memory_table(tiers_of(plan, config));
   out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
+  // Queues have the order of the enum; those without instructions are omitted.
   for (int q = 0; q < kQueues; ++q) {
     auto found = counts.queues.find(queue_name(static_cast<Queue>(q)));
     if (found != counts.queues.end())
@@ -135,10 +154,11 @@ Json plan_json(const Plan& plan, const Config& config, const PlanFit& fit) {
   out.set("fit", fit.json());
   out.set("parameters", parameters);
   out.set("tensors", std::move(tensors));
-  out.set("ranks", plan.step.mesh.ranks());
-  out.set("rank", plan.step.rank);
+  out.set("ranks", plan.step().mesh.ranks());
+  out.set("rank", plan.step().rank);
   out.set("micro_batch", config.micro_batch);
   out.set("gradient_accumulation_steps", config.accumulation);
+  // A model that does not process text has no sequence length.
   out.set("sequence", config.sequence > 0 ? Json(config.sequence) : Json());
   out.set("memory", memory_json(tiers_of(plan, config)));
   out.set("instructions", object_of(counts.queues));
@@ -151,6 +171,8 @@ Json plan_json(const Plan& plan, const Config& config, const PlanFit& fit) {
 }  // namespace
 }  // namespace ds
 
+// The graph is copied, so the caller may destroy it. If it is NULL, the configuration names the
+// model.
 ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank, int32_t size,
                          ds_plan** out) {
   return ds::boundary([&] {
@@ -189,6 +211,7 @@ ds_status ds_plan_print(const ds_plan* plan, char** out_text) {
   });
 }
 
+// Draws the plans side by side on the same scale.
 ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
@@ -210,8 +233,10 @@ ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char** 
     ds::require(count >= 1, "count must be at least 1 plan, got {}", count);
     std::vector<const ds::Plan*> ranks;
     for (size_t i = 0; i < count; ++i) {
+      // A certificate compares all ranks of one job, so plans[i] must be the plan of rank i of
+      // `count`.
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
-      const ds::Program& step = plan.made.plan.step;
+      const ds::Program& step = plan.made.plan.step();
       ds::require(
           static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.mesh.ranks()) == count,
           "plans[{}] must be of rank {} of {}, got rank {} of {}", i, ds::RankNumber(i), count,

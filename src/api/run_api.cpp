@@ -1,3 +1,5 @@
+// This file implements training, generation and other commands of the program `libds` as functions.
+// They parse their arguments here; run/, inference/ and diagnostics/ do the work.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -12,6 +14,8 @@
 #include "core/base/json.h"
 #include "core/config/config.h"
 #include "core/config/config_text.h"
+#include "core/config/parse_config.h"
+#include "data/keys.h"
 #include "diagnostics/audit.h"
 #include "diagnostics/audit_report.h"
 #include "diagnostics/profile.h"
@@ -25,10 +29,12 @@
 
 namespace {
 
+// Returns the communicator of a handle, or a group of one rank if the handle is NULL.
 std::shared_ptr<ds::Communicator> group(ds_comm* comm) {
   return ds::need_or_null(comm, "comm") ? comm->comm : ds::create_communicator("self", {});
 }
 
+// Converts the callback for batches. Any status other than DS_OK makes the run stop.
 ds::BatchCallback batch_callback(ds_run_batch_fn* fn, void* user_data) {
   if (!fn) return nullptr;
   return [=](int64_t step, int32_t micro_step, std::span<int32_t> tokens,
@@ -37,6 +43,8 @@ ds::BatchCallback batch_callback(ds_run_batch_fn* fn, void* user_data) {
   };
 }
 
+// Converts the callback for progress. It gets a copy of the progress, except that next_lr points to
+// the run's value, which the callback may change. Any status other than DS_OK makes the run stop.
 std::function<bool(ds::RunProgress&)> progress_callback(ds_run_progress_fn* fn, void* user_data) {
   if (!fn) return nullptr;
   return [=](ds::RunProgress& now) {
@@ -58,17 +66,19 @@ std::function<bool(ds::RunProgress&)> progress_callback(ds_run_progress_fn* fn, 
 
 }  // namespace
 
+// The configuration is parsed for one rank, because tokens do not depend on the number of ranks.
 ds_status ds_run_tokenize(const char* config, const char* path, const volatile int32_t* stop,
                           char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
     ds::Json document = ds::parse_config_text(ds::need_text(config, "config"), "config");
-    ds::put_text(ds::tokenize_data(ds::parse_config(document, 1),
-                                   std::string(ds::need_text(path, "path")), stop),
+    ds::put_text(ds::tokenize_data(ds::parse_config(document, 1).get<ds::DataKeys>(),
+                                   ds::need_path(path, "path"), stop),
                  out_text);
   });
 }
 
+// If config is NULL, the configuration of the folder to resume is used.
 ds_status ds_run_communicator(const char* config, const char* resume, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
@@ -77,6 +87,8 @@ ds_status ds_run_communicator(const char* config, const char* resume, char** out
   });
 }
 
+// A stop by a callback or by the flag is an error: DS_ERROR_USER if the run has saved a checkpoint,
+// DS_ERROR_STATE if it had not begun.
 ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
                        ds_run_batch_fn* batch, ds_run_progress_fn* progress,
                        const volatile int32_t* stop, void* user_data) {
@@ -92,6 +104,7 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     options.stop = stop;
     ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
     ds::RunReport report = ds::train(document, *ranks, options);
+    // The folder is empty if the flag was set before the run had created it.
     if (report.folder.empty()) {
       ds::raise(DS_ERROR_STATE,
                 "the stop flag asked to stop before the run began: nothing was made");
@@ -104,11 +117,12 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
   });
 }
 
+// The prompt may be NULL only if the options have ids.
 ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
                           ds_run_text_fn* text, void* user_data, char** out_text) {
   return ds::boundary([&] {
     std::shared_ptr<ds::Communicator> ranks = group(comm);
-    std::string folder(ds::need_text(model, "model"));
+    std::string folder = ds::need_path(model, "model");
     ds::need(out_text, "out_text") = nullptr;
     ds::Json document =
         options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
@@ -120,11 +134,12 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
   });
 }
 
+// The number of failures is an output, not an error, so that the caller gets the report.
 ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, ds_format format,
                         int32_t* out_failed, char** out_text) {
   return ds::boundary([&] {
     std::shared_ptr<ds::Communicator> ranks = group(comm);
-    std::string folder(ds::need_text(model, "model"));
+    std::string folder = ds::need_path(model, "model");
     ds::need(out_text, "out_text") = nullptr;
     bool json = ds::wants_json(format);
     ds::need(out_failed, "out_failed");

@@ -1,3 +1,5 @@
+// This file implements the calls for the version, error messages, the log and the report about the
+// machine.
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@
 #include "core/base/log.h"
 #include "core/base/version.h"
 #include "core/device/plugin_device.h"
+#include "data/text_plugin.h"
 #include "engine/threads.h"
 #include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
@@ -31,16 +34,20 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
+// The facts that both forms of the report show.
 struct EnvFacts {
-  std::string system, cuda = describe_plugin_devices("cuda");
+  std::string system, cuda = describe_plugin_devices("cuda"), text = text_plugin_state();
   KernelFacts kernels = kernel_facts();
   HostTopology topology = host_topology(true);
   int64_t usable_cores = 0, cores = 0, memory = 0, free_memory = 0;
-  std::optional<int64_t> memory_limit;  // the lowest one of the control groups around this process
-  // Implementations of each operation, in the order in which they are asked; ref takes every type.
+  // The lowest memory limit of the control groups that contain this process.
+  std::optional<int64_t> memory_limit;
+  // The implementations of each operation, in the order in which they are tried; `ref` supports
+  // every type.
   std::map<std::string, std::vector<std::string>> implementations;
 };
 
+// Collects the facts on every call again, since memory and limits change.
 EnvFacts env_facts() {
   EnvFacts out;
   utsname system{};
@@ -51,6 +58,7 @@ EnvFacts env_facts() {
   out.cores = sysconf(_SC_NPROCESSORS_ONLN);
   out.memory = sysconf(_SC_PHYS_PAGES) * page;
   out.free_memory = sysconf(_SC_AVPHYS_PAGES) * page;
+  // Control groups are nested, and each of them limits this process.
   for (const GroupLimit& group : host_memory().groups)
     out.memory_limit = std::min(group.bytes, out.memory_limit.value_or(group.bytes));
   KernelRegistry registry = built_in_kernels();
@@ -76,10 +84,11 @@ std::string env_text(const EnvFacts& facts) {
                          : "no limit");
   out += topology_text(facts.topology);
   out += fmt::format("CUDA              {}\n", facts.cuda);
+  out += fmt::format("text              {}\n", facts.text);
   out += "communicators\n";
   for (const auto& [url, description] : communicator_forms())
     out += fmt::format("  {:<18}{}\n", url, description);
-  out += "kernels, in the order in which they are asked\n";
+  out += "kernels, in the order in which they are tried\n";
   size_t width = 0;
   for (const auto& [op, names] : facts.implementations) width = std::max(width, op.size());
   for (const auto& [op, names] : facts.implementations) {
@@ -88,6 +97,7 @@ std::string env_text(const EnvFacts& facts) {
   return out;
 }
 
+// Returns the report as JSON; docs/reference/reports.md describes the members.
 Json env_json(const EnvFacts& facts) {
   const KernelFacts& k = facts.kernels;
   Json out, sets, communicators{Json::Object()}, kernels{Json::Object()};
@@ -112,6 +122,7 @@ Json env_json(const EnvFacts& facts) {
   out.set("memory_limit_bytes", facts.memory_limit ? Json(*facts.memory_limit) : Json());
   out.set("topology", topology_json(facts.topology));
   out.set("cuda", facts.cuda);
+  out.set("text", facts.text);
   out.set("communicators", std::move(communicators));
   out.set("kernels", std::move(kernels));
   return out;
@@ -120,12 +131,15 @@ Json env_json(const EnvFacts& facts) {
 }  // namespace
 }  // namespace ds
 
+// The texts that these functions return are static or belong to the thread. The functions cannot
+// fail.
 const char* ds_version(void) { return ds::library_version(); }
 
 const char* ds_status_name(ds_status status) { return ds::status_name(status); }
 
 const char* ds_last_error_message(void) { return ds::last_error(); }
 
+// The texts belong to the thread and are valid as long as its error message.
 void ds_last_error_details(const char** out_key, const char** out_tensor, int32_t* out_rank) {
   const ds::ErrorDetails& about = ds::last_details();
   if (out_key) *out_key = about.key.c_str();
@@ -133,6 +147,7 @@ void ds_last_error_details(const char** out_key, const char** out_tensor, int32_
   if (out_rank) *out_rank = static_cast<int32_t>(about.rank);
 }
 
+// When this returns, the old callback has ended, so its user_data may be freed.
 ds_status ds_log_set_fn(ds_log_fn* fn, void* user_data) {
   return ds::boundary([&] {
     if (!fn) return ds::set_log_sink({});
@@ -151,4 +166,5 @@ ds_status ds_env_report(ds_format format, char** out_text) {
   });
 }
 
+// put_text() has allocated the text with malloc.
 void ds_text_destroy(char* text) { std::free(text); }

@@ -1,4 +1,10 @@
-// What an engine holds: parameters by number, states, numbers, plan, trace.
+// This file implements access to the state of an engine: parameters by index, optimizer states,
+// scalar values, plan and trace.
+//
+// States and scalar values are named by texts, so that new ones need no new functions. Whole
+// tensors are read and written collectively, since each rank holds parts of them. The functions for
+// local access use only elements whose states this rank owns, and the caller must refresh the
+// compute copies afterwards.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -32,8 +38,11 @@ ds::ParamId param_id(const ds::StateStore& store, int32_t param) {
   return ds::ParamId(param);
 }
 
+// Returns the name of a state. The store checks it; its error lists the known names.
 std::string state_name(const char* state) { return std::string(ds::need_text(state, "state")); }
 
+// Returns a scalar value of the engine by name. Values that ds_engine_set cannot change are looked
+// up first.
 double number(const ds_engine& handle, std::string_view name) {
   const ds::StepControl& control = ds::control(&handle);
   const ds::Runtime& runtime = ds::runtime(&handle);
@@ -42,6 +51,7 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "loss") return control.last().loss;
   if (name == "grad_norm") return control.last().grad_norm;
   if (name == "loss_scale") return control.scaler().scale;
+  // The weight is NaN until the host sets it.
   if (name == ds::DelegateEngine::kWeightName && handle.delegate)
     return handle.delegate->weight().value_or(std::numeric_limits<double>::quiet_NaN());
   if (std::optional<double> set = control.get(name)) return *set;
@@ -52,12 +62,12 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
   ds::raise(DS_ERROR_NOT_FOUND,
             "name must be step, updates, loss, grad_norm, loss_scale, device_bytes, host_bytes, "
-            "nvme_bytes, "
-            "overhead_bytes, micro_weight of a delegate, "
-            "param_groups, lr, or another one of ds_engine_set, got '{}'",
+            "nvme_bytes, overhead_bytes, micro_weight of a delegate, param_groups, lr, or another "
+            "one of ds_engine_set, got '{}'",
             name);
 }
 
+// Checks that a buffer fits a whole parameter.
 void check_count(const ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
   ds::ParamId id = param_id(store, param);
   size_t numel = 1;
@@ -67,6 +77,7 @@ void check_count(const ds::StateStore& store, int32_t param, const float* data, 
               ds::TensorName(store.param_names()[id]), numel, data_count);
 }
 
+// Checks that a buffer fits the elements of a parameter that this rank owns.
 void check_local(ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
   auto count = static_cast<size_t>(store.local_numel(ds::ParamId(param)));
   ds::require(data || count == 0, "data must not be NULL");
@@ -75,9 +86,9 @@ void check_local(ds::StateStore& store, int32_t param, const float* data, size_t
               ds::TensorName(store.param_names()[ds::ParamId(param)]), count, data_count);
 }
 
-// Null where the engine is NULL or belongs to the parent of a fork. Which parameters and states
-// there are does not change, so a callback and other threads may ask while the engine is inside a
-// call.
+// Returns the store of the engine, to read names, or null if the engine is NULL or inherited by a
+// fork. The lists of parameters and states never change, so callbacks and other threads may read
+// them during a call with the engine.
 const ds::StateStore* names_of(const ds_engine* engine) {
   if (!engine || engine->is_inherited()) return nullptr;
   return engine->native ? &engine->native->store() : &engine->delegate->store();
@@ -90,13 +101,14 @@ int32_t ds_engine_param_count(const ds_engine* engine) {
   return names ? static_cast<int32_t>(names->param_names().size()) : -1;
 }
 
+// A parameter's id is its index in the graph or in the order of registration.
 ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out) {
   return ds::boundary([&] {
     const ds::StateStore& e = ds::store(engine);
     ds::need(out, "out");
     std::string_view wanted = ds::need_text(name, "name");
     const ds::IdVector<ds::ParamId, std::string>& names = e.param_names();
-    auto at = std::find(names.begin(), names.end(), wanted);
+    auto at = std::ranges::find(names, wanted);
     if (at == names.end()) {
       std::string near = ds::suggest(wanted, names);
       ds::raise(DS_ERROR_NOT_FOUND, "no parameter '{}'{}", ds::TensorName(wanted),
@@ -126,19 +138,22 @@ const char* ds_engine_state_name(const ds_engine* engine, int32_t index) {
   const std::vector<std::string>& states = names->state_kinds();
   const auto at = static_cast<size_t>(index);
   if (at < states.size()) return states[at].c_str();
+  // After the optimizer states come two more names: the compute copy and the gradient.
   return at == states.size() ? "param" : at == states.size() + 1 ? "grad" : nullptr;
 }
 
+// Collective, because the states of a parameter are distributed over the ranks.
 ds_status ds_engine_read(ds_engine* engine, int32_t param, const char* state, float* data,
                          size_t data_count) {
   return ds::boundary([&] {
     ds::StateStore& e = ds::store(engine);
     check_count(e, param, data, data_count);
     std::vector<float> values = e.read_tensor(ds::ParamId(param), state_name(state));
-    std::copy(values.begin(), values.end(), data);
+    std::ranges::copy(values, data);
   });
 }
 
+// Collective: every rank passes the whole tensor, and each rank stores its part.
 ds_status ds_engine_write(ds_engine* engine, int32_t param, const char* state, const float* data,
                           size_t data_count) {
   return ds::boundary([&] {
@@ -164,7 +179,7 @@ ds_status ds_engine_read_local(ds_engine* engine, int32_t param, const char* sta
     ds::StateStore& e = ds::store(engine);
     check_local(e, param, data, data_count);
     std::vector<float> values = e.read_local(ds::ParamId(param), state_name(state));
-    std::copy(values.begin(), values.end(), data);
+    std::ranges::copy(values, data);
   });
 }
 
@@ -177,6 +192,7 @@ ds_status ds_engine_write_local(ds_engine* engine, int32_t param, const char* st
   });
 }
 
+// Required after local writes, which change masters but not their compute copies.
 ds_status ds_engine_refresh(ds_engine* engine) {
   return ds::boundary([&] { ds::store(engine).refresh_params(); });
 }
@@ -184,8 +200,8 @@ ds_status ds_engine_refresh(ds_engine* engine) {
 ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
                            int32_t frozen) {
   return ds::boundary([&] {
-    // It checks on all ranks at once.
-    ds::either(engine, [&](auto& e) { e.trained().freeze({params, params_count}, frozen); });
+    // The engine checks the arguments on all ranks at once.
+    ds::body(engine).trained().freeze({params, params_count}, frozen);
   });
 }
 
@@ -194,10 +210,8 @@ ds_status ds_engine_group_add(ds_engine* engine, const int32_t* params, size_t p
   return ds::boundary([&] {
     ds::need(out, "out");
     ds::Json values = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object());
-    // It checks on all ranks at once.
-    *out = ds::either(engine, [&](auto& e) {
-      return e.trained().add_group({params, params_count}, values);
-    });
+    // The engine checks the arguments on all ranks at once.
+    *out = ds::body(engine).trained().add_group({params, params_count}, values);
   });
 }
 
@@ -212,10 +226,11 @@ ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out) 
 ds_status ds_engine_set(ds_engine* engine, const char* name, double value) {
   return ds::boundary([&] {
     std::string_view which = ds::need_text(name, "name");
-    ds::either(engine, [&](auto& e) { e.set(which, value); });
+    ds::body(engine).set(which, value);
   });
 }
 
+// loss_scale is 0 before the first step.
 ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size) {
   return ds::boundary([&] {
     const ds::StepResult& last = ds::control(engine).last();
@@ -243,14 +258,15 @@ ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text) {
 ds_status ds_engine_plan_print(const ds_engine* engine, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    ds::put_text(ds::either(engine, [](auto& e) { return e.print_plan(); }), out_text);
+    ds::put_text(ds::body(engine).print_plan(), out_text);
   });
 }
 
+// Unlike ds_plan_report, this reports the memory that the engine has allocated, including overhead.
 ds_status ds_engine_plan_report(const ds_engine* engine, ds_format format, char** out_text) {
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
-    std::vector<ds::TierMemory> tiers = ds::either(engine, [](auto& e) { return e.memory(); });
+    std::vector<ds::TierMemory> tiers = ds::body(engine).memory();
     const ds::Overhead& overhead = ds::runtime(engine).overhead();
     if (!ds::wants_json(format))
       return ds::put_text(ds::memory_table(tiers) + overhead.table(), out_text);
@@ -262,10 +278,11 @@ ds_status ds_engine_plan_report(const ds_engine* engine, ds_format format, char*
   });
 }
 
+// Spans are removed from the trace, so each call writes those since the previous call.
 ds_status ds_engine_trace(ds_engine* engine, const char* path) {
   return ds::boundary([&] {
     const ds::Runtime& e = ds::runtime(engine);
-    std::string file(ds::need_text(path, "path"));
+    std::string file = ds::need_path(path, "path");
     ds::Trace* trace = e.trace();
     if (!trace)
       ds::raise(DS_ERROR_STATE, "ds_engine_trace needs options.trace 1 at creation, got 0");

@@ -1,3 +1,13 @@
+// This file implements streams, tensors, and the exchange of tensors by DLPack in both directions.
+//
+// A tensor has memory, a layout and an owner. The owner is a block of memory that libds has
+// allocated, an object of another library, or empty if the caller has lent the memory. All users of
+// the memory (a handle, an export, a stream with work on it) share the owner, so tensors, engines
+// and exports may be destroyed in any order.
+//
+// Strides may have any value within bounds, including negative ones and zero; only the target of a
+// copy must have a separate place for each element. Device memory is checked at its lowest and its
+// highest element, because a host address would otherwise cause an error only when a kernel runs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -28,6 +38,7 @@ namespace {
 
 constexpr size_t kMaxRank = 8;
 
+// An element type of libds and its counterpart in DLPack.
 struct DtypePair {
   DType dtype;
   dlpack::Type type;
@@ -39,6 +50,7 @@ constexpr DtypePair kTypes[] = {
     {DS_DTYPE_U8, {dlpack::kUInt, 8, 1}},
 };
 
+// Returns DLPack's element type; every element type of libds has one.
 dlpack::Type to_dlpack(DType dtype) {
   for (const DtypePair& pair : kTypes) {
     if (pair.dtype == dtype) return pair.type;
@@ -46,6 +58,8 @@ dlpack::Type to_dlpack(DType dtype) {
   raise(DS_ERROR_UNSUPPORTED, "DLPack has no element type {}", static_cast<int>(dtype));
 }
 
+// Returns the element type for a DLPack type. Throws for vectors of several lanes, because their
+// layout differs from that of scalars.
 DType from_dlpack(const dlpack::Type& type) {
   for (const DtypePair& pair : kTypes) {
     if (pair.type.code == type.code && pair.type.bits == type.bits && type.lanes == 1)
@@ -53,14 +67,14 @@ DType from_dlpack(const dlpack::Type& type) {
   }
   raise(DS_ERROR_UNSUPPORTED,
         "element type must be f32, f64, bf16, f16, i32, i64 or u8, got DLPack code {} with {} bits "
-        "and {} "
-        "lanes",
+        "and {} lanes",
         type.code, type.bits, type.lanes);
 }
 
 bool known(DType dtype) { return dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8; }
 
-// Sets dims, strides (null: compact row-major) and numel; refuses what does not fit memory.
+// Sets dims, strides (null: compact row-major) and numel. Throws if the tensor is too large for the
+// address space.
 void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* strides = nullptr) {
   require(dims.size() <= kMaxRank, "dims_count must be at most {}, got {}", kMaxRank, dims.size());
   int64_t limit = INT64_MAX / size_of(tensor.dtype);
@@ -77,8 +91,9 @@ void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* 
   }
   tensor.strides.assign(strides, strides + dims.size());
   if (tensor.numel == 0) return;
-  int64_t reach =
-      0;  // elements between the first one and the farthest in either direction, at most
+  // An upper bound on the distance, in elements, from the first element to the farthest one in
+  // either direction.
+  int64_t reach = 0;
   for (size_t i = 0; i < dims.size(); ++i) {
     int64_t span = 0;
     bool fits = !__builtin_mul_overflow(dims[i] - 1, strides[i], &span) && span != INT64_MIN &&
@@ -88,18 +103,20 @@ void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* 
   }
 }
 
-// What DLPack calls a device; null: the host.
+// Returns the DLPack device for a device; null means the host.
 dlpack::Device dlpack_device(const Device* device) {
   if (!device) return {dlpack::kCpu, 0};
   const std::optional<int32_t> gpu = cuda_number(device->name());
   return gpu ? dlpack::Device{dlpack::kCuda, *gpu} : dlpack::Device{dlpack::kExtension, 0};
 }
+// Returns a device as text for messages: its kind and, for a GPU, its number.
 std::string dlpack_text(const dlpack::Device& device) {
   return device.kind == dlpack::kCuda ? fmt::format("{}:{}", device.kind, device.index)
                                       : std::to_string(device.kind);
 }
 
-// A tensor of another library, given back when the last handle on it is gone.
+// Holds a tensor of another library and calls its deleter when the last user of the memory has
+// ended.
 template <typename Managed>
 struct Import {
   Managed* managed = nullptr;
@@ -108,7 +125,8 @@ struct Import {
   }
 };
 
-// A view handed to another library: it shares the memory with the tensor that it was made from.
+// A tensor for another library. It shares the memory and its owner with the tensor from which it
+// was created.
 template <typename Managed>
 struct Export {
   Managed managed{};
@@ -131,18 +149,20 @@ std::unique_ptr<Export<Managed>> make_export(const ds_tensor& tensor) {
                          out->dims.data(),
                          out->strides.data(),
                          0};
+  // The other library calls the deleter, which frees the export and releases its share of the
+  // owner.
   out->managed.context = out.get();
   out->managed.deleter = [](Managed* self) { delete static_cast<Export<Managed>*>(self->context); };
   return out;
 }
 
-// The device that memory of a stream's lies on; null without a stream.
+// Returns the device of a stream; null if the stream is NULL.
 std::shared_ptr<Device> device_of(ds_stream* stream) {
   return need_or_null(stream, "stream") ? stream->stream->device() : nullptr;
 }
 
-// The memory that a caller lends: of the device from the lowest element to the highest one, and
-// where a kernel can read it. What lies between is taken on trust.
+// Checks memory that a caller lends: its lowest and its highest element must belong to the device
+// and be aligned so that a kernel can read them. The bytes in between are not checked.
 void need_on_device(const Device& device, const ds_tensor& tensor, void* data) {
   if (tensor.numel == 0) return;
   require(device.owns(data), "data must be memory of device '{}', got another address",
@@ -161,15 +181,15 @@ void need_on_device(const Device& device, const ds_tensor& tensor, void* data) {
   const auto at = reinterpret_cast<uintptr_t>(data);
   for (int64_t element : {low, high}) {
     const uintptr_t address = at + static_cast<uintptr_t>(element * size);
-    require(device.owns(reinterpret_cast<void*>(address)) &&
-                device.owns(reinterpret_cast<void*>(address + static_cast<uintptr_t>(size) - 1)),
-            "data must be memory of device '{}' from element {} to {}, got an end of it at another "
-            "address",
-            device.name(), low, high);
+    require(
+        device.owns(reinterpret_cast<void*>(address)) &&
+            device.owns(reinterpret_cast<void*>(address + static_cast<uintptr_t>(size) - 1)),
+        "data must be memory of device '{}' from element {} to {}, got one end at another address",
+        device.name(), low, high);
   }
 }
 
-// A tensor over the memory that a DLPack tensor describes, without its owner.
+// Creates a tensor over the memory that a DLPack tensor describes. The owner is not set.
 std::unique_ptr<ds_tensor> describe(const dlpack::Tensor& view, ds_stream* stream) {
   bool on_host = view.device.kind == dlpack::kCpu;
   std::shared_ptr<Device> device = device_of(stream);
@@ -196,7 +216,8 @@ std::unique_ptr<ds_tensor> describe(const dlpack::Tensor& view, ds_stream* strea
   return tensor;
 }
 
-// From the last line on nothing throws: on an error the caller keeps the tensor.
+// Takes ownership of a DLPack tensor. No code can throw after `managed` is set, so on an error the
+// caller still owns the tensor.
 template <typename Managed>
 std::unique_ptr<ds_tensor> import(Managed* managed, ds_stream* stream) {
   std::unique_ptr<ds_tensor> tensor = describe(managed->tensor, stream);
@@ -206,11 +227,12 @@ std::unique_ptr<ds_tensor> import(Managed* managed, ds_stream* stream) {
   return tensor;
 }
 
+// Returns type and shape as text, for example "f32[2,3]".
 std::string shape_text(const ds_tensor& tensor) {
   return dtype_name(tensor.dtype) + dims_text(tensor.dims);
 }
 
-// Several elements at one place cannot all be written.
+// Throws if the target of a copy is read-only or if several of its elements share one place.
 void need_writable(const ds_tensor& tensor) {
   if (tensor.numel == 0) return;
   require(!tensor.readonly,
@@ -222,6 +244,8 @@ void need_writable(const ds_tensor& tensor) {
   }
 }
 
+// Copies elements. If there is a stream, the copies are queued, and the stream keeps both owners
+// alive until the copies are done.
 void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
   std::shared_ptr<Device> device = to.device ? to.device : from.device;
   require(!from.device || from.device == device, "to and from must not lie on two devices");
@@ -240,6 +264,7 @@ void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
       device->copy(target, source, static_cast<int64_t>(bytes));
     });
   }
+  // Source and target may overlap, because both tensors may be views of the same memory.
   copy_runs(to, from, [](void* target, const void* source, size_t bytes) {
     std::memmove(target, source, bytes);
   });
@@ -247,12 +272,15 @@ void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
 
 }  // namespace
 
+// On a device, the memory is an arena, which the tensor owns.
 std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims,
                                       std::shared_ptr<Device> device) {
   constexpr size_t kAlign = 64;
   auto tensor = std::make_unique<ds_tensor>();
   tensor->dtype = dtype;
   set_shape(*tensor, dims);
+  // The size is increased by at least one byte before alignment, so that an empty tensor has an
+  // address, too.
   size_t bytes = (tensor->bytes() + kAlign) / kAlign * kAlign;
   if (device) {
     std::shared_ptr<Arena> arena =
@@ -273,11 +301,12 @@ std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims
   return tensor;
 }
 
+// A device that shares the host's memory has no streams, so only NULL is valid for it.
 StreamRef stream_of(ds_stream* stream, const ds_engine* engine) {
   if (!need_or_null(stream, "stream")) return nullptr;
   const Runtime& of = runtime(engine);
   require(stream->stream->device() == of.device(),
-          "stream must be one that ds_stream_create made of this engine{}",
+          "stream must be one that ds_stream_create made for this engine{}",
           of.shared_memory() ? ", and NULL on device '" + of.config().device + "'" : "");
   return stream->stream;
 }
@@ -311,19 +340,22 @@ ds_status ds_stream_synchronize(ds_stream* stream) {
 }
 
 void ds_stream_destroy(ds_stream* stream) {
-  // An engine whose queues wait for the stream shares it, so that it would go on.
+  // An engine whose queues wait for the stream shares it, so its work would continue after the
+  // handle is destroyed.
   try {
     if (stream && !stream->is_inherited()) stream->stream->synchronize();
-  } catch (const ds::Error&) {  // its device has failed: nothing of its work goes on
+  } catch (const ds::Error&) {
+    // The device has failed, so none of its work continues.
   }
   ds::destroy(stream);
 }
 
+// If data is not NULL, the caller lends the memory; otherwise the tensor owns its memory.
 ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count,
                            const int64_t* strides, void* data, ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    ds::require(ds::known(dtype), "dtype must be one of ds_dtype but NONE, got {}",
+    ds::require(ds::known(dtype), "dtype must be one of ds_dtype except NONE, got {}",
                 static_cast<int>(dtype));
     ds::need_array(dims, dims_count, "dims");
     std::shared_ptr<ds::Device> device = ds::device_of(stream);
@@ -342,6 +374,7 @@ ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_coun
   });
 }
 
+// Accepts either form; only the versioned one can say that the memory is read-only.
 ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
                                 struct DLManagedTensorVersioned* versioned, ds_stream* stream,
                                 ds_tensor** out) {
@@ -375,10 +408,11 @@ ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
     const ds_tensor& t = ds::need(tensor, "tensor");
     if (out) {
       ds::require(!t.readonly,
-                  "tensor must be writable, or out_versioned be asked for: only that says so");
+                  "tensor is read-only, which only out_versioned can say: ask for that form");
       *out = &ds::make_export<DLManagedTensor>(t).release()->managed;
       return;
     }
+    // Only the versioned form has a flag for read-only memory.
     auto made = ds::make_export<DLManagedTensorVersioned>(t);
     made->managed.version = {ds::dlpack::kMajor, ds::dlpack::kMinor};
     made->managed.flags = t.readonly ? ds::dlpack::kReadOnly : 0;
@@ -408,8 +442,9 @@ ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from, ds_stream* stream
   return ds::boundary([&] {
     const ds_tensor& target = ds::need(to, "to");
     const ds_tensor& source = ds::need(from, "from");
-    ds::require(target.dtype == source.dtype && target.dims == source.dims, "to is {}, from is {}",
-                ds::shape_text(target), ds::shape_text(source));
+    ds::require(target.dtype == source.dtype && target.dims == source.dims,
+                "to and from must have one type and shape, got {} and {}", ds::shape_text(target),
+                ds::shape_text(source));
     ds::need_writable(target);
     ds::copy(target, source, stream);
   });

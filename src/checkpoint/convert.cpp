@@ -1,5 +1,7 @@
-// A conversion is a save by one rank whose state lies in files: ConvertedState shows a StateSource
-// as an engine's state, so that checkpoints and models are written by the code that every run uses.
+// A conversion is a save by one rank whose state is in files. ConvertedState presents a StateSource
+// as the state of an engine, so that checkpoints and models are written by the same code as in a
+// training run. Nothing is loaded as a unit: the writers request pieces, and each piece is read
+// from the source's files on demand.
 #include "checkpoint/convert.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/deepspeed_writer.h"
+#include "checkpoint/deepspeed/writer.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/open_source.h"
 #include "checkpoint/state_access.h"
@@ -21,17 +23,21 @@
 #include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/ids.h"
+#include "core/base/path_kind.h"
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
 #include "io/owner.h"
+#include "io/tensor_folder.h"
 
 namespace ds {
 namespace {
 
-constexpr int64_t kBucket = int64_t{1} << 24;  // elements; nothing is allocated by it
+// Size of a bucket in elements. The layout only numbers elements and allocates no memory.
+constexpr int64_t kBucket = int64_t{1} << 24;
 
+// The state of a single rank that owns all elements. Reads go to the source; writes fail.
 class ConvertedState : public StateAccess {
  public:
   explicit ConvertedState(StateSource& source)
@@ -57,12 +63,12 @@ class ConvertedState : public StateAccess {
   int64_t held(BucketId bucket) const override { return layout_.buckets[bucket].numel; }
   int64_t own_first(BucketId) const override { return 0; }
 
+  // Callers read within one parameter, so the place that contains `begin` contains the entire
+  // range.
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
                   float* out) override {
     const std::vector<ParamPlace>& places = layout_.buckets[bucket].params;
-    auto after =
-        std::upper_bound(places.begin(), places.end(), begin,
-                         [](int64_t at, const ParamPlace& place) { return at < place.begin; });
+    auto after = std::ranges::upper_bound(places, begin, {}, &ParamPlace::begin);
     const ParamPlace& place = *std::prev(after);
     source_.read(static_cast<size_t>(kind), place.param, begin - place.begin, count, out);
   }
@@ -77,7 +83,8 @@ class ConvertedState : public StateAccess {
   IdVector<ParamId, ParamSlice> slices_;
 };
 
-// As zero_to_fp32 has them: buffers, frozen parameters, trained ones, second names.
+// Returns the source's buffers and second names, and the order of tensors in which DeepSpeed's
+// zero_to_fp32 writes them: buffers, frozen parameters, trained parameters, second names.
 WeightExtras extras_of(StateSource& source, int64_t file_bytes) {
   WeightExtras out;
   out.buffers = source.buffers;
@@ -94,6 +101,7 @@ WeightExtras extras_of(StateSource& source, int64_t file_bytes) {
   return out;
 }
 
+// Throws unless `folder` does not exist or is an empty folder that belongs to this user.
 void require_empty(const std::string& folder) {
   if (!name_exists(folder)) return;
   if (!std::filesystem::is_directory(folder))
@@ -104,8 +112,21 @@ void require_empty(const std::string& folder) {
           list_folder(folder).size());
 }
 
+// Throws if `like` cannot serve as the model folder to copy from, for example because it is a
+// checkpoint. A folder that has a config.json but no weights is accepted; names and shapes are then
+// those of the source.
+void require_like(const std::string& like) {
+  if (like.empty() || has_tensors(like)) return;
+  if (exists(like + "/config.json") && model_hint(like).empty()) return;
+  const std::string hint = path_hint(like, Sought::weights);
+  if (!hint.empty())
+    raise(DS_ERROR_NOT_FOUND, "like: '{}' has no weights of a model{}", like, hint);
+}
+
 }  // namespace
 
+// Checks the request before the first file is written, so that a refused conversion leaves no
+// files.
 Json convert_checkpoint(const std::string& from, const std::string& to,
                         const ConvertRequest& request) {
   require(!to.empty(), "the folder to write must have a name, got ''");
@@ -113,6 +134,7 @@ Json convert_checkpoint(const std::string& from, const std::string& to,
   if (request.form != "libds") require_empty(to);
   std::unique_ptr<StateSource> source =
       open_source(from, request.form == "fp32" ? SourceParts::masters : SourceParts::all);
+  require_like(request.like);
   std::string path = to;
   if (request.form == "universal") {
     write_universal(*source, to, request.step_tensor);

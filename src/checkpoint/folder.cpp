@@ -1,4 +1,4 @@
-// Checkpoints of a folder: names, which are whole, their headers.
+// Parses the names of checkpoints, finds which of them are complete, and removes the others.
 #include "checkpoint/folder.h"
 
 #include <fmt/core.h>
@@ -21,13 +21,15 @@
 #include "checkpoint/state_files.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/path_kind.h"
 #include "io/file.h"
 #include "io/owner.h"
 
 namespace ds {
 namespace {
 
-// Room for every number that a save can add, and none for names that only look alike.
+// Upper bound of a commit number, far enough below 2^63 that adding 1 for each save cannot
+// overflow.
 constexpr int64_t kMostCommits = int64_t{1} << 62;
 
 bool parse_number(std::string_view text, int64_t* out) {
@@ -42,13 +44,14 @@ bool is_tag(std::string_view tag) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   };
-  return !tag.empty() && tag.size() <= kMostTag && std::all_of(tag.begin(), tag.end(), allowed);
+  return !tag.empty() && tag.size() <= kMostTag && std::ranges::all_of(tag, allowed);
 }
 
-// Exactly what checkpoint_name makes.
+// Accepts exactly the names that checkpoint_name() returns, so that a folder with a similar name is
+// never removed.
 bool parse_name(const std::string& name, CheckpointName* out) {
   constexpr std::string_view prefix = "step-";
-  size_t dot = std::min(name.find('.'), name.size());  // a tag follows
+  size_t dot = std::min(name.find('.'), name.size());  // end of the part before the tag
   std::string_view text = std::string_view(name).substr(0, dot);
   size_t dash = text.rfind('-');
   if (!text.starts_with(prefix) || dash < prefix.size()) return false;
@@ -62,10 +65,12 @@ bool parse_name(const std::string& name, CheckpointName* out) {
 
 std::string manifest_of(const std::string& path) { return path + "/" + std::string(kManifestName); }
 
-// A manifest that cannot be looked at may be there: that checkpoint is damaged, and no leftover.
+// Returns whether the folder has a manifest. If that cannot be determined, returns true: such a
+// checkpoint counts as damaged, not as a leftover to remove.
 bool committed(const std::string& path) { return !is_absent(manifest_of(path)); }
 
-// Why the checkpoint is not whole.
+// Returns why the checkpoint is not complete, or nothing. Checks sizes and headers, but not the
+// hashes of pieces.
 std::optional<Error> find_fault(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
@@ -94,13 +99,13 @@ void require_tag(const std::string& tag) {
 
 std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
   std::vector<CheckpointName> out;
-  if (is_absent(folder)) return out;
+  std::error_code ignored;
+  if (is_absent(folder) || std::filesystem::is_regular_file(folder, ignored)) return out;
   for (const std::string& name : list_folder(folder)) {
     CheckpointName parsed;
     if (parse_name(name, &parsed)) out.push_back(std::move(parsed));
   }
-  std::sort(out.begin(), out.end(),
-            [](const auto& a, const auto& b) { return a.commit < b.commit; });
+  std::ranges::sort(out, [](const auto& a, const auto& b) { return a.commit < b.commit; });
   return out;
 }
 
@@ -114,7 +119,7 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     if (!tag.empty() && it->tag != tag) continue;
     std::string path = folder + "/" + it->name;
-    if (!committed(path)) continue;  // a save that was cut off
+    if (!committed(path)) continue;  // an interrupted save
     std::optional<Error> fault = find_fault(path);
     if (!fault) return path;
     log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, fault->what()));
@@ -123,8 +128,8 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
   return "";
 }
 
-// Where every checkpoint is damaged, the error is that of the newest one. "Not found" would tell a
-// program that it may begin anew.
+// If every checkpoint is damaged, throws the error of the newest one: "not found" would tell the
+// caller that it may start training from scratch.
 std::string find_checkpoint(const std::string& folder, const std::string& tag) {
   if (committed(folder)) {
     if (tag.empty() || tag_of_checkpoint(folder) == tag) return folder;
@@ -136,19 +141,22 @@ std::string find_checkpoint(const std::string& folder, const std::string& tag) {
   if (path.empty()) path = latest_checkpoint(folder + "/checkpoints", "", tag, &fault);
   if (!path.empty()) return path;
   if (fault) throw *fault;
-  if (tag.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'", folder);
-  raise(DS_ERROR_NOT_FOUND, "no complete checkpoint with tag '{}' at or below '{}'", tag, folder);
+  const std::string hint = path_hint(folder, Sought::checkpoint);
+  if (tag.empty())
+    raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'{}", folder, hint);
+  raise(DS_ERROR_NOT_FOUND, "no complete checkpoint with tag '{}' at or below '{}'{}", tag, folder,
+        hint);
 }
 
 std::string find_older_checkpoint(const std::string& folder, const std::string& damaged,
                                   const std::string& tag) {
-  if (committed(folder)) return "";  // was asked for by name
+  if (committed(folder)) return "";  // the caller asked for exactly this checkpoint
   std::string path = latest_checkpoint(folder, damaged, tag);
   return path.empty() ? latest_checkpoint(folder + "/checkpoints", damaged, tag) : path;
 }
 
-// Manifest first: half removed is no checkpoint. What cannot be removed is logged, not thrown: it
-// harms no other checkpoint.
+// Removes the manifest first, because a half-removed folder must not count as a checkpoint.
+// Failures are logged, not thrown, since files that stay harm no other checkpoint.
 void remove_checkpoint(const std::string& path) {
   try {
     require_own_folder(path);
@@ -173,13 +181,17 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
   std::vector<CheckpointName> all;
   try {
     all = list_checkpoints(folder);
-  } catch (const std::exception& error) {  // the save before it was committed, and has not failed
+  } catch (const std::exception& error) {
+    // The save that called this function was already committed, so it must not fail now.
     log_line(LogLevel::warning, fmt::format("old checkpoints stay: {}", error.what()));
   }
   std::string spared = std::filesystem::path(keep.also).filename();
   auto old = static_cast<int64_t>(all.size()) - keep.newest;
-  std::set<std::string> kept;       // tags whose newest whole one has been seen
-  std::vector<std::string> leaves;  // newest first
+  // Tags whose newest complete checkpoint has been found.
+  std::set<std::string> kept;
+  // Checkpoints to remove, newest first. The loop below removes the oldest first, so that an
+  // interrupted removal leaves the newer ones.
+  std::vector<std::string> leaves;
   for (auto i = static_cast<int64_t>(all.size()); i-- > 0 && old > 0;) {
     const CheckpointName& one = all[static_cast<size_t>(i)];
     std::string path = folder + "/" + one.name;
@@ -192,8 +204,7 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
 
 bool has_checkpoints(const std::string& folder) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
-  return std::any_of(all.begin(), all.end(),
-                     [&](const auto& c) { return committed(folder + "/" + c.name); });
+  return std::ranges::any_of(all, [&](const auto& c) { return committed(folder + "/" + c.name); });
 }
 
 }  // namespace ds

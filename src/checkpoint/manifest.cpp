@@ -1,3 +1,14 @@
+// Converts a manifest to JSON text and back.
+//
+// Problem. The manifest decides whether a folder is a checkpoint. A damaged or hostile one must
+// therefore be refused with an error that names the wrong member, and must never lead to a read
+// beyond the end of a file or to unbounded memory use.
+// Invariant. A Manifest that parse_manifest() returns is consistent in itself: its hash matches,
+// its pieces tile every tensor of every kind once, and every name that it mentions is one of its
+// tensors. Comparing it with the files is left to StateFiles.
+// Algorithm. The hash covers the printed form of all members before it, so Manifest::print() and
+// check_hash() must print alike. If a member is absent, its default is the behavior of the versions
+// that did not have it.
 #include "checkpoint/manifest.h"
 
 #include <algorithm>
@@ -12,6 +23,7 @@
 
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
+#include "core/base/contains.h"
 #include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -25,6 +37,8 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 
+// Returns the pieces of one tensor as JSON, starting at m.pieces[next], and advances `next` past
+// them.
 Json print_pieces(const Manifest& m, size_t& next, size_t kind, size_t tensor) {
   Json::Array out;
   for (; next < m.pieces.size(); ++next) {
@@ -58,7 +72,8 @@ void parse_pieces(Manifest& m, const Json& list, size_t kind, size_t tensor) {
 
 Json::Array print_shape(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end()}; }
 
-// The files name the kinds of state.
+// Reads the kinds of state from the names of their files. The names become paths, so only
+// lower-case letters, digits and underscores are accepted.
 void parse_files(Manifest& m, const Json& files) {
   for (const auto& [name, file] : files.object()) {
     size_t stem = name.size() - std::min(name.size(), kSuffix.size());
@@ -66,7 +81,7 @@ void parse_files(Manifest& m, const Json& files) {
         name.begin(), name.begin() + static_cast<std::ptrdiff_t>(stem),
         [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
     if (stem == 0 || !plain || !name.ends_with(kSuffix)) {
-      raise(DS_ERROR_CORRUPT, "'{}' is no file name of a kind of state", name);
+      raise(DS_ERROR_CORRUPT, "'{}' is not a file name of a kind of state", name);
     }
     m.kinds.push_back(name.substr(0, stem));
     m.files.push_back({file.at("bytes").integer(), file.at("header").string()});
@@ -86,46 +101,49 @@ void parse_tensors(Manifest& m, const Json& tensors, const Json& pieces) {
   for (size_t k = 0; k < m.kinds.size(); ++k) {
     const Json::Array& lists = pieces.at(m.kinds[k]).array();
     if (lists.size() != m.tensors.size()) {
-      raise(DS_ERROR_CORRUPT, "pieces.{} has {} lists, there are {} tensors", m.kinds[k],
-            lists.size(), m.tensors.size());
+      raise(DS_ERROR_CORRUPT, "pieces.{} must have a list for each of {} tensors, got {}",
+            m.kinds[k], m.tensors.size(), lists.size());
     }
     for (size_t t = 0; t < lists.size(); ++t) parse_pieces(m, lists[t], k, t);
   }
 }
 
-// Some of the tensors, each once, never all.
+// Reads the frozen parameters. Each must be a tensor and be named once, and at least one tensor
+// must not be frozen.
 void parse_frozen(Manifest& m, const Json& names) {
   std::set<std::string> left;
   for (const ManifestTensor& t : m.tensors) left.insert(t.name);
   for (const Json& item : names.array()) {
     const std::string& name = item.string();
     if (left.erase(name) == 0)
-      raise(DS_ERROR_CORRUPT, "frozen has '{}', which is no tensor or there twice", name);
+      raise(DS_ERROR_CORRUPT, "frozen names '{}', which is not a tensor or is named twice", name);
     m.info.frozen.push_back(name);
   }
   if (left.empty() && !m.info.frozen.empty())
-    raise(DS_ERROR_CORRUPT, "frozen has all {} tensors, one at least is trained", m.tensors.size());
+    raise(DS_ERROR_CORRUPT, "frozen names all {} tensors, but at least one must be trained",
+          m.tensors.size());
 }
 
-// Of the frozen ones. Versions that did not name them had states of those that had had an update.
+// Reads which frozen parameters have states. Older versions did not store this member: they stored
+// states for all frozen parameters with at least one update.
 void parse_frozen_with_states(Manifest& m, const Json* names) {
   const std::vector<std::string>& frozen = m.info.frozen;
   for (size_t i = 0; !names && i < frozen.size(); ++i) {
-    const auto it = std::find_if(m.info.updates.begin(), m.info.updates.end(),
-                                 [&](const auto& late) { return late.first == frozen[i]; });
+    const auto it = std::ranges::find_if(m.info.updates,
+                                         [&](const auto& late) { return late.first == frozen[i]; });
     if ((it == m.info.updates.end() ? m.info.updates_taken() : it->second) > 0)
       m.info.frozen_with_states.push_back(frozen[i]);
   }
   if (!names) return;
   for (const Json& item : names->array()) {
     const std::string& name = item.string();
-    if (std::find(frozen.begin(), frozen.end(), name) == frozen.end())
+    if (!contains(frozen, name))
       raise(DS_ERROR_CORRUPT, "frozen_with_states has '{}', which is not frozen", name);
     m.info.frozen_with_states.push_back(name);
   }
 }
 
-// Absent where nothing was set.
+// Reads the hyperparameters that were set by calls. The member is absent if nothing was set.
 void parse_set(Manifest& m, const Json* groups) {
   if (!groups) return;
   for (const Json& group : groups->array()) {
@@ -138,7 +156,8 @@ void parse_set(Manifest& m, const Json* groups) {
   }
 }
 
-// Without the last groups of which nothing was set.
+// Prints the hyperparameters that were set by calls, without trailing groups in which nothing was
+// set.
 Json print_set(const CheckpointInfo& info) {
   Json::Array groups;
   size_t count = info.set_numbers.size();
@@ -151,15 +170,15 @@ Json print_set(const CheckpointInfo& info) {
   return groups;
 }
 
-// Absent where every parameter was updated in every step, and from versions that counted only
-// those.
+// Reads the update counts of parameters that were updated less often than the run. The member is
+// absent if none exist, and in files of older versions.
 void parse_updates(Manifest& m, const Json* updates) {
   if (!updates) return;
   for (const auto& [name, value] : updates->object()) {
     int64_t count = value.integer();
     auto named = [&](const ManifestTensor& t) { return t.name == name; };
-    if (std::none_of(m.tensors.begin(), m.tensors.end(), named))
-      raise(DS_ERROR_CORRUPT, "updates has '{}', which is no tensor", name);
+    if (std::ranges::none_of(m.tensors, named))
+      raise(DS_ERROR_CORRUPT, "updates names '{}', which is not a tensor", name);
     if (count < 0 || count >= m.info.updates_taken())
       raise(DS_ERROR_CORRUPT,
             "updates of '{}' must be 0 to {}, fewer than those of the run, got {}", name,
@@ -182,11 +201,13 @@ void parse_scaler(Manifest& m, const Json* scaler) {
           s.last_overflow);
 }
 
-// Absent where no rank had anything for itself.
+// Reads the sizes and hashes of the per-rank files. The member is absent if no rank had per-rank
+// states.
 void parse_own(Manifest& m, const Json* own) {
   if (!own) return;
   if (std::ssize(own->array()) != m.world)
-    raise(DS_ERROR_CORRUPT, "own has {} files, there were {} ranks", own->array().size(), m.world);
+    raise(DS_ERROR_CORRUPT, "own lists {} files, but there were {} ranks", own->array().size(),
+          m.world);
   for (const Json& item : own->array()) {
     m.own.push_back({item.at("bytes").integer(), item.at("hash").string()});
     if (m.own.back().bytes < 0)
@@ -194,7 +215,8 @@ void parse_own(Manifest& m, const Json* own) {
   }
 }
 
-// The members before "hash", whose printed form was hashed.
+// Throws unless the member "hash", which must be the last one, is the hash of all members before it
+// in their printed form.
 void check_hash(const Json& document, const std::string& source) {
   Json::Object members = document.object();
   if (members.empty() || members.back().first != "hash") {
@@ -250,7 +272,7 @@ int64_t ManifestTensor::numel() const {
   int64_t n = 1;
   for (int64_t extent : shape) {
     if (extent < 0 || __builtin_mul_overflow(n, extent, &n)) {
-      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, its size is no 64-bit number",
+      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, so its size is not a 64-bit number",
             TensorName(name), extent);
     }
   }
@@ -302,7 +324,9 @@ std::string Manifest::print() const {
   }
   document.set("config", info.config);
   document.set("client", info.client);
-  {  // what a reader sees: the client's text may not be UTF-8
+  {
+    // Hashes the text as a reader will parse it: printing replaces bytes of the client's strings
+    // that are not UTF-8.
     const std::string text = document.dump();
     document = {};
     document = Json::parse(text);
@@ -311,10 +335,11 @@ std::string Manifest::print() const {
   return document.dump() + "\n";
 }
 
+// After sorting, the pieces of one tensor are consecutive, so a single pass over the tensors finds
+// the span of each. Any pieces left over refer to a kind or tensor that does not exist.
 void sort_and_check_pieces(Manifest& m, const std::string& source) {
   auto order = [](const Piece& p) { return std::make_tuple(p.kind, p.tensor, p.begin); };
-  std::sort(m.pieces.begin(), m.pieces.end(),
-            [&](const Piece& a, const Piece& b) { return order(a) < order(b); });
+  std::ranges::sort(m.pieces, [&](const Piece& a, const Piece& b) { return order(a) < order(b); });
   size_t next = 0;
   for (size_t k = 0; k < m.kinds.size(); ++k) {
     for (size_t t = 0; t < m.tensors.size(); ++t) {
@@ -340,7 +365,8 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     return parse_checked(Json::parse(text, source), source);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_CONFIG) throw;
-    std::string_view message = error.what();  // a parse error names the source already
+    std::string_view message = error.what();
+    // A parse error already begins with the name of the source.
     if (message.starts_with(source)) raise(DS_ERROR_CORRUPT, "{}", message);
     raise(DS_ERROR_CORRUPT, "{}: {}", source, message);
   }

@@ -10,11 +10,16 @@
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/path_kind.h"
+#include "data/curriculum.h"
+#include "data/data_efficiency.h"
+#include "data/keys.h"
 #include "io/file.h"
 #include "io/file_kind.h"
 #include "io/tensor_folder.h"
 #include "nn/models/gpt.h"
 #include "nn/models/hf_rows.h"
+#include "zero/keys.h"
 
 namespace ds {
 namespace {
@@ -33,12 +38,13 @@ WeightMatch match_graph(const Graph& graph, const std::string& folder) {
   return match_weights(names, shapes, folder);
 }
 
-// Transformers 5 ties no tensors that are both stored and differ, whatever config.json says.
+// Returns false if a tied tensor is stored under both names with different values: Transformers 5
+// then does not tie the two, whatever config.json says.
 bool is_tied(const WeightMatch& match) {
   if (match.copies.empty()) return true;
   const std::vector<File> files = open_files(match.folder);
-  return std::all_of(match.copies.begin(), match.copies.end(),
-                     [&](size_t copy) { return is_equal_copy(match, copy, files); });
+  return std::ranges::all_of(match.copies,
+                             [&](size_t copy) { return is_equal_copy(match, copy, files); });
 }
 
 std::string config_path(const std::string& folder) { return folder + "/config.json"; }
@@ -48,12 +54,15 @@ std::string config_path(const std::string& folder) { return folder + "/config.js
 Json read_model_config(const std::string& folder) {
   std::string path = config_path(folder);
   if (!name_exists(path)) {
-    raise(DS_ERROR_NOT_FOUND, "{}: does not exist, so '{}' is no model folder{}", path, folder,
-          folder_hint(folder));
+    raise(DS_ERROR_NOT_FOUND, "{}: does not exist, so '{}' is not a model folder{}", path, folder,
+          path_hint(folder, Sought::model));
   }
   Json config = read_json(path, kMaxConfig);
   if (!config.is_object())
     raise(DS_ERROR_CORRUPT, "{}: must be an object, got {}", path, config.kind());
+  if (const std::string hint = path_hint(folder, Sought::model);
+      !config.find("model_type") && !hint.empty())
+    raise(DS_ERROR_CONFIG, "'{}' is not a model folder{}", folder, hint);
   return config;
 }
 
@@ -70,16 +79,14 @@ void warn_unread(const HfModel& model, const std::string& folder) {
     log_line(LogLevel::warning,
              fmt::format(
                  "{}: ties the model's head to its embedding, but both are stored, with different "
-                 "values, so they are not tied; tie_word_embeddings false in it says the same",
+                 "values, so they are not tied; set tie_word_embeddings to false in it to say so",
                  config_path(folder)));
   }
   if (model.unread.empty()) return;
-  log_line(
-      LogLevel::warning,
-      fmt::format(
-          "{}: the forward pass of family {} in Transformers reads no such keys, and they have no "
-          "effect here: {}",
-          config_path(folder), model.family, fmt::join(model.unread, ", ")));
+  log_line(LogLevel::warning,
+           fmt::format("{}: the forward pass of family {} in Transformers does not read these "
+                       "keys, and they have no effect here: {}",
+                       config_path(folder), model.family, fmt::join(model.unread, ", ")));
 }
 
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode,
@@ -95,6 +102,7 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, Hf
   HfModel model = build();
   if (!has_tensors(folder)) return model;
   WeightMatch match = match_graph(model.graph, folder);
+  // In this case the model is built a second time, because tying changes the graph.
   if (!is_tied(match)) {
     config.set(kTied, false);
     model = build();
@@ -123,12 +131,14 @@ void fill_from_folder(Config& config) {
 HfModel configured_model(Config& config) {
   int64_t bound = batch_rows(config);
   if (!config.model.folder.empty()) {
+    // If model.dropout is not given, the dropout rates of config.json apply; training mode uses
+    // them.
     bool noise = config.origins.at("model.dropout") == "default";
     fill_from_folder(config);
     HfRows rows = config.model.documents ? HfRows::documents
                   : config.model.mask    ? HfRows::masked
                                          : HfRows::sequences;
-    bool padded = config.data.format != "text" || config.curriculum.enabled;
+    bool padded = config.get<DataKeys>().format != "text" || config.get<CurriculumKeys>().enabled;
     return build_hf_model(config.model.folder, bound, config.sequence,
                           noise ? HfMode::training : HfMode::evaluation, {rows, padded});
   }

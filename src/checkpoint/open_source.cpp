@@ -4,19 +4,21 @@
 #include <cstdint>
 #include <span>
 
-#include "checkpoint/deepspeed_source.h"
+#include "checkpoint/deepspeed/source.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_files.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/path_kind.h"
 #include "core/graph/graph.h"
 
 namespace ds {
 namespace {
 
-// A checkpoint of libds; all hashes of what is wanted are compared first.
+// The source of a libds checkpoint. The constructor compares the hashes of all pieces of the opened
+// kinds.
 class OwnSource : public StateSource {
  public:
   OwnSource(const std::string& path, SourceParts parts) : files_(path) {
@@ -36,13 +38,13 @@ class OwnSource : public StateSource {
   }
 
   void read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) override {
-    files_.read(kind, names[param], begin, count, [&](std::span<const float> values) {
-      out = std::copy(values.begin(), values.end(), out);
-    });
+    files_.read(kind, names[param], begin, count,
+                [&](std::span<const float> values) { out = std::ranges::copy(values, out).out; });
   }
 
  private:
-  // A checkpoint that was converted from DeepSpeed's has the second names in the client's state.
+  // Reads the second names of tied tensors from the client's state, where a conversion from
+  // DeepSpeed stores them.
   void find_tied() {
     const Json* at = &info.client;
     for (const char* key : {"deepspeed", "module", "shared_params"})
@@ -64,12 +66,11 @@ std::unique_ptr<StateSource> open_source(const std::string& path, SourceParts pa
     return std::make_unique<OwnSource>(find_checkpoint(path), parts);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_NOT_FOUND) throw;
-    raise(DS_ERROR_NOT_FOUND,
-          "'{}' is no checkpoint of DeepSpeed or libds, and no folder with one (DeepSpeed's has a "
-          "file "
-          "'latest' "
-          "that names it)",
-          path);
+    raise(
+        DS_ERROR_NOT_FOUND,
+        "'{}' is not a checkpoint of DeepSpeed or libds, nor a folder with one (DeepSpeed's has a "
+        "file 'latest' that names it){}",
+        path, path_hint(path, Sought::checkpoint));
   }
 }
 

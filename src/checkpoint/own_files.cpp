@@ -18,14 +18,14 @@ namespace {
 constexpr int64_t kUnit = sizeof(float);
 constexpr auto kBlock = static_cast<int64_t>(kPieceBytes) / kUnit;  // elements
 
-// Calls body(first, count) for the blocks of `numel` elements.
+// Calls body(first, count) for consecutive blocks that cover `numel` elements.
 void by_blocks(int64_t numel, const std::function<void(int64_t, int64_t)>& body) {
   for (int64_t at = 0; at < numel; at += kBlock) body(at, std::min(kBlock, numel - at));
 }
 
 std::vector<SafetensorEntry> entries_of(StateAccess& state) {
   std::vector<SafetensorEntry> entries;
-  for (const OwnState& own : state.own_states())
+  for (const OwnState& own : own_states(state))
     entries.push_back({own.name, DS_DTYPE_F32, {own.numel}, 0, own.numel * kUnit});
   return entries;
 }
@@ -39,6 +39,7 @@ ManifestOwn write_own_file(StateAccess& state, const std::string& path) {
   const std::string header = plan_safetensors(entries, {});
   const std::string name = path + "/" + own_file(static_cast<size_t>(state.comm().rank()));
   File file(name, File::Mode::create);
+  // Planned entries have no gaps between them, so the file is written and hashed in one pass.
   int64_t end = static_cast<int64_t>(header.size());
   for (const SafetensorEntry& e : entries) end = std::max(end, e.begin + e.bytes);
   file.resize(end);
@@ -48,7 +49,7 @@ ManifestOwn write_own_file(StateAccess& state, const std::string& path) {
   std::vector<float> block(static_cast<size_t>(kBlock));
   for (size_t i = 0; i < entries.size(); ++i) {
     by_blocks(entries[i].bytes / kUnit, [&](int64_t first, int64_t count) {
-      state.read_own(i, first, count, block.data());
+      state.own()->read(i, first, count, block.data());
       file.write(block.data(), static_cast<size_t>(count * kUnit),
                  entries[i].begin + first * kUnit);
       hash.update(block.data(), static_cast<size_t>(count * kUnit));
@@ -63,7 +64,7 @@ void check_own_file(const Manifest& manifest, const std::string& path, size_t ra
   const ManifestOwn& listed = manifest.own.at(rank);
   const std::string name = path + "/" + own_file(rank);
   if (!exists(name))
-    raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+    raise(DS_ERROR_CORRUPT, "'{}' does not exist, but {} names it", name, kManifestName);
   File file(name, File::Mode::read);
   if (file.size() != listed.bytes)
     raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, file.size(), kManifestName,
@@ -86,7 +87,7 @@ bool own_file_fits(StateAccess& state, const std::string& path, size_t rank) {
   const SafetensorHeader header = read_safetensors_header(path + "/" + own_file(rank));
   const std::vector<SafetensorEntry> wanted = entries_of(state);
   return header.entries.size() == wanted.size() &&
-         std::all_of(wanted.begin(), wanted.end(), [&](const SafetensorEntry& w) {
+         std::ranges::all_of(wanted, [&](const SafetensorEntry& w) {
            const SafetensorEntry* e = header.find(w.name);
            return e && e->dtype == w.dtype && e->shape == w.shape;
          });
@@ -94,7 +95,8 @@ bool own_file_fits(StateAccess& state, const std::string& path, size_t rank) {
 
 namespace {
 
-// What the file of a rank has of the states that `wants` says, by their numbers.
+// Reads those per-rank states from the file of `rank` for which `wants` returns true. `wants` is
+// called with the index of a state and its entry in the file, or null if the file has none.
 void read_states(StateAccess& state, const std::string& path, size_t rank,
                  const std::function<bool(size_t, const SafetensorEntry*)>& wants) {
   const std::string name = path + "/" + own_file(rank);
@@ -107,7 +109,7 @@ void read_states(StateAccess& state, const std::string& path, size_t rank,
     if (!wants(i, entry)) continue;
     by_blocks(entry->bytes / kUnit, [&](int64_t first, int64_t count) {
       file.read(block.data(), static_cast<size_t>(count * kUnit), entry->begin + first * kUnit);
-      state.write_own(i, first, count, block.data());
+      state.own()->write(i, first, count, block.data());
     });
   }
 }
@@ -115,7 +117,7 @@ void read_states(StateAccess& state, const std::string& path, size_t rank,
 }  // namespace
 
 void read_common(StateAccess& state, const std::string& path) {
-  const std::vector<OwnState> all = state.own_states();
+  const std::vector<OwnState> all = own_states(state);
   read_states(state, path, 0, [&](size_t i, const SafetensorEntry* e) {
     return all[i].common && e && e->dtype == DS_DTYPE_F32 && e->shape == std::vector{all[i].numel};
   });

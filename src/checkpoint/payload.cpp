@@ -19,7 +19,7 @@
 namespace ds {
 namespace {
 
-// Those of one tensor of one kind; the manifest has them sorted.
+// Returns the pieces of one tensor of one kind, which are consecutive in the manifest.
 std::span<const Piece> pieces_of(const Manifest& manifest, size_t kind, size_t tensor) {
   auto before = [](const Piece& a, const Piece& b) {
     return a.kind != b.kind ? a.kind < b.kind : a.tensor < b.tensor;
@@ -38,7 +38,7 @@ std::string payload_hash(const std::string& path) {
   files.open(manifest.kinds.size());
   std::vector<size_t> order(manifest.tensors.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  std::ranges::sort(order, [&](size_t a, size_t b) {
     return manifest.tensors[a].name < manifest.tensors[b].name;
   });
   Hash128 hash;
@@ -47,9 +47,11 @@ std::string payload_hash(const std::string& path) {
       const ManifestTensor& tensor = manifest.tensors[t];
       hash.update(fmt::format("{} {} {} [{}]\n", manifest.kinds[k], tensor.name,
                               dtype_name(DS_DTYPE_F32), fmt::join(tensor.shape, ",")));
+      // If every piece has one row, the pieces are consecutive in the tensor, so one read serves
+      // the hashes of the pieces and of the payload. Pieces with several rows interleave, so the
+      // tensor is then read a second time, in order.
       std::span<const Piece> pieces = pieces_of(manifest, k, t);
-      bool in_order =
-          std::all_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows == 1; });
+      bool in_order = std::ranges::all_of(pieces, [](const Piece& p) { return p.rows == 1; });
       auto update = [&](std::span<const float> values) {
         hash.update(values.data(), values.size_bytes());
       };

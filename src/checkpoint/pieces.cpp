@@ -1,12 +1,16 @@
-// Problem. A manifest lists what the ranks wrote of a tensor. Together that must be every element
-// once, and a hostile manifest may claim pieces of 10^15 rows.
+// Checks that pieces tile a tensor.
 //
-// Algorithm. Pieces of one row follow each other. Where a rank held some columns, its pieces have
-// rows, all with one stride. The tensor is then a matrix of rows of that length, and a piece at
-// most three rectangles of it: the end of a row, whole rows, the beginning of a row. Rectangles
-// within the matrix whose areas add up to it and of which no two overlap tile it. A sweep over the
-// rows keeps the columns that are taken; a rectangle that begins looks at its neighbours there
-// alone.
+// Problem. A manifest lists what each rank wrote of a tensor. Together, the pieces must cover every
+// element exactly once, and a hostile manifest may claim pieces of 10^15 rows.
+//
+// Algorithm. If all pieces have one row, each must begin where the previous one ends. If a rank
+// held only some columns, its pieces have several rows, all with the same stride. The tensor is
+// then treated as a matrix whose row length is that stride, and a piece is at most three rectangles
+// in it: the end of a row, full rows, the beginning of a row. Rectangles within the matrix tile it
+// if their areas add up to its area and no two of them overlap. A sweep over the rows keeps the set
+// of covered columns, and compares each rectangle that begins only with its neighbors in that set.
+//
+// Cost. n log n for n pieces, independent of their rows.
 #include "checkpoint/pieces.h"
 
 #include <fmt/core.h>
@@ -25,12 +29,14 @@ struct Rectangle {
   int64_t piece_begin;
 };
 
+// Returns a description of a piece for a message.
 std::string text(const Piece& p) {
   if (p.rows == 1) return fmt::format("a piece of {} elements begins at {}", p.count, p.begin);
   return fmt::format("a piece of {} times {} elements, {} apart, begins at {}", p.rows, p.count,
                      p.stride, p.begin);
 }
 
+// Checks pieces of one row: each must begin where the previous one ends.
 std::string find_bad_line(std::span<const Piece> pieces, int64_t numel) {
   int64_t at = 0;
   for (const Piece& p : pieces) {
@@ -41,7 +47,8 @@ std::string find_bad_line(std::span<const Piece> pieces, int64_t numel) {
   return at == numel ? "" : fmt::format("pieces end at element {} of {}", at, numel);
 }
 
-// Whether the piece lies in a matrix of so many elements in rows of `width`.
+// Returns whether the piece lies within a matrix of `numel` elements and rows of `width`. Divides
+// instead of multiplying, because rows * stride may overflow.
 bool fits(const Piece& p, int64_t numel, int64_t width) {
   if (p.begin < 0 || p.begin >= numel || p.count <= 0) return false;
   if (p.rows == 1) return p.stride == 0 && p.count <= numel - p.begin;
@@ -49,6 +56,7 @@ bool fits(const Piece& p, int64_t numel, int64_t width) {
          p.rows <= numel / width - p.begin / width;
 }
 
+// Appends the one to three rectangles that the piece covers in a matrix with rows of `width`.
 void add_rectangles(const Piece& p, int64_t width, std::vector<Rectangle>& out) {
   int64_t top = p.begin / width, left = p.begin % width;
   if (p.rows > 1) return out.push_back({top, top + p.rows, left, left + p.count, p.begin});
@@ -63,10 +71,13 @@ void add_rectangles(const Piece& p, int64_t width, std::vector<Rectangle>& out) 
     out.push_back({top + count / width, top + count / width + 1, 0, count % width, p.begin});
 }
 
+// Returns a message about two rectangles that overlap, or "" if none exist.
 std::string find_overlap(const std::vector<Rectangle>& rectangles) {
   struct Event {
     int64_t row;
-    bool begins;  // ends come first
+    // False sorts first: a rectangle that ends frees its columns before another one begins in the
+    // same row.
+    bool begins;
     const Rectangle* rectangle;
   };
   std::vector<Event> events;
@@ -74,10 +85,12 @@ std::string find_overlap(const std::vector<Rectangle>& rectangles) {
     events.push_back({r.top, true, &r});
     events.push_back({r.bottom, false, &r});
   }
-  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+  std::ranges::sort(events, [](const Event& a, const Event& b) {
     return std::tie(a.row, a.begins) < std::tie(b.row, b.begins);
   });
-  std::map<int64_t, const Rectangle*> taken;  // columns, by their left
+  // Rectangles that cover the current row, by their left column. They are disjoint, so a new
+  // rectangle can overlap only its right or its left neighbor.
+  std::map<int64_t, const Rectangle*> taken;
   for (const Event& e : events) {
     const Rectangle& r = *e.rectangle;
     if (!e.begins) {
@@ -101,8 +114,7 @@ std::string find_overlap(const std::vector<Rectangle>& rectangles) {
 }  // namespace
 
 std::string find_bad_tiling(std::span<const Piece> pieces, int64_t numel) {
-  auto strided =
-      std::find_if(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows != 1; });
+  auto strided = std::ranges::find_if(pieces, [](const Piece& p) { return p.rows != 1; });
   if (strided == pieces.end()) return find_bad_line(pieces, numel);
   int64_t width = strided->stride;
   if (width <= 0 || numel % width != 0)

@@ -1,3 +1,17 @@
+// Loads a checkpoint: finds which elements this rank holds, assigns each hash to a rank, reads.
+//
+// Problem. A checkpoint may have been saved by other ranks and at another stage than it is loaded
+// with. Every byte must be compared with its hash, and a damaged checkpoint must not leave an
+// engine with only some of its states loaded.
+// Invariant. Either all states come from pieces whose hashes matched, or every rank throws the same
+// error and the states are as before: unchanged, or recreated by LoadCalls::restore.
+// Algorithm. Each rank lists the runs of elements that it holds of each tensor (find_held). One
+// rank checks each piece, preferably one that holds all of it and so reads it anyway (deal_pieces).
+// If the states can be restored, each rank reads the elements that it holds and the pieces that it
+// checks in one pass. Otherwise check_share() compares all hashes before read_all() changes any
+// state.
+// Cost. With one pass, each byte is read by every rank that holds it, and at least once. Two passes
+// add one read of every byte by one rank.
 #include "checkpoint/reader.h"
 
 #include <fmt/core.h>
@@ -34,19 +48,21 @@
 namespace ds {
 namespace {
 
-// Elements of a tensor that this rank holds, together in the tensor and in the bucket.
+// Elements of a tensor that this rank holds and that are consecutive both in the tensor and in the
+// bucket.
 struct HeldRun {
+  // Index of the first element in the unpartitioned tensor, and number of elements.
   int64_t whole = 0, count = 0;
   BucketId bucket;
-  int64_t at = 0;  // in the bucket
+  // Index of the first element in the bucket.
+  int64_t at = 0;
 };
 
-// Calls visit(run, begin, count) for those of the elements [begin, begin + count) that `runs`,
-// sorted, have.
+// Calls visit(run, begin, count) for each part of [begin, begin + count) that lies in one of
+// `runs`, which are sorted and disjoint.
 template <typename Visit>
 void for_held(const std::vector<HeldRun>& runs, int64_t begin, int64_t count, const Visit& visit) {
-  auto it = std::upper_bound(runs.begin(), runs.end(), begin,
-                             [](int64_t at, const HeldRun& run) { return at < run.whole; });
+  auto it = std::ranges::upper_bound(runs, begin, {}, &HeldRun::whole);
   if (it != runs.begin()) --it;
   for (; it != runs.end() && it->whole < begin + count; ++it) {
     int64_t low = std::max(begin, it->whole), high = std::min(begin + count, it->whole + it->count);
@@ -54,8 +70,9 @@ void for_held(const std::vector<HeldRun>& runs, int64_t begin, int64_t count, co
   }
 }
 
-// Writes elements of one kind of state in whole granules, or to the end of what comes together: a
-// block of states in codes that is written in two parts may lose bits to what it held before.
+// Writes elements of one kind of state, joined into complete granules where they arrive
+// consecutively. If a granule of a quantized state were written in two parts, it would be quantized
+// twice and could lose precision.
 class GranuleWriter {
  public:
   GranuleWriter(StateAccess& state, StateKind kind) : state_(state), kind_(kind) {}
@@ -89,8 +106,9 @@ class GranuleWriter {
   StateAccess& state_;
   StateKind kind_;
   BucketId bucket_;
-  int64_t at_ = 0;           // of the first element of
-  std::vector<float> rest_;  // what waits for the end of its granule
+  // Elements that wait for the rest of their granule, and the index in the bucket of the first one.
+  int64_t at_ = 0;
+  std::vector<float> rest_;
 };
 
 class Reader {
@@ -114,15 +132,18 @@ class Reader {
     const bool once = agree_max(comm, mine ? 0 : 1, "checkpoint restorable") == 0;
     if (!once) agree(comm, "checkpoint check", [&] { check_share(); });
     if (calls.checked) calls.checked(info);
-    if (!once) {  // after which what a rank holds may lie otherwise
+    // calls.checked() may have changed which elements this rank holds, so they are determined
+    // again.
+    if (!once) {
       find_held();
       read_all(false);
       return info;
     }
     try {
       read_all(true);
-    } catch (
-        const Error& error) {  // of every rank, unless the ranks cannot hear each other any more
+    } catch (const Error& error) {
+      // Every rank gets the same error unless communication has failed. In that case no collective
+      // may follow, and the engine is unusable anyway.
       if (error.status() != DS_ERROR_COMM && error.status() != DS_ERROR_POISONED) calls.restore();
       throw;
     }
@@ -130,7 +151,8 @@ class Reader {
   }
 
  private:
-  // A file system may show two hosts two states of one folder.
+  // Throws unless all ranks read the same manifest: a shared file system may show different hosts
+  // different versions of a folder.
   void compare() {
     std::vector<std::string> all = gather_texts(state_.comm(), manifest().hash, "checkpoint hash");
     if (size_t rank = first_different(all); rank != 0) {
@@ -142,14 +164,16 @@ class Reader {
   const Manifest& manifest() const { return files_->manifest(); }
   size_t rank() { return static_cast<size_t>(state_.comm().rank()); }
 
-  // What ranks had for themselves counts for as many ranks, on all alike.
+  // Returns whether the checkpoint's per-rank states can be used: they are valid only for the same
+  // number of ranks. The result is the same on all ranks.
   bool own_counts() {
-    return !state_.own_states().empty() && std::ssize(manifest().own) == state_.comm().size();
+    return !own_states(state_).empty() && std::ssize(manifest().own) == state_.comm().size();
   }
 
-  // Of all ranks, or of none.
+  // Reads the per-rank states on all ranks, or on none. If they do not fit, the states that are
+  // equal on all ranks are read from rank 0's file, and the others start at zero.
   void take_own() {
-    if (state_.own_states().empty()) return;
+    if (own_states(state_).empty()) return;
     bool fits = false;
     agree(state_.comm(), "checkpoint own",
           [&] { fits = own_counts() && own_file_fits(state_, path_, rank()); });
@@ -157,7 +181,7 @@ class Reader {
       agree(state_.comm(), "checkpoint own", [&] { read_own_file(state_, path_, rank()); });
       return;
     }
-    state_.forget_own();
+    state_.own()->forget();
     if (!manifest().own.empty()) {
       agree(state_.comm(), "checkpoint own", [&] {
         check_own_file(manifest(), path_, 0, true);
@@ -165,16 +189,15 @@ class Reader {
       });
     }
     if (rank() == 0)
-      log_line(
-          LogLevel::info,
-          fmt::format(
-              "checkpoint '{}' has nothing that {} ranks had for themselves with these parameters: "
-              "errors of compression begin at 0, and steps since ranks last agreed are lost",
-              path_, state_.comm().size()));
+      log_line(LogLevel::info,
+               fmt::format(
+                   "checkpoint '{}' has no per-rank states of {} ranks with these parameters: "
+                   "errors of compression begin at 0, and steps since ranks last agreed are lost",
+                   path_, state_.comm().size()));
   }
 
-  // The engine has the checkpoint's kinds of state, or masters only; its parameters are the
-  // checkpoint's tensors.
+  // Checks that the engine has the same kinds of state as the checkpoint, or masters only, and that
+  // its parameters are the checkpoint's tensors.
   void match_model() {
     bool masters =
         state_.state_kinds().size() == 1 && state_.state_kinds()[0] == manifest().kinds.at(0);
@@ -188,7 +211,7 @@ class Reader {
       const std::string& name = state_.param_names()[p];
       auto it = saved.find(name);
       if (it == saved.end()) {
-        raise(DS_ERROR_CONFIG, "the model has parameter '{}', checkpoint '{}' does not",
+        raise(DS_ERROR_CONFIG, "parameter '{}' of the model is missing from checkpoint '{}'",
               TensorName(name), path_);
       }
       Shape mine = shape(state_.param_shapes()[p]), theirs = shape(it->second->shape);
@@ -199,7 +222,7 @@ class Reader {
       saved.erase(it);
     }
     if (!saved.empty()) {
-      raise(DS_ERROR_CONFIG, "checkpoint '{}' has tensor '{}', the model does not", path_,
+      raise(DS_ERROR_CONFIG, "checkpoint '{}' has tensor '{}', which the model lacks", path_,
             TensorName(saved.begin()->first));
     }
   }
@@ -208,7 +231,8 @@ class Reader {
     return Shape(std::vector<Dim>(extents.begin(), extents.end()));
   }
 
-  // What this rank holds of each tensor of the manifest.
+  // Finds which elements of each tensor of the manifest this rank holds, and which pieces it holds
+  // completely.
   void find_held() {
     std::map<std::string_view, size_t> numbers;
     for (size_t t = 0; t < manifest().tensors.size(); ++t) numbers[manifest().tensors[t].name] = t;
@@ -228,8 +252,7 @@ class Reader {
       }
     }
     for (std::vector<HeldRun>& runs : held_) {
-      std::sort(runs.begin(), runs.end(),
-                [](const HeldRun& a, const HeldRun& b) { return a.whole < b.whole; });
+      std::ranges::sort(runs, [](const HeldRun& a, const HeldRun& b) { return a.whole < b.whole; });
     }
     holds_.clear();
     for (const Piece& piece : manifest().pieces) holds_.push_back(holds(piece) ? 1 : 0);
@@ -239,6 +262,7 @@ class Reader {
     return held_[static_cast<size_t>(piece.tensor)];
   }
 
+  // Returns whether this rank holds all elements of a piece of an open kind.
   bool holds(const Piece& piece) const {
     if (static_cast<size_t>(piece.kind) >= files_->opened()) return false;
     int64_t count = 0;
@@ -249,8 +273,9 @@ class Reader {
     return count == piece.rows * piece.count;
   }
 
-  // Each piece has one rank that compares its hash: one that holds it whole, and so reads it
-  // anyway, where there is one.
+  // Assigns each piece to one rank, which compares its hash. A rank that holds the entire piece is
+  // preferred, as it reads the piece anyway. The search for piece i begins at rank i mod ranks to
+  // spread the pieces evenly.
   void deal_pieces() {
     const size_t pieces = manifest().pieces.size(),
                  ranks = static_cast<size_t>(state_.comm().size());
@@ -273,7 +298,8 @@ class Reader {
     }
   }
 
-  // Calls each(i) for the pieces of one kind, in the order of its file, until it says true.
+  // Advances `i` to the next piece of the kind, in manifest order, for which each(i) is true.
+  // Returns false if none exists.
   bool next_piece(size_t kind, size_t& i, const std::function<bool(size_t)>& each) const {
     for (; i < manifest().pieces.size(); ++i) {
       if (static_cast<size_t>(manifest().pieces[i].kind) == kind && each(i)) return true;
@@ -281,6 +307,7 @@ class Reader {
     return false;
   }
 
+  // Compares the hashes of the pieces that are assigned to this rank, without using their values.
   void check_share() {
     for (size_t k = 0; k < files_->opened(); ++k) {
       size_t i = 0;
@@ -295,7 +322,7 @@ class Reader {
     }
   }
 
-  // once: nothing has been checked yet.
+  // Reads all states. once: no hash has been compared yet, so this pass compares them.
   void read_all(bool once) {
     agree(state_.comm(), "checkpoint read", [&] {
       for (size_t k = 0; k < state_.state_kinds().size(); ++k) read_kind(k, once);
@@ -303,10 +330,12 @@ class Reader {
     take_own();
   }
 
-  // What this rank holds; pieces that it holds whole or checks are read whole.
+  // Reads the elements of one kind that this rank holds. A piece is read completely if this rank
+  // holds all of it or, with `once`, checks it; otherwise only the runs that it holds are read.
   void read_kind(size_t kind, bool once) {
     size_t i = 0;
-    std::vector<StateFiles::Wish> parts;  // of the piece before i, the last one first
+    // Parts of the previous piece that remain to be read, the last one first.
+    std::vector<StateFiles::Wish> parts;
     auto next = [&](StateFiles::Wish& wish) {
       while (parts.empty()) {
         if (!next_piece(kind, i, [](size_t) { return true; })) return false;
@@ -321,7 +350,7 @@ class Reader {
                      parts.push_back({i, false, begin, count});
                    });
         }
-        std::reverse(parts.begin(), parts.end());
+        std::ranges::reverse(parts);
         ++i;
       }
       wish = parts.back();
@@ -345,7 +374,8 @@ class Reader {
   std::string path_;
   std::optional<StateFiles> files_;
   std::vector<std::vector<HeldRun>> held_;  // by tensor of the manifest, sorted
-  std::vector<char> holds_, checks_;  // by piece: this rank holds it whole; it compares its hash
+  // By piece: whether this rank holds all of it, and whether this rank compares its hash.
+  std::vector<char> holds_, checks_;
 };
 
 }  // namespace

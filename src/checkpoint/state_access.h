@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,53 +12,74 @@
 
 namespace ds {
 
-// A kind of per-element training state, f32: its position in StateAccess::state_kinds. Master comes
+// A kind of per-element f32 training state: its index in StateAccess::state_kinds. Master comes
 // first, then the optimizer's states in the order of its row (optim/optimizer.h).
 enum class StateKind : int32_t { master = 0 };
 inline constexpr const char* kMasterName = "master";
 
-// State that every rank has for itself: errors of compression, steps that others do not know of.
-// `name` is that of a tensor.
+// A state that each rank stores for itself, such as compression errors or local steps not yet
+// averaged over the ranks. `name` is the name of its tensor.
 struct OwnState {
   std::string name;
   int64_t numel = 0;
-  bool common = false;  // equal on all ranks: true on another number of them, too
+  // Whether it is equal on all ranks, so that it stays valid if their number changes.
+  bool common = false;
 };
 
-// What checkpoint code sees of an engine: named f32 state, cut by one layout. Elements of bucket b
-// that this rank holds are [first(b), first(b) + held(b)); every element is held by at least one
-// rank; of the layout's equal cuts of each bucket a rank holds one that is its own to write.
+// Reads and writes the per-rank states of one rank. If a checkpoint was saved by another number of
+// ranks, only its common states fit; the others start at 0.
+class OwnStateAccess {
+ public:
+  virtual ~OwnStateAccess() = default;
+  // Returns the states that the engine has now.
+  virtual std::vector<OwnState> states() = 0;
+  // Copies elements [begin, begin + count) of the state states()[index]. Call states() again after
+  // states have changed.
+  virtual void read(size_t index, int64_t begin, int64_t count, float* out) = 0;
+  virtual void write(size_t index, int64_t begin, int64_t count, const float* in) = 0;
+  // Drops the states that are valid in one layout only, such as compression errors. They start
+  // again at 0.
+  virtual void forget() = 0;
+};
+
+// The view that checkpoint code has of an engine: named f32 states, partitioned by one layout. This
+// rank holds the elements [first(b), first(b) + held(b)) of bucket b, and every element is held by
+// at least one rank. The layout cuts each bucket into equal shards; of these the rank writes one,
+// which begins at own_first(b).
 class StateAccess {
  public:
   virtual ~StateAccess() = default;
   virtual Communicator& comm() = 0;
   virtual const Layout& layout() const = 0;
   virtual const IdVector<ParamId, std::string>& param_names() const = 0;
-  virtual const IdVector<ParamId, std::vector<int64_t>>& param_shapes()
-      const = 0;  // of whole tensors
-  virtual const ParamSlice& slice(
-      ParamId param) const = 0;  // what of it lies in this rank's buckets
-  // Whether this rank writes its own cut of the parameter: of ranks that hold equal copies the
-  // first does.
+  // Shapes of the unpartitioned tensors.
+  virtual const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const = 0;
+  // Returns which part of the parameter this rank's buckets contain.
+  virtual const ParamSlice& slice(ParamId param) const = 0;
+  // Returns whether this rank writes its shard of the parameter. Of ranks with equal copies, only
+  // the first one writes.
   virtual bool writes(ParamId param) const = 0;
-  virtual const std::vector<std::string>& state_kinds()
-      const = 0;  // names: {"master", "exp_avg", ...}
+  // Names of the kinds of state: {"master", "exp_avg", ...}.
+  virtual const std::vector<std::string>& state_kinds() const = 0;
+  // Return the index of the first element, and the number of elements, of the bucket that this rank
+  // holds.
   virtual int64_t first(BucketId bucket) const = 0;
   virtual int64_t held(BucketId bucket) const = 0;
-  // Where the rank's own cut of layout().buckets[b].shard() elements begins.
+  // Returns the index of the first of the layout().buckets[b].shard() elements that this rank
+  // writes.
   virtual int64_t own_first(BucketId bucket) const = 0;
-  // Copies elements [begin, begin + count) of the bucket, which this rank holds.
+  // Copy elements [begin, begin + count) of the bucket. This rank must hold all of them.
   virtual void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
                           float* out) = 0;
   virtual void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
                            const float* in) = 0;
-
-  // Elements of state i of own_states(). A checkpoint that was saved by another number of ranks has
-  // none that would fit but the common ones: others begin again at 0.
-  virtual std::vector<OwnState> own_states() { return {}; }
-  virtual void read_own(size_t, int64_t, int64_t, float*) {}
-  virtual void write_own(size_t, int64_t, int64_t, const float*) {}
-  virtual void forget_own() {}
+  // Returns null if this engine has no per-rank states.
+  virtual OwnStateAccess* own() { return nullptr; }
 };
+
+// Returns the per-rank states of this rank.
+inline std::vector<OwnState> own_states(StateAccess& state) {
+  return state.own() ? state.own()->states() : std::vector<OwnState>{};
+}
 
 }  // namespace ds

@@ -21,8 +21,9 @@ namespace {
 
 constexpr int64_t kUnit = sizeof(float);
 
-// The header of the file of one kind, which must hold exactly the manifest's tensors: size, header
-// hash, names, shapes. DS_ERROR_CORRUPT naming path and both values.
+// Returns the header of the file of one kind after comparing it with the manifest: file size, hash
+// of the header, and the names, types and shapes of its tensors. Throws DS_ERROR_CORRUPT naming the
+// path and both values.
 SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind) {
   const ManifestFile& listed = manifest.files.at(kind);
   std::string name = path + "/" + state_file(manifest.kinds[kind]);
@@ -33,6 +34,7 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
     raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(),
           kManifestName, manifest.tensors.size());
   }
+  // The header ends where the first tensor begins.
   int64_t begin = listed.bytes;
   for (const SafetensorEntry& e : header.entries) begin = std::min(begin, e.begin);
   std::string bytes(static_cast<size_t>(begin), '\0');
@@ -62,7 +64,7 @@ void check_state_file(const Manifest& manifest, const std::string& path, size_t 
   const ManifestFile& listed = manifest.files.at(kind);
   std::string name = path + "/" + state_file(manifest.kinds[kind]);
   if (!exists(name))
-    raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+    raise(DS_ERROR_CORRUPT, "'{}' does not exist, but {} names it", name, kManifestName);
   int64_t size = File(name, File::Mode::read).size();
   if (size == listed.bytes) return;
   raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, listed.bytes);
@@ -97,9 +99,9 @@ void StateFiles::read(size_t kind, const std::string& tensor, int64_t begin, int
   }
 }
 
-// Rows are ranges of the file, which a reader asks for some blocks ahead of those that it hands
-// out: what a range is for travels in its tag, the number of the piece and whether that is read
-// whole.
+// Each row of a piece is one range of the file. The direct reader requests ranges some blocks ahead
+// of the data that it delivers, so each range carries its purpose in its tag: the index of the
+// piece, and whether the piece is read completely.
 void StateFiles::read_pieces(size_t kind, const NextWish& next, const Use& use) {
   DirectReader file(file_path(kind), direct_blocks_);
   Wish wish;
@@ -121,8 +123,9 @@ void StateFiles::read_pieces(size_t kind, const NextWish& next, const Use& use) 
     ++row;
     return true;
   };
-  std::optional<Hash128> hash;  // of the whole piece that comes now
-  int64_t left = 0;             // elements of it
+  // Hash of the piece that is being read completely, and the number of its elements still to come.
+  std::optional<Hash128> hash;
+  int64_t left = 0;
   file.read(next_range, [&](const DirectReader::Range& part, const std::byte* data) {
     const Piece& piece = manifest_.pieces[static_cast<size_t>(part.tag / 2)];
     const int64_t count = part.bytes / kUnit;

@@ -1,3 +1,8 @@
+// Matches stored tensors to parameters by name, in two passes. The first pass assigns each tensor
+// whose name, after respelling and with one of the known prefixes, is that of a parameter. The
+// second pass handles tensors under the other name of a tied tensor: such a tensor fills a
+// parameter that has no tensor yet, and is a copy otherwise. It must come second, because a shard
+// with the copy may precede the shard with the tensor itself.
 #include "checkpoint/weight_match.h"
 
 #include <fmt/ranges.h>
@@ -16,14 +21,15 @@
 namespace ds {
 namespace {
 
-// What old files leave out of every name.
+// Prefixes that old files omit from the names of tensors.
 constexpr std::array<std::string_view, 4> prefixes{"transformer.", "model.", "bert.", "gpt_neox."};
 
-// Of BERT's two names of one bias the first is the one that its head reads.
+// BERT's head has two names for one bias. The forward pass reads the first one.
 constexpr std::string_view kHeadBias = "cls.predictions.decoder.bias",
                            kOtherBias = "cls.predictions.bias";
 
-// Other names of a head, and the parameter that it is: tied to the embedding, or called otherwise.
+// Other names of a head tensor, each with the name of the parameter that it is: the embedding that
+// the head is tied to, or the head under its second name.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> tied_names{
     {{"lm_head.weight", "transformer.wte.weight"},
      {"lm_head.weight", "model.embed_tokens.weight"},
@@ -35,11 +41,11 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> tied_name
      {kHeadBias, kOtherBias},
      {kOtherBias, kHeadBias}}};
 
-// Beginnings of names of a head, which the folder of a base model lacks.
+// Prefixes of the names of head tensors, which the folder of a base model lacks.
 constexpr std::array<std::string_view, 3> heads{"lm_head.", "embed_out.", "cls."};
 
-// Ends of names that are no weights of a language model: constants of old versions, heads of BERT's
-// pre-training that masked language models do not have.
+// Suffixes of the names of tensors that are not weights of a language model: constants in files of
+// old versions, and heads of BERT's pre-training that masked language models do not have.
 constexpr std::array<std::string_view, 10> passed_over{".attn.bias",
                                                        ".attn.masked_bias",
                                                        ".attention.bias",
@@ -51,6 +57,25 @@ constexpr std::array<std::string_view, 10> passed_over{".attn.bias",
                                                        "cls.seq_relationship.weight",
                                                        "cls.seq_relationship.bias"};
 
+// A prefix that a wrapper around the model adds to the names of its tensors, and the words of a
+// hint about it.
+struct Wrapper {
+  std::string_view prefix;
+  const char *of, *advice;
+};
+constexpr std::array<Wrapper, 5> wrappers{
+    {{"base_model.model.", "PEFT names a model with an adapter",
+      "save the merged model (merge_and_unload(), save_pretrained())"},
+     {"module.", "DistributedDataParallel and DeepSpeed name a wrapped model",
+      "save the model inside (model.module.save_pretrained())"},
+     {"_orig_mod.", "torch.compile names a compiled model",
+      "save the model inside (model._orig_mod.save_pretrained())"},
+     {"_fsdp_wrapped_module.", "FSDP names a wrapped model",
+      "save by Accelerate (accelerator.get_state_dict(), unwrap_model(), save_pretrained())"},
+     {"language_model.", "a model of texts and images names its text model",
+      "save that text model alone"}}};
+
+// Returns the current spelling of a tensor name that old files spell differently.
 std::string modern_spelling(std::string name) {
   for (auto [old, now] :
        {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}}) {
@@ -85,19 +110,38 @@ class Matcher {
     }
     for (const std::string& name : match_.drawn) {
       auto begins = [&](std::string_view head) { return name.starts_with(head); };
-      if (std::any_of(heads.begin(), heads.end(), begins)) continue;
-      raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", TensorName(name),
-            match_.folder.path);
+      if (std::ranges::any_of(heads, begins)) continue;
+      raise(DS_ERROR_CONFIG, "parameter '{}' of the model is missing from '{}'{}", TensorName(name),
+            match_.folder.path, wrapping());
     }
     return std::move(match_);
   }
 
  private:
+  // Returns a hint about the program that saved the folder, based on a prefix of the tensor names
+  // or on adapter tensors, or "" if neither is known.
+  std::string wrapping() const {
+    for (const std::string& name : match_.surplus) {
+      if (name.find(".lora_A.") != name.npos || name.find(".lora_B.") != name.npos)
+        return fmt::format(
+            "; its tensor '{}' is an adapter's of PEFT: save the merged model (merge_and_unload(), "
+            "save_pretrained())",
+            name);
+      for (const Wrapper& wrapper : wrappers) {
+        if (!name.starts_with(wrapper.prefix)) continue;
+        return fmt::format("; its names begin with '{}', as {}: {}", wrapper.prefix, wrapper.of,
+                           wrapper.advice);
+      }
+    }
+    return "";
+  }
+
   ParamId find(const std::string& name) const {
     auto it = index_.find(name);
     return it == index_.end() ? none : it->second;
   }
 
+  // Returns the parameter of that name, tried as it is and with each known prefix, or none.
   ParamId find_with_prefix(const std::string& name) const {
     ParamId param = find(name);
     for (std::string_view prefix : prefixes) {
@@ -114,7 +158,8 @@ class Matcher {
     return param;
   }
 
-  // Whether it is a tied tensor under its other name; the caller decides whether that is read.
+  // Adds a stored tensor to the sources. Returns true if it is stored under the other name of a
+  // tied tensor; add_tied() then decides whether it is read.
   bool add(size_t file, size_t entry) {
     WeightSource source{file, entry, none};
     const SafetensorEntry& stored = match_.entry(source);
@@ -123,8 +168,7 @@ class Matcher {
     bool tied = !source.param.exists() && (source.param = find_tied(name)).exists();
     match_.sources.push_back(source);
     if (!source.param.exists()) {
-      if (std::any_of(passed_over.begin(), passed_over.end(),
-                      [&](auto end) { return name.ends_with(end); })) {
+      if (std::ranges::any_of(passed_over, [&](auto end) { return name.ends_with(end); })) {
         return false;
       }
       match_.surplus.push_back(stored.name);
@@ -135,7 +179,9 @@ class Matcher {
     return tied;
   }
 
-  // BERT's head reads its decoder's bias, whatever the other name of it has.
+  // Assigns a tensor stored under the other name of a tied tensor, or records it as a copy. For
+  // BERT's bias, the decoder's name takes precedence, whatever the tensor under the other name
+  // contains.
   void add_tied(size_t source) {
     const std::string name = modern_spelling(match_.entry(match_.sources[source]).name);
     size_t& slot = match_.of_param[match_.sources[source].param];
@@ -148,6 +194,7 @@ class Matcher {
     }
   }
 
+  // Assigns a source to its parameter, which must not have one yet.
   void take(size_t source) {
     size_t& slot = match_.of_param[match_.sources[source].param];
     if (slot == WeightMatch::kNone) {
@@ -185,7 +232,7 @@ class Matcher {
   WeightMatch match_;
 };
 
-// At most so many names of a list in a message.
+// Most names that a message lists.
 constexpr size_t kMostNames = 12;
 
 std::string shown(const std::vector<std::string>& names) {

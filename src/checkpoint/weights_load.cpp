@@ -45,19 +45,21 @@ class Loader {
   }
 
  private:
-  // A tied tensor that is stored twice has the same bytes twice.
+  // Throws unless both stored tensors of a tied parameter have the same bytes.
   void check_copy(size_t copy) {
     if (is_equal_copy(match_, copy, files_)) return;
     const WeightSource& source = match_.sources[copy];
-    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are one in the model, but not equal", path_,
-          match_.entry(match_.sources[match_.of_param[source.param]]).name,
+    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are tied in the model, but not equal",
+          path_, match_.entry(match_.sources[match_.of_param[source.param]]).name,
           match_.entry(source).name);
   }
 
+  // Reads the part of the bucket that this rank holds into its masters.
   void read_bucket(BucketId b) {
     int64_t low = state_.first(b), high = low + state_.held(b);
     for (const ParamPlace& p : state_.layout().buckets[b].params) {
-      if (match_.of_param[p.param] == WeightMatch::kNone) continue;  // keeps what it was drawn as
+      if (match_.of_param[p.param] == WeightMatch::kNone)
+        continue;  // keeps its random initial values
       const WeightSource& source = match_.sources[match_.of_param[p.param]];
       const SafetensorEntry& entry = match_.entry(source);
       int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);

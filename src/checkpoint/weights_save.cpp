@@ -1,5 +1,11 @@
-// Order of a save: rank 0 makes files of full size and fresh names with their headers, every rank
-// writes its cuts, rank 0 renames.
+// Saves weights. Rank 0 creates all files in full size, with temporary names and their headers;
+// every rank writes its shards; rank 0 renames the files.
+//
+// There are three ways to plan the files. If `like` has safetensors files and the head, their
+// headers and constants are copied unchanged (copy_rest). If it has torch files or lacks the head,
+// new headers list the same tensors (plan_anew). If there is no `like` or it has no weights,
+// headers are planned from the parameters and extras (plan_alone). In each case match_ says which
+// parameter a stored tensor holds.
 #include "checkpoint/weights_save.h"
 
 #include <fmt/core.h>
@@ -20,6 +26,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/own_blocks.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/weight_match.h"
 #include "core/base/dtype.h"
@@ -27,6 +34,7 @@
 #include "core/base/half.h"
 #include "core/base/ids.h"
 #include "core/base/json.h"
+#include "core/base/path_kind.h"
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
@@ -39,7 +47,7 @@ namespace {
 
 constexpr size_t kWriteBlock = 1 << 18;  // elements written at once
 
-// Beside the weights: what makes a folder loadable, none of it large.
+// Files besides the weights that make a folder loadable. All of them are small.
 constexpr std::array<std::string_view, 10> side_files{
     "config.json",       "generation_config.json",
     "tokenizer.json",    "tokenizer_config.json",
@@ -57,7 +65,8 @@ class Saver {
   void save() {
     agree(state_.comm(), "weights plan", [&] {
       if (!like_.empty() && !std::filesystem::is_directory(like_)) {
-        raise(DS_ERROR_NOT_FOUND, "like: '{}' is no folder", like_);
+        raise(DS_ERROR_NOT_FOUND, "like: '{}' is not a folder{}", like_,
+              path_hint(like_, Sought::model));
       }
       alone_ = like_.empty() || !has_tensors(like_);
       if (alone_) {
@@ -87,15 +96,21 @@ class Saver {
   std::string final_path(size_t file) const { return folder_ + "/" + files()[file].name; }
   std::string temporary(size_t file) const { return final_path(file) + suffix_; }
 
-  // A tensor of files that are like none: a parameter, a buffer, or another name of either.
+  // A tensor of plan_alone(): a parameter, a buffer, or a second name of either.
   struct Planned {
     SafetensorEntry entry;
-    ParamId param;      // or:
-    size_t buffer = 0;  // of extras_
-    bool copy = false;  // a second name
+    // The parameter; for a buffer it does not exist.
+    ParamId param;
+    // Index of the buffer in extras_.
+    size_t buffer = 0;
+    // Whether the tensor is a second name.
+    bool copy = false;
+    // Index of its file. For a second name it first holds the index of the first name's tensor,
+    // until place() assigns the files.
     size_t file = 0;
   };
 
+  // Returns all tensors to store, in the order of the files: buffers, parameters, second names.
   std::vector<Planned> planned() const {
     std::vector<Planned> all;
     std::map<std::string, size_t> places;
@@ -119,14 +134,14 @@ class Saver {
       all.push_back(all[found->second]);
       all.back().entry.name = name;
       all.back().copy = true;
-      all.back().file = found->second;  // until files are known
+      all.back().file = found->second;
     }
     return all;
   }
 
-  // The files that huggingface_hub makes of tensors in this order: one that is too large for a file
-  // has its own, which stands before the file that is being filled, and a second name is where the
-  // first one is.
+  // Assigns each tensor to a file, as huggingface_hub does for tensors in this order, and returns
+  // the number of files. A tensor larger than `most` bytes has a file of its own, which precedes
+  // the file that is being filled. A second name is in the same file as the first name.
   static size_t place(std::vector<Planned>& all, int64_t most) {
     std::vector<std::vector<size_t>> files;
     std::vector<size_t> current;
@@ -134,7 +149,7 @@ class Saver {
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].copy) continue;
       std::vector<SafetensorEntry> one{all[i].entry};
-      plan_safetensors(one, {});  // its bytes
+      plan_safetensors(one, {});  // sets the size of one[0]
       if (one[0].bytes > most) {
         files.push_back({i});
         continue;
@@ -157,6 +172,7 @@ class Saver {
     return files.size();
   }
 
+  // Plans files that do not follow those of another folder.
   void plan_alone() {
     std::vector<Planned> all = planned();
     const size_t count = place(all, extras_.file_bytes);
@@ -181,6 +197,7 @@ class Saver {
     if (count > 1) plan_index();
   }
 
+  // Plans the header of each file, which assigns the offsets of its tensors.
   void plan_headers() {
     for (TensorFile& file : match_.folder.files) {
       headers_.push_back(plan_safetensors(file.header.entries, {{"format", "pt"}}));
@@ -189,9 +206,10 @@ class Saver {
     }
   }
 
-  // Files of safetensors for a folder that torch wrote, or that lacks the model's head: then all
-  // tensors get the model's names, because one whose name lacks a prefix makes Transformers add it
-  // to all, and what is no parameter goes. A tied tensor is stored once.
+  // Plans safetensors files to replace torch files, or files that lack the model's head. If the
+  // head is missing, all tensors get the model's names, because Transformers adds a prefix to every
+  // name as soon as one lacks it, and tensors that are not parameters are left out. A tied tensor
+  // is stored once.
   void plan_anew() {
     old_ = std::move(match_);
     match_ = {};
@@ -201,7 +219,8 @@ class Saver {
       match_.folder.files.emplace_back();
       match_.folder.files.back().name = safetensors_name(file.name);
     }
-    DType dtype = DS_DTYPE_F32;  // of what is not stored: as the others
+    // Type of the parameters that are not stored yet: that of the last stored one.
+    DType dtype = DS_DTYPE_F32;
     for (size_t s = 0; s < old_.sources.size(); ++s) {
       const WeightSource& source = old_.sources[s];
       const bool read = source.param.exists() && old_.of_param[source.param] == s;
@@ -217,6 +236,7 @@ class Saver {
     if (match_.folder.sharded) plan_index();
   }
 
+  // Adds the old source with index `number` to the new files.
   void put(size_t number, const WeightSource& source) {
     SafetensorEntry entry = old_.entry(source);
     if (!old_.drawn.empty()) entry.name = state_.param_names()[source.param];
@@ -231,7 +251,8 @@ class Saver {
     entries.push_back(std::move(entry));
   }
 
-  // "model-00001-of-00002.safetensors" of "pytorch_model-00001-of-00002.bin".
+  // Returns, for example, "model-00001-of-00002.safetensors" for
+  // "pytorch_model-00001-of-00002.bin".
   static std::string safetensors_name(const std::string& name) {
     std::string stem = std::filesystem::path(name).stem();
     constexpr std::string_view torch = "pytorch_model";
@@ -239,7 +260,8 @@ class Saver {
     return stem + ".safetensors";
   }
 
-  // A second name's values are counted once.
+  // Plans model.safetensors.index.json. The total size counts the values of a tensor with two names
+  // once.
   void plan_index() {
     int64_t bytes = 0;
     Json::Object places;
@@ -248,14 +270,14 @@ class Saver {
       if (copies_.empty() || !copies_[s]) bytes += entry.bytes;
       places.emplace_back(entry.name, files()[match_.sources[s].file].name);
     }
-    std::sort(places.begin(), places.end(),
-              [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::sort(places, [](const auto& a, const auto& b) { return a.first < b.first; });
     Json index;
     index.set("metadata", Json::Object{{"total_size", bytes}});
     index.set("weight_map", std::move(places));
     index_ = index.dump(2) + "\n";
   }
 
+  // Rank 0: creates the files in full size, with everything but the parameters.
   void make_files() {
     make_folders(folder_);
     for (size_t f = 0; f < files().size(); ++f) {
@@ -283,7 +305,7 @@ class Saver {
     }
   }
 
-  // The header and the constants, as they were read.
+  // Copies the header and the constants of the old file unchanged.
   void copy_rest(size_t f, File& file) {
     File source(match_.folder.file_path(f), File::Mode::read);
     int64_t data_begin = files()[f].header.file_bytes;
@@ -296,6 +318,7 @@ class Saver {
     }
   }
 
+  // Copies the constants into a file with a new header.
   void copy_constants(size_t f, File& file) {
     for (auto [source, old] : constants_) {
       if (match_.sources[source].file != f) continue;
@@ -310,7 +333,7 @@ class Saver {
     copy(from, to, begin, count, begin);
   }
 
-  // `place`: where the bytes go.
+  // Copies `count` bytes at offset `begin` of one file to offset `place` of another.
   void copy(const File& from, File& to, int64_t begin, int64_t count, int64_t place) {
     for (int64_t at = begin, end = begin + count; at < end;) {
       size_t n = std::min(bytes_.size(), static_cast<size_t>(end - at));
@@ -320,27 +343,20 @@ class Saver {
     }
   }
 
-  // This rank's cut of every bucket.
+  // Writes this rank's shard of every bucket to each tensor that holds the parameter.
   void write() {
     for (size_t f = 0; f < files().size(); ++f) open_.emplace_back(temporary(f), File::Mode::write);
-    const Layout& layout = state_.layout();
     IdVector<ParamId, std::vector<size_t>> sources(state_.param_names().size());
     for (size_t s = 0; s < match_.sources.size(); ++s) {
       if (match_.sources[s].param.exists()) sources[match_.sources[s].param].push_back(s);
     }
-    for (BucketId b : layout.buckets.ids()) {
-      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard();
-      for (const ParamPlace& p : layout.buckets[b].params) {
-        int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
-        if (begin >= end || !state_.writes(p.param)) continue;
-        auto write = [&](int64_t local, int64_t whole, int64_t n) {
-          state_.read_state(StateKind::master, b, p.begin + local, n, block_.data());
-          for (size_t s : sources[p.param]) write_block(match_.sources[s], whole, n);
-        };
-        for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
-          for_each_run(block, static_cast<int64_t>(block_.size()), write);
-      }
-    }
+    for_own_blocks(state_, [&](BucketId b, const ParamPlace& p, const SliceBlock& block) {
+      auto write = [&](int64_t local, int64_t whole, int64_t n) {
+        state_.read_state(StateKind::master, b, p.begin + local, n, block_.data());
+        for (size_t s : sources[p.param]) write_block(match_.sources[s], whole, n);
+      };
+      for_each_run(block, static_cast<int64_t>(block_.size()), write);
+    });
     for (File& file : open_) file.sync();
   }
 
@@ -380,16 +396,22 @@ class Saver {
   int rank_;
   std::string folder_, like_;
   const WeightExtras& extras_;
-  std::string suffix_;  // of the files that will replace others
-  bool alone_ = true;   // no weights to be like
+  // Suffix of the temporary files, which replace files of the same name without it.
+  std::string suffix_;
+  // Whether the files are planned by plan_alone(), without those of another folder.
+  bool alone_ = true;
   WeightMatch match_;
-  std::vector<std::string> headers_;  // of files that are made anew; empty: as the folder has them
-  std::string index_;                 // of several such files
-  // Of files that are like none, by source.
+  // New headers, by file; empty if the headers of `like_` are copied.
+  std::vector<std::string> headers_;
+  // Text of the index; "" if there is one file, or if the index of `like_` is copied.
+  std::string index_;
+  // For plan_alone(), by source: the index of its buffer, and whether it is a second name.
   std::vector<size_t> buffers_;
   std::vector<bool> copies_;
-  WeightMatch old_;                                   // of a folder whose files are made anew
-  std::vector<std::pair<size_t, size_t>> constants_;  // their numbers among the sources of both
+  // For plan_anew(): the match of the old folder.
+  WeightMatch old_;
+  // For plan_anew(): the constants to copy, as pairs of source indices in match_ and old_.
+  std::vector<std::pair<size_t, size_t>> constants_;
   std::vector<File> open_;
   std::vector<float> block_ = std::vector<float>(kWriteBlock);
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kWriteBlock * sizeof(float));

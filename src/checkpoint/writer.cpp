@@ -1,50 +1,49 @@
-// A save: what it does in which order, and what a crash leaves.
+// Saves a checkpoint. This essay explains the order of the steps, and what a crash leaves.
 //
 // Problem. The ranks of a run write one checkpoint together, each the elements that it owns. Power
-// may fail at any instruction of any of them, and a disk may be full for one rank only. Afterwards
-// there must be either the whole checkpoint or nothing that could be taken for one, and the older
-// checkpoints in any case.
+// may fail at any instruction of any of them, and the disk may be full for only one rank.
+// Afterwards there must be either a complete checkpoint or nothing that could be mistaken for one,
+// and the older checkpoints must still exist in either case.
 //
 // Invariant. If a folder has a manifest.json, then every byte that the manifest names is on the
-// disk and has the hash that it says. A folder without one is no checkpoint, whatever else it
-// holds. Therefore the manifest comes last and goes first: a save renames it into place when
-// everything else has been synced, a removal takes it away and syncs the folder before anything
-// else. Nothing is ever written into a folder that has a manifest.
+// disk and has the hash that the manifest says. A folder without one does not count as a
+// checkpoint, whatever else it holds. Therefore the manifest is the last file written and the first
+// one removed: a save renames it into place after everything else has been synced, and a removal
+// deletes it and syncs the folder before deleting anything else. Nothing is ever written into a
+// folder that has a manifest.
 //
-// Algorithm. A step begins when every rank has ended the one before without an error (agree()):
-//  1. Rank 0 removes what is no checkpoint and makes a folder step-N-C that was not there before,
-//  with C one
-//     above any in use, so that saving a step again leaves the older save alone. It makes each file
-//     in its full size, with its header, and syncs files and folder; before the first commit also
-//     the folders above.
-//  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each
-//  piece on
-//     the way, and syncs the files (io/direct_writer.h): a sync by rank 0 would not reach what
-//     another host has still in its memory. A rank that holds a slice of a tensor writes at the
-//     slice's places in the whole one; of ranks that hold copies one writes. What a rank has for
-//     itself goes into a file of its own (own_files.h).
-//  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor,
-//  without gap
-//     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
-//     (write_file_atomic). The manifest ends with a hash of itself.
-//  4. Older checkpoints that nobody wants any more are removed. What fails here is a warning.
-// A started save takes step 1 and a copy of what it writes on the caller's thread. Steps 2 to 4 are
-// those of a thread, which must not communicate: the caller's steps do, on the same group. So in
-// place of the exchange of step 3 each rank leaves its pieces, or its error, in a file rank-R below
-// the checkpoint's folder; rank 0 looks for these files, removes them, and commits. A rank that
-// died leaves none: rank 0 gives up after a time, and what is left is a folder without manifest
-// like any other.
+// Algorithm. A step begins once every rank has finished the previous one without an error
+// (agree()):
+//  1. Rank 0 removes leftovers and creates a new folder step-N-C, with C one above any in use, so
+//     that saving a step again leaves the older save alone. It creates each file in its full size,
+//     with its header, and syncs files and folder; before the first commit also the folders above.
+//  2. Every rank writes its shard of every bucket at the offsets that the header gives, hashes each
+//     piece on the way, and syncs the files (io/direct_writer.h): a sync by rank 0 would not flush
+//     data that another host still has in memory. A rank that holds a slice of a tensor writes it
+//     at the slice's offsets in the full tensor; of ranks that hold copies, only one writes.
+//     Per-rank states go into one file for each rank (own_files.h).
+//  3. The hashes of all pieces are gathered. Rank 0 checks that the pieces tile every tensor,
+//     without gap or overlap, and commits: the manifest is written under a temporary name, synced
+//     and renamed, and the folder is synced (write_file_atomic). The manifest ends with a hash of
+//     itself.
+//  4. Older checkpoints that `keep` does not name are removed. A failure here is only a warning.
+// A started save does step 1 on the caller's thread, and copies there what it will write. Steps 2
+// to 4 run on a thread that must not communicate, because the caller's training steps use the same
+// communicator meanwhile. So instead of the gather of step 3, each rank leaves its pieces, or its
+// error, in a file rank-R in the checkpoint's folder; rank 0 polls for these files, removes them,
+// and commits. A rank that died leaves no file: rank 0 then gives up after a timeout and removes
+// the folder.
 //
-// An error up to the commit reaches all ranks, and rank 0 removes the folder. A crash leaves a
-// folder without manifest, which the next save or resume removes (remove_leftovers).
+// After an error before the commit, which all ranks learn of, rank 0 removes the folder. A crash
+// leaves a folder without a manifest, which the next save or resume removes (remove_leftovers).
 //
-// Cost. Each byte is read from its state, hashed and written once, in blocks of kPieceBytes; beside
-// these a rank holds the pieces of all ranks. Per rank one sync a file; three agreements, a
-// broadcast and two all_gathers.
+// Cost. Each byte is read from its state, hashed and written once, in blocks of kPieceBytes. A rank
+// also holds the descriptions of all ranks' pieces in memory. Each rank syncs each file once. A
+// save makes three calls of agree(), one broadcast and two all_gathers.
 //
-// Source. That data is synced before the rename and the folder after it is what file systems need
-// to keep the order: Pillai et al., "All file systems are not created equal: on the complexity of
-// crafting crash-consistent applications" (OSDI 2014). tests/crash replays every prefix of a save.
+// Source. File systems preserve this order only if data is synced before the rename and the folder
+// after it: Pillai et al., "All file systems are not created equal: on the complexity of crafting
+// crash-consistent applications" (OSDI 2014). tests/crash replays every prefix of a save.
 #include "checkpoint/writer.h"
 
 #include <fmt/core.h>
@@ -71,6 +70,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/own_blocks.h"
 #include "checkpoint/own_files.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
@@ -93,6 +93,7 @@ namespace ds {
 namespace {
 
 using PathBytes = std::array<char, 128>;
+// Interval at which a started save polls whether other ranks have finished.
 constexpr std::chrono::milliseconds kMeetPause(5);
 
 class Writer {
@@ -127,7 +128,7 @@ class Writer {
     return path_;
   }
 
-  // Collective: the folder and its files, those of what each rank has for itself complete.
+  // Collective. Creates the folder and its files, and writes the per-rank files.
   void begin() {
     agree(comm_, "checkpoint folder", [&] {
       if (comm_.rank() == 0) make_files();
@@ -136,11 +137,11 @@ class Writer {
     std::copy_n(name_.data(), std::min(name_.size(), name.size() - 1), name.data());
     comm_.broadcast(name.data(), name.size(), 0, "checkpoint name");
     path_ = folder_ + "/" + name.data();
-    if (state_.own_states().empty()) return;  // on all ranks alike
+    if (own_states(state_).empty()) return;  // equal on all ranks
     agree(comm_, "checkpoint own file", [&] { own_ = write_own_file(state_, path_); });
     gather_own();
   }
-  // The steps of a started save, on its thread: no communication.
+  // Carries out the remaining steps of a started save, on its thread and without communication.
   void run_alone(const Keep& keep, int64_t patience_ms) {
     try {
       write_data();
@@ -156,6 +157,7 @@ class Writer {
     }
     remove_older_checkpoints(folder_, keep);
   }
+  // Removes the folder of a save that failed. Only rank 0 has created one.
   void abandon() {
     if (made_) remove_checkpoint(path_);
     made_ = false;
@@ -172,21 +174,21 @@ class Writer {
 
   std::string rank_path(int rank) const { return path_ + "/rank-" + std::to_string(rank); }
 
-  // What rank 0 looks for.
+  // Writes the file rank-R that rank 0 polls for. A rename makes it appear complete.
   void leave(char mark, std::span<const std::byte> content) const {
     std::string text(1, mark);
     text.append(reinterpret_cast<const char*>(content.data()), content.size());
     write_file_atomic(rank_path(comm_.rank()), text);
   }
 
-  // The pieces of all other ranks, as soon as they are there.
+  // Rank 0: waits for the files of all other ranks and adds the pieces that they list.
   void meet(int64_t patience_ms) {
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
     for (int rank = 1; rank < comm_.size(); ++rank) {
       while (is_absent(rank_path(rank))) {
         if (given_up_)
-          raise(DS_ERROR_IO, "{}: the group of ranks has ended before rank {}'s part", path_,
-                RankNumber(rank));
+          raise(DS_ERROR_IO, "{}: the group of ranks ended before rank {} had written its part",
+                path_, RankNumber(rank));
         if (std::chrono::steady_clock::now() > end) {
           raise(DS_ERROR_IO, "{}: rank {} has not written its part within {} ms", path_,
                 RankNumber(rank), patience_ms);
@@ -205,7 +207,7 @@ class Writer {
     for (int rank = 1; rank < comm_.size(); ++rank) std::filesystem::remove(rank_path(rank));
   }
 
-  // Offsets of all tensors; the same on all ranks.
+  // Plans the offsets of all tensors of one kind. All ranks compute the same ones.
   void plan(size_t kind) {
     IdVector<ParamId, SafetensorEntry>& entries = entries_[kind];
     for (const ManifestTensor& t : manifest_.tensors) {
@@ -219,7 +221,7 @@ class Writer {
     file.header = hash_hex(header);
   }
 
-  // Rank 0: removes what is no checkpoint, then makes a fresh folder with files of full size.
+  // Rank 0: removes leftovers, then creates a new folder with files of full size.
   void make_files() {
     make_folders(folder_);
     int64_t last = remove_leftovers(folder_);
@@ -243,23 +245,17 @@ class Writer {
     return path_ + "/" + state_file(manifest_.kinds[kind]);
   }
 
-  // This rank's cut of every bucket, without padding.
+  // Writes this rank's shard of every bucket, without padding.
   void write_kind(size_t kind) {
     DirectWriter file(file_path(kind), blocks_);
-    const Layout& layout = state_.layout();
-    for (BucketId b : layout.buckets.ids()) {
-      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard();
-      for (const ParamPlace& p : layout.buckets[b].params) {
-        int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
-        if (begin >= end || !state_.writes(p.param)) continue;
-        for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
-          write_piece(file, kind, b, p, block);
-      }
-    }
+    for_own_blocks(state_, [&](BucketId b, const ParamPlace& p, const SliceBlock& block) {
+      write_piece(file, kind, b, p, block);
+    });
     file.finish();
   }
 
-  // A block of the parameter at `place` in the bucket.
+  // Writes and hashes a block of the parameter at `place` in the bucket, and records it as one
+  // piece.
   void write_piece(DirectWriter& file, size_t kind, BucketId bucket, const ParamPlace& place,
                    const SliceBlock& block) {
     const SafetensorEntry& entry = entries_[kind][place.param];
@@ -286,7 +282,9 @@ class Writer {
     int64_t count = static_cast<int64_t>(mine_.size());
     std::vector<int64_t> counts(static_cast<size_t>(comm_.size()));
     comm_.all_gather(&count, counts.data(), sizeof count, "checkpoint piece counts");
-    size_t most = static_cast<size_t>(*std::max_element(counts.begin(), counts.end()));
+    size_t most = static_cast<size_t>(*std::ranges::max_element(counts));
+    // all_gather sends equally many elements from each rank, so every list is padded to the longest
+    // one.
     mine_.resize(most);
     std::vector<Piece> all(most * counts.size());
     comm_.all_gather(mine_.data(), all.data(), most * sizeof(Piece), "checkpoint pieces");
@@ -303,14 +301,15 @@ class Writer {
     for (size_t r = 0; r < hashes.size(); ++r) manifest_.own.push_back({bytes[r], hashes[r]});
   }
 
+  // Checks the pieces and writes the manifest. Refuses a manifest above kMostManifest, because no
+  // reader would accept it.
   void commit() {
     sort_and_check_pieces(manifest_, path_);
     std::string name = path_ + "/" + std::string(kManifestName), text = manifest_.print();
     if (auto bytes = static_cast<int64_t>(text.size()); bytes > kMostManifest) {
       raise(DS_ERROR_INVALID_ARGUMENT,
             "{}: at most {} bytes can be read, this would have {} ({} of them the client's state, "
-            "for {} "
-            "pieces of {} tensors)",
+            "for {} pieces of {} tensors)",
             name, kMostManifest, bytes, manifest_.info.client.dump().size(),
             manifest_.pieces.size(), manifest_.tensors.size());
     }
@@ -321,18 +320,43 @@ class Writer {
   StateAccess& state_;
   Communicator& comm_;
   std::string folder_, name_, path_;
-  bool made_ = false;  // rank 0 made path_ and has not committed it
+  // True on rank 0 from the creation of path_ until its commit.
+  bool made_ = false;
   Manifest manifest_;
   std::vector<IdVector<ParamId, SafetensorEntry>> entries_;  // by kind
   std::vector<std::string> headers_;
   std::vector<Piece> mine_;
-  ManifestOwn own_;  // of this rank
+  // Size and hash of this rank's file of per-rank states.
+  ManifestOwn own_;
   std::atomic<bool> given_up_ = false;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
   DirectBlocks blocks_;
 };
 
-// A copy of what a rank writes, in memory of the host; nothing of it changes when the engine does.
+// A copy of per-rank states in host memory, for a save in the background.
+class CopiedOwnStates final : public OwnStateAccess {
+ public:
+  explicit CopiedOwnStates(OwnStateAccess& own) : states_(own.states()) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      std::vector<float>& values = values_.emplace_back(static_cast<size_t>(states_[i].numel));
+      own.read(i, 0, states_[i].numel, values.data());
+    }
+  }
+  std::vector<OwnState> states() override { return states_; }
+  void read(size_t i, int64_t begin, int64_t count, float* out) override {
+    std::copy_n(values_[i].data() + begin, count, out);
+  }
+  void write(size_t, int64_t, int64_t, const float*) override { refuse(); }
+  void forget() override { refuse(); }
+
+ private:
+  static void refuse() { raise(DS_ERROR_INTERNAL, "a copy that is saved is read only"); }
+  std::vector<OwnState> states_;
+  std::vector<std::vector<float>> values_;
+};
+
+// A copy of the states that a rank writes. It holds only the shard of each bucket that the rank
+// writes, so first() and held() describe that shard.
 class CopiedState : public StateAccess {
  public:
   explicit CopiedState(StateAccess& state)
@@ -350,11 +374,7 @@ class CopiedState : public StateAccess {
       data_.emplace_back();
       for (BucketId b : layout_.buckets.ids()) copy(state, static_cast<StateKind>(k), b);
     }
-    own_states_ = state.own_states();
-    for (size_t i = 0; i < own_states_.size(); ++i) {
-      std::vector<float>& values = own_.emplace_back(static_cast<size_t>(own_states_[i].numel));
-      state.read_own(i, 0, own_states_[i].numel, values.data());
-    }
+    if (state.own()) own_.emplace(*state.own());
   }
 
   Communicator& comm() override { return comm_; }
@@ -375,10 +395,7 @@ class CopiedState : public StateAccess {
   void write_state(StateKind, BucketId, int64_t, int64_t, const float*) override {
     raise(DS_ERROR_INTERNAL, "a copy that is saved is read only");
   }
-  std::vector<OwnState> own_states() override { return own_states_; }
-  void read_own(size_t i, int64_t begin, int64_t count, float* out) override {
-    std::copy_n(own_[i].data() + begin, count, out);
-  }
+  OwnStateAccess* own() override { return own_ ? &*own_ : nullptr; }
 
  private:
   void copy(StateAccess& state, StateKind kind, BucketId bucket) {
@@ -401,8 +418,7 @@ class CopiedState : public StateAccess {
   IdVector<BucketId, int64_t> first_;
   std::vector<std::string> kinds_;
   std::vector<std::vector<std::vector<float>>> data_;  // by kind and bucket
-  std::vector<OwnState> own_states_;
-  std::vector<std::vector<float>> own_;  // by state
+  std::optional<CopiedOwnStates> own_;
 };
 
 }  // namespace
@@ -422,8 +438,8 @@ class StartedSave::Work {
       writer_->abandon();
       throw;
     }
-    SignalsBlocked blocked(
-        SignalsBlocked::Which::all);  // the host's handlers run on the host's threads
+    // Blocks all signals in the new thread, so that the host's handlers run on the host's threads.
+    SignalsBlocked blocked(SignalsBlocked::Which::all);
     thread_ = std::thread([this, keep, patience_ms] {
       try {
         writer_->run_alone(keep, patience_ms);
@@ -437,7 +453,7 @@ class StartedSave::Work {
   ~Work() { join(); }
   bool finished() const { return finished_; }
   void give_up() { writer_->give_up(); }
-  // The error of this rank's thread, or null.
+  // Waits until this rank's thread has ended, and returns its error or null.
   std::exception_ptr join() {
     if (thread_.joinable()) thread_.join();
     return error_;
@@ -474,8 +490,8 @@ StartedSave::~StartedSave() {
 
 std::string StartedSave::wait() {
   std::unique_ptr<Work> work = std::move(work_);
-  // Ranks tell each other whether they have finished until all have, so that one that ends
-  // meanwhile is noticed.
+  // The ranks repeatedly exchange whether they have finished, until all have. The collective fails
+  // if a rank ends meanwhile.
   try {
     while (agree_max(work->comm(), work->finished() ? 0 : 1, "checkpoint threads") != 0)
       std::this_thread::sleep_for(kMeetPause);

@@ -9,12 +9,15 @@
 namespace ds::cli {
 namespace {
 
+// Values of the command line; "" or 0 means that the option was not given.
 struct ConvertArgs {
   std::string from, target, form = "libds", tag, like;
   int64_t file_bytes = 0;
   bool step_tensor = false;
 };
 
+// Converts, and prints the description that the library returns. The options are passed as JSON
+// with only those that were given, so that the library applies its defaults for the others.
 int convert(const ConvertArgs& args) {
   std::string options =
       fmt::format(R"({{"to": {}, "step_tensor": {})", quoted(args.form), args.step_tensor);
@@ -47,13 +50,13 @@ void add_convert(CLI::App& app, int& code) {
       ->check(CLI::IsMember({"libds", "universal", "fp32"}));
   command->add_option("--tag", args->tag, "tag of a checkpoint of libds")->check(utf8_text());
   command->add_option("--like", args->like,
-                      "of fp32: model folder that gives names, types and tokenizer");
+                      "with fp32: model folder that gives names, types and tokenizer");
   command
       ->add_option("--file-bytes", args->file_bytes,
-                   "of fp32: the most bytes of a file of several tensors (default 5000000000)")
+                   "with fp32: the most bytes of a file of several tensors (default 5000000000)")
       ->check(CLI::PositiveNumber);
   command->add_flag("--step-tensor", args->step_tensor,
-                    "of universal: for torch's optimizers, which count steps in a tensor");
+                    "with universal: for torch's optimizers, which count steps in a tensor");
   command->footer("Example: libds convert deepspeed_run converted && libds verify converted");
   command->callback([args, &code] { code = convert(*args); });
 }

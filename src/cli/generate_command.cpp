@@ -1,3 +1,6 @@
+// Implements `libds generate`. On a terminal, the text is printed token by token as the library
+// generates it. Otherwise it is printed at the end, so that after a failure a pipe does not contain
+// half of it.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -12,14 +15,14 @@ namespace {
 
 struct GenerateArgs {
   std::string model, prompt, dtype, list, device = "cpu";
-  std::vector<int32_t> ids;  // of list
+  std::vector<int32_t> ids;  // parsed from list
   int32_t tokens = 256, threads = 0, stage = -1;
   int64_t top_k = 0, seed = 0;
   double temperature = 0.8;
   bool ignore_eos = false;
 };
 
-// The options of ds_run_generate.
+// Returns the options for ds_run_generate() as JSON.
 std::string options_of(const GenerateArgs& args) {
   std::string text =
       fmt::format(R"({{"tokens": {}, "temperature": {}, "top_k": {}, "seed": {}, "threads": {})",
@@ -34,11 +37,12 @@ std::string options_of(const GenerateArgs& args) {
   return text + "}";
 }
 
-// What has come of the text; on a terminal it appears as it comes.
+// The text so far. If `live` is set, it is also printed as it arrives.
 struct Output {
   bool live = false;
   std::string text;
-  std::string failure;  // of the terminal; no exception leaves the callback
+  // The error of a failed write, stored here because exceptions must not leave the callback.
+  std::string failure;
 };
 
 void put(Output& output, const std::string& part) {
@@ -55,11 +59,13 @@ extern "C" void take_part(const char* part, void* output) {
   put(*static_cast<Output*>(output), part);
 }
 
+// Generates on all ranks of the job together; rank 0 prints.
 void generate(const GenerateArgs& args) {
   watch_launcher();
   Comm comm = join();
   bool first = ds_comm_rank(comm.get()) <= 0;
   Output output{first && isatty(STDOUT_FILENO) == 1, {}, {}};
+  // The library returns only the continuation, so the prompt is printed first.
   put(output, args.prompt);
   text_of([&](char** out_text) {
     return ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(),
@@ -89,7 +95,8 @@ void add_generate(CLI::App& app, int&) {
       ->check(number_range(0, 1e6));
   command->add_option("--top-k", args->top_k, "Draw among this many; 0: all")
       ->check(integer_range(0, INT32_MAX));
-  command->add_option("--seed", args->seed, "Of the draws")->check(integer_range(0, INT64_MAX));
+  command->add_option("--seed", args->seed, "Seed of the draws")
+      ->check(integer_range(0, INT64_MAX));
   command
       ->add_option("--dtype", args->dtype,
                    "f32, bf16 or f16; else a run's own, f32 for a model folder")
@@ -101,7 +108,7 @@ void add_generate(CLI::App& app, int&) {
       ->check(integer_range(0, 3));
   command->add_option("--device", args->device, "The device of the engine: cpu or cuda:N")
       ->check(utf8_text());
-  command->add_flag("--ignore-eos", args->ignore_eos, "Go on behind the model's end of text");
+  command->add_flag("--ignore-eos", args->ignore_eos, "Continue after the model's end of text");
   command->footer(
       "Examples:\n"
       "  libds generate runs/001 --prompt \"The \" --tokens 200\n"

@@ -1,3 +1,6 @@
+// Implements `libds launch`, and `libds agent`, which launch starts on other hosts. This file only
+// parses the options and chooses between ranks on this host and agents on several hosts; launch/
+// does the work. The option names of DeepSpeed's launcher are accepted besides those of libds.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -32,13 +35,14 @@ struct LaunchArgs {
   bool no_ssh_check = false;
 };
 
-// The words after the options.
+// Returns the words after the options, which are the command to run; throws if there is none.
 std::vector<std::string> command_words(const CLI::App& app) {
   std::vector<std::string> words = app.remaining();
   if (words.empty()) throw CLI::RequiredError(app.get_name() + ": a command");
   return words;
 }
 
+// Throws if an option is given that has a meaning only with a hostfile.
 void refuse_without_hosts(const CLI::App& command) {
   for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-ranks", "--launcher",
                              "--launcher-args", "--ssh-port", "--no-ssh-check"}) {
@@ -46,7 +50,8 @@ void refuse_without_hosts(const CLI::App& command) {
   }
 }
 
-// Which of -n, --hostfile and a job of Slurm says where ranks go.
+// Checks that exactly one of -n, --hostfile and a Slurm job determines where the ranks run, and
+// that the other options agree with it.
 void check_place(const CLI::App& command, const LaunchArgs& args) {
   const bool count = command.count("-n") > 0, file = command.count("--hostfile") > 0;
   const bool slurm = args.starter == "srun" && !count && !file;
@@ -65,6 +70,7 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
     throw CLI::ValidationError("--min-ranks", "is for --restarts");
 }
 
+// Returns the hosts of the hostfile or of the Slurm job, filtered and reduced as the options say.
 Hosts hosts_of(const LaunchArgs& args) {
   std::optional<Hosts> all = args.hostfile.empty() ? slurm_hosts() : read_hostfile(args.hostfile);
   if (!all) throw Failure(fmt::format("hostfile '{}': No such file or directory", args.hostfile));
@@ -72,15 +78,16 @@ Hosts hosts_of(const LaunchArgs& args) {
   return trim_hosts(hosts, args.host_count, args.ranks_per_host);
 }
 
-// DeepSpeed's environment file: .deepspeed_env, or what DS_ENV_FILE names, at home, then here.
+// Reads the file .deepspeed_env of DeepSpeed, or the file that DS_ENV_FILE names, first from the
+// home folder and then from the current folder.
 Variables file_variables() {
   const char* name = std::getenv("DS_ENV_FILE");
   const char* home = std::getenv("HOME");
   return read_env_files(name ? name : ".deepspeed_env", home ? home : "", ".");
 }
 
-// As the command line has them for a job of so many ranks. A job that was restarted by Slurm goes
-// on counting.
+// Returns the restart options for a job of `ranks` ranks. A job that Slurm restarted continues the
+// count of its restarts.
 RestartOptions restarts_of(const LaunchArgs& args, int ranks) {
   if (args.least_ranks > ranks) {
     throw CLI::ValidationError(
@@ -90,7 +97,7 @@ RestartOptions restarts_of(const LaunchArgs& args, int ranks) {
   RestartOptions restarts = args.local.restarts;
   restarts.least_ranks = args.least_ranks > 0 ? args.least_ranks : ranks;
   if (args.starter != "srun" || !in_slurm_job()) return restarts;
-  restarts.made = slurm_requeues();
+  restarts.made = slurm_restarts();
   restarts.name = "slurm-" + slurm_job();
   return restarts;
 }
@@ -102,6 +109,8 @@ int launch_here(const LaunchArgs& args, const std::vector<std::string>& words, i
   return launch(local, words);
 }
 
+// Starts one agent on each host, which starts the ranks there. If the only host is this one, starts
+// the ranks directly.
 int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) {
   Hosts hosts = hosts_of(args);
   bool here = hosts.size() == 1 && args.starter.empty() && is_this_host(hosts[0].name);
@@ -113,6 +122,7 @@ int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) 
                     : args.starter == "ssh" ? Starter::ssh
                                             : Starter::mpirun;
   options.extra = args.starter_args;
+  // The agents run this executable in this folder, so all hosts must share both paths.
   options.program = fs::read_symlink("/proc/self/exe").string();
   options.folder = fs::current_path().string();
   if (!args.local.job.log_dir.empty())
@@ -125,6 +135,7 @@ int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) 
   return launch_on_hosts(options, words);
 }
 
+// Adds the option --bind.
 void add_bind(CLI::App& command, Binding& binding) {
   auto read = [&binding](const std::string& name) {
     try {
@@ -138,6 +149,7 @@ void add_bind(CLI::App& command, Binding& binding) {
       "CPUs of a rank: none (all), cores (a part of them), numa (those of memory nodes)");
 }
 
+// Throws unless the name is that of a starter, in libds or in DeepSpeed.
 void check_starter(const std::string& name) {
   for (const char* known : {"", "mpirun", "openmpi", "srun", "slurm", "ssh"}) {
     if (name == known) return;
@@ -152,6 +164,7 @@ void add_launch(CLI::App& app, int& code) {
   CLI::App* command =
       app.add_subcommand("launch", "Run a command once per rank, on this host or several");
   auto args = std::make_shared<LaunchArgs>();
+  // Adds an integer option whose default is not shown.
   auto number = [&](const char* names, int& value, const char* text, int64_t low, int64_t high) {
     return command->add_option(names, value, text)
         ->check(integer_range(low, high))
@@ -173,8 +186,8 @@ void add_launch(CLI::App& app, int& code) {
                     "Do not log in to each host first");
   number("--restarts", args->local.restarts.most, "How often a job that fails is started again", 0,
          1000000);
-  number("--min-ranks", args->least_ranks, "Restart on so many ranks at least; without it, on all",
-         1, 4096 * 4096);
+  number("--min-ranks", args->least_ranks,
+         "Restart on at least this many ranks; without it, on all", 1, 4096 * 4096);
   add_bind(*command, args->local.job.binding);
   number("--master-port,--master_port", args->local.master_port, "MASTER_PORT of the ranks", 1,
          65535);
@@ -186,6 +199,7 @@ void add_launch(CLI::App& app, int& code) {
       "  libds launch -n 2 --restarts 3 libds train --config examples/train.json --data FOLDER "
       "--dir RUN\n"
       "  libds launch --hostfile HOSTS libds train --config examples/train.json --data FOLDER");
+  // Parsing ends at the first word that is not an option, where the command to run begins.
   command->prefix_command();
   command->callback([=, &code] {
     check_starter(args->starter);

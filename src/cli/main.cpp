@@ -1,3 +1,5 @@
+// The main program: sets up standard descriptors and signals, parses the command line, and prints
+// one line on stderr for every error.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -11,12 +13,14 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "core/base/contains.h"
+#include "launch/blame.h"
 
 namespace {
 
 using ds::cli::kFailed, ds::cli::kUsage;
 
-// "rank 3: " where `libds launch` or another launcher started several; else "".
+// Returns "rank 3: " if `libds launch` or another launcher started several ranks, otherwise "".
 std::string place() {
   const char* size = std::getenv("WORLD_SIZE");
   const char* rank = std::getenv("RANK");
@@ -29,20 +33,20 @@ int failed(const std::string& message) {
   return kFailed;
 }
 
-// What is wrong with the first word, which must be a command, or "".
+// Returns an error message if the first word is not a command, otherwise "".
 std::string wrong_command(const CLI::App& app, const char* word) {
   if (word == nullptr || word[0] == '-') return "";
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+  if (ds::contains(names, word)) return "";
   std::string near = ds::cli::nearest(word, names);
-  return std::string("'") + word + "' is no command" +
+  return std::string("'") + word + "' is not a command" +
          (near.empty() ? "" : "; did you mean " + near + "?");
 }
 
-// The words after the program's name, in reverse, as CLI11 takes them; without the "--" that ends
-// the options of a command which runs another: CLI11 would hand what follows to the parser of the
-// whole line.
+// Returns the words after the program's name, in the reverse order that CLI11 expects. Leaves out
+// the "--" that ends the options of a command which runs another command: after it, CLI11 would
+// pass the remaining words to the parser of the entire line.
 std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const CLI::App* command = nullptr;
@@ -58,17 +62,18 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
     if (at < words.size() && words[at] == "--")
       words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
   }
-  std::reverse(words.begin(), words.end());
+  std::ranges::reverse(words);
   return words;
 }
 
-// "0.1.0 (c9d3587)": the commit that was built, as far as the build knew it.
+// Returns, for example, "0.1.0 (c9d3587)": the version, and the commit if it is known.
 std::string version_text() {
   std::string commit = ds::cli::kCommit;
   return ds_version() + (commit.empty() ? "" : " (" + commit + ")");
 }
 
-// "libds" and "libds help" are "libds --help"; "libds help plan" is "libds plan --help".
+// Returns the words, in reverse order, of "libds --help" for "libds" and "libds help", and of
+// "libds plan --help" for "libds help plan". Returns nothing for other command lines.
 std::vector<std::string> asked_for_help(int argc, char** argv) {
   if (argc > 3 || (argc > 1 && std::string_view(argv[1]) != "help")) return {};
   std::vector<std::string> words{"--help"};
@@ -76,8 +81,8 @@ std::vector<std::string> asked_for_help(int argc, char** argv) {
   return words;
 }
 
-// A program may be started with standard descriptors closed. The next files opened would get their
-// numbers, and text meant for the terminal would go into them.
+// Opens /dev/null for each standard descriptor that is closed. Otherwise the next opened files
+// would get these numbers, and text meant for the terminal would be written to them.
 void open_standard() {
   int fd = 0;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
@@ -93,24 +98,23 @@ int main(int argc, char** argv) {
   CLI::App app("libds trains large models: ZeRO, offload and more behind one C header", "libds");
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
+  // The help shows the value that each variable has when its option is added.
   app.option_defaults()->always_capture_default();
   ds::cli::format_help(app);
   app.footer(
       "libds help COMMAND shows the options of a command, with defaults and an example.\n"
       "Start with: libds train --config examples/train.json --data FOLDER");
-  ds::cli::add_train(app, code);
-  ds::cli::add_generate(app, code);
-  ds::cli::add_tokenize(app, code);
-  ds::cli::add_plan(app, code);
-  ds::cli::add_env(app, code);
-  ds::cli::add_config(app, code);
-  ds::cli::add_launch(app, code);
+  for (auto* add :
+       {ds::cli::add_train, ds::cli::add_generate, ds::cli::add_tokenize, ds::cli::add_plan,
+        ds::cli::add_env, ds::cli::add_config, ds::cli::add_launch, ds::cli::add_verify,
+        ds::cli::add_profile, ds::cli::add_audit, ds::cli::add_convert})
+    add(app, code);
+  for (CLI::App* command : app.get_subcommands({})) ds::cli::refuse_empty(*command);
+  // Launch starts the agent, with "" for values that are not given, so the agent must accept empty
+  // text.
   ds::cli::add_agent(app, code);
-  ds::cli::add_verify(app, code);
-  ds::cli::add_profile(app, code);
-  ds::cli::add_audit(app, code);
-  ds::cli::add_convert(app, code);
   std::vector<std::string> help = asked_for_help(argc, argv);
+  // CLI11 would report an unknown command as an extra argument, so the first word is checked here.
   const char* word = help.empty() ? argv[1] : argc == 3 ? argv[2] : nullptr;
   if (std::string complaint = wrong_command(app, word); !complaint.empty()) {
     failed(complaint);
@@ -123,6 +127,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::Error& error) {
     failed(error.what());
     return kUsage;
+  } catch (const ds::cli::Failure& error) {
+    failed(error.what());
+    // A launcher must not restart a job whose input is wrong.
+    const bool may_restart = std::getenv("DS_RESTART") != nullptr;
+    return may_restart && error.refuses() ? ds::kRefusedCode : kFailed;
   } catch (const std::exception& error) {
     return failed(error.what());
   }

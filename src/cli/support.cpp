@@ -1,3 +1,6 @@
+// Code that the commands share: texts passed to the library and returned from it, validators of
+// options, and groups of ranks. All calls go through ds.h, so a command can do nothing that a user
+// of the library cannot.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -10,15 +13,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "cli/commands.h"
+#include "core/base/path_kind.h"
 
 namespace ds::cli {
 
+// Does nothing, so that the interrupted write returns with an error.
 extern "C" void ignore_signal(int) {}
 
 void survive_failed_writes() {
@@ -37,7 +43,7 @@ void write_out(const std::string& text) {
     throw Failure(fmt::format("standard output: {}", std::strerror(errno)));
 }
 
-// The library knows what is UTF-8: it reads the text as JSON.
+// Lets the library check the text, by parsing it as JSON.
 CLI::Validator utf8_text() {
   auto check = [](const std::string& text) {
     char* merged = nullptr;
@@ -55,8 +61,21 @@ CLI::Validator utf8_text() {
   return CLI::Validator(check, "");
 }
 
+// The exempt options accept text that may be empty, or lists without elements.
+void refuse_empty(CLI::App& command) {
+  const auto no_text = [](const std::string& text) {
+    return text.empty() ? "must not be empty (is a variable of the shell unset?)" : std::string();
+  };
+  for (CLI::Option* option : command.get_options()) {
+    const char* const free[] = {"--prompt", "--ids", "--include", "--exclude", "--launcher-args"};
+    auto is_it = [&](const char* name) { return option->check_name(name); };
+    if (option->get_items_expected_max() > 0 && std::ranges::none_of(free, is_it))
+      option->check(CLI::Validator(no_text, ""));
+  }
+}
+
 void check(ds_status status) {
-  if (status != DS_OK) throw Failure(ds_last_error_message());
+  if (status != DS_OK) throw Failure(ds_last_error_message(), status);
 }
 
 std::string text_of(const std::function<ds_status(char**)>& call) {
@@ -66,11 +85,12 @@ std::string text_of(const std::function<ds_status(char**)>& call) {
   return text.get();
 }
 
+// Without this, text of a model or file could move the cursor or change colors.
 std::string visible(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are C2 80 to C2 9F.
+    // The characters U+0080 to U+009F are encoded as C2 80 to C2 9F.
     bool two =
         byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
@@ -80,10 +100,11 @@ std::string visible(const std::string& text) {
   return out;
 }
 
-// A pipe is welcome (--config <(make_config)), one that nobody writes to reads as empty, and what
-// has no end is refused.
+// Reads a text file of bounded size. The file may be a pipe (--config <(make_config)): a pipe
+// without a writer reads as empty, and one that never ends is refused at the size limit.
 static std::string read_text(const std::string& path) {
   constexpr size_t kMost = size_t{16} << 20;
+  // O_NONBLOCK keeps open() from waiting for the writer of a named pipe; poll() waits instead.
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   std::string text;
   char part[4096];
@@ -96,10 +117,15 @@ static std::string read_text(const std::string& path) {
     pollfd more{fd, POLLIN, 0};
     poll(&more, 1, -1);
   }
+  // Saves errno, which close() may change.
   int error = errno;
   if (fd >= 0) close(fd);
-  if (got < 0) throw Failure(fmt::format("'{}': {}", path, std::strerror(error)));
-  if (text.size() > kMost) throw Failure(fmt::format("'{}': has more than {} bytes", path, kMost));
+  auto refuse = [&](const std::string& reason) {
+    throw Failure(fmt::format("'{}': {}{}", path, reason, path_hint(path, Sought::config)));
+  };
+  if (got < 0) refuse(std::strerror(error));
+  if (text.size() > kMost) refuse(fmt::format("has more than {} bytes", kMost));
+  if (text.find('\0') != std::string::npos) refuse("is not a text: it has a byte 0");
   return text;
 }
 
@@ -108,11 +134,10 @@ std::string merged(const std::string& config, const std::string& patch) {
       [&](char** out_text) { return ds_config_merge(config.c_str(), patch.c_str(), out_text); });
 }
 
-// The library reads the file in any form that it knows; what it calls "config" has a name here.
+// Reads a configuration in any form that the library knows. The library's messages call the text
+// "config"; the name of the file replaces that.
 static std::string read_config(const std::string& path) {
   const std::string text = read_text(path);
-  if (text.find('\0') != std::string::npos)
-    throw Failure(fmt::format("'{}': is no text: it has a byte 0", path));
   try {
     return merged(text, "{}");
   } catch (const Failure& failure) {
@@ -123,7 +148,8 @@ static std::string read_config(const std::string& path) {
   }
 }
 
-// "zero_optimization.stage=3" as a patch. What is no JSON is a word.
+// Returns an assignment such as "zero_optimization.stage=3" as a merge patch. A value that is not
+// JSON is taken as a string.
 static std::string patch_of_set(const std::string& text) {
   const size_t equals = text.find('=');
   const std::string key = text.substr(0, equals);
@@ -134,6 +160,8 @@ static std::string patch_of_set(const std::string& text) {
   char* made = nullptr;
   const bool json = ds_config_merge("{}", value.c_str(), &made) == DS_OK;
   ds_text_destroy(made);
+  // Builds the patch from the last part of the key to the first, so that each part wraps the patch
+  // for the parts after it.
   std::string patch = json ? value : quoted(value);
   for (size_t end = key.size(), dot = key.rfind('.');; end = dot, dot = key.rfind('.', end - 1)) {
     const size_t begin = dot == std::string::npos ? 0 : dot + 1;
@@ -156,8 +184,10 @@ void add_config_options(CLI::App& command, ConfigArgs& args, bool model) {
       ->check(utf8_text());
 }
 
+// Applies the file, --model, and then each --set in the given order; later values take precedence.
 std::string config_of(const ConfigArgs& args) {
   std::string config = args.file.empty() ? "{}" : read_config(args.file);
+  // The keys of a built-in model would contradict a model folder, so they are removed.
   if (!args.model.empty()) {
     config =
         merged(config,
@@ -169,7 +199,7 @@ std::string config_of(const ConfigArgs& args) {
   return config;
 }
 
-// kind: as in "must be an integer".
+// `kind` is used in messages, as in "must be an integer".
 template <typename Number>
 static CLI::Validator range(std::string_view kind, Number low, Number high) {
   auto check = [=](const std::string& text) {
@@ -179,7 +209,8 @@ static CLI::Validator range(std::string_view kind, Number low, Number high) {
     if (whole && value >= low && value <= high) return std::string();
     return fmt::format("must be {} from {} to {}, got {}", kind, low, high, text);
   };
-  bool open = static_cast<double>(high) >= INT32_MAX;  // no limit that a reader needs to know
+  // An upper limit this large is not shown.
+  bool open = static_cast<double>(high) >= INT32_MAX;
   return CLI::Validator(
       check, open ? fmt::format("at least {}", low) : fmt::format("{} to {}", low, high));
 }
@@ -187,6 +218,7 @@ static CLI::Validator range(std::string_view kind, Number low, Number high) {
 CLI::Validator integer_range(int64_t low, int64_t high) { return range("an integer", low, high); }
 CLI::Validator number_range(double low, double high) { return range("a number", low, high); }
 
+// An empty element, including one after a final comma, is refused because it is not a number.
 std::vector<int32_t> token_list(const std::string& option, const std::string& text) {
   std::vector<int32_t> tokens;
   for (size_t begin = 0; begin <= text.size();) {
@@ -204,7 +236,7 @@ std::vector<int32_t> token_list(const std::string& option, const std::string& te
   return tokens;
 }
 
-// Levenshtein's distance, a row at a time.
+// Returns the Levenshtein distance, computed row by row.
 static size_t typing_errors(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -221,6 +253,7 @@ static size_t typing_errors(const std::string& a, const std::string& b) {
 
 std::string nearest(const std::string& word, const std::vector<std::string>& names) {
   std::string best;
+  // Names at a distance of 3 or more do not count as similar.
   size_t least = 3;
   for (const std::string& name : names) {
     size_t errors = typing_errors(word, name);
@@ -232,6 +265,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& nam
   return best;
 }
 
+// Bytes from 0x80 on are left unchanged; the library refuses text that is not UTF-8.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
@@ -246,6 +280,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+// With options NULL, the environment determines rank and size.
 Comm join(const std::string& url) {
   ds_comm* comm = nullptr;
   check(ds_comm_create(url.c_str(), nullptr, &comm));

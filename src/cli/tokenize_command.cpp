@@ -1,3 +1,5 @@
+// Implements `libds tokenize`. Options are applied to the configuration file as a patch, so a token
+// file can be written with the configuration that will be used for training.
 #include <fmt/core.h>
 
 #include <memory>
@@ -15,7 +17,7 @@ struct TokenizeArgs {
   std::vector<std::string> data;
 };
 
-// What the command line says, as a patch of the configuration.
+// Returns the command line as a patch of the configuration.
 std::string patch_of(const TokenizeArgs& args) {
   std::string paths, data;
   for (const std::string& path : args.data) paths += (paths.empty() ? "" : ",") + quoted(path);
@@ -33,6 +35,7 @@ std::string patch_of(const TokenizeArgs& args) {
 
 void tokenize(const TokenizeArgs& args) {
   std::string config = merged(config_of(args.config), patch_of(args));
+  // A configuration must have a batch size, even though tokenizing does not use it.
   if (args.config.file.empty()) config = merged(config, "{\"train_batch_size\":1}");
   write_out(text_of([&](char** out_text) {
               return ds_run_tokenize(config.c_str(), args.out.c_str(), nullptr, out_text);
@@ -49,7 +52,7 @@ void add_tokenize(CLI::App& app, int&) {
       ->required()
       ->check(utf8_text());
   command->add_option("--config", args->config.file,
-                      "JSON configuration, of which `data` and `model.folder` count");
+                      "JSON configuration; only its `data` and `model.folder` are used");
   add_config_options(*command, args->config, false);
   command->add_option("--data", args->data, "Files or folders, instead of data.paths")
       ->check(utf8_text());

@@ -1,3 +1,6 @@
+// Implements `libds verify`. A model folder with golden numbers is verified on the ranks of the
+// launcher. A run, a folder of checkpoints or a checkpoint is verified by comparing the hashes in
+// its manifests, in this process alone.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,8 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The member of a flat JSON object of strings and numbers that ds_checkpoint_info writes.
+// Returns a string member of the flat JSON object that ds_checkpoint_info() returns.
 std::string member(const std::string& json, const std::string& key) {
+  // The library prints members as "key": "value", so a text search finds a member without a JSON
+  // parser.
   std::string head = quoted(key) + ": \"";
   size_t begin = json.find(head);
   if (begin == std::string::npos) throw Failure("the checkpoint's information has no " + key);
@@ -24,15 +29,16 @@ std::string member(const std::string& json, const std::string& key) {
   return json.substr(begin, json.find('"', begin) - begin);
 }
 
-// "HASH  PATH" of the newest checkpoint of a folder, or of the one that it is. The library checks
-// all hashes of the manifest on the way.
+// Returns "HASH  PATH" of the newest checkpoint in a folder, or of the folder itself if it is a
+// checkpoint. The library also compares all hashes of the manifest.
 std::string checked_hash(const std::string& folder) {
   std::string info =
       text_of([&](char** out_text) { return ds_checkpoint_info(folder.c_str(), out_text); });
   return fmt::format("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
 }
 
-// The committed checkpoints that `folder` is or holds, itself or in checkpoints/, by name.
+// Returns the paths, sorted by name, of all committed checkpoints: `folder` itself, or those in it,
+// or those in its checkpoints/.
 std::vector<std::string> checkpoints_at(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder / "manifest.json", error)) return {folder.string()};
@@ -43,13 +49,13 @@ std::vector<std::string> checkpoints_at(const fs::path& folder) {
       if (fs::exists(entry->path() / "manifest.json", error))
         found.push_back(entry->path().string());
     }
-    std::sort(found.begin(), found.end());
+    std::ranges::sort(found);
     if (!found.empty()) return found;
   }
   return {};
 }
 
-// A line for each; fails when one is damaged.
+// Prints a line for each checkpoint; throws Failure if one is damaged.
 void check_checkpoints(const std::vector<std::string>& paths) {
   std::string first;
   size_t damaged = 0;
@@ -57,8 +63,8 @@ void check_checkpoints(const std::vector<std::string>& paths) {
     try {
       write_out(checked_hash(path));
     } catch (const Failure& failure) {
-      if (!fs::exists(fs::path(path) / "manifest.json"))
-        continue;  // a run in progress has removed it
+      // If the manifest is gone, a run in progress has removed the checkpoint meanwhile.
+      if (!fs::exists(fs::path(path) / "manifest.json")) continue;
       if (damaged++ == 0) first = failure.what();
       write_out(fmt::format("damaged  {}: {}\n", path, failure.what()));
     }
@@ -75,7 +81,7 @@ struct VerifyArgs {
   bool json = false;
 };
 
-// The options of ds_run_verify.
+// Returns the options for ds_run_verify() as JSON.
 std::string verify_options(const VerifyArgs& args) {
   std::string kinds;
   for (const std::string& kind : args.kinds) kinds += (kinds.empty() ? "" : ", ") + quoted(kind);
@@ -85,8 +91,9 @@ std::string verify_options(const VerifyArgs& args) {
       quoted(args.nvme_path), kinds);
 }
 
-// Exit code 1 when a tolerance is passed.
+// Verifies and returns the exit code, which is 1 if a tolerance is exceeded.
 int verify(const VerifyArgs& args) {
+  // A folder with checkpoints is verified by their hashes; any other folder is verified as a model.
   std::vector<std::string> checkpoints = checkpoints_at(args.model);
   if (!checkpoints.empty()) return check_checkpoints(checkpoints), 0;
   Comm comm = join();
@@ -108,8 +115,7 @@ void add_verify(CLI::App& app, int& code) {
   auto args = std::make_shared<VerifyArgs>();
   command->add_option("model", args->model,
                       "Model folder with golden.json and golden.safetensors; or a run, a folder of "
-                      "checkpoints or one "
-                      "of them: check all hashes");
+                      "checkpoints or one of them: check all hashes");
   command->add_option("--stage", args->stage, "ZeRO stage")->check(integer_range(0, 3));
   command->add_option("--dtype", args->dtype, "Which kinds: f32, bf16 or both")
       ->check(CLI::IsMember({"f32", "bf16", "both"}));

@@ -1,24 +1,24 @@
-// Problem. A program that has process groups of its own (torch's, oneCCL's, a scheduler's) gives
-// libds its collectives as callbacks, and expects the results that every other transport gives.
+// Problem. An application that has its own process groups (torch's, oneCCL's, a scheduler's) passes
+// their collectives to libds as callbacks, and expects the results that every other transport
+// gives.
 //
 // Invariant. Callbacks only move bytes. All ranks make the same sequence of calls, which they have
-// compared beforehand (begin()), and two ranks decide alike which callback makes a round: an
-// all_gather where each rank gives the same part to all and the parts come to lie one after the
-// other, else an all_to_all. Both conditions follow from the arguments that the ranks have
-// compared.
+// compared beforehand (begin()), and all ranks choose the same callback for a round: all_gather if
+// each rank sends the same part to all and the parts are received one after the other, otherwise
+// all_to_all. Both conditions follow from the arguments that the ranks have compared.
 //
 // Algorithm. The ranks of the callbacks swap by all_gather and all_to_all. A group that was split
-// from them cannot, since the collectives of the caller need all ranks; its ranks meet in pairs. In
-// step s of n, rank r of n meets rank (s - r) mod n, which meets it in the same step, and the one
-// with the lower number in the world sends first. Nobody waits in a circle: whoever waits in a step
-// waits for a rank in an earlier one. libds sees nothing of a rank that a callback waits for, so it
-// has no time-outs and no signs of life here.
+// from them cannot, since the collectives of the caller need all ranks; its ranks swap in pairs. In
+// step s of n, rank r of n swaps with rank (s - r) mod n, whose partner in this step is r, and the
+// rank with the lower number in the world sends first. Ranks never wait in a cycle: a rank waits
+// only for a rank that is in an earlier step. libds cannot observe a rank that a callback waits
+// for, so this exchange has neither time-outs nor heartbeats.
 //
-// Cost. One all_gather of sizeof(Intent) bytes for each collective more than its rounds; the stage,
-// and some 300 bytes for each other rank. Nothing is copied here but a rank's own part.
+// Cost. Each collective takes one all_gather of sizeof(Intent) bytes besides its rounds. A rank
+// keeps the stage and some 300 bytes for each other rank. Only a rank's own part is copied here.
 //
-// Source. The division between collectives and what moves bytes is docs/adr/0010; callbacks are
-// docs/adr/0069.
+// Source. docs/adr/0010 describes how the work is divided between collectives and transports,
+// docs/adr/0069 the callbacks.
 #include "comm/callback_exchange.h"
 
 #include <fmt/core.h>
@@ -35,7 +35,7 @@
 
 namespace ds {
 
-// The callbacks, shared by the groups that were split from one comm.
+// The callbacks, shared by a comm and all groups that were split from it.
 class CallerCollectives {
  public:
   CallerCollectives(const ds_comm_callbacks& callbacks, int rank, int size)
@@ -48,11 +48,15 @@ class CallerCollectives {
 
   const ds_comm_callbacks calls;
   const int rank, size;
-  const int process;   // a forked child has no part in the group
-  bool owned = false;  // user_data is ours to destroy
+  // The process that created the comm. A forked child does not belong to the group.
+  const int process;
+  // Whether this object destroys user_data.
+  bool owned = false;
   CallbackThreads threads;
-  mutable std::mutex mutex;  // of ended
-  std::string ended;         // why this rank ended the group
+  // Guards `ended`.
+  mutable std::mutex mutex;
+  // Why this rank ended the group; "": it has not ended it.
+  std::string ended;
 };
 
 CallbackExchange::CallbackExchange(std::shared_ptr<CallerCollectives> calls)
@@ -69,11 +73,16 @@ CallbackExchange::CallbackExchange(std::shared_ptr<CallerCollectives> calls, Mem
   greet();
 }
 
+// Ranks introduce themselves by all_to_all, the one callback that every rank has. The application
+// may have connected its callbacks wrongly, so this also checks that the data received as rank r's
+// is from rank r, and that all ranks pass the same callbacks.
 void CallbackExchange::greet() {
   struct Introduction {
     Greeting greeting;
-    int32_t rank, size;         // in the world
-    int32_t all_gather, pairs;  // whether the caller has these callbacks
+    // Rank and size in the world.
+    int32_t rank, size;
+    // Whether the caller passes these callbacks: 1 or 0.
+    int32_t all_gather, pairs;
   };
   const Introduction own{Greeting::own(), world(rank()), calls_->size,
                          calls_->calls.all_gather ? 1 : 0, meets_pairs() ? 1 : 0};
@@ -83,7 +92,7 @@ void CallbackExchange::greet() {
   for (size_t r = 0; r < all.size(); ++r) receives[r] = {&all[r], sizeof own};
   intent_.set(0, "join", "", sizeof own, "");
   check_abort();
-  swap(sends.data(), receives.data());  // by all_to_all, which every rank has
+  swap(sends.data(), receives.data());
   std::vector<Greeting> greetings(all.size());
   for (size_t r = 0; r < all.size(); ++r) {
     const int wanted = world(static_cast<int>(r));
@@ -92,13 +101,14 @@ void CallbackExchange::greet() {
       fail(fmt::format("all_to_all has delivered nothing from rank {}", wanted));
     if (std::memcmp(&greetings[r].build, &own.greeting.build, sizeof(BuildName)) != 0) continue;
     if (all[r].rank != wanted || all[r].size != calls_->size) {
-      fail(fmt::format("the place of rank {} of {} holds what rank {} of {} has sent", wanted,
-                       calls_->size, all[r].rank, all[r].size));
+      fail(fmt::format("the place of rank {} of {} holds the data that rank {} of {} has sent",
+                       wanted, calls_->size, all[r].rank, all[r].size));
     }
     auto check_callback = [&](const char* name, int32_t mine, int32_t theirs) {
       if (mine == theirs) return;
-      fail(fmt::format("rank {} gives {}, and rank {} does not", mine != 0 ? own.rank : wanted,
-                       name, mine != 0 ? wanted : own.rank));
+      fail(fmt::format(
+          "rank {} gives {}, but rank {} does not: all ranks must give the same callbacks",
+          mine != 0 ? own.rank : wanted, name, mine != 0 ? wanted : own.rank));
     };
     check_callback("all_gather", own.all_gather, all[r].all_gather);
     check_callback("send and receive", own.pairs, all[r].pairs);
@@ -113,7 +123,7 @@ void CallbackExchange::greet() {
 }
 
 void CallbackExchange::try_gather() {
-  // These sizes are not multiples of the size of a number; nor are those of texts and codes.
+  // These sizes are not multiples of a word, because texts and codes may have such sizes, too.
   for (const size_t bytes : {size_t{1}, size_t{7}, size_t{4099}}) {
     auto part_of = [&](int from) { return std::string(bytes, static_cast<char>(from * 7 + 1)); };
     std::string mine = part_of(rank()), all(bytes * intents_.size(), '\0');
@@ -122,14 +132,15 @@ void CallbackExchange::try_gather() {
     swap(sends.data(), receives.data());
     for (int r = 0; r < size(); ++r) {
       if (all.compare(static_cast<size_t>(r) * bytes, bytes, part_of(r)) != 0)
-        fail(fmt::format("all_gather has delivered other bytes than the {} that rank {} has sent",
-                         bytes, r));
+        fail(fmt::format(
+            "all_gather has delivered wrong bytes instead of the {} that rank {} has sent", bytes,
+            r));
     }
   }
 }
 
 void CallbackExchange::try_swap() {
-  // The part of one rank for another, from none to eight bytes.
+  // Returns the part that one rank sends to another, zero to eight bytes long.
   auto part_of = [](int from, int to) {
     return std::string(static_cast<size_t>(from * 5 + to * 3) % 9,
                        static_cast<char>(from * 16 + to));
@@ -147,8 +158,8 @@ void CallbackExchange::try_swap() {
   for (int r = 0; r < size(); ++r) {
     if (theirs[static_cast<size_t>(r)] != part_of(r, rank()))
       fail(fmt::format(
-          "all_to_all has delivered other bytes from rank {} than it has sent to rank {}", r,
-          rank()));
+          "all_to_all has delivered wrong bytes instead of those that rank {} has sent to rank {}",
+          r, rank()));
   }
 }
 
@@ -174,8 +185,7 @@ void CallbackExchange::check_intent(int r, const Intent& theirs) {
 }
 
 size_t CallbackExchange::prepare(Round kind, size_t) {
-  // All parts of a round have at most 1 GiB, so that their places are numbers of 32 bits for the
-  // caller.
+  // All parts of a round together have at most 1 GiB, so that the caller can use 32-bit offsets.
   constexpr size_t kMostRound = size_t{1} << 30;
   const size_t most = std::max<size_t>(kMostRound / static_cast<size_t>(size()) / 64, 1) * 64;
   return kind == Round::seen ? stage_.part_bytes() : std::min(kMostPart, most);
@@ -189,6 +199,9 @@ const std::byte* CallbackExchange::see(int r, size_t offset, size_t) {
   return stage_.of(r) + offset;
 }
 
+// An all_gather needs the same part for all ranks and receives that lie one after the other;
+// otherwise the round is an all_to_all. All ranks choose the same callback, because both conditions
+// follow from what they have compared.
 void CallbackExchange::swap(const Part* sends, const Part* receives) {
   const auto ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
   if (ranks > 1 && !place().group.empty()) {
@@ -234,6 +247,7 @@ void CallbackExchange::swap_with(int r, Part give_part, Part take_part) {
   if (!first) give(r, give_part);
 }
 
+// Both sides skip empty parts, since each knows the size.
 void CallbackExchange::give(int r, Part part) {
   if (part.size == 0) return;
   CallbackThreads::Inside inside(calls_->threads, CallbackThreads::kWork);
@@ -253,6 +267,7 @@ void CallbackExchange::pair(const Intent& intent, int peer, Part send, Part rece
   Intent& theirs = intents_[static_cast<size_t>(peer)];
   swap_with(peer, {&intent_, sizeof intent_}, {&theirs, sizeof theirs});
   check_intent(peer, theirs);
+  // An empty payload needs no call; a large one goes in parts of at most kMostPart bytes.
   for (size_t first = 0; first < intent.bytes; first += kMostPart) {
     const size_t n = std::min(kMostPart, intent.bytes - first);
     if (send.size != 0) give(peer, {static_cast<std::byte*>(send.data) + first, n});
@@ -300,7 +315,8 @@ void CallbackExchange::abort(std::string_view reason) {
 void CallbackExchange::drop(std::string_view reason) { abort(reason); }
 
 void CallbackExchange::fail(const std::string& reason, int about) {
-  check_abort();  // what ended the group first is the cause
+  // The error that ended the group first is the cause.
+  check_abort();
   std::string message = fmt::format("{}: {}", here(intent_), reason);
   abort(message);
   throw Error(DS_ERROR_COMM, message, {.rank = about});

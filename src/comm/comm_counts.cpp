@@ -1,10 +1,11 @@
 #include "comm/comm_counts.h"
 
 #include "core/base/error.h"
-#include "core/config/key_kinds.h"
 
 namespace ds {
 
+// The release store of used_ publishes a new row's name to readers. The numbers need no
+// read-modify-write, since only one thread adds.
 void CommCounts::add(std::string_view operation, size_t bytes) {
   size_t used = used_.load(std::memory_order_relaxed), at = 0;
   while (at < used && rows_[at].operation != operation) ++at;

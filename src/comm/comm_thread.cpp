@@ -19,7 +19,7 @@ Work::Outcome Work::outcome_of(const std::function<void()>& job) {
   } catch (const Error& error) {
     return {error.status(), error.what(), error.details()};
   } catch (const std::bad_alloc&) {
-    return {DS_ERROR_OUT_OF_MEMORY, "the system refuses memory", {}};
+    return {DS_ERROR_OUT_OF_MEMORY, "out of memory", {}};
   } catch (const std::exception& error) {
     return {DS_ERROR_INTERNAL, error.what(), {}};
   }
@@ -34,7 +34,8 @@ void Work::end(Outcome outcome) {
 
 void Work::wait() const {
   if (!done() && getpid() != process_) {
-    raise(DS_ERROR_STATE, "a collective that process {} has started is waited for in its child {}",
+    raise(DS_ERROR_STATE,
+          "only process {}, which has started this collective, can wait for it, not its child {}",
           process_, getpid());
   }
   state_.wait(0, std::memory_order_acquire);
@@ -50,6 +51,7 @@ CommThread::~CommThread() {
   }
   changed_.notify_all();
   if (!thread_.joinable()) return;
+  // A thread cannot join itself.
   ensure(thread_.get_id() != std::this_thread::get_id(),
          "a job holds the last group of its own thread");
   thread_.join();
@@ -87,6 +89,8 @@ void CommThread::run() {
     running_ = job.owner;
     lock.unlock();
     Work::Outcome outcome = Work::outcome_of(job.make);
+    // The job's captures are released before the lock is taken and others see the end: they may
+    // hold the last reference to a group.
     job.make = nullptr;
     lock.lock();
     running_ = nullptr;
@@ -102,14 +106,18 @@ void CommThread::finish(const Job& job, Work::Outcome outcome) {
 
 void CommThread::drain_slowly() {
   if (forked()) {
-    raise(DS_ERROR_STATE, "collectives that process {} has started are not its child {}'s",
-          process_, getpid());
+    raise(
+        DS_ERROR_STATE,
+        "process {} has started collectives that have not ended; its child {} has no part in them",
+        process_, getpid());
   }
   std::unique_lock lock(mutex_);
   if (thread_.get_id() == std::this_thread::get_id()) return;
   changed_.wait(lock, [&] { return idle(); });
 }
 
+// If leave() is called on the thread itself, the running job is the caller, so it is not waited
+// for.
 void CommThread::leave(const void* owner, const std::function<void()>& interrupt) {
   std::unique_lock lock(mutex_);
   auto own = [&](const Job& job) { return job.owner == owner; };

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -14,6 +15,10 @@
 #include "core/base/trace.h"
 
 namespace ds {
+
+// This file has the parts that all collectives share: the intent that is compared, the counts, the
+// log and the flight record, and the cleanup after an error. The collectives themselves are in
+// collectives/.
 
 Communicator::Communicator(std::unique_ptr<Exchange> exchange)
     : exchange_(std::move(exchange)),
@@ -38,11 +43,13 @@ Communicator::Communicator(std::unique_ptr<Exchange> exchange, const Communicato
 
 Communicator::~Communicator() {
   if (thread_->forked()) {
-    (void)new auto(thread_);  // never ends: the thread is not this process's
+    // The thread belongs to the parent process and cannot be joined here: leaking a reference keeps
+    // it from being destroyed.
+    (void)new auto(thread_);
     return;
   }
   thread_->leave(this, [this] {
-    abort(fmt::format("rank {} has destroyed its communicator in a started collective",
+    abort(fmt::format("rank {} has destroyed its communicator during a started collective",
                       exchange_->world(rank_)));
   });
 }
@@ -58,22 +65,17 @@ void Communicator::set_timeout(int64_t ms) {
   exchange_->set_timeout(ms);
 }
 void Communicator::tick() {
-  if (thread_->idle()) exchange_->tick();  // it shows progress itself
+  // While started collectives run, their thread marks progress.
+  if (thread_->idle()) exchange_->tick();
 }
-int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(); }
 const CallbackThreads* Communicator::callback_threads() const {
   return exchange_->callback_threads();
 }
-bool Communicator::one_process() const { return exchange_->one_process(); }
-void Communicator::await_returns() const noexcept { exchange_->await_returns(); }
-bool Communicator::reads_directly() const { return exchange_->reads_directly(); }
-
-std::string Communicator::flight_record() const { return flight_->text(); }
-Json Communicator::flight_json() const { return flight_->json(); }
-void Communicator::set_flight_folder(std::string folder) { flight_->set_folder(std::move(folder)); }
-std::string Communicator::flight_folder() const { return flight_->folder(); }
 
 void Communicator::start(const Call& call) {
+  // A direct collective waits for those that were started, so that collectives run in the order of
+  // the calls on every rank. A send and its receive are both called "send" and have the same
+  // number.
   thread_->drain();
   if (log_) begun_ns_ = now_ns();
   bool pair = call.peer >= 0;
@@ -106,25 +108,20 @@ void Communicator::watch(std::string_view operation, std::string_view label,
   }
 }
 
-// Without memory of its own: its lack may be the error.
+// Ends the group after an error. It must not allocate: running out of memory may be the error.
 void Communicator::give_up(const std::exception& error) noexcept {
   char reason[kMostMessage];
   bool part = !exchange_->place().group.empty();
-  char* end = fmt::format_to_n(reason, sizeof reason, "rank {} in {} '{}'{}{}{}: {}",
-                               exchange_->world(rank_), intent_.operation, intent_.label,
-                               part ? " of group '" : "", exchange_->place().group, part ? "'" : "",
-                               error.what())
-                  .out;
+  std::snprintf(reason, sizeof reason, "rank %d in %s '%s'%s%s%s: %s", exchange_->world(rank_),
+                intent_.operation, intent_.label, part ? " of group '" : "",
+                exchange_->place().group.c_str(), part ? "'" : "", error.what());
   try {
-    exchange_->drop({reason, static_cast<size_t>(end - reason)});
-  } catch (const std::exception&) {  // the group ends by its time-out
+    exchange_->drop(reason);
+  } catch (const std::exception&) {
+    // drop() failed, so the other ranks end only by their time-outs.
   }
   flight_->end(flight_number_, false);
   flight_->write(error.what());
-}
-
-void Communicator::check_root(int root) const {
-  require(root >= 0 && root < size_, "root must be 0 to {}, got {}", size_ - 1, root);
 }
 
 }  // namespace ds

@@ -31,6 +31,7 @@ void exchange(Communicator& comm, Group::Op op, const void* in, void* out, int64
   }
 }
 
+// Performs collectives on memory that the device shares with host code.
 class HostGroup final : public Group {
  public:
   explicit HostGroup(Communicator& comm) : comm_(comm) {}
@@ -46,12 +47,15 @@ class HostGroup final : public Group {
   Communicator& comm_;
 };
 
-// Elements of one type, `blocks` of them `count` long one behind the other.
+// The input or the output of a collective: `blocks` consecutive blocks of equally many elements,
+// each of `unit` bytes.
 struct Side {
   int64_t unit = 0;
   int64_t blocks = 1;
 };
 
+// Performs collectives on memory of a device whose queue runs host code, through staging memory on
+// the host.
 class StagedGroup final : public Group {
  public:
   StagedGroup(Communicator& comm, Device& device, int64_t staging)
@@ -69,12 +73,15 @@ class StagedGroup final : public Group {
 
   Communicator& comm_;
   Device& device_;
-  const int64_t staging_;  // bytes of a chunk on either side, at most, but an element of each rank
-  std::shared_ptr<Arena> in_,
-      out_;  // of the host, as the device copies best; grow to what is needed
+  // The most bytes of a chunk's input or output. A chunk has at least one element of each block.
+  const int64_t staging_;
+  // Staging memory on the host, of the kind from which the device copies fastest. It grows as
+  // needed.
+  std::shared_ptr<Arena> in_, out_;
 };
 
-// Bits do not depend on chunks: a sum over ranks has one order for each element.
+// Chunks do not change bits, because the order of summation is the same for each element. A chunk
+// has the same range of every block, so the blocks of input and output are copied one by one.
 void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, DType dtype,
                         std::string_view label) {
   const int64_t ranks = comm_.size();
@@ -116,12 +123,6 @@ std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const Devi
           device.name());
   }
   if (device.shared()) return std::make_unique<HostGroup>(comm);
-  // A device's own sums take as many parts (ds_plugin.h).
-  constexpr int kMostParts = 64;
-  if (comm.size() > kMostParts && (link || !queue.runs_host_code())) {
-    raise(DS_ERROR_UNSUPPORTED, "devices sum over groups of at most {} ranks, got {}", kMostParts,
-          comm.size());
-  }
   if (link) return make_link_group(comm, queue, *link);
   if (!queue.runs_host_code()) return make_device_group(comm, queue);
   return std::make_unique<StagedGroup>(comm, device, staging);

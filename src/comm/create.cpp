@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,32 +22,32 @@ namespace {
 struct KnownPlugin {
   std::string_view name, description;
 };
-// Those that this tree builds; any other NAME is looked for, too.
+// The plugins that this repository builds. Any other libds_NAME.so that is found works, too.
 constexpr KnownPlugin kPlugins[] = {
     {"mpi", "ranks that mpirun or srun started, on any hosts"},
     {"tcp", "ranks that meet at tcp://HOST:PORT, on any hosts"},
 };
 
-// NAME of a file libds_NAME.so.
+// Returns whether the text can be the NAME of a file libds_NAME.so.
 bool is_plugin_name(std::string_view name) {
   return !name.empty() && name.size() <= 32 &&
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
-std::unique_ptr<Communicator> from_plugin(std::string_view name, const std::string& address,
-                                          const CommOptions& options) {
+// Loads a plugin and returns its functions. Throws DS_ERROR_UNSUPPORTED if the plugin is not found.
+const ds_plugin_transport_table& transport_of(std::string_view name) {
   const ds_plugin_transport_table* transport = load_transport(name);
   if (!transport) {
     raise(DS_ERROR_UNSUPPORTED,
-          "comm url '{0}' needs a plugin: a libds_{0}.so that exports ds_plugin_transport() as "
-          "ds_plugin.h "
-          "has it, beside libds or in a folder of DS_PLUGIN_PATH; there is none",
+          "comm url '{0}' needs the plugin libds_{0}.so, which was not found: put one that exports "
+          "ds_plugin_transport() (ds_plugin.h) beside libds or into a folder of DS_PLUGIN_PATH",
           name);
   }
-  return make_linked(*transport, address, options);
+  return *transport;
 }
 
-// Whether a plugin is there and fits.
+// Returns "here", "no plugin" or the reason why the plugin does not fit this version, for
+// communicator_forms().
 std::string plugin_state(std::string_view name) {
   try {
     return load_transport(name) ? "here" : "no plugin";
@@ -72,6 +74,48 @@ std::vector<std::pair<std::string, std::string>> communicator_forms() {
 
 namespace {
 
+struct Address {
+  std::string_view scheme;
+  std::string name;
+  bool shares_memory() const { return scheme == "threads" || scheme == "shm"; }
+};
+
+// Splits a url other than "env" and "self" into scheme and name, and checks both.
+Address address_of(std::string_view url) {
+  const size_t colon = url.find("://");
+  Address address{url.substr(0, colon), {}};
+  if (colon != std::string_view::npos) address.name = url.substr(colon + 3);
+  // torchrun's users call this transport "gloo".
+  if (address.scheme == "gloo") address.scheme = "tcp";
+  if (address.shares_memory()) {
+    require(!address.name.empty() && address.name.size() <= 80,
+            "comm url must be {}://NAME with 1 to 80 characters, got '{}'", address.scheme, url);
+  } else if (!is_plugin_name(address.scheme)) {
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "comm url must be self, env, threads://NAME, shm://NAME or the name of a plugin, with or "
+          "without ://ADDRESS; got '{}'",
+          url);
+  }
+  return address;
+}
+
+// Checks that DS_COMM_URL, if it is set, names a known form of url or a plugin that is found. A
+// single rank does not use it, but an invalid url is an error all the same.
+void check_given_url() {
+  const char* given = std::getenv("DS_COMM_URL");
+  if (given == nullptr || *given == '\0' || std::string_view(given) == "self") return;
+  try {
+    const Address address = address_of(given);
+    const bool known = std::ranges::any_of(
+        kPlugins, [&](const KnownPlugin& plugin) { return plugin.name == address.scheme; });
+    if (!known && !address.shares_memory()) transport_of(address.scheme);
+  } catch (const Error& error) {
+    throw Error(error.status(), fmt::format("DS_COMM_URL: {}", error.what()));
+  }
+}
+
+// Creates the group that a url names. The url is not "env", and `options` has the final rank and
+// size.
 std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& options) {
   require(options.size >= 1 && options.size <= kMostLinked, "size must be 1 to {}, got {}",
           kMostLinked, options.size);
@@ -81,25 +125,14 @@ std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& opti
     require(options.size == 1, "comm url 'self' has one rank, got size {}", options.size);
     return make_loopback();
   }
-  size_t colon = url.find("://");
-  std::string_view scheme = url.substr(0, colon);
-  if (scheme == "gloo") scheme = "tcp";  // what torchrun's users call it
-  std::string name(colon == std::string_view::npos ? std::string_view() : url.substr(colon + 3));
-  if (scheme == "threads" || scheme == "shm") {
-    require(!name.empty() && name.size() <= 80,
-            "comm url must be {}://NAME with 1 to 80 characters, got '{}'", scheme, url);
-    require(options.size <= kMostSharing, "size must be 1 to {} over {}, got {}", kMostSharing,
-            scheme, options.size);
-    return make_shared(
-        scheme == "threads" ? share_threads(name, options) : share_processes(name, options),
-        options);
-  }
-  if (is_plugin_name(scheme)) return from_plugin(scheme, name, options);
-  raise(DS_ERROR_INVALID_ARGUMENT,
-        "comm url must be self, env, threads://NAME, shm://NAME or the name of a plugin, with or "
-        "without "
-        "://ADDRESS; got '{}'",
-        url);
+  const Address address = address_of(url);
+  const std::string& name = address.name;
+  if (!address.shares_memory()) return make_linked(transport_of(address.scheme), name, options);
+  require(options.size <= kMostSharing, "size must be 1 to {} over {}, got {}", kMostSharing,
+          address.scheme, options.size);
+  return make_shared(
+      address.scheme == "threads" ? share_threads(name, options) : share_processes(name, options),
+      options);
 }
 
 }  // namespace
@@ -112,6 +145,7 @@ std::unique_ptr<Communicator> create_communicator(std::string_view url,
     place = place_of_environment([](const char* name) { return std::getenv(name); });
     own.rank = place.rank;
     own.size = place.size;
+    if (url == "env") check_given_url();
     if (url.size() > 4 && place.size > 1) place.url = url.substr(4);
   }
   return join(place.url, own);

@@ -1,26 +1,27 @@
-// Problem: the ranks of a collective are threads of one process, and their memory is that of one
-// device. Bytes should go from one place of it to another, without host memory and without a thread
-// that waits for a queue.
+// Problem. The ranks of a collective are threads of one process, and their memory is on one device.
+// Bytes should be copied within the device, without host memory and without a thread that waits for
+// a queue.
 //
-// Algorithm. A rank records that what it gives is ready, and all tell each other where it is (a
-// Loan of the communicator). Each queue waits for all ranks' records and copies from their memory,
-// or adds it up. Then it records that it has finished, the ranks meet, and each queue waits for all
-// of those records: from there on sources may change. An all_reduce is a reduce_scatter into a
-// share of the result, and the shares are gathered: every element is added up once, and the result
-// may lie in the place of what is reduced.
+// Algorithm. A rank records an event on its queue when its input is ready, and all ranks exchange
+// the addresses of their events and buffers (a Loan of the communicator). Each queue waits for the
+// events of all ranks and copies from their memory, or adds it up. Then it records that it has
+// finished, the ranks synchronize, and each queue waits for these events of all ranks; after that,
+// inputs may change. An all_reduce first reduces each rank's share into its place in the result,
+// then gathers the shares, so every element is added up once, and the result may overwrite the
+// input.
 //
-// Invariant. Nobody waits for a record that has not been submitted: a meeting of the ranks lies
-// between. So queues never wait in a circle, and whatever was submitted ends. A record of an event
-// is made again only behind a meeting of those who wait for the one before it, so an event for each
-// purpose is enough.
+// Invariant. No queue waits for an event that has not been recorded, because the ranks synchronize
+// between recording and waiting. So queues never wait in a cycle, and all submitted work ends. An
+// event is recorded again only after the ranks that wait for its previous record have synchronized,
+// so one event for each purpose is enough.
 //
-// Ends. Peers may use this rank's memory, events and queue while they are in a collective. A rank
-// that fails there first finishes every queue that may hold such work, then tells that it has
-// (Loan::drain); the others wait for that before their own error leaves the collective, and before
-// a group is destroyed.
+// Errors. Other ranks may use this rank's memory, events and queue while they are in a collective.
+// A rank that fails in a collective first finishes every queue that may hold such work
+// (Loan::drain), then reports that it has done so; the others wait for that before their own error
+// leaves the collective, and before a group is destroyed.
 //
-// Cost on the host: 2 meetings, 3 of an all_reduce, and 2 W waits of a queue. Times that the
-// communicator logs are those of submitting.
+// Cost on the host. A collective takes 2 synchronizations of the ranks (an all_reduce 3) and 2 W
+// waits of a queue. The times that the communicator logs are those of submitting the work.
 #include "comm/device_group.h"
 
 #include <cstddef>
@@ -29,6 +30,8 @@
 #include <vector>
 
 #include "comm/device_share.h"
+#include "comm/device_sum.h"
+#include "comm/exchange.h"
 #include "core/base/dtype.h"
 
 namespace ds {
@@ -43,15 +46,15 @@ class DeviceGroup final : public Group {
         summed_(queue.make_event()),
         finished_(queue.make_event()),
         all_(ranks_) {}
-  ~DeviceGroup() override { comm_.await_returns(); }
+  ~DeviceGroup() override { comm_.exchange().await_returns(); }
 
-  int64_t room(Group::Op, int64_t, DType) const override { return 0; }
+  int64_t room(Group::Op op, int64_t count, DType dtype) const override;
   void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
-           void*, std::string_view label) override;
+           void* room, std::string_view label) override;
   void abort(std::string_view reason) override { comm_.abort(reason); }
 
  private:
-  // What a rank tells the others.
+  // The addresses that a rank sends to the others.
   struct Told {
     DeviceQueue* queue;
     const std::byte* in;
@@ -62,14 +65,15 @@ class DeviceGroup final : public Group {
     Group::Op op;
     DType dtype;
     int64_t count;
+    std::byte* room;
   };
 
   size_t me() const { return static_cast<size_t>(comm_.rank()); }
   void step(DeviceQueue& queue, const Call& call, int number);
   void exchange(DeviceQueue& queue, const Call& call);
   void gather_shares(DeviceQueue& queue, int64_t count);
-  // of part [begin, end) of what every rank gives
-  void sum(DeviceQueue& queue, DType dtype, int64_t begin, int64_t end, std::byte* out);
+  // Adds up the elements [begin, end) of all ranks' inputs.
+  void sum(DeviceQueue& queue, const Call& call, int64_t begin, int64_t end, std::byte* out);
   void wait(DeviceQueue& queue, const Event* Told::*event) const;
   DeviceShare share(int64_t count, size_t rank) const;
 
@@ -79,6 +83,7 @@ class DeviceGroup final : public Group {
   std::vector<Told> all_;
 };
 
+// Copies unless source and target are the same: an input may lie in its own block of the result.
 void copy(DeviceQueue& queue, std::byte* to, const std::byte* from, int64_t bytes) {
   if (to != from) queue.copy(to, from, bytes);
 }
@@ -93,15 +98,21 @@ void DeviceGroup::wait(DeviceQueue& queue, const Event* Told::*event) const {
   }
 }
 
+int64_t DeviceGroup::room(Group::Op op, int64_t count, DType) const {
+  const auto ranks = static_cast<int64_t>(ranks_);
+  if (op == Group::Op::reduce_scatter) return device_sum_room(ranks, count);
+  return op == Group::Op::all_reduce ? device_sum_room(ranks, share(count, 0).count()) : 0;
+}
+
 void DeviceGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count,
-                      DType dtype, void*, std::string_view label) {
+                      DType dtype, void* room, std::string_view label) {
   const Told mine{&queue,
                   static_cast<const std::byte*>(in),
                   static_cast<std::byte*>(out),
                   ready_.get(),
                   summed_.get(),
                   finished_.get()};
-  const Call call{op, dtype, count};
+  const Call call{op, dtype, count, static_cast<std::byte*>(room)};
   queue.record(*ready_);
   Loan loan;
   loan.op = op;
@@ -118,6 +129,8 @@ void DeviceGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* ou
   comm_.make(loan, label);
 }
 
+// Step 0 exchanges or reduces; an all_reduce gathers its shares in step 1; the last step waits
+// until every rank has finished reading.
 void DeviceGroup::step(DeviceQueue& queue, const Call& call, int number) {
   const bool reduces_all = call.op == Group::Op::all_reduce;
   if (number == 0) {
@@ -147,10 +160,10 @@ void DeviceGroup::exchange(DeviceQueue& queue, const Call& call) {
         copy(queue, out + static_cast<int64_t>(r) * bytes, all_[r].in + rank * bytes, bytes);
       return;
     case Group::Op::reduce_scatter:
-      return sum(queue, call.dtype, rank * count, (rank + 1) * count, out);
+      return sum(queue, call, rank * count, (rank + 1) * count, out);
     case Group::Op::all_reduce: {
       const auto [begin, end] = share(count, me());
-      return sum(queue, call.dtype, begin, end, out + begin * static_cast<int64_t>(sizeof(float)));
+      return sum(queue, call, begin, end, out + begin * static_cast<int64_t>(sizeof(float)));
     }
   }
 }
@@ -164,10 +177,11 @@ void DeviceGroup::gather_shares(DeviceQueue& queue, int64_t count) {
   }
 }
 
-void DeviceGroup::sum(DeviceQueue& queue, DType dtype, int64_t begin, int64_t end, std::byte* out) {
+void DeviceGroup::sum(DeviceQueue& queue, const Call& call, int64_t begin, int64_t end,
+                      std::byte* out) {
   std::vector<const void*> parts;
-  for (const Told& told : all_) parts.push_back(told.in + begin * size_of(dtype));
-  queue.sum(parts, dtype, reinterpret_cast<float*>(out), end - begin);
+  for (const Told& told : all_) parts.push_back(told.in + begin * size_of(call.dtype));
+  device_sum(queue, parts, call.dtype, reinterpret_cast<float*>(out), end - begin, call.room);
 }
 
 }  // namespace

@@ -17,8 +17,9 @@ Membership Membership::whole(int rank, int size) {
   return out;
 }
 
+// `members` are ranks of this group. In the subset they keep their numbers in the world.
 Membership Membership::subset(const std::vector<int>& members, std::string name) const {
-  auto own = std::find(members.begin(), members.end(), rank);
+  auto own = std::ranges::find(members, rank);
   Membership out{static_cast<int>(own - members.begin()), {}, std::move(name)};
   for (int r : members) out.world.push_back(world[static_cast<size_t>(r)]);
   return out;
@@ -35,6 +36,8 @@ void Exchange::need_maker(const Intent& intent, int process) {
         intent.operation, intent.label, process, getpid());
 }
 
+// Error messages begin with this text, so that each of them names the rank, the operation, its
+// label and the group.
 std::string Exchange::here(const Intent& intent) const {
   std::string part = place_.group.empty() ? "" : fmt::format(" of group '{}'", place_.group);
   std::string label = intent.label[0] == '\0' ? "" : fmt::format(" '{}'", intent.label);

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "comm/comm_counts.h"
+#include "comm/exchange.h"
 #include "comm/flight.h"
 #include "comm/link_group.h"
 #include "core/base/error.h"
@@ -22,6 +23,8 @@ std::string name_of(int ranks, int stride) { return fmt::format("groups {}x{}", 
 
 }  // namespace
 
+// A rank sends 0 if its local rank is not its rank modulo the local size; all ranks then count as
+// one node.
 int ranks_per_node(Communicator& comm) {
   if (comm.local_size() == comm.size()) return comm.size();
   int32_t local = comm.local_size();
@@ -44,7 +47,8 @@ void CommGroups::link(const Device& device) {
   for (auto& [key, group] : groups_) open_link(*group, name_of(key.first, key.second));
 }
 
-// The library has no time-out of its own: whoever waits for the others watches them.
+// The device's library has no time-out, so settle() checks on the other ranks while it waits for
+// the link to open.
 void CommGroups::open_link(Communicator& group, const std::string& name) {
   if (group.size() == 1) return;
   LinkId id{};
@@ -67,6 +71,7 @@ void CommGroups::try_links(Device& device, DeviceQueue& queue) {
   });
 }
 
+// All groups end together, because a rank that has failed in one of them is lost to the others.
 void CommGroups::aborting(const std::function<void()>& body) {
   try {
     body();
@@ -88,6 +93,8 @@ void CommGroups::abort(std::string_view reason) {
   }
 }
 
+// Two ranks belong to the same group if they are in the same block of ranks * stride consecutive
+// ranks and their numbers have the same remainder modulo stride.
 void CommGroups::add(int ranks, int stride) {
   require(ranks > 0 && stride > 0 && world_.size() % (ranks * stride) == 0,
           "groups of {} ranks with stride {} must divide {} ranks", ranks, stride, world_.size());
@@ -113,8 +120,8 @@ void CommGroups::set_timeout(int64_t ms) {
 }
 
 int64_t CommGroups::overhead_bytes() const {
-  int64_t sum = world_.overhead_bytes() + static_cast<int64_t>(sizeof(FlightRecord));
-  for (const auto& [key, group] : groups_) sum += group->overhead_bytes();
+  int64_t sum = world_.exchange().overhead_bytes() + static_cast<int64_t>(sizeof(FlightRecord));
+  for (const auto& [key, group] : groups_) sum += group->exchange().overhead_bytes();
   return sum;
 }
 

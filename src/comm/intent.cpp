@@ -11,7 +11,8 @@
 namespace ds {
 namespace {
 
-// Text from another rank may hold any bytes, and may lack the final zero.
+// Returns a text that came from another rank: it may contain any bytes and may lack the terminating
+// zero.
 template <size_t size>
 std::string_view text_of(const char (&text)[size]) {
   return {text, strnlen(text, size)};
@@ -42,6 +43,7 @@ uint64_t Intent::digest() const {
   return hash64({reinterpret_cast<const char*>(parts), sizeof parts});
 }
 
+// Labels are compared by hash, because a long label is cut.
 std::string intents_differ(int rank, const Intent& mine, int other, const Intent& theirs) {
   const std::string_view operation = text_of(theirs.operation);
   bool same = theirs.sequence == mine.sequence && theirs.bytes == mine.bytes &&
@@ -49,14 +51,13 @@ std::string intents_differ(int rank, const Intent& mine, int other, const Intent
   if (same && theirs.counts_hash == mine.counts_hash) return "";
   if (same) {
     return fmt::format(
-        "ranks differ: ranks {} and {} give other counts to {} '{}' of {} bytes as number {}",
+        "ranks differ: ranks {} and {} give different counts to {} '{}' of {} bytes as number {}",
         std::min(rank, other), std::max(rank, other), mine.operation, mine.label, mine.bytes,
         mine.sequence);
   }
   return fmt::format(
       "ranks differ: rank {} calls {} '{}' of {} bytes as number {}, rank {} calls {} '{}' of {} "
-      "bytes as "
-      "number {}",
+      "bytes as number {}",
       rank, mine.operation, mine.label, mine.bytes, mine.sequence, other, one_line(operation),
       one_line(text_of(theirs.label)), theirs.bytes, theirs.sequence);
 }

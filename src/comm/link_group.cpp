@@ -1,25 +1,26 @@
-// Problem: ranks are on devices of their own, in any processes of any hosts, and a library of the
-// device (NCCL) moves bytes between their queues. Results should have the bits that every transport
-// gives, and a rank that dies or does something else should be an error that names it, although the
-// library only hangs.
+// Problem. Each rank has a separate device, in any process on any host, and a library of the device
+// (NCCL) moves bytes between the devices' queues. The results must have the same bits as on every
+// other transport. If a rank dies or calls something else, the others must fail with an error that
+// names it, although the library only hangs.
 //
-// Algorithm. The library moves bytes and adds nothing up. A reduce_scatter is an exchange: each
-// rank receives its share from every other one into the room, and its queue adds the shares up in
-// the order of ranks (tree_sum), its own where it lies. An all_reduce does so with a share of the
-// elements, which are then gathered. Before anything is submitted the ranks meet on the control
-// plane (a Loan that tells nothing): they compare what they are about to do, and nobody gives its
-// queue a call to which another does not come.
+// Algorithm. The library moves bytes and adds nothing up. In a reduce_scatter, each rank receives
+// its share from every other rank into the workspace (`room`), and its queue adds the shares up in
+// rank order (device_sum), its own share from where it lies. An all_reduce does the same with a
+// share of the elements and then gathers the shares. Before anything is submitted, the ranks
+// synchronize on the host (a Loan without data) and compare what they are about to do, so no rank
+// submits a call that another rank does not make.
 //
-// Invariant. A rank that waits for its queue, which may wait for another rank's, watches the others
-// meanwhile (watch(), settle()): one that has died, has ended the group or stands still is an error
-// here, too. Behind such an error whoever finishes a queue has ended the link first (abort()); on
-// every rank, since each of them hears of the error. A collective that has ended on a queue is
-// progress of its rank, which the others see.
+// Invariant. A rank that waits for its queue, which may wait for another rank's queue, checks on
+// the other ranks meanwhile (watch(), settle()). If one of them has died, has ended the group or
+// makes no progress, that is an error on this rank, too. After such an error, a rank ends the link
+// (abort()) before it finishes a queue; all ranks do so, because each of them learns of the error.
+// A rank marks progress for each collective that has ended on its queue.
 //
-// Cost: a meeting on the host for each collective; memory for what is received, W - 1 shares; the
-// bytes of a ring. Times that the communicator logs are those of submitting.
+// Cost. A collective takes one synchronization on the host and moves as many bytes as a ring does.
+// Its workspace has W - 1 received shares and, with more than 64 ranks, the sum of every 64 shares.
+// The times that the communicator logs are those of submitting the work.
 //
-// Source: NCCL's user guide, "Using nonblocking communicators" and "Error handling".
+// Source. NCCL's user guide, "Using nonblocking communicators" and "Error handling".
 #include "comm/link_group.h"
 
 #include <algorithm>
@@ -34,6 +35,7 @@
 #include <vector>
 
 #include "comm/device_share.h"
+#include "comm/device_sum.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
@@ -45,12 +47,13 @@ namespace {
 
 using Part = ds_plugin_part;
 
-// Words that a rank sends when its link is tried: a library may send a little in another way than
-// much, and takes memory for each way when it first needs it. Parts of large groups are small.
+// The numbers of words, for all ranks together, that a rank sends when its link is tested. A
+// library may use different protocols for small and large transfers, and allocates memory for each
+// protocol when it first needs it. In large groups, the part for each rank is smaller.
 constexpr int64_t kTriedWords[] = {1 << 10, 1 << 18};
 
-// Does something with a link. Where the library has an error and the other ranks have one, too,
-// theirs is the cause.
+// Runs `body`, which uses a link. If the library reports an error, throws the error of the other
+// ranks if they have one, because that is the cause; otherwise throws the library's.
 void use_link(Communicator& comm, std::string_view operation, std::string_view label,
               const std::function<void()>& body) {
   std::string found;
@@ -62,7 +65,7 @@ void use_link(Communicator& comm, std::string_view operation, std::string_view l
   if (!found.empty()) comm.watch(operation, label, found);
 }
 
-// Whether the link is settled.
+// Returns DeviceLink::settled(), or throws as use_link() does.
 bool look(Communicator& comm, DeviceLink& link, std::string_view operation,
           std::string_view label) {
   bool settled = false;
@@ -70,13 +73,14 @@ bool look(Communicator& comm, DeviceLink& link, std::string_view operation,
   return settled;
 }
 
-// Returns when `done` says so, and watches the other ranks meanwhile.
+// Waits until `done` returns true, and checks on the other ranks meanwhile.
 void wait_until(const std::function<bool()>& done, Communicator& comm, std::string_view operation,
                 std::string_view label) {
-  // A sleep lasts about 50 us longer than asked, so short waits spin.
+  // A sleep lasts about 50 us longer than requested, so short waits yield instead.
   constexpr int64_t kAwakeNs = 100'000;
   constexpr std::chrono::microseconds kMost{500};
-  constexpr int64_t kLookNs = 20'000'000;  // between looks at the other ranks
+  // Time between two checks on the other ranks.
+  constexpr int64_t kLookNs = 20'000'000;
   const int64_t begin_ns = now_ns();
   int64_t looked_ns = begin_ns;
   for (std::chrono::microseconds pause{1}; !done();) {
@@ -92,6 +96,8 @@ void wait_until(const std::function<bool()>& done, Communicator& comm, std::stri
   }
 }
 
+// Submits the transfers of collectives to queues, and remembers the collectives that have not
+// ended.
 class LinkGroup final : public Group {
  public:
   LinkGroup(Communicator& comm, const DeviceQueue& queue, DeviceLink& link)
@@ -116,26 +122,30 @@ class LinkGroup final : public Group {
     DType dtype;
     std::string_view label;
   };
-  // What a queue has been given and has not been seen to end.
+  // A collective that has been submitted to a queue and is not known to have ended.
   struct Pending {
     std::unique_ptr<Event> ended;
     const char* operation;
     std::string label;
   };
-  // Where what comes from another rank lies in the room: slots of one size, whose beginnings are
-  // aligned.
+  // Returns the bytes of one slot of the workspace, which has a slot for the part from each other
+  // rank. Slots have equal sizes and aligned offsets.
   static int64_t slot_bytes(int64_t count, DType dtype) {
     constexpr int64_t kAlignment = 256;
     return round_up(count * size_of(dtype), kAlignment);
   }
   DeviceShare share(int64_t count, int64_t rank) const { return share_of(count, ranks_, rank); }
   void submit(const Call& call);
-  // Adds up the share of this rank, of which every rank has one at in + its begin, to `out`.
+  // Exchanges parts with all ranks and adds up this rank's share into `out`. part(r) is the range
+  // of elements of every rank's `in` that belongs to rank r.
   void exchange_and_sum(const Call& call, const std::function<DeviceShare(int64_t)>& part,
                         std::byte* out);
   void gather_shares(const Call& call);
+  // Starts a swap on the queue and returns when the link is settled.
   void swap(const Call& call, const std::vector<Part>& sends, const std::vector<Part>& receives);
+  // Records an event after a submitted collective and remembers both.
   void note(const Call& call);
+  // Forgets the collectives that have ended, and marks progress for each of them.
   void forget_ended();
 
   Communicator& comm_;
@@ -143,13 +153,15 @@ class LinkGroup final : public Group {
   DeviceLink& link_;
   const int64_t ranks_, me_;
   std::deque<Pending> pending_;
-  std::vector<std::unique_ptr<Event>> events_;  // that nobody uses
+  // Events that no pending collective uses.
+  std::vector<std::unique_ptr<Event>> events_;
 };
 
 int64_t LinkGroup::room(Group::Op op, int64_t count, DType dtype) const {
-  if (op == Group::Op::reduce_scatter) return (ranks_ - 1) * slot_bytes(count, dtype);
-  return op == Group::Op::all_reduce ? (ranks_ - 1) * slot_bytes(share(count, 0).count(), dtype)
-                                     : 0;
+  const bool reduces_all = op == Group::Op::all_reduce;
+  if (!reduces_all && op != Group::Op::reduce_scatter) return 0;
+  const int64_t own = reduces_all ? share(count, 0).count() : count;
+  return (ranks_ - 1) * slot_bytes(own, dtype) + device_sum_room(ranks_, own);
 }
 
 void LinkGroup::run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count,
@@ -216,10 +228,12 @@ void LinkGroup::exchange_and_sum(const Call& call, const std::function<DeviceSha
     parts.push_back(r == me_ ? from : received);
   }
   swap(call, sends, receives);
-  if (own > 0) call.queue.sum(parts, call.dtype, reinterpret_cast<float*>(out), own);
+  if (own > 0)
+    device_sum(call.queue, parts, call.dtype, reinterpret_cast<float*>(out), own,
+               call.room + (ranks_ - 1) * slot);
 }
 
-// Shares of one size lie as a gather wants them.
+// The library's gather needs shares of equal size; unequal shares are exchanged by a swap.
 void LinkGroup::gather_shares(const Call& call) {
   constexpr auto kSum = static_cast<int64_t>(sizeof(float));
   const auto at = [&](int64_t rank) { return call.out + share(call.count, rank).begin * kSum; };
@@ -270,7 +284,8 @@ void LinkGroup::watch() {
   comm_.watch(operation, label);
 }
 
-// Has the link move about `most` words from each rank.
+// Moves about `most` words from each rank over the link, and compares them. Words are multiples of
+// an odd constant, so each pair of ranks and each position has a different value.
 void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
                std::string_view label, int64_t most) {
   constexpr const char* kOperation = "try link";
@@ -289,7 +304,8 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
     }
   };
   const std::unique_ptr<Event> ended = queue.make_event();
-  // Of rank r comes what it has for the rank to(r).
+  // Waits for the bytes and compares them: from rank r, this rank must have received the words that
+  // r has for rank to(r).
   const auto compare = [&](const std::function<int(int)>& to) {
     settle(comm, link, kOperation, label);
     queue.record(*ended);
@@ -299,11 +315,11 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
     device.copy(host.data(), received, ranks * bytes);
     each([&](int r, int64_t i, uint32_t at) {
       if (r == me || at == word(r, to(r), i)) return;
-      raise(DS_ERROR_COMM,
-            "{} '{}': what rank {} of {} sent to rank {} arrived as other bytes: their devices or "
-            "what lies "
-            "between them are faulty, or {} takes a way that does not work here",
-            kOperation, label, r, ranks, me, device.link_library());
+      raise(
+          DS_ERROR_COMM,
+          "{} '{}': the bytes that rank {} of {} sent to rank {} arrived changed: their devices or "
+          "the path between them are faulty, or {} takes a path that does not work here",
+          kOperation, label, r, ranks, me, device.link_library());
     });
   };
   try {
@@ -322,7 +338,8 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
   } catch (const std::exception& error) {
     comm.abort(error.what());
     link.abort();
-    queue.finish();  // before the arena ends
+    // The queue must not use the arena after it is freed.
+    queue.finish();
     throw;
   }
 }

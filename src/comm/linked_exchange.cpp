@@ -1,32 +1,34 @@
-// Problem. Ranks that share no memory run the same collectives, with the same bits, over whatever
-// moves bytes between hosts. A transport (include/ds_plugin.h) only sends parts and receives them,
-// in the order in which they were started; it knows no collectives, no sums and no time-outs.
+// Problem. Ranks that share no memory must run the same collectives, with the same bits, over
+// whatever moves bytes between hosts. A transport (include/ds_plugin.h) only sends and receives
+// parts, in the order in which they were started; it knows nothing of collectives, sums and
+// time-outs.
 //
-// Invariant. Between two ranks of a group the n-th part that one sends is the n-th that the other
-// expects, of the same size. Nothing on the wire says which part it is, so both must have started
-// the same swaps before it. They have, because a rank starts one swap at a time and polls it to its
-// end (wait()), and because every collective begins with a swap of digests of their intents
-// (agree()): ranks that are about to do different things learn it before the first byte of data.
-// Then both know it of each other, they swap the intents themselves, and the group ends with an
-// error that names both. Groups that were split from one link share its order, so an intent also
-// says which collective of its group it is.
+// Invariant. Between two ranks of a group, the n-th part that one sends is the n-th that the other
+// expects, with the same size. Nothing on the wire identifies a part, so both ranks must have
+// started the same swaps before it. They have, because a rank starts one swap at a time and polls
+// until it is complete (wait()), and because every collective begins with a swap of digests of the
+// ranks' intents (agree()): ranks that are about to do different things learn it before the first
+// byte of data. Both ranks then know of the difference, so they swap the intents themselves, and
+// the group ends with an error that names both. Groups that were split from one link share its
+// order of swaps, so an intent also contains the sequence number of the collective in its group.
 //
-// Algorithm. begin() swaps digests with all ranks; each round is one swap of all its parts
-// (round()), into the memory where they are wanted. Parts of a sum, which are looked at piece by
-// piece and have no place of their own, come into a stage of at most 1 MiB for each rank and 64 MiB
-// for all; the sum itself is made by the collective, in the one order of reduction.h, which is why
-// a transport cannot change results. A meeting of two swaps with one peer alone (pair()). Whoever
-// waits polls; after 2000 polls, or 20 where ranks are more than cores, it gives its core away in
-// between, and every 20 ms looks at each rank whose part has not come: one that has closed its
-// link, or whose signs of life have stood still for the time-out (patience.h), is lost, and the
-// group ends. A rank sends signs at most every 100 ms, when it begins a collective, when it says
-// that it works (tick()) and while it waits.
+// Algorithm. begin() swaps digests with all ranks. Each round is one swap of all its parts
+// (round()), directly into the memory where they are needed. The parts of a sum, which are read
+// piece by piece (see()) and have no destination, are received into a stage of at most 1 MiB for
+// each rank and 64 MiB for all. The collective itself adds them up, always in the order of
+// reduction.h, so a transport cannot change results. A send and its receive swap with one peer
+// alone (pair()). A rank that waits polls; after 2000 polls, or 20 if there are more ranks than
+// cores, it yields or sleeps between polls. Every 20 ms it checks on each rank whose part has not
+// come: a rank that has closed its link, or that has made no progress for the time-out
+// (patience.h), is given up, and the group ends. A rank sends heartbeats at most every 100 ms: when
+// it begins a collective, when it marks progress (tick()) and while it waits.
 //
-// Cost, per collective and rank: W - 1 digests of 8 bytes each way more than its parts; memory, the
-// stage, and some 170 bytes for each other rank. Parts for others are not copied here.
+// Cost. For each collective, a rank sends and receives W - 1 digests of 8 bytes besides its parts.
+// The memory is the stage and some 170 bytes for each other rank. Parts for other ranks are not
+// copied here.
 //
-// Source. The division between collectives and transports is docs/adr/0010; the first round that
-// compares is the same as in shared memory.
+// Source. docs/adr/0010 describes how the work is divided between collectives and transports.
+// Intents are compared in the first round, as in the exchange over shared memory.
 #include "comm/linked_exchange.h"
 
 #include <fmt/core.h>
@@ -53,21 +55,25 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kBeatNs = 100'000'000;  // between signs of life to so many ranks
+// Shortest time between two heartbeats. With more than kBeatenAtOnce ranks it grows in proportion.
+constexpr int64_t kBeatNs = 100'000'000;
 constexpr int kBeatenAtOnce = 16;
-constexpr int64_t kLookNs = 20'000'000;  // between looks at who is missing
-// Polls before this thread gives its core away: where each rank of the host has a core, and where
+// Time between two checks on the ranks whose parts are missing.
+constexpr int64_t kLookNs = 20'000'000;
+// Number of polls before this thread yields its core: if each rank of the host has a core, and if
 // not.
 constexpr int kSpins = 2000, kCrowdedSpins = 20;
 constexpr std::chrono::microseconds kNap{50};
 
-// A sign crosses as 8 bytes: 1 + the rank waited for, 16 bits of the pulse, the work.
+// Packs a heartbeat into 8 bytes: from the highest bits, 1 + the rank waited for (16 bits), the
+// pulse (16) and the work (32).
 uint64_t packed(const Sign& sign) {
   return static_cast<uint64_t>(sign.waits_for + 1) << 48 | uint64_t{sign.pulse & 0xffff} << 32 |
          sign.work;
 }
 
-// A rank also works while bytes of its parts come and go: a part may take longer than the time-out.
+// Heartbeats as received over the link. Moved bytes of a rank's parts also count as its work,
+// because one part may take longer than the time-out.
 class SignsOfLife final : public World {
  public:
   SignsOfLife(const std::vector<uint64_t>& signs, const std::vector<uint64_t>& moved,
@@ -101,7 +107,7 @@ Link::Link(const ds_plugin_transport_table& table, const std::string& address,
     log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, warning));
 }
 
-// A forked child does not own the connections.
+// The connections belong to the parent process, so a forked child must not close the link.
 Link::~Link() {
   if (getpid() == process) transport.close(link);
 }
@@ -140,6 +146,7 @@ void LinkedExchange::greet() {
   spins_ = known && neighbours_.size > CPU_COUNT(&cores) ? kCrowdedSpins : kSpins;
 }
 
+// Ranks swap only digests, because a digest has 8 bytes and ranks nearly always agree.
 void LinkedExchange::begin(const Intent& intent) {
   intent_ = intent;
   agree(-1);
@@ -161,6 +168,7 @@ void LinkedExchange::agree(int only) {
   if (!others.empty()) disagree(others);
 }
 
+// Two ranks swap intents exactly if their digests differ, which both of them have seen.
 void LinkedExchange::disagree(const std::vector<int>& others) {
   std::vector<Part> sends(digests_.size()), receives(digests_.size());
   std::vector<Intent> theirs(others.size());
@@ -186,8 +194,8 @@ void LinkedExchange::round(const Part* sends, const Part* receives) {
 const std::byte* LinkedExchange::see(int r, size_t offset, size_t) { return stage_.of(r) + offset; }
 
 void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
-  std::fill(sends_.begin(), sends_.end(), Part{});
-  std::fill(receives_.begin(), receives_.end(), Part{});
+  std::ranges::fill(sends_, Part{});
+  std::ranges::fill(receives_, Part{});
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || (only >= 0 && r != only)) continue;
     sends_[seat(r)] = sends[r];
@@ -200,7 +208,7 @@ void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
   wait();
 }
 
-// Swaps of two ranks: others take no part.
+// Swaps with one peer alone; the other ranks are not involved.
 void LinkedExchange::pair(const Intent& intent, int peer, Part send, Part receive) {
   intent_ = intent;
   agree(peer);
@@ -238,9 +246,10 @@ void LinkedExchange::wait() {
       continue;
     }
     int64_t now = now_ns();
-    if (looked_ns ==
-        0) {  // the first look comes later: what ended the group may follow the last part
-      std::fill(patience_.begin(), patience_.end(), Patience{});
+    if (looked_ns == 0) {
+      // The first check comes one interval later, because the reason for the group's end may follow
+      // the last part.
+      std::ranges::fill(patience_, Patience{});
       looked_ns = now;
     }
     if (now - looked_ns >= kLookNs) {
@@ -263,7 +272,8 @@ void LinkedExchange::wait() {
   ++link_->shown.work;
 }
 
-// A rank that has just left may have done its part of what is waited for.
+// A rank that has just left may already have done its part of the work that is waited for, so
+// leaving is an error only after a grace period.
 void LinkedExchange::watch(const Intent& intent) {
   constexpr int64_t kGraceNs = 2'000'000'000;
   intent_ = intent;
@@ -291,7 +301,8 @@ void LinkedExchange::watch(const Intent& intent) {
 
 void LinkedExchange::look_at(int peer, int64_t now) {
   if (link_->transport.has_left(link_->link, world(peer)) != 0) {
-    poll();  // its part may have come before it left
+    // The rank's part may have arrived before it left.
+    poll();
     if (arrived_[seat(peer)] != 0) return;
     lose(peer, fmt::format("rank {} has left the group", world(peer)));
   }
@@ -307,7 +318,6 @@ void LinkedExchange::see_moved(int peer) {
   if (moved != std::exchange(moved_[seat(peer)], moved)) ++link_->shown.work;
 }
 
-// "; " and what the wire shows, or nothing.
 std::string LinkedExchange::stalled(int peer) const {
   const std::string_view clause = link_->transport.stall(link_->link, world(peer));
   return clause.empty() ? "" : fmt::format("; {}", clause);
@@ -324,7 +334,8 @@ void LinkedExchange::tick() {
 }
 
 void LinkedExchange::beat(int64_t now) {
-  // Signs of hundreds of ranks to each other leave time for their work.
+  // Heartbeats of hundreds of ranks to each other must leave time for work, so the interval grows
+  // with the group, up to a quarter of the time-out.
   const int64_t seldom = kBeatNs * std::max(1, link_->size / kBeatenAtOnce);
   const int64_t between =
       std::max(kBeatNs, std::min(seldom, std::min<int64_t>(timeout_ms_, 60000) * 1'000'000 / 4));
@@ -359,7 +370,8 @@ void LinkedExchange::drop(std::string_view reason) {
 }
 
 void LinkedExchange::fail(const std::string& reason, int about) {
-  check_abort();  // what ended the group first is the cause
+  // The error that ended the group first is the cause.
+  check_abort();
   std::string message = fmt::format("{}: {}", here(intent_), reason);
   abort(message);
   throw Error(DS_ERROR_COMM, message, {.rank = about});

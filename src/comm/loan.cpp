@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "comm/blocks.h"
-#include "comm/collective.h"
+#include "comm/collectives/blocks.h"
+#include "comm/collectives/collective.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
 #include "comm/reduction.h"
@@ -27,23 +27,26 @@ const char* operation_of(Group::Op op) {
   return "all_to_all";
 }
 
-// A round of what ranks tell, and an empty one between two steps. Received: as by the collective of
-// that name.
+// One round exchanges the data of all ranks (addresses, for example), and an empty round separates
+// two steps. The bytes counted as received are those of the collective of the same name on the
+// host.
 void Communicator::make(const Loan& loan, std::string_view label) {
-  ensure(loan.bytes == 0 || one_process() || size_ == 1,
+  ensure(loan.bytes == 0 || exchange_->one_process() || size_ == 1,
          "ranks of several processes borrow nothing from each other");
   const bool sums = loan.op == Group::Op::reduce_scatter || loan.op == Group::Op::all_reduce;
   if (sums) check_reduction(loan.dtype, ReduceOp::sum);
   const size_t ranks = static_cast<size_t>(size_), bytes = loan.count * unit_of(loan.dtype);
   const std::string detail = sums ? reduction_detail(loan.dtype, ReduceOp::sum) : "";
   perform({operation_of(loan.op), detail, bytes, label}, [&] {
-    gather_blocks(loan.mine, loan.all, Blocks(size_, loan.bytes));
+    Rounds rounds(*exchange_);
+    rounds.gather_blocks(loan.mine, loan.all, Blocks(size_, loan.bytes));
+    // After an error in a step, submitted work may still use memory of other ranks. This rank
+    // finishes that work before it gives the memory back, and the owners wait for that.
     const bool lends = loan.bytes > 0;
     if (lends) exchange_->borrow();
     try {
       for (int step = 0; step < loan.steps; ++step) {
-        if (step > 0)
-          in_rounds(*exchange_, Round::same, 0, [](size_t, size_t, size_t) { return GiveTake{}; });
+        if (step > 0) rounds.barrier();
         loan.step(step);
       }
     } catch (const std::exception&) {

@@ -6,24 +6,28 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/base/contains.h"
+
 namespace ds {
 namespace {
 
-constexpr int64_t kLongestStepNs = 200'000'000;  // of one look; more is this rank's own standstill
+// The longest time that one check adds. In a longer gap, this rank itself did not run.
+constexpr int64_t kLongestStepNs = 200'000'000;
 constexpr size_t kMostNamed = 4;
 
-// The peer, the rank that it waits for, and so on; of a circle the last one has a place among the
-// others.
+// The peer, the rank that it waits for, and so on. If the ranks wait in a cycle, the last entry
+// repeats an earlier one.
 struct Chain {
   std::vector<int> ranks;
-  uint64_t work = 0;  // changes when any of them works, or the chain does
+  // Hash that changes if any of the ranks works, or if the chain has other ranks.
+  uint64_t work = 0;
   bool circle = false;
 };
 
 Chain chain_from(const World& world, int peer) {
   Chain chain;
   for (int r = peer; r >= 0 && !chain.circle;) {
-    chain.circle = std::find(chain.ranks.begin(), chain.ranks.end(), r) != chain.ranks.end();
+    chain.circle = contains(chain.ranks, r);
     chain.ranks.push_back(r);
     Sign sign = world.sign(r);
     chain.work = (chain.work * 131 + static_cast<uint64_t>(r)) * 0x9e3779b97f4a7c15 + sign.work;
@@ -32,6 +36,8 @@ Chain chain_from(const World& world, int peer) {
   return chain;
 }
 
+// Returns a line that names at most kMostNamed of the chain's ranks and says how long it has made
+// no progress.
 std::string line_of(const World& world, const Chain& chain, int64_t ms) {
   size_t waiting = chain.ranks.size() - 1;
   if (waiting == 0)
@@ -49,6 +55,9 @@ std::string line_of(const World& world, const Chain& chain, int64_t ms) {
 
 }  // namespace
 
+// Two cases are distinguished. A rank that shows neither work nor pulse may have been stopped,
+// whatever it waited for last. A rank whose pulse continues waits for others; it is given up only
+// if no rank of its chain has worked. That also happens if the chain is a cycle.
 std::string Patience::look(const World& world, int peer, int64_t now_ns, int64_t timeout_ms) {
   Sign sign = world.sign(peer);
   Chain chain = chain_from(world, peer);
@@ -59,7 +68,8 @@ std::string Patience::look(const World& world, int peer, int64_t now_ns, int64_t
   looked_ns_ = now_ns;
   alive_ = alive;
   work_ = chain.work;
-  // Who shows nothing at all may have ended the wait that it showed last.
+  // A rank that shows no heartbeat may have left the wait that it showed last, so its chain proves
+  // nothing.
   if (still_ns_ / 1'000'000 > timeout_ms)
     return fmt::format("rank {} has made no progress for {} ms", peer, timeout_ms);
   return idle_ns_ / 1'000'000 > timeout_ms ? line_of(world, chain, timeout_ms) : "";

@@ -1,48 +1,46 @@
-// Problem. The ranks of one machine give each other parts of memory, round after round. A receiver
-// must not read a part before it is there, a sender must not overwrite it while someone reads, no
-// rank may hang for one that has died, and what all this costs should be little beside one pass
-// over the bytes.
+// Problem. The ranks of one machine send each other parts of memory, round after round. A receiver
+// must not read a part before it is there, a sender must not overwrite it while another rank reads,
+// no rank may hang because another has died, and the cost of all this should be small compared with
+// one pass over the bytes.
 //
-// Every rank has a block of words and a slot of two halves in a segment that all map. The word
-// `phase` counts the rounds that the rank has published; only its owner writes it.
+// Every rank has a block of words and a slot of two halves in a segment that all ranks map. The
+// word `phase` counts the rounds that the rank has published; only its owner writes it.
 //
-// Invariant. A rank that has published round k + 1 has taken everything that round k gave it. For a
-// round is offer, publish, then take from every other rank, in this order (round()), and taking
-// waits until the other's phase has come to this round. So a rank that is done with round k + 1
-// knows that nobody reads its parts of round k any more: it may write into the half, the offers and
-// the intents of round k, and it does so in round k + 2, which has the same parity. Two halves are
-// enough, and no round needs a barrier.
+// Invariant. A rank that has published round k + 1 has received all its parts of round k. This
+// holds because round() first offers parts, then publishes them, then receives from every other
+// rank, and receiving waits until the other rank's phase has reached this round. So when a rank has
+// completed round k + 1, no other rank reads its parts of round k any longer. It may then overwrite
+// the half, the offers and the intents of round k, and it does so in round k + 2, which has the
+// same parity. Two halves are enough, and no round needs a barrier.
 //
-// Algorithm. There are two ways for a part to cross, and prepare() chooses one for a whole
-// collective by what is the same on all ranks (the kind of its rounds, the largest part, whether
-// ranks are more than cores), so that sender and receiver never disagree:
-//  - staged: the sender copies the part into its half and offers the offset; the receiver copies it
-//  out.
-//    Parts that follow each other and are the same bytes are staged once. What does not fit goes in
-//    several rounds.
-//  - direct, above 1 MiB: the sender offers an address of its process, and the receiver reads
-//  there. The
-//    part must stay as it is until all have read it, so a collective ends with one empty round more
-//    (end()): who has published that has taken the last parts. Whether every process can read every
-//    other is found out once, in join(): each shows a random number and where it keeps it, and all
-//    must read it there.
-// The first round of a collective compares what the two ranks are about to do (compare()): a
-// divergence is an error that names both, not wrong bytes. A meeting of two (pair()) has words of
-// its own in both blocks, of two steps for each chunk, "it is there" and "it is taken"; it borrows
-// the half of the next round, which the invariant says is free between rounds. An error ends the
-// group for all (drop(), abort()): the first rank to claim `aborted` writes the reason. Whoever
-// reads another's memory then checks `aborted` once more, because the owner may have left the round
-// meanwhile and written over what was read.
+// Algorithm. A part can be moved in two ways. prepare() chooses one of them for a whole collective
+// by facts that are the same on all ranks (the kind of its rounds, the largest part, whether there
+// are more ranks than cores), so sender and receiver never disagree:
+// - staged: the sender copies the part into its half and offers the offset; the receiver copies it
+//   out. Consecutive parts that are the same bytes are staged once. Parts that do not fit take
+//   several rounds.
+// - direct, above 1 MiB: the sender offers an address in its process, and the receiver reads there.
+//   The part must not change until all ranks have read it, so a collective ends with an additional,
+//   empty round (end()): a rank that has published that round has received the last parts. join()
+//   finds out once whether every process can read every other: each rank publishes a random number
+//   and its address, and all must read it there.
+// The first round of a collective compares what the two ranks are about to do (compare()), so a
+// divergence is an error that names both calls, not wrong bytes. A send and its receive (pair())
+// use separate words in the blocks of both ranks. Each chunk takes two steps, "written" and "read";
+// it uses the half of the next round, which by the invariant is free between rounds. An error ends
+// the group on all ranks (drop(), abort()): the first rank to claim `aborted` writes the reason. A
+// rank that has read another's memory checks `aborted` afterwards, because the owner may have left
+// the round meanwhile and overwritten the part.
 //
-// Cost, per round and rank: one store that the others see, W - 1 words to wait for, and the bytes:
-// copied twice when staged (once in by the sender, once out by each receiver), once when read
-// directly, which between processes costs a system call a part. A word is looked at for some 50 us
-// before the rank sleeps on it, for a sleep and a wake cost as much.
+// Cost. On each rank, a round takes one store that the others see, waits for W - 1 words, and moves
+// the bytes: staged bytes are copied twice (once in by the sender, once out by each receiver),
+// bytes read directly once, which between processes takes a system call for each part. A rank spins
+// on a word for some 50 us before it sleeps on it, because a sleep and a wake-up cost as much.
 //
 // Sources. Reading in place: Goglin and Moreaud, "KNEM: a generic and scalable kernel-assisted
 // intra-node MPI communication framework" (J. Parallel Distrib. Comput. 73(2), 2013); the system
-// call here is Linux's own, process_vm_readv (transport/shm.cpp). Waking sleepers: Drepper,
-// "Futexes are tricky" (2011). What was measured and decided: docs/adr/0011.
+// call used here is Linux's process_vm_readv (transport/shm.cpp). Waking sleepers: Drepper,
+// "Futexes are tricky" (2011). Measurements and decisions: docs/adr/0011.
 #include "comm/shared_exchange.h"
 
 #include <fmt/core.h>
@@ -61,7 +59,7 @@
 #include <string_view>
 #include <thread>
 
-#include "comm/blocks.h"
+#include "comm/collectives/blocks.h"
 #include "comm/communicator.h"
 #include "comm/copy.h"
 #include "core/base/error.h"
@@ -69,30 +67,35 @@
 namespace ds {
 namespace {
 
-// A larger part is read where it lies: [M] at half of it staging takes 0.6 of the time, caches hold
-// both.
+// Larger parts are read directly. [M] At half that size, staging takes 0.6 times as long as direct
+// reads, because caches hold both copies.
 constexpr size_t kDirectBytes = size_t{1} << 20;
-// What all ranks read of all others in one round, all in one order: a cache that they share holds
-// it. [M] 256 MiB at 2 ranks: 0.8 of the time of whole blocks where memory is slow, 1.1 where it is
-// not.
+// Total bytes of all ranks' parts in one round of direct reads. All ranks read them in the same
+// order, so that a shared cache holds them. [M] 256 MiB at 2 ranks take 0.8 times as long as
+// reading whole blocks if memory is slow, and 1.1 times as long if it is not.
 constexpr size_t kTogether = size_t{8} << 20;
 
-// From here on crowded ranks stage what all of them gather. [M] 4 ranks of 1.25 MiB on 2 cores: 1.0
-// to 1.7 of the time of reading in place; 8 of 2 to 32 MiB: 0.6 to 0.7.
+// Total bytes of all ranks' parts from which they are staged, if there are more ranks than cores
+// and every rank sends its part to all (Round::same). [M] Staging takes 1.0 to 1.7 times as long as
+// direct reads for 4 ranks with 1.25 MiB each on 2 cores, and 0.6 to 0.7 times as long for 8 ranks
+// with 2 to 32 MiB each.
 constexpr size_t kCrowdedBytes = size_t{8} << 20;
-// Of one rank, meanwhile: its cache holds two, and all read them out of caches.
+// Bytes of each rank's part in a round of such a collective. A core's cache holds two parts, so all
+// ranks read them from caches.
 constexpr size_t kCrowdedPart = size_t{256} << 10;
 
+// Publishes the cores on which this rank may run, one bit each.
 void publish_cores(RankBlock& own) {
   cpu_set_t set;
   static_assert(sizeof set == sizeof own.cores);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return;  // more cores than a set has
+  // The call fails if the machine has more cores than the set has bits.
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
   uint64_t words[sizeof set / sizeof(uint64_t)];
   std::memcpy(words, &set, sizeof set);
   for (size_t i = 0; i < std::size(words); ++i) own.cores[i].store(words[i]);
 }
 
-// How many cores there are that a rank may run on; INT_MAX: not known.
+// Returns the number of cores on which any rank may run, or INT_MAX if that is not known.
 int cores_of(const SharedSegment& segment, int ranks) {
   int count = 0;
   for (size_t i = 0; i < std::size(segment.ranks[0].cores); ++i) {
@@ -125,21 +128,22 @@ SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership plac
   timeout_ms_ = options.timeout_ms;
 }
 
-// Some 50 us: a sleep and a wake cost as much. With more ranks than cores, spinning keeps the
-// others from running; giving the core to them costs less than a sleep ([M] 16 MiB at 8 ranks: 0.9
-// of the time).
+// A rank spins for some 50 us, because a sleep and a wake-up cost as much. If there are more ranks
+// than cores, spinning keeps the others from running, and yielding the core costs less than
+// sleeping ([M] 16 MiB at 8 ranks: 0.9 of the time).
 void SharedExchange::set_cores(int cores) {
   crowded_ = size() > cores;
   spins_ = crowded_ ? 50 : 4000;
   yields_ = crowded_ ? 500 : 0;
 }
 
-// The first round shows each rank a value in the memory of each other one: processes of two
-// containers or users cannot read each other, though they share a segment. What rounds depend on is
-// the same on all ranks.
+// In the first round, each rank publishes a value and its address, and all others try to read it:
+// processes of two containers or users cannot read each other's memory, even if they share a
+// segment. After the second round, all ranks know the results of all, so they choose the same way.
 void SharedExchange::join(const CommOptions& options) {
   bool direct = options.direct;
-  set_cores(options.cores > 0 ? options.cores : 1);  // it is not known yet who is there
+  // One core is assumed until the ranks have joined and published their cores.
+  set_cores(options.cores > 0 ? options.cores : 1);
   publish_cores(own_);
   uint64_t cookie = std::random_device()();
   own_.process.store(process_);
@@ -163,9 +167,11 @@ void SharedExchange::join(const CommOptions& options) {
 }
 
 SharedExchange::~SharedExchange() {
-  if (getpid() != process_) {  // a forked child has no part in the group
+  // A forked child has no part in the group.
+  if (getpid() != process_) {
     around_.push_back(std::move(sharing_));
-    (void)new auto(std::move(around_));  // never ends: the mappings are not its own
+    // Leaked on purpose: a forked child must not end the mappings of its parent.
+    (void)new auto(std::move(around_));
     return;
   }
   leave();
@@ -180,9 +186,14 @@ void SharedExchange::begin(const Intent& intent) {
   need_maker(intent_, process_);
   first_ = true;
   direct_ = false;
-  check_abort();  // last: the message names this collective
+  // check_abort() comes last, so that its message names this collective.
+  check_abort();
 }
 
+// Large parts are read directly, with one exception: if there are more ranks than cores and every
+// rank sends its part to all, each part is copied once into a half that all ranks then read from a
+// cache. Direct reads of such parts go in pieces, so that all ranks read the same bytes at about
+// the same time.
 size_t SharedExchange::prepare(Round kind, size_t bytes) {
   auto ranks = static_cast<size_t>(size());
   bool same = kind == Round::same, large = bytes > kDirectBytes;
@@ -194,14 +205,17 @@ size_t SharedExchange::prepare(Round kind, size_t bytes) {
   return kHalf / ranks / 64 * 64;
 }
 
+// Only direct parts are seen in pieces; a piece of each rank's part fits into this rank's half of
+// the round.
 size_t SharedExchange::piece_bytes() const {
   return direct_ ? kHalf / static_cast<size_t>(size()) / 64 * 64 : SIZE_MAX;
 }
 
 void SharedExchange::drop(std::string_view reason) {
-  if (getpid() != process_) return;  // a forked child has no part in the group
-  if (!ended())
-    abort(reason);  // first, so that those who have borrowed from this rank do not wait for it
+  // A forked child has no part in the group.
+  if (getpid() != process_) return;
+  // The group is ended first, so that ranks that have borrowed from this one do not wait for it.
+  if (!ended()) abort(reason);
   sharing_->withdraw(rank());
 }
 
@@ -209,7 +223,8 @@ void SharedExchange::borrow() {
   for (int r = 0; r < size(); ++r) {
     if (sharing_->borrow(r)) continue;
     while (--r >= 0) sharing_->give_back(r);
-    check_abort();  // a rank withdraws when the group has ended
+    // A rank withdraws only from a group that has ended.
+    check_abort();
     raise(DS_ERROR_INTERNAL, "a rank has withdrawn from a group that has not ended");
   }
 }
@@ -218,6 +233,8 @@ void SharedExchange::give_back() noexcept {
   for (int r = 0; r < size(); ++r) sharing_->give_back(r);
 }
 
+// Offers and staged parts are written to the table and the half of the next round's parity. By the
+// invariant, no rank reads them any longer.
 void SharedExchange::offer(const Part* sends) {
   SharedSegment::Line* lines = segment_.table(size(), rank());
   const uint32_t parity = (phase_ + 1) & 1;
@@ -244,8 +261,9 @@ void SharedExchange::offer(const Part* sends) {
 void SharedExchange::round(const Part* sends, const Part* receives) {
   offer(sends);
   publish();
-  // What lies in place all read in the same order, so that a cache that they share serves all but
-  // the first.
+  // All ranks read direct parts in the same order, so that a shared cache serves all readers but
+  // the first. Staged parts are read from this rank on, so that the ranks do not all read the same
+  // slot.
   for (int step = 0; step < size(); ++step) {
     int r = direct_ ? step : (rank() + step) % size();
     r == rank() ? take_own(sends, receives, whole_) : take(r, receives[r]);
@@ -267,7 +285,7 @@ void SharedExchange::take(int peer, const Part& receive) {
 
 const std::byte* SharedExchange::see(int r, size_t offset, size_t bytes) {
   if (!direct_) return half(r, phase_) + offered(r).where + offset;
-  // This rank's own half of the round is free: nothing is staged.
+  // This rank's half of the round is free, because nothing is staged in it.
   std::byte* piece = half(rank(), phase_) + static_cast<size_t>(r) * piece_bytes();
   fetch(r, offset, piece, bytes);
   return piece;
@@ -279,10 +297,12 @@ void SharedExchange::fetch(int peer, size_t offset, void* to, size_t bytes) {
   ds::copy(to, half(peer, phase_) + offer.where + offset, bytes, whole_);
 }
 
-// A process that dies loses its memory before its lock.
+// A read may fail before the peer is known to be dead, because a dying process loses its memory
+// before its lock. So this waits up to 2 s for that.
 void SharedExchange::read(int peer, uint64_t from, void* to, size_t bytes) {
   if (sharing_->read(peer, from, to, bytes)) {
-    check_abort();  // the owner may have left this round, and have written over what was read
+    // The owner may have left this round and overwritten what was read.
+    check_abort();
     tick();
     return;
   }
@@ -291,7 +311,7 @@ void SharedExchange::read(int peer, uint64_t from, void* to, size_t bytes) {
     if (!sharing_->alive(peer)) lose(peer, fmt::format("rank {} is dead", world(peer)));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  fail(fmt::format("rank {}: its {} bytes cannot be read", world(peer), bytes));
+  fail(fmt::format("the memory of rank {} cannot be read ({} bytes)", world(peer), bytes));
 }
 
 void SharedExchange::end() {
@@ -300,12 +320,13 @@ void SharedExchange::end() {
   direct_ = false;
 }
 
-// Each chunk is two steps: it is there, it is taken.
+// Each chunk takes two steps: the sender has written it, and the receiver has read it.
 void SharedExchange::pair(const Intent& intent, int peer, Part send, Part receive) {
   begin(intent);
   prepare(Round::each, intent.bytes);
   const RankBlock& block = segment_.ranks[peer];
-  std::byte* stage = half(rank(), phase_ + 1);  // free between two rounds
+  // The half of the next round is free between rounds.
+  std::byte* stage = half(rank(), phase_ + 1);
   size_t most = direct_ ? SIZE_MAX : kHalf, first = 0;
   do {
     size_t n = std::min(most, intent.bytes - first);
@@ -337,7 +358,9 @@ std::unique_ptr<Exchange> SharedExchange::split(const std::string& name,
   options.timeout_ms = timeout_ms_;
   options.join_ms = join_ms_;
   options.direct = can_read_;
-  options.cores = crowded_ ? 1 : size();  // a part of a crowd is crowded, no other
+  // If all ranks outnumber the cores, the new group is assumed to do so, too; otherwise it does
+  // not.
+  options.cores = crowded_ ? 1 : size();
   std::vector<std::shared_ptr<Sharing>> around = around_;
   around.push_back(sharing_);
   return std::make_unique<SharedExchange>(sharing_->make(name, options), std::move(subset), options,

@@ -23,11 +23,12 @@
 #include "core/base/relax.h"
 #include "core/base/trace.h"
 
-// How ranks of a segment wait for each other, and how they end.
+// This file implements how the ranks of a segment wait for each other, and how a group ends.
 namespace ds {
 namespace {
 
-constexpr int64_t kSleepNs = 20'000'000;  // between looks at a peer that does not come
+// Time between two checks on a peer that is waited for.
+constexpr int64_t kSleepNs = 20'000'000;
 
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t value) {
   timespec limit{0, kSleepNs};
@@ -38,8 +39,9 @@ void futex_wake(const std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Publishing rank and sleeper each write one word and then read the other's (both seq_cst): one of
-// them sees.
+// set() publishes a word and sleep_on() waits for it to change. Each writes one word and then reads
+// the one that the other writes, sequentially consistent, so at least one of them sees the other's
+// write and no wake-up is lost.
 void set(RankBlock& block, std::atomic<uint32_t>& word, uint32_t value) {
   word.store(value);
   if (block.sleepers.load() != 0) futex_wake(word);
@@ -51,8 +53,11 @@ void sleep_on(RankBlock& block, const std::atomic<uint32_t>& word, uint32_t seen
   block.sleepers.fetch_sub(1);
 }
 
+// Returns whether a counter has reached `count`. The difference is signed, because counters wrap
+// around.
 bool is_at(uint32_t value, uint32_t count) { return static_cast<int32_t>(value - count) >= 0; }
 
+// Reads the heartbeats that ranks show in the world's segment.
 class SegmentWorld final : public World {
  public:
   explicit SegmentWorld(const SharedSegment& segment) : segment_(segment) {}
@@ -74,7 +79,8 @@ class SegmentWorld final : public World {
   const SharedSegment& segment_;
 };
 
-// For its life this rank shows that it waits in a collective, and for whom; then, that it goes on.
+// While this object exists, the rank shows in which collective it waits and for which rank. The
+// destructor clears that and marks progress.
 class ShownWait {
  public:
   ShownWait(RankBlock& shown, int peer, const Intent& intent) : shown_(shown) {
@@ -110,6 +116,7 @@ void SharedExchange::leave() {
   futex_wake(own_.phase);
 }
 
+// The intent is written before the phase, whose store publishes it.
 void SharedExchange::publish() {
   ++phase_;
   own_.intents[phase_ & 1] = intent_;
@@ -124,6 +131,9 @@ void SharedExchange::step_with(int peer) {
   wait_for(peer, segment_.table(size(), peer)[rank()].meeting, step, true);
 }
 
+// A rank first spins, then yields if ranks outnumber the cores, then sleeps on the word, 20 ms at a
+// time. Between sleeps it checks whether the peer has left, has died or makes no progress, and
+// whether the group has ended.
 void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count,
                               bool meeting) {
   auto reached = [&] { return is_at(word.load(std::memory_order_acquire), count); };
@@ -131,7 +141,11 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
     if (reached()) return;
     cpu_relax();
   }
-  for (int i = 0; i < yields_; ++i) {
+  // A yield may last as long as a time slice of every other busy thread of the machine, so the
+  // total time is bounded. While it yields, this rank does not show that it waits; after a longer
+  // time, the others would believe that it makes no progress.
+  const int64_t yield_until = now_ns() + kSleepNs;
+  for (int i = 0; i < yields_ && now_ns() < yield_until; ++i) {
     if (reached()) return;
     std::this_thread::yield();
   }
@@ -142,8 +156,9 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
     bool over = ended() != nullptr;
     bool differs = false;
     std::string reason = missing(peer, meeting, patience, differs);
-    if (reached())
-      return;  // it came, finished and left (or ended the group later on) between the looks
+    // Between the two reads of the word, the peer may have come, finished and left, or ended the
+    // group for a later error.
+    if (reached()) return;
     if (over) check_abort();
     if (!reason.empty() && !differs) lose(peer, reason);
     if (!reason.empty()) fail(reason);
@@ -154,7 +169,8 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
   }
 }
 
-// A rank that has left may have done its part of what is waited for, so it only stands still.
+// A rank that has left may already have done its part of the work that is waited for, so leaving is
+// not an error here. Only making no progress is.
 void SharedExchange::watch(const Intent& intent) {
   intent_ = intent;
   check_abort();
@@ -183,7 +199,8 @@ std::string SharedExchange::missing(int peer, bool meeting, Patience& patience, 
     return fmt::format("rank {} has left the group", world(peer));
   if (started && !sharing_->alive(peer)) return fmt::format("rank {} is dead", world(peer));
   uint32_t phase = block.phase.load();
-  if (meeting && !is_at(phase_, phase)) {  // it waits in a collective that this rank has not begun
+  // The peer waits in a later round of collectives, so the two ranks call different operations.
+  if (meeting && !is_at(phase_, phase)) {
     differs = true;
     return intents_differ(world(rank()), intent_, world(peer), block.intents[phase & 1]);
   }
@@ -197,6 +214,8 @@ void SharedExchange::compare(int peer, const Intent& theirs) {
   if (!reason.empty()) fail(reason);
 }
 
+// If several ranks fail, the first to claim `aborted` is the cause, and the others report that
+// rank's reason.
 void SharedExchange::fail(const std::string& reason, int about) {
   std::string message = fmt::format("{}: {}", here(intent_), reason);
   abort(message);
@@ -205,7 +224,8 @@ void SharedExchange::fail(const std::string& reason, int about) {
 }
 
 void SharedExchange::abort(std::string_view reason) {
-  if (getpid() != process_) return;  // a forked child has no part in the group
+  // A forked child has no part in the group.
+  if (getpid() != process_) return;
   uint32_t none = 0;
   if (segment_.aborted.compare_exchange_strong(none, static_cast<uint32_t>(world(rank())) + 1)) {
     put_text(segment_.reason, sizeof segment_.reason, reason);
@@ -222,6 +242,7 @@ SharedSegment* SharedExchange::ended() const {
   return nullptr;
 }
 
+// A rank claims `aborted` before it writes the reason, so this waits briefly for the reason.
 void SharedExchange::check_abort() {
   SharedSegment* over = ended();
   if (!over) return;

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/blocks.h"
-#include "comm/collective.h"
+#include "comm/collectives/blocks.h"
+#include "comm/collectives/collective.h"
 #include "comm/comm_log.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
@@ -18,11 +18,14 @@
 
 namespace ds {
 
+// All ranks exchange their colors and keys, so each finds its group in the same list. The name of
+// the new group contains a token of rank 0, so that no other split has the same name.
 std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string_view label) {
   need_pairs(*exchange_, label);
   struct Choice {
     int64_t color, key;
-    uint64_t token;  // rank 0's makes the name of the groups unlike any other
+    // A hash that is practically unique; that of rank 0 becomes part of the groups' names.
+    uint64_t token;
   };
   std::string seed = fmt::format("{} {} {}", getpid(), now_ns(), static_cast<const void*>(this));
   Choice mine{color, key, hash64(seed)};
@@ -33,7 +36,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, std::strin
   for (int r = 0; r < size_; ++r) {
     if (all[static_cast<size_t>(r)].color == color) members.push_back(r);
   }
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+  std::ranges::stable_sort(members, [&](int a, int b) {
     return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key;
   });
   std::string name = fmt::format("split-{:x}-{}", all[0].token, color);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/collective.h"
+#include "comm/collectives/collective.h"
 #include "comm/comm_thread.h"
 #include "comm/reduction.h"
 
@@ -18,13 +18,15 @@ using Op = CommRequest::Op;
 
 bool reduces(Op op) { return op == Op::all_reduce || op == Op::reduce_scatter || op == Op::reduce; }
 
-// Elements as bytes; Communicator::check has seen that they are few enough.
+// Converts counts to sizes in bytes. They do not overflow, because CommRequest::check() has bounded
+// the counts.
 std::vector<size_t> bytes_of(const std::vector<size_t>& counts, DType dtype) {
   std::vector<size_t> bytes = counts;
   for (size_t& b : bytes) b *= unit_of(dtype);
   return bytes;
 }
 
+// Bounds counts so that no size in bytes overflows, even over all ranks.
 void check_counts(const std::vector<size_t>& counts, const char* name, DType dtype, size_t ranks) {
   size_t most = static_cast<size_t>(std::numeric_limits<int64_t>::max()) / unit_of(dtype) / ranks;
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -33,35 +35,39 @@ void check_counts(const std::vector<size_t>& counts, const char* name, DType dty
 }
 
 void check_blocks(const std::vector<size_t>& blocks, const char* name, DType dtype, size_t ranks) {
-  require(blocks.empty() || blocks.size() == ranks, "{} must be one for each of {} ranks, got {}",
-          name, ranks, blocks.size());
+  require(blocks.empty() || blocks.size() == ranks,
+          "{} must have one entry for each of the {} ranks, got {}", name, ranks, blocks.size());
   check_counts(blocks, name, dtype, ranks);
 }
 
 }  // namespace
 
-void Communicator::check(const CommRequest& r) const {
+void CommRequest::check(int size) const {
+  const CommRequest& r = *this;
   bool rooted =
       r.op == Op::broadcast || r.op == Op::reduce || r.op == Op::gather || r.op == Op::scatter;
   bool of_blocks = r.op == Op::all_gather || r.op == Op::reduce_scatter || r.op == Op::all_to_all;
-  require(r.blocks.empty() || of_blocks, "blocks are of all_gather, reduce_scatter and all_to_all");
+  require(r.blocks.empty() || of_blocks,
+          "only all_gather, reduce_scatter and all_to_all take blocks");
   require(r.out_blocks.empty() || (r.op == Op::all_to_all && !r.blocks.empty()),
-          "out_blocks are of an all_to_all with blocks");
+          "only an all_to_all with blocks takes out_blocks");
   require(r.out_blocks.empty() == (r.op != Op::all_to_all || r.blocks.empty()),
           "an all_to_all with blocks needs out_blocks");
   require(r.blocks.empty() || (r.in.size() == 1 && r.out.size() == 1),
-          "with blocks there must be one buffer, got {}", std::max(r.in.size(), r.out.size()));
+          "a collective with blocks takes one buffer, got {}", std::max(r.in.size(), r.out.size()));
   if (r.op == Op::barrier) return;
-  auto ranks = static_cast<size_t>(size());
+  auto ranks = static_cast<size_t>(size);
   check_counts(r.counts, "counts", r.dtype, ranks);
   check_blocks(r.blocks, "blocks", r.dtype, ranks);
   check_blocks(r.out_blocks, "out_blocks", r.dtype, ranks);
   if (reduces(r.op)) check_reduction(r.dtype, r.reduce);
-  if (rooted) check_root(r.root);
+  if (rooted) check_root(r.root, size);
 }
 
+// Calls the plain collective for one buffer, and for several buffers the coalesced form if there is
+// one.
 void Communicator::make(const CommRequest& r, std::string_view label) {
-  check(r);
+  r.check(size_);
   bool unequal = !r.blocks.empty();
   std::vector<size_t> bytes =
       r.op == Op::barrier ? std::vector<size_t>() : bytes_of(r.counts, r.dtype);
@@ -105,9 +111,9 @@ void Communicator::make(const CommRequest& r, std::string_view label) {
   }
 }
 
-// What would be refused is refused here: nothing is queued.
+// Checks the request at once, so that nothing invalid is queued.
 std::shared_ptr<Work> Communicator::start(CommRequest request, std::string_view label) {
-  check(request);
+  request.check(size_);
   auto job = [this, request = std::move(request), text = std::string(label)] {
     make(request, text);
   };

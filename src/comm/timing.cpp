@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/collective.h"
+#include "comm/collectives/collective.h"
 #include "comm/comm_log.h"
 #include "comm/comm_thread.h"
 
@@ -16,19 +16,22 @@ void Communicator::start_log(std::span<const std::string> operations) {
   if (!log_) log_ = std::make_unique<CommLog>(group_, size_, operations);
 }
 
-// A collective of the times that ranks have not compared: as many on all of them.
+// Computes, for each call that has not been compared, the shortest time of all ranks. All ranks
+// have the same number of such calls, because they have performed the same collectives.
 void Communicator::settle_log() {
   std::span<const int64_t> own = log_->times();
   std::vector<int64_t> least(own.size());
   Call call{"comm_log", "", own.size_bytes(), "times"};
   call.counted = false;
   perform(call, [&] {
-    sum_to(own.data(), least.data(), least.size(), DS_DTYPE_I64, ReduceOp::min, -1);
+    Rounds(*exchange_)
+        .sum_to(own.data(), least.data(), least.size(), DS_DTYPE_I64, ReduceOp::min, -1);
     return size_t{0};
   });
   log_->settle(least);
 }
 
+// Sends and receives differ between ranks, so their rows go last and are not compared.
 std::vector<CommTime> Communicator::times() {
   if (!log_) raise(DS_ERROR_STATE, "the communication log of group '{}' was not started", group_);
   thread_->drain();
@@ -44,9 +47,11 @@ std::vector<CommTime> Communicator::times() {
   Call call{"comm_log", "", own.size() * sizeof own[0], "sums"};
   call.counted = false;
   perform(call, [&] {
-    gather_blocks(own.data(), all.data(), Blocks(size_, own.size() * sizeof own[0]));
+    Rounds(*exchange_)
+        .gather_blocks(own.data(), all.data(), Blocks(size_, own.size() * sizeof own[0]));
     return size_t{0};
   });
+  // All ranks wait for the slowest one, so the slowest rank is the one that has waited least.
   for (size_t i = 0; i < own.size(); ++i) {
     rows[i].slowest = 0;
     for (size_t r = 1; r < static_cast<size_t>(size_); ++r) {

@@ -1,3 +1,7 @@
+// The certificate of a plan: its programs, together with the figures that libds claims about them
+// (lifetimes of buffers, bytes moved, order of collectives, memory). A checker that shares no code
+// with libds derives the figures from the programs and compares, so programs are printed as they
+// are, broken ones too. docs/concepts/certificate.md describes the lines.
 #include "compile/certificate.h"
 
 #include <fmt/core.h>
@@ -6,15 +10,21 @@
 #include <cstdint>
 #include <map>
 
+#include "compile/memory_plan.h"
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
+#include "core/base/tier.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
 
 namespace ds {
 namespace {
 
 int64_t bytes_of(const Program& program, const Operand& o) { return o.bytes(program.bound); }
 
-// "all_gather", "all_gather 2x4" among the ranks of a group: as run time counts it.
+// Returns the kind under which transfers are counted at run time: "all_gather", or "all_gather 2x4"
+// among the ranks of a group.
 std::string kind_of(const Program& program, const Instr& in) {
   if (in.queue != Queue::comm || in.group.size == program.mesh.ranks()) return in.def->name;
   return in.def->name + " " + in.group.name();
@@ -25,10 +35,11 @@ bool moves(const Instr& in) {
          in.def->kind == Kind::file;
 }
 
-// Bytes that a transfer moves, or that a rank receives from others.
+// Returns the bytes that a transfer moves, or that a rank receives from others.
 int64_t moved_bytes(const Program& program, const Instr& in) {
   int64_t from = bytes_of(program, in.operands.at(0)), to = bytes_of(program, in.operands.at(1));
-  int64_t ranks = std::max(in.group.size, 1);  // a broken plan may name none
+  // A broken plan may have an empty group, and the certificate must be able to say so.
+  int64_t ranks = std::max(in.group.size, 1);
   if (in.queue == Queue::copy) return from;
   if (in.queue != Queue::comm) return round_up(from, kFileBlock);
   if (in.def->op == Op::all_gather) return from * (ranks - 1);
@@ -36,6 +47,7 @@ int64_t moved_bytes(const Program& program, const Instr& in) {
   return from / ranks * (ranks - 1);
 }
 
+// Returns the first and the last instruction that use each transient buffer.
 std::string lives(const Program& program) {
   std::vector<std::pair<size_t, size_t>> uses(program.buffers.size(), {SIZE_MAX, 0});
   for (size_t i = 0; i < program.instrs.size(); ++i) {
@@ -54,6 +66,8 @@ std::string lives(const Program& program) {
   return out;
 }
 
+// Returns the calls and bytes of all transfers by kind, over all rounds, then the collectives in
+// the order in which the program lists them.
 std::string traffic(const Program& program) {
   struct Moved {
     int64_t calls = 0, bytes = 0;
@@ -80,6 +94,8 @@ std::string traffic(const Program& program) {
 constexpr const char* kTiers[3] = {"dev", "host", "nvme"};
 constexpr const char* kAccesses[3] = {"reads", "writes", "updates"};
 
+// Returns the program itself: arenas, buffers with their offsets, instructions with operands and
+// waits.
 std::string body(const Program& program) {
   std::string out = fmt::format("program {} {}{}\n", program.name, program.rank,
                                 program.separate ? " separate" : "");
@@ -111,7 +127,8 @@ std::string body(const Program& program) {
   return out;
 }
 
-// Bytes of persistent buffers, which programs of a rank share.
+// Returns the bytes of persistent buffers by tier and kind. The programs of a rank share these
+// buffers, so each name counts once.
 std::string held(int rank, const std::vector<const Program*>& programs) {
   std::map<std::string, const Buffer*> buffers;
   for (const Program* program : programs) {
@@ -148,23 +165,8 @@ std::string certificate(std::span<const std::vector<const Program*>> ranks) {
 }
 
 std::vector<const Program*> programs_of(const Plan& plan) {
-  std::vector<const Program*> out{&plan.init, &plan.refresh, &plan.step, &plan.eval};
-  for (const auto& [form, program] : plan.other_forms) out.push_back(&program);
-  if (!plan.infer.instrs.empty()) out.push_back(&plan.infer);
-  if (plan.decode) out.push_back(&plan.decode->program);
-  return out;
-}
-
-std::vector<const Program*> programs_of(const InferencePlan& plan) {
-  return {&plan.refresh, &plan.decode.program};
-}
-
-std::vector<const Program*> programs_of(const DelegatePlan& plan,
-                                        std::span<const Program> fragments,
-                                        const Program* recorded) {
-  std::vector<const Program*> out{&plan.init, &plan.refresh, &plan.update};
-  for (const Program& fragment : fragments) out.push_back(&fragment);
-  if (recorded) out.push_back(recorded);
+  std::vector<const Program*> out;
+  for (const auto& [key, program] : plan.programs) out.push_back(&program);
   return out;
 }
 

@@ -2,25 +2,27 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
-#include "compile/lower.h"
+#include "compile/programs/programs.h"
 #include "core/base/hash.h"
-#include "core/program/builder.h"
+#include "core/program/choices.h"
 #include "core/program/mesh.h"
 #include "passes/cse.h"
 #include "passes/decode_graph.h"
-#include "passes/fusion.h"
+#include "passes/fusion_rules.h"
 #include "passes/precision.h"
-#include "zero/init.h"
-#include "zero/step_buffers.h"
+#include "passes/rewrite.h"
+#include "zero/policy.h"
 
 namespace ds {
 
+// Ids, positions and lengths are i32; caches have a floating type.
 bool is_cache(const Value& input) { return input.type.dtype != DS_DTYPE_I32; }
 
-DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest& request,
-                        ZeroPlan& zero) {
-  DecodePlan plan;
+DecodePlaces begin_decode(const Graph& forward, DType compute, const DecodeRequest& request,
+                          ZeroPlan& zero) {
+  DecodePlaces plan;
   plan.positions = request.positions;
   plan.position_offset = request.position_offset;
   int64_t chunk = std::min(request.chunk, request.positions);
@@ -28,68 +30,42 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
   set_precision(plan.graph, compute);
   if (plan.graph.type(plan.graph.outputs[0].value).dtype == DS_DTYPE_F64)
     cast_output(plan.graph, 0);
-  fuse(plan.graph);
+  rewrite(plan.graph, gate_rules());
   eliminate_common_subexpressions(plan.graph);
   for (ValueId in : plan.graph.inputs) {
     const Value& value = plan.graph.values[in];
+    // The decode program creates the buffers of caches itself (programs/evaluate.cpp).
     if (is_cache(value)) {
       plan.inputs.push_back(BufferId());
       continue;
     }
-    plan.inputs.push_back(zero.add(Holds::input, "decode." + value.name, value.type.dtype,
-                                   value.type.shape.numel(plan.graph.bound), Tier::device));
+    plan.inputs.push_back(zero.memory.add(Holds::input, "decode." + value.name, value.type.dtype,
+                                          value.type.shape.numel(plan.graph.bound), Tier::device));
   }
   const TensorType& logits = plan.graph.type(plan.graph.outputs[0].value);
-  plan.logits =
-      zero.add(Holds::result, "decode.logits", logits.dtype, logits.shape.numel(1), Tier::device);
+  plan.logits = zero.memory.add(Holds::result, "decode.logits", logits.dtype, logits.shape.numel(1),
+                                Tier::device);
   return plan;
 }
 
-void finish_decode(DecodePlan& plan, const ZeroPlan& zero, const Config& config,
-                   const Machine& machine, const FinishOptions& options) {
-  StepBuffers buffers;
-  ProgramBuilder builder = begin_program(zero, "decode", plan.graph.bound, buffers);
-  for (InputId i : plan.inputs.ids()) {
-    const Value& value = plan.graph.values[plan.graph.inputs[i]];
-    if (!is_cache(value)) continue;
-    const int64_t numel = value.type.shape.numel(plan.graph.bound);
-    plan.inputs[i] =
-        builder.transient("decode." + value.name, value.type.dtype, numel, Tier::device);
-    builder.program().buffers[plan.inputs[i]].holds = Holds::cache;
-  }
-  Lowering(plan.graph, zero, plan.inputs, builder, buffers)
-      .evaluate(Phase::decode, {{plan.graph.outputs[0].value, plan.logits}});
-  plan.program = builder.take();
-  finish_program(plan.program, zero, config, buffers, machine, options);
-}
-
-MemoryPlan memory_plan(const InferencePlan& plan) {
-  MemoryPlan memory;
-  memory.add(plan.refresh);
-  memory.add(plan.decode.program);
-  return memory;
-}
-
-InferencePlan compile_inference(const Graph& forward, const Config& config,
-                                const DecodeRequest& request, int rank, const Mesh& mesh,
-                                const Machine& machine, bool verify_passes) {
-  InferencePlan plan;
+Plan compile_inference(const Graph& forward, const Config& config, const DecodeRequest& request,
+                       int rank, const Mesh& mesh, const Machine& machine, bool verify_passes) {
+  Plan plan;
   std::vector<ParamSpec> params;
   for (const Parameter& p : forward.params)
     params.push_back({p.name, forward.type(p.value).shape.numel(1)});
   plan.zero = make_zero_plan(config, params, rank, mesh, machine, false);
   plan.decode = begin_decode(forward, config.compute, request, plan.zero);
-  const FinishOptions options{.prefetch = config.zero.overlap_comm, .verify_passes = verify_passes};
-  finish_decode(plan.decode, plan.zero, config, machine, options);
-  StepBuffers buffers;
-  ProgramBuilder builder = begin_program(plan.zero, "refresh", 1, buffers);
-  emit_refresh(builder, plan.zero);
-  plan.refresh = builder.take();
-  finish_program(plan.refresh, plan.zero, config, buffers, machine, options);
-  check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
+  for (ProgramKind kind : {ProgramKind::refresh, ProgramKind::decode}) plan.programs[kind];
+  // There is no search over choices: a program without a backward part keeps no activations that
+  // could be recomputed.
+  plan.choices.prefetch = config.zero.overlap_comm;
+  make_programs(plan, config, machine, {.choices = plan.choices, .verify_passes = verify_passes});
+  check_budget(plan.zero.memory.buffers, plan.memory, config.memory_budget);
   Hash128 hash;
-  hash.update(plan.decode.graph.print());
+  hash.update(plan.decode->graph.print());
   hash.update(config.shared_text());
+  hash.update(plan.choices.json().dump());
   plan.hash = hash.hex();
   return plan;
 }

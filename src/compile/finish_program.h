@@ -3,32 +3,37 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/program/choices.h"
 #include "core/program/program.h"
-#include "zero/policy.h"
 #include "zero/step_buffers.h"
+#include "zero/zero_plan.h"
 
 namespace ds {
 
-// Micro-steps of a step that are written out, of which `repeated` stand for all that are not.
+// A way to write a step: `micros` micro-steps are written out, and `repeated` of them represent all
+// that are not written out.
 struct WrittenOut {
   int64_t micros = 0;
   int32_t repeated = 1;
 };
-// How a step of `accumulation` micro-steps may be written, cheapest first; the last way has all of
-// them. written_out: PlanPrograms::written_out.
+// Returns the ways to write a step of `accumulation` micro-steps, the cheapest first. The last way
+// writes out all micro-steps. `written_out` is PlanPrograms::written_out.
 std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out);
 
 struct FinishOptions {
-  bool prefetch = false;  // overlap_comm, unless it did not fit memory_budget
-  bool late_reuse =
-      false;  // OffsetOptions, where device and host have memories of their own; likewise
-  bool verify_passes = false;  // run the program verifier after the passes
-  bool may_end_early =
-      false;  // the program may be given up half-way: files are current after every write
-  int32_t repeated = 1;  // micro-steps of a repeated stretch, where the program has not all of them
+  // Only prefetch and late_reuse are read; recomputation is already in the graph.
+  Choices choices;
+  // Run the program verifier after the passes.
+  bool verify_passes = false;
+  // A run of the program may be abandoned midway, so files must be current after every write.
+  bool may_end_early = false;
+  // Number of micro-steps in the repeated stretch, if not all micro-steps are written out.
+  int32_t repeated = 1;
 };
-// The ordered list of passes that turns a linear order into a program that runs. False when the
-// program has not all micro-steps of a step and nothing can be repeated in their place.
+
+// Runs the ordered list of passes that turns a linear order into a program that runs. Returns false
+// if some micro-steps of a step are not written out and no stretch of the program can be repeated
+// in their place.
 bool finish_program(Program& program, const ZeroPlan& plan, const Config& config,
                     const StepBuffers& buffers, const Machine& machine,
                     const FinishOptions& options);

@@ -1,3 +1,11 @@
+// Emits instructions for the nodes of a graph. Values of a graph have no place, while instructions
+// read and write buffers. A value gets its place when its node is emitted: a gradient gets its
+// place in the bucket, so that it is reduced without a copy; the loss gets its place among the
+// losses of all micro-steps; and every other value gets a separate transient buffer. Which of these
+// share memory is decided later, from their uses (passes/offsets.cpp).
+//
+// Invariant. Places are kept by micro-step, from its forward to its backward. So the forwards and
+// backwards of several micro-steps may interleave in any order that a schedule chooses.
 #include "compile/lower.h"
 
 #include <algorithm>
@@ -63,7 +71,7 @@ Operand Lowering::value(ValueId id, Access access) {
     return {inputs_[i], micro_.number() * bytes, type, access, false, bytes};
   }
   Operand o = place(id);
-  ensure(o.buffer.exists(), "value %{} is used before it is made", graph_.values[id].name);
+  ensure(o.buffer.exists(), "value %{} is used before it is computed", graph_.values[id].name);
   o.access = access;
   return o;
 }
@@ -74,13 +82,14 @@ Operand Lowering::result(ValueId id) {
   if (ParamId p = grad_of_[id]; p.exists() && !buffers_.grads.empty()) {
     BufferId grads = buffers_.grads[micro_][plan_.layout.bucket_of[p]];
     o = param_operand(plan_, builder_, grads, p, type.shape, Access::write);
-  } else if (!graph_.outputs.empty() && id == graph_.outputs[0].value && plan_.loss.exists() &&
-             type.shape.rank() == 0) {
-    o.buffer = plan_.loss;
+  } else if (!graph_.outputs.empty() && id == graph_.outputs[0].value &&
+             plan_.memory.loss.exists() && type.shape.rank() == 0) {
+    o.buffer = plan_.memory.loss;
     o.stride = size_of(type.dtype);
     o.begin = micro_.number() * o.stride;
-  } else if (id == graph_.loss_weight && plan_.loss_unit > 0) {
-    o.buffer = plan_.loss;
+  } else if (id == graph_.loss_weight && plan_.memory.loss_unit > 0) {
+    // The weights of all micro-steps follow the losses of all micro-steps.
+    o.buffer = plan_.memory.loss;
     o.stride = size_of(type.dtype);
     o.begin = (plan_.accumulation + micro_.number()) * o.stride;
   } else {
@@ -95,7 +104,8 @@ void Lowering::node(NodeId id) {
   const Node& n = graph_.nodes[id];
   std::vector<Operand> operands;
   for (ValueId in : n.in) operands.push_back(value(in, Access::read));
-  // An input that only this node reads is updated where it is; others must find it as it was.
+  // An input that only this node reads is updated in place, as a cache is. If another node reads
+  // it, that node must find it unchanged.
   bool in_place = op(n.op).updates_last && !n.in.empty() && input_of_[n.in.back()].exists() &&
                   readers_[n.in.back()] == 1;
   for (ValueId out : n.out) {
@@ -112,6 +122,7 @@ NodeId Lowering::forward_end() const {
   return graph_.backward_begin.exists() ? graph_.backward_begin : graph_.nodes.past();
 }
 
+// Nodes follow the nodes that they read from, so one walk backward finds all.
 void Lowering::need_inputs(IdVector<NodeId, char>& needed) const {
   for (NodeId id = graph_.nodes.last(); id.exists(); --id) {
     if (!needed[id]) continue;
@@ -122,6 +133,8 @@ void Lowering::need_inputs(IdVector<NodeId, char>& needed) const {
   }
 }
 
+// All nodes of the backward part are marked as needed, and so is the loss. Nodes that only another
+// output depends on are left out of a step.
 void Lowering::forward() {
   NodeId end = forward_end();
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
@@ -145,7 +158,9 @@ void Lowering::backward(bool last) {
                [&](ParamId p) { return graph_.params[p].grad.exists(); });
   }
   for (NodeId id : IdRange(graph_.backward_begin, graph_.nodes.past())) node(id);
-  for (ParamId p : graph_.params.ids()) {  // gradients that are not a node's own result
+  // Copies the gradients that no node has written into the bucket: those that are an input, a
+  // parameter, or also the gradient of another parameter.
+  for (ParamId p : graph_.params.ids()) {
     ValueId grad = graph_.params[p].grad;
     if (!grad.exists() || grad_of_[grad] == p) continue;
     BucketId bucket = plan_.layout.bucket_of[p];
@@ -169,7 +184,8 @@ void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, Buffer
   for (NodeId id : IdRange(NodeId(0), end)) {
     if (!needed[id]) continue;
     node(id);
-    for (auto [value, target] : wanted) {  // redirect a wanted result into its persistent buffer
+    // A wanted result is redirected into its persistent buffer; later nodes read it there.
+    for (auto [value, target] : wanted) {
       for (Operand& o : builder_.program().instrs.back().operands) {
         if (o.access == Access::write && o.buffer == place(value).buffer) {
           o.buffer = target;

@@ -1,16 +1,16 @@
-// The step that a delegate host made, as one program (delegate.cpp has the whole).
+// Compiles the step that a delegate host made as one program; delegate.cpp explains why.
 //
 // A call becomes an instruction: `lease` reads whole parameters, `grad` writes one parameter's
-// place in the micro-step's gradient bucket, `release` reads what its lease read, so that the
-// memory lasts until then. What the host does not write, padding and gradients that do not come, is
-// zeroed by instructions of its own. The passes do the rest. Afterwards two questions must have an
-// answer at run time: up to which instruction does a call run (place_events), and what has been
-// reduced when the host leaves the order (ReductionFinder)?
+// place in the micro-step's gradient bucket, `release` reads the parameters that its lease read, so
+// that the memory lasts until then. Further instructions zero padding and the gradients that the
+// host does not pass. The passes do the rest. Afterwards two questions must have an answer at run
+// time: up to which instruction does a call run (place_events), and which buckets have been reduced
+// when the host leaves the order (ReductionFinder)?
 //
 // In a long step all micro-steps but the first and the last usually have the same calls. Then the
-// program has a few of them, of which passes/repeat.cpp repeats one: a call of round r has the
-// number of the same call in round 0 plus r times the calls of a round, and the same instruction
-// one round further on. A host whose calls differ between micro-steps has its step written out.
+// program has a few of them, and passes/repeat.cpp repeats one of these: a call of round r has the
+// number of the same call in round 0 plus r times the calls of a round, and the same instruction r
+// rounds further on. A host whose calls differ between micro-steps has its step written out.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -20,26 +20,29 @@
 
 #include "compile/delegate.h"
 #include "compile/finish_program.h"
-#include "compile/pipeline.h"
+#include "compile/memory_plan.h"
+#include "compile/plan.h"
+#include "compile/search.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/ids.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
 #include "core/program/builder.h"
+#include "core/program/choices.h"
 #include "core/program/granules.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
-#include "zero/policy.h"
+#include "update/update.h"
 #include "zero/step_buffers.h"
-#include "zero/update.h"
+#include "zero/zero_plan.h"
 
 namespace ds {
 namespace {
 
 using Events = IdVector<EventId, HostEvent>;
 
-// The calls of each micro-step; what the host does behind the last one belongs to none.
+// The calls of each micro-step. Calls after the end of the last micro-step belong to none.
 class MicroCalls {
  public:
   explicit MicroCalls(const Events& events) : events_(events) {
@@ -49,8 +52,8 @@ class MicroCalls {
     }
   }
 
-  // Whether each micro-step but the first and the last has the calls of the one `period`
-  // micro-steps later.
+  // Returns whether each micro-step except the first and the last has the same calls as the one
+  // `period` micro-steps later.
   bool repeat_after(int32_t period) const {
     int32_t micros = static_cast<int32_t>(begins_.size()) - 1;
     for (MicroId m(1); m + period < MicroId(micros - 1); ++m) {
@@ -59,13 +62,13 @@ class MicroCalls {
     return true;
   }
 
-  // Of so many micro-steps in the middle; 0 where there is no middle.
+  // Returns the number of calls of `period` micro-steps in the middle, or 0 for a shorter step.
   int32_t in_period(int32_t period) const {
     MicroId begin(1), end(1 + period);
     return begins_.has(end) ? begins_[end] - begins_[begin] : 0;
   }
 
-  // Those of the first `micros` - 1 micro-steps and of the last.
+  // Returns the calls of the first `micros` - 1 micro-steps and of the last.
   Events some(int64_t micros) const {
     Events out;
     MicroId last(static_cast<int64_t>(begins_.size()) - 2);
@@ -78,16 +81,18 @@ class MicroCalls {
   Events::const_iterator at(MicroId m) const { return events_.begin() + begins_[m].number(); }
 
   const Events& events_;
-  IdVector<MicroId, EventId> begins_;  // and one past the last
+  // The first call of each micro-step and, as the last entry, the call after the end of the last
+  // micro-step.
+  IdVector<MicroId, EventId> begins_;
 };
 
-// Emits the host's part of a step and closes a segment at every end of a micro-step. What the host
-// does behind the last one has no gradients, and a segment of its own: nothing of the update runs
-// with it.
+// Emits the host's part of a step and ends a segment at every end of a micro-step. Calls after the
+// last micro-step pass no gradients and form a separate segment, so that no part of the update runs
+// with them.
 class Recorder {
  public:
-  // events: those of `micros` micro-steps.
-  Recorder(const DelegatePlan& plan, ProgramBuilder& builder, StepBuffers& buffers, int64_t micros)
+  // micros: the number of micro-steps whose events emit() receives.
+  Recorder(const Plan& plan, ProgramBuilder& builder, StepBuffers& buffers, int64_t micros)
       : plan_(plan), builder_(builder), buffers_(buffers), last_(micros - 1) {}
 
   void emit(const Events& events) {
@@ -120,7 +125,8 @@ class Recorder {
     std::vector<Operand> operands;
     for (ParamId p : e.params) {
       BucketId bucket = plan_.zero.layout.bucket_of[p];
-      operands.push_back(param_operand(plan_.zero, builder_, from[bucket], p, plan_.types[p].shape,
+      operands.push_back(param_operand(plan_.zero, builder_, from[bucket], p,
+                                       plan_.host.types[p].shape,
                                        grad ? Access::write : Access::read));
     }
     builder_.emit(op_of(e.kind), std::move(operands), {}, std::min(micro_, last_)).event = number;
@@ -128,16 +134,16 @@ class Recorder {
 
   void start_micro(Event first, Event end) {
     add_grad_buffers(builder_, plan_.zero, buffers_);
-    comes_.assign(plan_.types.size(), 0);
+    comes_.assign(plan_.host.types.size(), 0);
     for (; first != end && first->kind != HostEvent::Kind::end; ++first) {
       if (first->kind == HostEvent::Kind::grad) comes_[first->params[0]] = 1;
     }
     zero_holes(false);
   }
 
-  // Padding and what does not come are zero. A bucket of which a trained parameter does not come
-  // gets its zeros last, at the end of the micro-step, and is reduced behind them: the next time
-  // the host may give that gradient after all.
+  // Zeroes padding and the gradients that the host does not pass. If a trained parameter of a
+  // bucket gets no gradient, the zeros are written at the end of the micro-step, and the bucket is
+  // reduced after that, because the host may pass that gradient in the next step.
   void zero_holes(bool last) {
     const IdVector<BucketId, BufferId>& grads = buffers_.grads[micro_];
     for (BucketId b : grads.ids()) {
@@ -154,15 +160,16 @@ class Recorder {
     });
   }
 
-  const DelegatePlan& plan_;
+  const Plan& plan_;
   ProgramBuilder& builder_;
   StepBuffers& buffers_;
-  IdVector<ParamId, char> comes_;  // its gradient, in this micro-step
+  // Whether the host passes a gradient of the parameter in this micro-step.
+  IdVector<ParamId, char> comes_;
   MicroId micro_{0};
   const MicroId last_;
 };
 
-// The first micro-step of the repeated stretch.
+// Returns the first micro-step of the repeated stretch.
 MicroId first_repeated(const Program& program) {
   for (const Segment& s : program.segments) {
     if (s.end > program.repeat.begin && s.micro.exists()) return s.micro;
@@ -170,12 +177,14 @@ MicroId first_repeated(const Program& program) {
   return MicroId(0);
 }
 
-// A micro-step as it is written out, and in which round.
+// The place of a micro-step in the program: the micro-step that is written out, and the round.
 struct WrittenMicro {
   MicroId micro;
   int32_t round = 0;
 };
 
+// Returns the place of a micro-step. Micro-steps after the repeated stretch are written out as
+// well, but their indices in the program are smaller by the micro-steps of all rounds except one.
 WrittenMicro written(const Program& program, MicroId micro) {
   const Repeat& repeat = program.repeat;
   int32_t later = micro - first_repeated(program), behind = repeat.rounds * repeat.micros;
@@ -184,47 +193,50 @@ WrittenMicro written(const Program& program, MicroId micro) {
   return {micro - later / repeat.micros * repeat.micros, later / repeat.micros};
 }
 
-// In the program calls have their numbers among those that are written out. events: calls of a
-// round.
-void place_events(RecordedStep& step, int32_t events) {
-  Program& program = step.program;
-  step.event_at.assign(step.events.size(), Position(none));
-  step.event_end.assign(step.events.size(), Position());
+// Finds the instructions of all calls. At first, instructions have the indices of calls among those
+// that are written out; this function gives instructions after the repeated stretch their index in
+// the whole step. `events` is the number of calls of a round.
+void place_events(Program& program, RecordedOrder& order, int32_t events) {
+  order.event_at.assign(order.events.size(), Position(none));
+  order.event_end.assign(order.events.size(), Position());
   for (InstrId i : program.instrs.ids()) {
     EventId& event = program.instrs[i].event;
     if (!event.exists()) continue;
     if (i >= program.repeat.end) event = event + (program.repeat.rounds - 1) * events;
     for (int32_t round = 0; round < program.rounds(i); ++round) {
-      step.event_at[event + round * events] = {i, round};
-      step.event_end[event + round * events] = program.next({i, round});
+      order.event_at[event + round * events] = {i, round};
+      order.event_end[event + round * events] = program.next({i, round});
     }
   }
-  Position reached;  // the end of a micro-step runs what belongs to it
+  // The call that ends a micro-step runs everything that belongs to the micro-step. Its end is
+  // never before that of an earlier call.
+  Position reached;
   MicroId micro(0);
-  for (EventId e : step.events.ids()) {
-    if (step.events[e].kind == HostEvent::Kind::end) {
+  for (EventId e : order.events.ids()) {
+    if (order.events[e].kind == HostEvent::Kind::end) {
       Position end = program.end_of(Phase::backward, micro++);
-      step.event_end[e] = program.before(end, reached) ? reached : end;
+      order.event_end[e] = program.before(end, reached) ? reached : end;
     }
-    reached = step.event_end[e];
+    reached = order.event_end[e];
   }
 }
 
-// A reduction begins where it reads the gradients, and ends with its last write of what it leaves
-// behind: the bucket's sums and their norms.
+// Finds where each reduction begins and ends. A reduction begins with the first read of the
+// gradients, and ends with the last write of its results: the bucket's sums and their norms.
 class ReductionFinder {
  public:
-  // grads: by written-out micro-step, what the host gives.
-  ReductionFinder(RecordedStep& step, const ZeroPlan& plan,
+  // `grads` are the gradients that the host passes, for each micro-step that is written out.
+  ReductionFinder(const Program& program, RecordedOrder& order, const ZeroPlan& plan,
                   const IdVector<MicroId, IdVector<BucketId, BufferId>>& grads)
-      : step_(step),
+      : program_(program),
+        order_(order),
         plan_(plan),
         grads_(grads),
         begun_at_(grads.size(),
-                  IdVector<BucketId, InstrId>(plan.buckets.size(), step.program.instrs.past())),
-        sums_of_(step.program.buffers.size()),
-        grads_of_(step.program.buffers.size()) {
-    step.reduced_at.assign(grads.size(), IdVector<BucketId, InstrId>(plan.buckets.size()));
+                  IdVector<BucketId, InstrId>(plan.buckets.size(), program.instrs.past())),
+        sums_of_(program.buffers.size()),
+        grads_of_(program.buffers.size()) {
+    order.reduced_at.assign(grads.size(), IdVector<BucketId, InstrId>(plan.buckets.size()));
     for (BucketId b : plan.buckets.ids()) {
       for (BufferId sum : plan.buckets[b].grad) sums_of_[sum] = b;
       for (MicroId m : grads.ids()) {
@@ -234,8 +246,8 @@ class ReductionFinder {
   }
 
   void run() {
-    for (InstrId i : step_.program.instrs.ids()) {
-      for (const Operand& o : step_.program.instrs[i].operands) note(i, o);
+    for (InstrId i : program_.instrs.ids()) {
+      for (const Operand& o : program_.instrs[i].operands) note(i, o);
     }
     check();
   }
@@ -249,7 +261,7 @@ class ReductionFinder {
     }
     BucketId bucket = o.buffer == plan_.norms ? bucket_of_norm(o.begin) : sums_of_[o.buffer];
     if (!bucket.exists()) return;
-    step_.reduced_at[written(step_.program, step_.program.instrs[i].micro).micro][bucket] = i + 1;
+    order_.reduced_at[written(program_, program_.instrs[i].micro).micro][bucket] = i + 1;
   }
 
   BucketId bucket_of_norm(int64_t begin) const {
@@ -260,28 +272,30 @@ class ReductionFinder {
     return none;
   }
 
-  // The host may leave the step behind each of its calls. Ascending.
+  // Returns the positions where the host may leave the step, ascending: after each of its calls.
   std::vector<InstrId> places_to_leave() const {
     std::vector<InstrId> out;
-    for (InstrId i : step_.program.instrs.ids()) {
-      if (step_.program.instrs[i].event.exists()) out.push_back(i + 1);
+    for (InstrId i : program_.instrs.ids()) {
+      if (program_.instrs[i].event.exists()) out.push_back(i + 1);
     }
-    for (const Segment& s : step_.program.segments) {
+    for (const Segment& s : program_.segments) {
       if (s.phase == Phase::backward) out.push_back(s.end);
     }
     std::sort(out.begin(), out.end());
     return out;
   }
 
+  // Checks the invariant that allows the host to leave: none of these positions is inside a
+  // reduction, and a micro-step ends after its reductions.
   void check() const {
     std::vector<InstrId> ends = places_to_leave();
     IdVector<MicroId, InstrId> micro_end;
-    for (const Segment& s : step_.program.segments) {
+    for (const Segment& s : program_.segments) {
       if (s.phase == Phase::backward) micro_end.push_back(s.end);
     }
     for (MicroId m : grads_.ids()) {
       for (BucketId b : plan_.buckets.ids()) {
-        InstrId reduced = step_.reduced_at[m][b];
+        InstrId reduced = order_.reduced_at[m][b];
         if (!grads_[m][b].exists()) continue;
         auto within = std::upper_bound(ends.begin(), ends.end(), begun_at_[m][b]);
         bool whole = reduced > begun_at_[m][b] && (within == ends.end() || *within >= reduced);
@@ -292,40 +306,44 @@ class ReductionFinder {
     }
   }
 
-  RecordedStep& step_;
+  const Program& program_;
+  RecordedOrder& order_;
   const ZeroPlan& plan_;
   const IdVector<MicroId, IdVector<BucketId, BufferId>>& grads_;
   IdVector<MicroId, IdVector<BucketId, InstrId>> begun_at_;
-  IdVector<BufferId, BucketId> sums_of_;                       // the bucket whose sums it has
-  IdVector<BufferId, std::pair<MicroId, BucketId>> grads_of_;  // micro-step and bucket
+  // The bucket whose sums a buffer holds.
+  IdVector<BufferId, BucketId> sums_of_;
+  // The micro-step and the bucket whose gradients a buffer holds.
+  IdVector<BufferId, std::pair<MicroId, BucketId>> grads_of_;
 };
 
-// False when the step cannot be written in this way.
-bool write_step(RecordedStep& step, const DelegatePlan& plan, const Config& config,
-                const Machine& machine, const WrittenOut& way, bool prefetch, bool late_reuse) {
-  MicroCalls calls(step.events);
+// Compiles the step in one way of writing it out. Returns false if the host's calls or the program
+// do not repeat as that requires.
+bool write_step(RecordedStep& step, const Plan& plan, const Config& config, const Machine& machine,
+                const WrittenOut& way, const Choices& choices) {
+  const Events& events = step.order.events;
+  MicroCalls calls(events);
   bool whole = way.micros == plan.zero.accumulation;
   if (!whole && !calls.repeat_after(way.repeated)) return false;
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(plan.zero, "step", 1, buffers);
-  Recorder(plan, builder, buffers, way.micros).emit(whole ? step.events : calls.some(way.micros));
+  Recorder(plan, builder, buffers, way.micros).emit(whole ? events : calls.some(way.micros));
   emit_update(builder, plan.zero, config);
   step.program = builder.take();
   if (!finish_program(step.program, plan.zero, config, buffers, machine,
-                      {.prefetch = prefetch,
-                       .late_reuse = late_reuse,
+                      {.choices = choices,
                        .verify_passes = true,
                        .may_end_early = true,
                        .repeated = way.repeated}))
     return false;
-  place_events(step, calls.in_period(way.repeated));
-  ReductionFinder(step, plan.zero, buffers.grads).run();
+  place_events(step.program, step.order, calls.in_period(way.repeated));
+  ReductionFinder(step.program, step.order, plan.zero, buffers.grads).run();
   return true;
 }
 
 }  // namespace
 
-Position RecordedStep::reduced(MicroId micro, BucketId bucket) const {
+Position RecordedOrder::reduced(const Program& program, MicroId micro, BucketId bucket) const {
   auto [m, round] = written(program, micro);
   InstrId behind = reduced_at[m][bucket];
   if (!behind.exists()) return {};
@@ -333,24 +351,29 @@ Position RecordedStep::reduced(MicroId micro, BucketId bucket) const {
   return program.next({last, program.repeat.has(last) ? round : 0});
 }
 
-std::optional<RecordedStep> compile_recorded(const DelegatePlan& plan, const Config& config,
+std::optional<RecordedStep> compile_recorded(const Plan& plan, const Config& config,
                                              const Machine& machine,
                                              IdVector<EventId, HostEvent> events,
                                              std::span<const int64_t, 3> beside,
-                                             int64_t written_out) {
+                                             int64_t written_out, size_t first_choice) {
   RecordedStep step;
-  step.events = std::move(events);
-  const bool overlap = config.zero.overlap_comm;
-  for (auto [prefetch, late_reuse] :
-       {std::pair{overlap, overlap}, {overlap, false}, {false, false}}) {
+  step.order.events = std::move(events);
+  std::vector<Choices> candidates = choices_by_memory(config);
+  // The host keeps the activations, so choices that differ in recomputation are not available.
+  std::erase_if(candidates, [&](const Choices& c) { return c.recompute != config.recompute; });
+  if (first_choice >= candidates.size()) return std::nullopt;
+  bool fit = false;
+  // A step that does not fit is not refused: the host's calls are then served by fragments.
+  step.choice = search(candidates, first_choice, [&](const Choices& choices) {
     for (const WrittenOut& way : ways_to_write(plan.zero.accumulation, written_out)) {
-      if (write_step(step, plan, config, machine, way, prefetch, late_reuse)) break;
+      if (write_step(step, plan, config, machine, way, choices)) break;
     }
     MemoryPlan memory;
     memory.add(step.program);
     for (size_t t = 0; t < 3; ++t) memory.tiers[t].transient += beside[t];
-    if (fits(memory, config.memory_budget)) return step;
-  }
+    return fit = fits(memory, config.memory_budget);
+  });
+  if (fit) return step;
   return std::nullopt;
 }
 

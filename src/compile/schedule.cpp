@@ -35,18 +35,21 @@ std::vector<Action> accumulate_in_turn(int32_t micros) {
   return out;
 }
 
+// `begun` marks the micro-steps that have had their forward. Backwards are counted in order, so
+// `done` suffices for them.
 void check_schedule(std::span<const Action> schedule, int32_t micros) {
   IdVector<MicroId, char> begun(static_cast<size_t>(micros), 0);
-  MicroId done(0);  // micro-steps before it are
+  // The micro-step whose backward comes next; all earlier ones have had theirs.
+  MicroId done(0);
   for (const Action& a : schedule) {
     std::string here = fmt::format("the schedule's {} of chunk {} in micro-step {}",
                                    name_of(a.kind), a.chunk, a.micro);
     bool forward = a.kind == Action::Kind::forward;
     ensure(forward || a.kind == Action::Kind::backward, "{} is not supported", here);
-    ensure(a.chunk == 0 && begun.has(a.micro), "{} is none of {} micro-steps of 1 chunk", here,
+    ensure(a.chunk == 0 && begun.has(a.micro), "{} is not among {} micro-steps of 1 chunk", here,
            micros);
     if (forward) {
-      ensure(!begun[a.micro], "{} is there twice", here);
+      ensure(!begun[a.micro], "{} appears twice", here);
       begun[a.micro] = 1;
       continue;
     }

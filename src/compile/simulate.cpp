@@ -15,7 +15,8 @@
 namespace ds {
 namespace {
 
-// Collectives of one rank in issue order.
+// A collective call of one rank. The comm queue works in order, so a rank is described by the list
+// of its calls.
 struct Call {
   InstrId instr;
   int32_t round = 0, rounds = 1;
@@ -36,7 +37,8 @@ class Simulation {
  public:
   explicit Simulation(std::span<const Program* const> ranks)
       : ranks_(ranks), next_(ranks.size(), 0) {
-    std::map<const Program*, size_t> known;  // ranks may share a program
+    // Ranks may share a program, whose list of calls is then built once.
+    std::map<const Program*, size_t> known;
     for (const Program* program : ranks) {
       auto [it, first] = known.try_emplace(program, lists_.size());
       if (first) lists_.push_back(calls_of(*program));
@@ -44,6 +46,9 @@ class Simulation {
     }
   }
 
+  // A rank that arrives at a collective waits there. The last rank of the group to arrive releases
+  // all of them, and each arrives at its next collective. If ranks still wait when no rank arrives
+  // any more, the program hangs.
   void run() {
     std::vector<size_t> arriving;
     for (size_t r = ranks_.size(); r-- > 0;) arriving.push_back(r);
@@ -56,7 +61,7 @@ class Simulation {
       here.push_back(rank);
       if (here.size() < static_cast<size_t>(in->group.size)) continue;
       for (size_t member : here) {
-        if (!alike(here[0], member)) fail("what meets is not the same");
+        if (!alike(here[0], member)) fail("the calls that meet differ");
       }
       for (size_t member : here) ++next_[member];
       arriving.insert(arriving.end(), here.begin(), here.end());
@@ -70,12 +75,13 @@ class Simulation {
  private:
   const std::vector<Call>& list(size_t rank) const { return lists_[list_of_[rank]]; }
 
-  // The collective that a rank has come to; null: it has ended.
+  // Returns the collective that a rank has reached, or null if the rank has ended.
   const Instr* at(size_t rank) const {
     size_t next = next_[rank];
     return next < list(rank).size() ? &ranks_[rank]->instrs[list(rank)[next].instr] : nullptr;
   }
 
+  // Returns the first rank of the group of this form that a rank belongs to.
   size_t first_of(size_t rank, RankGroup group) const {
     auto stride = static_cast<size_t>(group.stride), size = static_cast<size_t>(group.size);
     ensure(size > 0 && stride > 0 && ranks_.size() % (size * stride) == 0,
@@ -83,6 +89,8 @@ class Simulation {
     return rank - rank / stride % size * stride;
   }
 
+  // Returns whether the next calls of two ranks match. Sizes are compared only through the types of
+  // operands.
   bool alike(size_t a, size_t b) const {
     const Instr &x = *at(a), &y = *at(b);
     const Call &c = list(a)[next_[a]], &d = list(b)[next_[b]];
@@ -116,8 +124,10 @@ class Simulation {
 
   std::span<const Program* const> ranks_;
   std::vector<std::vector<Call>> lists_;
-  std::vector<size_t> list_of_, next_;                                   // by rank
-  std::map<std::pair<size_t, RankGroup>, std::vector<size_t>> waiting_;  // by group: its first rank
+  // For each rank, the index of its list of calls, and the position of its next call in that list.
+  std::vector<size_t> list_of_, next_;
+  // The ranks that wait in each group, which is named by its first rank and its form.
+  std::map<std::pair<size_t, RankGroup>, std::vector<size_t>> waiting_;
 };
 
 }  // namespace

@@ -15,10 +15,11 @@ BatchRows BatchRows::part(size_t at, size_t count) const {
 
 void pad(size_t at, size_t count, const BatchRows& to) {
   const BatchRows rows = to.part(at, count);
-  std::fill(rows.tokens.begin(), rows.tokens.end(), 0);
-  std::fill(rows.targets.begin(), rows.targets.end(), kNoTarget);
+  std::ranges::fill(rows.tokens, 0);
+  std::ranges::fill(rows.targets, kNoTarget);
+  // Each token of padding is a document of its own, so no other token sees it.
   std::iota(rows.begins.begin(), rows.begins.end(), static_cast<int32_t>(at));
-  std::fill(rows.counted.begin(), rows.counted.end(), 0);
+  std::ranges::fill(rows.counted, 0);
 }
 
 void check_rows(const BatchRows& to, int64_t wanted) {

@@ -1,261 +1,27 @@
+// The C++ side of the chat functions of libds_text.so.
 #include "data/chat.h"
 
-#include <algorithm>
-#include <cstddef>
-#include <utility>
-
-#include "core/base/error.h"
-#include "core/base/json_data.h"
-#include "core/base/utf8.h"
-#include "data/chat_forms.h"
-#include "data/tokenizers/file_text.h"
-#include "io/file.h"
-#include "io/file_kind.h"
+#include "data/text_plugin.h"
 
 namespace ds {
-namespace {
 
-constexpr const char* kDefault = "default";
-
-std::string folder_of(const std::string& path) {
-  size_t slash = path.rfind('/');
-  return slash == path.npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
-}
-
-// The folder of a tokenizer's files; "" for "bytes".
-std::string tokenizer_folder(const std::string& tokenizer) {
-  std::vector<TokenizerFile> files = tokenizer_files(tokenizer);
-  return files.empty() ? "" : folder_of(files[0].path);
-}
-
-void add_template(std::map<std::string, std::string>& out, const std::string& file,
-                  const Json& one) {
-  const Json* name = one.is_object() ? one.find("name") : nullptr;
-  const Json* source = one.is_object() ? one.find("template") : nullptr;
-  if (!name || !name->is_string() || !source || !source->is_string()) {
-    raise(DS_ERROR_CORRUPT, "{}: an entry of chat_template must have a name and a template", file);
-  }
-  out[name->string()] = source->string();
-}
-
-bool is_answer(const Json& message) {
-  const Json* role = message.find("role");
-  return role && role->is_string() && role->string() == "assistant";
-}
-
-// Transformers gives the reasoning of a message under two names, whichever it came by.
-Json with_reasoning(const Json& message) {
-  const Json* reasoning = nullptr;
-  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    const Json* found = message.find(name);
-    if (!reasoning && found && !found->is_null()) reasoning = found;
-  }
-  if (!reasoning) return message;
-  Json out;
-  out.set("thinking", *reasoning);
-  for (const auto& [key, value] : message.object()) out.set(key, value);
-  out.set("reasoning_content", *reasoning);
-  return out;
-}
-
-Json::Array messages_of(const Json& given, const char* name) {
-  if (!given.is_array())
-    raise(DS_ERROR_CONFIG, "\"{}\" must be a list of messages, got {}", name, given.kind());
-  Json::Array out;
-  for (const Json& one : given.array()) {
-    if (!one.is_object())
-      raise(DS_ERROR_CONFIG, "\"{}\" must have objects, got {}", name, one.kind());
-    out.push_back(with_reasoning(one));
-  }
-  return out;
-}
-
-}  // namespace
-
-std::map<std::string, std::string> read_chat_templates(const std::string& tokenizer) {
-  std::map<std::string, std::string> out;
-  std::string folder = tokenizer_folder(tokenizer);
-  if (folder.empty()) return out;
-  std::string file = folder + "/chat_template.jinja";
-  if (name_exists(file)) return {{kDefault, read_text(file)}};
-  file = folder + "/tokenizer_config.json";
-  if (!name_exists(file)) return out;
-  Json config = read_tokenizer_json(file);
-  const Json* given = config.is_object() ? config.find("chat_template") : nullptr;
-  if (!given || given->is_null()) return out;
-  if (given->is_string()) return {{kDefault, given->string()}};
-  if (!given->is_array()) {
-    raise(DS_ERROR_CORRUPT, "{}: chat_template must be a text or a list, got {}", file,
-          given->kind());
-  }
-  for (const Json& one : given->array()) add_template(out, file, one);
-  return out;
-}
+// The encoder belongs to the plugin, which created it.
+void ChatEncoder::Close::operator()(ds_plugin_chat* chat) const { text_plugin().chat_close(chat); }
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenizer_name,
-                         const std::string& chosen, bool loss_on_all)
-    : tokenizer_(&tokenizer), loss_on_all_(loss_on_all), special_(Json::Object{}) {
-  std::string folder = tokenizer_folder(tokenizer_name);
-  std::map<std::string, std::string> sources = read_chat_templates(tokenizer_name);
-  if (!chosen.empty()) {
-    if (auto named = sources.find(chosen); named != sources.end()) {
-      sources = {{kDefault, named->second}};
-    } else if (exists(chosen)) {
-      sources = {{kDefault, read_text(chosen)}};
-    } else {
-      raise(DS_ERROR_NOT_FOUND, "{}: \"{}\" is neither a file nor a chat template of '{}'",
-            KeyName("data.chat_template"), chosen, tokenizer_name);
-    }
-  }
-  for (const auto& [name, source] : sources) {
-    std::string shown = chosen.empty() ? folder : chosen;
-    templates_.emplace(name,
-                       ChatTemplate(source, name == kDefault ? shown : shown + " (" + name + ")"));
-  }
-  for (const auto& [name, content] : tokenizer.names()) special_.set(name, content);
+                         const std::string& chosen, bool loss_on_all) {
+  const ds_plugin_chars name = plugin_chars(tokenizer_name), choice = plugin_chars(chosen);
+  ds_plugin_chat* made = nullptr;
+  check_text(text_plugin().chat_open(&tokenizer.handle(), &name, &choice, loss_on_all, &made));
+  chat_.reset(made);
 }
 
 Document ChatEncoder::encode(const std::string& line, const std::string& where) const {
-  try {
-    Json json = as_messages(parse_json_data(line, "JSON"));
-    if (!json.is_object()) raise(DS_ERROR_CONFIG, "a line must be an object, got {}", json.kind());
-    Document out;
-    const Json *messages_given = json.find("messages"), *prompt = json.find("prompt"),
-               *completion_given = json.find("completion"), *text_given = json.find("text");
-    if (messages_given) {
-      out = messages(json, messages_of(*messages_given, "messages"), 0);
-    } else if (prompt && completion_given && prompt->is_string() && completion_given->is_string()) {
-      out = completion(prompt->string(), completion_given->string());
-    } else if (prompt && completion_given) {
-      Json::Array all = messages_of(*prompt, "prompt"),
-                  answer = messages_of(*completion_given, "completion");
-      size_t first = all.size();
-      all.insert(all.end(), answer.begin(), answer.end());
-      out = messages(json, std::move(all), first);
-    } else if (text_given && text_given->is_string()) {
-      out = text(text_given->string());
-    } else {
-      raise(DS_ERROR_CONFIG,
-            "a line must have \"messages\", \"prompt\" and \"completion\", or a \"text\", or be of "
-            "another "
-            "form "
-            "of docs/reference/data.md");
-    }
-    if (std::find(out.targets.begin() + (out.targets.empty() ? 0 : 1), out.targets.end(), 1) ==
-        out.targets.end()) {
-      raise(DS_ERROR_CONFIG, "no token of the line is a target: there is no answer");
-    }
-    return out;
-  } catch (const Error& error) {
-    raise(error.status(), "{}: {}", where, error.what());
-  }
-}
-
-Document ChatEncoder::text(const std::string& text) const { return framed(everything(text)); }
-
-// The end of the text, which the model is to learn, belongs to the completion.
-Document ChatEncoder::completion(const std::string& prompt, const std::string& completion) const {
-  std::string text = prompt + completion;
-  Document out =
-      framed(loss_on_all_ ? everything(text) : marked(text, {{prompt.size(), text.size()}}));
-  if (!loss_on_all_) std::fill_n(out.targets.begin(), tokenizer_->frame().before.size(), 0);
-  return out;
-}
-
-// All tokens of a text as targets.
-Document ChatEncoder::everything(const std::string& text) const {
-  Document out{tokenizer_->encode(text, false), {}};
-  out.targets.assign(out.tokens.size(), 1);
-  return out;
-}
-
-// With the tokens that stand around a text, which are targets.
-Document ChatEncoder::framed(Document inner) const {
-  Tokenizer::Frame frame = tokenizer_->frame();
-  if (auto end = tokenizer_->end_of_text(); end && frame.after.empty()) frame.after.push_back(*end);
-  inner.tokens.insert(inner.tokens.begin(), frame.before.begin(), frame.before.end());
-  inner.targets.insert(inner.targets.begin(), frame.before.size(), 1);
-  inner.tokens.insert(inner.tokens.end(), frame.after.begin(), frame.after.end());
-  inner.targets.resize(inner.tokens.size(), 1);
-  return inner;
-}
-
-const ChatTemplate& ChatEncoder::chosen_template(bool tools) const {
-  auto found = tools ? templates_.find("tool_use") : templates_.end();
-  if (found == templates_.end()) found = templates_.find(kDefault);
-  if (found == templates_.end()) {
-    raise(DS_ERROR_NOT_FOUND, "{}: \"messages\" need a chat template, and '{}' has none",
-          KeyName("data.chat_template"), tokenizer_->name());
-  }
-  return found->second;
-}
-
-ChatTemplate::Rendering ChatEncoder::render(const Json& line, const Json::Array& messages,
-                                            size_t count, bool prompt) const {
-  Json variables = special_;
-  if (const Json* more = line.find("chat_template_kwargs"); more && more->is_object()) {
-    for (const auto& [key, value] : more->object()) variables.set(key, value);
-  }
-  const Json* tools = line.find("tools");
-  Json given = tools ? *tools : Json();
-  if (given.is_string()) given = Json::parse(given.string(), "tools");
-  if (given.is_array() && given.array().empty()) given = Json();
-  variables.set("messages", Json::Array(messages.begin(),
-                                        messages.begin() + static_cast<std::ptrdiff_t>(count)));
-  variables.set("tools", given);
-  variables.set("documents", Json());
-  variables.set("add_generation_prompt", prompt);
-  return chosen_template(!given.is_null()).render(variables);
-}
-
-Document ChatEncoder::messages(const Json& line, Json::Array messages, size_t first_answer) const {
-  ChatTemplate::Rendering all = render(line, messages, messages.size(), false);
-  if (loss_on_all_) return everything(all.text);
-  const Json* tools = line.find("tools");
-  bool generation =
-      first_answer == 0 && chosen_template(tools && !tools->is_null()).marks_answers();
-  return marked(all.text,
-                generation ? all.answers : answers(line, messages, first_answer, all.text));
-}
-
-ChatEncoder::Ranges ChatEncoder::answers(const Json& line, const Json::Array& messages,
-                                         size_t first, const std::string& all) const {
-  Ranges out;
-  for (size_t i = first; i < messages.size(); ++i) {
-    if (first == 0 && !is_answer(messages[i])) continue;
-    size_t end =
-        first == 0 ? i + 1 : messages.size();  // of a completion, all that follows the prompt
-    std::string before = render(line, messages, i, true).text;
-    std::string with = end == messages.size() ? all : render(line, messages, end, false).text;
-    if (!with.starts_with(before) || !all.starts_with(with)) {
-      raise(DS_ERROR_CONFIG,
-            "the chat template changes its text before message {} when that one follows, so it "
-            "does not say "
-            "which "
-            "tokens are the answer; give data.chat_template with {{% generation %}}, or "
-            "data.loss_on \"all\"",
-            i + 1);
-    }
-    out.emplace_back(before.size(), with.size());
-    if (end == messages.size()) break;
-  }
-  return out;
-}
-
-Document ChatEncoder::marked(const std::string& text, const Ranges& answers) const {
-  Tokenizer::Traced traced = tokenizer_->encode_traced(text);
-  Document out{std::move(traced.tokens), {}};
-  out.targets.assign(out.tokens.size(), 0);
-  for (size_t i = 0; i < out.tokens.size(); ++i) {
-    Range source = traced.sources[i];
-    if (source.begin == source.end) continue;
-    auto meets = [source](const auto& answer) {
-      return answer.first < answer.second && answer.first < source.end &&
-             source.begin < answer.second;
-    };
-    out.targets[i] = std::any_of(answers.begin(), answers.end(), meets) ? 1 : 0;
-  }
-  return out;
+  const ds_plugin_chars chars = plugin_chars(line), place = plugin_chars(where);
+  TextResult result;
+  check_text(text_plugin().chat_encode(chat_.get(), &chars, &place, result.out()));
+  return {{result.tokens().begin(), result.tokens().end()},
+          {result.targets().begin(), result.targets().end()}};
 }
 
 }  // namespace ds

@@ -1,3 +1,5 @@
+// Gathers texts from files. Files are cut, stripped of licences and tested one by one, so memory
+// holds the corpus and one file.
 #include "data/corpus.h"
 
 #include <fmt/core.h>
@@ -9,6 +11,7 @@
 #include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/path_kind.h"
 #include "core/base/utf8.h"
 #include "data/data_files.h"
 #include "data/licence.h"
@@ -17,7 +20,7 @@
 namespace ds {
 namespace {
 
-// The first `limit` bytes of a file; false when the system refuses it.
+// Reads the first `limit` bytes of a file. Returns false if the system refuses it.
 bool read_prefix(const std::string& path, int64_t limit, std::string& text) {
   try {
     File file(path, File::Mode::read);
@@ -29,29 +32,32 @@ bool read_prefix(const std::string& path, int64_t limit, std::string& text) {
   }
 }
 
-// Cuts to at most `limit` bytes without splitting a character.
+// Cuts a text to at most `limit` bytes without splitting a character.
 void cut_text(std::string& text, size_t limit) {
   if (text.size() <= limit) return;
   while (limit > 0 && (static_cast<uint8_t>(text[limit]) & 0xc0) == 0x80) --limit;
   text.resize(limit);
 }
 
+// Returns whether a text can be trained on. Whitespace alone cannot; a NUL separates texts and
+// cannot be in one.
 bool is_text(std::string_view text) {
   return text.find('\0') == text.npos && text.find_first_not_of(" \t\r\n") != text.npos &&
          is_utf8(text);
 }
 
+// A text, and whether the hash of its content assigns it to the held-out text.
 struct TextFile {
   std::string text;
   bool heldout;
 };
 
-// Fills the counters of corpus; returns the documents to keep.
+// Returns the documents to keep, and counts the others in corpus.
 std::vector<TextFile> read_documents(const CorpusOptions& options, Corpus& corpus) {
   std::vector<TextFile> documents;
   int64_t room = options.max_bytes;
   for_each_text(options, options.max_bytes, corpus, [&](std::string& text) {
-    // Decided before the cut, so that max_bytes does not move a file to the other side.
+    // Decided before the cut, so that max_bytes cannot change whether a file is held out.
     bool heldout = static_cast<double>(hash64(text)) * 0x1p-64 < options.heldout;
     corpus.full = static_cast<int64_t>(text.size()) >= room;
     cut_text(text, static_cast<size_t>(room - 1));
@@ -62,6 +68,7 @@ std::vector<TextFile> read_documents(const CorpusOptions& options, Corpus& corpu
   return documents;
 }
 
+// Holds out the end of the text, for the case that all files are on one side.
 void hold_out_tail(Corpus& corpus, double share) {
   std::string all = corpus.train + corpus.heldout;  // one of them is empty
   auto keep = static_cast<size_t>(static_cast<double>(all.size()) * (1 - share));
@@ -76,14 +83,16 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
                    const std::function<bool(std::string& text)>& on_text) {
   std::unordered_set<std::string> seen;
   std::string text;
-  for (const DataFile& file : find_data_files(options.paths, options.stop)) {
+  for (const DataFile& file : find_data_files(options.paths, options.stop).files) {
     check_text_stop(options.stop);
-    // Enough to see whether the text fits, and the end of its last character.
+    // Reads 4 bytes more than needed: enough to see whether the text fits, and to find the end of
+    // its last character.
     if (!read_prefix(file.path, limit + 4, text)) {
       if (file.named) raise(DS_ERROR_IO, "data path '{}' cannot be read", file.path);
       ++corpus.unreadable;
       continue;
     }
+    // A pointer is valid text, so it would be trained on silently.
     if (const std::string pointer = git_lfs_pointer(text); !pointer.empty())
       raise(DS_ERROR_CORRUPT, "data path '{}': is {}", file.path, pointer);
     cut_text(text, static_cast<size_t>(limit));
@@ -113,12 +122,14 @@ Corpus read_corpus(const CorpusOptions& options) {
   }
   if (corpus.train.empty() && corpus.heldout.empty()) {
     raise(DS_ERROR_CONFIG,
-          "data paths hold no text: first is '{}', {} files are not text, {} unreadable",
-          options.paths.front(), corpus.not_text, corpus.unreadable);
+          "data paths hold no text: first is '{}', {} files are not text, {} unreadable{}",
+          options.paths.front(), corpus.not_text, corpus.unreadable,
+          path_hint(options.paths.front(), Sought::data));
   }
   if (options.heldout > 0 && (corpus.train.empty() || corpus.heldout.empty())) {
     hold_out_tail(corpus, options.heldout);
   }
+  // The sizes show where one text ends and the other begins.
   Hash128 hash;
   hash.update(fmt::format("{} {}\n", corpus.train.size(), corpus.heldout.size()));
   hash.update(corpus.train);
@@ -127,12 +138,11 @@ Corpus read_corpus(const CorpusOptions& options) {
   return corpus;
 }
 
+// The numbers of files that were left out show the user what the corpus lacks.
 std::string describe(const Corpus& corpus) {
   return fmt::format(
       "corpus: {} files, {} bytes to train; {} files, {} bytes held out; left out: {} duplicates, "
-      "{} not "
-      "text, "
-      "{} unreadable{}; hash {}",
+      "{} not text, {} unreadable{}; hash {}",
       corpus.train_files, corpus.train.size(), corpus.heldout_files, corpus.heldout.size(),
       corpus.duplicates, corpus.not_text, corpus.unreadable,
       corpus.full ? ", all beyond max_bytes" : "", corpus.hash);

@@ -6,19 +6,41 @@
 
 namespace ds {
 
-// A file that data.paths means.
+// A file that data.paths names or that a named folder contains.
 struct DataFile {
   std::string path;
-  bool named;  // by the caller, so that a refusal is an error
+  // True if the caller named the file itself, so that refusing it is an error.
+  bool named;
 };
 
-// The files that paths name, and those that end in `suffix` of the folders that they name, searched
-// to any depth: in order of their paths, each once. A symbolic link inside a folder is followed to
-// a file, not to a folder. Throws DS_ERROR_NOT_FOUND naming the path, DS_ERROR_CONFIG for one that
-// is neither a file nor a folder (a pipe has no end), DS_ERROR_USER when *stop [nullable] becomes
-// non-zero.
-std::vector<DataFile> find_data_files(const std::vector<std::string>& paths,
-                                      const volatile int32_t* stop, std::string_view suffix = "");
+// The files of folders that a reader accepts, by endings in lower case.
+struct FolderFiles {
+  // Empty: every file.
+  std::vector<std::string_view> endings;
+  // Files with these endings are read if a folder has none with the endings above. If `endings` is
+  // not empty, hidden files and folders are not searched.
+  std::vector<std::string_view> otherwise;
+  // Names of files that are not data.
+  std::vector<std::string_view> but;
+};
+struct FoundFiles {
+  std::vector<DataFile> files;
+  // Files of the folders that are not read, in the order of their paths.
+  std::vector<std::string> left_out;
+};
+
+// Returns the files that `paths` name and those in the folders that they name, searched to any
+// depth, whose names match `wanted` in letters of either case. They come in the order of their
+// paths, each once. A symbolic link inside a folder is followed to a file but not to a folder.
+// Throws DS_ERROR_NOT_FOUND, naming the path, DS_ERROR_CONFIG for a path that is neither a file nor
+// a folder (a pipe has no end), and DS_ERROR_USER when *stop [nullable] becomes non-zero.
+FoundFiles find_data_files(const std::vector<std::string>& paths, const volatile int32_t* stop,
+                           const FolderFiles& wanted = {});
+// Throws DS_ERROR_USER if *stop [nullable] is not zero.
 void check_text_stop(const volatile int32_t* stop);
+
+// Returns the end of a log line: "; left out: " and names of other files that the folders contain.
+// Those that hold data come first, with advice. Returns "" if `left_out` is empty.
+std::string left_out_text(const std::vector<std::string>& left_out);
 
 }  // namespace ds

@@ -1,3 +1,5 @@
+// Datasets on disk and the samplers of streams of tokens. Samplers keep no state: every sample is
+// computed from its index.
 #include "data/dataset.h"
 
 #include <algorithm>
@@ -10,14 +12,15 @@
 #include "core/base/hash.h"
 #include "core/base/random.h"
 #include "core/base/round.h"
+#include "core/config/refuse.h"
 #include "data/data_files.h"
 #include "data/permutation.h"
 
 namespace ds {
 namespace {
 
-// One sample, whose text begins at token `begin`: its tokens and the token after each, or a masked
-// row.
+// Fills one sample whose text begins at token `begin`: its tokens and the token after each, or a
+// masked row.
 void fill_sample(const TokenSource& file, const Masking* masking, const RandomStream& stream,
                  int64_t begin, std::span<int32_t> tokens, std::span<int32_t> targets) {
   if (masking) return masking->fill(file, stream, begin, tokens, targets);
@@ -26,14 +29,15 @@ void fill_sample(const TokenSource& file, const Masking* masking, const RandomSt
   file.copy(begin + static_cast<int64_t>(tokens.size()), targets.last(1));
 }
 
-// What an epoch's masks are drawn from. Its leaf is one that no micro-step and no parameter has.
+// Returns the random stream for the masks of an epoch. Its leaf is not that of any micro-step or
+// parameter.
 RandomStream mask_stream(uint64_t seed, int64_t epoch, DrawFor purpose) {
   constexpr uint32_t kLeaf = 1u << 31;
   return {seed, static_cast<uint32_t>(epoch), kLeaf | static_cast<uint32_t>(epoch >> 32),
           static_cast<uint32_t>(purpose)};
 }
 
-// Tokens of text in a sample of `sequence`.
+// Returns the number of text tokens in a sample of `sequence` tokens.
 int64_t text_window(int64_t sequence, const Masking* masking) {
   int64_t frame = masking ? masking->frame() : 0;
   require(sequence > frame, "sequence must be above {}, the tokens around a sample's text, got {}",
@@ -41,7 +45,8 @@ int64_t text_window(int64_t sequence, const Masking* masking) {
   return sequence - frame;
 }
 
-// Tokens of a corpus text: those of each file by itself, and between files what ends a text.
+// Returns the tokens of a corpus text: each file is encoded by itself, and tokens that end a text
+// separate the files.
 std::vector<int32_t> encode_files(const Tokenizer& tokenizer, std::string_view text, TextUse use) {
   std::vector<int32_t> tokens, between;
   if (use == TextUse::masked) between = tokenizer.frame().after;
@@ -59,6 +64,7 @@ std::vector<int32_t> encode_files(const Tokenizer& tokenizer, std::string_view t
 
 }  // namespace
 
+// Both files contain the hash of the corpus, by which open_dataset() recognizes a pair.
 void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder,
                      TextUse use, const std::string& tokenizer_hash) {
   auto write = [&](const char* name, std::string_view text) {
@@ -73,12 +79,14 @@ Dataset open_dataset(const std::string& folder) {
   auto train = std::make_shared<TokenFile>(folder + "/train.tokens", TokenFile::Read::whole);
   auto heldout = std::make_shared<TokenFile>(folder + "/heldout.tokens", TokenFile::Read::whole);
   if (train->corpus_hash() != heldout->corpus_hash()) {
-    raise(DS_ERROR_CORRUPT, "{}: train.tokens is of corpus {}, heldout.tokens of {}", folder,
-          train->corpus_hash(), heldout->corpus_hash());
+    raise(DS_ERROR_CORRUPT, "{}: train.tokens was made from corpus {}, but heldout.tokens from {}",
+          folder, train->corpus_hash(), heldout->corpus_hash());
   }
   return {TokenText(train), TokenText(heldout), train->corpus_hash()};
 }
 
+// The split runs over all files in order: the beginning is for training, so at most one file is
+// cut.
 Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
                          const std::string& tokenizer_hash) {
   std::vector<std::shared_ptr<TokenFile>> files;
@@ -87,19 +95,25 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
   auto units = [](const TokenFile& file) {
     return file.documents() > 0 ? file.documents() : file.size();
   };
-  for (const DataFile& found : find_data_files(paths, nullptr, ".tokens")) {
+  const FoundFiles all_found = find_data_files(paths, nullptr, {{".tokens"}, {}});
+  for (const DataFile& found : all_found.files) {
     files.push_back(std::make_shared<TokenFile>(found.path));
     const TokenFile& file = *files.back();
+    // Ids of another tokenizer would be accepted silently if they were below the vocabulary.
     if (file.tokenizer_hash() != kNoHash && file.tokenizer_hash() != tokenizer_hash) {
-      raise(DS_ERROR_CONFIG, "{}: {} is of a tokenizer with hash {}, data.tokenizer has {}",
-            KeyName("data.tokenizer"), file.path(), file.tokenizer_hash(), tokenizer_hash);
+      refuse("data.tokenizer", "{} was made by a tokenizer with hash {}, but data.tokenizer has {}",
+             file.path(), file.tokenizer_hash(), tokenizer_hash);
     }
     hash.update(file.hash());
     all += units(file);
   }
-  if (files.empty()) raise(DS_ERROR_CONFIG, "{}: there is no token file", KeyName("data.paths"));
+  if (files.empty()) {
+    refuse("data.paths", "there is no token file (*.tokens); first is '{}'{}", paths.at(0),
+           left_out_text(all_found.left_out));
+  }
   Dataset dataset;
-  int64_t left = all - static_cast<int64_t>(static_cast<double>(all) * heldout);  // to train
+  // Number of tokens or documents that training still gets.
+  int64_t left = all - static_cast<int64_t>(static_cast<double>(all) * heldout);
   for (const std::shared_ptr<TokenFile>& file : files) {
     int64_t count = units(*file), train = std::min(count, left);
     if (train > 0) dataset.train.append(file, 0, train);
@@ -110,6 +124,7 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
   return dataset;
 }
 
+// A batch must not contain the same window twice, so an epoch has at least batch_samples windows.
 TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t seed,
                            int64_t batch_samples, const Masking* masking)
     : file_(&file),
@@ -117,19 +132,20 @@ TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t s
       sequence_(sequence),
       window_(text_window(sequence, masking)),
       seed_(seed) {
-  // One window less than fit leaves room for the start offset; a text of one window has no choice.
+  // One window fewer than would fit leaves room for the start offset, unless the text has only one
+  // window.
   windows_ = std::max<int64_t>(file.size() / window_ - 1, file.size() > window_ ? 1 : 0);
   if (windows_ < std::max<int64_t>(batch_samples, 1)) {
-    raise(
-        DS_ERROR_CONFIG,
-        "{}: the training text has {} tokens, {} samples of {} + 1, but one batch needs {} samples",
-        KeyName(file.path()), file.size(), windows_, window_, batch_samples);
+    refuse(file.path(),
+           "the training text has {} tokens, {} samples of {} + 1, but one batch needs {} samples",
+           file.size(), windows_, window_, batch_samples);
   }
 }
 
 int64_t TrainSampler::begin(int64_t sample) const {
   require(sample >= 0, "sample must not be negative, got {}", sample);
   int64_t epoch = sample / windows_;
+  // The text that the windows leave over bounds the offset, so that the last window ends within it.
   int64_t offsets = std::min(window_, file_->size() - windows_ * window_);
   auto offset =
       static_cast<int64_t>(draw(seed_, epoch, DrawFor::offset, 0) % static_cast<uint64_t>(offsets));
@@ -144,7 +160,7 @@ void TrainSampler::rows(int64_t first, int64_t count, const BatchRows& to) const
     fill_sample(*file_, masking_, mask_stream(seed_, (first + i) / windows_, DrawFor::mask),
                 begin(first + i), row.tokens, row.targets);
   }
-  std::fill(to.counted.begin(), to.counted.end(), 1);
+  std::ranges::fill(to.counted, 1);
 }
 
 HeldoutSampler::HeldoutSampler(const TokenSource& file, int64_t sequence, const Masking* masking)
@@ -154,11 +170,12 @@ HeldoutSampler::HeldoutSampler(const TokenSource& file, int64_t sequence, const 
       window_(text_window(sequence, masking)) {
   const int64_t least = masking ? window_ : 2;
   if (file.size() < least) {
-    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one row needs {}",
-          KeyName(file.path()), file.size(), least);
+    refuse(file.path(), "the held-out text has {} tokens, but one row needs {}", file.size(),
+           least);
   }
 }
 
+// Without masking, the last token has no successor and therefore begins no row.
 int64_t HeldoutSampler::rows() const {
   return masking_ ? ceil_div(file_->size(), window_) : ceil_div(file_->size() - 1, sequence_);
 }
@@ -167,18 +184,20 @@ void HeldoutSampler::fill(int64_t row, size_t at, const BatchRows& to) const {
   require(row >= 0 && row < rows(), "row must be from 0 to {}, got {}", rows() - 1, row);
   const BatchRows whole = to.part(at, static_cast<size_t>(sequence_));
   if (masking_) {
+    // The last window is moved back so that it is full.
     const int64_t own = row * window_, begin = std::min(own, file_->size() - window_);
     masking_->fill(*file_, mask_stream(0, 0, DrawFor::heldout_mask), begin, whole.tokens,
                    whole.targets);
+    // Tokens that belong to an earlier row are not targets again.
     const auto again = whole.targets.first(masking_->before() + static_cast<size_t>(own - begin));
-    std::fill(again.begin(), again.end(), kNoTarget);
-    std::fill(whole.counted.begin(), whole.counted.end(), 1);
+    std::ranges::fill(again, kNoTarget);
+    std::ranges::fill(whole.counted, 1);
     return;
   }
   const int64_t begin = row * sequence_, count = std::min(sequence_, file_->size() - 1 - begin);
   const auto used = static_cast<size_t>(count);
   fill_sample(*file_, nullptr, {}, begin, whole.tokens.first(used), whole.targets.first(used));
-  std::fill(whole.counted.begin(), whole.counted.end(), 1);
+  std::ranges::fill(whole.counted, 1);
   pad(used, whole.tokens.size() - used, {whole.tokens, whole.targets, {}, whole.counted});
 }
 

@@ -1,3 +1,5 @@
+// Samples of whole documents. Documents become pieces that fit a row, packing sorts pieces into
+// rows, and a row is read from the file when a sample needs it.
 #include "data/documents.h"
 
 #include <algorithm>
@@ -6,6 +8,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/config/refuse.h"
 #include "data/masking.h"
 #include "data/permutation.h"
 #include "data/token_file.h"
@@ -27,13 +30,12 @@ DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packin
     one_a_row();
   }
   if (epoch_samples() >= batch_samples) return;
-  raise(DS_ERROR_CONFIG,
-        "{}: {} documents make {} samples of {} tokens, but one batch needs {} samples",
-        KeyName(text.path()), text.documents(), epoch_samples(), sequence, batch_samples);
+  refuse(text.path(), "{} documents make {} samples of {} tokens, but one batch needs {} samples",
+         text.documents(), epoch_samples(), sequence, batch_samples);
 }
 
-// A document with marks is cut to a row, because what follows would lack its question; one of which
-// each token is a target goes on.
+// A document with marks is cut to one row, because further rows would lack the question that it
+// answers. A document in which each token is a target continues.
 void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
   size_t before = pieces_.size();
   for (int64_t at = begin; at < end.end; at += sequence_) {
@@ -45,7 +47,8 @@ void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
   if (pieces_.size() == before) ++left_out_;
 }
 
-// Only a document that was cut can have lost all of its targets, or one of a single token.
+// Reads the marks only if needed: a document that was not cut has a target by construction, unless
+// it has a single token.
 bool DocumentSampler::has_target(const Piece& piece) const {
   if (piece.length < sequence_) return piece.length > 1;
   std::vector<int32_t> tokens(static_cast<size_t>(piece.length) + (piece.next ? 1 : 0));
@@ -54,19 +57,22 @@ bool DocumentSampler::has_target(const Piece& piece) const {
   return std::find(marks.begin() + 1, marks.end(), 1) != marks.end();
 }
 
+// Puts each piece into a row of its own.
 void DocumentSampler::one_a_row() {
   rows_.resize(pieces_.size() + 1);
   std::iota(rows_.begin(), rows_.end(), 0);
 }
 
-// Best fit decreasing: the longest piece first, each into the row that it fills most.
+// Best fit decreasing: the longest piece first, each into the row with the least room that still
+// holds it.
 void DocumentSampler::pack() {
   std::vector<size_t> order(pieces_.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return pieces_[a].length > pieces_[b].length; });
+  std::ranges::stable_sort(
+      order, [&](size_t a, size_t b) { return pieces_[a].length > pieces_[b].length; });
   std::vector<std::vector<size_t>> rows;
-  std::map<int64_t, std::vector<size_t>> open;  // by free tokens
+  // Rows by their number of free tokens.
+  std::map<int64_t, std::vector<size_t>> open;
   for (size_t piece : order) {
     int64_t length = pieces_[piece].length;
     auto fitting = open.lower_bound(length);
@@ -92,6 +98,7 @@ void DocumentSampler::pack() {
   pieces_ = std::move(packed);
 }
 
+// Each epoch visits all rows once, in its own order.
 int64_t DocumentSampler::row(int64_t sample) const {
   require(sample >= 0, "sample must not be negative, got {}", sample);
   int64_t all = epoch_samples();
@@ -103,6 +110,7 @@ void DocumentSampler::fill(int64_t row, size_t at, const BatchRows& to) const {
   place(row, at, to);
 }
 
+// Sums the pieces of the row; padding is not stored.
 int64_t DocumentSampler::length(int64_t row) const {
   int64_t sum = 0;
   for (int64_t i = rows_[static_cast<size_t>(row)]; i < rows_[static_cast<size_t>(row) + 1]; ++i) {
@@ -111,10 +119,12 @@ int64_t DocumentSampler::length(int64_t row) const {
   return sum;
 }
 
+// Marks and targets differ by one place: a marked token is the target of the token before it.
 void DocumentSampler::place(int64_t row, size_t at, const BatchRows& to) const {
   std::vector<int32_t> text;
   std::vector<uint8_t> marks;
-  const size_t first = at;  // of the row
+  // The first token of the row.
+  const size_t first = at;
   for (int64_t i = rows_[static_cast<size_t>(row)]; i < rows_[static_cast<size_t>(row) + 1]; ++i) {
     const Piece& piece = pieces_[static_cast<size_t>(i)];
     auto length = static_cast<size_t>(piece.length);
@@ -127,8 +137,8 @@ void DocumentSampler::place(int64_t row, size_t at, const BatchRows& to) const {
       if (marks[t] != 0) own.targets[t - 1] = text[t];
     }
     const size_t begin = packing_ == Packing::joined ? first : at;
-    std::fill(own.begins.begin(), own.begins.end(), static_cast<int32_t>(begin));
-    std::fill(own.counted.begin(), own.counted.end(), 1);
+    std::ranges::fill(own.begins, static_cast<int32_t>(begin));
+    std::ranges::fill(own.counted, 1);
     at += length;
   }
 }
@@ -138,6 +148,7 @@ void DocumentSampler::rows(int64_t first, int64_t count, const BatchRows& to) co
   for (int64_t i = 0; i < count; ++i) fill(row(first + i), static_cast<size_t>(i * sequence_), to);
 }
 
+// Rows are windows of a stream, so a document also begins at each row.
 void find_documents(int32_t separator, int64_t sequence, const BatchRows& rows) {
   size_t first = 0;
   for (size_t i = 0; i < rows.tokens.size(); ++i) {

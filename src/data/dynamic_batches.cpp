@@ -1,3 +1,5 @@
+// DeepSpeed's rule, including its quirks: the last document is never used, and the list ends at the
+// first group that is too small.
 #include "data/dynamic_batches.h"
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 namespace ds {
 namespace {
 
+// Returns the documents that fit a group, in the order of options.order.
 std::vector<int64_t> ordered(std::span<const int64_t> lengths, const DynamicBatchOptions& options) {
   std::vector<int64_t> all(lengths.size());
   std::iota(all.begin(), all.end(), 0);
@@ -19,7 +22,7 @@ std::vector<int64_t> ordered(std::span<const int64_t> lengths, const DynamicBatc
       all[static_cast<size_t>(i)] = permute(options.seed, 0, i, count);
   }
   if (options.order == "seqlen") {
-    std::stable_sort(all.begin(), all.end(), [&](int64_t a, int64_t b) {
+    std::ranges::stable_sort(all, [&](int64_t a, int64_t b) {
       return lengths[static_cast<size_t>(a)] < lengths[static_cast<size_t>(b)];
     });
   }
@@ -32,7 +35,8 @@ std::vector<int64_t> ordered(std::span<const int64_t> lengths, const DynamicBatc
 
 DynamicBatches::DynamicBatches(std::span<const int64_t> lengths, const DynamicBatchOptions& options)
     : all_(static_cast<int64_t>(lengths.size())), order_(ordered(lengths, options)) {
-  const size_t last = order_.empty() ? 0 : order_.size() - 1;  // the last document is in no group
+  // The last document is in no group.
+  const size_t last = order_.empty() ? 0 : order_.size() - 1;
   auto most =
       static_cast<size_t>(options.most == 0 ? static_cast<int64_t>(order_.size()) : options.most);
   while (begins_.back() < last) {
@@ -51,6 +55,7 @@ int64_t DynamicBatches::first_of_step(int64_t next, int64_t count) const {
   require(count >= 1 && count <= groups(), "groups of a step must be from 1 to {}, got {}",
           groups(), count);
   const int64_t left = groups() - next % groups();
+  // A step never spans two repetitions.
   return left < count ? next + left : next;
 }
 
@@ -64,6 +69,7 @@ int64_t DynamicBatches::documents(int64_t first, int64_t count) const {
   return static_cast<int64_t>(begins_[at + static_cast<size_t>(count)] - begins_[at]);
 }
 
+// Counts the documents that are in no group and those of groups beyond the last whole step.
 int64_t DynamicBatches::left_out(int64_t count) const {
   const int64_t whole = groups() - groups() % count;
   return all_ - static_cast<int64_t>(begins_[static_cast<size_t>(whole)]);

@@ -1,19 +1,22 @@
+// Only the size of the output is wanted, so each block of output overwrites the one before.
 #include "data/gzip.h"
-
-#include <zlib.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "core/base/error.h"
+#include "io/zlib.h"
 
 namespace ds {
 
+// A window of 15 + 16 selects a gzip header and trailer. A text may be larger than zlib's 32-bit
+// counter, so it is passed in parts.
 int64_t gzip_bytes(std::string_view text) {
   constexpr int kLevel = 9, kGzipWindow = 15 + 16, kMemory = 8;
   constexpr size_t kMostAtOnce = size_t{1} << 30;
   z_stream stream{};
-  if (deflateInit2(&stream, kLevel, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY) != Z_OK) {
+  if (zlib().begin_deflate(&stream, kLevel, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY,
+                           ZLIB_VERSION, sizeof stream) != Z_OK) {
     raise(DS_ERROR_OUT_OF_MEMORY, "zlib has no memory to compress {} bytes", text.size());
   }
   std::vector<Bytef> out(1 << 16);
@@ -28,11 +31,11 @@ int64_t gzip_bytes(std::string_view text) {
     do {
       stream.next_out = out.data();
       stream.avail_out = static_cast<uInt>(out.size());
-      code = deflate(&stream, flush);
+      code = zlib().deflate(&stream, flush);
       bytes += static_cast<int64_t>(out.size() - stream.avail_out);
     } while (stream.avail_out == 0);
   } while (code != Z_STREAM_END);
-  deflateEnd(&stream);
+  zlib().end_deflate(&stream);
   return bytes;
 }
 

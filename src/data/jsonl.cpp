@@ -1,3 +1,6 @@
+// Files of jsonl are read twice: once to hash all lines and count those held out, since that
+// decides whether the last lines are held out instead, and once to encode them. In a file that is
+// one JSON list, each element is treated as a line.
 #include "data/jsonl.h"
 
 #include <fmt/core.h>
@@ -24,19 +27,27 @@
 namespace ds {
 namespace {
 
-// Bytes of a list, which is read whole, and of lists that are kept from the first reading to the
-// second. Lines are read one at a time.
+// Bound of the bytes of a list, which is read as a whole, and of all lists that are kept from the
+// first reading to the second. Lines are read one at a time.
 constexpr int64_t kMostList = int64_t{1} << 30;
+
+// Hugging Face's datasets reads these files of a folder, except for those that it writes beside
+// them. A .json file beside lines is seldom a part of the data.
+const FolderFiles kOfFolders{
+    {".jsonl", ".ndjson"},
+    {".json"},
+    {"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}};
 
 using OnLine = std::function<void(const std::string& line, const std::string& where)>;
 
+// Returns whether a file is one list, which then begins with '['.
 bool is_list(std::string_view head) {
   if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
   const size_t first = head.find_first_not_of(" \t\r\n");
   return first != head.npos && head[first] == '[';
 }
 
-// The elements of a file that is one list of JSON, each as a line.
+// Returns the elements of a file that is one JSON list, each as a line.
 std::vector<std::string> read_list(const std::string& path, const volatile int32_t* stop) {
   Json list;
   try {
@@ -53,16 +64,19 @@ std::vector<std::string> read_list(const std::string& path, const volatile int32
   return out;
 }
 
-// The lines of all files, which are read once for what all of them say together and once for their
+// The lines of all files, which are read once to learn facts about all of them and once for their
 // tokens.
 class JsonlFiles {
  public:
   JsonlFiles(const std::vector<std::string>& paths, const volatile int32_t* stop) : stop_(stop) {
-    for (const DataFile& found : find_data_files(paths, stop, ".jsonl"))
-      files_.push_back({found.path});
+    FoundFiles found = find_data_files(paths, stop, kOfFolders);
+    for (const DataFile& file : found.files) files_.push_back({file.path});
+    left_out_ = left_out_text(found.left_out);
   }
 
-  // Calls on_line for those that are not blank, in order of files.
+  const std::string& left_out() const { return left_out_; }
+
+  // Calls on_line for each line that is not blank, in the order of files.
   void for_each_line(const OnLine& on_line) {
     for (One& one : files_) {
       if (!one.list) {
@@ -79,8 +93,10 @@ class JsonlFiles {
  private:
   struct One {
     std::string path;
-    bool known = false, list = false;              // known: read before
-    std::optional<std::vector<std::string>> kept;  // of a list, where memory allows
+    // `known`: the file was read before. `list`: it is one JSON list.
+    bool known = false, list = false;
+    // Elements of a list, if memory allows to keep them.
+    std::optional<std::vector<std::string>> kept;
   };
 
   void lines_of(One& one, const OnLine& on_line) {
@@ -91,13 +107,38 @@ class JsonlFiles {
       if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
         raise(DS_ERROR_CORRUPT, "'{}': is {}", one.path, kind);
     }
+    // An object over several lines would fail in its first line with a message about JSON; this one
+    // says what to do.
+    bool first = !one.known;
     for (std::string line; file.next(line);) {
       check_text_stop(stop_);
-      if (line.find_first_not_of(" \t\r") == line.npos) continue;
+      const size_t last = line.find_last_not_of(" \t\r");
+      if (last == line.npos) continue;
+      if (first && std::string_view("{[,").find(line[last]) != std::string_view::npos)
+        refuse_first(line.substr(0, last), fmt::format("'{}' line {}", one.path, file.number()));
+      first = false;
       on_line(line, fmt::format("'{}' line {}", one.path, file.number()));
     }
   }
 
+  // Refuses a first line that ends in a comma or an opening bracket; `line` is the text before it.
+  [[noreturn]] static void refuse_first(const std::string& line, const std::string& place) {
+    bool whole = true;
+    try {
+      parse_json_data(line, place);
+    } catch (const Error&) {
+      whole = false;
+    }
+    raise(DS_ERROR_CORRUPT, "{}: {}", place,
+          whole
+              ? "a comma follows the object: leave the commas at the ends of lines out, or put [ "
+                "before the first object and ] after the last"
+              : "an object continues in the next line: write each object into one line, or all of "
+                "them as one list ([...])");
+  }
+
+  // Calls on_line for each element of a file that is one list. Parsing needs the whole file, so the
+  // elements are kept for the second reading if they are small enough.
   void list_of(One& one, const OnLine& on_line) {
     one.list = true;
     std::vector<std::string> elements = read_list(one.path, stop_);
@@ -120,9 +161,11 @@ class JsonlFiles {
 
   const volatile int32_t* stop_;
   std::vector<One> files_;
+  std::string left_out_;
   int64_t kept_ = 0;  // bytes
 };
 
+// Returns whether a line is held out. As for files of a corpus, the hash of its content decides.
 bool by_hash(const std::string& line, double share) {
   return static_cast<double>(hash64(line)) * 0x1p-64 < share;
 }
@@ -142,8 +185,11 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     ++lines;
     held += by_hash(line, options.heldout) ? 1 : 0;
   });
-  if (lines == 0)
-    raise(DS_ERROR_CONFIG, "data paths hold no line of jsonl: first is '{}'", options.paths.at(0));
+  if (lines == 0) {
+    raise(DS_ERROR_CONFIG, "data paths hold no line of jsonl: first is '{}'{}", options.paths.at(0),
+          files.left_out());
+  }
+  facts.left_out = files.left_out();
   bool tail = options.heldout > 0 && (held == 0 || held == lines);
   auto kept = static_cast<int64_t>(static_cast<double>(lines) * (1 - options.heldout));
   hash.update(fmt::format("{} {}\n", lines, tail ? lines - kept : held));
@@ -161,10 +207,12 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     std::span<const uint8_t> marks = document.targets;
     (out ? *heldout : train).add(document.tokens, format.marked ? marks : marks.first(0));
     ++(out ? facts.heldout : facts.train);
-    if (!out) facts.targets += std::count(document.targets.begin(), document.targets.end(), 1);
+    if (!out) facts.targets += std::ranges::count(document.targets, 1);
   });
+  // The hash and the choice of held-out lines come from the first reading.
   if (number != lines) {
-    raise(DS_ERROR_CORRUPT, "the jsonl files had {} lines and have {} now: they must stay", lines,
+    raise(DS_ERROR_CORRUPT,
+          "the jsonl files had {} lines and have {} now: they must not change meanwhile", lines,
           number);
   }
   facts.train_tokens = train.size();
@@ -179,8 +227,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
 std::string describe(const JsonlFacts& f) {
   return fmt::format(
       "jsonl: {} lines, {} tokens, {} of them targets, to train; {} lines, {} tokens held out; "
-      "hash {}",
-      f.train, f.train_tokens, f.targets, f.heldout, f.heldout_tokens, f.hash);
+      "hash {}{}",
+      f.train, f.train_tokens, f.targets, f.heldout, f.heldout_tokens, f.hash, f.left_out);
 }
 
 }  // namespace ds

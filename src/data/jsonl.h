@@ -8,25 +8,33 @@
 
 namespace ds {
 
-// Lines of jsonl files as a file of documents, or two: line by line, so in memory that the longest
-// line needs.
+// Options of write_jsonl_documents().
 struct JsonlOptions {
-  std::vector<std::string> paths;          // files, and folders searched for *.jsonl to any depth
-  double heldout = 0;                      // share of the lines held out
-  const volatile int32_t* stop = nullptr;  // non-zero ends it with DS_ERROR_USER
+  // Files, and folders searched to any depth for .jsonl, .json and .ndjson.
+  std::vector<std::string> paths;
+  // Share of the lines that is held out.
+  double heldout = 0;
+  // A non-zero value ends the reading with DS_ERROR_USER.
+  const volatile int32_t* stop = nullptr;
 };
 struct JsonlFacts {
   int64_t train = 0, heldout = 0;  // lines
   int64_t train_tokens = 0, targets = 0, heldout_tokens = 0;
-  std::string hash;  // xxh3-128 of all lines and of which are held out
+  // xxh3-128 of all lines and of the choice of held-out ones.
+  std::string hash;
+  // Names of files in the folders that were left out, as left_out_text() gives them.
+  std::string left_out;
 };
 
-// A line is held out when the hash of its content says so; when that holds out none or all, the
-// last ones are. heldout_path may be "" without a share to hold out. Throws as find_data_files and
-// ChatEncoder::encode, naming file and line; DS_ERROR_CONFIG when there is no line.
+// Turns the lines of jsonl files into one file of documents or two. Lines are read one by one, so
+// memory is needed for the longest line only. A line is held out if the hash of its content says
+// so; if this holds out none or all, the last lines are held out. heldout_path may be "" if nothing
+// is to be held out. Throws like find_data_files and ChatEncoder::encode, naming file and line, and
+// DS_ERROR_CONFIG if there are no lines.
 JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder& encoder,
                                  const TokenWriter::Options& format, const std::string& train_path,
                                  const std::string& heldout_path);
-std::string describe(const JsonlFacts& facts);  // one line for the log
+// Returns one line for the log.
+std::string describe(const JsonlFacts& facts);
 
 }  // namespace ds

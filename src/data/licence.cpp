@@ -1,4 +1,4 @@
-// strip_licence: what counts as a comment, and which comments go.
+// Implements strip_licence: which text is a comment, and which comments are removed.
 #include "data/licence.h"
 
 #include <algorithm>
@@ -10,19 +10,20 @@
 namespace ds {
 namespace {
 
+// Returns the rest of the line from `at` on, with its line end.
 std::string_view line_at(std::string_view text, size_t at) {
   return text.substr(at, text.find('\n', at) == std::string_view::npos
                              ? std::string_view::npos
                              : text.find('\n', at) + 1 - at);
 }
 
-// A shell comment, not a preprocessor line.
+// Returns whether a line is a shell comment, not a preprocessor line.
 bool is_hash_comment(std::string_view line) {
   return line.starts_with('#') &&
          (line.size() == 1 || std::string_view(" \t!#\r\n").find(line[1]) != line.npos);
 }
 
-// End of the comment block that begins at `at`, or `at` when there is none.
+// Returns the end of the comment block that begins at `at`, or `at` if none begins there.
 size_t block_end(std::string_view text, size_t at) {
   std::string_view rest = text.substr(at);
   if (rest.starts_with("/*")) {
@@ -38,11 +39,13 @@ size_t block_end(std::string_view text, size_t at) {
   return at;
 }
 
+// Returns whether a comment contains any of three words that identify a licence; other comments,
+// such as documentation, are text to learn.
 bool states_licence(std::string_view comment) {
   std::string lower = ascii_lower(comment);
   constexpr std::array<std::string_view, 3> words{"copyright", "license", "licence"};
-  return std::any_of(words.begin(), words.end(),
-                     [&](std::string_view word) { return lower.find(word) != lower.npos; });
+  return std::ranges::any_of(words,
+                             [&](std::string_view word) { return lower.find(word) != lower.npos; });
 }
 
 size_t skip_space(std::string_view text, size_t at) {
@@ -52,6 +55,7 @@ size_t skip_space(std::string_view text, size_t at) {
 
 }  // namespace
 
+// Walks over leading comment blocks and stops at the first line that is not a comment.
 std::string strip_licence(const std::string& text) {
   std::string kept;
   size_t at = 0;

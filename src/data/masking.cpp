@@ -1,3 +1,5 @@
+// Four random words are used for each token: the first decides whether the token is a target, the
+// second decides what replaces it, and the last two give the random token.
 #include "data/masking.h"
 
 #include <fmt/format.h>
@@ -10,6 +12,7 @@
 
 namespace ds {
 
+// Sorts the special tokens, so that they are found by binary search.
 Masking::Masking(MaskingOptions options) : options_(std::move(options)) {
   const MaskingOptions& o = options_;
   require(o.probability > 0 && o.probability <= 1,
@@ -17,14 +20,14 @@ Masking::Masking(MaskingOptions options) : options_(std::move(options)) {
   require(o.masked >= 0 && o.random >= 0, "shares of targets must not be negative, got {} and {}",
           o.masked, o.random);
   require(o.vocabulary >= 1, "vocabulary must be at least 1, got {}", o.vocabulary);
-  std::sort(options_.special.begin(), options_.special.end());
+  std::ranges::sort(options_.special);
 }
 
 int64_t Masking::frame() const {
   return static_cast<int64_t>(options_.before.size() + options_.after.size());
 }
 
-// What the model sees in place of a target.
+// Returns the token that the model sees in place of a target.
 int32_t Masking::shown(int32_t token, const std::array<uint32_t, 4>& draws) const {
   double share = uniform01(draws[1]);
   if (share < options_.masked) return options_.mask_token;
@@ -38,15 +41,15 @@ void Masking::fill(const TokenSource& file, const RandomStream& stream, int64_t 
   const MaskingOptions& o = options_;
   ensure(tokens.size() == targets.size() && static_cast<int64_t>(tokens.size()) > frame(),
          "a masked row of {} tokens and {} targets", tokens.size(), targets.size());
-  std::copy(o.before.begin(), o.before.end(), tokens.begin());
-  std::copy(o.after.begin(), o.after.end(),
-            tokens.end() - static_cast<std::ptrdiff_t>(o.after.size()));
-  std::fill(targets.begin(), targets.end(), kNoTarget);
+  std::ranges::copy(o.before, tokens.begin());
+  std::ranges::copy(o.after, tokens.end() - static_cast<std::ptrdiff_t>(o.after.size()));
+  std::ranges::fill(targets, kNoTarget);
   std::span<int32_t> text =
       tokens.subspan(o.before.size(), tokens.size() - static_cast<size_t>(frame()));
   file.copy(begin, text);
   for (size_t i = 0; i < text.size(); ++i) {
-    if (std::binary_search(o.special.begin(), o.special.end(), text[i])) continue;
+    if (std::ranges::binary_search(o.special, text[i])) continue;
+    // Every token has a random block of its own, even if it does not use the block.
     std::array<uint32_t, 4> draws = stream.block(static_cast<uint64_t>(begin) + i);
     if (uniform01(draws[0]) >= o.probability) continue;
     targets[o.before.size() + i] = text[i];
@@ -58,8 +61,7 @@ std::string Masking::describe() const {
   const MaskingOptions& o = options_;
   return fmt::format(
       "{:g} % of the tokens are targets: {:g} % of these become token {}, {:g} % a random one, "
-      "{:g} % stay; "
-      "{} tokens frame each sample",
+      "{:g} % stay; {} tokens frame each sample",
       100 * o.probability, 100 * o.masked, o.mask_token, 100 * o.random,
       std::max(0.0, 100 * (1 - o.masked - o.random)), frame());
 }

@@ -13,12 +13,12 @@
 namespace ds {
 namespace {
 
-// A token file, little-endian: this header, tokens of `width` bytes, zeros up to a multiple of 8,
-// for each document the number of tokens before its end times 2, plus 1 when each of its tokens is
-// a target, and for each block of what stands between the header and here, its xxh3-64. A token is
-// the narrowest of 1, 2 or 4 bytes that holds all; in a marked file it is shifted up by one bit,
-// and the lowest bit says whether it is a target. Version 1 has the first 64 bytes of the header,
-// and tokens.
+// The format of a token file, little-endian: this header; tokens of `width` bytes; zeros up to a
+// multiple of 8; for each document twice the number of tokens before its end, plus 1 if each of its
+// tokens is a target; and the xxh3-64 of each block of everything between the header and these
+// hashes. A token is stored in the smallest of 1, 2 and 4 bytes that holds all of them. In a marked
+// file it is shifted up by one bit, and the lowest bit says whether it is a target. Version 1
+// consists of the first 64 bytes of the header and the tokens.
 struct Header {
   char magic[8] = {'d', 's', 't', 'o', 'k', 'e', 'n', 's'};
   uint32_t version = 2;
@@ -29,26 +29,37 @@ struct Header {
   char tokenizer_hash[32] = {};
   int64_t documents = 0;
   uint32_t marked = 0;
-  int32_t largest = -1;  // token
+  // The largest token.
+  int32_t largest = -1;
   uint64_t reserved = 0;
-  uint64_t check = 0;  // xxh3-64 of this header, with 0 here, and of the checksums of all blocks
+  // xxh3-64 of this header, with 0 here, and of the checksums of all blocks.
+  uint64_t check = 0;
 };
 static_assert(sizeof(Header) == 128);
 constexpr int64_t kOldHeader = 64, kBlock = 1 << 16;
 
+// Returns the smallest width in bytes for so many different values.
 int64_t width_of(int64_t values) { return values <= 256 ? 1 : values <= 65536 ? 2 : 4; }
 int64_t padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-// Bytes between the header and the checksums.
+// Returns the bytes between the header and the checksums.
 int64_t body_bytes(const Header& header) {
   return padded(header.count * int64_t{header.width}) + 8 * header.documents;
 }
 
+// Returns a hash of the header and the checksums, and thereby of the whole content.
 uint64_t check_of(Header header, const std::vector<uint64_t>& checks) {
   header.check = 0;
   std::string all(reinterpret_cast<const char*>(&header), sizeof header);
   all.append(reinterpret_cast<const char*>(checks.data()), checks.size() * sizeof checks[0]);
   return hash64(all);
+}
+
+// Returns the size of a file with this header.
+int64_t bytes_wanted(const Header& header) {
+  if (header.version == 1) return kOldHeader + header.count * int64_t{header.width};
+  const int64_t body = body_bytes(header), blocks = (body + kBlock - 1) / kBlock;
+  return int64_t{sizeof header} + body + 8 * blocks;
 }
 
 Header read_header(const File& file) {
@@ -63,7 +74,8 @@ Header read_header(const File& file) {
     raise(DS_ERROR_UNSUPPORTED, "{}: token file version must be 1 or 2, got {}", file.path(),
           header.version);
   }
-  if (header.version == 1) {  // what follows are tokens
+  // The tokens follow the first 64 bytes, so the rest of the header is not valid.
+  if (header.version == 1) {
     Header old;
     std::memcpy(static_cast<void*>(&old), &header, kOldHeader);
     header = old;
@@ -71,27 +83,26 @@ Header read_header(const File& file) {
     raise(DS_ERROR_CORRUPT, "{}: has {} bytes, the header alone has {}", file.path(), size,
           sizeof header);
   }
+  // Sizes are bounded before they are multiplied, since the header may be damaged.
   bool marks = header.marked == 1;
   if (header.vocab < 1 || header.vocab > INT32_MAX / (marks ? 2 : 1) || header.marked > 1 ||
       header.width != width_of(header.vocab * (marks ? 2 : 1))) {
-    raise(DS_ERROR_CORRUPT, "{}: a vocabulary of {} does not go with {} bytes a token", file.path(),
-          header.vocab, header.width);
+    raise(DS_ERROR_CORRUPT, "{}: a vocabulary of {} contradicts {} bytes for each token",
+          file.path(), header.vocab, header.width);
   }
   if (header.count < 0 || header.count > INT64_MAX / 16 || header.documents < 0 ||
       header.documents > header.count) {
-    raise(DS_ERROR_CORRUPT, "{}: a file has not {} tokens in {} documents", file.path(),
-          header.count, header.documents);
+    raise(DS_ERROR_CORRUPT, "{}: the header gives {} tokens in {} documents, which is impossible",
+          file.path(), header.count, header.documents);
   }
-  int64_t body = header.version == 1 ? header.count * int64_t{header.width} : body_bytes(header);
-  int64_t blocks = header.version == 1 ? 0 : (body + kBlock - 1) / kBlock;
-  int64_t wanted = (header.version == 1 ? kOldHeader : int64_t{sizeof header}) + body + 8 * blocks;
-  if (size != wanted) {
+  if (const int64_t wanted = bytes_wanted(header); size != wanted) {
     raise(DS_ERROR_CORRUPT, "{}: has {} bytes, but {} tokens of {} bytes in {} documents need {}",
           file.path(), size, header.count, header.width, header.documents, wanted);
   }
   return header;
 }
 
+// Hashes the whole file, in blocks.
 std::string hash_of(const File& file) {
   std::vector<char> block(size_t{1} << 20);
   Hash128 hash;
@@ -105,7 +116,7 @@ std::string hash_of(const File& file) {
 
 }  // namespace
 
-// The blocks that were read last.
+// The most recently read blocks. A full window replaces the least recently used one.
 struct TokenFile::Window {
   static constexpr size_t kBlocks = 16;
   struct Slot {
@@ -146,10 +157,11 @@ TokenFile::TokenFile(const std::string& path, Read how)
   int64_t body = body_bytes(header);
   checks_.resize(static_cast<size_t>((body + kBlock - 1) / kBlock));
   file_.read(checks_.data(), checks_.size() * sizeof checks_[0], begin_ + body);
-  if (how == Read::whole) return;  // the hash tells
+  // The hash of the whole file replaces this check.
+  if (how == Read::whole) return;
   if (header.check != check_of(header, checks_)) {
-    raise(DS_ERROR_CORRUPT,
-          "{}: header and table of checksums do not go together: the file is damaged", path);
+    raise(DS_ERROR_CORRUPT, "{}: header and checksums contradict each other: the file is damaged",
+          path);
   }
   Hash128 hash;
   hash.update(&header, sizeof header);
@@ -157,6 +169,7 @@ TokenFile::TokenFile(const std::string& path, Read how)
   hash_ = hash.hex();
 }
 
+// Compares content and not only times: a copied or touched file with equal content is accepted.
 void TokenFile::check() {
   FileState state = state_of(path());
   if (state == state_) return;
@@ -164,8 +177,8 @@ void TokenFile::check() {
   TokenFile now(path(), read_);
   if (now.hash_ != hash_) {
     raise(DS_ERROR_CORRUPT,
-          "{}: had hash {} when it was opened and has {} now: the text of a run must stay", path(),
-          hash_, now.hash_);
+          "{}: had hash {} when it was opened and has {} now: the text of a run must not change",
+          path(), hash_, now.hash_);
   }
   *this = std::move(now);
 }
@@ -176,8 +189,8 @@ void TokenFile::copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> t
   auto wanted = static_cast<int64_t>(out.size());
   require(begin >= 0 && wanted <= count_ && begin <= count_ - wanted,
           "{}: {} tokens wanted at {}, but the file has {}", path(), wanted, begin, count_);
-  // Read into the end of `out` and widened from there: a token never lands on one that is still to
-  // come.
+  // Tokens are read into the end of `out` and widened from there, so a widened token never
+  // overwrites one that is still to come.
   size_t width = static_cast<size_t>(width_), bytes = out.size() * width;
   char* from = reinterpret_cast<char*>(out.data() + out.size()) - bytes;
   read(from, bytes, begin * width_);
@@ -194,6 +207,7 @@ void TokenFile::copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> t
   }
 }
 
+// Ends must increase, so that every document has tokens.
 std::vector<DocumentEnd> TokenFile::ends() const {
   std::vector<uint64_t> packed(static_cast<size_t>(documents_));
   read(packed.data(), packed.size() * sizeof packed[0], padded(count_ * width_));
@@ -211,7 +225,7 @@ std::vector<DocumentEnd> TokenFile::ends() const {
   return out;
 }
 
-// offset: behind the header.
+// Reads bytes; `offset` is relative to the end of the header.
 void TokenFile::read(void* data, size_t bytes, int64_t offset) const {
   if (checks_.empty()) return read_file(data, bytes, begin_ + offset);
   auto* to = static_cast<char*>(data);
@@ -219,13 +233,13 @@ void TokenFile::read(void* data, size_t bytes, int64_t offset) const {
   std::vector<Window::Slot>& slots = window_->slots;
   while (bytes > 0) {
     int64_t block = offset / kBlock, within = offset % kBlock;
-    auto slot =
-        std::find_if(slots.begin(), slots.end(), [&](const auto& s) { return s.block == block; });
+    auto slot = std::ranges::find_if(slots, [&](const auto& s) { return s.block == block; });
     if (slot == slots.end()) {
       slot = slots.size() < Window::kBlocks
                  ? slots.emplace(slots.end())
-                 : std::min_element(slots.begin(), slots.end(),
-                                    [](const auto& a, const auto& b) { return a.used < b.used; });
+                 : std::ranges::min_element(
+                       slots, [](const auto& a, const auto& b) { return a.used < b.used; });
+      // Invalid until the block has passed its check, since read_block() may throw.
       slot->block = -1;
       read_block(block, slot->bytes);
       slot->block = block;
@@ -239,6 +253,7 @@ void TokenFile::read(void* data, size_t bytes, int64_t offset) const {
   }
 }
 
+// A block that differs from its checksum is never returned.
 void TokenFile::read_block(int64_t block, std::vector<char>& out) const {
   int64_t body = padded(count_ * width_) + 8 * documents_;
   out.resize(static_cast<size_t>(std::min(kBlock, body - block * kBlock)));
@@ -251,6 +266,7 @@ void TokenFile::read_block(int64_t block, std::vector<char>& out) const {
         found, wanted);
 }
 
+// A file that became shorter while it was open gets a message that says so.
 void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
   try {
     file_.read(data, bytes, offset);
@@ -263,8 +279,8 @@ void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
 
 void TokenFile::cut_short(int64_t now) const {
   raise(DS_ERROR_CORRUPT,
-        "{}: had {} bytes when it was opened and has {} now: the text of a run must stay", path(),
-        bytes_, now);
+        "{}: had {} bytes when it was opened and has {} now: the text of a run must not change",
+        path(), bytes_, now);
 }
 
 TokenWriter::TokenWriter(const std::string& path, Options options)
@@ -283,6 +299,7 @@ TokenWriter::~TokenWriter() {
   if (!unfinished_.empty()) std::remove(unfinished_.c_str());
 }
 
+// Blocks are hashed as they fill, so that the file need not be read again.
 void TokenWriter::put(const void* data, size_t bytes) {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -302,6 +319,7 @@ void TokenWriter::flush() {
   block_.clear();
 }
 
+// Tokens are checked as they come, so that a file never holds one beyond its vocabulary.
 void TokenWriter::add(std::span<const int32_t> tokens, std::span<const uint8_t> targets) {
   require(targets.size() == (options_.marked ? tokens.size() : 0),
           "{} tokens with {} marks of targets", tokens.size(), targets.size());
@@ -318,6 +336,7 @@ void TokenWriter::add(std::span<const int32_t> tokens, std::span<const uint8_t> 
     put(&value, static_cast<size_t>(width_));
   }
   count_ += static_cast<int64_t>(tokens.size());
+  // The lowest bit marks documents in which each token is a target.
   if (options_.documents && !tokens.empty())
     ends_.push_back(static_cast<uint64_t>(count_) << 1 | (whole ? 1 : 0));
 }
@@ -338,9 +357,12 @@ void TokenWriter::finish(std::string_view corpus_hash) {
   put(&zeros, static_cast<size_t>(padded(count_ * width_) - count_ * width_));
   put(ends_.data(), ends_.size() * sizeof ends_[0]);
   flush();
+  // The header is written last, so a file that was not finished has none.
   header.check = check_of(header, checks_);
   file_.write(checks_.data(), checks_.size() * sizeof checks_[0], at_);
   file_.write(&header, sizeof header, 0);
+  // This order makes the file appear complete or not at all: content, then the name, then the
+  // folder.
   file_.sync();
   file_ = File();
   rename_file(unfinished_, path_);

@@ -1,3 +1,5 @@
+// Several token files as one sequence. Parts are sorted by their offset in the text, so a position
+// is found by binary search.
 #include "data/token_text.h"
 
 #include <fmt/core.h>
@@ -20,16 +22,17 @@ void TokenText::append(std::shared_ptr<TokenFile> file, int64_t begin, int64_t e
   if (!parts_.empty()) {
     const TokenFile& first = *parts_[0].file;
     if (first.vocab() != file->vocab()) {
-      raise(DS_ERROR_CONFIG, "{} has a vocabulary of {}, {} one of {}", KeyName(file->path()),
+      raise(DS_ERROR_CONFIG, "{} has a vocabulary of {}, but {} has {}", KeyName(file->path()),
             file->vocab(), first.path(), first.vocab());
     }
     if ((first.documents() > 0) != (file->documents() > 0) && file->size() > 0) {
-      raise(DS_ERROR_CONFIG, "{} holds {}, {} {}", KeyName(file->path()),
+      raise(DS_ERROR_CONFIG, "{} holds {}, but {} holds {}", KeyName(file->path()),
             file->documents() > 0 ? "documents" : "one text", first.path(),
             first.documents() > 0 ? "documents" : "one text");
     }
   }
   Part part{file, begin, end, size_};
+  // Converts the range of documents to a range of tokens.
   if (file->documents() > 0) {
     std::vector<DocumentEnd> ends = file->ends();
     part.begin = begin == 0 ? 0 : ends[static_cast<size_t>(begin - 1)].end;
@@ -48,12 +51,12 @@ const std::string& TokenText::path() const {
   return parts_.empty() ? none : parts_[0].file->path();
 }
 
+// Finds the part that contains `begin` and continues through the following ones.
 void TokenText::copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> targets) const {
   auto wanted = static_cast<int64_t>(out.size());
   require(begin >= 0 && wanted <= size_ && begin <= size_ - wanted,
           "{}: {} tokens wanted at {}, but the text has {}", path(), wanted, begin, size_);
-  auto part = std::upper_bound(parts_.begin(), parts_.end(), begin,
-                               [](int64_t at, const Part& p) { return at < p.at; });
+  auto part = std::ranges::upper_bound(parts_, begin, {}, &Part::at);
   for (--part; !out.empty(); ++part) {
     int64_t within = begin - part->at;
     auto count = static_cast<size_t>(
@@ -69,12 +72,14 @@ void TokenText::copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> t
 int64_t TokenText::largest() const {
   int64_t out = 0;
   for (const Part& part : parts_) {
+    // Files of version 1 do not say their largest token.
     if (part.file->largest() < 0 && part.file->size() > 0) return -1;
     out = std::max(out, part.file->largest());
   }
   return out;
 }
 
+// A text of several parts has the hash of its files and ranges.
 std::string TokenText::hash() const {
   if (parts_.size() == 1 && parts_[0].begin == 0 && parts_[0].end == parts_[0].file->size()) {
     return parts_[0].file->hash();

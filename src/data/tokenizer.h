@@ -5,73 +5,78 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "data/tokenizers/range.h"
+#include "ds_plugin.h"
 
 namespace ds {
 
-// Text to token ids and back. Immutable: any number of threads may use one. Kinds and files:
-// docs/reference/tokenizers.md.
+// Turns text into token ids and back, by libds_text.so. Immutable, so any number of threads may use
+// one. docs/reference/tokenizers.md describes kinds and files.
 class Tokenizer {
  public:
-  virtual ~Tokenizer() = default;
-  virtual const std::string& name() const = 0;  // "bytes", or the path of the file it was read from
-  virtual int64_t vocab() const = 0;            // every id is in [0, vocab)
+  // See open_tokenizer.
+  explicit Tokenizer(const std::string& name);
 
-  // Ids of a text. Special tokens that the text spells are recognized; with `special`, those that
-  // the file puts around a text are added (a beginning-of-text token, say). Bytes that are not
-  // UTF-8 count as U+FFFD each maximal part; only "bytes" keeps them.
-  virtual std::vector<int32_t> encode(std::string_view text, bool special = true) const = 0;
+  // Returns "bytes" or the path of the file from which it was read.
+  const std::string& name() const { return name_; }
+  // Returns the size of the vocabulary: every id is in [0, vocab).
+  int64_t vocab() const { return vocab_; }
 
-  // As encode(text, false), and for each token the bytes of the text that it stands for: whole
-  // characters, also where it is only some bytes of one; empty where it stands for none. Ranges of
-  // neighbours may overlap. Of a text that is not UTF-8, they are of repair_utf8(text).
-  struct Traced {
-    std::vector<int32_t> tokens;
-    std::vector<Range> sources;
-  };
-  virtual Traced encode_traced(std::string_view text) const = 0;
+  // Returns the ids of a text. Special tokens that the text spells out are recognized. With
+  // `special`, the tokens that the file puts around a text are added, for example a
+  // beginning-of-text token. Each maximal part that is not UTF-8 is encoded as U+FFFD; only "bytes"
+  // keeps such bytes.
+  std::vector<int32_t> encode(std::string_view text, bool special = true) const;
 
-  // Text of ids, without special tokens if `skip_special`. An id that no token has, as models with
-  // a padded vocabulary may draw, reads as U+FFFD. The text is UTF-8 (of "bytes": whatever the
-  // bytes are).
-  virtual std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const = 0;
+  // Returns the text of ids, without special tokens if `skip_special`. An id without a token, which
+  // models with a padded vocabulary may generate, becomes U+FFFD. The text is UTF-8; with "bytes"
+  // it may be any bytes.
+  std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const;
 
-  // Whether the text of `token` may become another one by the token that follows: bytes that are
-  // spelled one a token (byte fallback) are a character only together.
-  virtual bool joins_next(int32_t token) const { return static_cast<void>(token), false; }
+  // Returns whether the text of `token` may change with the token that follows: bytes that are
+  // spelled by one token each (byte fallback) form a character only together.
+  bool joins_next(int32_t token) const;
+  // Returns whether a token has no text of its own: decode() skips it, or it ends a text.
+  bool is_special(int32_t token) const;
 
-  virtual std::optional<int32_t> end_of_text()
-      const = 0;  // the token that ends a text, when the files name one
+  // Returns the token that ends a text, if the files name one.
+  std::optional<int32_t> end_of_text() const { return end_of_text_; }
+  // Returns the token that replaces a hidden one in masked language models, if the files name one.
+  std::optional<int32_t> mask_token() const { return mask_token_; }
 
-  // What `special` of encode() puts around a text.
+  // The tokens that encode() with `special` puts around a text.
   struct Frame {
     std::vector<int32_t> before, after;
   };
-  virtual Frame frame() const = 0;
-  // The token that stands for a hidden one in masked language models, when the files name one.
-  virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
-  // The special tokens that the files name, as a chat template sees them: name ("bos_token", ...)
-  // and spelling.
-  using Names = std::vector<std::pair<std::string, std::string>>;
-  virtual Names names() const { return {}; }
-  // Whether a token stands for no text: those that decode() skips, and the one that ends a text.
-  virtual bool is_special(int32_t token) const = 0;
+  const Frame& frame() const { return frame_; }
+
+  const ds_plugin_tokenizer& handle() const { return *handle_; }
+
+ private:
+  struct Close {
+    void operator()(ds_plugin_tokenizer* tokenizer) const;
+  };
+  std::unique_ptr<ds_plugin_tokenizer, Close> handle_;
+  std::string name_;
+  int64_t vocab_ = 0;
+  std::optional<int32_t> end_of_text_, mask_token_;
+  Frame frame_;
 };
 
-// "bytes"; else a tokenizer.json, a sentencepiece .model, or a folder with (the first that is
-// there) tokenizer.json, tokenizer.model, vocab.json and merges.txt, vocab.txt. Throws
-// DS_ERROR_NOT_FOUND when there is none, _CORRUPT or _CONFIG for a damaged file, _UNSUPPORTED for a
-// part that libds does not have: all name file and key.
+// Opens "bytes", a tokenizer.json, a sentencepiece .model, or a folder with tokenizer.json,
+// tokenizer.model, vocab.json and merges.txt, or vocab.txt; the first that exists is read. Throws
+// DS_ERROR_NOT_FOUND if none of these exists, DS_ERROR_CORRUPT or DS_ERROR_CONFIG for a damaged
+// file, and DS_ERROR_UNSUPPORTED for a part that libds lacks; messages name file and key. Without
+// libds_text.so every function here throws DS_ERROR_UNSUPPORTED.
 std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
 
-// The files that open_tokenizer(name) reads: none for "bytes". A copy of each under its `name` in
-// one folder is the same tokenizer. Throws as open_tokenizer where none is found.
+// A file of a tokenizer, and the name that a copy of it must have.
 struct TokenizerFile {
   std::string path, name;
 };
+// Returns the files that open_tokenizer(name) reads; none for "bytes". Copies of them, each under
+// its `name`, in one folder are the same tokenizer. Throws like open_tokenizer if none is found.
 std::vector<TokenizerFile> tokenizer_files(const std::string& name);
 // All names that a TokenizerFile may have.
 inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
@@ -82,34 +87,51 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                                   "tokenizer_config.json",
                                                   "special_tokens_map.json",
                                                   "added_tokens.json",
-                                                  "chat_template.jinja"};
+                                                  "chat_template.jinja",
+                                                  "config.json"};
 
-// xxh3-128 over the names and contents of those files: tokens of one tokenizer are none of another.
+// Returns xxh3-128 over the names and contents of tokenizer_files(name). Only those keys of
+// config.json are hashed that change the tokenizer. Tokens of tokenizers with different hashes do
+// not mix.
 std::string tokenizer_hash(const std::string& name);
 
-// Decoding as tokens come: the parts that push() and finish() return, joined, are the text of all
-// tokens, and each part is whole characters. A character whose bytes are spread over tokens comes
-// with the last of them; bytes of joins_next() tokens come with the token after their run.
+// Learns a byte-level BPE tokenizer from a text whose documents are separated by NUL bytes, and
+// writes its files into `folder`, which must exist. It has at most `vocab` tokens, which must be
+// least_learned() or more. open_tokenizer(folder) opens it, and so does Hugging Face's tokenizers.
+// Its files depend on the text and on vocab alone. Returns one line about the vocabulary. Throws
+// DS_ERROR_USER if *stop [nullable] becomes non-zero meanwhile.
+std::string learn_tokenizer(std::string_view text, int64_t vocab, const std::string& folder,
+                            const volatile int32_t* stop = nullptr);
+// Returns the number of tokens that every learned vocabulary has: the bytes and the end of a text.
+int64_t least_learned();
+
+// Decodes tokens as they come. The parts that push() and finish() return, joined, are the text of
+// all tokens, and each part consists of whole characters. A character whose bytes are spread over
+// tokens comes with the last of them; bytes of joins_next() tokens come with the token after their
+// run.
 class TextStream {
  public:
-  explicit TextStream(const Tokenizer& tokenizer,
-                      bool skip_special = true)  // the tokenizer outlives it
+  // The tokenizer must outlive the stream.
+  explicit TextStream(const Tokenizer& tokenizer, bool skip_special = true)
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
-  // Text that is known already and not returned again: what follows is decoded as its continuation,
-  // which may begin with a space. Before the first push.
+  // Starts with text that is already known and is not returned. Later tokens are decoded as its
+  // continuation, which may begin with a space. Call it before the first push.
   void begin(std::span<const int32_t> tokens);
+  // Returns the text that is complete with this token and was not returned before.
   std::string push(int32_t token);
-  std::string finish();  // what was held back, with U+FFFD for incomplete characters
+  // Returns the text that was held back, with U+FFFD for incomplete characters.
+  std::string finish();
 
  private:
   std::string take(bool all);
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  std::vector<int32_t>
-      tokens_;  // context_ tokens that have been shown, then those that are held back
+  // The context_ tokens whose text has been returned, then those that are held back.
+  std::vector<int32_t> tokens_;
   size_t context_ = 0;
-  size_t shown_ = 0;  // bytes of the text of tokens_ that have been returned
+  // Bytes of the text of tokens_ that have been returned.
+  size_t shown_ = 0;
 };
 
 }  // namespace ds

@@ -1,3 +1,7 @@
+// `libds audit`: trains as a configuration says. In the last step an observer judges every
+// instruction (audit_step.cpp). The verdicts of all ranks are merged into one table
+// (audit_report.cpp).
+
 #include "diagnostics/audit.h"
 
 #include <fmt/format.h>
@@ -21,8 +25,11 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/config/options.h"
+#include "core/config/parse_config.h"
 #include "data/batch_rows.h"
+#include "data/data_efficiency.h"
 #include "data/dataset.h"
+#include "data/keys.h"
 #include "diagnostics/audit_step.h"
 #include "engine/threads.h"
 #include "nn/models/hf.h"
@@ -35,10 +42,11 @@ namespace ds {
 namespace {
 
 constexpr int64_t kMostSteps = 1000000, kMostRows = 1000000;
-// A reference kernel may take hours while the other ranks wait.
+// The minimum timeout of the communicator: a reference kernel may take hours while the other ranks
+// wait.
 constexpr int64_t kPatienceMs = int64_t{24} * 3600 * 1000;
 
-// A folder of this rank alone, for token files while it audits.
+// A temporary folder of this rank, for token files during the audit.
 class Scratch {
  public:
   Scratch() : path_((std::filesystem::temp_directory_path() / "libds-audit-XXXXXX").string()) {
@@ -56,7 +64,7 @@ class Scratch {
   std::string path_;
 };
 
-// A new batch in every step, of ids that the model knows.
+// Returns a callback that fills each batch with random ids below `vocabulary`.
 BatchCallback random_batches(int64_t vocabulary, int rank, int world) {
   return [=](int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) {
     auto leaf = static_cast<uint32_t>(micro * world + rank);
@@ -70,7 +78,8 @@ BatchCallback random_batches(int64_t vocabulary, int rank, int world) {
   };
 }
 
-// One audit: an engine, its batches, the steps before the one that is audited, and that one.
+// Runs one audit: creates the engine and its batches, trains the steps before the last, and audits
+// the last.
 class Audit {
  public:
   Audit(const Json& document, const AuditRequest& request, Communicator& comm,
@@ -90,6 +99,8 @@ class Audit {
     });
   }
 
+  // Trains all steps, audits the last, and returns the report. If the last step was skipped, the
+  // reason is that of rank 0.
   AuditReport run() {
     options_.threads = threads_of_rank(config_, comm_.local_size());
     options_.programs.infer = false;
@@ -99,7 +110,7 @@ class Audit {
     for (int step = 0; step + 1 < request_.steps; ++step) engine.train_batch(batch(step));
     StepAudit audit(options_.threads);
     AuditReport report;
-    report.ending = engine.train_batch(batch(request_.steps - 1), &audit).reason;  // of this rank
+    report.ending = engine.train_batch(batch(request_.steps - 1), &audit).reason;
     report.ending = gather_texts(comm_, report.ending, "audit")[0];
     report.rows = merge_verdicts(engine.program(), audit.verdicts(), comm_);
     report.title = fmt::format(
@@ -107,31 +118,38 @@ class Audit {
         "states on {}",
         request_.steps, model_.family, comm_.size(), options_.threads, config_.accumulation,
         config_.micro_batch, config_.sequence,
-        config_.data.paths.empty() ? "random ids" : "the text", dtype_name(config_.compute),
-        config_.zero.stage, tier_name(engine.plan().zero.state_tier()));
+        config_.get<DataKeys>().paths.empty() ? "random ids" : "the text",
+        dtype_name(config_.compute), config_.zero.stage,
+        tier_name(engine.plan().zero.state_tier()));
     return report;
   }
 
  private:
-  // Each rank reads the text by itself, into a folder of its own.
+  // Opens the text or, without one, random batches. Each rank prepares the text itself, in its own
+  // folder.
   void open_data() {
     TextUse use = model_.causal ? TextUse::next : TextUse::masked;
     BatchCallback random;
-    if (config_.data.paths.empty()) {
+    if (config_.get<DataKeys>().paths.empty()) {
       random = random_batches(inputs_->vocabulary(), comm_.rank(), comm_.size());
     } else {
       scratch_ = std::make_unique<Scratch>();
-      prepare_run_data(config_, inputs_->vocabulary(), use, scratch_->path(), nullptr);
+      prepare_run_data(config_.get<DataKeys>(), inputs_->vocabulary(), use, scratch_->path(),
+                       nullptr);
     }
     data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use, comm_.rank(),
                                       comm_.size(), scratch_ ? scratch_->path() : "", random);
   }
 
+  // Returns the inputs of a step: its micro-batches one after the other, each with only as many
+  // tokens as the step uses.
   std::vector<InputView> batch(int64_t step) {
     auto unit = static_cast<size_t>(batch_rows(config_)),
          used = static_cast<size_t>(data_->tokens_of(step));
     auto all = used * static_cast<size_t>(config_.accumulation);
-    tokens_.resize(all + unit);  // the last micro-batch has room for what it does not use
+    // fill() writes whole micro-batches, so the last one needs memory for the tokens that are not
+    // used.
+    tokens_.resize(all + unit);
     targets_.resize(tokens_.size());
     begins_.resize(inputs_->documents() ? tokens_.size() : 0);
     counted_.resize(inputs_->counts() ? tokens_.size() : 0);

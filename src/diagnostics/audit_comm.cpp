@@ -15,14 +15,18 @@
 namespace ds {
 namespace {
 
+// Number of bytes of each rank's input that are compared at a time.
 constexpr int64_t kPiece = int64_t{256} << 10;
 
-// Compares one collective piece by piece: bytes [at, at + size) of what every member gave.
+// Compares the result of one collective piece by piece. A piece is the bytes [at, at + size) of
+// every rank's input.
 class CollectiveJudge {
  public:
   CollectiveJudge(Op op, const AuditGroup& group, const TensorView& in, const TensorView& out)
       : op_(op), group_(group), in_(in), out_(out), bytes_(bytes_of(in)) {}
 
+  // Every rank of `all` broadcasts its pieces, whatever its group is, so that all groups are
+  // audited by the same broadcasts.
   Verdict run(Communicator& all, const std::string& label) {
     if (std::string reason = unknown(); !reason.empty()) return Verdict::unaudited(reason);
     const std::string say = "audit of " + label;
@@ -43,15 +47,17 @@ class CollectiveJudge {
  private:
   bool sums() const { return op_ == Op::reduce_scatter || op_ == Op::all_reduce; }
 
-  // The same on all ranks.
+  // Returns the reason why the collective cannot be audited, or "". The result is the same on all
+  // ranks.
   std::string unknown() const {
     bool widens =
         in_.dtype == DS_DTYPE_F32 || in_.dtype == DS_DTYPE_BF16 || in_.dtype == DS_DTYPE_F16;
     if (sums()) return widens && out_.dtype == DS_DTYPE_F32 ? "" : "a sum of another type than f32";
     return op_ == Op::all_gather || op_ == Op::all_to_all ? ""
-                                                          : "no collective of this name is known";
+                                                          : "this collective cannot be repeated";
   }
 
+  // Compares the part of the result that the pieces at `at` determine.
   void see(int64_t at, const std::vector<std::vector<std::byte>>& given) {
     if (sums()) return see_sums(at, given);
     for (size_t k = 0; k < group_.ranks.size(); ++k) {
@@ -69,11 +75,11 @@ class CollectiveJudge {
     }
   }
 
-  // Bytes of the result from `at` on must be these.
+  // Compares the `size` bytes of the result at `at` with `want`.
   void equal(const std::byte* want, int64_t at, int64_t size) {
     if (!verdict_.passed()) return;
-    int64_t unit = size_of(out_.dtype),
-            first = at / unit * unit;  // of the element that `at` lies in
+    // The offset of the element that contains `at`.
+    int64_t unit = size_of(out_.dtype), first = at / unit * unit;
     const std::byte* got = out_.as<std::byte>() + at;
     if (std::memcmp(got, want, static_cast<size_t>(size)) == 0) return;
     auto differs = std::mismatch(got, got + size, want).first - got;
@@ -81,12 +87,15 @@ class CollectiveJudge {
                                           (first + differs) / unit, source(at)));
   }
 
+  // Returns the rank from which byte `at` of the result comes.
   int source(int64_t at) const {
     int64_t block =
         op_ == Op::all_gather ? bytes_ : bytes_ / static_cast<int64_t>(group_.ranks.size());
     return group_.ranks[static_cast<size_t>(at / block)];
   }
 
+  // Adds up the elements of the pieces that belong to this rank's result, in the order of the
+  // reference kernels, and compares the sums.
   void see_sums(int64_t at, const std::vector<std::vector<std::byte>>& given) {
     int64_t unit = size_of(in_.dtype), numel = out_.numel();
     int64_t mine = op_ == Op::reduce_scatter ? static_cast<int64_t>(group_.own) * numel : 0;
@@ -102,6 +111,7 @@ class CollectiveJudge {
     }
   }
 
+  // Compares element e of the result with `want`; any two NaN are equal.
   void sum(int64_t e, float want) {
     float got = out_.as<float>()[e];
     bool same = std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(want) ||

@@ -16,7 +16,8 @@ namespace {
 
 const Operand& extent_of(const Instr& in) { return in.operands[in.queue == Queue::write ? 1 : 0]; }
 
-// The file holds the persistent arena and behind it the transient one.
+// Returns the offset of an extent in the file, which contains the persistent arena, followed by the
+// transient one.
 int64_t place_in_file(const StepSight& sight, const Operand& extent) {
   const Buffer& buffer = sight.program.buffers[extent.buffer];
   int64_t arena = buffer.residency == Residency::transient
@@ -25,8 +26,8 @@ int64_t place_in_file(const StepSight& sight, const Operand& extent) {
   return arena + buffer.offset + extent.begin;
 }
 
-// Bytes of the file, read now, in whole blocks at the address of a block as direct transfers need
-// it.
+// A copy of bytes of the file. Direct transfers need whole blocks, and an address that is a
+// multiple of the block size.
 class FileBytes {
  public:
   FileBytes(const StepSight& sight, int64_t place, int64_t bytes)
@@ -34,7 +35,7 @@ class FileBytes {
     auto address = std::bit_cast<uintptr_t>(room_.view().data);
     data_ = room_.view().as<std::byte>() + (kFileBlock - address % kFileBlock) % kFileBlock;
     auto whole = static_cast<size_t>(round_up(bytes, kFileBlock));
-    sight.runtime.file().read(data_, whole, place);
+    sight.runtime.memory().file().read(data_, whole, place);
   }
   std::byte* data() { return data_; }
 
@@ -54,6 +55,8 @@ uint64_t hash_of(const std::byte* data, int64_t bytes) {
 
 }  // namespace
 
+// Only persistent extents have content before the step; a transient extent must be written before
+// it is read.
 void AuditFiles::begin(const StepSight& sight) {
   held_.clear();
   for (const Instr& in : sight.program.instrs) {
@@ -66,6 +69,8 @@ void AuditFiles::begin(const StepSight& sight) {
   }
 }
 
+// After a save, the file must have the bytes of the memory. After a load, the file must still have
+// the recorded bytes, and the memory must have the bytes of the file.
 Verdict AuditFiles::judge(const StepSight& sight, const Instr& instr, const TensorView& memory) {
   int64_t place = place_in_file(sight, extent_of(instr)), bytes = bytes_of(memory);
   FileBytes file(sight, place, bytes);
@@ -82,6 +87,7 @@ Verdict AuditFiles::judge(const StepSight& sight, const Instr& instr, const Tens
   return judge_bits(memory, stored, "output 0");
 }
 
+// Removes all entries that overlap the new one, because their content has been overwritten.
 void AuditFiles::hold(int64_t place, Held held) {
   auto at = held_.lower_bound(place);
   if (at != held_.begin() && std::prev(at)->first + std::prev(at)->second.bytes > place) --at;

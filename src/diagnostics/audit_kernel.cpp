@@ -1,3 +1,15 @@
+// Problem. The result of a kernel depends on the order of its sums, so there is no single correct
+// value. A bound must be loose enough for every correct order and tight enough to detect an error
+// in one element.
+//
+// Algorithm. An operation that has only one correct result is compared bit by bit with the
+// reference (judge_equal()). Any other operation is compared with the reference in f64, on the
+// kernel's own operands, within kMostUnits units of kernels/accuracy.h: a unit is the rounding
+// error of the output plus that of a sum with the operation's number and size of terms
+// (judge_bounded()). If terms cancel, this unit is too small even for correct kernels; then the
+// error of the reference itself, in f32 and on operands that are each off by a rounding error, is
+// added.
+
 #include "diagnostics/audit_kernel.h"
 
 #include <fmt/format.h>
@@ -21,7 +33,8 @@
 namespace ds {
 namespace {
 
-// Temporaries of the reference in f64 may be larger than those that kernels have.
+// Bytes of scratch memory: temporaries of the reference in f64 may be larger than those of other
+// kernels.
 constexpr size_t kScratch = size_t{64} << 20;
 
 bool is_real(DType dtype) {
@@ -29,7 +42,7 @@ bool is_real(DType dtype) {
          dtype == DS_DTYPE_F64;
 }
 
-// Of f64 or f32.
+// Sets element e of a view of f64 or f32.
 void put(const TensorView& view, int64_t e, double x) {
   if (view.dtype == DS_DTYPE_F64) {
     view.as<double>()[e] = x;
@@ -44,13 +57,14 @@ std::vector<TensorView> views_of(const std::vector<AuditTensor>& tensors) {
   return out;
 }
 
+// Returns the elements of a part of an update, of each view.
 std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part,
                                 int64_t total) {
   for (TensorView& view : views) view = part_of_update(view, part.begin, part.end, total);
   return views;
 }
 
-// Runs the reference of run.op on other operands than the run's own.
+// Runs the reference kernel of run.op, on the given operands instead of the run's own.
 void run_reference(const KernelRegistry& reference, const KernelRun& run,
                    const std::vector<AuditTensor>& in, const std::vector<AuditTensor>& out) {
   std::vector<DType> in_types, out_types;
@@ -70,7 +84,8 @@ void run_reference(const KernelRegistry& reference, const KernelRun& run,
   }
 }
 
-// Two NaN are equal; between others, what is not finite is infinitely far.
+// Returns the error of an element. Equal values, including infinities, and any two NaN have error
+// 0; if only one value is NaN, the error is infinite.
 double error_of(double got, double want) {
   if (got == want || (std::isnan(got) && std::isnan(want))) return 0;
   double error = std::abs(got - want);
@@ -83,12 +98,14 @@ std::string place(const std::string& name, int64_t e, double got, double want) {
 
 std::string output_name(size_t index) { return fmt::format("output {}", index); }
 
-// Outputs that are results; those behind them are room for the kernel.
+// Returns the number of outputs that are results; the outputs after them are scratch memory of the
+// kernel.
 size_t results_of(const KernelRun& run) {
   const OpDef* op = find_op(run.op);
   return op ? std::min(op->results(run.in.size()), run.after.size()) : run.after.size();
 }
 
+// Judges an operation with only one correct result: its bits must be those of the reference.
 Verdict judge_equal(const KernelRegistry& reference, const KernelRun& run) {
   std::vector<AuditTensor> want;
   for (const AuditTensor& tensor : run.before) want.emplace_back(tensor.view());
@@ -100,8 +117,8 @@ Verdict judge_equal(const KernelRegistry& reference, const KernelRun& run) {
   return worst;
 }
 
-// The outputs of the reference with f64 or f32 in place of every floating type. noise: each operand
-// is off by up to that share.
+// Returns the outputs of the reference with `real` (f64 or f32) in place of every floating type. If
+// `noise` is positive, each element of the operands is changed at random by up to that share.
 std::vector<AuditTensor> outputs_in(DType real, const KernelRegistry& reference,
                                     const KernelRun& run, double noise) {
   std::vector<AuditTensor> in, out;
@@ -123,6 +140,8 @@ std::vector<AuditTensor> outputs_in(DType real, const KernelRegistry& reference,
   return out;
 }
 
+// Returns the largest finite magnitude, but at least the smallest normal number, so that the result
+// is never 0.
 double largest_of(const TensorView& view) {
   double largest = std::numeric_limits<double>::min();
   for (int64_t e = 0; e < view.numel(); ++e) {
@@ -132,7 +151,7 @@ double largest_of(const TensorView& view) {
   return largest;
 }
 
-// Largest distance between the elements of two tensors.
+// Returns the largest finite difference between the elements of two tensors.
 double farthest(const TensorView& a, const TensorView& b) {
   double most = 0;
   for (int64_t e = 0; e < a.numel(); ++e) {
@@ -143,7 +162,7 @@ double farthest(const TensorView& a, const TensorView& b) {
 }
 
 bool all_finite(const std::vector<AuditTensor>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const AuditTensor& tensor) {
+  return std::ranges::all_of(tensors, [](const AuditTensor& tensor) {
     const TensorView& view = tensor.view();
     for (int64_t e = 0; e < view.numel(); ++e) {
       if (!std::isfinite(element_of(view, e))) return false;
@@ -152,9 +171,10 @@ bool all_finite(const std::vector<AuditTensor>& tensors) {
   });
 }
 
-// The worst element of an output. rounded: null, or the reference in f32: as far as it is off, the
-// output may be, too, and where it is not finite because sums have overflowed. blown: an operand is
-// not finite, so that the output need not be.
+// Returns the verdict on the worst element of an output. `rounded` is the result of the reference
+// in f32, or null. Its largest error is added to the bound, and where it is not finite, because
+// sums have overflowed, the output need not be finite. `blown` says that an operand is not finite,
+// so the output need not be, either.
 Verdict judge_output(const TensorView& got, const TensorView& want, const ErrorUnit& unit,
                      const TensorView* rounded, bool blown, const std::string& name) {
   Verdict worst{Verdict::How::bound, 0, 0, ""};
@@ -173,6 +193,8 @@ Verdict judge_output(const TensorView& got, const TensorView& want, const ErrorU
   return worst;
 }
 
+// Compares with the reference in f64 within a bound. The reference in f32 runs only if an element
+// exceeds the bound, because it costs as much again.
 Verdict judge_bounded(const KernelRegistry& reference, const KernelRun& run,
                       const Accuracy& accuracy) {
   int64_t terms = accuracy.terms(*run.attrs, views_of(run.in));

@@ -1,3 +1,7 @@
+// Ranks exchange verdicts as lines of text, one for each instruction in the order of the program,
+// which is the same on all ranks. The table shows the worst verdict of each instruction, with the
+// largest shares of bounds first, so the reasons of a failed audit are at the top.
+
 #include "diagnostics/audit_report.h"
 
 #include <fmt/format.h>
@@ -18,7 +22,7 @@ namespace {
 
 using How = Verdict::How;
 
-// A line for each instruction: how, error, bound, where.
+// Returns a line for each instruction: how, error, bound, where.
 std::string lines_of(const std::vector<Verdict>& verdicts) {
   std::string out;
   for (const Verdict& v : verdicts) {
@@ -27,6 +31,7 @@ std::string lines_of(const std::vector<Verdict>& verdicts) {
   return out;
 }
 
+// Parses the lines of a rank. std::from_chars accepts infinity and NaN as fmt writes them.
 std::vector<Verdict> verdicts_of(const std::string& lines) {
   std::vector<Verdict> out;
   std::istringstream text(lines);
@@ -51,6 +56,8 @@ const char* how_name(How how) {
 
 std::string number(double x) { return fmt::format("{:.3g}", x); }
 
+// Returns the first column: "same" or "other" for a comparison of bits, the share of the bound
+// otherwise.
 std::string share_text(const Verdict& v) {
   if (v.how == How::unaudited) return "-";
   return v.how == How::bits ? (v.passed() ? "same" : "other") : number(v.share());
@@ -67,8 +74,8 @@ std::string row_text(const AuditRow& row, size_t width) {
 }  // namespace
 
 int AuditReport::failed() const {
-  return static_cast<int>(std::count_if(rows.begin(), rows.end(),
-                                        [](const AuditRow& row) { return !row.verdict.passed(); }));
+  return static_cast<int>(
+      std::ranges::count_if(rows, [](const AuditRow& row) { return !row.verdict.passed(); }));
 }
 
 std::map<std::string, int> AuditReport::unaudited() const {
@@ -103,8 +110,7 @@ std::string AuditReport::verdict() const {
                        rows.size(), worst.instr, worst.label, worst.rank);
   }
   auto count = [&](How how) {
-    return std::count_if(rows.begin(), rows.end(),
-                         [&](const AuditRow& r) { return r.verdict.how == how; });
+    return std::ranges::count_if(rows, [&](const AuditRow& r) { return r.verdict.how == how; });
   };
   return fmt::format(
       "passed: {} instructions, {} within their bounds, {} equal bit by bit, {} not audited",
@@ -137,6 +143,8 @@ Json AuditReport::json() const {
   return out;
 }
 
+// Every rank receives the verdicts of all ranks and keeps, for each instruction, the verdict with
+// the largest share, so all ranks get the same rows.
 std::vector<AuditRow> merge_verdicts(const Program& program, const std::vector<Verdict>& verdicts,
                                      Communicator& comm) {
   std::vector<AuditRow> rows;
@@ -153,7 +161,7 @@ std::vector<AuditRow> merge_verdicts(const Program& program, const std::vector<V
     }
     ++rank;
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const AuditRow& a, const AuditRow& b) {
+  std::ranges::stable_sort(rows, [](const AuditRow& a, const AuditRow& b) {
     return a.verdict.share() > b.verdict.share();
   });
   return rows;

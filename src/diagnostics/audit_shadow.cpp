@@ -1,3 +1,6 @@
+// A transient buffer has no copy after its last use, so a read before the next write is reported:
+// no instruction has written the buffer.
+
 #include "diagnostics/audit_shadow.h"
 
 #include <fmt/format.h>
@@ -14,10 +17,11 @@ namespace ds {
 
 namespace {
 
+// Returns the present content of a buffer.
 std::vector<std::byte> bytes_now(const StepSight& sight, BufferId id) {
   const Buffer& buffer = sight.program.buffers[id];
   std::vector<std::byte> bytes(static_cast<size_t>(buffer.bytes()));
-  sight.runtime.read(buffer, 0, bytes.data(), buffer.bytes());
+  sight.runtime.memory().read(buffer, 0, bytes.data(), buffer.bytes());
   return bytes;
 }
 
@@ -38,7 +42,7 @@ std::string AuditShadow::difference(const Operand& operand, const TensorView& vi
   BufferId id = operand.buffer;
   const Copy& copy = copies_[id];
   const std::string& name = program_.buffers[id].name;
-  if (copy.bytes.empty()) return fmt::format("{} is read, which no instruction has written", name);
+  if (copy.bytes.empty()) return fmt::format("{} is read, but no instruction has written it", name);
   const std::byte *want = copy.bytes.data() + operand.begin, *got = view.as<std::byte>();
   int64_t size = bytes_of(view);
   if (std::memcmp(got, want, static_cast<size_t>(size)) == 0) return "";
@@ -48,6 +52,8 @@ std::string AuditShadow::difference(const Operand& operand, const TensorView& vi
   return fmt::format("{}[{}] is no longer what was written {}", name, at, writer);
 }
 
+// At the first write, the other bytes of the buffer are copied from memory, because their expected
+// content is not known.
 void AuditShadow::written(const StepSight& sight, const Operand& operand, const TensorView& view,
                           InstrId instr) {
   BufferId id = operand.buffer;

@@ -1,3 +1,18 @@
+// Problem. A step computes wrong numbers without an error. The cause may be a kernel, a collective,
+// a transfer, a wrong address in the plan, or memory that is overwritten. The audit compares the
+// inputs and outputs of every instruction of a step with the expected values, and reports the
+// instructions that differ.
+//
+// Algorithm. Before an instruction, its operands are copied, and its inputs are compared with the
+// last writes (AuditShadow, AuditFiles), which reveals values that were overwritten between write
+// and read. After the instruction, inputs and scalars must be unchanged, and the outputs are
+// judged. Kernels are judged later, many at a time on all threads, which needs only the copies
+// (take(), judge()). Collectives, copies, file transfers and decisions are judged immediately
+// (judge_move()).
+//
+// Cost. A step takes as long as the reference kernels, which is minutes to hours for a real model.
+// The operands of launches that have not been judged take additional memory.
+
 #include "diagnostics/audit_step.h"
 
 #include <fmt/format.h>
@@ -17,27 +32,28 @@
 #include "core/program/mesh.h"
 #include "core/program/operand_view.h"
 #include "exec/executor.h"
-#include "zero/policy.h"
+#include "zero/zero_plan.h"
 
 namespace ds {
 namespace {
 
-// Launches are judged together, one a thread, when there are several a thread or they hold so much.
+// Launches are judged together, in parallel, as soon as there are kJobsPerThread for each thread or
+// their tensors have this many bytes.
 constexpr size_t kJobBytes = size_t{256} << 20;
 constexpr int kJobsPerThread = 8;
 
 bool is_input(const Operand& operand) { return operand.access == Access::read; }
 
-// A copy of what an operand holds now.
+// Returns a copy of the present content of an operand.
 AuditTensor read_operand(const StepSight& sight, const Operand& operand) {
   TensorView shape = operand_view(operand, sight.tokens);
   AuditTensor copy(shape, shape.dtype);
-  sight.runtime.read(sight.program.buffers[operand.buffer], operand.begin, copy.view().data,
-                     copy.view().bytes());
+  sight.runtime.memory().read(sight.program.buffers[operand.buffer], operand.begin,
+                              copy.view().data, copy.view().bytes());
   return copy;
 }
 
-// The ranks whose numbers differ from this one's by multiples of the stride, inside one block.
+// Returns this rank's group: the ranks of its block that differ from it by multiples of the stride.
 AuditGroup group_of(const Program& program, const RankGroup& ranks) {
   int block = ranks.size * ranks.stride;
   int first = program.rank / block * block + program.rank % ranks.stride;
@@ -59,11 +75,12 @@ Verdict judge_number(const char* name, double got, double want) {
   return Verdict::wrong(fmt::format("{}: {:.17g} for {:.17g}", name, got, want));
 }
 
-// The scalars that a decision has written.
+// Returns the scalars that a decision has written.
 StepScalars block_of(const StepSight& sight, const Instr& in) {
   StepScalars block;
   const Operand& written = in.operands.back();
-  sight.runtime.read(sight.program.buffers[written.buffer], written.begin, &block, sizeof block);
+  sight.runtime.memory().read(sight.program.buffers[written.buffer], written.begin, &block,
+                              sizeof block);
   return block;
 }
 
@@ -71,8 +88,9 @@ bool copies(const StepSight& sight, InstrId instr) {
   return sight.program.instrs[instr].def->kind == Kind::copy;
 }
 
-// Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters,
-// in f64; of gradients that stayed on their ranks the root of the mean square.
+// Judges the norm of the mean gradient, the factor that scales gradients, and whether the step is
+// skipped. The norm is computed from the sums of squares, in f64 and in the order of parameters.
+// For gradients that stay on their ranks, it is the root of the mean square over the ranks.
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
   std::vector<double> terms;
   const StepScalars block = block_of(sight, in);
@@ -81,7 +99,8 @@ Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& no
   for (const ElementRun& run : in.runs.empty() ? std::span(&whole, 1) : std::span(in.runs)) {
     for (int64_t i = run.begin; i < run.end; ++i) terms.push_back(norms.as<double>()[i]);
   }
-  while (terms.size() > 1) {  // blocks of 256, then their sums
+  // Adds up blocks of 256 terms, then the sums of the blocks, and so on.
+  while (terms.size() > 1) {
     size_t blocks = 0;
     for (size_t begin = 0; begin < terms.size(); begin += 256, ++blocks) {
       auto first = terms.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -104,11 +123,12 @@ Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& no
   return worst;
 }
 
-// Mean of the leaves of all ranks by what they count for, micro-step by micro-step, in f64.
+// Judges the weighted mean of the losses of all leaves, micro-step by micro-step in f64, and the
+// number and the weights of the leaves.
 Verdict judge_losses(const StepSight& sight, const Instr& in, const TensorView& all) {
   const StepScalars block = block_of(sight, in);
   double sum = 0, weights = 0;
-  int64_t leaves = 0, micros = sight.zero.accumulation, unit = sight.zero.loss_unit;
+  int64_t leaves = 0, micros = sight.zero.accumulation, unit = sight.zero.memory.loss_unit;
   int64_t ranks = sight.program.mesh.data_size();
   for (int64_t leaf = 0; leaf < micros * ranks; ++leaf) {
     const float* own = all.as<float>() + leaf % ranks * (all.numel() / ranks);
@@ -131,6 +151,7 @@ Verdict judge_losses(const StepSight& sight, const Instr& in, const TensorView& 
 
 StepAudit::StepAudit(int threads) : team_(threads) { register_ref(reference_); }
 
+// Copies the operands of the instruction, and compares its inputs with the last writes.
 void StepAudit::before(const StepSight& sight, Position at) {
   InstrId instr = at.instr;
   if (instr == InstrId(0)) {
@@ -143,10 +164,13 @@ void StepAudit::before(const StepSight& sight, Position at) {
   for (const Operand& listed : sight.program.instrs[instr].operands) {
     Operand operand = in_round(listed, at.round);
     const Buffer& buffer = sight.program.buffers[operand.buffer];
-    bool scalars = buffer.holds == Holds::scalars;  // the engine writes them, too
+    // The engine writes scalars, too, so they are checked separately (check_scalars()).
+    bool scalars = buffer.holds == Holds::scalars;
     if (buffer.tier == Tier::nvme || (scalars && !copies(sight, instr))) continue;
-    Part part{
-        operand, sight.runtime.address(buffer) + operand.begin, read_operand(sight, operand), {}};
+    Part part{operand,
+              sight.runtime.memory().address(buffer) + operand.begin,
+              read_operand(sight, operand),
+              {}};
     if (operand.access != Access::write && !scalars) {
       std::string changed = shadow_->difference(operand, part.was.view());
       if (!changed.empty()) add(instr, Verdict::wrong(changed));
@@ -155,6 +179,8 @@ void StepAudit::before(const StepSight& sight, Position at) {
   }
 }
 
+// Outputs are recorded in the shadow before any copy is dropped, because an instruction may write a
+// buffer that it uses for the last time.
 void StepAudit::after(const StepSight& sight, Position at) {
   InstrId instr = at.instr;
   const Instr& in = sight.program.instrs[instr];
@@ -180,34 +206,38 @@ const std::vector<Verdict>& StepAudit::verdicts() {
   return verdicts_;
 }
 
-// The worst that is said of an instruction stays.
+// A passed verdict is replaced by any later one, a failed verdict only by one with a larger share.
 void StepAudit::add(InstrId instr, Verdict verdict) {
-  Verdict& kept = verdicts_[instr];
-  if (verdict.share() > kept.share() || kept.passed()) kept = std::move(verdict);
+  verdicts_[instr].keep_worse(std::move(verdict));
 }
 
+// Compares the addresses of the two operands.
 bool StepAudit::overlap(const Part& a, const Part& b) {
   return a.place < b.place + bytes_of(b.was.view()) && b.place < a.place + bytes_of(a.was.view());
 }
 
+// Compares the inputs before and after the instruction, except those whose memory an output reuses.
 void StepAudit::check_inputs(InstrId instr) {
   for (const Part& part : parts_) {
     if (!is_input(part.operand)) continue;
-    bool given_up = std::any_of(parts_.begin(), parts_.end(), [&](const Part& other) {
+    bool given_up = std::ranges::any_of(parts_, [&](const Part& other) {
       return !is_input(other.operand) && overlap(part, other);
     });
-    if (given_up) continue;  // the program says that the result takes its place
+    // The program lets the result overwrite the input.
+    if (given_up) continue;
     Verdict same = judge_bits(part.now->view(), part.was.view(), "input");
     if (!same.passed()) add(instr, Verdict::wrong("changes its " + same.where));
   }
 }
 
+// Only decisions and copies may change the step's scalars.
 void StepAudit::check_scalars(const StepSight& sight, InstrId instr) {
   if (sight.program.instrs[instr].def->kind == Kind::decision || copies(sight, instr)) return;
   if (std::memcmp(&scalars_, &sight.control.scalars(), sizeof scalars_) != 0)
     add(instr, Verdict::wrong("changes the scalars of the step"));
 }
 
+// The tensors are moved into the job, so parts_ must not be used afterwards.
 void StepAudit::take(const StepSight& sight, Position at) {
   const Instr& in = sight.program.instrs[at.instr];
   Job job{at.instr, {}};
@@ -228,6 +258,7 @@ void StepAudit::take(const StepSight& sight, Position at) {
   sight.comm().tick();
 }
 
+// Jobs are independent, so they run on all threads; each runs its reference kernels on one thread.
 void StepAudit::judge() {
   std::vector<Verdict> found(jobs_.size());
   team_.parallel_for(static_cast<int64_t>(jobs_.size()), [&](int64_t i, int) {
@@ -239,7 +270,7 @@ void StepAudit::judge() {
   job_bytes_ = 0;
 }
 
-// Of what no kernel does.
+// `default` is an instruction that the host of a delegate engine performs.
 Verdict StepAudit::judge_move(const StepSight& sight, InstrId instr) {
   const Instr& in = sight.program.instrs[instr];
   switch (in.def->kind) {

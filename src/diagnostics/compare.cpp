@@ -1,3 +1,7 @@
+// Comparisons are pure functions of numbers and tolerances. A Finding keeps the place whose error
+// is the largest share of its tolerance, and the names of all places whose errors exceed their
+// tolerances.
+
 #include "diagnostics/compare.h"
 
 #include <fmt/ranges.h>
@@ -6,18 +10,21 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 
 namespace ds {
 namespace {
 
-constexpr size_t kNamed = 12;  // places that a failed finding names in the text
+// The maximum number of places that the text lists for a failed finding.
+constexpr size_t kNamed = 12;
 
+// Throws if the sizes differ, because then the record belongs to another model.
 void check_sizes(const std::string& name, size_t got, size_t want) {
   if (got == want) return;
-  raise(DS_ERROR_CONFIG, "{} has {} elements in the model, {} in the recorded numbers", name, got,
-        want);
+  raise(DS_ERROR_CONFIG, "{} has {} elements in the model, but {} in the recorded numbers", name,
+        got, want);
 }
 
 double distance(double a, double b) { return std::abs(a - b); }
@@ -29,6 +36,7 @@ double Finding::share() const {
   return tolerance > 0 ? error / tolerance : std::numeric_limits<double>::infinity();
 }
 
+// NaN is treated as an infinite error, so it exceeds every tolerance.
 void Finding::see(double place_error, double place_tolerance, const std::string& place) {
   if (std::isnan(place_error)) place_error = std::numeric_limits<double>::infinity();
   Finding here{kind, measure, place_error, place_tolerance, place, {}};
@@ -40,6 +48,7 @@ void Finding::see(double place_error, double place_tolerance, const std::string&
   if (place_error > place_tolerance) beyond.push_back(place);
 }
 
+// The error of a token is that of its worst logit, which is the place that the report names.
 Finding compare_logits(const GoldenBatch& batch, std::span<const float> got,
                        std::span<const float> want, double tolerance) {
   check_sizes("logits", got.size(), want.size());
@@ -69,6 +78,8 @@ GradComparison::GradComparison(const Golden& golden)
       abs_{"grad", "abs", 0, golden.grad_abs, "", {}},
       rel_{"grad", "rel", 0, golden.grad_rel, "", {}} {}
 
+// The relative error is relative to the largest recorded magnitude in the tensor. A tensor that is
+// recorded as all zeros has only an absolute error.
 void GradComparison::see(const std::string& name, std::span<const float> got,
                          std::span<const float> want) {
   check_sizes("gradient of '" + name + "'", got.size(), want.size());
@@ -81,10 +92,11 @@ void GradComparison::see(const std::string& name, std::span<const float> got,
   }
   abs_.see(error, golden_.grad_abs, name);
   const std::vector<std::string>& zero = golden_.grad_zero;
-  if (largest == 0 || std::find(zero.begin(), zero.end(), name) != zero.end()) return;
+  if (largest == 0 || contains(zero, name)) return;
   rel_.see(error / largest, golden_.grad_rel, name);
 }
 
+// A gradient norm that is recorded as 0 is compared by absolute error.
 std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got) {
   check_sizes("run " + want.name, got.loss.size(), want.loss.size());
   check_sizes("run " + want.name, got.grad_norm.size(), want.grad_norm.size());
@@ -111,6 +123,7 @@ void ParamComparison::see(const GoldenParam& want, std::span<const float> values
   l2_.see(distance(std::sqrt(squares), want.l2), want.l2_tol, want.name);
 }
 
+// After the first difference the texts continue differently, so only this difference is judged.
 void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got,
                   double logits_abs, Finding& found) {
   check_sizes("a continuation", got.size(), want.tokens.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -9,19 +10,19 @@ namespace {
 
 constexpr int32_t kNoTarget = -100;
 
+// Throws if the batch needs an input that the model's graph does not have, because the recorded
+// numbers then cannot be reproduced.
 void refuse_missing_inputs(const HfModel& model, const GoldenBatch& batch) {
   const Graph& g = model.graph;
-  auto absent = [&](const char* name) {
-    return std::find(g.inputs.begin(), g.inputs.end(), g.find_value(name)) == g.inputs.end();
-  };
+  auto absent = [&](const char* name) { return !contains(g.inputs, g.find_value(name)); };
   if (absent("mask") && batch.hides_tokens()) {
     raise(DS_ERROR_UNSUPPORTED,
-          "attention_mask hides tokens, the '{}' model was built without a mask", model.family);
+          "attention_mask hides tokens, but the '{}' model was built without a mask", model.family);
   }
-  bool typed =
-      std::any_of(batch.kinds.begin(), batch.kinds.end(), [](int32_t k) { return k != 0; });
+  bool typed = std::ranges::any_of(batch.kinds, [](int32_t k) { return k != 0; });
   if (absent("token_types") && typed) {
-    raise(DS_ERROR_UNSUPPORTED, "token_type_ids are given, family '{}' takes none", model.family);
+    raise(DS_ERROR_UNSUPPORTED, "token_type_ids are given, but family '{}' takes none",
+          model.family);
   }
 }
 
@@ -29,7 +30,7 @@ void append(std::vector<int32_t>& all, const std::vector<int32_t>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// The batches as one, every optional value written out.
+// Returns one batch with the rows of all batches, in which mask and kinds are never empty.
 GoldenBatch joined(const std::vector<const GoldenBatch*>& batches) {
   GoldenBatch all;
   for (const GoldenBatch* batch : batches) {
@@ -45,7 +46,8 @@ GoldenBatch joined(const std::vector<const GoldenBatch*>& batches) {
   return all;
 }
 
-// Labels as the graph takes them: a causal model's logits at t predict the label at t + 1.
+// Shifts labels as the graph expects them: the logits of a causal model at t predict the label at t
+// + 1.
 void shift_labels(GoldenBatch& batch) {
   for (int64_t i = 0; i < batch.rows * batch.tokens; ++i) {
     auto at = static_cast<size_t>(i);
@@ -53,6 +55,8 @@ void shift_labels(GoldenBatch& batch) {
   }
 }
 
+// Returns one batch with all rows, whose mask and kinds are complete, and whose labels are shifted
+// if the model is causal. Throws if the model lacks an input.
 GoldenBatch checked(const HfModel& model, const std::vector<const GoldenBatch*>& batches) {
   for (const GoldenBatch* batch : batches) refuse_missing_inputs(model, *batch);
   GoldenBatch all = joined(batches);

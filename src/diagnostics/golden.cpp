@@ -1,11 +1,17 @@
+// Reads the numbers that tools/make_golden.py has recorded with torch beside a model
+// (docs/reference/verify.md). The files may be damaged or have another version, so every member is
+// checked, and errors name the file and the member.
+
 #include "diagnostics/golden.h"
 
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/contains.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/json_read.h"
+#include "core/base/path_kind.h"
 #include "io/file_kind.h"
 
 namespace ds {
@@ -27,7 +33,8 @@ std::vector<int32_t> ids(const JsonReader& list) {
   return out;
 }
 
-// The configuration's optimizer section for what torch was told.
+// Returns the section `optimizer` of a configuration that is equivalent to the recorded optimizer
+// of torch.
 Json optimizer_section(const JsonReader& run) {
   const std::string& torch = run.at("optimizer").text();
   bool sgd = torch == "torch.optim.SGD";
@@ -48,6 +55,8 @@ Json optimizer_section(const JsonReader& run) {
   return section;
 }
 
+// The name of a run determines its element type and batches: "bf16..." trains in bf16, "...accum"
+// on the micro-batches.
 GoldenRun read_run(const std::string& name, const JsonReader& run, const JsonReader& tolerance) {
   GoldenRun out;
   out.name = name;
@@ -69,11 +78,15 @@ GoldenRun read_run(const std::string& name, const JsonReader& run, const JsonRea
 
 }  // namespace
 
+// Reads and checks everything except logits and gradients, so that an invalid record is refused
+// before an engine allocates memory.
 Golden::Golden(const std::string& folder) {
   std::string numbers = folder + "/golden.json", tensors = folder + "/golden.safetensors";
   for (const std::string& path : {numbers, tensors}) {
-    if (!name_exists(path))
-      raise(DS_ERROR_NOT_FOUND, "no recorded numbers: '{}' does not exist", path);
+    if (!name_exists(path)) {
+      raise(DS_ERROR_NOT_FOUND, "no recorded numbers: '{}' does not exist{}", path,
+            path_hint(folder, Sought::model));
+    }
   }
   header_ = read_safetensors_header(tensors);
   file_ = File(tensors, File::Mode::read);
@@ -81,8 +94,8 @@ Golden::Golden(const std::string& folder) {
   for (size_t i = 0; header_.find("micro." + std::to_string(i) + ".input_ids"); ++i) {
     micro.push_back(read_batch("micro." + std::to_string(i) + "."));
     if (micro[i].rows != batch.rows || micro[i].tokens != batch.tokens) {
-      raise(DS_ERROR_CORRUPT, "'{}': micro-batch {} is [{},{}], the batch [{},{}]", tensors, i,
-            micro[i].rows, micro[i].tokens, batch.rows, batch.tokens);
+      raise(DS_ERROR_CORRUPT, "'{}': micro-batch {} is [{},{}], but the batch is [{},{}]", tensors,
+            i, micro[i].rows, micro[i].tokens, batch.rows, batch.tokens);
     }
   }
   for (const SafetensorEntry& e : header_.entries) {
@@ -97,6 +110,7 @@ Golden::Golden(const std::string& folder) {
   }
 }
 
+// Runs, final parameters and texts are optional members of a record; all others are required.
 void Golden::read_document(const JsonReader& document) {
   const JsonReader tolerance = document.at("tolerance");
   loss = document.at("loss").at("value").number();
@@ -109,7 +123,7 @@ void Golden::read_document(const JsonReader& document) {
   for (const char* name : {"adamw", "accum", "sgd", "bf16", "bf16_accum"}) {
     if (auto run = document.find(name)) runs.push_back(read_run(name, *run, tolerance.at(name)));
     if (!runs.empty() && runs.back().accum && micro.empty()) {
-      raise(DS_ERROR_CORRUPT, "run '{}' needs micro-batches, the tensors have none", name);
+      raise(DS_ERROR_CORRUPT, "run '{}' needs micro-batches, but the tensors have none", name);
     }
   }
   if (auto params = document.find("final_params")) {
@@ -132,18 +146,15 @@ void Golden::read_document(const JsonReader& document) {
   }
 }
 
-bool GoldenBatch::hides_tokens() const {
-  return std::find(mask.begin(), mask.end(), 0) != mask.end();
-}
+bool GoldenBatch::hides_tokens() const { return contains(mask, 0); }
 
 bool Golden::hides_tokens() const {
-  return batch.hides_tokens() || std::any_of(micro.begin(), micro.end(),
-                                             [](const GoldenBatch& b) { return b.hides_tokens(); });
+  return batch.hides_tokens() ||
+         std::ranges::any_of(micro, [](const GoldenBatch& b) { return b.hides_tokens(); });
 }
 
 const GoldenRun* Golden::run(const std::string& name) const {
-  auto at =
-      std::find_if(runs.begin(), runs.end(), [&](const GoldenRun& r) { return r.name == name; });
+  auto at = std::ranges::find_if(runs, [&](const GoldenRun& r) { return r.name == name; });
   return at == runs.end() ? nullptr : &*at;
 }
 
@@ -164,6 +175,7 @@ GoldenBatch Golden::read_batch(const std::string& prefix) const {
   return out;
 }
 
+// Every integer tensor of a batch must have the shape of its input_ids.
 std::vector<int32_t> Golden::read_ints(const std::string& name, const GoldenBatch& like) const {
   const SafetensorEntry& e = entry(name, DS_DTYPE_I32);
   std::vector<int32_t> out(static_cast<size_t>(e.bytes) / sizeof(int32_t));
@@ -182,6 +194,7 @@ std::vector<float> Golden::read_floats(const std::string& name) const {
   return out;
 }
 
+// Returns the entry of a tensor, which must exist and have this type.
 const SafetensorEntry& Golden::entry(const std::string& name, DType dtype) const {
   const SafetensorEntry* e = header_.find(name);
   if (!e) raise(DS_ERROR_CORRUPT, "'{}' has no tensor '{}'", file_.path(), TensorName(name));

@@ -1,3 +1,7 @@
+// `libds profile`: a few traced steps on random tokens. The trace gives the time of each
+// instruction, its cost (flops and bytes) follows from the program, and the measured peaks of the
+// machine turn the cost into the least time that the instruction could take.
+
 #include "diagnostics/profile.h"
 
 #include <fmt/format.h>
@@ -15,6 +19,7 @@
 #include "core/base/random.h"
 #include "core/base/trace.h"
 #include "core/config/options.h"
+#include "core/config/parse_config.h"
 #include "core/device/thread_team.h"
 #include "core/graph/ops.h"
 #include "diagnostics/feed.h"
@@ -30,15 +35,17 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kMicroBatch = 4, kSequence = 128;  // without a configuration
+// The defaults without a configuration.
+constexpr int64_t kMicroBatch = 4, kSequence = 128;
 constexpr int64_t kMostSteps = 1000, kMostRows = int64_t{1} << 24;
 
-// Without a configuration a sequence is as long as the model in `folder` allows, up to kSequence.
+// Without a configuration, a sequence is as long as the model in `folder` allows, up to kSequence.
 int64_t default_sequence(const std::string& folder) {
   int64_t positions = model_positions(folder, read_model_config(folder));
   return positions > 0 ? std::min(kSequence, positions) : kSequence;
 }
 
+// Returns the configuration, or the defaults without one, with the changes of the request.
 Config config_of(const Json& document, const std::string& folder, const ProfileRequest& request,
                  int world) {
   Config config;
@@ -67,7 +74,7 @@ HfModel model_of(Config& config, const std::string& folder) {
   return configured_model(config);
 }
 
-// Rows of the table that ids of the model's tokens choose from.
+// Returns the number of rows of the table that the input `tokens` indexes.
 int64_t vocabulary(const Graph& graph) {
   ValueId tokens = graph.find_value("tokens");
   for (const Node& node : graph.nodes) {
@@ -78,6 +85,8 @@ int64_t vocabulary(const Graph& graph) {
   raise(DS_ERROR_UNSUPPORTED, "graph '{}' has no embedding of an input 'tokens'", graph.name);
 }
 
+// Returns a batch of random ids, uniform over the vocabulary and different on every rank, so that a
+// profile needs no text.
 GoldenBatch random_batch(const Config& config, int64_t vocabulary, int rank) {
   GoldenBatch batch;
   batch.rows = config.micro_batch * config.accumulation;
@@ -91,6 +100,7 @@ GoldenBatch random_batch(const Config& config, int64_t vocabulary, int rank) {
   return batch;
 }
 
+// All ranks measure at the same time, because ranks of one machine share its memory.
 Peak peak_of(Communicator& comm, int threads) {
   Peak peak;
   comm.barrier("profile");
@@ -152,16 +162,16 @@ ProfileReport profile(const Json& document, const std::string& folder,
   Config config;
   HfModel model;
   agree(comm, "profile", [&] {
-    require(!document.is_null() || !folder.empty(),
-            "config must be given without model, got neither");
+    require(!document.is_null() || !folder.empty(), "config or model must be given, got neither");
     config = config_of(document, folder, request, comm.size());
     model = model_of(config, folder);
   });
   EngineOptions options;
   options.threads = threads_of_rank(config, comm.local_size());
   options.trace = true;
-  options.programs.infer = false;  // a run has none either
-  // What the threads reach is no limit of another device, of which nothing is measured.
+  // As in a training run, which does not need this program.
+  options.programs.infer = false;
+  // Peak rates are those of threads and do not limit a GPU, so they are not measured for one.
   const bool host = !names_cuda(config.device);
   Peak peak = host ? peak_of(comm, options.threads) : Peak{};
   Engine engine(config, model.graph, comm, options);
@@ -169,13 +179,14 @@ ProfileReport profile(const Json& document, const std::string& folder,
   Feed feed(model, {&batch});
   std::vector<InputView> inputs = feed.views();
 
+  // The first step is not measured: it allocates what later steps reuse.
   engine.train_batch(inputs);
   const Program& profiled = engine.next_program();
   StepProfile sums(profiled);
   for (int step = 0; step < request.steps; ++step) {
     if (&engine.next_program() != &profiled) {
       raise(DS_ERROR_CONFIG,
-            "{}: a profile is of steps of one form, that of {} behind update {} is another",
+            "{}: a profile needs steps of one form, but those of {} change after update {}",
             KeyName("optimizer.type"), config.optimizer.type, engine.control().updates());
     }
     engine.runtime().trace()->take();

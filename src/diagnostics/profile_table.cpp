@@ -22,7 +22,7 @@ void add_row(ProfileRow& to, const ProfileRow& row) {
   to.bytes += row.bytes;
 }
 
-// Adds rows of equal queue and name up; longest first.
+// Adds up rows with the same queue and name.
 std::vector<ProfileRow> merged(std::vector<ProfileRow> rows) {
   std::map<std::pair<std::string, std::string>, ProfileRow> by_name;
   for (ProfileRow& row : rows) {
@@ -38,9 +38,12 @@ std::string share(double part, double whole) {
   return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "";
 }
 
-// Least times assume that operands come from memory; those of small launches come from a cache.
+// Shown if a row was faster than its least time, which assumes that operands come from memory;
+// those of small launches may come from a cache.
 constexpr const char* kBeyond = ">100 %";
 
+// Returns the line of a row. A cell is empty if there is no such number, for example the flops of a
+// copy.
 std::string line(const ProfileRow& row, double step, size_t width) {
   auto number = [](double value, double unit) {
     return value > 0 ? fmt::format("{:.3f}", value / unit) : "";
@@ -108,6 +111,8 @@ void StepProfile::add(std::span<const Trace::Span> spans, int64_t begin_ns, int6
         {span.track, span.name, 1, seconds_of(span), 0, 0, static_cast<double>(span.bytes), true});
 }
 
+// Times, and all numbers of file transfers, are sums over the steps, so they are divided by the
+// number of steps; calls, flops and bytes of instructions are already per step.
 ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   const Program& program = times_.program();
   double steps = std::max(1, times_.steps());
@@ -130,9 +135,10 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
     rows.push_back(std::move(row));
   }
   rows = merged(std::move(rows));
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
-  // Queues of a device overlap: then less than nothing is left.
+  std::ranges::stable_sort(
+      rows, [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
+  // The queues of a device overlap, so the sum of their times may exceed that of the step; then the
+  // time between instructions is 0.
   return {std::move(rows), times_.total() / steps, std::max(times_.total() / steps - busy, 0.0),
           peak};
 }

@@ -1,3 +1,6 @@
+// A trial creates an engine that trains as a record says, with the requested ranks, stage and tier,
+// which must not change the numbers beyond rounding.
+
 #include "diagnostics/trial.h"
 
 #include <algorithm>
@@ -7,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/config/parse_config.h"
 #include "engine/threads.h"
 #include "inference/generate.h"
 #include "nn/models/hf.h"
@@ -14,7 +18,8 @@
 namespace ds {
 namespace {
 
-// Small enough that several buckets are partitioned and gathered more than once.
+// Returns a section zero_optimization with limits so small that there are several buckets and stage
+// 3 gathers each more than once.
 Json zero_section(const VerifyRequest& options, int64_t numel) {
   Json zero;
   zero.set("stage", options.stage);
@@ -30,11 +35,14 @@ Json zero_section(const VerifyRequest& options, int64_t numel) {
   return zero;
 }
 
+// The shape of a trial's micro-batches, and its run (or null).
 struct Setup {
   int64_t rows = 1, tokens = 1, accumulation = 1;
   const GoldenRun* run = nullptr;
 };
 
+// Writes the configuration as a user would and parses it, so that a trial also tests how
+// configurations are read.
 Config trial_config(const Setup& setup, const HfModel& model, const VerifyRequest& options,
                     int world) {
   int64_t numel = 0;
@@ -60,6 +68,8 @@ Config trial_config(const Setup& setup, const HfModel& model, const VerifyReques
 
 }  // namespace
 
+// A step has lcm(batches, ranks) leaves, and leaf l has batch l modulo the number of batches. So
+// all batches occur equally often, and the mean is that of the record.
 Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun* run,
              const VerifyRequest& options, Communicator& comm)
     : model_(subject.build(golden.batch.rows * golden.batch.tokens, golden.batch.tokens)) {
@@ -100,14 +110,15 @@ void Trial::step() {
 
 std::vector<float> Trial::tensor(const std::string& name, const std::string& kind) {
   const IdVector<ParamId, std::string>& names = engine_->store().param_names();
-  auto at = std::find(names.begin(), names.end(), name);
+  auto at = std::ranges::find(names, name);
   if (at == names.end()) {
-    raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not",
+    raise(DS_ERROR_CONFIG, "tensor '{}' of the recorded numbers is missing from the model",
           TensorName(name));
   }
   return engine_->store().read_tensor(ParamId(at - names.begin()), kind);
 }
 
+// Decodes token by token with a cache, as `libds generate` does.
 std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,
                                    const VerifyRequest& options, Communicator& comm) {
   auto prompt = static_cast<int64_t>(text.prompt.size()),

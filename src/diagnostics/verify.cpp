@@ -1,3 +1,7 @@
+// `libds verify`: computes the numbers that were recorded with torch beside a model, and compares
+// them, kind by kind. NaN in a run ends only its kind, and a text that libds cannot continue is
+// only reported; any other error ends the verification.
+
 #include "diagnostics/verify.h"
 
 #include <fmt/ranges.h>
@@ -12,6 +16,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/tier.h"
 #include "core/config/options.h"
@@ -24,7 +29,7 @@
 namespace ds {
 namespace {
 
-// A run that met NaN or infinity: nothing of it was compared.
+// Returns the finding of a run that could not be compared because of NaN or infinity.
 Finding not_finite(const std::string& kind, double tolerance, const std::string& message) {
   Finding out{kind, "", 0, tolerance, "", {}};
   out.see(std::numeric_limits<double>::infinity(), tolerance, message);
@@ -37,6 +42,8 @@ class Verifier {
            Communicator& comm)
       : subject_(subject), golden_(golden), options_(options), comm_(comm) {}
 
+  // All comparisons that begin with the batch in f32 share one engine (base()); each further run
+  // creates another.
   std::vector<Finding> run() {
     check_kinds();
     base();
@@ -54,11 +61,12 @@ class Verifier {
     return golden_.run(kind) != nullptr;
   }
 
+  // Returns whether a kind runs: it must be recorded, its type must be requested, and so must the
+  // kind if any kinds are.
   bool wanted(const std::string& kind) const {
     const std::vector<std::string>& kinds = options_.kinds;
     bool type = kind.starts_with("bf16") ? options_.bf16 : options_.f32;
-    return type && recorded(kind) &&
-           (kinds.empty() || std::find(kinds.begin(), kinds.end(), kind) != kinds.end());
+    return type && recorded(kind) && (kinds.empty() || contains(kinds, kind));
   }
 
   void check_kinds() const {
@@ -74,7 +82,8 @@ class Verifier {
 
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
 
-  // Runs body; NaN or infinity in a step becomes a finding of `kind`. Every rank throws that alike.
+  // Calls body(). An error because of NaN or infinity, which every rank throws, becomes a failed
+  // finding of `kind`.
   template <typename Body>
   void finite(const std::string& kind, double tolerance, Body body) {
     try {
@@ -85,7 +94,7 @@ class Verifier {
     }
   }
 
-  // Everything that starts from the batch in f32.
+  // Runs the comparisons that begin with the batch in f32.
   void base() {
     bool logits = wanted("logits"), loss = wanted("loss"), grad = wanted("grad"),
          adamw = wanted("adamw"), params = wanted("final_params");
@@ -107,6 +116,7 @@ class Verifier {
     });
   }
 
+  // Compares the gradients of the first step, which are still in the engine.
   void gradients(Trial& trial) {
     check_names(trial.params());
     GradComparison comparison(golden_);
@@ -117,19 +127,19 @@ class Verifier {
     add(comparison.relative());
   }
 
-  // Every parameter has a recorded gradient; the other way round is seen when it is read.
+  // Throws if a parameter has no recorded gradient. A recorded gradient without a parameter is an
+  // error later, when Trial::tensor() looks for the parameter.
   void check_names(const std::vector<std::string>& params) const {
     std::set<std::string> known;
     for (const std::string& name : golden_.grad_names) known.insert(subject_.param(name));
     for (const std::string& name : params) {
       if (known.contains(name)) continue;
-      raise(DS_ERROR_CONFIG,
-            "the model has parameter '{}', the recorded numbers have no gradient of it",
+      raise(DS_ERROR_CONFIG, "parameter '{}' of the model has no gradient in the recorded numbers",
             TensorName(name));
     }
   }
 
-  // The steps of a run that are still to come.
+  // Trains the remaining steps of a run and, if `compared`, compares its numbers.
   void rest(Trial& trial, const GoldenRun& run, bool compared) {
     while (trial.numbers().loss.size() < run.loss.size()) trial.step();
     if (!compared) return;
@@ -154,6 +164,7 @@ class Verifier {
     finite(kind, run.loss_abs, [&] { rest(trial, run, true); });
   }
 
+  // A text that libds cannot continue is only reported, unless kinds were requested.
   void greedy() {
     Finding found{"greedy", "other tokens", 0, 0, "", {}};
     for (size_t i = 0; i < golden_.greedy.size(); ++i) {
@@ -179,8 +190,8 @@ class Verifier {
 }  // namespace
 
 int VerifyReport::failed() const {
-  return static_cast<int>(std::count_if(findings.begin(), findings.end(),
-                                        [](const Finding& f) { return !f.passed(); }));
+  return static_cast<int>(
+      std::ranges::count_if(findings, [](const Finding& f) { return !f.passed(); }));
 }
 
 int VerifyReport::refused() const {
@@ -190,8 +201,7 @@ int VerifyReport::refused() const {
 }
 
 std::string VerifyReport::text() const {
-  auto count = std::count_if(findings.begin(), findings.end(),
-                             [](const Finding& f) { return f.compared(); });
+  auto count = std::ranges::count_if(findings, [](const Finding& f) { return f.compared(); });
   std::string end = failed() == 0 ? fmt::format("passed: {} comparisons", count)
                                   : fmt::format("FAILED: {} of {} comparisons", failed(), count);
   if (refused() > 0) end += fmt::format("; not compared: {}", refused());
@@ -224,11 +234,12 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
   VerifySubject subject;
   agree(comm, "recorded numbers", [&] {
     if (options.tier == Tier::nvme && !std::filesystem::is_directory(options.nvme_path)) {
-      raise(DS_ERROR_NOT_FOUND, "options.nvme_path: '{}' is no folder", options.nvme_path);
+      raise(DS_ERROR_NOT_FOUND, "options.nvme_path: '{}' is not a folder", options.nvme_path);
     }
     golden.emplace(folder);
     config = read_model_config(folder);
-    // Refuses weights of another size than the model's before an engine takes memory for it.
+    // Throws if the weights do not have the sizes of the model, before an engine allocates memory
+    // for them.
     HfModel model =
         build_hf_model(folder, golden->batch.rows * golden->batch.tokens, golden->batch.tokens);
     if (model.untied) config.set("tie_word_embeddings", false);

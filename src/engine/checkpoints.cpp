@@ -1,10 +1,11 @@
-// Problem: state goes to files and comes back, while a rank may fail, a file be damaged, or the
-// engine differ from the one that saved. Invariant: an error before the first state has changed
-// leaves the engine as it was; one after it poisons every rank, because no rank may go on with half
-// of a checkpoint. So all that can be refused (names, shapes, hashes) is checked first, and ranks
-// agree on how far they were before one goes on to an older checkpoint. An engine that has done
-// nothing yet, as in a resume, needs no check first: its states can be made again, so it reads
-// files once and, when they are refused, begins as it was made.
+// Problem: state is written to files and read back, while a rank may fail, a file may be damaged,
+// or the engine may differ from the one that saved the files. Invariant: an error before the first
+// state has changed leaves the engine as it was; a later error poisons every rank, because no rank
+// may continue with half of a checkpoint. So everything that can be refused (names, shapes, hashes)
+// is checked first, and ranks agree on whether any state has changed before they try an older
+// checkpoint. An engine that has done nothing yet, as in a resume, does not need the check: its
+// states can be computed again, so it reads files only once and, if they are refused, restores its
+// initial states.
 #include "engine/checkpoints.h"
 
 #include <fmt/core.h>
@@ -59,8 +60,9 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   wait();
   CheckpointInfo info = info_of(client, tag);
   runtime_.guarded([&] { runtime_.settle(); });
-  return save_checkpoint(store_, folder, info,
-                         kept(keep));  // a folder that cannot be written changes nothing here
+  // The save is not guarded, because the engine is still usable after a failure to write to a
+  // folder.
+  return save_checkpoint(store_, folder, info, kept(keep));
 }
 
 void Checkpoints::start_save(const std::string& folder, const Json& client, const Keep& keep,
@@ -80,14 +82,14 @@ std::string Checkpoints::wait() {
   return save->wait();
 }
 
-// Runs `body`, which writes states, then renews the parameters. An error after the first state
-// poisons.
+// Runs body, which writes states, then computes the parameters from them. An error after the first
+// written state poisons the engine.
 void Checkpoints::overwrite(const std::function<void()>& body) {
-  store_.forget_writes();
+  store_.take_writes();
   try {
     body();
   } catch (const std::exception& error) {
-    if (store_.writes().overwritten) runtime_.poison(error);
+    if (store_.take_writes().overwritten) runtime_.poison(error);
     throw;
   }
   runtime_.guarded([&] { store_.renew_params(); });
@@ -103,8 +105,9 @@ void Checkpoints::load_weights(const std::string& folder) {
 void Checkpoints::save_weights(const std::string& folder, const std::string& like) {
   store_.owner().require_idle("ds_checkpoint_save_model");
   wait();
-  runtime_.guarded(
-      [] {});  // a poisoned engine saves nothing; a folder that cannot be written poisons none
+  // A poisoned engine saves nothing. The save itself is not guarded, because a failure to write to
+  // a folder must not poison the engine.
+  runtime_.guarded([] {});
   ds::save_weights(store_, folder, like);
 }
 
@@ -114,17 +117,20 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
   runtime_.guarded([&] { runtime_.settle(); });
   std::string path =
       on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
+  // Each iteration tries one checkpoint, starting with the one that was found, then older ones. If
+  // it is refused, the trained set that it may have changed is restored.
   for (;;) {
     const TrainedParams before = store_.zero().trained;
     const IdVector<ParamId, int64_t> updates =
         trained_ ? trained_->own_updates() : IdVector<ParamId, int64_t>();
     try {
       return load_one(path);
-    } catch (
-        const Error& error) {  // of every rank, and unless it poisons before any state has changed
+    } catch (const Error& error) {
+      // The error is thrown on all ranks. Unless the engine is poisoned, no state has changed yet.
       if (error.status() == DS_ERROR_COMM || error.status() == DS_ERROR_POISONED) throw;
       if (agree_max(runtime_.comm(), runtime_.poisoned() ? 1 : 0, "refused checkpoint") != 0) {
-        if (!runtime_.poisoned()) runtime_.poison(error);  // another rank has read a part of it
+        // Another rank has already read a part of the checkpoint.
+        if (!runtime_.poisoned()) runtime_.poison(error);
         throw;
       }
       if (trained_ && before.frozen != store_.zero().trained.frozen)
@@ -143,8 +149,8 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
   }
 }
 
-// Nothing has changed since the engine was made, so its states can be made again. A host's initial
-// values cannot be: it was promised to be asked for them once.
+// Returns whether states can be computed again because nothing has changed since the engine was
+// created. Initial values from a host cannot be, because the host is asked for them only once.
 bool Checkpoints::restorable(const CheckpointInfo& saved) const {
   return restart_ && store_.version() == 0 && !runtime_.options().initial &&
          !(trained_ && trained_->would_change(saved));
@@ -152,10 +158,10 @@ bool Checkpoints::restorable(const CheckpointInfo& saved) const {
 
 void Checkpoints::restore() {
   runtime_.guarded([&] {
-    store_.forget_own();
+    store_.own_states().forget();
     restart_();
   });
-  store_.forget_writes();
+  store_.take_writes();
 }
 
 CheckpointInfo Checkpoints::load_one(const std::string& path) {
@@ -186,7 +192,7 @@ CheckpointInfo Checkpoints::load_one(const std::string& path) {
 
 namespace {
 
-// The rule of a loss scale, of which the bits of f16 gradients depend.
+// Returns the rule of the loss scale, on which the bits of f16 gradients depend.
 std::string loss_scale_text(const LossScaleConfig& c) {
   if (c.loss_scale > 0) return fmt::format("{}", c.loss_scale);
   return fmt::format("2^{}/{}/{}{}/{}", c.initial_scale_power, c.window, c.hysteresis,
@@ -195,14 +201,15 @@ std::string loss_scale_text(const LossScaleConfig& c) {
 
 }  // namespace
 
-// From the bits of a run that would have gone on where the checkpoint was saved. Collective.
+// Logs the differences between this engine and the saved run that may change bits. Collective.
 void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo& saved) {
-  bool dropped = agree_max(runtime_.comm(), store_.writes().dropped ? 1 : 0, "dropped states") != 0;
+  bool dropped =
+      agree_max(runtime_.comm(), store_.take_writes().dropped ? 1 : 0, "dropped states") != 0;
   if (runtime_.comm().rank() != 0) return;
   std::string other = trained_->difference(saved);
   if (!other.empty()) {
     log_line(LogLevel::warning,
-             fmt::format("checkpoint '{}': {}: this engine's setting stands", path, other));
+             fmt::format("checkpoint '{}': {}: this engine's setting applies", path, other));
   } else if (std::string parts =
                  numerics_difference({saved.numerics_key, "there"}, {numerics_key(), "here"});
              !parts.empty()) {
@@ -224,8 +231,8 @@ void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo
 
 namespace {
 
-// "AdamW", and how masters and states in fewer bytes than f32 are kept: "AdamW bf16 masters bf16
-// states".
+// Returns the type of the optimizer, and the types of masters and states if they are not f32:
+// "AdamW bf16 masters bf16 states".
 std::string optimizer_text(const OptimizerConfig& o) {
   std::string text = o.type;
   if (o.type == "Muon") text += " " + o.ns_method;
@@ -239,9 +246,10 @@ std::string optimizer_text(const OptimizerConfig& o) {
 std::string Checkpoints::numerics_key() const {
   const Config& config = runtime_.config();
   const ZeroPlan& zero = store_.zero();
+  // Bits do not depend on the number of ranks if sums are reproducible, unless quantization
+  // computes a scale from the elements of one rank.
   bool any_ranks = config.reproducible && zero.quantization.gradients == 0 &&
-                   !config.optimizer.compressed() &&  // a scale is of one rank's elements
-                   !config.gradient_compression.on();
+                   !config.optimizer.compressed() && !config.gradient_compression.on();
   NumericsParts parts = {
       {"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
       {"micro_batch", std::to_string(config.micro_batch)},

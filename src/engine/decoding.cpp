@@ -1,3 +1,9 @@
+// Problem: each further token of a text should cost one run over that token, not over the whole
+// text. The program keeps the keys and values of earlier tokens in caches.
+// Invariant: the caches hold the first fed_ positions of the text, computed with the parameters of
+// version_ and rotated for a text of length_ tokens. fed() is 0 as soon as parameters change or
+// another program runs, because it uses the same memory as the caches; reusable() also compares
+// rotations.
 #include "engine/decoding.h"
 
 #include <algorithm>
@@ -10,13 +16,9 @@
 
 namespace ds {
 
-Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& control,
-                   StateStore& store)
-    : plan_(plan),
-      runtime_(runtime),
-      control_(control),
-      store_(store),
-      executor_(runtime.executor(plan.program, control)) {
+Decoding::Decoding(const DecodePlaces& plan, Executor& executor, Runtime& runtime,
+                   StepControl& control, StateStore& store)
+    : plan_(plan), executor_(executor), runtime_(runtime), control_(control), store_(store) {
   for (InputId i : plan_.graph.inputs.ids()) {
     const Value& value = plan_.graph.values[plan_.graph.inputs[i]];
     if (is_cache(value)) continue;
@@ -32,6 +34,8 @@ Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& contro
                                : Content::table_rows;
     feeds_.push_back({content, plan_.inputs[i]});
   }
+  // Some rotary embeddings (ropes) choose their rotations by the length of the text; their nodes
+  // read the input `length`. Each kind is listed once.
   ValueId length = plan_.graph.find_value(kDecodeLength);
   for (const Node& node : plan_.graph.nodes) {
     if (!length.exists() || std::find(node.in.begin(), node.in.end(), length) == node.in.end())
@@ -60,8 +64,7 @@ void Decoding::check(std::span<const int32_t> tokens, int64_t first) const {
           first + count);
   require(first <= reusable(first + count),
           "first must be 0, got {}: the rope of a text of {} tokens turns keys differently from "
-          "that of {} "
-          "tokens, which the cached ones were fed for",
+          "that of {} tokens, which the cached ones were fed for",
           first, first + count, length_);
   for (size_t i = 0; i < tokens.size(); ++i) {
     require(tokens[i] >= 0 && tokens[i] < vocabulary(), "token {} must be 0 to {}, got {}",
@@ -77,12 +80,13 @@ void Decoding::put(std::span<const int32_t> tokens, int64_t first, int64_t lengt
     } else if (feed.content == Content::length) {
       values.assign(1, static_cast<int32_t>(length));
     } else {
+      // The rows of a learned table of positions may start at an offset.
       int64_t start = first + (feed.content == Content::table_rows ? plan_.position_offset : 0);
       values.resize(tokens.size());
       std::iota(values.begin(), values.end(), static_cast<int32_t>(start));
     }
-    runtime_.write(runtime_.buffer(feed.buffer), 0, values.data(),
-                   static_cast<int64_t>(values.size() * sizeof(int32_t)));
+    runtime_.memory().write(runtime_.buffer(feed.buffer), 0, values.data(),
+                            static_cast<int64_t>(values.size() * sizeof(int32_t)));
   }
 }
 
@@ -91,10 +95,11 @@ std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first
   version_ = store_.version();
   length_ = first + static_cast<int64_t>(tokens.size());
   while (!tokens.empty()) {
+    // The program processes at most `bound` tokens in a run.
     size_t n = std::min(tokens.size(), static_cast<size_t>(plan_.graph.bound));
-    executor_->set_extent(MicroId(0), static_cast<int64_t>(n));
+    executor_.set_extent(MicroId(0), static_cast<int64_t>(n));
     put(tokens.first(n), fed_, length_);
-    executor_->run();
+    executor_.run();
     fed_ += static_cast<int64_t>(n);
     tokens = tokens.subspan(n);
   }
@@ -103,7 +108,7 @@ std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first
 
 std::vector<float> Decoding::logits() const {
   std::vector<float> out(static_cast<size_t>(vocabulary()));
-  runtime_.read_floats(runtime_.buffer(plan_.logits), 0, vocabulary(), out.data());
+  runtime_.memory().read_floats(runtime_.buffer(plan_.logits), 0, vocabulary(), out.data());
   return out;
 }
 

@@ -1,27 +1,27 @@
-// Delegate mode at run time: calls of a host become runs of programs (compile/delegate.cpp has
-// these).
+// Delegate mode at run time: calls of a host become runs of the programs that compile/delegate.cpp
+// compiles.
 //
 // Problem: each call must leave the engine as if the whole step were one program, whether or not
-// the host does what it did in the step before, and calls that are refused must change nothing.
+// the host repeats the calls of the step before, and a refused call must change nothing.
 //
-// A call either *follows* the recorded step or is served *call by call*. Following means to run the
+// A call either *follows* the recorded step or is served *call by call*. To follow means to run the
 // recorded program up to and including the instruction of the call, and then to do the host's part:
-// a lease learns where its bytes are, a gradient is copied in (delegate_record.cpp). Call by call,
-// a lease runs the gather fragment of its bucket, and a gradient goes to a place of its own until
-// its bucket is complete and the reduce fragment runs, from the last bucket down as the recorded
-// step does (delegate_fragments.cpp).
+// to set the place of a lease, or to copy in a gradient (delegate_record.cpp). Call by call, a
+// lease runs the gather fragment of its bucket, and a gradient is kept in a separate place until
+// its bucket is complete and the reduce fragment runs, from the last bucket down as in the recorded
+// step (delegate_fragments.cpp).
 //
-// Invariants:
-//   Host code touches memory of the device only where that is the host's: else a view is a copy,
-//   and the engine copies gradients in. A place for a gradient is the host's from grad_view() to
-//   grad_ready(). The host acts only where a run has stopped: what its instruction waits for has
-//   ended, and nothing behind it has begun. A bucket is never gathered into other memory while a
-//   lease of it is open, so a leased address stays. All ranks make the same calls. They compare
-//   them before each update, so no rank updates alone. A step begins with its first gradient or
-//   backward (docs/adr/0018): what is leased before may be evaluation.
+// Invariants. Host code touches memory of the device only if the device shares it with the host;
+// otherwise a view is a copy, and the engine copies gradients in. A place for a gradient belongs to
+// the host from grad_view() to grad_ready(). The host acts only where a run has stopped: everything
+// that its instruction waits for has ended, and nothing after it has begun. A bucket is never
+// gathered into other memory while a lease of it is open, so a leased address stays valid. All
+// ranks make the same calls and compare them before each update, so no rank updates alone. A step
+// begins with its first gradient or backward (docs/adr/0018), because leases before it may be an
+// evaluation.
 //
-// Cost: following, a run up to an instruction for each call; call by call, nothing is prefetched. A
-// step that left its order is recorded anew behind its update.
+// Cost: a followed call runs the program up to one instruction; call by call, nothing is
+// prefetched. A step that left the recorded order is recorded again after its update.
 
 #include "engine/delegate.h"
 
@@ -43,15 +43,13 @@
 #include "core/graph/param_slice.h"
 #include "engine/module_monitor.h"
 #include "exec/executor.h"
+#include "monitor/keys.h"
 
 namespace ds {
 
 DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
-    : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.init, plan_.hash}),
-      control_(runtime_.config(), runtime_.mesh().data_size()),
-      store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
-      trained_(runtime_, control_, store_, [this](const auto& trained) { recompile(trained); }),
-      checkpoints_(runtime_, control_, store_, &trained_, [this] { make_states(); }) {
+    : EngineBody(std::move(config), comm, std::move(options), StateStore::Keeps::training),
+      leases_(runtime_, plan_) {
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));
@@ -60,10 +58,11 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
           "{}: \"{}\" needs a graph, whose step keeps gradients on their rank",
           KeyName("gradient_compression.type"), this->config().gradient_compression.type);
   if (this->config().optimizer.compressed())
-    raise(DS_ERROR_UNSUPPORTED,
-          "{}: {} needs a graph: behind its freeze a step has another program, which a delegate "
-          "cannot record",
-          KeyName("optimizer.type"), this->config().optimizer.type);
+    raise(
+        DS_ERROR_UNSUPPORTED,
+        "{}: {} needs a graph: after its freeze a step has another program, and a delegate engine "
+        "records only one",
+        KeyName("optimizer.type"), this->config().optimizer.type);
 }
 
 ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape) {
@@ -90,35 +89,23 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
 void DelegateEngine::start() {
   runtime_.require_usable();
   if (started_) raise(DS_ERROR_STATE, "ds_engine_start must be called once");
-  MemoryPlan memory;
-  runtime_.compile([&] {
+  compile([&](size_t) {
     if (specs_.empty())
       raise(DS_ERROR_STATE, "ds_engine_start needs a parameter: ds_engine_param_add");
-    plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.mesh(),
-                             machine());
-    memory = fragment_memory(plan_);
-    check_budget(plan_.zero.buffers, memory, config().memory_budget);
+    return compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.mesh(),
+                            machine());
   });
-  for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
-  runtime_.start(memory, unbacked_bytes());
-  if (ModuleMonitor::wanted(config()) && runtime_.comm().rank() == 0) {
+  take_memory();
+  if (ModuleMonitor::wanted(config().get<MonitorKeys>()) && runtime_.comm().rank() == 0) {
     log_line(LogLevel::warning,
              "wall_clock_breakdown and flops_profiler report by module, which a host that computes "
-             "itself does "
-             "not name: no reports");
+             "itself does not name: no reports");
   }
   started_ = true;
-  // Before anything that may fail: a poisoned engine is asked about its parameters, too.
-  leases_.assign(specs_.size(), 0);
-  where_.assign(specs_.size(), {});
-  copies_.assign(specs_.size(), nullptr);
-  has_grad_.assign(specs_.size(), 0);
-  bucket_leases_.assign(plan_.lease.size(), 0);
-  begin_micro_step();
-  runtime_.make_executors([&] {
-    refresh_ = executor(plan_.refresh);
-    update_ = executor(plan_.update);
-  });
+  // This precedes everything that may fail, because callers may also ask a poisoned engine about
+  // its parameters.
+  leases_.begin();
+  make_executors();
   make_states();
   try {
     store_.take_initial_values();
@@ -129,13 +116,8 @@ void DelegateEngine::start() {
 }
 
 void DelegateEngine::make_states() {
-  std::unique_ptr<Executor> init;
-  runtime_.make_executors([&] { init = executor(plan_.init); });
-  runtime_.guarded([&] {
-    init->run();
-    refresh_->run();
-  });
-  runtime_.forget_last_executor();
+  EngineBody::make_states();
+  runtime_.guarded([&] { executor(ProgramKind::refresh).run(); });
 }
 
 void DelegateEngine::require_started() const {
@@ -143,63 +125,13 @@ void DelegateEngine::require_started() const {
   raise(DS_ERROR_STATE, "ds_engine_start must come first: it ends the registration of parameters");
 }
 
-int32_t DelegateEngine::trained(BucketId bucket) const {
-  int32_t count = 0;
-  for (const ParamPlace& p : plan_.zero.layout.buckets[bucket].params)
-    count += !trained_.is_frozen(p.param);
-  return count;
-}
-
 void DelegateEngine::recompile(const TrainedParams& trained) {
-  DelegatePlan next;
-  MemoryPlan memory;
-  runtime_.compile([&] {
-    next = recompile_delegate(plan_, config(), machine(), trained);
-    memory = fragment_memory(next);
-    check_budget(next.zero.buffers, memory, config().memory_budget);
-  });
-  runtime_.guarded([&] {
-    end_all_executors();
-    forget_record();
-    runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
-    for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
-    runtime_.grow(memory, unbacked_bytes());
-    make_all_executors();
-    begin_micro_step();
-  });
+  replace_plan([&](size_t) { return recompile_delegate(plan_, config(), machine(), trained); });
 }
 
-void DelegateEngine::end_all_executors() {
-  runtime_.end_executors([&] {
-    step_.reset();
-    fragments_.clear();
-    refresh_.reset();
-    update_.reset();
-  });
-}
-
-void DelegateEngine::make_all_executors() {
-  runtime_.make_executors([&] {
-    refresh_ = executor(plan_.refresh);
-    update_ = executor(plan_.update);
-    if (record_) step_ = executor(record_->program);
-  });
-}
-
-void DelegateEngine::forget_record() {
-  record_.reset();
-  following_ = told_ = false;
-}
-
-void DelegateEngine::begin_micro_step() {
-  has_grad_.assign(specs_.size(), 0);
-  grad_where_.assign(specs_.size(), {});
-  grad_room_.assign(specs_.size(), nullptr);
-  grad_streams_.assign(specs_.size(), nullptr);
-  reduced_.assign(plan_.lease.size(), 0);
-  missing_.clear();
-  for (BucketId b : plan_.lease.ids()) missing_.push_back(trained(b));
-  next_reduce_ = plan_.lease.last();
+void DelegateEngine::plan_ends() {
+  forget_late_programs();
+  told_ = false;
 }
 
 void DelegateEngine::gather(std::span<const ParamId> params) {
@@ -210,8 +142,8 @@ void DelegateEngine::gather(std::span<const ParamId> params) {
   bool followed = follow({HostEvent::Kind::gather, {params.begin(), params.end()}});
   runtime_.guarded([&] {
     for (ParamId p : params) {
-      if (leases_[p] == 0 && !followed) lease(p);
-      ++leases_[p];
+      if (leases_.params[p].leases == 0 && !followed) lease(p);
+      ++leases_.params[p].leases;
       ++leased_;
     }
   });
@@ -224,7 +156,7 @@ void DelegateEngine::release(std::span<const ParamId> params, const StreamRef& s
     ++wanted[p];
   }
   for (auto [p, count] : wanted) {
-    int32_t have = started_ ? leases_[p] : 0;
+    int32_t have = started_ ? leases_.params[p].leases : 0;
     if (count <= have) continue;
     raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases",
           TensorName(specs_[p].name), count, have);
@@ -234,34 +166,28 @@ void DelegateEngine::release(std::span<const ParamId> params, const StreamRef& s
   follow({HostEvent::Kind::release, {params.begin(), params.end()}});
   for (ParamId p : params) {
     --leased_;
-    if (--leases_[p] == 0) end_lease(p);
+    if (--leases_.params[p].leases == 0) end_lease(p);
   }
-}
-
-TensorView DelegateEngine::shaped(ParamId param) const {
-  TensorView view;
-  view.dtype = config().compute;
-  view.rank = static_cast<int>(shapes_[param].rank());
-  for (size_t d = 0; d < shapes_[param].rank(); ++d) view.dims[d] = shapes_[param][d].extent;
-  return view;
 }
 
 DelegateEngine::Seen DelegateEngine::view(ParamId param, const StreamRef& stream) {
   store_.check_param(param);
-  if (!started_ || leases_[param] == 0) {
+  if (!started_ || leases_.params[param].leases == 0) {
     raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed",
           TensorName(specs_[param].name));
   }
-  TensorView view = shaped(param);
-  auto [buffer, begin] = where_[param];
+  TensorView view = leases_.shaped(param);
+  auto [buffer, begin] = leases_.params[param].place;
   if (stream || runtime_.shared_memory()) {
-    view.data = runtime_.address(*buffer) + begin;
-    return {view, runtime_.hold(view.data), stream != nullptr};
+    view.data = runtime_.memory().address(*buffer) + begin;
+    return {view, runtime_.memory().hold(view.data), stream != nullptr};
   }
-  std::shared_ptr<Arena>& copy = copies_[param];
+  // Host code cannot read memory of the device: the first view of a lease makes a copy.
+  std::shared_ptr<Arena>& copy = leases_.params[param].copy;
   if (!copy) {
     copy = runtime_.host_bytes(view.bytes());
-    runtime_.guarded([&] { runtime_.read(*buffer, begin, copy->address(), view.bytes()); });
+    runtime_.guarded(
+        [&] { runtime_.memory().read(*buffer, begin, copy->address(), view.bytes()); });
   }
   view.data = copy->address();
   return {view, copy};
@@ -283,8 +209,8 @@ void DelegateEngine::check_gradient(ParamId param, const char* call) const {
   require_training(call);
   TensorName name(specs_[param].name);
   if (trained_.is_frozen(param))
-    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", name);
-  if (has_grad_[param])
+    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it accepts no gradient", name);
+  if (leases_.params[param].grad.given)
     raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", name);
   if (micro_ >= config().accumulation) {
     raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", name, micro_,
@@ -295,24 +221,22 @@ void DelegateEngine::check_gradient(ParamId param, const char* call) const {
 DelegateEngine::Seen DelegateEngine::grad_view(ParamId param, const StreamRef& stream) {
   store_.check_param(param);
   check_gradient(param, "ds_engine_grad_view");
-  TensorView view = shaped(param);
-  if (!grad_where_[param].buffer) {
+  TensorView view = leases_.shaped(param);
+  auto& grad = leases_.params[param].grad;
+  if (!grad.place.buffer) {
     if (!begun_) begin_step();
     bool followed = follow({HostEvent::Kind::grad_view, {param}});
     begun_ = true;
-    if (!followed)
-      grad_where_[param] = {&runtime_.buffer(plan_.grads[store_.bucket_of(param)]),
-                            own_place(param).begin};
+    if (!followed) grad.place = leases_.grad_place(param);
   }
-  if (stream) grad_streams_[param] = stream;
+  if (stream) grad.stream = stream;
   if (stream || runtime_.shared_memory()) {
-    view.data = runtime_.address(*grad_where_[param].buffer) + grad_where_[param].begin;
-    return {view, runtime_.hold(view.data), stream != nullptr};
+    view.data = runtime_.memory().address(*grad.place.buffer) + grad.place.begin;
+    return {view, runtime_.memory().hold(view.data), stream != nullptr};
   }
-  std::shared_ptr<Arena>& room = grad_room_[param];
-  if (!room) room = runtime_.host_bytes(view.bytes());
-  view.data = room->address();
-  return {view, room};
+  if (!grad.room) grad.room = runtime_.host_bytes(view.bytes());
+  view.data = grad.room->address();
+  return {view, grad.room};
 }
 
 void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
@@ -324,24 +248,36 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
           specs_[param].numel, grad.numel);
   require(grad.dtype == compute || (grad.dtype == DS_DTYPE_F32 && !grad.on_device),
           "gradient of '{}' must be {}{}, got {}", name, dtype_name(compute),
-          grad.on_device ? " in memory of the device" : " or f32", dtype_name(grad.dtype));
+          grad.on_device            ? " in memory of the device"
+          : compute == DS_DTYPE_F32 ? ""
+                                    : " or f32",
+          dtype_name(grad.dtype));
   check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();
-  if (grad_streams_[param] && grad_streams_[param] != grad.stream)
-    grad_streams_[param]->synchronize();
+  Leases::Param& held = leases_.params[param];
+  // The host wrote to the place on one stream and passes the gradient on another stream, or on
+  // none: wait until the first has finished.
+  if (held.grad.stream && held.grad.stream != grad.stream) held.grad.stream->synchronize();
+  // If the call follows the record, host_call() puts pending_ into the program's memory.
   pending_ = grad;
   bool followed = follow({HostEvent::Kind::grad, {param}});
   begun_ = true;
-  has_grad_[param] = 1;
-  --missing_[store_.bucket_of(param)];
+  held.grad.given = true;
+  --leases_.buckets[store_.bucket_of(param)].missing;
   if (!followed) {
     runtime_.guarded([&] {
-      put_pending(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), own_place(param).begin,
-                  grad.numel);
+      leases_.put(pending_, leases_.grad_place(param), grad.numel);
       reduce_ready(false);
     });
   }
   pending_ = {};
+}
+
+void DelegateEngine::set(std::string_view name, double value) {
+  runtime_.require_usable();
+  if (name == kWeightName) return set_weight(value);
+  require_idle("ds_engine_set");
+  EngineBody::set(name, value);
 }
 
 void DelegateEngine::set_weight(double weight) {
@@ -362,6 +298,7 @@ void DelegateEngine::set_weight(double weight) {
 
 void DelegateEngine::take_weight() {
   if (!config().by_tokens()) return;
+  // Weights from micro_ on are left from an earlier step or from calls that were forgotten.
   weights_.resize(static_cast<size_t>(micro_));
   weights_.push_back(*std::exchange(weight_, std::nullopt));
   if (std::ssize(weights_) < config().accumulation) return;
@@ -369,6 +306,7 @@ void DelegateEngine::take_weight() {
   std::vector<double> all(weights_.size() * ranks);
   runtime_.data_ranks().all_gather(weights_.data(), all.data(), weights_.size() * sizeof(double),
                                    "weights of micro-steps");
+  // All ranks add the weights in the same order, so they compute the same sum.
   double sum = 0;
   for (size_t m = 0; m < weights_.size(); ++m) {
     for (size_t r = 0; r < ranks; ++r) sum += all[r * weights_.size() + m];
@@ -387,8 +325,11 @@ void DelegateEngine::end_micro_step() {
     raise(DS_ERROR_STATE,
           "ds_backward needs the weight of micro-step {}: ds_engine_set of micro_weight", micro_);
   if (!begun_) begin_step();
-  for (ParamId p : specs_.ids()) {  // places that were viewed for nothing are the engine's again
-    if (grad_streams_[p] && !has_grad_[p]) grad_streams_[p]->synchronize();
+  // A place that was viewed but received no gradient belongs to the engine again: wait until the
+  // stream has stopped writing to it.
+  for (ParamId p : specs_.ids()) {
+    if (leases_.params[p].grad.stream && !leases_.params[p].grad.given)
+      leases_.params[p].grad.stream->synchronize();
   }
   bool followed = follow({HostEvent::Kind::end, {}});
   begun_ = true;
@@ -397,7 +338,7 @@ void DelegateEngine::end_micro_step() {
     take_weight();
   });
   ++micro_;
-  begin_micro_step();
+  leases_.begin_micro_step();
 }
 
 StepResult DelegateEngine::step() {
@@ -407,10 +348,10 @@ StepResult DelegateEngine::step() {
     raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation,
           micro_);
   }
-  for (ParamId p : leases_.ids()) {
-    if (leases_[p] > 0)
+  for (ParamId p : leases_.params.ids()) {
+    if (leases_.params[p].leases > 0)
       raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", TensorName(specs_[p].name),
-            leases_[p]);
+            leases_.params[p].leases);
   }
   runtime_.guarded([&] { finish_calls(); });
   std::string reason;
@@ -426,7 +367,7 @@ StepResult DelegateEngine::step() {
   return reason.empty() ? control_.finish() : control_.finish(reason);
 }
 
-// Of this rank: its part of the sums over ranks.
+// Returns the first gradient with NaN or infinity in this rank's part of the sums over ranks.
 std::string DelegateEngine::bad_tensor() {
   for (ParamId p : specs_.ids()) {
     if (trained_.is_frozen(p)) continue;
@@ -448,7 +389,7 @@ std::string DelegateEngine::model_text() const {
 
 Executor& DelegateEngine::refresh() {
   require_started();
-  return *refresh_;
+  return EngineBody::refresh();
 }
 
 void DelegateEngine::begin_step() {
@@ -462,10 +403,6 @@ StateStore::Owner::Gradients DelegateEngine::gradients() const {
   return micro_ < config().accumulation ? Gradients::some : Gradients::all;
 }
 
-std::unique_ptr<Executor> DelegateEngine::executor(const Program& program) {
-  return runtime_.executor(program, control_);
-}
-
 void DelegateEngine::require_idle(const char* call) {
   require_started();
   if (!begun_) return;
@@ -475,11 +412,11 @@ void DelegateEngine::require_idle(const char* call) {
 
 void DelegateEngine::require_unleased(const char* call) {
   require_idle(call);
-  for (ParamId p : leases_.ids()) {
-    if (leases_[p] > 0)
+  for (ParamId p : leases_.params.ids()) {
+    if (leases_.params[p].leases > 0)
       raise(DS_ERROR_STATE,
             "{} must not be called while parameter '{}' is leased: it has {} leases", call,
-            TensorName(specs_[p].name), leases_[p]);
+            TensorName(specs_[p].name), leases_.params[p].leases);
   }
 }
 
@@ -488,29 +425,10 @@ void DelegateEngine::begin_change(const char* call) {
   runtime_.guarded([&] { forget_calls(); });
 }
 
-// Places of leases and gradients have pages only while the host holds a bucket: how many at once is
-// its decision.
-int64_t DelegateEngine::unbacked_bytes() const {
-  int64_t bytes = 0;
-  auto add = [&](BufferId id) { bytes += runtime_.placed().buffers[id].bytes(); };
-  for (BucketId b : plan_.lease.ids()) {
-    if (plan_.zero.buckets[b].partitioned) add(plan_.lease[b]);
-    if (plan_.grads[b].exists()) add(plan_.grads[b]);
-  }
-  return bytes;
-}
-
 std::string DelegateEngine::print_plan() const {
-  return record_ ? record_->program.print() : plan_.update.print();
-}
-
-std::vector<TierMemory> DelegateEngine::memory() const {
-  MemoryPlan memory;
-  for (int t = 0; t < 3; ++t) {
-    memory.tiers[t].persistent = plan_.update.arenas[t].persistent;
-    memory.tiers[t].transient = fragment_transient_[t] + program_bytes(t);
-  }
-  return memory_by_tier(plan_.zero.buffers, memory, config().memory_budget);
+  if (!started_) return "";
+  return plan_.program(plan_.has(ProgramKind::step) ? ProgramKind::step : ProgramKind::update)
+      .print();
 }
 
 }  // namespace ds

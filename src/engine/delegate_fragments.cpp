@@ -1,4 +1,5 @@
-// Delegate mode call by call: a short program for each bucket that is gathered or reduced.
+// Implements delegate mode call by call: a short program runs for each bucket that is gathered or
+// reduced.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -6,78 +7,57 @@
 #include <vector>
 
 #include "compile/delegate.h"
+#include "compile/plan.h"
 #include "engine/delegate.h"
 #include "zero/reduce.h"
 
 namespace ds {
 
-// What the call-by-call step needs: the largest transient memory of any fragment.
-MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
-  MemoryPlan memory;
-  for (const Program* p : {&plan.init, &plan.refresh, &plan.update}) memory.add(*p);
-  for (const Program& p : all_fragments(plan, config(), machine())) memory.add(p);
-  return memory;
-}
-
-DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, MicroId micro) {
-  Fragment& f = fragments_[{bucket, micro}];
-  if (f.executor) return f;
-  f.program = std::make_unique<Program>(
-      !micro.exists() ? gather_fragment(plan_, config(), machine(), bucket)
-                      : reduce_fragment(plan_, config(), machine(), bucket, micro));
-  if (record_) {  // behind the recorded program's memory, where leases may still be
-    for (Buffer& buffer : f.program->buffers) {
-      bool placed = buffer.residency == Residency::transient && buffer.offset >= 0;
-      if (!placed || buffer.tier == Tier::nvme) continue;
-      buffer.offset += program_bytes(static_cast<int>(buffer.tier));
-    }
+// A fragment is compiled when it first runs. Its transient memory is placed after that of the
+// recorded program, which may still contain leases.
+void DelegateEngine::run_fragment(const ProgramKey& key) {
+  if (has_executor(key)) return executor(key).run();
+  Program program = make_fragment(plan_, config(), machine(), key);
+  for (Buffer& buffer : program.buffers) {
+    const bool placed = buffer.residency == Residency::transient && buffer.offset >= 0;
+    if (placed && buffer.tier != Tier::nvme) buffer.offset += program_bytes(buffer.tier);
   }
-  runtime_.make_executor_late([&] { f.executor = executor(*f.program); });
-  return f;
+  plan_.programs.insert_or_assign(key, std::move(program));
+  make_executor_late(key).run();
 }
 
 void DelegateEngine::lease(ParamId param) {
   BucketId b = store_.bucket_of(param);
-  where_[param] = own_place(param);
-  if (plan_.zero.buckets[b].partitioned && bucket_leases_[b]++ == 0)
-    fragment(b, none).executor->run();
+  leases_.params[param].place = leases_.own_place(param);
+  // The first lease of a bucket gathers all of it.
+  if (plan_.zero.buckets[b].partitioned && leases_.buckets[b].leases++ == 0)
+    run_fragment({ProgramKind::gather, b});
 }
 
-// Of a lease in the recorded program's memory the program takes care.
+// A lease in the recorded program's memory needs no action here, as the program itself frees the
+// memory.
 void DelegateEngine::end_lease(ParamId param) {
   BucketId b = store_.bucket_of(param);
-  bool own = where_[param].buffer == own_place(param).buffer;
-  where_[param] = {};
-  copies_[param] = nullptr;
-  if (!own || !plan_.zero.buckets[b].partitioned || --bucket_leases_[b] > 0) return;
+  bool own = leases_.params[param].place.buffer == leases_.own_place(param).buffer;
+  leases_.params[param].place = {};
+  leases_.params[param].copy = nullptr;
+  if (!own || !plan_.zero.buckets[b].partitioned || --leases_.buckets[b].leases > 0) return;
   runtime_.settle();
-  runtime_.discard(plan_.lease[b]);
+  runtime_.memory().discard(runtime_.buffer(plan_.host.lease[b]));
 }
 
-// Reduces complete buckets in the canonical order: from the last bucket down. all: the micro-step
-// is over and what has not come is zero.
+// Reduces complete buckets in the canonical order, from the last bucket down. all: the micro-step
+// is over, and gradients that the host has not passed are zero.
 void DelegateEngine::reduce_ready(bool all) {
-  for (; next_reduce_.exists(); --next_reduce_) {
-    BucketId b = next_reduce_;
-    if (reduced_[b] || !plan_.zero.trains(b)) continue;
-    if (missing_[b] > 0 && !all) return;
+  for (; leases_.next_reduce.exists(); --leases_.next_reduce) {
+    BucketId b = leases_.next_reduce;
+    if (leases_.buckets[b].reduced || !plan_.zero.trains(b)) continue;
+    if (leases_.buckets[b].missing > 0 && !all) return;
     for (const ParamPlace& place : plan_.zero.layout.buckets[b].params) {
-      if (!has_grad_[place.param]) clear_grad(place.param);
+      if (!leases_.params[place.param].grad.given) leases_.clear_grad(place.param);
     }
-    fragment(b, reduced_alike(plan_.zero, MicroId(micro_))).executor->run();
+    run_fragment({ProgramKind::reduce, b, reduced_alike(plan_.zero, MicroId(micro_))});
   }
-}
-
-DelegateEngine::LeasePlace DelegateEngine::own_place(ParamId param) const {
-  return {&runtime_.buffer(plan_.lease[store_.bucket_of(param)]),
-          plan_.zero.layout.place(param).begin * size_of(config().compute)};
-}
-
-void DelegateEngine::clear_grad(ParamId param) {
-  const ParamPlace& place = plan_.zero.layout.place(param);
-  int64_t unit = size_of(config().compute);
-  runtime_.fill(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), place.begin * unit, 0,
-                place.numel * unit);
 }
 
 }  // namespace ds

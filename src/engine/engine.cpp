@@ -1,3 +1,11 @@
+// Problem: a call of the host runs a whole step, or a piece of one, of a program that all ranks run
+// together. All ranks must refuse, skip or finish the step together, and the pieces must compute
+// the same bits as the whole step.
+// A step is one run of one program: inputs are checked and copied to their places, the executor
+// runs, and StepControl counts the step. The pieces run the same program up to the end of a
+// segment; reached_ and micro_ say how far. Inputs are checked before anything has changed. After a
+// skipped step the micro-steps run again with checks, in order to name the first tensor with NaN or
+// infinity.
 #include "engine/engine.h"
 
 #include <fmt/core.h>
@@ -12,12 +20,15 @@
 #include <utility>
 
 #include "checkpoint/agree.h"
+#include "compile/pipeline.h"
+#include "compile/plan.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
-#include "core/config/param_groups.h"
 #include "core/graph/ops.h"
 #include "exec/executor.h"
+#include "monitor/keys.h"
 #include "optim/optimizer.h"
+#include "optim/param_groups.h"
 
 namespace ds {
 namespace {
@@ -29,7 +40,8 @@ bool reads(const Program& program, BufferId buffer) {
   });
 }
 
-// `begins` of so many micro-batches: each row is in the document of the row before, or begins one.
+// Checks the documents of `micros` micro-batches: each row belongs to the document of the previous
+// row or begins a new document, and a document has at most `most` rows.
 void check_documents(const std::string& input, std::span<const int32_t> begins, int64_t micros,
                      int64_t most) {
   auto rows = static_cast<int64_t>(begins.size()) / micros;
@@ -39,8 +51,7 @@ void check_documents(const std::string& input, std::span<const int32_t> begins, 
     if (begin != row && !goes_on) {
       raise(DS_ERROR_INVALID_ARGUMENT,
             "input '{}' must have {} at row {}, or what the row before has, got {}: the first row "
-            "of the "
-            "document that the row is in",
+            "of the document that the row is in",
             input, row, row, begin);
     }
     require(row - begin < most, "input '{}' has a document of more than {} rows, from row {} on",
@@ -48,118 +59,77 @@ void check_documents(const std::string& input, std::span<const int32_t> begins, 
   }
 }
 
-// Reports by module need a trace; true: only they do.
-bool trace_modules(const Config& config, EngineOptions& options) {
-  const bool own = ModuleMonitor::wanted(config) && !options.trace;
-  options.trace = options.trace || own;
-  return own;
+// Reports by module need a trace.
+EngineOptions with_trace(const Config& config, EngineOptions options) {
+  options.trace = options.trace || ModuleMonitor::wanted(config.get<MonitorKeys>());
+  return options;
 }
 
 }  // namespace
 
-Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
-    : takes_spans_(trace_modules(config, options)),
-      runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.step, plan_.hash}),
-      control_(runtime_.config(), runtime_.mesh().data_size()),
-      store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
-      trained_(runtime_, control_, store_, [this](const auto& trained) { recompile(trained); }),
-      checkpoints_(runtime_, control_, store_, &trained_, [this] { make_states(); }) {
+Engine::Engine(const Config& config, const Graph& forward, Communicator& comm,
+               const EngineOptions& options)
+    : EngineBody(config, comm, with_trace(config, options), StateStore::Keeps::training) {
   const EngineOptions& own = runtime_.options();
-  runtime_.compile([&] {
+  compile([&](size_t first) {
     forward_ = forward;
-    plan_ = compile_plan(forward_, runtime_.config(), comm.rank(), runtime_.mesh(), own.machine,
-                         true, own.programs);
+    PlanPrograms programs = own.programs;
+    programs.first_choice = first;
+    return compile_plan(forward_, config, comm.rank(), runtime_.mesh(), machine(), true, programs);
   });
-  if (own.program_filter) own.program_filter(plan_.step);
+  if (own.program_filter) own.program_filter(plan_.programs.at(ProgramKind::step));
   store_.add_params(plan_.graph);
-  runtime_.start(memory_plan(plan_));
-  make_all_executors();
+  // This first compares plan hashes over all ranks, so no memory is allocated if plans differ.
+  take_memory();
+  make_executors();
   make_states();
   store_.take_initial_values();
-  if (runtime_.config().run.async_save) count_copy();
-  if (ModuleMonitor::wanted(runtime_.config())) {
-    modules_.emplace(runtime_.config(), comm.rank(), comm.size(), *runtime_.trace(), takes_spans_,
-                     own.module_report);
+  if (config.async_save) count_copy();
+  if (ModuleMonitor::wanted(config.get<MonitorKeys>())) {
+    modules_.emplace(EngineBody::config(), comm.rank(), comm.size(), *runtime_.trace(),
+                     !options.trace, own.module_report);
   }
 }
 
-void Engine::make_states() {
-  std::unique_ptr<Executor> init;
-  runtime_.make_executors([&] { init = runtime_.executor(plan_.init, control_); });
-  runtime_.guarded([&] { init->run(); });
-  runtime_.forget_last_executor();
-}
-
-// The copy of a save that goes on beside the steps lies in host memory, beside what is planned
-// there.
+// An asynchronous save copies state to host memory, in addition to the plan's host memory.
 void Engine::count_copy() {
-  const int64_t limit = runtime_.config().memory_budget.host, copy = store_.copy_bytes();
-  const bool fits = limit < 0 || memory_plan(plan_).total(Tier::host) <= limit - copy;
+  const int64_t limit = config().memory_budget.host, copy = store_.copy_bytes();
+  const bool fits = limit < 0 || plan_.memory.total(Tier::host) <= limit - copy;
   copy_fits_ = agree_max(runtime_.comm(), fits ? 0 : 1, "checkpoint copy") == 0;
   if (copy_fits_) runtime_.add_overhead("checkpoint copy", copy);
 }
 
-void Engine::make_all_executors() {
-  runtime_.make_executors([&] {
-    refresh_ = runtime_.executor(plan_.refresh, control_);
-    step_ = runtime_.executor(plan_.step, control_);
-    for (const auto& [form, program] : plan_.other_forms)
-      other_forms_[form] = runtime_.executor(program, control_);
-    eval_ = runtime_.executor(plan_.eval, control_);
-    if (plan_.logits.exists()) infer_ = runtime_.executor(plan_.infer, control_);
-    if (plan_.decode)
-      decoding_ = std::make_unique<Decoding>(*plan_.decode, runtime_, control_, store_);
-  });
-}
-
 void Engine::recompile(const TrainedParams& trained) {
-  Plan next;
-  runtime_.compile([&] {
-    next = recompile_plan(plan_, forward_, runtime_.config(), runtime_.options().machine, trained);
-  });
-  runtime_.guarded([&] {
-    runtime_.end_executors([&] {
-      decoding_.reset();
-      other_forms_.clear();
-      for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
-    });
-    runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
-    runtime_.grow(memory_plan(plan_));
-    make_all_executors();
-    if (modules_) modules_->forget();
+  replace_plan([&](size_t first) {
+    return recompile_plan(plan_, forward_, config(), machine(), trained, true, first);
   });
 }
 
-std::vector<TierMemory> Engine::memory() const {
-  return memory_by_tier(plan_.zero.buffers, memory_plan(plan_), runtime_.config().memory_budget);
-}
-
-Decoding& Engine::text() {
-  if (!decoding_)
-    raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
-  return *decoding_;
+void Engine::plan_replaced() {
+  if (modules_) modules_->forget();
 }
 
 StateStore::Owner::Gradients Engine::gradients() const {
   if (micro_ == 0) return Gradients::none;
-  return micro_ < runtime_.config().accumulation ? Gradients::some : Gradients::all;
+  return micro_ < config().accumulation ? Gradients::some : Gradients::all;
 }
 
 void Engine::require_idle(const char* call) {
   if (reached_ == Reached::idle && micro_ == 0) return;
   raise(DS_ERROR_STATE,
         "{} must not be called between ds_forward and ds_step: {} of {} micro-steps are done", call,
-        micro_, runtime_.config().accumulation);
+        micro_, config().accumulation);
 }
 
 StepForm Engine::next_form() const {
-  const OptimizerConfig& config = runtime_.config().optimizer;
-  return optimizer_of(config).form(config, control_.updates());
+  const OptimizerConfig& optimizer = config().optimizer;
+  return optimizer_of(optimizer).form(optimizer, control_.updates());
 }
 
-// A rank without data is in join(), where it cannot set numbers: it takes those of the first rank
-// that has some. A step tells whether a rank had none, so ranks know it from the second such step
-// on, and compare_numbers() looks at the first. Collective where a rank had none.
+// A rank without data is in join(), where its host cannot set numbers, so it uses those of the
+// first rank that has data. Only the end of a step shows that a rank had no data. So numbers are
+// shared from the second such step on, and compare_numbers() checks the first one. Collective if a
+// rank had no data in the previous step.
 void Engine::share_numbers(bool absent) {
   if (!uneven_) return;
   Json::Array mine;
@@ -188,12 +158,13 @@ void Engine::share_numbers(bool absent) {
   control_.take_set(numbers);
 }
 
-// Of a step in which a rank had no data, whose numbers are those that it had before: parameters
-// that ranks update with different ones are none that anybody wants. Collective.
+// Called after a step in which a rank had no data and used the numbers that it had before. If these
+// differ from those of the other ranks, the ranks have updated their parts of the parameters
+// differently. Collective.
 void Engine::compare_numbers() {
   std::string mine;
   for (size_t g = 0; g < control_.groups().size(); ++g) {
-    for (const GroupNumber& number : group_numbers(runtime_.config().optimizer))
+    for (const GroupNumber& number : group_numbers(config().optimizer))
       mine += fmt::format("{}param_groups[{}].{} {}", mine.empty() ? "" : ", ", g, number.name,
                           control_.groups()[g].*number.value);
   }
@@ -208,21 +179,25 @@ void Engine::begin_step(bool absent) {
   store_.changed();
   control_.begin_step();
   form_ = next_form();
-  if (!optimizer_of(runtime_.config().optimizer).whole_momentum()) return;
+  if (!optimizer_of(config().optimizer).whole_momentum()) return;
+  // A reduced step leaves each rank with only its part of the new momentum. Steps of other forms
+  // read the whole momentum, so `refresh` gathers it before the first such step.
   if (form_ != StepForm::reduced && momentum_in_parts_)
     runtime_.guarded([&] { store_.renew_params(); });
   momentum_in_parts_ = form_ == StepForm::reduced;
 }
 
 const StepResult& Engine::finish_step() {
-  uneven_ = control_.leaves() < runtime_.config().accumulation * runtime_.mesh().data_size();
+  // Missing leaves show that a rank was in join().
+  uneven_ = control_.leaves() < config().accumulation * runtime_.mesh().data_size();
   if (uneven_) compare_numbers();
   if (!control_.skips()) return control_.finish();
   if (control_.weight() == 0)
     return control_.finish(fmt::format("step {} is skipped: none of its micro-batches has a target",
                                        control_.steps() + 1));
   std::string tensor = bad_tensor();
-  const double loss = control_.loss();  // a NaN has no sign to show
+  // The sign of a NaN has no meaning, so it is not printed.
+  const double loss = control_.loss();
   return control_.finish(fmt::format(
       "step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
       control_.steps() + 1, std::isnan(loss) ? std::abs(loss) : loss,
@@ -232,13 +207,12 @@ const StepResult& Engine::finish_step() {
 StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer,
                                const StreamRef& stream) {
   require_idle("ds_train_batch");
-  int64_t n = check_inputs(plan_.step, inputs, runtime_.config().accumulation, stream);
+  int64_t n = check_inputs(plan_.step(), inputs, config().accumulation, stream);
   begin_step();
   if (modules_) modules_->begin();
   runtime_.guarded([&] {
-    for (int64_t m = 0; m < runtime_.config().accumulation; ++m)
-      stepper().set_extent(MicroId(m), n);
-    put_inputs(inputs, 0, runtime_.config().accumulation, n, stream);
+    for (int64_t m = 0; m < config().accumulation; ++m) stepper().set_extent(MicroId(m), n);
+    put_inputs(inputs, 0, config().accumulation, n, stream);
     if (!observer) return stepper().run();
     run_observed(stepper(), program().end(), {program(), plan_.zero, runtime_, n, control_},
                  *observer);
@@ -254,12 +228,14 @@ int64_t Engine::join() {
     explicit Absence(StepControl& c) : control(c) { control.set_absent(true); }
     ~Absence() { control.set_absent(false); }
   };
+  // The loop runs whole steps, to which this rank contributes no leaves. A step without any leaf
+  // shows that all ranks have joined.
   for (int64_t steps = 0;; ++steps) {
-    begin_step(true);  // which may run a program that this rank is a part of
+    // This may run `refresh`, in which this rank must take part.
+    begin_step(true);
     const Absence absence(control_);
     runtime_.guarded([&] {
-      for (int64_t m = 0; m < runtime_.config().accumulation; ++m)
-        stepper().set_extent(MicroId(m), 1);
+      for (int64_t m = 0; m < config().accumulation; ++m) stepper().set_extent(MicroId(m), 1);
       stepper().run();
     });
     if (control_.leaves() == 0) {
@@ -271,12 +247,12 @@ int64_t Engine::join() {
 }
 
 double Engine::forward(std::span<const InputView> inputs, const StreamRef& stream) {
-  if (reached_ == Reached::forward_done || micro_ >= runtime_.config().accumulation) {
+  if (reached_ == Reached::forward_done || micro_ >= config().accumulation) {
     raise(DS_ERROR_STATE, "ds_forward must follow {}, {} of {} micro-steps are done",
           reached_ == Reached::forward_done ? "ds_backward" : "ds_step", micro_,
-          runtime_.config().accumulation);
+          config().accumulation);
   }
-  int64_t n = check_inputs(plan_.step, inputs, 1, stream);
+  int64_t n = check_inputs(plan_.step(), inputs, 1, stream);
   if (micro_ == 0) begin_step();
   if (micro_ == 0 && modules_) modules_->begin();
   rows_ = n;
@@ -287,16 +263,18 @@ double Engine::forward(std::span<const InputView> inputs, const StreamRef& strea
   });
   reached_ = Reached::forward_done;
   float loss = 0;
-  runtime_.read(runtime_.buffer(plan_.zero.loss), micro_ * int64_t{sizeof loss}, &loss,
-                sizeof loss);
+  runtime_.memory().read(runtime_.buffer(plan_.zero.memory.loss), micro_ * int64_t{sizeof loss},
+                         &loss, sizeof loss);
   return loss;
 }
 
 void Engine::backward() {
   if (reached_ != Reached::forward_done)
     raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
-  bool last = micro_ + 1 == runtime_.config().accumulation;
+  bool last = micro_ + 1 == config().accumulation;
   runtime_.guarded([&] {
+    // The last backward runs on to the end of `losses`, so that the gradients of the step are
+    // complete and its loss is known.
     stepper().run_to(last ? program().end_of(Phase::losses)
                           : program().end_of(Phase::backward, MicroId(micro_)));
   });
@@ -305,9 +283,9 @@ void Engine::backward() {
 }
 
 StepResult Engine::step() {
-  if (reached_ != Reached::backward_done || micro_ != runtime_.config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done",
-          runtime_.config().accumulation, micro_);
+  if (reached_ != Reached::backward_done || micro_ != config().accumulation) {
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation,
+          micro_);
   }
   runtime_.guarded([&] { stepper().run(); });
   reached_ = Reached::idle;
@@ -321,9 +299,9 @@ void Engine::tell_modules(int64_t n) {
   modules_->end(program(), control_.steps() + 1, plan_.graph, forward_, n);
 }
 
-// Names what made the step be skipped. Unless a gradient was overwritten, its micro-steps are run
-// again with every result checked, up to the update: nothing persistent changes but the
-// accumulators. Collective.
+// Returns the tensor that caused the step to be skipped. Unless a caller has written NaN or
+// infinity to a gradient, runs the micro-steps again, up to the update, and checks every result;
+// this changes only the gradient accumulators. Collective.
 std::string Engine::bad_tensor() {
   std::string bad = control_.bad_gradient();
   runtime_.guarded([&] {
@@ -332,8 +310,7 @@ std::string Engine::bad_tensor() {
       return;
     }
     stepper().check_results(true);
-    stepper().run_to(
-        program().end_of(Phase::backward_last, MicroId(runtime_.config().accumulation - 1)));
+    stepper().run_to(program().end_of(Phase::backward_last, MicroId(config().accumulation - 1)));
     stepper().abandon();
     bad = stepper().first_bad();
     stepper().check_results(false);
@@ -352,22 +329,25 @@ double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& st
     sum += static_cast<double>(leaf.weight) * static_cast<double>(leaf.loss);
     weights += leaf.weight;
   }
-  return weights == 0 ? 0 : sum / weights;  // as a cross_entropy without targets
+  // Without any target the loss is 0, as cross_entropy defines it.
+  return weights == 0 ? 0 : sum / weights;
 }
 
 EvalLeaf Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_eval_batch");
   store_.require_refreshed();
-  int64_t n = check_inputs(plan_.eval, inputs, 1, stream);
+  int64_t n = check_inputs(plan_.program(ProgramKind::eval), inputs, 1, stream);
   control_.begin_evaluation();
   EvalLeaf own;
   runtime_.guarded([&] {
-    eval_->set_extent(MicroId(0), n);
+    executor(ProgramKind::eval).set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n, stream);
-    eval_->run();
-    runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &own.loss, sizeof own.loss);
-    if (plan_.eval_weight.exists())
-      runtime_.read(runtime_.buffer(plan_.eval_weight), 0, &own.weight, sizeof own.weight);
+    executor(ProgramKind::eval).run();
+    runtime_.memory().read(runtime_.buffer(plan_.zero.memory.eval_loss), 0, &own.loss,
+                           sizeof own.loss);
+    if (plan_.zero.memory.eval_weight.exists())
+      runtime_.memory().read(runtime_.buffer(plan_.zero.memory.eval_weight), 0, &own.weight,
+                             sizeof own.weight);
   });
   return own;
 }
@@ -375,21 +355,21 @@ EvalLeaf Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& 
 std::vector<float> Engine::infer(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_infer");
   store_.require_refreshed();
-  if (!infer_)
+  if (!plan_.has(ProgramKind::infer))
     raise(DS_ERROR_STATE, "ds_infer needs a graph with a second output, got {} outputs{}",
           plan_.graph.outputs.size(),
           runtime_.options().programs.infer ? "" : " and an engine made without it");
-  int64_t n = check_inputs(plan_.infer, inputs, 1, stream);
+  int64_t n = check_inputs(plan_.program(ProgramKind::infer), inputs, 1, stream);
   control_.begin_evaluation();
   runtime_.guarded([&] {
-    infer_->set_extent(MicroId(0), n);
+    executor(ProgramKind::infer).set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n, stream);
-    infer_->run();
+    executor(ProgramKind::infer).run();
   });
   const TensorType& type = plan_.graph.type(plan_.graph.outputs[1].value);
   std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
-  runtime_.read_floats(runtime_.buffer(plan_.logits), 0, static_cast<int64_t>(out.size()),
-                       out.data());
+  runtime_.memory().read_floats(runtime_.buffer(plan_.zero.memory.logits), 0,
+                                static_cast<int64_t>(out.size()), out.data());
   return out;
 }
 
@@ -403,12 +383,13 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = g.values[g.inputs[i]];
     if (!inputs[i].data) {
-      require(!reads(program, plan_.zero.inputs[i]),
+      require(!reads(program, plan_.zero.memory.inputs[i]),
               "inputs[{}], '{}', must not be NULL: it is needed", i, value.name);
       continue;
     }
-    // Rounded where it is copied, by the host.
-    bool cast = runtime_.config().auto_cast && value.type.dtype == DS_DTYPE_F16 &&
+    // libds rounds f32 to f16 on the host while it copies the input, which does not work on a
+    // stream.
+    bool cast = config().auto_cast && value.type.dtype == DS_DTYPE_F16 &&
                 inputs[i].dtype == DS_DTYPE_F32 && !stream;
     require(cast || inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}",
             value.name, dtype_name(value.type.dtype), dtype_name(inputs[i].dtype));
@@ -423,19 +404,22 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
     require(n <= g.bound, "input '{}' has {} rows, the declared bound is {}", value.name, n,
             g.bound);
     if (value.type.dtype != DS_DTYPE_I32) continue;
-    if (!std::exchange(waited, true)) stream->synchronize();  // ids are looked at here and now
+    // The host reads ids at once, so the stream must have finished writing them.
+    if (!std::exchange(waited, true)) stream->synchronize();
     check_ids(i, inputs[i], micros);
   }
   return std::max<int64_t>(n, 1);
 }
 
-// Ids are checked against the table or logits that they select from, and documents against the
-// rows; what only custom operations read, or nothing, is not. -100 is a target without a loss, and
-// an id of nothing else.
+// Checks that ids are within the table or the logits that they index, and that documents are
+// consistent with the rows. Inputs that are read only by custom operations, or by no operation, are
+// not checked. An id of -100, which means "no loss", is allowed only in an input that is used only
+// for targets.
 void Engine::check_ids(size_t input, const InputView& view, int64_t micros) const {
   const Graph& g = plan_.graph;
   ValueId value = g.inputs[input];
-  int64_t limit = INT32_MAX, most = 0;  // most: rows of a document
+  // Ids must be below `limit`; documents must have at most `most` rows, if that is not 0.
+  int64_t limit = INT32_MAX, most = 0;
   bool targets = false, selects = false, read = false;
   for (const Node& node : g.nodes) {
     read =
@@ -467,28 +451,30 @@ void Engine::check_ids(size_t input, const InputView& view, int64_t micros) cons
     check_documents(g.values[value].name, {ids, static_cast<size_t>(view.numel)}, micros, most);
 }
 
-// On the stream, when there is one: what runs behind this waits for it.
+// Copies the inputs to their buffers. With a stream, the copies run on the stream, and work that
+// the engine starts later waits for them.
 void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n,
                         const StreamRef& stream) {
   for (size_t i = 0; i < inputs.size(); ++i) {
+    // Each micro-step has a slot of `bound` rows in the buffer and fills the first n of them.
     const TensorType& type = plan_.graph.type(plan_.graph.inputs[i]);
     int64_t unit = size_of(type.dtype);
     int64_t bytes = type.shape.numel(n) * unit, slot = type.shape.numel(plan_.graph.bound) * unit;
     const auto* from = static_cast<const std::byte*>(inputs[i].data);
     if (!from) continue;
-    const Buffer& to = runtime_.buffer(plan_.zero.inputs[i]);
+    const Buffer& to = runtime_.buffer(plan_.zero.memory.inputs[i]);
     for (int64_t m = 0; m < micros; ++m) {
       int64_t begin = (micro + m) * slot;
       if (inputs[i].dtype != type.dtype) {
         const int64_t count = bytes / unit;
         const auto* floats = static_cast<const float*>(inputs[i].data) + m * count;
-        runtime_.write_floats(to, begin / unit, count, floats);
+        runtime_.memory().write_floats(to, begin / unit, count, floats);
         continue;
       }
       if (stream) {
-        stream->queue().copy(runtime_.address(to) + begin, from + m * bytes, bytes);
+        stream->queue().copy(runtime_.memory().address(to) + begin, from + m * bytes, bytes);
       } else {
-        runtime_.write(to, begin, from + m * bytes, bytes);
+        runtime_.memory().write(to, begin, from + m * bytes, bytes);
       }
     }
   }

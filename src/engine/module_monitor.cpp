@@ -1,9 +1,9 @@
-// Problem. DeepSpeed's users read times and operations by module; a step here is a line of
-// instructions. The accounting of `libds profile` adds traced steps up by instruction
+// Problem. DeepSpeed's users read times and operations by module; a step in libds is a sequence of
+// instructions. The accounting of `libds profile` adds up the times of traced steps by instruction
 // (exec/step_times.h). An instruction knows the node of the graph that it computes, and names of
 // nodes are paths of modules (core/graph/module_cost.h). So a module's time is the sum over the
-// instructions below its path; collectives, copies and the update belong to none. Cost: the spans
-// of a step are copied and added up, microseconds per instruction.
+// instructions below its path; collectives, copies and the update belong to no module. Cost: the
+// spans of a step are copied and added up, which takes microseconds per instruction.
 #include "engine/module_monitor.h"
 
 #include <fmt/format.h>
@@ -22,15 +22,18 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "io/file.h"
+#include "monitor/keys.h"
 
 namespace ds {
 namespace {
 
-constexpr size_t kMostLines = 60;  // of a breakdown: deeper modules are left out as a whole
+// The largest number of lines of a breakdown. If there are more modules, the deepest ones are left
+// out, a whole depth at a time.
+constexpr size_t kMostLines = 60;
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
 
-// "7.66 M", "0.12 G": DeepSpeed's prefixes of powers of ten.
+// Returns a text like "7.66 M" with a prefix for powers of ten, as DeepSpeed does.
 std::string scaled(double value) {
   const std::pair<double, const char*> units[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "K"}};
   for (const auto& [unit, name] : units) {
@@ -39,7 +42,7 @@ std::string scaled(double value) {
   return fmt::format("{:.0f}", value);
 }
 
-// "": the file can be written, as far as can be told before.
+// Returns "" if the file can probably be written, else the reason.
 std::string why_not_writable(const std::string& file) {
   if (std::filesystem::is_directory(file)) return "it is a folder";
   const std::string folder = std::filesystem::absolute(file).parent_path().string();
@@ -66,7 +69,7 @@ int deepest(const StepBreakdown& b) {
   return depth;
 }
 
-// The longest modules of one depth by a value of theirs, "NAME 1.2 K, ...".
+// Returns the modules of one depth with the largest values, as "NAME 1.2 K, ...".
 template <typename Value, typename Text>
 std::string longest(const StepBreakdown& b, int depth, int64_t count, Value value, Text text) {
   std::vector<const ModuleTimes*> found;
@@ -108,7 +111,7 @@ StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, cons
                back = phase == Phase::backward || phase == Phase::backward_last;
     (ahead ? out.forward : back ? out.backward : out.step) += seconds;
     if (!instr.node.exists() || !(ahead || back)) continue;
-    // The path itself, or what of it the model has, and every path above.
+    // Adds the time to the module of this path, if the model has it, and to all modules above it.
     std::string path = module_of(compiled, instr.node);
     for (;;) {
       if (auto at = place.find(path); at != place.end())
@@ -119,15 +122,15 @@ StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, cons
     }
   }
   out.total = times.total() / steps;
-  out.between = std::max(out.total - busy, 0.0);  // queues of a device overlap
+  // The difference can be negative, because the queues of a device overlap.
+  out.between = std::max(out.total - busy, 0.0);
   return out;
 }
 
 std::string breakdown_text(const StepBreakdown& b, int64_t step, int steps) {
   std::string out = fmt::format(
       "wall_clock_breakdown after step {}, mean of {} steps on rank 0, ms: step {}; computing "
-      "forward {}, "
-      "backward {}, update {}; communication and copies {}, between instructions {}\n",
+      "forward {}, backward {}, update {}; communication and copies {}, between instructions {}\n",
       step, steps, milliseconds(b.total), milliseconds(b.forward), milliseconds(b.backward),
       milliseconds(b.step), milliseconds(b.communication), milliseconds(b.between));
   int depth = deepest(b);
@@ -160,6 +163,8 @@ std::string flops_text(const StepBreakdown& b, const FlopsProfilerConfig& config
   const auto micros = static_cast<double>(context.accumulation);
   const double forward = b.forward / micros, backward = b.backward / micros;
   const ModuleCost& cost = model.module.cost;
+  // DeepSpeed's formula: the backward pass counts as two forward passes, and recomputation as
+  // recompute_fwd_factor of one.
   const double training = cost.flops * (3 + config.recompute_fwd_factor);
   std::string out =
       fmt::format("flops profiler at step {} on rank 0; a pass is one micro-step\n", context.step);
@@ -222,8 +227,9 @@ ModuleMonitor::ModuleMonitor(const Config& config, int rank, int ranks, Trace& t
       trace_(trace),
       clears_(clears),
       tell_(std::move(tell)) {
-  const std::string& file = config.flops_profiler.output_file;
-  if (rank != 0 || !config.flops_profiler.enabled || file.empty()) return;
+  const FlopsProfilerConfig& flops = config.get<MonitorKeys>().flops_profiler;
+  const std::string& file = flops.output_file;
+  if (rank != 0 || !flops.enabled || file.empty()) return;
   const std::string obstacle = why_not_writable(file);
   if (obstacle.empty()) {
     report_ = file;
@@ -238,6 +244,7 @@ ModuleMonitor::ModuleMonitor(const Config& config, int rank, int ranks, Trace& t
 void ModuleMonitor::begin() {
   if (ended_) return;
   if (clears_) trace_.take();
+  // Spans from here on belong to the step.
   mark_ = trace_.count();
   begin_ns_ = now_ns();
 }
@@ -262,16 +269,18 @@ void ModuleMonitor::add(const Program& program, int64_t step, const Graph& compi
   const std::vector<Trace::Span> spans = trace_.from(mark_);
   if (!times_ || &times_->program() != &program) times_.emplace(program);
   times_->add(spans, begin_ns_, end_ns);
-  const FlopsProfilerConfig& flops = config_.flops_profiler;
+  const MonitorKeys& keys = config_.get<MonitorKeys>();
+  const FlopsProfilerConfig& flops = keys.flops_profiler;
   if (flops.enabled && step == flops.profile_step) {
+    // The profile covers only this step, while times_ covers all steps since the last breakdown.
     StepTimes one(program);
     one.add(spans, begin_ns_, end_ns);
     const std::string text = flops_text(step_breakdown(one, compiled, forward, n), flops,
                                         {step, config_.micro_batch, config_.accumulation, ranks_});
     report_.empty() ? tell(text) : write_file_atomic(report_, text);
   }
-  if (config_.wall_clock_breakdown && config_.steps_per_print != kNeverPrint &&
-      step % config_.steps_per_print == 0) {
+  if (keys.wall_clock_breakdown && keys.steps_per_print != kNeverPrint &&
+      step % keys.steps_per_print == 0) {
     tell(breakdown_text(step_breakdown(*times_, compiled, forward, n), step, times_->steps()));
     times_.reset();
   }

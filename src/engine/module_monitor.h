@@ -12,32 +12,38 @@
 #include "core/graph/module_cost.h"
 #include "core/program/program.h"
 #include "exec/step_times.h"
+#include "monitor/keys.h"
 
 namespace ds {
 
-// Times of a module, children included, in seconds of one step.
+// Times of a module and its children, in seconds per step.
 struct ModuleTimes {
   Module module;
   double forward = 0, backward = 0;
 };
 
-// What one rank did in a step on the mean, in seconds.
+// The mean times of one rank's steps, in seconds.
 struct StepBreakdown {
-  std::vector<ModuleTimes> modules;            // the model first, a parent before its children
-  double forward = 0, backward = 0, step = 0;  // computing; step: the update
-  double communication = 0;                    // collectives and copies, of all phases
-  double between = 0;                          // in which no instruction runs
+  // The model first, and each parent before its children.
+  std::vector<ModuleTimes> modules;
+  // Time spent computing; `step` is the update.
+  double forward = 0, backward = 0, step = 0;
+  // Time of collectives and copies in all phases.
+  double communication = 0;
+  // Time in which no instruction runs.
+  double between = 0;
   double total = 0;
 };
 
-// The steps that have been added up. compiled: the graph whose nodes the program's instructions
-// compute; forward: the model, for parameters and operations of a micro-step of n rows.
+// Returns the mean times of the recorded steps by module. compiled: the graph whose nodes the
+// program's instructions compute; forward: the model, from which the parameters and operations of a
+// micro-step of n rows are counted.
 StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, const Graph& forward,
                              int64_t n);
 
 std::string breakdown_text(const StepBreakdown& breakdown, int64_t step, int steps);
 
-// What a flops profile says beside the times of one step.
+// Facts that the report of flops_profiler shows.
 struct FlopsContext {
   int64_t step = 0, micro_batch = 0, accumulation = 1;
   int ranks = 1;
@@ -45,23 +51,26 @@ struct FlopsContext {
 std::string flops_text(const StepBreakdown& breakdown, const FlopsProfilerConfig& config,
                        const FlopsContext& context);
 
-// wall_clock_breakdown and flops_profiler of an engine that computes the model itself: takes the
-// spans of its steps, adds them up by module and tells rank 0. Whatever fails here is a warning,
-// once, and no more reports.
+// Implements wall_clock_breakdown and flops_profiler for an engine that computes the model itself:
+// reads the trace of its steps, adds up times by module and reports on rank 0. A failure here is
+// logged once as a warning and ends the reports.
 class ModuleMonitor {
  public:
   using Tell = std::function<void(const std::string&)>;
-  // trace is borrowed; clears: nobody else takes its spans. tell: null: lines of the log.
+  // trace is borrowed. With `clears`, nobody else uses its spans, so they are deleted. tell:
+  // receives the reports; null: they are written to the log.
   ModuleMonitor(const Config& config, int rank, int ranks, Trace& trace, bool clears, Tell tell);
-  static bool wanted(const Config& config) {
-    return config.wall_clock_breakdown || config.flops_profiler.enabled;
+  static bool wanted(const MonitorKeys& keys) {
+    return keys.wall_clock_breakdown || keys.flops_profiler.enabled;
   }
 
-  void begin();  // of a step
-  // step: its number, from 1; the graphs as for step_breakdown.
+  // Begins a step.
+  void begin();
+  // Ends a step. step: the step's number, from 1. The graphs are those of step_breakdown().
   void end(const Program& program, int64_t step, const Graph& compiled, const Graph& forward,
            int64_t n);
-  void forget();  // programs have changed
+  // Forgets the steps so far, because the programs have changed.
+  void forget();
 
  private:
   void tell(const std::string& text) const;
@@ -73,7 +82,8 @@ class ModuleMonitor {
   Trace& trace_;
   bool clears_, ended_ = false;
   Tell tell_;
-  std::string report_;  // file of the flops profiler's report; empty: a line of the log
+  // The report file of flops_profiler; empty: the report is written to the log.
+  std::string report_;
   size_t mark_ = 0;
   int64_t begin_ns_ = 0;
   std::optional<StepTimes> times_;

@@ -1,10 +1,11 @@
-// Problem: programs name buffers, and somebody must own what they run on: arenas of exactly the
-// planned bytes, one scratch file and its two lanes, compute threads, kernels, groups of ranks.
-// Invariant: nothing is taken before all ranks have compared the hash of their plan, and a rank
-// that cannot take its part is an error on all of them, so that no rank waits for one that is gone.
-// After a failed instruction contents are unknown: the runtime is poisoned, the group ends, and
-// every later call says since when. Memory outside the plan is measured where it is taken
-// (engine/overhead.h).
+// Problem: programs only name buffers, and the runtime must own the resources that they run on:
+// arenas of exactly the planned bytes, one scratch file and its two lanes, compute threads,
+// kernels, groups of ranks.
+// Invariant: no planned memory is allocated before all ranks have compared the hashes of their
+// plans, and if one rank cannot allocate its part, all ranks throw, so that no rank waits for one
+// that has given up. After a failed instruction the contents of memory are unknown: the runtime is
+// poisoned, the groups of ranks are aborted, and every later call reports the first error. Memory
+// outside the plan is measured where it is allocated (engine/overhead.h).
 #include "engine/runtime.h"
 
 #include <fmt/core.h>
@@ -20,6 +21,7 @@
 #include "checkpoint/agree.h"
 #include "comm/comm_counts.h"
 #include "comm/comm_log.h"
+#include "comm/exchange.h"
 #include "compile/memory_fit.h"
 #include "core/base/bytes_text.h"
 #include "core/base/error.h"
@@ -39,11 +41,13 @@
 #include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
 #include "machine/host_topology.h"
+#include "monitor/keys.h"
 
 namespace ds {
 namespace {
 
-constexpr const char* kProgramsPart = "programs";  // of the overhead
+// Names of parts of the overhead row.
+constexpr const char* kProgramsPart = "programs";
 constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
@@ -56,15 +60,15 @@ std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& op
   return device;
 }
 
-// Whether collectives get a thread beside those that compute: where a core is left for it, or where
-// what it does is mostly waiting for other hosts.
+// Returns whether collectives get a separate thread: if there is a core for it, or if collectives
+// mostly wait for other hosts.
 bool wants_comm_thread(const Config& config, const Communicator& comm, int threads) {
   if (!config.zero.overlap_comm || comm.size() == 1) return false;
   if (comm.local_size() < comm.size()) return true;
   return static_cast<int>(usable_cpus().size()) > threads * comm.local_size();
 }
 
-// Why ranks cannot be linked, in a line; "": they can. Collective.
+// Returns why ranks cannot be linked, in one line, or "" if they can. Collective.
 std::string why_not_linked(Communicator& comm, const Device& device) {
   const std::vector<std::string> devices =
       gather_texts(comm, device.identity(), "devices of ranks");
@@ -95,11 +99,12 @@ struct Collectives {
   bool linked = false;
 };
 
-// The device itself where all ranks are threads of this process that work on the same one, and
-// where a library links the devices of ranks that have one each. Collective.
+// Decides where collectives run. They run on the device itself if all ranks are threads of this
+// process that use the same device, or if each rank has its own device and a library links them.
+// Collective.
 Collectives who_collects(const Config& config, Communicator& comm, int threads,
                          const Device& device) {
-  if (comm.one_process()) {
+  if (comm.exchange().one_process()) {
     std::vector<std::string> domains = gather_texts(comm, device.domain(), "devices of ranks");
     if (!domains[0].empty() && first_different(domains) == 0) return {CollectivesOn::device};
   }
@@ -114,12 +119,12 @@ Collectives who_collects(const Config& config, Communicator& comm, int threads,
 
 }  // namespace
 
-Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Placed placed)
+Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, const Plan& plan)
     : config_(std::move(config)),
       comm_(comm),
       groups_(comm),
       options_(std::move(options)),
-      placed_(placed),
+      plan_(plan),
       device_(device_for(config_, options_, comm.local_rank())) {
   groups_.set_timeout(config_.comm_timeout_ms);
   ensure(device_->shared() || config_.separate_tiers(),
@@ -127,6 +132,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
          device_->name(), config_.device);
   const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);
   linked_ = collectives.linked;
+  // If one rank cannot create its threads, all ranks throw.
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
       team_ = std::make_unique<ThreadTeam>(
@@ -137,7 +143,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       if (options_.kernel_filter) options_.kernel_filter(kernels_);
     });
   });
-  const CommsLoggerConfig& logger = config_.comms_logger;
+  const CommsLoggerConfig& logger = config_.get<MonitorKeys>().comms_logger;
   if (logger.enabled && (logger.all || !logger.operations.empty()))
     comm_.start_log(logger.all ? std::vector<std::string>() : logger.operations);
   if (options_.machine.ranks_per_node == 0) options_.machine.ranks_per_node = ranks_per_node(comm_);
@@ -152,19 +158,14 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
 }
 
 Runtime::~Runtime() {
-  // Transfers of one lane may wait for the other, and for queues.
+  // Both lanes must finish before either is destroyed, because a transfer of one lane may wait for
+  // the other lane, and for queues.
   if (read_lane_) read_lane_->finish();
   if (write_lane_) write_lane_->finish();
   groups_.unlink();
 }
 
-void Runtime::compile(const std::function<void()>& body) {
-  agree(comm_, "compile", [&] { overhead_.measure(kProgramsPart, body); });
-}
-
-void Runtime::replace_programs(const std::function<void()>& body) {
-  overhead_.measure(kProgramsPart, body);
-}
+void Runtime::compile(const std::function<void()>& body) { overhead_.measure(kProgramsPart, body); }
 
 void Runtime::make_executors(const std::function<void()>& body) {
   agree(comm_, "kernels", [&] { make_executor_late(body); });
@@ -187,16 +188,19 @@ void Runtime::end_executors(const std::function<void()>& end) {
 }
 
 void Runtime::compare_plans() {
-  std::vector<std::string> all = gather_texts(comm_, placed_.hash, "plan hash");
+  std::vector<std::string> all = gather_texts(comm_, plan_.hash, "plan hash");
   if (size_t r = first_different(all); r != 0) {
     raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0],
           RankNumber(r), all[r], first_difference());
   }
 }
 
-// Ranks of other processors round otherwise: then which rank computes what shows in the bits.
+// Warns if ranks have processors of different kinds, which may round differently, so that the bits
+// depend on which rank computes what.
 void Runtime::compare_numerics() {
-  if (comm_.size() == 1) return;  // a GPU's part of it loads a library
+  // A single rank has nothing to compare, and on a GPU, computing the key would load a library only
+  // to find its version.
+  if (comm_.size() == 1) return;
   std::string own;
   agree(comm_, "numerics",
         [&] { own = numerics_text(numerics_of_kernels(kernels_, device_->kind())); });
@@ -212,7 +216,8 @@ void Runtime::compare_numerics() {
           numerics_difference({all[0], "on rank 0"}, {all[r], place})));
 }
 
-// The first key of the configuration that a rank has otherwise than rank 0. Collective.
+// Returns the first key of the configuration whose value differs between rank 0 and another rank,
+// with both values. Collective.
 std::string Runtime::first_difference() {
   std::vector<std::map<std::string, std::string>> ranks;
   for (const std::string& text : gather_texts(comm_, config_.shared_text(), "configuration")) {
@@ -234,18 +239,18 @@ std::string Runtime::first_difference() {
   return "their models differ";
 }
 
-// The system hands out arenas of any size and ends the process when they are filled. So what a rank
-// needs is compared with what its host has before anything of that size is made.
+// The system grants mappings of any size, but kills the process when too many of their pages are
+// used. So the bytes that a rank needs are compared with the memory of its machine before any large
+// mapping is created.
 void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) const {
   const std::optional<int64_t> free = device_->free_memory();
-  const int64_t elements = placed_.zero.layout.numel();
+  const int64_t elements = plan_.zero.layout.numel();
   if (free) {
     int64_t more = memory.total(Tier::device) - (memory_ ? memory_->mapped(Tier::device) : 0);
     if (more > *free) {
       raise(DS_ERROR_OUT_OF_MEMORY,
             "the plan for {} elements needs {} of device '{}', which has {} free "
-            "(docs/guides/memory.md says "
-            "what makes it smaller)",
+            "(docs/guides/memory.md says what makes it smaller)",
             elements, bytes_text(more), device_->name(), bytes_text(*free));
     }
   }
@@ -260,8 +265,8 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
     raise(DS_ERROR_OUT_OF_MEMORY, "the plan for {} elements {}", elements, limit_text(limit));
 }
 
-// A control group may be one rank's alone, or, as in a container, that of all ranks of a machine.
-// Collective.
+// Counts the ranks in each control group. A group may contain a single rank or, as in a container,
+// all ranks of a machine. Collective.
 void Runtime::count_groups() {
   const std::string machine = machine_identity();
   std::string own;
@@ -275,12 +280,13 @@ void Runtime::count_groups() {
 }
 
 void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
+  planned_ = memory;
   compare_plans();
   compare_numerics();
   count_groups();
-  RankGroup data = placed_.zero.mesh.data_group();
+  RankGroup data = plan_.zero.mesh.data_group();
   groups_.add(data.size, data.stride);
-  for (const ParamClass& c : placed_.zero.classes) {
+  for (const ParamClass& c : plan_.zero.classes) {
     groups_.add(c.levels.ranks(), c.levels.stride());
     for (int level = 0; level < c.levels.depth(); ++level)
       groups_.add(c.levels.group(level).size, c.levels.group(level).stride);
@@ -291,12 +297,14 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
     bool files = memory.total(Tier::nvme) > 0;
     const int threads = queues_->thread_count() + (files ? 2 : 0);
     add_known_overhead(overhead_, groups_, threads, files);
-    memory_ = std::make_unique<EngineMemory>(*device_, memory, config_.zero.nvme_path);
+    memory_ = std::make_unique<EngineMemory>(*device_, memory, config_.zero.nvme_path,
+                                             [this] { settle(); });
     if (files) overhead_.measure(kLanesPart, [&] { start_lanes(); });
   });
 }
 
-// A library of links takes memory for itself when it is used first.
+// The library that links devices allocates its memory at the first use, so this function uses and
+// measures it.
 void Runtime::link_devices() {
   int64_t before = 0;
   agree(comm_, "free memory", [&] { before = device_->free_memory().value_or(0); });
@@ -308,6 +316,7 @@ void Runtime::link_devices() {
 }
 
 void Runtime::grow(const MemoryPlan& memory, int64_t unbacked) {
+  planned_ = memory;
   compare_plans();
   agree(comm_, "memory", [&] {
     require_host_memory(memory, unbacked);
@@ -317,9 +326,10 @@ void Runtime::grow(const MemoryPlan& memory, int64_t unbacked) {
   });
 }
 
-void Runtime::resize_transient(const MemoryPlan& memory) {
+void Runtime::resize_transient(std::span<const int64_t, 3> bytes) {
   settle();
-  memory_->resize_transient(memory);
+  for (size_t t = 0; t < bytes.size(); ++t) planned_.tiers[t].transient = bytes[t];
+  memory_->resize_transient(planned_);
 }
 
 void Runtime::start_lanes() {
@@ -367,8 +377,10 @@ void Runtime::guarded(const std::function<void()>& body) {
 
 void Runtime::order_after(const StreamRef& stream) {
   if (!stream) return;
-  auto ended = [](const StreamRef& s) { return s.use_count() == 1; };  // the caller's is gone
+  // The caller has dropped the stream if only this list still holds it.
+  auto ended = [](const StreamRef& s) { return s.use_count() == 1; };
   if (std::any_of(streams_.begin(), streams_.end(), ended)) {
+    // Queues may still wait for the stream.
     settle();
     std::erase_if(streams_, ended);
   }
@@ -383,96 +395,6 @@ void Runtime::settle() const {
   if (!std::exchange(ordered_, false)) return;
   for (const DeviceQueue* queue : queues_->threads()) queue->finish();
 }
-
-std::byte* Runtime::address(const Buffer& b) const {
-  ensure(b.tier != Tier::nvme && b.offset >= 0, "%{} has no place in memory", b.name);
-  return memory_->memory().arena[static_cast<int>(b.tier)][static_cast<int>(b.residency)] +
-         b.offset;
-}
-
-void Runtime::read(const Buffer& buffer, int64_t begin, void* out, int64_t bytes) const {
-  if (bytes > 0) device_->copy(out, address(buffer) + begin, bytes);
-}
-
-void Runtime::write(const Buffer& buffer, int64_t begin, const void* in, int64_t bytes) {
-  if (bytes > 0) device_->copy(address(buffer) + begin, in, bytes);
-}
-
-void Runtime::fill(const Buffer& buffer, int64_t begin, int byte, int64_t bytes) {
-  if (bytes > 0) device_->fill(address(buffer) + begin, byte, bytes);
-}
-
-void Runtime::copy(const Buffer& to, int64_t to_begin, const Buffer& from, int64_t from_begin,
-                   int64_t bytes) {
-  if (bytes > 0) device_->copy(address(to) + to_begin, address(from) + from_begin, bytes);
-}
-
-namespace {
-
-constexpr int64_t kConverted = 4096;  // elements of a block on the stack
-
-}  // namespace
-
-void Runtime::read_floats(const Buffer& b, int64_t element, int64_t count, float* out) const {
-  if (b.tier == Tier::nvme) return transfer_file(b, element, count, out, nullptr);
-  int64_t unit = size_of(b.dtype);
-  if (b.dtype == DS_DTYPE_F32) return read(b, element * unit, out, count * unit);
-  alignas(64) std::byte block[kConverted * sizeof(double)];
-  for (int64_t done = 0; done < count; done += kConverted) {
-    int64_t n = std::min(kConverted, count - done);
-    read(b, (element + done) * unit, block, n * unit);
-    widen(b.dtype, block, n, out + done);
-  }
-}
-
-void Runtime::write_floats(const Buffer& b, int64_t element, int64_t count, const float* in) {
-  if (b.tier == Tier::nvme) return transfer_file(b, element, count, nullptr, in);
-  int64_t unit = size_of(b.dtype);
-  if (b.dtype == DS_DTYPE_F32) return write(b, element * unit, in, count * unit);
-  alignas(64) std::byte block[kConverted * sizeof(double)];
-  for (int64_t done = 0; done < count; done += kConverted) {
-    int64_t n = std::min(kConverted, count - done);
-    narrow(b.dtype, in + done, n, block);
-    write(b, (element + done) * unit, block, n * unit);
-  }
-}
-
-void Runtime::transfer_file(const Buffer& b, int64_t element, int64_t count, float* out,
-                            const float* in) const {
-  int64_t unit = size_of(b.dtype);
-  in_file(b, element * unit, count * unit, in != nullptr, [&](std::byte* bytes) {
-    if (in) narrow(b.dtype, in, count, bytes);
-    if (out) widen(b.dtype, bytes, count, out);
-  });
-}
-
-void Runtime::in_file(const Buffer& b, int64_t begin, int64_t bytes, bool write,
-                      const std::function<void(std::byte*)>& use) const {
-  settle();
-  begin += b.offset;
-  int64_t low = begin / kFileBlock * kFileBlock, high = round_up(begin + bytes, kFileBlock);
-  size_t size = static_cast<size_t>(high - low);
-  std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size),
-                                                    &std::free);
-  auto* data = static_cast<std::byte*>(block.get());
-  memory_->file().read(data, size, low);
-  use(data + (begin - low));
-  if (write) memory_->file().write(data, size, low);
-}
-
-void Runtime::read_bytes(const Buffer& b, int64_t begin, int64_t bytes, uint8_t* out) const {
-  if (b.tier != Tier::nvme) return read(b, begin, out, bytes);
-  in_file(b, begin, bytes, false,
-          [&](const std::byte* data) { std::memcpy(out, data, static_cast<size_t>(bytes)); });
-}
-
-void Runtime::write_bytes(const Buffer& b, int64_t begin, int64_t bytes, const uint8_t* in) {
-  if (b.tier != Tier::nvme) return write(b, begin, in, bytes);
-  in_file(b, begin, bytes, true,
-          [&](std::byte* data) { std::memcpy(data, in, static_cast<size_t>(bytes)); });
-}
-
-void Runtime::discard(BufferId id) { memory_->discard(buffer(id).offset, buffer(id).bytes()); }
 
 std::map<std::string, CommCount> Runtime::ledger() const {
   settle();

@@ -1,9 +1,10 @@
-// Problem: a caller names a parameter and a kind of state; the bytes are a part of a bucket, cut
-// over some ranks, in a buffer of any type and tier. Invariant: every rank holds, of each bucket,
-// one contiguous part, and one of its layout's equal cuts is its own. So the tensor of a data group
-// is one gather of own cuts, and a local one needs no communication. Where the ranks of a group
-// hold a slice of a larger tensor, one rank of each slice gives what it has to all others. A write
-// changes masters first; compute copies follow by the program `refresh`, never by hand.
+// Problem: a caller names a parameter and a kind of state; the values are a part of a bucket, which
+// may be cut over ranks, in a buffer of any type and tier.
+// Invariant: every rank holds one contiguous part of each bucket, which includes one of the equal
+// cuts of the bucket over all ranks. So one gather of these cuts reads a whole tensor of a data
+// group, and a local read needs no communication. If a group of ranks holds only a slice of a
+// larger tensor, one rank of each slice sends its elements to all others. A write changes masters
+// first; only the program `refresh` updates compute copies from them.
 #include "engine/state_store.h"
 
 #include <fmt/ranges.h>
@@ -21,16 +22,57 @@
 #include "core/base/half.h"
 #include "core/base/name.h"
 #include "core/base/round.h"
+#include "core/device/scalars.h"
 #include "core/device/view.h"
 #include "core/graph/param_slice.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
 #include "core/program/signs.h"
 #include "core/program/state_codes.h"
-#include "kernels/cpu/cpu.h"
 #include "optim/optimizer.h"
 
 namespace ds {
+namespace {
+
+// Returns whether this rank has coordinate 0 on every mesh axis that is neither in `cut` nor in
+// `apart`.
+bool is_first(const ZeroPlan& zero, const std::vector<std::string>& cut,
+              const std::vector<std::string>& apart) {
+  auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const Mesh::Axis& axis : zero.mesh.axes()) {
+    bool differs = has(apart, axis.name) || has(cut, axis.name);
+    if (!differs && zero.mesh.coordinate(zero.rank, axis.name) != 0) return false;
+  }
+  return true;
+}
+
+// Returns values rounded to the type in which they are kept.
+std::vector<float> rounded(DType kept, const float* values, int64_t count) {
+  std::vector<float> out(values, values + count);
+  if (kept == DS_DTYPE_F32) return out;
+  std::vector<std::byte> bytes(out.size() * static_cast<size_t>(size_of(kept)));
+  narrow(kept, values, count, bytes.data());
+  widen(kept, bytes.data(), count, out.data());
+  return out;
+}
+
+// Calls f(param, begin, count) for the part of [begin, begin + count) of a bucket that belongs to
+// each parameter, including the padding after it.
+template <typename F>
+void for_params(const std::vector<ParamPlace>& params, int64_t begin, int64_t count, const F& f) {
+  auto it = std::upper_bound(params.begin(), params.end(), begin,
+                             [](int64_t at, const ParamPlace& p) { return at < p.begin; });
+  if (it != params.begin()) --it;
+  for (const int64_t end = begin + count; begin < end; ++it) {
+    const int64_t next = std::next(it) == params.end() ? end : std::min(end, std::next(it)->begin);
+    if (begin < next) f(it->param, begin, next - begin);
+    begin = next;
+  }
+}
+
+}  // namespace
 
 StateStore::StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero,
                        Keeps keeps)
@@ -38,9 +80,11 @@ StateStore::StateStore(Runtime& runtime, StepControl& control, Owner& owner, con
       control_(control),
       owner_(owner),
       zero_(zero),
+      values_(runtime, zero),
+      own_(runtime, control, zero, names_, values_),
       state_kinds_({kMasterName}) {
   if (keeps == Keeps::weights) return;
-  const std::vector<std::string>& states = optimizer_of(runtime.config().optimizer).states;
+  const std::vector<std::string> states = optimizer_of(runtime.config().optimizer).state_names();
   state_kinds_.insert(state_kinds_.end(), states.begin(), states.end());
 }
 
@@ -84,7 +128,7 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
   const BucketState& s = zero_.buckets[b];
   if (kind == "param") {
     int cut = s.partitioned ? zero_.policy(b).params : 0;
-    return {{s.param.buffer, 0, zero_.part_numel(b, cut)}, cut};
+    return {{s.param.ref.buffer, 0, zero_.part_numel(b, cut)}, cut};
   }
   if (kind == "grad" && trains()) {
     if (zero_.trained.frozen[param])
@@ -92,6 +136,9 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
     int cut = zero_.policy(b).grads;
     BufferId sum = s.sum();
     auto scale = static_cast<float>(1.0 / divisor_of(control_.scalars()));
+    // Accumulators hold sums over leaves; the mean is their sum divided by the number, or by the
+    // weights, of the leaves. A rank's own gradients are a sum over its own leaves only, so their
+    // divisor is smaller by the number of data ranks.
     if (owner_.own_gradients())
       return {{sum, 0, zero_.part_numel(b, 0)},
               0,
@@ -105,22 +152,27 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
   return {state_ref(b, static_cast<StateKind>(index)), zero_.policy(b).states};
 }
 
-// Every rank gives one of the equal cuts of the bucket, which all layouts have it hold.
+// Gathers the parameter. Each rank sends one of the equal cuts of the bucket, which it holds under
+// every policy.
 std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
   BucketId b = bucket_of(param);
   const ParamPlace& place = zero_.layout.place(param);
   const RankLevels& levels = zero_.levels(b);
   std::vector<float> whole(static_cast<size_t>(zero_.layout.buckets[b].numel));
   const StateRef& ref = held.ref;
+  // In the first case this rank has the whole bucket; in the second each rank sends its cut;
+  // without a buffer, all elements are zero.
   if (ref.buffer.exists() && held.cut == 0 && !held.own) {
-    read(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data());
+    values_.read(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data());
   } else if (ref.buffer.exists()) {
     int64_t own = zero_.part_numel(b, levels.depth());
     std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
     int64_t first = ref.first + own_first(b) - zero_.part_first(b, held.cut);
-    read(ref.buffer, first, own, mine.data());
+    values_.read(ref.buffer, first, own, mine.data());
     runtime_.class_ranks(zero_.cls(b))
         .all_gather(mine.data(), all.data(), mine.size() * sizeof(float), "read " + names_[param]);
+    // Cuts arrive in the order of ranks, which is not the order of the parts if there are several
+    // levels.
     for (int part = 0; part < levels.ranks(); ++part)
       std::copy_n(all.begin() + levels.holder(part, levels.depth()) * own, own,
                   whole.begin() + part * own);
@@ -129,30 +181,18 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
 }
 
 bool StateStore::writes(ParamId param) const {
-  return is_first(param, zero_.cls(bucket_of(param)).axes);
+  return is_first(zero_, slices_[param].axes, zero_.cls(bucket_of(param)).axes);
 }
 
-// Of the ranks that differ along other axes than these and those that cut the parameter, this one.
-bool StateStore::is_first(ParamId param, const std::vector<std::string>& apart) const {
-  const std::vector<std::string>& cut = slices_[param].axes;
-  auto has = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  for (const Mesh::Axis& axis : zero_.mesh.axes()) {
-    bool differs = has(apart, axis.name) || has(cut, axis.name);
-    if (!differs && zero_.mesh.coordinate(zero_.rank, axis.name) != 0) return false;
-  }
-  return true;
-}
-
-// The whole tensor from the local ones: of the ranks that hold a slice the first gives its runs and
-// its elements.
+// Assembles the whole tensor from slices: among the ranks that hold the same slice, the first sends
+// its runs and its elements.
 std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>& local) {
   const ParamSlice& mine = slices_[param];
   Communicator& all = runtime_.comm();
   auto ranks = static_cast<size_t>(all.size());
-  bool gives = is_first(param, {});
-  std::vector<int64_t> given{0, 0}, counts(2 * ranks);  // numbers of runs, elements
+  bool gives = is_first(zero_, slices_[param].axes, {});
+  // The number of values that describe runs, and the number of elements.
+  std::vector<int64_t> given{0, 0}, counts(2 * ranks);
   if (gives) given = {2 * std::ssize(mine.runs), std::ssize(local)};
   all.all_gather(given.data(), counts.data(), 2 * sizeof(int64_t), "slices of " + names_[param]);
   auto gather = [&](const void* in, auto& out, size_t column) {
@@ -169,6 +209,7 @@ std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>&
   };
   int64_t elements = 0;
   for (size_t r = 0; r < ranks; ++r) elements += counts[2 * r + 1];
+  // The slices must cover the whole tensor, or elements of `whole` would stay unset.
   require(elements == mine.whole_numel(), "parameter '{}' has {} elements, its slices have {}",
           TensorName(names_[param]), mine.whole_numel(), elements);
   std::vector<int64_t> runs;
@@ -215,6 +256,7 @@ std::pair<int64_t, int64_t> StateStore::local_range(ParamId param) const {
 std::vector<SliceBlock> StateStore::local_blocks(ParamId param) const {
   auto [begin, count] = own_range(param);
   std::vector<SliceBlock> blocks = slices_[param].blocks(begin, count);
+  // Positions in the result are relative to the first element that this rank updates.
   for (SliceBlock& block : blocks) block.local -= begin;
   return blocks;
 }
@@ -234,10 +276,11 @@ std::vector<float> StateStore::read_local(ParamId param, const std::string& kind
   auto [begin, count] = own_range(param);
   Held held = held_of(param, kind);
   std::vector<float> out(static_cast<size_t>(count));
+  // A state without a buffer reads as zeros.
   if (!held.ref.buffer.exists() || count == 0) return out;
   BucketId b = bucket_of(param);
   int64_t at = zero_.layout.place(param).begin + begin - zero_.part_first(b, held.cut);
-  read(held.ref.buffer, held.ref.first + at, count, out.data());
+  values_.read(held.ref.buffer, held.ref.first + at, count, out.data());
   if (held.scale != 1) {
     for (float& x : out) x *= held.scale;
   }
@@ -265,14 +308,15 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written",
           TensorName(name));
   }
-  held_of(param, kind);  // refuses a kind that there is not
+  // Throws for an unknown kind.
+  held_of(param, kind);
   const int index = state_index(kind);
   if (index > 0 && !holds(param, static_cast<StateKind>(index)))
     raise(DS_ERROR_STATE, "parameter '{}' was never trained: it has no {}", TensorName(name), kind);
 }
 
-// Elements [begin, end) of the parameter, of which this rank writes those that it holds; values:
-// from begin on.
+// Writes those of the elements [begin, end) of the parameter that this rank holds. values: the
+// elements from `begin` on.
 void StateStore::write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,
                             const float* values) {
   Held held = held_of(param, kind);
@@ -284,18 +328,22 @@ void StateStore::write_part(ParamId param, const std::string& kind, int64_t begi
   std::vector<float> scaled;
   const float* in = values + (from - place - begin);
   if (kind == kMasterName && !begun(param)) {
-    scaled = rounded(in, to - from);
+    scaled = rounded(runtime_.config().compute, in, to - from);
     in = scaled.data();
   }
   if (held.scale != 1) {
     for (int64_t i = 0; i < to - from; ++i) scaled.push_back(in[i] / held.scale);
     in = scaled.data();
   }
-  write(held.ref.buffer, held.ref.first + from - low, to - from, in);
+  values_.write(held.ref.buffer, held.ref.first + from - low, to - from, in);
 }
 
-// Sums of squares of the granules of a parameter's gradient that this rank updates.
-void StateStore::renew_norms(ParamId param) {
+// Records whether the gradient is finite. Computes the sums of squares of those granules of the
+// gradient that this rank updates again, because the norm of the step is computed from them.
+void StateStore::grad_written(ParamId param, std::span<const float> values) {
+  const bool finite =
+      std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  control_.gradient_written(names_[param], finite);
   auto [begin, count] = own_range(param);
   if (count == 0) return;
   BucketId b = bucket_of(param);
@@ -305,7 +353,7 @@ void StateStore::renew_norms(ParamId param) {
   int64_t granules = ceil_div(count, unit);
   std::vector<float> sums(static_cast<size_t>(granules * unit));
   BufferId sum = s.sum();
-  read(sum, s.grad_first + granule * unit, granules * unit, sums.data());
+  values_.read(sum, s.grad_first + granule * unit, granules * unit, sums.data());
   std::vector<double> squares(static_cast<size_t>(granules));
   TensorView in, out;
   in.data = sums.data();
@@ -321,18 +369,13 @@ void StateStore::renew_norms(ParamId param) {
       .find({"granule_norms", {&from, 1}, {&to, 1}, none})
       .run({{&in, 1}, {&out, 1}, none, control_.scalars(), 0, runtime_.team()});
   constexpr int64_t kUnit = sizeof(double);
-  runtime_.write(runtime_.buffer(zero_.norms), (s.norm_first + granule) * kUnit, squares.data(),
-                 granules * kUnit);
-}
-
-void StateStore::grad_written(ParamId param, std::span<const float> values) {
-  renew_norms(param);
-  bool finite = std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-  control_.gradient_written(names_[param], finite);
+  runtime_.memory().write(runtime_.buffer(zero_.norms), (s.norm_first + granule) * kUnit,
+                          squares.data(), granules * kUnit);
 }
 
 void StateStore::write_tensor(ParamId param, const std::string& kind,
                               std::span<const float> values) {
+  // Compute copies are computed from masters, so writing a parameter means writing its master.
   if (kind == "param") return write_tensor(param, kMasterName, values);
   check_param(param);
   owner_.require_started();
@@ -362,14 +405,11 @@ void StateStore::write_local(ParamId param, const std::string& kind,
   check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);
-  if (kind == kMasterName || whole_on_all(kind)) unrefreshed_ = names_[param];
+  // Each rank keeps the whole of this state but writes only its part; `refresh` gathers the parts.
+  const bool whole =
+      optimizer_of(runtime_.config().optimizer).whole_momentum() && state_index(kind) == 1;
+  if (kind == kMasterName || whole) unrefreshed_ = names_[param];
   changed();
-}
-
-// Of a state of which every rank keeps the whole, a rank writes its part, and `refresh` gives it to
-// the others.
-bool StateStore::whole_on_all(const std::string& kind) const {
-  return optimizer_of(runtime_.config().optimizer).whole_momentum() && state_index(kind) == 1;
 }
 
 void StateStore::refresh_params() {
@@ -387,80 +427,15 @@ void StateStore::require_refreshed() const {
   if (unrefreshed_.empty()) return;
   raise(DS_ERROR_STATE,
         "ds_engine_refresh must be called on all ranks first: ds_engine_write_local has changed "
-        "'{}' on this "
-        "one",
+        "'{}' on this one",
         unrefreshed_);
 }
 
-StateStore::Codes StateStore::codes_of(BufferId codes) const {
-  for (const BucketState& s : zero_.buckets) {
-    for (size_t k = 0; k < s.scales.size(); ++k) {
-      if (s.states[k].buffer == codes) return {codes, s.scales[k].buffer, codes_of_state(k)};
-    }
-  }
-  raise(DS_ERROR_INTERNAL, "%{} holds no codes of states", runtime_.buffer(codes).name);
-}
-
-// Calls f(codes, scale, elements) for what [element, element + count) has of each block.
-void StateStore::for_blocks(const Codes& c, int64_t element, int64_t count, bool write,
-                            const BlockUse& use) const {
-  constexpr int64_t kMost = 4096;  // blocks together
-  std::vector<uint8_t> codes, scales;
-  for (int64_t at = element, end = element + count; at < end;) {
-    const int64_t low = at / kStateBlock, high = std::min(ceil_div(end, kStateBlock), low + kMost);
-    const int64_t stop = std::min(end, high * kStateBlock);
-    codes.resize(static_cast<size_t>((high - low) * kStateBlock));
-    scales.resize(static_cast<size_t>(high - low));
-    const Buffer &of_codes = runtime_.buffer(c.codes), &of_scales = runtime_.buffer(c.scales);
-    runtime_.read_bytes(of_codes, low * kStateBlock, std::ssize(codes), codes.data());
-    runtime_.read_bytes(of_scales, low, std::ssize(scales), scales.data());
-    for (; at < stop; at = std::min(stop, (at / kStateBlock + 1) * kStateBlock)) {
-      const int64_t block = at / kStateBlock - low, begin = at % kStateBlock;
-      use(codes.data() + block * kStateBlock, scales[static_cast<size_t>(block)], begin,
-          std::min(kStateBlock - begin, stop - at));
-    }
-    if (!write) continue;
-    runtime_.write_bytes(of_codes, low * kStateBlock, std::ssize(codes), codes.data());
-    runtime_.write_bytes(of_scales, low, std::ssize(scales), scales.data());
-  }
-}
-
-void StateStore::read(BufferId id, int64_t element, int64_t count, float* out) const {
-  if (runtime_.buffer(id).dtype == DS_DTYPE_U8) {
-    const Codes c = codes_of(id);
-    return for_blocks(c, element, count, false,
-                      [&](uint8_t* codes, uint8_t& scale, int64_t begin, int64_t n) {
-                        const StateScale s(c.kind, scale);
-                        for (int64_t e = begin; e < begin + n; ++e)
-                          *out++ = decode_state(codes[e], c.kind, s);
-                      });
-  }
-  runtime_.read_floats(runtime_.buffer(id), element, count, out);
-}
-
-void StateStore::write(BufferId id, int64_t element, int64_t count, const float* in) {
-  if (runtime_.buffer(id).dtype == DS_DTYPE_U8) {
-    const Codes c = codes_of(id);
-    return for_blocks(c, element, count, true,
-                      [&](uint8_t* codes, uint8_t& scale, int64_t begin, int64_t n) {
-                        std::array<float, kStateBlock> block;
-                        const StateScale before(c.kind, scale);
-                        for (size_t e = 0; e < block.size(); ++e)
-                          block[e] = decode_state(codes[e], c.kind, before);
-                        for (int64_t e = begin; e < begin + n; ++e)
-                          block[static_cast<size_t>(e)] = *in++;
-                        encode_block(block, c.kind, codes, scale);
-                      });
-  }
-  runtime_.write_floats(runtime_.buffer(id), element, count, in);
-}
-
-// Without a buffer: what is not trained yet has no such state, and a matrix of Muon no squares.
+// Returns a reference without a buffer if the bucket has no such state, because it was never
+// trained, or because its matrices are updated by Muon, which keeps no squares.
 StateRef StateStore::state_ref(BucketId bucket, StateKind kind) const {
-  const BucketState& s = zero_.buckets.at(bucket);
-  if (kind == StateKind::master) return s.master;
-  const size_t state = static_cast<size_t>(kind) - 1;
-  return state < s.states.size() ? s.states[state] : StateRef{};
+  const HeldState* held = zero_.buckets.at(bucket).find(state_kinds_.at(static_cast<size_t>(kind)));
+  return held ? held->ref : StateRef{};
 }
 
 void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
@@ -469,7 +444,7 @@ void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int6
   if (!ref.buffer.exists()) {
     std::fill_n(out, count, 0.0f);
   } else {
-    read(ref.buffer, ref.first + begin - first(bucket), count, out);
+    values_.read(ref.buffer, ref.first + begin - first(bucket), count, out);
   }
 }
 
@@ -478,88 +453,34 @@ bool StateStore::holds(ParamId param, StateKind kind) const {
          (begun(param) && state_ref(bucket_of(param), kind).buffer.exists());
 }
 
-std::vector<float> StateStore::rounded(const float* values, int64_t count) const {
-  std::vector<float> out(values, values + count);
-  const DType kept = runtime_.config().compute;
-  if (kept == DS_DTYPE_F32) return out;
-  std::vector<std::byte> bytes(out.size() * static_cast<size_t>(size_of(kept)));
-  narrow(kept, values, count, bytes.data());
-  widen(kept, bytes.data(), count, out.data());
-  return out;
-}
-
-template <typename F>
-void StateStore::for_params(BucketId bucket, int64_t begin, int64_t count, const F& f) const {
-  const std::vector<ParamPlace>& params = zero_.layout.buckets[bucket].params;
-  auto it = std::upper_bound(params.begin(), params.end(), begin,
-                             [](int64_t at, const ParamPlace& p) { return at < p.begin; });
-  if (it != params.begin()) --it;
-  for (const int64_t end = begin + count; begin < end; ++it) {
-    const int64_t next = std::next(it) == params.end() ? end : std::min(end, std::next(it)->begin);
-    if (begin < next) f(it->param, begin, next - begin);
-    begin = next;
-  }
-}
-
 void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
                              const float* in) {
   const StateRef ref = state_ref(bucket, kind);
-  for_params(bucket, begin, count, [&](ParamId param, int64_t at, int64_t n) {
-    const float* values = in + (at - begin);
-    if (!holds(param, kind)) {
-      writes_.dropped =
-          writes_.dropped || std::any_of(values, values + n, [](float x) { return x != 0; });
-      return;
-    }
-    writes_.overwritten = true;
-    const bool exact = kind != StateKind::master || begun(param);
-    const std::vector<float> fewer = exact ? std::vector<float>() : rounded(values, n);
-    write(ref.buffer, ref.first + at - first(bucket), n, exact ? values : fewer.data());
-  });
-}
-
-// Elements [low, high) of the bucket, of which this rank has a part, and of a momentum that is kept
-// whole all.
-void StateStore::begin_states(BucketId bucket, int64_t low, int64_t high) {
-  const BucketState& s = zero_.buckets[bucket];
-  std::vector<float> block(1 << 16);
-  auto pieces = [&](int64_t begin, int64_t end, auto&& body) {
-    for (int64_t at = begin; at < end; at += std::ssize(block))
-      body(at, std::min(std::ssize(block), end - at));
-  };
-  const int64_t own = first(bucket), from = std::max(low, own),
-                to = std::min(high, own + held(bucket));
-  for (const StateRef& state : s.states) {
-    const bool whole = runtime_.buffer(state.buffer).numel > state.numel;
-    const int64_t begin =
-        whole ? 0 : own - state.first;  // element of the bucket that the buffer begins with
-    pieces(whole ? low : from, whole ? high : to,
-           [&](int64_t at, int64_t n) { write(state.buffer, at - begin, n, block.data()); });
-  }
-  if (s.master.buffer == s.param.buffer) return;
-  pieces(from, to, [&](int64_t at, int64_t n) {
-    read(s.param.buffer, s.param.first + at - own, n, block.data());
-    write(s.master.buffer, s.master.first + at - own, n, block.data());
-  });
-}
-
-void StateStore::begin_states(BucketId bucket) {
-  for (BufferId error : zero_.buckets[bucket].errors) forget({error});
-  begin_states(bucket, 0, zero_.layout.buckets[bucket].numel);
-}
-
-void StateStore::begin_states(ParamId param) {
-  const std::vector<ParamPlace>& params = zero_.layout.buckets[bucket_of(param)].params;
-  const size_t next = zero_.layout.place_of[param] + 1;
-  begin_states(
-      bucket_of(param), zero_.layout.place(param).begin,
-      next < params.size() ? params[next].begin : zero_.layout.buckets[bucket_of(param)].numel);
+  for_params(
+      zero_.layout.buckets[bucket].params, begin, count, [&](ParamId param, int64_t at, int64_t n) {
+        const float* values = in + (at - begin);
+        // Values of a state that has no buffer are dropped; take_writes() reports whether any of
+        // them was not zero.
+        if (!holds(param, kind)) {
+          writes_.dropped =
+              writes_.dropped || std::any_of(values, values + n, [](float x) { return x != 0; });
+          return;
+        }
+        writes_.overwritten = true;
+        // The master of a parameter that was never trained is its compute copy, so it can hold only
+        // rounded values.
+        const bool exact = kind != StateKind::master || begun(param);
+        const std::vector<float> fewer =
+            exact ? std::vector<float>() : rounded(runtime_.config().compute, values, n);
+        values_.write(ref.buffer, ref.first + at - first(bucket), n, exact ? values : fewer.data());
+      });
 }
 
 void StateStore::take_initial_values() {
   const auto& initial = runtime_.options().initial;
   if (!initial) return;
-  constexpr int64_t kMost = 1 << 20;  // elements of a call
+  // The largest number of elements per call of `initial`.
+  constexpr int64_t kMost = 1 << 20;
   runtime_.guarded([&] { runtime_.settle(); });
   agree(runtime_.comm(), "initial values", [&] {
     std::vector<float> values;
@@ -577,41 +498,41 @@ void StateStore::take_initial_values() {
       }
     }
   });
-  forget_writes();
+  // Initial values are not writes of a checkpoint.
+  take_writes();
   runtime_.guarded([&] { renew_params(); });
   changed();
 }
 
 std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const {
   std::map<std::pair<Tier, std::string>, int64_t> out;
-  IdVector<BufferId, char> seen(runtime_.placed().buffers.size(), 0);
+  // A buffer may belong to several buckets or kinds; it is counted once, for the first of them.
+  IdVector<BufferId, char> seen(zero_.memory.buffers.size(), 0);
   auto add = [&](BufferId id, const std::string& kind) {
     const Buffer& b = runtime_.buffer(id);
     ensure(b.offset >= 0, "%{} has no place", b.name);
     if (!seen[id]) out[{b.tier, kind}] += b.bytes();
     seen[id] = 1;
   };
+  auto add_state = [&](const HeldState& held) {
+    const std::string kind = held.row.holds == Holds::error ? "error" : held.row.name;
+    add(held.ref.buffer, kind);
+    if (held.scales.buffer.exists()) add(held.scales.buffer, kind);
+  };
   for (const BucketState& s : zero_.buckets) {
-    add(s.param.buffer, "param");
-    add(s.master.buffer, "master");
-    for (size_t i = 0; i < s.states.size(); ++i) add(s.states[i].buffer, state_kinds_[i + 1]);
-    for (size_t i = 0; i < s.scales.size(); ++i) add(s.scales[i].buffer, state_kinds_[i + 1]);
+    s.for_each(add_state);
     for (BufferId grad : s.grad) add(grad, "grad");
-    for (BufferId error : s.errors) add(error, "error");
-    for (BufferId error : {s.worker_error, s.server_error}) {
-      if (error.exists()) add(error, "error");
-    }
-    for (BufferId error : {s.sent_error, s.answer_error}) {
-      if (error.exists()) add(error, "error");
-    }
-    if (s.own_steps.exists()) add(s.own_steps, "own_steps");
   }
-  for (BufferId error :
-       {zero_.joined.worker_error, zero_.joined.server_error, zero_.joined.padding}) {
-    if (error.exists()) add(error, "error");
-  }
-  if (zero_.joined.coefficients.exists()) add(zero_.joined.coefficients, "coefficients");
+  for (const HeldState& held : zero_.joint) add_state(held);
   return out;
+}
+
+int64_t StateStore::copy_bytes() {
+  int64_t elements = 0;
+  for (BucketId b : zero_.buckets.ids())
+    elements += std::ssize(state_kinds_) * zero_.layout.buckets[b].shard();
+  for (const OwnState& own : ds::own_states(*this)) elements += own.numel;
+  return elements * int64_t{sizeof(float)};
 }
 
 }  // namespace ds

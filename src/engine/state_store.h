@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -10,99 +9,107 @@
 #include "checkpoint/state_access.h"
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
-#include "core/program/state_codes.h"
+#include "engine/own_states.h"
 #include "engine/runtime.h"
+#include "engine/state_values.h"
 #include "engine/step_control.h"
 #include "exec/executor.h"
-#include "zero/policy.h"
+#include "zero/zero_plan.h"
 
 namespace ds {
 
-// The tensors of an engine by parameter and kind: whole ones together with all ranks, and what this
-// rank holds of them. Kinds are "param" (the compute copy), those of state_kinds(), and "grad", the
-// mean gradient of the last step before clipping. One thread at a time; every call marked
-// collective is made by all ranks in the same order.
+// The tensors of an engine by parameter and kind: whole tensors, read and written together with all
+// ranks, and the elements that this rank holds. Kinds are "param" (the compute copy), the names of
+// state_kinds(), and "grad", the mean gradient of the last step before clipping. One thread at a
+// time; every function marked collective is called by all ranks in the same order.
 class StateStore final : public StateAccess {
  public:
-  // What the store asks of the engine that it belongs to.
+  // The services that the store needs from its engine.
   class Owner {
    public:
-    enum class Gradients { none, some, all };  // of the step that is being made
+    // How many micro-steps of the current step have contributed their gradients.
+    enum class Gradients { none, some, all };
     virtual ~Owner() = default;
     virtual Gradients gradients() const = 0;
-    // Gradients of that step, or else of the last one, are this rank's own: no sum of those of all
-    // ranks.
+    // Returns whether the gradients of the current step, or between steps of the last one, are
+    // those of only this rank and not the sum over all ranks.
     virtual bool own_gradients() const { return false; }
     // Throws DS_ERROR_STATE inside a step, naming the call.
     virtual void require_idle(const char* call) = 0;
-    // Before what changes parameters or states between steps: the same, and while a delegate host
-    // leases a parameter.
+    // Called before parameters or states change between steps. Throws as require_idle() does, and
+    // also while a delegate host leases a parameter.
     virtual void require_unleased(const char* call) { require_idle(call); }
-    // The same of a collective call: what a delegate host has done was evaluation.
+    // Like require_unleased(), for a collective call. Such a call proves that the calls of a
+    // delegate host so far were an evaluation.
     virtual void begin_change(const char* call) { require_unleased(call); }
-    virtual void require_started() const {}  // compiled and in memory, or throws DS_ERROR_STATE
-    virtual Executor& refresh() = 0;         // of the program that makes parameters from masters
-    virtual std::string model_text()
-        const = 0;  // what the numerics key hashes: equal for every layout
+    // Throws DS_ERROR_STATE unless the plan is compiled and its memory is allocated.
+    virtual void require_started() const {}
+    // Returns the executor of the program that computes parameters from masters.
+    virtual Executor& refresh() = 0;
+    // Returns the text of the model that the numerics key hashes; it does not depend on the layout.
+    virtual std::string model_text() const = 0;
   };
   enum class Keeps { training, weights };
 
   StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero,
              Keeps keeps);
 
-  // slice: what of the whole tensor this rank holds.
+  // Adds a parameter. slice: the elements of the whole tensor that this rank holds.
   void add_param(std::string name, ParamSlice slice);
   void add_params(const Graph& graph);
-  void check_param(ParamId param) const;                   // throws DS_ERROR_INVALID_ARGUMENT
-  bool trains() const { return state_kinds_.size() > 1; }  // has states of an optimizer
+  // Throws DS_ERROR_INVALID_ARGUMENT for an unknown parameter.
+  void check_param(ParamId param) const;
+  // Returns whether there are states of an optimizer.
+  bool trains() const { return state_kinds_.size() > 1; }
 
-  // Collective: whole tensors, f32. A written "param" is its master; "grad" is written between the
-  // last backward of a step and its update.
+  // Collective: read and write whole tensors as f32. Writing "param" writes the master; "grad" can
+  // be written only between the last backward of a step and its update.
   std::vector<float> read_tensor(ParamId param, const std::string& kind);
   void write_tensor(ParamId param, const std::string& kind, std::span<const float> values);
 
-  // Elements of a parameter of which this rank updates the states, as (first, count); count may be
-  // 0. No communication: a delegate engine must have started. Throws DS_ERROR_UNSUPPORTED for a
-  // slice of which they are several ranges of the whole tensor; local_blocks() names all of them,
-  // in the order of read_local().
+  // Returns the range of the parameter whose states this rank updates, as (first, count); count may
+  // be 0. No communication, but a delegate engine must have started. Throws DS_ERROR_UNSUPPORTED if
+  // the slice has these elements in several ranges of the whole tensor; local_blocks() lists all
+  // ranges, in the order of read_local().
   std::pair<int64_t, int64_t> local_range(ParamId param) const;
   std::vector<SliceBlock> local_blocks(ParamId param) const;
   int64_t local_numel(ParamId param) const { return own_range(param).second; }
-  // The same as above of these elements, without communication. After a write of masters, also of
-  // no element, refresh_params() must be called before a step, evaluation, text or whole "param":
-  // DS_ERROR_STATE until then.
+  // Read and write the elements of local_blocks() without communication. After a write of masters,
+  // or of a momentum that every rank keeps whole, refresh_params() must be called, even if this
+  // rank wrote 0 elements. Until then, steps, evaluation, inference and reads of "param" throw
+  // DS_ERROR_STATE.
   std::vector<float> read_local(ParamId param, const std::string& kind);
   void write_local(ParamId param, const std::string& kind, std::span<const float> values);
-  void refresh_params();  // collective
+  // Collective: computes the compute copies from the masters again.
+  void refresh_params();
 
-  // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad", "error"
-  // (of quantization and signs), "own_steps", "coefficients". A buffer counts once: a parameter
-  // that is its own master is a parameter.
+  // Returns the bytes of this rank's state by tier and kind: "param", those of state_kinds(),
+  // "grad", "error" (of quantization and signs), "own_steps", "coefficients". A buffer is counted
+  // once; one that holds a parameter and its master counts as "param".
   std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;
 
-  // For the other parts of an engine.
+  // The functions from here on are for other parts of the engine.
   Owner& owner() const { return owner_; }
   const ZeroPlan& zero() const { return zero_; }
   BucketId bucket_of(ParamId param) const { return zero_.layout.bucket_of[param]; }
-  // Grows with every change of parameters: what was computed from older ones is of no use.
+  // Returns a number that grows with every change of parameters. Values computed at an older
+  // version are stale.
   int64_t version() const { return version_; }
   void changed() { ++version_; }
-  void require_refreshed() const;  // throws DS_ERROR_STATE after a local edit
-  void renew_params();             // from masters. Collective
-  // A bucket has room for states for the first time, or a parameter in such a bucket has states:
-  // its master is the parameter, the others are zero.
-  void begin_states(BucketId bucket);
-  void begin_states(ParamId param);
-  void forget_errors(ParamId param);  // of its gradients, which are sent no more
-  // Masters from EngineOptions::initial, and parameters from these. Collective.
+  // Throws DS_ERROR_STATE after a local write, until refresh_params() has been called.
+  void require_refreshed() const;
+  // Collective: runs the program `refresh`, which computes parameters from masters.
+  void renew_params();
+  StateValues& values() { return values_; }
+  OwnStates& own_states() { return own_; }
+  // Collective: sets masters from EngineOptions::initial and computes parameters from them.
   void take_initial_values();
-  // What write_state has done since forget_writes(): overwritten a state; dropped one for which
-  // there is no place.
+  // Returns what write_state has done since the last call: whether it has overwritten a state, and
+  // whether it has dropped non-zero values of a state that has no buffer.
   struct Writes {
     bool overwritten = false, dropped = false;
   };
-  const Writes& writes() const { return writes_; }
-  void forget_writes() { writes_ = {}; }
+  Writes take_writes() { return std::exchange(writes_, {}); }
 
   // StateAccess
   Communicator& comm() override { return runtime_.comm(); }
@@ -121,87 +128,59 @@ class StateStore final : public StateAccess {
                   float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
                    const float* in) override;
-  // Of gradients that are reduced as codes: errors. Of momentum that is compressed: errors of each
-  // tensor that is trained, or of all as one, and coefficients of each parameter. Of steps of this
-  // rank alone: their sum, the rates in it, and the momentum.
-  std::vector<OwnState> own_states() override;
-  void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
-  void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
-  void forget_own() override;
-  // The same but for errors of gradients that are reduced as codes: of what lies otherwise when
-  // other tensors are trained.
-  void forget_own_momenta();
-  // Bytes of what this rank writes of a checkpoint, f32: a copy of it takes so many.
+  OwnStateAccess* own() override { return trains() ? &own_ : nullptr; }
+  // Returns the bytes of a copy of this rank's part of a checkpoint, in f32.
   int64_t copy_bytes();
 
  private:
-  // What a rank holds of a kind: its part of a cut of the bucket over `cut` levels, to be
-  // multiplied by `scale`.
+  // The elements of a kind that a rank holds: its part of a cut of the bucket over `cut` levels.
+  // Reads multiply them by `scale`.
   struct Held {
-    StateRef ref;  // without a buffer: zeros
+    // Without a buffer, all elements are zero.
+    StateRef ref;
     int cut = 0;
     float scale = 1;
-    bool own = false;  // after local writes other ranks' parts are true there alone
+    // Whether a read gathers the parts even if cut is 0, because local writes change only this
+    // rank's part.
+    bool own = false;
   };
   Held held_of(ParamId param, const std::string& kind);
   std::vector<float> gather_held(ParamId param, const Held& held);
-  bool is_first(ParamId param, const std::vector<std::string>& apart) const;
   std::vector<float> assemble(ParamId param, const std::vector<float>& local);
-  // The same as local_range, of the local tensor.
+  // Like local_range(), but counted in the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
-  // As state_ref: none for what was never trained but its master, which is its compute copy.
+  // Returns whether the parameter has this state. A parameter that was never trained has only its
+  // master, which equals its compute copy.
   bool holds(ParamId param, StateKind kind) const;
-  // Not so: it was never trained, and its master has no more bits than its compute copy.
+  // Returns whether the parameter has been trained. If not, its master has no more precision than
+  // its compute copy.
   bool begun(ParamId param) const { return !trains() || zero_.trained.begun[param] != 0; }
-  std::vector<float> rounded(const float* values, int64_t count) const;
-  void begin_states(BucketId bucket, int64_t low, int64_t high);
-  // Calls f(param, begin, count) for what [begin, begin + count) of a bucket has of each parameter,
-  // with the padding behind it.
-  template <typename F>
-  void for_params(BucketId bucket, int64_t begin, int64_t count, const F& f) const;
-  void forget(std::initializer_list<BufferId> buffers);  // zeros, where they exist
-  // own_states(), and where they are; nowhere: rates in StepControl.
-  struct Own {
-    OwnState state;
-    StateRef ref;
-  };
-  std::vector<Own> own() const;
-  bool whole_on_all(const std::string& kind) const;
-  int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
-  // local: the call of one rank alone, which must not change what all ranks know of the host's
-  // order.
+  // Returns the position of a kind in state_kinds(), or -1.
+  int state_index(const std::string& kind) const;
+  // Throws unless the call may write. local: the call is not collective, so it must not change the
+  // state of the host's order, which all ranks share.
   void check_writable(const char* call, ParamId param, const std::string& kind, size_t values,
                       int64_t wanted, bool local);
   void write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,
                   const float* values);
-  void renew_norms(ParamId param);
   void grad_written(ParamId param, std::span<const float> values);
-  // States in codes: their buffers, and what codes mean.
-  struct Codes {
-    BufferId codes, scales;
-    StateCodes kind;
-  };
-  using BlockUse =
-      std::function<void(uint8_t* codes, uint8_t& scale, int64_t begin, int64_t count)>;
-  Codes codes_of(BufferId codes) const;
-  void for_blocks(const Codes& codes, int64_t element, int64_t count, bool write,
-                  const BlockUse& use) const;
-  void read(BufferId id, int64_t element, int64_t count, float* out) const;
-  void write(BufferId id, int64_t element, int64_t count, const float* in);
 
   Runtime& runtime_;
   StepControl& control_;
   Owner& owner_;
   const ZeroPlan& zero_;
   IdVector<ParamId, std::string> names_;
-  IdVector<ParamId, std::vector<int64_t>> shapes_;  // of whole tensors
+  StateValues values_;
+  OwnStates own_;
+  // Shapes of whole tensors.
+  IdVector<ParamId, std::vector<int64_t>> shapes_;
   IdVector<ParamId, ParamSlice> slices_;
   std::vector<std::string> state_kinds_;
-  std::string unrefreshed_;  // parameter of which this rank alone has written the master; or ""
+  // The name of a parameter whose master was last written by write_local(), or "".
+  std::string unrefreshed_;
   int64_t version_ = 0;
   Writes writes_;
-  std::vector<Own> own_;  // as own_states() has found them
 };
 
 }  // namespace ds

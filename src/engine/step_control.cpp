@@ -12,14 +12,14 @@
 
 #include "core/base/error.h"
 #include "core/base/suggest.h"
-#include "core/config/schedule.h"
 #include "core/config/values.h"
 #include "optim/optimizer.h"
+#include "optim/schedule.h"
 
 namespace ds {
 
 StepControl::StepControl(const Config& config, int world) : config_(config) {
-  scalars_.seed = config.run.seed;
+  scalars_.seed = config.seed;
   scalars_.leaves = config.accumulation * world;
   scalars_.weight = static_cast<double>(scalars_.leaves);
   configured_.push_back(group_scalars(config.optimizer));
@@ -40,7 +40,7 @@ void StepControl::resume(int64_t steps, int64_t updates, uint64_t seed) {
 
 namespace {
 
-// "lr", of all groups, or "param_groups[1].lr".
+// A parsed name: "lr" for all groups, or "param_groups[1].lr" for one.
 struct NumberName {
   std::optional<size_t> group;
   std::string_view number;
@@ -53,12 +53,16 @@ NumberName parse_name(std::string_view name) {
   size_t group = 0;
   const char *first = name.data() + prefix.size(), *last = name.data() + end;
   auto [stop, error] = std::from_chars(first, last, group);
+  // Any other text is treated as the name of a number, which is then not found.
   if (error != std::errc() || stop != last) return {std::nullopt, name};
   return {group, name.substr(end + 2)};
 }
 
 }  // namespace
 
+// The order in which numbers apply: the configuration, then the schedule, then what a caller has
+// set, then the factor of scale_rates(). choose_groups() is called after every change, so groups_
+// is always what the next update reads.
 void StepControl::choose_groups() {
   groups_ = configured_;
   const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);
@@ -67,6 +71,7 @@ void StepControl::choose_groups() {
     for (const auto& [name, value] : set_[g])
       groups_[g].*find_group_number(numbers, name)->value = value;
     for (double GroupScalars::*rate : kRates) groups_[g].*rate *= rate_factor_;
+    // The sum is formed in f32, the type in which checkpoints keep it.
     groups_[g].rate_sum = static_cast<double>(rate_sums_[g] + static_cast<float>(groups_[g].lr));
   }
   scalars_.group = groups_[0];
@@ -80,7 +85,7 @@ void StepControl::set(std::string_view name, double value) {
     std::vector<std::string> names;
     for (const GroupNumber& n : numbers) names.emplace_back(n.name);
     raise(DS_ERROR_NOT_FOUND,
-          "name must be {}, or one of them behind 'param_groups[N].', got '{}'{}",
+          "name must be {}, or one of them after 'param_groups[N].', got '{}'{}",
           fmt::join(names, ", "), name, did_you_mean(std::string(wanted), names));
   }
   if (group && *group >= set_.size())
@@ -94,6 +99,7 @@ void StepControl::set(std::string_view name, double value) {
   const std::string wrong = refusal_of(config_.optimizer, wanted, value);
   require(wrong.empty(), "{} {}", name, wrong);
   for (size_t g = group.value_or(0); g < (group ? *group + 1 : set_.size()); ++g) {
+    // "lr" refers to both rates of a group that has two.
     for (const GroupNumber& meant : numbers_meant(config_.optimizer, wanted))
       keep_set(g, meant, value);
   }
@@ -148,6 +154,7 @@ void StepControl::take_set(const std::vector<SetNumbers>& numbers) {
 }
 
 void StepControl::take_scaler(const LossScaler& scaler) {
+  // A fixed scale remains that of the configuration.
   if (searches_scale(config_)) scaler_ = scaler;
 }
 
@@ -172,12 +179,14 @@ const StepResult& StepControl::finish(std::string reason) {
   if (!skips()) {
     const Optimizer& optimizer = optimizer_of(config_.optimizer);
     const bool local = optimizer.form(config_.optimizer, scalars_.updates) == StepForm::local;
+    // A local step adds its rate to the sum since ranks last agreed; any other step starts a new
+    // sum.
     for (size_t g = 0; g < rate_sums_.size(); ++g)
       rate_sums_[g] = local ? static_cast<float>(groups_[g].rate_sum) : 0.0f;
     ++scalars_.updates;
   }
   const bool f16 = config_.scales_loss();
-  // A step without any data, or of which nothing counts, says nothing of the scale.
+  // A step without data, or one whose leaves have no weight, says nothing about the scale.
   const bool overflow = skips() && weight() > 0,
              floor = f16 && overflow && at_floor(config_.loss_scale, scaler_);
   const LossScaler before = scaler_;

@@ -11,110 +11,126 @@
 #include "core/base/group_scalars.h"
 #include "core/config/config.h"
 #include "core/config/loss_scaler.h"
-#include "core/config/param_groups.h"
 #include "core/device/scalars.h"
+#include "optim/param_groups.h"
 
 namespace ds {
 
-// Numbers of a group that a caller has set, by name.
+// The numbers of one group of parameters that a caller has set, by name.
 using SetNumbers = std::map<std::string, double>;
 
-// What became of one training step, on every rank alike; `reason` is each rank's own.
+// The outcome of one training step. It is the same on all ranks, except that `reason` may differ.
 struct StepResult {
-  int64_t step = 0;      // steps made so far, skipped ones included
-  int64_t updates = 0;   // optimizer updates taken so far
-  double loss = 0;       // mean of the leaf means over all ranks
-  double grad_norm = 0;  // before clipping
+  // Number of steps so far, including skipped ones.
+  int64_t step = 0;
+  // Number of optimizer updates so far.
+  int64_t updates = 0;
+  // The mean of the losses of the leaves of all ranks, by their weights.
+  double loss = 0;
+  // The norm of the gradients before clipping.
+  double grad_norm = 0;
   double lr = 0;
-  bool skipped = false;   // NaN or infinity: nothing was updated
-  std::string reason;     // why it was skipped; "" otherwise
-  double loss_scale = 1;  // that the loss was multiplied by
-  bool at_floor = false;  // skipped, and the dynamic loss scale can fall no further
+  // Whether nothing was updated, because of NaN or infinity or because no leaf has a weight.
+  bool skipped = false;
+  // The reason for the skip, or "".
+  std::string reason;
+  // The factor by which the loss was multiplied.
+  double loss_scale = 1;
+  // Whether the step was skipped and the dynamic loss scale cannot fall any further.
+  bool at_floor = false;
 };
 
-// What a step begins with and what became of it: learning rate, loss, norm, and whether it was
-// skipped. Its scalars are what kernels read; the instructions `losses` and `clip`
-// (kernels/ref/step.cpp) decide clipping and skipping. It counts steps and updates apart: the batch
-// of a skipped step is used up, and random numbers go on, but learning rate and bias corrections
+// The numbers that a step starts with, and its outcome: learning rate, loss, norm, and whether it
+// was skipped. Kernels read its scalars, and the instructions `losses` and `clip`
+// (kernels/ref/step.cpp) decide clipping and skipping. Steps and updates are counted separately: a
+// skipped step uses up its batch and its random numbers, but learning rate and bias corrections
 // follow the updates.
 class StepControl {
  public:
   StepControl(const Config& config, int world);
 
   const StepScalars& scalars() const { return scalars_; }
-  StepScalars& block() { return scalars_; }  // for executors, which write what a step decides
+  // Returns the scalars for executors, which write here what a step decides.
+  StepScalars& block() { return scalars_; }
   int64_t steps() const { return scalars_.step; }
   int64_t updates() const { return scalars_.updates; }
   const StepResult& last() const { return last_; }
-  double loss() const {
-    return scalars_.loss;
-  }  // of the step, known behind the instruction `losses`
-  int64_t leaves() const {
-    return scalars_.leaves;
-  }                                                  // that it is the mean of: those that there are
-  double weight() const { return scalars_.weight; }  // of those, all together
-  bool skips() const { return scalars_.skip != 0; }  // known behind `clip`
+  // Returns the loss of the step, which is known after the instruction `losses`.
+  double loss() const { return scalars_.loss; }
+  // Returns the number of leaves that the loss is the mean of; ranks without data contribute none.
+  int64_t leaves() const { return scalars_.leaves; }
+  // Returns the total weight of these leaves.
+  double weight() const { return scalars_.weight; }
+  // Returns whether the step is skipped, which is known after the instruction `clip`.
+  bool skips() const { return scalars_.skip != 0; }
 
-  // Of each group of parameters, what updates read: of the step that runs, between steps of the
-  // next one.
+  // Returns the numbers that updates read, by group: those of the current step or, between steps,
+  // of the next step.
   const std::vector<GroupScalars>& groups() const { return groups_; }
-  // Numbers of the groups by name: "lr" is that of all groups, read of group 0;
-  // "param_groups[1].lr" of one. Where a group has two rates, "lr" sets both and reads the first
-  // one; "muon_lr" and "adam_lr" are one each. What is set counts from the next step on, in place
-  // of configuration and schedule, until it is set again; NaN gives the number back to them. Throws
-  // for a name that there is not or a value that the configuration would refuse. For callers of the
-  // library alone: what the library does by itself is in scale_rates().
+  // Sets a number: "lr" sets that of all groups (get() reads group 0), "param_groups[1].lr" that of
+  // one group. If a group has two rates, "lr" sets both and reads the first; "muon_lr" and
+  // "adam_lr" set one of them. From the next step on the value replaces that of configuration and
+  // schedule, until it is set again; NaN returns to these. Throws for an unknown name or a value
+  // that the configuration would refuse. For callers of the library only; the library itself uses
+  // scale_rates().
   void set(std::string_view name, double value);
-  std::optional<double> get(std::string_view name) const;  // none: no such name
-  // Multiplies every rate of the next step, wherever it comes from. The step behind it has a factor
-  // of 1.
+  // Returns a number by its name, or nullopt for an unknown name.
+  std::optional<double> get(std::string_view name) const;
+  // Multiplies every rate of the next step, also those that a caller has set. The factor does not
+  // apply to later steps.
   void scale_rates(double factor);
-  // A further group, with values in place of the configuration's.
+  // Adds a group, whose values replace the configuration's.
   void add_group(const ParamGroup& values);
 
-  // What was set, by group and name. take_set: in place of it; what is of no group here, is left
-  // out.
+  // Returns the numbers that set() has set, by group and name. take_set() replaces them and ignores
+  // numbers of groups that do not exist here.
   const std::vector<SetNumbers>& set_numbers() const { return set_; }
   void take_set(const std::vector<SetNumbers>& numbers);
 
-  // The loss scale of the next step; 1 unless the compute type is f16.
+  // Returns the scaler, which has the loss scale of the next step: 1 unless the compute type is
+  // f16.
   const LossScaler& scaler() const { return scaler_; }
-  // In place of it that of a run that goes on. A scale that the configuration fixes stays.
+  // Sets the scaler to that of a continued run, unless the configuration fixes the scale.
   void take_scaler(const LossScaler& scaler);
 
-  // Of each group: rates of the steps since ranks last agreed (GroupScalars::rate_sum), in f32.
+  // Returns, by group, the sum of the rates of the steps since ranks last agreed
+  // (GroupScalars::rate_sum), in f32.
   const std::vector<float>& rate_sums() const { return rate_sums_; }
   void take_rate_sums(int64_t first, std::span<const float> sums);
   void forget_rate_sums();
 
-  // Counters and seed of a run that goes on.
+  // Sets the counters and the seed to those of a continued run.
   void resume(int64_t steps, int64_t updates, uint64_t seed);
-  // What runs next is a step; or evaluation, which has no dropout.
+  // Declare that the next run is a step, or that it is evaluation, which has no dropout.
   void begin_step();
   void begin_evaluation() { scalars_.train = 0; }
-  // This rank has no data: its leaves are not there.
+  // Declares whether this rank has no data, and therefore contributes no leaves.
   void set_absent(bool absent) { scalars_.absent = absent ? 1 : 0; }
-  // What a host says that the gradients of the step count for, all together.
+  // Sets the total weight of the gradients of the step, as the host gives it.
   void set_weight(double weight) { scalars_.weight = weight; }
-  // A caller has overwritten this parameter's gradient of the step, with NaN or infinity unless
-  // `finite`.
+  // Records that a caller has overwritten this parameter's gradient of the step. Unless `finite`,
+  // the new gradient contains NaN or infinity.
   void gradient_written(const std::string& param, bool finite);
-  // A parameter to whose gradient NaN or infinity was written; "": none.
+  // Returns a parameter to whose gradient NaN or infinity was written, or "".
   std::string bad_gradient() const { return bad_gradients_.empty() ? "" : *bad_gradients_.begin(); }
 
-  // Behind a step's last instruction: counts it. reason: why a step that skips() does.
+  // Counts a step after its last instruction. reason: why the step was skipped, if skips().
   const StepResult& finish(std::string reason = "");
 
  private:
-  void choose_groups();  // as the next update reads them
-  // In place of configuration and schedule; NaN: back to them.
+  // Computes groups_, the numbers that the next update reads.
+  void choose_groups();
+  // Stores a value that replaces configuration and schedule; NaN removes it.
   void keep_set(size_t group, const GroupNumber& number, double value);
 
   const Config& config_;
   StepScalars scalars_;
-  std::vector<GroupScalars> configured_, groups_;  // groups_: with schedule, and what was set
+  // configured_: the numbers of the configuration. groups_: these numbers with the schedule and the
+  // set numbers applied.
+  std::vector<GroupScalars> configured_, groups_;
   std::vector<SetNumbers> set_;
-  double rate_factor_ = 1;  // of every rate of the next step
+  // The factor of scale_rates().
+  double rate_factor_ = 1;
   std::vector<float> rate_sums_;
   std::set<std::string> bad_gradients_;
   LossScaler scaler_;

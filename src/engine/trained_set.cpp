@@ -1,3 +1,11 @@
+// Problem: parameters may be frozen and trained again between steps and by loading a checkpoint.
+// Each change alters the plan, because frozen parameters have no gradients and parameters trained
+// for the first time need states. Bias corrections must count the updates of each parameter
+// separately.
+// Invariant: a trained parameter has had control_.updates() updates, less its entry in `missed`; a
+// frozen one has had updates_ of them. All ranks compare what they want before anything changes,
+// because their plans must stay equal. A change compiles a plan, keeps the states that exist and
+// sets initial values for new ones.
 #include "engine/trained_set.h"
 
 #include <fmt/core.h>
@@ -8,9 +16,9 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
-#include "core/config/param_groups.h"
-#include "core/config/rate_rules.h"
 #include "optim/optimizer.h"
+#include "optim/param_groups.h"
+#include "optim/rate_rules.h"
 
 namespace ds {
 
@@ -62,7 +70,8 @@ int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& value
   return number;
 }
 
-// Before anything changes: a plan of other parameters than the other ranks' is of no use.
+// Throws before anything changes if ranks would train different parameters: their plans would
+// differ.
 void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
   std::vector<char> all(mine.size() * static_cast<size_t>(runtime_.comm().size()));
   runtime_.comm().all_gather(mine.data(), all.data(), mine.size(), "frozen parameters");
@@ -76,8 +85,8 @@ void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
   }
 }
 
-// Where the variance stands it is that of the updates before: one of none would be 0, and a step
-// without bound.
+// In some forms of a step the variance keeps the value of earlier updates. A parameter without any
+// update would have a variance of 0, and its step would be unbounded.
 void TrainedSet::check_variance(const IdVector<ParamId, char>& frozen) const {
   const OptimizerConfig& config = runtime_.config().optimizer;
   if (optimizer_of(config).form(config, control_.updates()) == StepForm::reduced) return;
@@ -86,10 +95,8 @@ void TrainedSet::check_variance(const IdVector<ParamId, char>& frozen) const {
     if (frozen[p] || !store_.zero().trained.frozen[p] || updates[p] > 0) continue;
     raise(DS_ERROR_STATE,
           "ds_engine_freeze: parameter '{}' has had no update, and {} keeps the variance in the "
-          "next one, "
-          "number {}: it would be 0; train the parameter before, or from an update on that has "
-          "reduced "
-          "gradients",
+          "next one, number {}: it would be 0; train the parameter before, or from an update on "
+          "that has reduced gradients",
           TensorName(store_.param_names()[p]), config.type, control_.updates() + 1);
   }
 }
@@ -128,21 +135,23 @@ void TrainedSet::recompile(const TrainedParams& next) {
   recompile_(next);
   runtime_.guarded([&] {
     for (BucketId b : had_states.ids()) {
-      if (!had_states[b] && store_.zero().has_states(b)) store_.begin_states(b);
+      if (!had_states[b] && store_.zero().has_states(b)) store_.values().begin(b);
     }
     for (ParamId p : next.frozen.ids()) {
       if (next.begun[p] && !before.begun[p] && had_states[store_.bucket_of(p)])
-        store_.begin_states(p);
-      if (next.frozen[p] && !before.frozen[p]) store_.forget_errors(p);
+        store_.values().begin(p);
+      if (next.frozen[p] && !before.frozen[p]) store_.own_states().forget_errors(p);
     }
-    // Which lie otherwise for other tensors, and have rates of their groups in them.
+    // forget_rearranged() is needed if the trained tensors or their groups change: the layout of
+    // the states that it drops depends on which tensors are trained, and their values include the
+    // groups' rates.
     if (next.frozen == before.frozen && next.group == before.group) return;
-    store_.forget_own_momenta();
+    store_.own_states().forget_rearranged();
     if (optimizer_of(runtime_.config().optimizer).steps_locally()) store_.renew_params();
   });
 }
 
-// Those of a checkpoint's run, by parameter.
+// Returns the number of updates that each parameter has had according to the checkpoint.
 IdVector<ParamId, int64_t> TrainedSet::updates_of(const CheckpointInfo& saved) const {
   std::map<std::string_view, int64_t> late(saved.updates.begin(), saved.updates.end());
   std::vector<int64_t> out;
@@ -179,7 +188,7 @@ std::vector<std::string> TrainedSet::frozen_names_with_states() const {
   return out;
 }
 
-// By parameter, as TrainedParams::frozen.
+// Returns which parameters the checkpoint says are frozen, as in TrainedParams::frozen.
 IdVector<ParamId, char> TrainedSet::frozen_of(const CheckpointInfo& saved) const {
   std::set<std::string_view> frozen(saved.frozen.begin(), saved.frozen.end());
   std::vector<char> out;
@@ -187,7 +196,8 @@ IdVector<ParamId, char> TrainedSet::frozen_of(const CheckpointInfo& saved) const
   return out;
 }
 
-// Those that are trained there have states, and so have those frozen ones that it names.
+// Returns which parameters have states in the checkpoint: those that are trained there, and the
+// frozen ones that it lists.
 IdVector<ParamId, char> TrainedSet::begun_of(const CheckpointInfo& saved) const {
   std::set<std::string_view> kept(saved.frozen_with_states.begin(), saved.frozen_with_states.end());
   IdVector<ParamId, char> out = frozen_of(saved);
@@ -205,8 +215,8 @@ std::string TrainedSet::difference(const CheckpointInfo& saved) const {
   return "";
 }
 
-// Whether the frozen parameters of the checkpoint are those of this configuration and calls after
-// it.
+// Returns whether this engine should adopt the checkpoint's frozen parameters: both configurations
+// list the same frozen parameters, and no call on this engine has changed them.
 bool TrainedSet::follows(const CheckpointInfo& saved) const {
   const Json* values = saved.config.find("config");
   const Json* patterns = values ? values->find("frozen_parameters") : nullptr;

@@ -1,27 +1,29 @@
-// Problem: a launch costs the host microseconds, and a step has thousands that are the same in
-// every step. A driver can keep a line of launches as a graph and take it with one call.
+// Problem. A launch costs the host microseconds, and a step has thousands of launches that are the
+// same in every step. A driver can record a sequence of launches as a graph and launch it with one
+// call.
 //
-// Pieces. A piece is a longest line of instructions of one queue, in issue order, of which only the
-// first waits for other queues and only the last is waited for. Between the two, nobody can tell
-// when they are given. So the whole piece is given at the place of its first instruction, even
-// where those of other queues stand between. Collectives, calls of a host program and file
-// transfers belong to none. A piece ends with its phase, because a host may call forward, backward
-// and step one by one, each of which issues all that it is.
+// Pieces. A piece is a sequence of instructions of one queue, in issue order and as long as
+// possible, such that only the first waits for other queues and only the last is waited for. No
+// other queue can observe when the instructions of a piece are submitted, so the whole piece is
+// submitted in the place of its first instruction, even if instructions of other queues come
+// between. Collectives, calls of a host program and file transfers do not belong to pieces. A piece
+// ends with its phase, because a host may call forward, backward and step one by one, and each call
+// must issue exactly its own instructions.
 //
-// Invariant: a graph repeats its arguments. What differs from step to step reaches kernels through
-// the step's scalars in the device's memory: seed, counts of steps and updates, learning rate, loss
-// scale, skip. What else a launch has is fixed by instruction and round (addresses, leaf, runs), is
-// part of the key (extents), or keeps it out of pieces: an update with the host's values for a
-// group of parameters. A rank without data gives other work, and a check of results looks at each
-// result: their runs have no graphs.
+// Invariant. A graph repeats its arguments. Values that differ from step to step reach kernels
+// through the step's scalars in the device's memory: seed, counts of steps and updates, learning
+// rate, loss scale, skip. Everything else in a launch is fixed by instruction and round (addresses,
+// leaf, runs) or is part of the key (extents); an update that takes its group's scalars from the
+// host is not part of a piece. Two kinds of run use no graphs: those of a rank without data, which
+// submits other work, and those that check the result of each instruction.
 //
-// Keys. For each piece and round there are at most kGraphs graphs by extents, and the one that was
-// not used for the longest time is given up. The first time an extent is met the instructions are
-// given one by one, so that whatever a library does only once is not captured, and no graph is made
-// of what comes only once.
+// Keys. For each piece and round there are at most kGraphs graphs, by extents; the least recently
+// used one is dropped. When extents occur for the first time, the instructions are submitted one by
+// one, so that one-time work of a library is not captured, and extents that occur only once need no
+// graph.
 //
-// An error while capturing says nothing about the work, which has not been done: the piece is given
-// without, and no more graphs are made. Cost: see ADR 51.
+// Errors. If a capture fails, the work itself has not been done: the piece is submitted without a
+// graph, and no further graphs are created. Cost: see ADR 51.
 #include "exec/captures.h"
 
 #include <fmt/core.h>
@@ -32,6 +34,7 @@
 #include <map>
 #include <utility>
 
+#include "core/base/contains.h"
 #include "core/base/element_run.h"
 #include "core/base/log.h"
 #include "core/program/instruction.h"
@@ -40,15 +43,18 @@
 namespace ds {
 namespace {
 
+// The maximum number of graphs of a piece in a round.
 constexpr size_t kGraphs = 8;
 
+// Returns whether the shape of an operand depends on n.
 bool has_extent(const Instr& in) {
-  return std::any_of(in.operands.begin(), in.operands.end(),
-                     [](const Operand& o) { return o.type.shape.symbolic(); });
+  return std::ranges::any_of(in.operands, [](const Operand& o) { return o.type.shape.symbolic(); });
 }
 
 }  // namespace
 
+// No piece crosses the beginning or the end of the repeated stretch, because its graphs are kept by
+// round and only that stretch has several rounds.
 Captures::Captures(const Program& program, const RankQueues& queues,
                    const IdVector<MicroId, int64_t>& extents, CarryOut carry_out)
     : program_(program),
@@ -70,16 +76,15 @@ Captures::Captures(const Program& program, const RankQueues& queues,
 
 bool Captures::waits(InstrId i) const {
   const auto& all = program_.instrs[i].waits;
-  return std::any_of(all.begin(), all.end(),
-                     [&](const Wait& w) { return queue_of(w.instr) != queue_of(i); });
+  return std::ranges::any_of(all, [&](const Wait& w) { return queue_of(w.instr) != queue_of(i); });
 }
 
 bool Captures::can_take(InstrId i) const {
   const Instr& in = program_.instrs[i];
   const Kind kind = in.def->kind;
   if (kind == Kind::collective || kind == Kind::file || kind == Kind::event) return false;
-  return kind != Kind::update || std::all_of(in.runs.begin(), in.runs.end(),
-                                             [](const ElementRun& run) { return run.group == 0; });
+  return kind != Kind::update ||
+         std::ranges::all_of(in.runs, [](const ElementRun& run) { return run.group == 0; });
 }
 
 bool Captures::begins_phase(const Own& piece, InstrId i) const {
@@ -87,6 +92,8 @@ bool Captures::begins_phase(const Own& piece, InstrId i) const {
          program_.phase(program_.instrs[piece.instrs.back()]) != program_.phase(program_.instrs[i]);
 }
 
+// Each queue has at most one open piece, which grows until an instruction that must begin another
+// piece, or cannot be in one, closes it.
 void Captures::find_pieces(InstrId begin, InstrId end) {
   std::map<DeviceQueue*, Own> open;
   for (InstrId i = begin; i < end; ++i) {
@@ -99,15 +106,14 @@ void Captures::find_pieces(InstrId begin, InstrId end) {
     piece.queue = queue;
     piece.instrs.push_back(i);
     const MicroId micro = program_.instrs[i].micro;
-    if (has_extent(program_.instrs[i]) &&
-        std::find(piece.micros.begin(), piece.micros.end(), micro) == piece.micros.end())
+    if (has_extent(program_.instrs[i]) && !contains(piece.micros, micro))
       piece.micros.push_back(micro);
     if (records_[i.index()]) close(piece);
   }
   for (auto& [queue, piece] : open) close(piece);
 }
 
-// One instruction alone is not worth a graph.
+// Keeps a piece of two or more instructions; one instruction is not worth a graph.
 void Captures::close(Own& piece) {
   if (piece.instrs.size() > 1) {
     piece.first = piece.instrs.front();
@@ -127,13 +133,14 @@ const Captures::Piece* Captures::begins(InstrId i) const {
 
 void Captures::begin_run() { given_up_.clear(); }
 
+// The entries of a round are ordered by their last use. A graph that is dropped may still be in
+// flight, so it lives until the next run begins.
 Captures::Graph& Captures::graph_of(Own& piece, int32_t round, bool* known) {
   std::vector<int64_t> extents;
   for (MicroId micro : piece.micros)
     extents.push_back(extents_[micro + round * program_.repeat.micros]);
   std::vector<Graph>& graphs = piece.rounds[static_cast<size_t>(round)];
-  auto found = std::find_if(graphs.begin(), graphs.end(),
-                            [&](const Graph& g) { return g.extents == extents; });
+  auto found = std::ranges::find_if(graphs, [&](const Graph& g) { return g.extents == extents; });
   *known = found != graphs.end();
   if (*known) {
     std::rotate(graphs.begin(), found, found + 1);
@@ -155,7 +162,7 @@ const CapturedWork* Captures::work(const Piece& piece, int32_t round) {
   return graph.work.get();
 }
 
-// Null where that is not possible.
+// A failed capture turns graphs off and logs a warning. An error of the device itself is rethrown.
 std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round) {
   bool begun = false;
   try {
@@ -178,7 +185,8 @@ std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round)
   }
 }
 
-// The error is known.
+// The error of the capture is handled by the caller, so an error from ending the capture is
+// ignored.
 void Captures::give_up(const Own& piece) {
   try {
     piece.queue->end_capture();

@@ -1,3 +1,14 @@
+// Problem. A program is correct if every order that its waits allow gives the same results. But a
+// real device tries only a few of these orders, and memory that is used too early or too late often
+// has the right bytes by chance.
+//
+// Algorithm. Each turn picks a queue whose next instruction may start, by a random order of
+// preference that changes from time to time, so that one queue is preferred for a while. Transient
+// memory is filled with 0xFF, which is NaN in every floating-point type, before the run and after
+// the last use of each buffer, unless another buffer has begun to use the bytes (Owners). A missing
+// wait then changes the result. Every instruction is completed on the calling thread before the
+// next pick, so a run is repeated exactly by its seed.
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -21,7 +32,7 @@
 namespace ds {
 namespace {
 
-// Which buffer last began to use each byte of an arena.
+// Records, for each byte of an arena, which buffer was the last to begin using it.
 class Owners {
  public:
   void take(int64_t begin, int64_t end, BufferId owner) {
@@ -30,7 +41,7 @@ class Owners {
     pieces_.erase(pieces_.lower_bound(begin), pieces_.lower_bound(end));
     pieces_[begin] = {end, owner};
   }
-  // Calls fill(begin, end) for the bytes of the range that are still the owner's.
+  // Calls fill(begin, end) for each piece of the range that still belongs to the owner.
   template <typename F>
   void each(int64_t begin, int64_t end, BufferId owner, F&& fill) {
     split(begin);
@@ -41,6 +52,7 @@ class Owners {
   }
 
  private:
+  // Splits the piece that contains `at`, so that a piece begins there.
   void split(int64_t at) {
     auto it = pieces_.upper_bound(at);
     if (it == pieces_.begin()) return;
@@ -61,6 +73,9 @@ class ChaosExecutor final : public Executor {
 
   ~ChaosExecutor() override { leave_tail(); }
 
+  // Picks a queue and completes its next instruction on the calling thread, as long as any queue
+  // has work before `end`. Saves at the end of a program may be left for the next run, as an
+  // asynchronous lane would leave them.
   void run_to(Position end) override {
     take_tail();
     send_scalars();
@@ -98,9 +113,11 @@ class ChaosExecutor final : public Executor {
  private:
   using Queues = PerQueue<std::deque<Position>>;
   static constexpr size_t kWrite = static_cast<size_t>(Queue::write);
-  static constexpr size_t kTail = kQueues;  // saves of the run before
+  // The index, among the queues, of the saves that the previous run has left.
+  static constexpr size_t kTail = kQueues;
 
-  // Is there more to do in this call? Saves at the end of a program may wait for the next run.
+  // Returns whether this call of run_to() has more to do. Saves at the end of a program may wait
+  // for the next run.
   bool left(const Queues& queues, bool ends) const {
     for (size_t q = 0; q < kQueues; ++q) {
       if (!queues[q].empty() && !(ends && q == kWrite)) return true;
@@ -108,12 +125,15 @@ class ChaosExecutor final : public Executor {
     return false;
   }
 
+  // Carries out the first of the saves that were left.
   void settle_one() {
     Position at = tail_.front();
     tail_.pop_front();
     if (program_.takes_part(at)) transfer(at);
   }
 
+  // Begins a run: poisons all transient memory except the buffers that saves of the previous run
+  // still read.
   void start() {
     carried_.assign(program_.buffers.size(), 0);
     for (Position at : tail_) {
@@ -134,7 +154,8 @@ class ChaosExecutor final : public Executor {
     owned_.assign(program_.buffers.size(), 0);
   }
 
-  // Of a buffer that lives within a round, those of a round: it ends in each.
+  // Counts the uses of each buffer, so that its last use is known. A buffer that is used only in
+  // the repeated stretch has a last use in each round, so only the uses of one round are counted.
   void count_uses() {
     uses_.assign(program_.buffers.size(), 0);
     in_round_.assign(program_.buffers.size(), 0);
@@ -151,19 +172,21 @@ class ChaosExecutor final : public Executor {
     }
   }
 
+  // Returns whether the buffer's memory is free after its last use, so that it may be poisoned.
   bool poisonable(BufferId b) const {
     const Buffer& buffer = program_.buffers[b];
     bool ends = buffer.residency == Residency::transient && !buffer.kept();
     return ends && buffer.tier != Tier::nvme && buffer.offset >= 0;
   }
 
+  // Records that the buffer begins to use its memory.
   void own(BufferId b) {
     const Buffer& buffer = program_.buffers[b];
     owned_[b] = 1;
     owners_[static_cast<int>(buffer.tier)].take(buffer.offset, buffer.offset + buffer.bytes(), b);
   }
 
-  // Memory that another buffer has begun to use is left alone.
+  // Poisons the buffer's memory, except bytes that another buffer has begun to use.
   void poison(BufferId b) {
     const Buffer& buffer = program_.buffers[b];
     std::byte* base =
@@ -174,6 +197,7 @@ class ChaosExecutor final : public Executor {
         });
   }
 
+  // Returns whether everything that the instruction waits for is done.
   bool ready(Position at) const {
     for (const Wait& wait : program_.instrs[at.instr].waits) {
       bool both = program_.repeat.has(at.instr) && program_.repeat.has(wait.instr);
@@ -183,12 +207,12 @@ class ChaosExecutor final : public Executor {
     return true;
   }
   bool in_tail(InstrId i) const {
-    return std::any_of(tail_.begin(), tail_.end(), [&](Position at) { return at.instr == i; });
+    return std::ranges::any_of(tail_, [&](Position at) { return at.instr == i; });
   }
 
-  // Of all that can go on, the queue (or kTail) that the order of the moment prefers. A new order
-  // is drawn every 1 to 512 picks (by seed), so that now and then one queue runs far ahead of the
-  // others.
+  // Returns, of the queues (and kTail) whose next instruction may start, the one that the present
+  // order prefers. The order changes every 1 to 512 picks, depending on the seed, so that sometimes
+  // one queue runs far ahead of the others.
   size_t pick(const Queues& queues) {
     std::array<uint32_t, 4> order = stream_.block(draws_++ >> (3 * stream_.seed % 10));
     auto rank = [&](size_t q) { return order[q % 4] >> (q / 4 * 16) & 0xFFFF; };
@@ -234,23 +258,32 @@ class ChaosExecutor final : public Executor {
     }
   }
 
+  // Carries out a transfer and waits for its end.
   void transfer(Position at) {
     IoLane* lane =
         program_.instrs[at.instr].queue == Queue::read ? context_.read_lane : context_.write_lane;
     lane->wait(lane->submit(io_request(at)));
   }
 
-  InlineQueue now_;  // the order is drawn here, so whatever is given is done at once
+  // The queue on which instructions are carried out, at once; the order comes from pick().
+  InlineQueue now_;
   RandomStream stream_;
+  // Number of picks so far.
   uint64_t draws_ = 0;
-  IdVector<InstrId, int32_t> done_;  // rounds of this run
-  Owners owners_[2];                 // transient arenas of device and host
+  // Number of rounds of this run that are done, by instruction.
+  IdVector<InstrId, int32_t> done_;
+  // The owners of the bytes of the transient arenas, of device and host.
+  Owners owners_[2];
+  // Whether the buffer has begun to use its memory and has not had its last use.
   IdVector<BufferId, char> owned_;
-  std::deque<Position> tail_;         // saves that a run left, in order
-  IdVector<BufferId, char> carried_;  // buffers that they read when the run began
-  IdVector<BufferId, int32_t> uses_;  // operands still to come
-  IdVector<BufferId, int32_t>
-      in_round_;  // of a buffer that lives within a round: its operands there; else 0
+  // The saves that a run has left, in order.
+  std::deque<Position> tail_;
+  // Whether a save left by the previous run reads the buffer.
+  IdVector<BufferId, char> carried_;
+  // Number of uses still to come, by buffer.
+  IdVector<BufferId, int32_t> uses_;
+  // Number of uses in a round, for a buffer that is used only in the repeated stretch; otherwise 0.
+  IdVector<BufferId, int32_t> in_round_;
 };
 
 }  // namespace

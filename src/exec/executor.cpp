@@ -15,12 +15,12 @@
 namespace ds {
 namespace {
 
-// Issue order. The calling thread gives each instruction to its queue. An event is recorded only
-// where another queue waits, and a queue that is immediate is waited for by nobody: with all of
-// them immediate, only files are ever in flight.
+// The executor of make_executor(). The calling thread submits each instruction to its queue, in
+// issue order. An event is recorded only if another queue waits for it, and nobody waits for an
+// immediate queue: if all queues are immediate, only file transfers are ever in flight.
 //
-// Every wait names what was submitted before, so submission order is an order in which all can go
-// on, and no queues wait for each other in a circle.
+// Every wait names an instruction that was submitted before. So the work can always be completed in
+// the order of submission, and queues never wait for each other in a circle.
 class QueueExecutor final : public Executor {
  public:
   QueueExecutor(const Program& program, ExecContext context)
@@ -38,8 +38,8 @@ class QueueExecutor final : public Executor {
 
   ~QueueExecutor() override {
     leave_tail();
-    for (DeviceQueue* queue : context_.queues->threads())
-      queue->finish();  // it may hold what is ours
+    // Queues may hold work that uses members of this object.
+    for (DeviceQueue* queue : context_.queues->threads()) queue->finish();
   }
 
   void run_to(Position end) override {
@@ -73,19 +73,25 @@ class QueueExecutor final : public Executor {
 
  private:
   struct Place {
-    DeviceQueue* queue = nullptr;  // null: of files
-    MicroFilter when;              // as the instruction has it
+    // The queue of the instruction, or null if it is a file transfer.
+    DeviceQueue* queue = nullptr;
+    // The filter of the instruction.
+    MicroFilter when;
     bool waits = false, records = false;
   };
-  // Apart from places, because most instructions have none of it.
+  // Waits and events of an instruction, stored apart from Place because most instructions have
+  // none.
   struct Sync {
-    std::vector<Wait> waits;  // for what other queues do
-    // Where an instruction that others wait for records: its latest round, which is the one that a
-    // wait means. A save is also waited for in the run after its own, when it may have been
-    // submitted again: it records in two places in turn.
+    // The waits for other queues that are needed.
+    std::vector<Wait> waits;
+    // The events that the instruction records if other queues wait for it. A wait refers to the
+    // latest round, so later rounds record the same event again. An instruction of the next run may
+    // wait for a save of this run after the save has been submitted again, so a save alternates
+    // between two events from run to run.
     std::unique_ptr<Event> event[2];
   };
-  // What this thread gives has a name for a tool that watches.
+  // Names the work that this thread submits during the object's life, for a profiler that watches
+  // the device.
   class Range {
    public:
     Range(const QueueExecutor& executor, const std::string& label)
@@ -101,18 +107,22 @@ class QueueExecutor final : public Executor {
    private:
     const Device* const device_;
   };
+  // Tickets of the last transfers on the two lanes.
   struct Tickets {
     uint64_t read = 0, write = 0;
   };
+  // A traced instruction of a queue that measures times, between two instants.
   struct Noted {
     size_t number = 0;
     std::unique_ptr<Instant> begin, end;
   };
 
+  // Returns the issue number of a position, in the type that queues use.
   size_t number_at(const Position& at) const {
     return static_cast<size_t>(issue_number(program_, at));
   }
 
+  // Returns the event that a wait refers to, of this run or of the run before.
   const Event& event(const Wait& wait) const {
     return *event_of(wait.instr, odd_ != wait.run_before);
   }
@@ -121,10 +131,12 @@ class QueueExecutor final : public Executor {
     return sync.event[odd && sync.event[1]].get();
   }
 
-  // Null: of files.
+  // Returns the queue of an instruction, or null if it is a file transfer.
   DeviceQueue* queue_of(InstrId i) const { return context_.queues->of(program_.instrs[i].queue); }
 
-  // Leaves out what needs no wait, and of several of one kind for one queue all but the last.
+  // Keeps only the waits that are needed: none for an immediate queue or the instruction's own
+  // queue, and of several waits of the same kind for one queue only that for the latest
+  // instruction.
   void find_waits(InstrId i) {
     std::vector<Wait>& out = syncs_[i].waits;
     places_[i].queue = queue_of(i);
@@ -132,7 +144,7 @@ class QueueExecutor final : public Executor {
     for (const Wait& wait : program_.instrs[i].waits) {
       DeviceQueue* other = queue_of(wait.instr);
       if (other && (other->immediate() || other == queue_of(i))) continue;
-      auto same = std::find_if(out.begin(), out.end(), [&](const Wait& w) {
+      auto same = std::ranges::find_if(out, [&](const Wait& w) {
         return program_.instrs[w.instr].queue == program_.instrs[wait.instr].queue &&
                w.run_before == wait.run_before && w.round_before == wait.round_before;
       });
@@ -146,6 +158,7 @@ class QueueExecutor final : public Executor {
     places_[i].waits = !out.empty();
   }
 
+  // Creates the events that a wait needs.
   void mark(const Wait& wait) {
     auto& event = syncs_[wait.instr].event;
     places_[wait.instr].records = true;
@@ -155,6 +168,9 @@ class QueueExecutor final : public Executor {
     }
   }
 
+  // Issues the instructions up to `end`, line by line; a line is a stretch without a jump. If a
+  // queue has failed, its error already names the instruction; any other error gets the name of the
+  // instruction that is being issued.
   void go_to(Position end) {
     Position at = position_;
     try {
@@ -171,8 +187,7 @@ class QueueExecutor final : public Executor {
       at = Position(InstrId(kJoin));
       join();
     } catch (const std::exception& error) {
-      if (context_.queues->device().faults().failed())
-        throw;  // with the name of its own instruction
+      if (context_.queues->device().faults().failed()) throw;
       fail(at.instr, error);
     }
     if (position_ == program_.end()) {
@@ -182,7 +197,8 @@ class QueueExecutor final : public Executor {
     }
   }
 
-  // One that has no part in this micro-step still waits: others rely on it.
+  // Issues one instruction. An instruction that does not take part in this micro-step still waits
+  // and records, because other queues rely on its event.
   void issue(const Position& at, InstrId behind) {
     InstrId i = at.instr;
     const Place& place = places_[i];
@@ -199,7 +215,8 @@ class QueueExecutor final : public Executor {
     if (place.records) queue.record(*event_of(i, odd_));
   }
 
-  // A piece that ends before `behind` is given whole, with its first instruction.
+  // Submits one instruction to its queue. If the queue is immediate and the run is traced, the span
+  // is measured here.
   void perform(const Position& at, InstrId behind, DeviceQueue& queue) {
     if (queue.marks()) return give_marked(at, behind, queue);
     if (!traced_ || !queue.immediate()) return give(at, queue);
@@ -208,6 +225,10 @@ class QueueExecutor final : public Executor {
     tell_span(number_at(at), begin, now_ns());
   }
 
+  // For a queue with marks: submits the graph of the piece that begins with this instruction or,
+  // without a graph, the instruction alone, between instants if the run is traced; then marks the
+  // queue. Instructions up to `whole` have been submitted with a graph, so only their bytes are
+  // counted.
   void give_marked(const Position& at, InstrId behind, DeviceQueue& queue) {
     const Queue name = program_.instrs[at.instr].queue;
     Position& whole = whole_[name];
@@ -230,7 +251,8 @@ class QueueExecutor final : public Executor {
     marks_.mark(name);
   }
 
-  // The device has a clock of its own. Both are read where a queue has nothing to do.
+  // Relates the clock of the device to that of the host: notes an instant on an idle queue and
+  // reads the host's clock right after it.
   void begin_spans() {
     noted_count_ = 0;
     for (DeviceQueue* queue : context_.queues->threads()) {
@@ -242,8 +264,8 @@ class QueueExecutor final : public Executor {
     }
   }
 
-  // Null: the queue tells no times. Instants are made before any is noted, and used again by the
-  // next run.
+  // Returns the next pair of instants, or null if the queue measures no times. Later runs use the
+  // instants again.
   Noted* next_noted(const Position& at, const DeviceQueue& queue) {
     if (noted_count_ == noted_.size())
       noted_.push_back({0, queue.make_instant(), queue.make_instant()});
@@ -254,7 +276,8 @@ class QueueExecutor final : public Executor {
     return &next;
   }
 
-  // When all queues are idle. A run that fails tells none.
+  // Adds the spans of noted instructions to the trace, when all queues are idle. A run that fails
+  // adds none of them.
   void tell_spans() {
     for (size_t i = 0; i < noted_count_; ++i) {
       const Noted& noted = noted_[i];
@@ -264,15 +287,16 @@ class QueueExecutor final : public Executor {
     noted_count_ = 0;
   }
 
-  // Null: what it begins, if anything, has no graph in this run.
+  // Returns the piece that begins here, or null if none begins, if it extends beyond this line, or
+  // if this run uses no graphs.
   const Captures::Piece* piece_at(const Position& at, InstrId behind) const {
     if (!captures_ || traced_ || check_ || context_.scalars->absent != 0) return nullptr;
     const Captures::Piece* piece = captures_->begins(at.instr);
     return piece && piece->last < behind ? piece : nullptr;
   }
 
-  // While this thread computes. Once collectives have a thread, only that one may use their group,
-  // unless it has nothing to do.
+  // Shows progress to the other ranks while this thread computes. If collectives run on a thread,
+  // only that thread may use their group unless it is idle.
   void show_progress() {
     const RankQueues& queues = *context_.queues;
     if (inline_ || !queues.of(Queue::comm)->runs_host_code()) return context_.comm->tick();
@@ -281,14 +305,15 @@ class QueueExecutor final : public Executor {
     if (comm_tail().done()) context_.comm->tick();
   }
 
+  // Returns an event that shows whether the queue of collectives has work.
   Event& comm_tail() {
     if (!comm_tail_) comm_tail_ = context_.queues->of(Queue::comm)->make_event();
     return *comm_tail_;
   }
 
-  // Nothing is in flight then but files. The thread of collectives waits for the other queues and
-  // this thread for it, so that the rank goes on showing its progress. Without such a thread this
-  // one waits for all.
+  // Waits until only file transfers are in flight. If collectives run on a thread, that thread
+  // waits for the other queues and this thread waits for it, so that the rank continues to show its
+  // progress. Otherwise this thread waits for all queues.
   void join() {
     if (inline_) return;
     const RankQueues& queues = *context_.queues;
@@ -305,6 +330,7 @@ class QueueExecutor final : public Executor {
     comm_tail().synchronize();
   }
 
+  // Waits for one queue after the other, and shows progress between the waits and every 50 ms.
   void join_here() {
     constexpr int64_t kLook = 50'000'000;
     std::vector<std::unique_ptr<Event>> tails;
@@ -319,14 +345,16 @@ class QueueExecutor final : public Executor {
     }
   }
 
-  // After an error: every queue ends what it does, and does nothing of what it was given. The other
-  // ranks are told first, because a collective may wait for them.
+  // After an error, every queue finishes its current task and drops the rest. The other ranks are
+  // aborted before this thread waits, because a collective of a queue may wait for them.
   void stop(const std::exception& error) {
     context_.queues->device().faults().fail(std::current_exception());
     context_.comm->abort(error.what());
     for (DeviceQueue* queue : context_.queues->threads()) queue->finish();
   }
 
+  // Submits a transfer to its lane. A transfer that does not take part in this micro-step is
+  // submitted with 0 bytes, so that it keeps its place in the order.
   void submit(const Position& at) {
     InstrId i = at.instr;
     IoRequest request = io_request(at);
@@ -340,8 +368,8 @@ class QueueExecutor final : public Executor {
       static_cast<TicketEvent*>(mark)->record(lane.tasks(), ticket);
   }
 
-  // Waits for what a transfer awaits; may be called when this executor is no more: lanes and queues
-  // live longer.
+  // Returns a function that performs the waits of a transfer. It may be called after this executor
+  // has been destroyed, because lanes and queues live longer.
   std::function<void()> ready(InstrId i) const {
     std::vector<std::function<bool(int64_t)>> all;
     for (const Wait& wait : syncs_[i].waits) all.push_back(event(wait).waiter());
@@ -353,19 +381,30 @@ class QueueExecutor final : public Executor {
     };
   }
 
-  const bool inline_;  // the thread that issues does all but files
+  // Whether all queues are immediate, so that this thread does everything except file transfers.
+  const bool inline_;
   IdVector<InstrId, Place> places_;
   IdVector<InstrId, Sync> syncs_;
-  const bool ranges_;                   // a tool watches
-  std::unique_ptr<Captures> captures_;  // null: a run never has graphs
-  PerQueue<Position> whole_;            // the end of the piece that the queue was given last
-  bool odd_ = false;                    // changes with every run
-  bool traced_ = false;                 // this run
-  std::vector<Noted> noted_;            // of a traced run, by queues that tell times
-  size_t noted_count_ = 0;              // of this run
-  std::unique_ptr<Instant> zero_;       // when the host's clock read zero_ns_
+  // Whether a profiler watches the device.
+  const bool ranges_;
+  // Null if inline_: then no run uses graphs.
+  std::unique_ptr<Captures> captures_;
+  // The last instruction of the latest graph of each queue.
+  PerQueue<Position> whole_;
+  // Flips with every run; selects the event of a save.
+  bool odd_ = false;
+  // Whether this run is traced.
+  bool traced_ = false;
+  // The noted instructions; entries from noted_count_ on are left from earlier runs, for reuse.
+  std::vector<Noted> noted_;
+  // Number of entries of noted_ that belong to this run.
+  size_t noted_count_ = 0;
+  // The instant of the device that corresponds to zero_ns_ on the host's clock.
+  std::unique_ptr<Instant> zero_;
   int64_t zero_ns_ = 0;
-  Tickets last_;  // of the lanes
+  // The last transfers that were submitted.
+  Tickets last_;
+  // The event of comm_tail().
   std::unique_ptr<Event> comm_tail_;
 };
 

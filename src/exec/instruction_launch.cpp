@@ -1,3 +1,9 @@
+// Turns an instruction into work of a queue. Everything that does not change from step to step is
+// resolved once (resolve(), kernel_of()): views of the operands, the kernel, the group of a
+// collective, the scalars. A step then only sets the extents and addresses that depend on the
+// micro-step or the round (aim()), and submits a kernel, a collective, a copy or nothing to the
+// queue (carry_out()).
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -48,16 +54,20 @@
 namespace ds {
 namespace {
 
+// Returns whether the instruction runs a kernel.
 bool has_kernel(const InstrDef& def) {
   return def.kind == Kind::model || def.kind == Kind::state || def.kind == Kind::update ||
          def.kind == Kind::decision;
 }
 
-// A rank without data leaves out the model of a step, never a program that runs beside it.
+// Returns whether the phase is forward or backward. A rank without data leaves out the model in
+// these phases only, not in programs beside the step.
 bool of_micro_step(Phase phase) {
   return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_last;
 }
 
+// Returns the view of an operand, with n at its bound. The view of an operand in the file has null
+// data.
 TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
   const Buffer& buffer = program.buffers[o.buffer];
   TensorView view = operand_view(o, program.bound);
@@ -69,7 +79,7 @@ TensorView make_view(const Program& program, const Memory& memory, const Operand
   return view;
 }
 
-// Where the scalars of a step are on the device; null in a program that has none.
+// Returns the program's buffer of scalars, or null if it has none.
 StepScalars* find_block(const Program& program, const Memory& memory) {
   for (const Buffer& b : program.buffers) {
     if (b.holds != Holds::scalars || b.residency != Residency::persistent || b.offset < 0) continue;
@@ -79,7 +89,8 @@ StepScalars* find_block(const Program& program, const Memory& memory) {
   return nullptr;
 }
 
-// Elements [begin, end) of an update, of every operand.
+// Returns the views of elements [begin, end) of an update of `total` elements, for each of its
+// operands.
 std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin, int64_t end,
                                 int64_t total) {
   std::vector<TensorView> parts(views.begin(), views.end());
@@ -87,10 +98,11 @@ std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin
   return parts;
 }
 
-// Other kernels get all runs at once.
+// Returns whether the instruction is launched once for each of its runs of elements. Only updates
+// are; other kernels get all runs at once.
 bool by_runs(const Instr& in) { return !in.runs.empty() && in.def->kind == Kind::update; }
 
-// A kernel of the registry.
+// A kernel of the registry, bound to its attributes, runs and thread team.
 class CpuKernel final : public Kernel {
  public:
   CpuKernel(KernelFn run, const Instr& in, ThreadTeam& team)
@@ -114,6 +126,8 @@ class CpuKernel final : public Kernel {
   const CustomOp* const custom_;
 };
 
+// Returns the kernel of the registry, or of a custom operation, for the types of the launch's
+// views.
 KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch,
                      std::string_view device) {
   if (in.custom) return custom_kernel(in.def->name);
@@ -152,8 +166,9 @@ bool finite(const TensorView& view) {
 
 }  // namespace
 
-// Remembers the first instruction of which a result is not finite: its number and which of its
-// results.
+// Checks results as a kernel whose inputs are the results and whose leaf is the issue number.
+// Remembers the first result, in issue order, that has a NaN or infinity: issue number * kResults +
+// index of the result.
 class Executor::Finite final : public Kernel {
  public:
   static constexpr int64_t kNone = INT64_MAX, kResults = 1 << 10;
@@ -186,12 +201,15 @@ Executor::Executor(const Program& program, ExecContext context)
   MicroId last(0);
   size_t operands = 0;
   for (const Instr& in : program.instrs) operands += in.operands.size();
-  views_.reserve(operands);  // launches point to them
+  // Launches point into views_, so its storage must not move.
+  views_.reserve(operands);
   launches_.reserve(program.instrs.size());
   for (InstrId i : program.instrs.ids()) {
     launches_.push_back(resolve(i));
     last = std::max(last, program.micro({i, program.rounds(i) - 1}));
   }
+  // Kernels are created in a second loop, so that they are allocated one after the other, in the
+  // order of the instructions.
   for (Launch& launch : launches_) {
     const Instr& in = *launch.instr;
     if (!has_kernel(*in.def)) continue;
@@ -204,7 +222,8 @@ Executor::Executor(const Program& program, ExecContext context)
   extents_.assign(last.index() + 1, program.bound);
 }
 
-// The device's own where its queue runs no host code, else one of the registry.
+// If the queue runs host code, the kernel is one of the registry, otherwise one of the device's
+// own.
 std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
   const Instr& in = *launch.instr;
   const auto inputs = static_cast<size_t>(launch.inputs);
@@ -217,7 +236,8 @@ std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
                             in.attrs, launch.by_runs ? std::span<const ElementRun>() : in.runs});
 }
 
-// All but its kernel.
+// Scalars come from the program's buffer on the device, except for the host queue, unless the
+// instruction has an operand for them.
 Launch Executor::resolve(InstrId i) {
   const Instr& in = program_.instrs[i];
   Launch launch;
@@ -228,7 +248,8 @@ Launch Executor::resolve(InstrId i) {
     if (has_kernel(*in.def) && program_.buffers[o.buffer].holds == Holds::scalars) {
       launch.scalars =
           static_cast<const StepScalars*>(make_view(program_, context_.memory, o).data);
-      if (o.access == Access::read) continue;  // by pointer
+      // A kernel reads its scalars by pointer, so they are not a view.
+      if (o.access == Access::read) continue;
     }
     launch.operands.push_back(&o);
     views_.push_back(make_view(program_, context_.memory, o));
@@ -269,6 +290,7 @@ void Executor::set_extent(MicroId micro, int64_t n) {
   if (extents_.has(micro)) extents_[micro] = n;
 }
 
+// Extents depend on the micro-step; addresses of operands with a stride depend on the round.
 void Executor::aim(Launch& launch, const Position& at) {
   int64_t n = extents_[program_.micro(at)];
   for (size_t k = 0; k < launch.views.size(); ++k) {
@@ -281,7 +303,7 @@ void Executor::aim(Launch& launch, const Position& at) {
   }
 }
 
-// What an operation of the model leaves behind on a rank without data.
+// A loss is 4 bytes: kNoLeaf overwrites its zeros.
 void Executor::leave_out(const Launch& launch, DeviceQueue& queue) {
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     const TensorView& view = launch.views[k];
@@ -314,8 +336,9 @@ void Executor::carry_out(const Position& at, DeviceQueue& queue) {
   if (launch.model && context_.scalars->absent != 0) return leave_out(launch, queue);
   if (launch.kernel) return run_kernel(launch, at, queue);
   if (launch.group) return collect(launch, queue);
-  if (launch.instr->def->kind == Kind::event)
-    return;  // the host's, who comes when a run stops behind it
+  // The host of a delegate engine performs this instruction: run_to() stops after it and the host
+  // acts.
+  if (launch.instr->def->kind == Kind::event) return;
   queue.copy(launch.views[1].data, launch.views[0].data, launch.views[0].bytes());
 }
 
@@ -330,14 +353,15 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
     queue.launch(*launch.kernel, args);
   }
   if (!check_) return;
-  // Not what is room of an operation: much of it may have no value.
+  // Outputs that are scratch memory of an operation are not checked, because the operation need not
+  // write all of it.
   const OpDef* op = launch.instr->def->graph;
   const size_t count = op ? std::min(op->results(inputs), args.out.size()) : args.out.size();
   const LaunchArgs results{args.out.first(count), {}, args.scalars, issue_number(program_, at)};
   queue.runs_host_code() ? queue.launch(*check_, results) : check_copies(results, queue);
 }
 
-// Where a queue runs no host code, this thread waits for the results and looks at copies of them.
+// This thread waits for the results and checks copies of them on the host.
 void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) {
   constexpr int64_t kLook = 50'000'000;
   std::unique_ptr<Event> made = queue.make_event();
@@ -353,6 +377,8 @@ void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) {
   check_->run({views, {}, nullptr, results.leaf});
 }
 
+// The scalars of a group other than 0 are passed by pointer, because the kernel reads them when it
+// runs.
 void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {
   const int64_t total = args.in[0].numel();
   for (const ElementRun& run : launch.instr->runs) {
@@ -377,7 +403,7 @@ std::pair<Group::Op, int64_t> Executor::collective_of(const Launch& launch) {
     case Op::all_to_all:
       return {Group::Op::all_to_all, from.numel() / launch.instr->group.size};
     default:
-      raise(DS_ERROR_INTERNAL, "'{}' is no collective", launch.instr->def->name);
+      raise(DS_ERROR_INTERNAL, "'{}' is not a collective", launch.instr->def->name);
   }
 }
 
@@ -398,6 +424,7 @@ std::map<std::string, CommCount> Executor::copies() const {
   return out;
 }
 
+// A transfer covers whole blocks of the file; the buffers are padded accordingly.
 IoRequest Executor::io_request(const Position& at) {
   Launch& launch = launches_[at.instr];
   if (launch.symbolic || launch.moves) aim(launch, at);
@@ -411,7 +438,8 @@ IoRequest Executor::io_request(const Position& at) {
   request.file = context_.memory.file;
   const Buffer& extent = program_.buffers[file.buffer];
   request.offset = extent.offset + file.begin;
-  if (extent.residency == Residency::transient)  // the file holds one arena after the other
+  // The file contains the persistent arena, followed by the transient one.
+  if (extent.residency == Residency::transient)
     request.offset += program_.arenas[static_cast<int>(Tier::nvme)].persistent;
   request.data = memory.data;
   request.bytes = static_cast<size_t>(bytes);
@@ -446,8 +474,9 @@ void Executor::failed(size_t number, const std::exception& error) {
   fail(number == kJoin ? InstrId(kJoin) : instr_of(number), error);
 }
 
-// Who uses the groups, a thread of collectives or the one that issues, shows the other ranks what
-// queues do while it waits for them. The latter waits where a queue runs no host code.
+// Shows progress to the other ranks, if any task has finished since the last call. Only the thread
+// that uses the groups may do this: the issuing thread if collectives are work of the device,
+// otherwise the thread of collectives. A call on any other thread returns at once.
 void Executor::idle(size_t number) {
   if (number != kJoin) {
     const RankQueues& queues = *context_.queues;
@@ -491,15 +520,15 @@ std::string Executor::name_of(const Position& at) const {
   return fmt::format("instruction {} ({})", at.instr, launches_[at.instr].label);
 }
 
-// A device's error shows at some later call. Each queue has got as far as its last mark tells; what
-// it did then ends with the next mark. A queue that waits for what another has not finished did
-// nothing.
+// A fault of the device is reported by some later call. Each queue has passed its last mark, and
+// its current work ends before the next one. A queue whose next instruction waits for an unfinished
+// instruction of another queue cannot have caused the fault, so it is left out.
 std::string Executor::unfinished() const {
   std::string out;
   std::vector<Marks::Interval> all = marks_.unfinished();
   std::erase_if(all, [&](const Marks::Interval& in) {
     const auto& waits = program_.instrs[in.first.instr].waits;
-    return std::any_of(waits.begin(), waits.end(), [&](const Wait& w) {
+    return std::ranges::any_of(waits, [&](const Wait& w) {
       const Queue other = program_.instrs[w.instr].queue;
       return !w.run_before && other != in.queue && context_.queues->of(other) &&
              marks_.unfinished(other, w.instr);
@@ -514,6 +543,8 @@ std::string Executor::unfinished() const {
   return out;
 }
 
+// A fault of the device gets the names of all instructions that may have caused it, any other error
+// that of instruction `index`.
 void Executor::fail(InstrId index, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   std::string where = dynamic_cast<const DeviceFault*>(&error) ? unfinished() : "";

@@ -14,6 +14,7 @@ double seconds_of(const Trace::Span& span) {
   return static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
 }
 
+// Marks the issue numbers that must have a span in every run.
 StepTimes::StepTimes(const Program& step)
     : step_(step), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {
   for (Position at; at != step.end(); at = step.next(at)) {
@@ -23,6 +24,8 @@ StepTimes::StepTimes(const Program& step)
   }
 }
 
+// Every instruction that takes part must have at least one span, and every other span must be of a
+// file transfer. Without this check, missing or foreign spans would silently make the sums wrong.
 std::vector<Trace::Span> StepTimes::add(std::span<const Trace::Span> spans, int64_t begin_ns,
                                         int64_t end_ns) {
   std::vector<Trace::Span> files;
@@ -37,14 +40,14 @@ std::vector<Trace::Span> StepTimes::add(std::span<const Trace::Span> spans, int6
     const std::string word = span.name.substr(0, span.name.find(' '));
     const bool known = span.number >= 0 && number < expected_.size() && expected_[number] &&
                        word == step_.instrs[InstrId(index)].def->name;
-    ensure(known, "span {} '{}' is none of the instructions of a step", span.number, span.name);
+    ensure(known, "span {} '{}' is not an instruction of a step", span.number, span.name);
     seconds_[index] += seconds_of(span);
     labels_[index] = span.name;
     missing[number] = false;
   }
-  const auto left = std::count(missing.begin(), missing.end(), true);
+  const auto left = std::ranges::count(missing, true);
   ensure(left == 0, "{} of {} instructions have no spans", left,
-         std::count(expected_.begin(), expected_.end(), true));
+         std::ranges::count(expected_, true));
   total_ += static_cast<double>(end_ns - begin_ns) * 1e-9;
   ++steps_;
   return files;

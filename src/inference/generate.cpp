@@ -1,15 +1,18 @@
+// The loop of text generation. Keys and values of all tokens so far lie in caches (docs/adr/0009),
+// so each step feeds only the tokens that the caches do not hold yet.
 #include "inference/generate.h"
 
 #include <algorithm>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 
 namespace ds {
 namespace {
 
-// The text, and which of its tokens the caches hold: [begin_, begin_ + fed_). Where the length of
-// the text decides how its keys are turned, they may be of no use to the longer text: then all of
-// it is fed again.
+// The text, and the range of its tokens that the caches hold: [begin_, begin_ + fed_). If rotations
+// depend on the length of the text, keys in the caches may not fit the longer text; then all of it
+// is fed again.
 class Window {
  public:
   Window(Decoding& decoding, std::span<const int32_t> prompt)
@@ -54,8 +57,7 @@ std::vector<int32_t> generate(Decoding& decoding, std::span<const int32_t> promp
     fresh.push_back(sample_token(window.logits(), options.sampling, position));
     window.push(fresh.back());
     if (each && !each(fresh.back())) break;
-    if (std::find(options.ends.begin(), options.ends.end(), fresh.back()) != options.ends.end())
-      break;
+    if (contains(options.ends, fresh.back())) break;
   }
   return fresh;
 }

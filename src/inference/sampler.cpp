@@ -1,3 +1,5 @@
+// Sampling from one row of logits by the inverse of the cumulative distribution. Sums are in f64
+// and in the order of candidates, so every rank and every run chooses the same token.
 #include "inference/sampler.h"
 
 #include <algorithm>
@@ -12,30 +14,35 @@
 namespace ds {
 namespace {
 
-// Operation number of sampling draws: no graph op of a model has it.
+// Operation number of the random stream for sampling. No operation of a model's graph has it.
 constexpr uint32_t kSamplingOp = 0xFFFFFFFFu;
 
+constexpr const char* kAdvice =
+    "; f16 ends at 65504, so try dtype bf16 or f32; in f32 the weights themselves have NaN or "
+    "infinity, or values that are too large";
+
+// Returns a uniform number in [0, 1) from 64 random bits.
 double draw(uint64_t seed, int64_t position) {
   RandomStream stream{seed, static_cast<uint32_t>(position), 0, kSamplingOp};
   std::array<uint32_t, 4> words = stream.block(0);
   return (static_cast<double>(words[0]) + static_cast<double>(words[1]) * 0x1p-32) * 0x1p-32;
 }
 
-// The first of the largest logits, none of which is NaN.
+// Returns the first of the largest logits. No logit may be NaN.
 int32_t largest(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
-// A model that makes one NaN has gone wrong, and so have its other logits.
+// Throws if a logit is NaN, because the other logits are then not meaningful either.
 void check_numbers(std::span<const float> logits, int64_t position) {
-  auto found =
-      std::find_if(logits.begin(), logits.end(), [](float logit) { return std::isnan(logit); });
+  auto found = std::ranges::find_if(logits, [](float logit) { return std::isnan(logit); });
   if (found == logits.end()) return;
-  raise(DS_ERROR_NUMERIC, "logits must be numbers: at position {} that of token {} is NaN",
-        position, found - logits.begin());
+  raise(DS_ERROR_NUMERIC, "logits must be numbers: at position {} the logit of token {} is NaN{}",
+        position, found - logits.begin(), kAdvice);
 }
 
-// The k largest, largest first, of equal ones the smaller id first; k = 0: all, by id.
+// Returns the k largest logits, largest first and among equals the smaller id first. k = 0: all, by
+// id.
 std::vector<int32_t> candidates(std::span<const float> logits, int64_t k) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -59,8 +66,10 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   require(options.top_k >= 0, "top_k must be >= 0, got {}", options.top_k);
   check_numbers(logits, position);
   double top = logits[static_cast<size_t>(largest(logits))];
-  if (!std::isfinite(top))
-    raise(DS_ERROR_NUMERIC, "the largest logit of position {} is {}", position, top);
+  if (!std::isfinite(top)) {
+    raise(DS_ERROR_NUMERIC, "logits must be numbers: the largest one of position {} is {}{}",
+          position, top, kAdvice);
+  }
   if (options.temperature == 0) return largest(logits);
 
   std::vector<int32_t> order = candidates(logits, options.top_k);
@@ -68,12 +77,13 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   double sum = 0;
   for (int32_t id : order) {
     double logit = logits[static_cast<size_t>(id)];
+    // Subtracting the largest logit keeps the exponential from overflowing.
     sum += std::isnan(logit) ? 0 : std::exp((logit - top) / options.temperature);
     cumulative.push_back(sum);
   }
-  auto at =
-      std::upper_bound(cumulative.begin(), cumulative.end(), draw(options.seed, position) * sum);
-  if (at == cumulative.end()) --at;  // rounding
+  auto at = std::ranges::upper_bound(cumulative, draw(options.seed, position) * sum);
+  // Rounding may put the random number at the very end.
+  if (at == cumulative.end()) --at;
   return order[static_cast<size_t>(at - cumulative.begin())];
 }
 

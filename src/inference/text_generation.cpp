@@ -1,3 +1,5 @@
+// Continues a text from a folder. Tokens become text through a TextStream, which returns whole
+// characters only.
 #include "inference/text_generation.h"
 
 #include <algorithm>
@@ -13,7 +15,7 @@
 namespace ds {
 std::string readable(std::string_view bytes) {
   std::string text = repair_utf8(bytes);
-  std::replace(text.begin(), text.end(), '\0', '\n');
+  std::ranges::replace(text, '\0', '\n');
   return text;
 }
 

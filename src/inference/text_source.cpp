@@ -1,3 +1,6 @@
+// Opens a run, a checkpoint or a model folder to continue a text. A run provides its configuration
+// and tokenizer; a model folder provides config.json and the tokenizer's files, and everything else
+// is chosen here.
 #include "inference/text_source.h"
 
 #include <algorithm>
@@ -11,8 +14,11 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/run_paths.h"
 #include "compile/decode_plan.h"
+#include "compile/plan.h"
 #include "core/base/error.h"
 #include "core/base/json_read.h"
+#include "core/base/path_kind.h"
+#include "core/config/parse_config.h"
 #include "engine/threads.h"
 #include "io/file.h"
 #include "io/file_kind.h"
@@ -21,10 +27,11 @@
 namespace ds {
 namespace {
 
+// Bounds of values from files.
 constexpr int64_t kMaxDocument = 1 << 24;
 constexpr int64_t kMostPositions = 1 << 28;
 
-// What the ranks agree on before there is an engine.
+// The parts of a source on which the ranks agree before there is an engine.
 struct Opened {
   TextSource source;
   Config config;
@@ -35,14 +42,14 @@ struct Opened {
 std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* tokenizer) {
   if (!tokenizer) return request.ids;
   std::vector<int32_t> tokens = tokenizer->encode(request.prompt);
-  require(
-      !tokens.empty(),
-      "prompt must have at least one token: {} has none, and tokenizer '{}' begins texts with none",
-      request.prompt.empty() ? "an empty text" : "the text", tokenizer->name());
+  require(!tokens.empty(),
+          "prompt must have at least one token: {} has none, and tokenizer '{}' adds none at the "
+          "beginning",
+          request.prompt.empty() ? "an empty text" : "the text", tokenizer->name());
   return tokens;
 }
 
-// A tokenizer may have tokens that the model in `folder` has no row for.
+// Refuses a prompt with tokens for which the model in `folder` has no row.
 void check_vocabulary(const Opened& opened, const std::string& folder) {
   const Graph& graph = opened.model.graph;
   const TextSource& source = opened.source;
@@ -59,10 +66,12 @@ void check_vocabulary(const Opened& opened, const std::string& folder) {
 void check_causal(const HfModel& model, const std::string& path) {
   if (model.causal) return;
   raise(DS_ERROR_UNSUPPORTED,
-        "'{}' is a {} model, which predicts masked tokens: it continues no text", path,
+        "'{}' is a {} model, which predicts masked tokens and cannot continue a text", path,
         model.family);
 }
 
+// Returns the configuration of an engine that only continues text: one row at a time, without an
+// optimizer.
 Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage,
                      const std::string& own) {
   const std::string& dtype = request.dtype.empty() ? own : request.dtype;
@@ -79,25 +88,28 @@ Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage
   return document;
 }
 
+// Returns whether a folder holds a model. Run folders and checkpoints may hold a config.json as
+// well; other files beside it identify them.
 bool is_model(const std::string& folder) {
   return name_exists(folder + "/config.json") && !name_exists(folder + "/checkpoints") &&
          !name_exists(folder + "/manifest.json");
 }
 
-// The checkpoint that says what model a run or a folder of checkpoints has, or `folder` itself when
-// it is one.
+// Returns the checkpoint that identifies the model of a run or of a folder of checkpoints, or
+// `folder` itself if it is a checkpoint.
 std::string checkpoint_of(const std::string& folder) {
   if (!name_exists(folder + "/manifest.json") && !is_run_folder(folder) &&
       !has_checkpoints(folder)) {
-    raise(DS_ERROR_NOT_FOUND,
-          "'{}' is no run or model folder and no checkpoint: it has neither config.json nor "
-          "manifest.json{}",
-          folder, folder_hint(folder));
+    raise(
+        DS_ERROR_NOT_FOUND,
+        "'{}' is not a run folder, a model folder or a checkpoint: it has neither config.json nor "
+        "manifest.json{}",
+        folder, path_hint(folder, Sought::model));
   }
   return find_checkpoint(folder);
 }
 
-// The compute type of a run. Versions before fp16 have saved no section of it.
+// Returns the compute type of a run. Versions before fp16 saved no section for it.
 std::string own_dtype(const JsonReader& saved) {
   for (auto [section, name] : {std::pair{"bf16", "bf16"}, {"fp16", "f16"}}) {
     std::optional<JsonReader> found = saved.find(section);
@@ -106,6 +118,8 @@ std::string own_dtype(const JsonReader& saved) {
   return "f32";
 }
 
+// Opens the checkpoint of a run. The run's sequence is the length of the caches, so longer texts
+// roll (GenerateOptions::roll).
 Opened open_run(const std::string& path, const TextRequest& request, int world) {
   Json info = read_checkpoint_info(path).config;
   JsonReader saved = JsonReader(path + "/manifest.json: config", info).at("config");
@@ -129,8 +143,8 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   return out;
 }
 
-// eos_token_id: a number, several, or none; generation_config.json goes before config.json. Some
-// files write -1 for none, which is no token's id.
+// Reads eos_token_id, which is a number, a list of them, or absent; generation_config.json has
+// precedence over config.json. Some files write -1 for none.
 std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   std::string path = folder + "/generation_config.json";
   Json own{Json::Object{}};
@@ -153,18 +167,19 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
   if (!request.ignore_eos) out.source.ends = end_tokens(folder, document);
   if (request.ids.empty()) out.source.tokenizer = open_tokenizer(folder);
   out.source.prompt = tokens_of(request, out.source.tokenizer.get());
+  // The model is built for exactly the positions that this text needs.
   auto length = static_cast<int64_t>(out.source.prompt.size());
   require(most == 0 || length + request.tokens <= most,
           "the prompt has {} tokens and {} are asked for: together they must be at most {}, the "
-          "positions of "
-          "'{}'",
+          "positions of '{}'",
           length, request.tokens, most, folder);
   int64_t positions = length + request.tokens;
   out.model = build_hf_model(folder, positions, positions);
   check_causal(out.model, folder);
   if (!out.model.drawn.empty()) {
     raise(DS_ERROR_CONFIG,
-          "'{}' has no head, parameter '{}', so it continues no text; `libds train` can train one",
+          "'{}' has no head (parameter '{}'), so it cannot continue a text; `libds train` can "
+          "train one",
           folder, TensorName(out.model.drawn[0]));
   }
   check_vocabulary(out, folder);
@@ -194,7 +209,8 @@ TextSource open_source(Communicator& comm, const std::string& folder, const Text
   source.engine =
       std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
   if (run) {
-    source.engine->load(folder);  // of that model the newest checkpoint that can be read
+    // Loads the newest checkpoint of that model that can be read.
+    source.engine->load(folder);
   } else {
     source.engine->load_weights(folder);
   }

@@ -14,14 +14,18 @@
 
 #include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/base/path_kind.h"
 #include "core/base/signals.h"
 
 namespace ds {
 namespace {
 
+// Throws DS_ERROR_NOT_FOUND, with a hint, if the errno says that the path does not exist; otherwise
+// DS_ERROR_IO.
 [[noreturn]] void raise_errno(const std::string& path, std::string_view action, int error) {
   ds_status status = error == ENOENT || error == ENOTDIR ? DS_ERROR_NOT_FOUND : DS_ERROR_IO;
-  raise(status, "{}: {}: {}", path, action, std::generic_category().message(error));
+  const std::string hint = status == DS_ERROR_NOT_FOUND ? open_hint(path) : "";
+  raise(status, "{}: {}: {}{}", path, action, std::generic_category().message(error), hint);
 }
 
 std::string parent_folder(const std::string& path) {
@@ -55,9 +59,9 @@ int flags_of(File::Mode mode) {
 
 }  // namespace
 
-// The kind of file is looked at twice: before opening, because some devices act when they are
-// opened, and afterwards, because the name may have changed hands. O_NONBLOCK is for a pipe that
-// came in between.
+// Opens a file. Its kind is checked twice: before opening, because opening some devices has side
+// effects, and afterwards, because another file may have taken the name in between. O_NONBLOCK
+// keeps the open from blocking if that file is a pipe.
 File::File(const std::string& path, Mode mode, bool direct) : File() {
   direct_ = direct;
   path_ = path;
@@ -75,6 +79,7 @@ File::File(const std::string& path, Mode mode, bool direct) : File() {
     raise(DS_ERROR_CORRUPT, "{}: must have one name, but the file has {} (hard links)", path,
           status.st_nlink);
   }
+  // O_NONBLOCK was needed only for the open.
   if (::fcntl(fd_, F_SETFL, direct ? O_DIRECT : 0) != 0) raise_errno(path, "open", errno);
 }
 
@@ -87,7 +92,7 @@ File File::scratch(const std::string& folder, bool direct) {
       above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | direct_flag, 0600));
   if (file.fd_ >= 0) return file;
   if (errno != EOPNOTSUPP && errno != EISDIR) raise_errno(folder, "open scratch file", errno);
-  // A file system without O_TMPFILE: a named file that loses its name at once.
+  // If the file system lacks O_TMPFILE, creates a named file and removes its name at once.
   std::string name = folder + "/.scratch-XXXXXX";
   file.fd_ = above_standard(::mkostemp(name.data(), O_CLOEXEC | direct_flag));
   if (file.fd_ < 0) raise_errno(folder, "open scratch file", errno);
@@ -115,13 +120,15 @@ int64_t File::size() const {
   return status.st_size;
 }
 
+// A write beyond the limit on file sizes raises SIGXFSZ, so the signal is blocked here and in
+// write().
 void File::resize(int64_t bytes) {
   SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   int64_t before = size();
   if (bytes > before) {
     if (::fallocate(fd_, 0, 0, bytes) == 0) return;
-    // Some file systems cannot reserve, and some sandboxes refuse to; then a full disk shows at a
-    // write.
+    // Some file systems cannot reserve space, and some sandboxes do not allow it. A full disk is
+    // then noticed by a write.
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM)
       raise_errno(path_, fmt::format("reserve {} bytes", bytes), errno);
   }
@@ -141,7 +148,8 @@ void File::read(void* data, size_t bytes, int64_t offset) const {
     }
     if (n < 0 && errno == EINTR) continue;
     int error = n < 0 ? errno : 0;
-    // With O_DIRECT the rest after an odd end is refused as misaligned, not as end of file.
+    // With O_DIRECT, a read that continues at an unaligned end of the file fails with EINVAL
+    // instead of returning 0.
     if (error == 0 || (error == EINVAL && at >= size())) {
       raise(DS_ERROR_CORRUPT, "{}: {} bytes wanted at offset {}, but the file has {} bytes", path_,
             bytes, offset, size());
@@ -169,6 +177,8 @@ void File::sync() {
   if (::fdatasync(fd_) != 0) raise_errno(path_, "sync", errno);
 }
 
+// Treats the size of the file only as an estimate: the file may grow while it is read, and files of
+// /proc have size 0.
 std::string read_file(const std::string& path, int64_t limit) {
   File file(path, File::Mode::read);
   int64_t size = file.size();
@@ -176,14 +186,15 @@ std::string read_file(const std::string& path, int64_t limit) {
   size_t have = 0;
   while (size <= limit) {
     if (have == bytes.size())
-      bytes.resize(std::max(have * 2, static_cast<size_t>(size) + 1));  // sees the end
+      bytes.resize(
+          std::max(have * 2, static_cast<size_t>(size) + 1));  // one more byte, to detect the end
     ssize_t n =
         ::pread(file.fd(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) raise_errno(path, "read", errno);
     have += static_cast<size_t>(n);
     if (n == 0) break;
-    size = std::max(size, static_cast<int64_t>(have));  // it may grow meanwhile
+    size = std::max(size, static_cast<int64_t>(have));  // the file may grow while it is read
   }
   if (size > limit)
     raise(DS_ERROR_CORRUPT, "{}: at most {} bytes are possible, got {}", path, limit, size);
@@ -220,8 +231,8 @@ void sync_folder(const std::string& path) {
   if (fd < 0) raise_errno(path, "open folder", errno);
   int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
-  if (error == EINVAL || error == ENOTSUP || error == EROFS)
-    return;  // its folders cannot be synced
+  // These errors mean that the file system cannot sync folders.
+  if (error == EINVAL || error == ENOTSUP || error == EROFS) return;
   if (error != 0) raise_errno(path, "sync folder", error);
 }
 
@@ -243,8 +254,17 @@ bool make_folder(const std::string& path) {
 }
 
 void make_folders(const std::string& path) {
+  const std::filesystem::path parts(path);
+  // A folder may have such a name, but nobody means to make one.
+  const bool is_new = parts.empty() || !exists(parts.begin()->string());
+  if (is_new && path.find("://") != path.npos) {
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "'{}' is an address, and libds writes files of this machine only: give a folder", path);
+  }
+  if (is_new && path.starts_with("~"))
+    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' cannot be made{}", path, open_hint(path));
   std::filesystem::path made;
-  for (const std::filesystem::path& part : std::filesystem::path(path)) {
+  for (const std::filesystem::path& part : parts) {
     made /= part;
     if (!exists(made.string())) make_folder(made.string());
   }
@@ -285,7 +305,7 @@ std::vector<std::string> list_folder(const std::string& path) {
     entry.increment(code);
   }
   if (code) raise_errno(path, "list folder", code.value());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

@@ -9,26 +9,22 @@
 
 namespace ds {
 
-// What people give in place of a file or folder that is wanted. None of these throws anything but
-// Error.
+// These functions recognize a file or folder that a user passed in place of the expected one. They
+// throw nothing but Error.
 
-// The first bytes of a file, as many as content_kind() looks at.
+// Returns the first bytes of a file, as many as content_kind() examines.
 std::string head_of(const std::string& path);
 
-// For a reader that `fault` kept from reading the file: when the file is something else,
-// DS_ERROR_CORRUPT that says what, and what to do; else the fault, with the file's name before it
-// unless it begins with that. DS_ERROR_IO and DS_ERROR_NOT_FOUND go on as they are.
+// Rethrows `fault`, which a reader threw for a file, with a better message. If the file is of
+// another known kind, throws DS_ERROR_CORRUPT saying which kind and what to do. Otherwise throws
+// the fault, prefixed by the file's name unless it begins with that. Rethrows DS_ERROR_IO and
+// DS_ERROR_NOT_FOUND unchanged.
 [[noreturn]] void raise_fault(const std::string& path, const Error& fault, Wanted wanted);
 
-// A whole file of JSON. DS_ERROR_CORRUPT, as above, when it is none.
+// Reads a JSON file. If it is not JSON, throws as raise_fault() does.
 Json read_json(const std::string& path, int64_t limit = kMostText);
 
-// A whole file of text. DS_ERROR_CORRUPT, as above, when it is something else that is known.
+// Reads a text file. Throws DS_ERROR_CORRUPT, saying what to do, if it is of another known kind.
 std::string read_text(const std::string& path, int64_t limit = kMostText);
-
-// What is in the place of a model folder that lacks a file: "" or a text such as "; it is an
-// adapter of PEFT:
-// ...", for the end of a message.
-std::string folder_hint(const std::string& path);
 
 }  // namespace ds

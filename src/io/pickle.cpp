@@ -1,18 +1,21 @@
-// A pickle is a program for a stack machine whose instructions may import any function and call it,
-// which is why loading one runs whatever its author likes.
+// Reads pickles without running them.
 //
-// Problem. The files of torch and DeepSpeed are pickles. Their content is plain data but for a
-// handful of functions that make tensors and dictionaries.
+// Problem. A pickle is a program for a stack machine whose instructions may import and call any
+// function, so loading one executes whatever its author wants. The files of torch and DeepSpeed are
+// pickles, although their content is plain data except for a few functions that create tensors and
+// dictionaries.
 //
-// Invariant. This machine has no instruction that does anything but make values: a call makes an
-// `object` that names the function. There is therefore no list of functions that are safe to call.
-// The list of modules below that are refused is a courtesy: such a file was made to attack someone,
-// and its reader wants to know. Every instruction takes at least one byte and makes at most one
-// value, so values and time are bounded by the size of the text, and values by kMostValues; strings
-// are copied once, and no size that the text claims is taken before as many bytes are there.
+// Invariant. Every instruction of this machine only creates values: a call creates an `object` that
+// names the function. There is therefore no list of functions that are safe to call. The list of
+// refused modules below is only a service to the user: a file that names one was made to attack its
+// reader. Every instruction has at least one byte and creates at most one value, so values and time
+// are bounded by the size of the pickle, and values also by kMostValues. Strings are copied once,
+// and memory for a size that the pickle claims is allocated only after checking that as many bytes
+// exist.
 //
-// Algorithm. A stack of value numbers, marks as positions in it, and a memo. Values live in one
-// table and refer to each other by number: cycles are harmless, and nothing recurs.
+// Algorithm. The machine has a stack of value indices, marks that are positions in the stack, and a
+// memo. Values are stored in one table and refer to each other by index, so cycles are harmless and
+// nothing recurses.
 //
 // Source. Lib/pickletools.py of CPython 3.12 describes each instruction.
 #include "io/pickle.h"
@@ -26,6 +29,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -34,7 +38,7 @@ using Kind = PickleValue::Kind;
 
 namespace {
 
-// Modules by which pickles attack; a name counts with all that is below it.
+// Modules that malicious pickles use. A name covers everything below it.
 constexpr std::array<std::string_view, 28> kSystem{"os",
                                                    "posix",
                                                    "nt",
@@ -63,12 +67,13 @@ constexpr std::array<std::string_view, 28> kSystem{"os",
                                                    "marshal",
                                                    "types.CodeType",
                                                    "torch.hub"};
-// What a pickle may name of Python's built-in functions: types of data.
+// Built-in names of Python that a pickle may use: data types.
 constexpr std::array<std::string_view, 15> kBuiltins{
     "set",   "frozenset", "dict",  "list",    "tuple",     "int",    "float", "str",
     "bytes", "bool",      "slice", "complex", "bytearray", "object", "range"};
 
-// Each takes a hundred bytes; DeepSpeed's pickles have some dozens for a tensor.
+// Limit on the values of a pickle. A value needs about a hundred bytes of memory; DeepSpeed's
+// pickles have some dozens of values for each tensor.
 constexpr size_t kMostValues = size_t{4} << 20;
 
 bool is_below(std::string_view name, std::string_view module) {
@@ -78,12 +83,10 @@ bool is_below(std::string_view name, std::string_view module) {
 bool is_system(std::string_view name) {
   for (std::string_view python : {"builtins.", "__builtin__."}) {
     if (name.starts_with(python)) {
-      return std::find(kBuiltins.begin(), kBuiltins.end(), name.substr(python.size())) ==
-             kBuiltins.end();
+      return !contains(kBuiltins, name.substr(python.size()));
     }
   }
-  return std::any_of(kSystem.begin(), kSystem.end(),
-                     [&](auto module) { return is_below(name, module); });
+  return std::ranges::any_of(kSystem, [&](auto module) { return is_below(name, module); });
 }
 
 }  // namespace
@@ -104,6 +107,8 @@ class PickleParser {
     raise(DS_ERROR_CORRUPT, "{}: the pickle is damaged at byte {}: {}", out_.source_, at_, fault);
   }
 
+  // Bounds are checked before a size is used, so a false size cannot cause a read beyond the end or
+  // an allocation.
   std::string_view take(uint64_t count) {
     if (count > bytes_.size() - at_) corrupt("it ends early");
     std::string_view part = bytes_.substr(at_, count);
@@ -140,13 +145,14 @@ class PickleParser {
     if (is_system(name)) {
       raise(DS_ERROR_UNSUPPORTED,
             "{}: asks for '{}', which no checkpoint needs: the file may have been made to attack "
-            "its reader; "
-            "nothing of it was run",
+            "its reader; nothing of it was run",
             out_.source_, name);
     }
     make(Kind::global).text = std::move(name);
   }
 
+  // Index of the lowest stack entry that may be popped. Values below the last mark belong to an
+  // enclosing container.
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   PickleId pop() {
     if (stack_.size() <= floor()) corrupt("a value is missing");
@@ -172,12 +178,12 @@ class PickleParser {
     for (size_t i = count; i-- > 0;) items[i] = pop();
     make_of(Kind::tuple, std::move(items));
   }
-  // To a list or dict itself, or to the members of an object.
+  // Adds items to a list or dict, or to the members of an object.
   void extend(const std::vector<PickleId>& more, Kind kind) {
     PickleValue& value = top();
     if (value.kind != kind && value.kind != Kind::object &&
         !(kind == Kind::list && value.kind == Kind::tuple))
-      corrupt("something is added to what is no container");
+      corrupt("an item is added to a value that is not a container");
     auto& items = value.kind == Kind::object ? value.members : value.items;
     items.insert(items.end(), more.begin(), more.end());
     if (kind == Kind::dict && more.size() % 2 != 0) corrupt("a key has no value");
@@ -186,7 +192,7 @@ class PickleParser {
     PickleId arguments = pop(), maker = pop();
     Kind kind = out_.values_[maker].kind;
     if (kind != Kind::global && kind != Kind::object)
-      corrupt("something is called that is no function");
+      corrupt("a value is called that is not a function");
     make_of(Kind::object, {maker, arguments});
   }
   void build() {
@@ -195,7 +201,7 @@ class PickleParser {
     if (value.kind == Kind::object)
       value.items.push_back(state);
     else
-      corrupt("a state is given to what is no object");
+      corrupt("a state is given to a value that is not an object");
   }
   void keep(uint64_t key) { top(), memo_[key] = stack_.back(); }
   void recall(uint64_t key) {
@@ -236,6 +242,7 @@ class PickleParser {
       corrupt("a number is expected");
     make(Kind::number).number = value;
   }
+  // Reads an integer of `count` little-endian bytes in two's complement.
   void long_bytes(uint64_t count) {
     std::string_view part = take(count);
     if (part.size() > sizeof(int64_t)) {
@@ -255,7 +262,7 @@ class PickleParser {
   void stack_global() {
     PickleId name = pop(), module = pop();
     if (out_.values_[name].kind != Kind::text || out_.values_[module].kind != Kind::text)
-      corrupt("a name is no text");
+      corrupt("a name is not a text");
     make_global(out_.values_[module].text + "." + out_.values_[name].text);
   }
   void global_line() {
@@ -392,8 +399,9 @@ class PickleParser {
         if (take<uint8_t>() > 5) corrupt("its protocol is unknown");
         return true;
       case 0x95:
+        // Frames only help readers that buffer, so they are ignored.
         take<uint64_t>();
-        return true;  // a frame: for readers that buffer
+        return true;
       case '.':
         done_ = true;
         return true;
@@ -439,8 +447,9 @@ class PickleParser {
         call();
         return true;
       case 0x92:
+        // A call with keyword arguments, which no supported file needs. The keywords are dropped.
         pop(), call();
-        return true;  // with arguments by name, which nothing here needs
+        return true;
       case 'b':
         build();
         return true;
@@ -489,7 +498,7 @@ const std::vector<PickleId>& Pickle::pairs(const PickleValue& value) const {
 
 const PickleValue* Pickle::find(const PickleValue& dict, std::string_view key) const {
   const std::vector<PickleId>& all = pairs(dict);
-  for (size_t i = all.size(); i >= 2; i -= 2) {  // the last one counts
+  for (size_t i = all.size(); i >= 2; i -= 2) {  // the last duplicate of a key wins
     const PickleValue& name = values_[all[i - 2]];
     if (name.kind == Kind::text && name.text == key) return &values_[all[i - 1]];
   }

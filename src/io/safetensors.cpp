@@ -1,3 +1,10 @@
+// Reads and plans the headers of safetensors files.
+//
+// Problem. A file may come from an untrusted source, so its header may be damaged or hostile: huge
+// lengths, offsets outside of the file, tensors that overlap, products of extents that overflow.
+// Invariant. After read_header() the tensors tile the data of the file exactly, in the order of
+// entries, so later reads need no further checks.
+// Source. The specification in the README of github.com/huggingface/safetensors.
 #include "io/safetensors.h"
 
 #include <algorithm>
@@ -7,6 +14,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "core/base/contains.h"
 #include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -17,7 +25,7 @@ namespace ds {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
-constexpr int64_t max_header = int64_t{16} << 20;  // some 100,000 tensors
+constexpr int64_t max_header = int64_t{16} << 20;  // enough for some 100,000 tensors
 constexpr std::string_view metadata_key = "__metadata__";
 
 constexpr std::array<std::pair<DType, std::string_view>, 7> dtypes{{{DS_DTYPE_F32, "F32"},
@@ -27,11 +35,16 @@ constexpr std::array<std::pair<DType, std::string_view>, 7> dtypes{{{DS_DTYPE_F3
                                                                     {DS_DTYPE_I32, "I32"},
                                                                     {DS_DTYPE_I64, "I64"},
                                                                     {DS_DTYPE_U8, "U8"}}};
-// Element types of the format that libds does not have.
+// Element types of the format that libds does not have. It can write some of them; see
+// written_dtypes.
 constexpr std::array<std::string_view, 11> other_dtypes{
     "I8", "I16", "U16", "U32", "U64", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F6_E2M3"};
 
-// Those of them that are written, with their bytes; BOOL is read as u8.
+constexpr const char* kCutOff =
+    ": the end of the file is missing, so its download or copy was cut off: get it again";
+
+// Element types that libds can write although it has no such dtype, with their sizes in bytes. BOOL
+// is read as u8.
 constexpr std::array<std::pair<std::string_view, int64_t>, 4> written_dtypes{
     {{"BOOL", 1}, {"I8", 1}, {"I16", 2}, {"C64", 8}}};
 
@@ -48,7 +61,7 @@ DType element_type(const std::string& name, const std::string& tensor) {
     if (known == name) return dtype;
   }
   if (name == "BOOL") return DS_DTYPE_U8;
-  if (std::find(other_dtypes.begin(), other_dtypes.end(), name) != other_dtypes.end()) {
+  if (contains(other_dtypes, name)) {
     raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have",
           TensorName(tensor), name);
   }
@@ -64,7 +77,7 @@ int64_t element_bytes(const SafetensorEntry& entry) {
         "type of a safetensors entry must be BOOL, I8, I16 or C64, got '{}'", entry.type);
 }
 
-// Bytes of a tensor. Throws when the product leaves int64 or an extent is negative.
+// Returns the size of a tensor in bytes. Throws if it overflows int64 or an extent is negative.
 int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
   int64_t bytes = element_bytes(entry);
   for (int64_t extent : entry.shape) {
@@ -77,8 +90,8 @@ int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
   return bytes;
 }
 
-// data_begin: file offset of the first data byte; data_bytes: bytes from there to the end of the
-// file.
+// Parses the entry of one tensor. data_begin is the file offset of the first data byte, data_bytes
+// the number of bytes from there to the end of the file.
 SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t data_begin,
                            int64_t data_bytes) {
   SafetensorEntry entry;
@@ -92,9 +105,12 @@ SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t d
   }
   int64_t begin = offsets[0].integer();
   int64_t end = offsets[1].integer();
-  if (begin < 0 || end < begin || end > data_bytes) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes",
-          TensorName(name), begin, end, data_bytes);
+  if (begin < 0 || end < begin) {
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}]", TensorName(name), begin, end);
+  }
+  if (end > data_bytes) {
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes{}",
+          TensorName(name), begin, end, data_bytes, kCutOff);
   }
   int64_t bytes = byte_count(entry, DS_ERROR_CORRUPT);
   if (bytes != end - begin) {
@@ -106,6 +122,8 @@ SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t d
   return entry;
 }
 
+// Throws unless each tensor begins where the previous one ends and the last one ends with the file.
+// The entries are sorted by `begin`.
 void check_coverage(const SafetensorHeader& header, int64_t data_begin) {
   int64_t at = data_begin;
   for (const auto& entry : header.entries) {
@@ -131,7 +149,8 @@ SafetensorHeader read_header(const File& file) {
   file.read(&length, 8, 0);
   auto limit = static_cast<uint64_t>(std::min(header.file_bytes - 8, max_header));
   if (length > limit) {
-    raise(DS_ERROR_CORRUPT, "header has {} bytes, but at most {} are possible", length, limit);
+    raise(DS_ERROR_CORRUPT, "header has {} bytes, but at most {} are possible{}", length, limit,
+          length <= static_cast<uint64_t>(max_header) ? kCutOff : "");
   }
   std::string text(static_cast<size_t>(length), '\0');
   file.read(text.data(), text.size(), 8);
@@ -145,9 +164,9 @@ SafetensorHeader read_header(const File& file) {
       header.entries.push_back(read_entry(name, value, data_begin, header.file_bytes - data_begin));
     }
   }
-  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.begin, a.bytes) <
-           std::pair(b.begin, b.bytes);  // an empty tensor before its neighbour
+  std::ranges::stable_sort(header.entries, [](const auto& a, const auto& b) {
+    // An empty tensor sorts before a non-empty one that begins at the same byte.
+    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
   });
   check_coverage(header, data_begin);
   return header;

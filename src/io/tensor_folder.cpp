@@ -7,7 +7,8 @@
 #include <unordered_map>
 
 #include "core/base/error.h"
-#include "core/base/json.h"
+#include "core/base/json_read.h"
+#include "core/base/path_kind.h"
 #include "io/file.h"
 #include "io/file_kind.h"
 #include "io/torch_weights.h"
@@ -17,9 +18,10 @@ namespace {
 
 constexpr int64_t kMaxIndex = int64_t{32} << 20;
 
-using WeightMap = std::unordered_map<std::string, std::string>;  // tensor -> shard
+using WeightMap = std::unordered_map<std::string, std::string>;  // from tensor to shard
 
-// Which files a folder is read from.
+// A file format of model folders: the name of its index, the suffix of its files, and the function
+// that reads a file.
 struct FolderForm {
   std::string_view index, suffix;
   SafetensorHeader (*read)(const std::string& path);
@@ -27,35 +29,50 @@ struct FolderForm {
 constexpr FolderForm kSafetensors{kTensorIndex, ".safetensors", read_safetensors_header};
 constexpr FolderForm kTorch{kTorchIndex, ".bin", read_torch_weights};
 
-void check_shard_name(const FolderForm& layout, const std::string& name,
+// Throws unless the name of a shard, which comes from the index, is a plain file name in the
+// folder.
+void check_shard_name(const FolderForm& layout, const std::string& path, const std::string& name,
                       const std::string& tensor) {
   bool plain = name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
                name.ends_with(layout.suffix) && !name.starts_with('.');
   if (!plain) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no {} file of the folder",
+    raise(DS_ERROR_CORRUPT,
+          "{}: weight_map: tensor '{}' is in '{}', which is not a {} file of the folder", path,
           TensorName(tensor), name, layout.suffix);
   }
 }
 
-WeightMap parse_index(const FolderForm& layout, const Json& document) {
+WeightMap parse_index(const FolderForm& layout, const JsonReader& document) {
   WeightMap map;
-  for (const auto& [tensor, shard] : document.at("weight_map").object()) {
-    check_shard_name(layout, shard.string(), tensor);
-    map.emplace(tensor, shard.string());
+  const JsonReader tensors = document.at("weight_map");
+  for (const auto& [tensor, shard] : tensors.members()) {
+    check_shard_name(layout, document.name(), shard.text(), tensor);
+    map.emplace(tensor, shard.text());
   }
-  if (map.empty()) raise(DS_ERROR_CORRUPT, "weight_map has no tensor");
+  if (map.empty()) raise(DS_ERROR_CORRUPT, "{}: has no tensor", tensors.name());
   return map;
 }
 
 WeightMap read_index(const FolderForm& layout, const std::string& path) {
   const Json document = read_json(path, kMaxIndex);
   try {
-    return parse_index(layout, document);
+    return parse_index(layout, JsonReader(path, document, ": "));
   } catch (const Error& error) {
-    raise(DS_ERROR_CORRUPT, "{}: {}", path, error.what());
+    raise(DS_ERROR_CORRUPT, "{}", error.what());
   }
 }
 
+// Throws if the shard that the index names for a tensor does not exist.
+void check_shard(const FolderForm& layout, const std::string& path, const std::string& tensor) {
+  if (name_exists(path)) return;
+  raise(DS_ERROR_NOT_FOUND,
+        "{}: does not exist, but {} says that it has tensor '{}': a copy or download was not "
+        "whole, so get it from where the others come from",
+        path, layout.index, TensorName(tensor));
+}
+
+// Throws unless each tensor of a file is listed in the index with that file, and each tensor of the
+// index is found. Only if the numbers differ does it search for a missing tensor, to name it.
 void check_shards(const FolderForm& layout, const TensorFolder& folder, const WeightMap& map) {
   size_t found = 0;
   for (size_t f = 0; f < folder.files.size(); ++f) {
@@ -75,8 +92,8 @@ void check_shards(const FolderForm& layout, const TensorFolder& folder, const We
   for (size_t f = 0; f < folder.files.size(); ++f) {
     for (const auto& [tensor, shard] : map) {
       if (shard != folder.files[f].name || folder.files[f].header.find(tensor) != nullptr) continue;
-      raise(DS_ERROR_CORRUPT, "{}: no tensor '{}', which {} says is there", folder.file_path(f),
-            TensorName(tensor), layout.index);
+      raise(DS_ERROR_CORRUPT, "{}: has no tensor '{}', but {} says that it does",
+            folder.file_path(f), TensorName(tensor), layout.index);
     }
   }
 }
@@ -84,8 +101,8 @@ void check_shards(const FolderForm& layout, const TensorFolder& folder, const We
 }  // namespace
 
 bool has_tensors(const std::string& path) {
-  // A name that is there but cannot be followed (a loop of links) is an error of its own, not
-  // absence.
+  // A name that exists but cannot be followed (a cycle of links) counts as present, so that reading
+  // it reports the error.
   for (std::string_view name : {kTensorFile, kTensorIndex, kTorchFile, kTorchIndex}) {
     if (name_exists(fmt::format("{}/{}", path, name))) return true;
   }
@@ -98,7 +115,7 @@ TensorFolder read_tensor_folder(const std::string& path) {
   folder.path = path;
   if (!has_tensors(path)) {
     raise(DS_ERROR_NOT_FOUND, "'{}' has no weights, neither {} nor {}, with or without an index{}",
-          path, kTensorFile, kTorchFile, folder_hint(path));
+          path, kTensorFile, kTorchFile, path_hint(path, Sought::weights));
   }
   folder.torch = !has(kTensorFile) && !has(kTensorIndex);
   const FolderForm& layout = folder.torch ? kTorch : kSafetensors;
@@ -109,9 +126,11 @@ TensorFolder read_tensor_folder(const std::string& path) {
   }
   folder.sharded = true;
   WeightMap map = read_index(layout, fmt::format("{}/{}", path, layout.index));
-  std::map<std::string, std::string> shards;  // -> a tensor in it
+  // Sorted by name, as TensorFolder::files promises.
+  std::map<std::string, std::string> shards;  // from shard to a tensor in it
   for (const auto& [tensor, shard] : map) shards.emplace(shard, tensor);
   for (const auto& [shard, tensor] : shards) {
+    check_shard(layout, path + "/" + shard, tensor);
     folder.files.push_back({shard, layout.read(path + "/" + shard)});
   }
   check_shards(layout, folder, map);

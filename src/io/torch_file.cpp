@@ -1,8 +1,14 @@
-// What torch.save writes. The newer form is a zip archive with NAME/data.pkl, whose pickle names
-// tensors by the key of a storage, and the bytes of each storage in NAME/data/KEY. The older form
-// is a stream of five pickles (magic number, version, facts of the machine, the object, the keys)
-// and then each storage with its number of elements before it. Neither is ever run; see pickle.cpp.
-// Source: torch/serialization.py.
+// Reads files that torch.save wrote, in either form. Nothing in them is executed; see pickle.cpp.
+//
+// The newer form is a zip archive. The pickle in NAME/data.pkl refers to the storage of each tensor
+// by a key, and NAME/data/KEY has the bytes of that storage. The older form is a stream of five
+// pickles (magic number, version, facts about the machine, the object, the keys), followed by the
+// storages, each preceded by its number of elements.
+//
+// Invariant. Every storage is within the file, and every tensor that view() returns is within its
+// storage, whatever extents and strides the pickle claims.
+//
+// Source. torch/serialization.py and torch/_utils.py.
 #include "io/torch_file.h"
 
 #include <algorithm>
@@ -14,6 +20,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
 
@@ -26,11 +33,13 @@ namespace {
 constexpr int64_t kMostPickle = int64_t{64} << 20;
 constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
 
+// A storage class of torch and its element type.
 struct StorageType {
   std::string_view name;
   DType dtype;
-  std::string_view type = {};  // of TorchView
-  int64_t unit = 0;            // where there is no dtype
+  // If libds has no such dtype: the name of the type as in TorchView, and the bytes of an element.
+  std::string_view type = {};
+  int64_t unit = 0;
 };
 constexpr std::array<StorageType, 11> kStorageTypes{
     {{"torch.FloatStorage", DS_DTYPE_F32},
@@ -44,8 +53,11 @@ constexpr std::array<StorageType, 11> kStorageTypes{
      {"torch.BoolStorage", DS_DTYPE_NONE, "BOOL", 1},
      {"torch.ShortStorage", DS_DTYPE_NONE, "I16", 2},
      {"torch.ComplexFloatStorage", DS_DTYPE_NONE, "C64", 8}}};
-constexpr int64_t kMostOfViews = int64_t{1} << 31;  // elements of a tensor that is no run of them
-constexpr size_t kViewBlock = 1 << 20;              // bytes handed out at once
+// Most elements of a tensor that is not contiguous: the part of the storage that it spans is read
+// into memory at once.
+constexpr int64_t kMostOfViews = int64_t{1} << 31;
+// Bytes that are passed to the caller at a time.
+constexpr size_t kViewBlock = 1 << 20;
 
 int64_t unit_of(const StorageType& type) {
   return type.dtype == DS_DTYPE_NONE ? type.unit : size_of(type.dtype);
@@ -73,6 +85,20 @@ TorchFile::TorchFile(const std::string& path) : path_(path) {
   }
 }
 
+namespace {
+
+// Returns whether the archive's entry `byteorder` is "little".
+bool says_little(ZipArchive& archive, const ZipEntry& order) {
+  std::array<char, 6> word = {};
+  archive.check(order);
+  if (order.bytes == std::ssize(word))
+    archive.read(order, 0, std::as_writable_bytes(std::span(word)));
+  return std::string_view(word.data(), word.size()) == "little";
+}
+
+}  // namespace
+
+// Opens a zip archive. data.pkl is in the only top-level folder of the archive, whose name varies.
 void TorchFile::open_archive() {
   archive_ = std::make_unique<ZipArchive>(path_);
   constexpr std::string_view name = "/data.pkl";
@@ -90,14 +116,9 @@ void TorchFile::open_archive() {
     raise(DS_ERROR_UNSUPPORTED, "{}: '{}' has {} bytes, at most {} are read", path_, text->name,
           text->bytes, kMostPickle);
   }
-  if (const ZipEntry* order = archive_->find(prefix + "byteorder")) {
-    std::array<char, 6> word = {};
-    archive_->check(*order);
-    if (order->bytes == std::ssize(word))
-      archive_->read(*order, 0, std::as_writable_bytes(std::span(word)));
-    if (std::string_view(word.data(), word.size()) != "little")
-      raise(DS_ERROR_UNSUPPORTED, "{}: its numbers are not little-endian", path_);
-  }
+  if (const ZipEntry* order = archive_->find(prefix + "byteorder");
+      order && !says_little(*archive_, *order))
+    raise(DS_ERROR_UNSUPPORTED, "{}: its numbers are not little-endian", path_);
   archive_->check(*text);
   std::string bytes(static_cast<size_t>(text->bytes), '\0');
   archive_->read(*text, 0, std::as_writable_bytes(std::span(bytes)));
@@ -107,12 +128,12 @@ void TorchFile::open_archive() {
     rest.remove_prefix(prefix.size() + 5);
     storages_.push_back({std::string(rest), &entry, 0, entry.bytes});
   }
-  std::sort(storages_.begin(), storages_.end(), [](auto& a, auto& b) { return a.key < b.key; });
+  std::ranges::sort(storages_, [](auto& a, auto& b) { return a.key < b.key; });
   pickle_ = Pickle(bytes, path_);
 }
 
-// How long the pickles are is known when they are parsed, so the beginning of the file is read,
-// twice as much each time until it is enough.
+// Opens a stream. The length of the pickles is known only after parsing them, so a prefix of the
+// file is read and doubled until it contains them all.
 void TorchFile::open_stream() {
   int64_t size = stream_.size();
   std::string bytes;
@@ -141,6 +162,8 @@ void TorchFile::open_stream() {
     }
   }
   std::map<std::string, int64_t> unit;  // bytes of an element, by key
+  // The stream has the number of elements of each storage but not their type. The type is in the
+  // pickle's persistent ids, which refer to the storage by its key.
   for (PickleId id = 0; pickle_.size() > id; ++id) {
     if (pickle_.at(id).kind != Kind::persistent) continue;
     const auto& parts = pickle_.elements(pickle_.at(pickle_.at(id).items[0]));
@@ -164,7 +187,7 @@ void TorchFile::open_stream() {
     storage.bytes = count * unit[storage.key];
     at = storage.begin + storage.bytes;
   }
-  std::sort(storages_.begin(), storages_.end(), [](auto& a, auto& b) { return a.key < b.key; });
+  std::ranges::sort(storages_, [](auto& a, auto& b) { return a.key < b.key; });
 }
 
 void TorchFile::close() {
@@ -181,7 +204,7 @@ void TorchFile::check(const TorchData& data) {
   if (archive_) archive_->check(*storages_[data.storage].entry);
 }
 
-// The storage that a persistent value names: ("storage", type, key, device, elements).
+// Finds the storage that a persistent id refers to: ("storage", type, key, device, elements).
 void TorchFile::place_storage(const PickleValue& reference, TorchView& out) const {
   static const std::vector<PickleId> nothing;
   const auto& parts = reference.kind == Kind::persistent
@@ -195,9 +218,7 @@ void TorchFile::place_storage(const PickleValue& reference, TorchView& out) cons
   out.type = type.type;
   out.unit = unit_of(type);
   const std::string& key = pickle_.at(parts[2]).text;
-  auto it = std::lower_bound(
-      storages_.begin(), storages_.end(), key,
-      [](const Storage& storage, const std::string& k) { return storage.key < k; });
+  auto it = std::ranges::lower_bound(storages_, key, {}, &Storage::key);
   if (it == storages_.end() || it->key != key)
     raise(DS_ERROR_CORRUPT, "{}: the data of a tensor is missing: there is no storage '{}'", path_,
           key);
@@ -209,13 +230,14 @@ void TorchFile::place_storage(const PickleValue& reference, TorchView& out) cons
   out.data.storage = static_cast<size_t>(it - storages_.begin());
 }
 
-// The arguments of the function that makes a tensor; nullptr: the value is none.
+// Returns the arguments of the function that creates a tensor, or null if the value is not a
+// tensor. Parameters and tensors with attributes contain such a call.
 const std::vector<PickleId>* TorchFile::parts_of(const PickleValue& value) const {
   std::string_view maker = pickle_.maker(value);
   if (maker.empty() || value.items.size() < 2) return nullptr;
   const std::vector<PickleId>* arguments = &pickle_.elements(pickle_.at(value.items[1]));
-  // A tensor with attributes: the function that makes it, its class, that function's arguments,
-  // attributes.
+  // A tensor with attributes has four arguments: the function that creates the tensor, the class,
+  // that function's arguments, and the attributes.
   if (maker == "torch._tensor._rebuild_from_type_v2" && arguments->size() >= 3) {
     maker = pickle_.at((*arguments)[0]).text;
     arguments = &pickle_.elements(pickle_.at((*arguments)[2]));
@@ -240,11 +262,13 @@ std::optional<TorchTensor> TorchFile::tensor(const PickleValue& value) const {
   if (!of) return std::nullopt;
   if (!of->run)
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: a tensor is no run of elements (a transposed view, or a slice)", path_);
+          "{}: the elements of a tensor do not follow one another (a transposed view, or a slice)",
+          path_);
   return TorchTensor{of->data, std::move(of->shape), of->numel};
 }
 
-// (storage, first element, shape, strides, ...).
+// Returns the view described by (storage, first element, shape, strides, ...) after checking its
+// bounds.
 TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   if (arguments.size() < 4) raise(DS_ERROR_CORRUPT, "{}: a tensor has no shape", path_);
   TorchView out;
@@ -256,14 +280,16 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
     raise(DS_ERROR_CORRUPT, "{}: a tensor has more extents than strides", path_);
   out.numel = 1;
   out.run = true;
-  int64_t last = 0;  // the furthest element, from the first one on
+  int64_t last = 0;  // index of the furthest element relative to the first one
   for (size_t i = extents.size(); i-- > 0;) {
     int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer,
             reach = 0;
+    // From the last dimension to the first, the strides of a dense tensor are the products of the
+    // extents so far. The stride of a dimension of extent 1 does not matter.
     out.run = out.run && (extent == 1 || stride == out.numel);
     if (extent < 0 || __builtin_mul_overflow(out.numel, std::max<int64_t>(extent, 1), &out.numel))
-      raise(DS_ERROR_CORRUPT, "{}: a tensor has an extent of {}, its size is no 64-bit number",
-            path_, extent);
+      raise(DS_ERROR_CORRUPT,
+            "{}: a tensor has an extent of {}, so its size is not a 64-bit number", path_, extent);
     if (stride < 0 || __builtin_mul_overflow(std::max<int64_t>(extent - 1, 0), stride, &reach) ||
         __builtin_add_overflow(last, reach, &last))
       raise(DS_ERROR_CORRUPT, "{}: a tensor has a stride of {} and an extent of {}", path_, stride,
@@ -271,7 +297,7 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
     out.shape.insert(out.shape.begin(), extent);
     out.strides.insert(out.strides.begin(), stride);
   }
-  bool empty = std::find(out.shape.begin(), out.shape.end(), 0) != out.shape.end();
+  bool empty = contains(out.shape, 0);
   if (empty) out.numel = 0, out.run = true;
   int64_t have = storages_[out.data.storage].bytes / out.unit;
   if (out.data.first < 0 || out.data.first > have || (!empty && last >= have - out.data.first)) {
@@ -337,7 +363,8 @@ void TorchFile::read(const TorchView& view,
   }
 }
 
-// All that the view reaches is in memory at once.
+// Reads a view with any strides. The entire range of the storage that it spans is in memory at
+// once.
 void TorchFile::read_strided(const TorchView& view,
                              const std::function<void(std::span<const std::byte>)>& use) {
   int64_t last = 0;
@@ -346,7 +373,7 @@ void TorchFile::read_strided(const TorchView& view,
   std::vector<std::byte> all(static_cast<size_t>(last + 1) * unit), block;
   read_bytes(storages_[view.data.storage], view.data.first * view.unit, all);
   std::vector<int64_t> index(view.shape.size());
-  int64_t at = 0;  // of the element that index names
+  int64_t at = 0;  // offset of the element at `index`
   for (int64_t i = 0; i < view.numel; ++i) {
     const std::byte* from = all.data() + static_cast<size_t>(at) * unit;
     block.insert(block.end(), from, from + unit);
@@ -354,6 +381,7 @@ void TorchFile::read_strided(const TorchView& view,
       use(block);
       block.clear();
     }
+    // Increments `index` like an odometer, and `at` with it.
     for (size_t d = index.size(); d-- > 0;) {
       at += view.strides[d];
       if (++index[d] < view.shape[d]) break;
@@ -382,8 +410,9 @@ std::optional<double> TorchFile::number(const PickleValue& value) {
     case DS_DTYPE_I64:
     case DS_DTYPE_I32:
     case DS_DTYPE_U8:
-      std::memcpy(&integer, bytes.data(),
-                  sizeof integer);  // little-endian, and no count is negative
+      // The bytes are little-endian and zero-extended, which is correct because no count is
+      // negative.
+      std::memcpy(&integer, bytes.data(), sizeof integer);
       return static_cast<double>(integer);
     default:
       read(one->data, 0, 1, &single);

@@ -17,6 +17,8 @@
 namespace ds {
 namespace {
 
+// Returns the entry of one tensor of the state dict, or nothing if the value is not a tensor.
+// Errors name the tensor.
 std::optional<SafetensorEntry> entry_of(const TorchFile& file, const std::string& name,
                                         const PickleValue& value) try {
   std::optional<TorchTensor> tensor = file.tensor(value);
@@ -29,6 +31,7 @@ std::optional<SafetensorEntry> entry_of(const TorchFile& file, const std::string
   raise(error.status(), "{} (tensor '{}')", error.what(), TensorName(name));
 }
 
+// Returns the entries of all tensors in a state dict.
 SafetensorHeader read_state_dict(const std::string& path) {
   TorchFile file(path);
   SafetensorHeader header;
@@ -41,9 +44,10 @@ SafetensorHeader read_state_dict(const std::string& path) {
     std::optional<SafetensorEntry> entry = entry_of(file, key.text, file.pickle().at(pairs[i + 1]));
     if (!entry) continue;
     if (!names.insert(entry->name).second)
-      raise(DS_ERROR_CORRUPT, "{}: tensor '{}' is there twice", path, TensorName(entry->name));
+      raise(DS_ERROR_CORRUPT, "{}: tensor '{}' appears twice", path, TensorName(entry->name));
     header.entries.push_back(std::move(*entry));
   }
+  // Training checkpoints often nest their state dict one level deeper, so no tensor is found.
   if (header.entries.empty())
     raise(DS_ERROR_CORRUPT,
           "{}: has no tensors by name: a state dict is wanted, as save_pretrained() writes", path);

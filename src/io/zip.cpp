@@ -1,24 +1,21 @@
-// The zip format as far as torch.save and its friends need it.
+// Reads and writes zip archives, as far as torch.save and similar writers need them.
 //
-// Problem. A checkpoint comes from somewhere else: it may be cut off, damaged, or made to harm its
-// reader (an entry that claims to unpack to terabytes, thousands of entries that share the same
-// bytes, sizes whose sum wraps around).
+// Problem. A checkpoint may come from an untrusted source: it may be truncated, damaged, or made to
+// harm its reader (an entry that claims to unpack to terabytes, thousands of entries that share the
+// same bytes, sizes whose sum overflows).
 //
-// Invariant. After the constructor every entry lies in the file, before the directory, and overlaps
-// none other; its unpacked size is at most what deflate can make of its packed size. So later reads
-// need no check of their own but that they stay inside the entry, work is bounded by the size of
-// the file, and memory by that of the directory.
+// Invariant. After the constructor, every entry is within the file, precedes the directory, and
+// overlaps no other entry. Its unpacked size is at most the largest that deflate can produce from
+// its packed size. Later reads therefore need to check only that they stay inside the entry, work
+// is bounded by the size of the file, and memory by the size of the directory.
 //
-// Algorithm. The end record is searched for from the end of the file; if one of its fields is at
-// its limit, the zip64 record before it counts. The directory is read in one piece; for each of its
-// records the local header says where the data begins. Data is read with pread: a file that becomes
-// shorter meanwhile is an error and no signal.
+// Algorithm. The end record is searched for from the end of the file; if a zip64 record precedes
+// it, that record applies instead. The directory is read at once; the local header of each entry in
+// it says where its data begins. Data is read with pread, not mapped: if the file is truncated
+// meanwhile, that is an error and not a signal.
 //
-// Source. APPNOTE.TXT of PKWARE, 4.3 and 4.5 (zip64 extra field); zlib for the deflate stream
-// itself.
+// Source. APPNOTE.TXT of PKWARE, 4.3 and 4.5 (zip64 extra field); zlib for the deflate stream.
 #include "io/zip.h"
-
-#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -30,6 +27,7 @@
 
 #include "core/base/error.h"
 #include "core/base/round.h"
+#include "io/zlib.h"
 
 namespace ds {
 namespace {
@@ -39,7 +37,8 @@ constexpr int64_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kCentral
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50;
 constexpr uint32_t kCentralMark = 0x02014b50, kLocalMark = 0x04034b50;
 constexpr int64_t kMostDirectory = int64_t{64} << 20;  // a million entries
-constexpr int64_t kMostRatio = 1032;                   // of deflate
+// The highest compression ratio that deflate can reach.
+constexpr int64_t kMostRatio = 1032;
 constexpr size_t kBlock = size_t{1} << 16;
 constexpr int64_t kAlign = 64;
 constexpr uint32_t kAll32 = 0xffffffff;
@@ -56,13 +55,14 @@ void put(std::string& out, std::type_identity_t<Number> value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// Sizes and places of a directory record; those at their 32-bit limit are in the zip64 extra field,
-// in this order.
+// Sizes and offset of an entry in the directory. Fields that have the 32-bit maximum are stored in
+// the zip64 extra field, in this order.
 struct Sizes {
   uint64_t bytes = 0, packed = 0, header = 0;
 };
 
-// False: the extra field is cut off.
+// Replaces the fields that have the 32-bit maximum by those of the zip64 extra field. Returns false
+// if that field is truncated.
 bool take_zip64(std::string_view extra, Sizes& sizes) {
   while (extra.size() >= 4) {
     auto id = get<uint16_t>(extra, 0);
@@ -83,20 +83,22 @@ bool take_zip64(std::string_view extra, Sizes& sizes) {
 
 }  // namespace
 
-// Unpacks one entry from its beginning on.
+// Unpacks one entry sequentially from its beginning.
 class ZipArchive::Unpacker {
  public:
   Unpacker(const File& file, const ZipEntry& entry) : entry(entry), file_(file) {
-    if (inflateInit2(&stream_, -MAX_WBITS) != Z_OK) {
+    if (zlib_.begin_inflate(&stream_, -MAX_WBITS, ZLIB_VERSION, sizeof stream_) != Z_OK) {
       raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory to unpack", file.path());
     }
   }
-  ~Unpacker() { inflateEnd(&stream_); }
+  ~Unpacker() { zlib_.end_inflate(&stream_); }
   Unpacker(const Unpacker&) = delete;
   Unpacker& operator=(const Unpacker&) = delete;
 
   int64_t at() const { return at_; }
 
+  // Unpacks the next out.size() bytes. Throws if the stream ends before that many bytes, or needs
+  // more input for them than the entry has.
   void read(std::span<std::byte> out) {
     stream_.next_out = reinterpret_cast<Bytef*>(out.data());
     size_t left = out.size();
@@ -104,7 +106,7 @@ class ZipArchive::Unpacker {
       if (stream_.avail_in == 0) refill();
       auto step = static_cast<uInt>(std::min<size_t>(left, uInt{1} << 30));
       stream_.avail_out = step;
-      int result = inflate(&stream_, Z_NO_FLUSH);
+      int result = zlib_.inflate(&stream_, Z_NO_FLUSH);
       left -= step - stream_.avail_out;
       if (result == Z_OK || (result == Z_BUF_ERROR && fed_ < entry.packed)) continue;
       if (result == Z_STREAM_END && left == 0) break;
@@ -126,6 +128,7 @@ class ZipArchive::Unpacker {
   }
 
   const File& file_;
+  const Zlib& zlib_ = zlib();
   z_stream stream_ = {};
   std::vector<Bytef> input_ = std::vector<Bytef>(kBlock);
   int64_t fed_ = 0, at_ = 0;
@@ -141,6 +144,8 @@ void ZipArchive::close() {
   file_ = File();
 }
 
+// Reads the directory. A comment of up to 65535 bytes may follow the end record and must reach the
+// end of the file, so the record is searched for backwards.
 void ZipArchive::read_directory() {
   int64_t size = size_;
   auto tail_bytes = std::min<int64_t>(size, kEndBytes + 65535 + kLocatorBytes);
@@ -153,7 +158,8 @@ void ZipArchive::read_directory() {
     if (marked && at + kEndBytes + get<uint16_t>(tail, place + 20) == tail_bytes) end = place;
   }
   if (end == std::string::npos) {
-    raise(DS_ERROR_CORRUPT, "{}: no end of a zip archive: the file is cut off, or no archive",
+    raise(DS_ERROR_CORRUPT,
+          "{}: has no end record of a zip archive: the file is cut off, or is not an archive",
           path());
   }
   uint64_t disk = get<uint16_t>(tail, end + 4), count = get<uint16_t>(tail, end + 10);
@@ -176,7 +182,9 @@ void ZipArchive::read_directory() {
     bytes = get<uint64_t>(record, 40);
     begin = get<uint64_t>(record, 48);
   }
-  if (disk != 0) raise(DS_ERROR_UNSUPPORTED, "{}: an archive of several disks", path());
+  if (disk != 0)
+    raise(DS_ERROR_UNSUPPORTED, "{}: is an archive of several disks, which libds does not read",
+          path());
   if (begin > static_cast<uint64_t>(limit) || bytes > static_cast<uint64_t>(limit) - begin) {
     raise(DS_ERROR_CORRUPT, "{}: the directory has {} bytes from byte {} on, the file has {}",
           path(), bytes, begin, size);
@@ -203,15 +211,17 @@ void ZipArchive::read_directory() {
     entry.name = rest.substr(kCentralBytes, name);
     entry.crc = get<uint32_t>(rest, 16);
     auto flags = get<uint16_t>(rest, 8), method = get<uint16_t>(rest, 10);
+    // Bits 0 and 6 mean encryption, and bit 13 means that the directory is masked.
     if ((flags & 0x2041) != 0)
       raise(DS_ERROR_UNSUPPORTED, "{}: '{}' is encrypted", path(), entry.name);
     if (method != 0 && method != 8) {
       raise(DS_ERROR_UNSUPPORTED,
-            "{}: '{}' is packed by method {}, read are stored (0) and deflate (8)", path(),
+            "{}: '{}' is packed by method {}, but only stored (0) and deflate (8) are read", path(),
             entry.name, method);
     }
     entry.deflated = method == 8;
-    auto most = static_cast<uint64_t>(begin);  // data lies before the directory
+    // All data precedes the directory.
+    auto most = static_cast<uint64_t>(begin);
     if (sizes.header > most || sizes.packed > most ||
         (entry.deflated ? sizes.bytes / kMostRatio > sizes.packed : sizes.bytes != sizes.packed)) {
       raise(DS_ERROR_CORRUPT, "{}: '{}' says that it has {} bytes, packed {}, at byte {} of {}",
@@ -226,7 +236,9 @@ void ZipArchive::read_directory() {
     entries_.push_back(std::move(entry));
     rest.remove_prefix(all);
   }
-  std::sort(entries_.begin(), entries_.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+  std::ranges::sort(entries_, [](auto& a, auto& b) { return a.begin < b.begin; });
+  // Sorted by their data, neighbors must have room for a local header between them; otherwise they
+  // overlap.
   for (size_t i = 1; i < entries_.size(); ++i) {
     if (entries_[i - 1].begin + entries_[i - 1].packed + kLocalBytes > entries_[i].begin) {
       raise(DS_ERROR_CORRUPT, "{}: '{}' and '{}' overlap", path(), entries_[i - 1].name,
@@ -235,6 +247,8 @@ void ZipArchive::read_directory() {
   }
 }
 
+// Sets where the data of an entry begins, which only its local header says, and throws unless that
+// header has the same name as the directory.
 void ZipArchive::place_entry(ZipEntry& entry, int64_t header, int64_t limit) const {
   std::string local(kLocalBytes, '\0');
   if (header > limit - kLocalBytes) {
@@ -261,6 +275,8 @@ const ZipEntry* ZipArchive::find(std::string_view name) const {
   return nullptr;
 }
 
+// Returns an unpacker of the entry at position `begin`: the present one if it is not beyond that,
+// otherwise a new one. Bytes before `begin` are unpacked and dropped.
 ZipArchive::Unpacker& ZipArchive::unpacker(const ZipEntry& entry, int64_t begin) {
   if (!unpacker_ || unpacker_->entry.begin != entry.begin || unpacker_->at() > begin) {
     unpacker_ = std::make_shared<Unpacker>(file_, entry);
@@ -294,11 +310,11 @@ void ZipArchive::read(const ZipEntry& entry, int64_t begin, std::span<std::byte>
 
 void ZipArchive::check(const ZipEntry& entry) {
   std::vector<std::byte> block(kBlock);
-  uLong crc = crc32(0, nullptr, 0);
+  uLong crc = 0;
   for (int64_t at = 0; at < entry.bytes;) {
     auto n = static_cast<size_t>(std::min<int64_t>(entry.bytes - at, kBlock));
     read(entry, at, std::span(block).first(n));
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(block.data()), n);
+    crc = zlib().checksum(crc, reinterpret_cast<const Bytef*>(block.data()), n);
     at += static_cast<int64_t>(n);
   }
   if (crc == entry.crc) return;
@@ -309,19 +325,20 @@ void ZipArchive::check(const ZipEntry& entry) {
 ZipWriter::ZipWriter(const std::string& path, int64_t zip64_from)
     : file_(path, File::Mode::create), zip64_from_(zip64_from) {}
 
-// The checksum is known behind the data, so the local header is written last.
+// Adds an entry. The checksum is known only after the data has been written, so the local header,
+// which precedes the data in the file, is written last.
 void ZipWriter::add(const std::string& name, int64_t bytes,
                     const std::function<void(const Write&)>& fill) {
   bool large = bytes >= zip64_from_;
   int64_t begin = at_ + kLocalBytes + static_cast<int64_t>(name.size());
   int64_t data = round_up(begin + (large ? 20 : 0) + 4, kAlign), extra = data - begin, end = data;
-  uLong crc = crc32(0, nullptr, 0);
+  uLong crc = 0;
   fill([&](std::span<const std::byte> block) {
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(block.data()), block.size());
+    crc = zlib().checksum(crc, reinterpret_cast<const Bytef*>(block.data()), block.size());
     file_.write(block.data(), block.size(), end);
     end += static_cast<int64_t>(block.size());
   });
-  ensure(end - data == bytes, "entry '{}' was to have {} bytes, {} were written", name, bytes,
+  ensure(end - data == bytes, "entry '{}' must have {} bytes, but {} were written", name, bytes,
          end - data);
   auto common = [&](std::string& out) {
     put<uint16_t>(out, large ? 45 : 20);
@@ -339,12 +356,12 @@ void ZipWriter::add(const std::string& name, int64_t bytes,
   put<uint16_t>(local, static_cast<uint16_t>(extra));
   local += name;
   if (large) {
-    put<uint32_t>(local, 0x00100001);  // field 1 of 16 bytes: zip64
+    put<uint32_t>(local, 0x00100001);  // field 1 with 16 bytes: zip64
     put<uint64_t>(local, static_cast<uint64_t>(bytes));
     put<uint64_t>(local, static_cast<uint64_t>(bytes));
     extra -= 20;
   }
-  local += "FB";  // as torch names its padding
+  local += "FB";  // torch marks its padding with this id
   put<uint16_t>(local, static_cast<uint16_t>(extra - 4));
   local.append(static_cast<size_t>(extra - 4), 'Z');
   file_.write(local.data(), local.size(), at_);
@@ -374,6 +391,8 @@ void ZipWriter::add(const std::string& name, std::string_view text) {
 }
 
 void ZipWriter::finish() {
+  // The directory follows the data. With zip64, a 64-bit end record and its locator precede the
+  // usual end record.
   auto bytes = static_cast<int64_t>(directory_.size());
   std::string end;
   bool large = at_ >= zip64_from_ || count_ >= 65535;

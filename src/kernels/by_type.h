@@ -1,13 +1,15 @@
 #pragma once
+#include <cstddef>
 #include <string_view>
 #include <type_traits>
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "kernels/kernel.h"
 
 namespace ds {
 
-// The dtype of elements of C++ type T: float, bf16, f16 or double.
+// Returns the dtype of elements of C++ type T: float, bf16, f16 or double.
 template <typename T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>) {
@@ -22,7 +24,8 @@ constexpr DType dtype_of() {
   }
 }
 
-// Calls f with a value of the C++ type of `dtype`, which must be one of Types.
+// Calls f with a value of the C++ type of `dtype`, which must be one of Types. `family` is named in
+// the error.
 template <typename... Types, typename F>
 void by_type_among(std::string_view family, DType dtype, const F& f) {
   auto attempt = [&](auto value) {
@@ -33,5 +36,19 @@ void by_type_among(std::string_view family, DType dtype, const F& f) {
   bool found = (attempt(Types{}) || ...);
   ensure(found, "{} kernels do not take {}", family, dtype_name(dtype));
 }
+
+// Return the type of an operand, or of a result, of a launch. add_by_type() of each family uses
+// them to choose the kernel by type.
+template <size_t index>
+DType in_type(const KernelContext& c) {
+  return c.in[index].dtype;
+}
+template <size_t index>
+DType out_type(const KernelContext& c) {
+  return c.out[index].dtype;
+}
+
+// A function that registers kernels.
+using Registration = void(KernelRegistry& registry);
 
 }  // namespace ds

@@ -1,3 +1,7 @@
+// This file implements the agent of a job over several hosts: the process that mpirun, srun or ssh
+// starts to run ranks. The agent determines its place in the job, runs its ranks as a part of the
+// larger job, and reports how they have ended.
+
 #include "launch/agent.h"
 
 #include <fmt/core.h>
@@ -18,6 +22,7 @@
 #include "launch/blame.h"
 #include "launch/failure_report.h"
 #include "launch/pressure.h"
+#include "launch/process.h"
 #include "launch/rank.h"
 #include "launch/strings.h"
 
@@ -32,7 +37,7 @@ int number_of(std::string_view word, std::string_view name) {
   return value;
 }
 
-// The number that mpirun or srun gave to this process.
+// Returns the rank that mpirun or srun gave to this process.
 int given_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* text = std::getenv(name)) return number_of(text, name);
@@ -40,7 +45,8 @@ int given_rank() {
   throw std::invalid_argument("agent: no rank in the environment: mpirun or srun must start it");
 }
 
-// The launcher's secret, which the rank does not get to know; "" without a launcher.
+// Returns the launcher's token and removes it from the environment, so that the ranks do not get
+// it. Returns "" without a launcher.
 std::string take_token() {
   const char* text = std::getenv("DS_LAUNCH_TOKEN");
   std::string token = text ? text : "";
@@ -48,40 +54,40 @@ std::string take_token() {
   return token;
 }
 
-// Whether the launcher has started this job again.
+// Returns whether this start of the job is a restart.
 bool is_restart() {
   const char* text = std::getenv("DS_RESTART");
   return text != nullptr && std::string_view(text) != "0";
 }
 
-bool is_daemon_of_mpirun(pid_t process) {
-  return read_small_file(fmt::format("/proc/{}/comm", process), "name").value_or("") == "orted\n";
-}
+bool is_daemon_of_mpirun(pid_t process) { return name_of(process) == "orted"; }
 
-// What the launcher is told.
+// Reports to the launcher how the ranks have ended.
 class Teller {
  public:
   explicit Teller(bool over_ssh) : token_(take_token()), over_ssh_(over_ssh) {}
 
-  // One write, so that records of several ranks do not mix.
+  // Reports a failure in one write, so that the records of several ranks do not mix.
   void tell(const RankFailure& failure) {
     put(token_.empty() ? fmt::format("libds launch: {}\n", failure.text)
                        : report_record(token_, failure));
     told_ = true;
   }
 
-  // That the ranks here were stopped. Returns the agent's own code: 0 where the launcher reads the
-  // record, because mpirun and srun take any other for a failure and end the job.
+  // Reports that the ranks of this agent were stopped, and returns the agent's exit code. The code
+  // is 0 if there is a launcher, which reads the record: mpirun and srun take any other code for a
+  // failure and end the job.
   int tell_stopped(const RankFailure& stopped) {
     if (token_.empty()) return kStoppedCode;
     put(report_record(token_, stopped));
     return 0;
   }
 
-  // Returns when the launcher has had the time to read a record and to end the job: mpirun and srun
-  // end it as soon as an agent returns a code, and srun drops what is not read by then. ssh reads
-  // to the end. mpirun's daemon that has not been told to end by then cannot be reached, and would
-  // wait for a quarter of an hour.
+  // After a failure, waits until the launcher ends the job, at most 6 seconds, so that the launcher
+  // can read the record first: mpirun and srun end the job as soon as an agent returns a code, and
+  // srun drops output that was not read by then. ssh reads all output, so its agents do not wait.
+  // If mpirun's daemon is still running after that time, it cannot be reached and would wait for a
+  // quarter of an hour, so it gets SIGTERM.
   void await_the_end() const {
     if (!told_ || token_.empty() || over_ssh_) return;
     pid_t parent = getppid();
@@ -100,7 +106,8 @@ class Teller {
   bool over_ssh_, told_ = false;
 };
 
-// Slurm has an order of hosts of its own. "" or why this rank is not where the hostfile has it.
+// Returns a message if this rank is not on the host to which the hostfile assigns it, because Slurm
+// orders hosts in another way; otherwise "".
 std::string misplaced(const RankPlace& place) {
   const char* node = std::getenv("SLURMD_NODENAME");
   if (!node) return "";
@@ -108,8 +115,8 @@ std::string misplaced(const RankPlace& place) {
   const bool is_address = place.host[0] >= '0' && place.host[0] <= '9';
   if (shorter(node) == shorter(place.host) || is_address) return "";
   return fmt::format(
-      "Slurm runs rank {} on host '{}', the hostfile has it on '{}': list hosts as Slurm sorts "
-      "them",
+      "Slurm runs rank {} on host '{}', but the hostfile has it on '{}': list hosts in Slurm's "
+      "order",
       place.rank, node, place.host);
 }
 
@@ -154,10 +161,12 @@ RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port, const std
     }
     before += here;
   }
-  throw std::invalid_argument(
-      fmt::format("agent: rank {} of {} ranks ({})", rank, before, world_text(hosts)));
+  throw std::invalid_argument(fmt::format("agent: rank {} is not one of the {} ranks of {}", rank,
+                                          before, world_text(hosts)));
 }
 
+// The text begins with its size in eight digits, so that the agent knows where the variables end
+// and orders begin.
 std::string packed(const Variables& variables) {
   std::string text;
   for (const auto& [name, value] : variables) text += name + "=" + value + '\0';
@@ -189,6 +198,8 @@ Variables read_packed(int fd) {
 
 namespace {
 
+// Returns the places of the ranks that this agent runs: the one rank under mpirun or srun,
+// otherwise all ranks of the host.
 std::vector<RankPlace> places_of_agent(const AgentOptions& options) {
   Hosts hosts = parse_world(options.world);
   auto place = [&](int rank) {
@@ -200,11 +211,13 @@ std::vector<RankPlace> places_of_agent(const AgentOptions& options) {
     if (RankPlace one = place(r); one.cross_rank == options.host) places.push_back(one);
   }
   if (places.empty())
-    throw std::invalid_argument(fmt::format("agent: host {} of {}", options.host, options.world));
+    throw std::invalid_argument(
+        fmt::format("agent: host {} has no ranks in {}", options.host, options.world));
   return places;
 }
 
-// The code of the first failure, which the launcher is told of unless it ended the job.
+// Runs the ranks and returns the code of the first failure. Reports the failure to the launcher,
+// unless the launcher ended the job itself.
 int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
               const std::vector<std::string>& command, Teller& launcher) {
   const RankPlace first = places[0];
@@ -238,6 +251,7 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
 
 }  // namespace
 
+// The variables must be set before the Teller is created, because it takes the token from them.
 int run_agent(const AgentOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) throw std::invalid_argument("command must name a program, got no words");
   std::vector<RankPlace> places = places_of_agent(options);

@@ -8,6 +8,8 @@
 namespace ds {
 namespace {
 
+// Returns the weight of a failure, from the lowest to the highest: SIGTERM, an exit after the loss
+// of another rank, any other exit, any other signal.
 int weight(const RankFailure& failure) {
   if (failure.by_signal && failure.code == 128 + SIGTERM) return 0;
   if (failure.because_of >= 0) return 1;
@@ -17,10 +19,11 @@ int weight(const RankFailure& failure) {
 }  // namespace
 
 std::string left_alone(int rank, const std::string& on) {
-  return fmt::format("rank {}{} exited with code {}, as one that was stopped, and others went on",
-                     rank, on, kStoppedCode);
+  return fmt::format("rank {}{} exited with code {}, as if stopped, while others went on", rank, on,
+                     kStoppedCode);
 }
 
+// Follows the chain of lost ranks to its end; `seen` ends the loop in a cycle.
 int cause_of(const std::map<int, int>& lost, int rank) {
   std::set<int> seen{rank};
   int cause = -1;
@@ -30,6 +33,8 @@ int cause_of(const std::map<int, int>& lost, int rank) {
   return cause;
 }
 
+// `nearer` is true if the new failure caused the one named so far, so that it is nearer to the
+// cause.
 bool Blame::add(const RankFailure& failure) {
   if (failure.because_of >= 0) lost_.emplace(failure.rank, failure.because_of);
   const bool nearer = first_ && weight(failure) == 1 && weight(*first_) == 1 &&

@@ -5,45 +5,57 @@
 
 namespace ds {
 
-// The exit code of a rank that was asked to end, has saved, and goes on when it is started again:
-// EX_TEMPFAIL of sysexits.h. It is no failure where the launcher has passed a stop on, or where the
-// others end with it or with 0 within the grace time; such a job ends with it, too. A rank that
-// ends with it while others go on has failed.
+// The exit code of a rank that was asked to end, has saved, and can continue when it is started
+// again: EX_TEMPFAIL of sysexits.h. It is not a failure if the launcher has forwarded a stop to the
+// ranks, or if the other ranks end with this code or with 0 within JobOptions::doubt_ms; the job
+// then ends with this code, too. A rank that ends with it while others continue has failed, and the
+// job ends with kLeftAloneCode.
 inline constexpr int kStoppedCode = 75, kLeftAloneCode = 1;
+// The exit code of a rank whose configuration was refused, so that a restart would not help:
+// EX_CONFIG of sysexits.h.
+inline constexpr int kRefusedCode = 78;
 
-// What is said of a rank that failed.
+// The failure of a rank, as it is reported.
 struct RankFailure {
   int rank = -1;
-  int code = 0;  // 0: none has failed
+  // The exit code, or 128 + the signal's number; 0: no rank has failed.
+  int code = 0;
   bool by_signal = false;
-  std::string text;  // "rank 1 exited with code 7"
-  int because_of =
-      -1;  // the rank whose end or standstill it named before; -1: its failure is its own
-  bool stopped() const { return code == kStoppedCode && text.empty(); }  // no failure
+  // For example "rank 1 exited with code 7".
+  std::string text;
+  // The rank whose loss caused this failure, as the failed rank reported it; -1: no other rank
+  // caused it.
+  int because_of = -1;
+  // Returns whether the rank was stopped, which is not a failure.
+  bool stopped() const { return code == kStoppedCode && text.empty(); }
 };
 
-// Of a rank that ended with kStoppedCode while others went on; `on`: " on host 'NAME'" or "".
+// Returns the message for a rank that ended with kStoppedCode while others continued; `on` is " on
+// host 'NAME'" or "".
 std::string left_alone(int rank, const std::string& on);
 
-// Whose end made `rank` fail, where `lost` has for a rank the one that it named as lost: a rank
-// that lost another one ends the group, and is then lost to the others. -1: nobody's. Ranks that
-// named each other in a circle: the last one before it closes.
+// Returns the rank whose end made `rank` fail, or -1 if no other rank did. `lost` maps a rank to
+// the rank that it reported as lost. A rank that loses another one ends the group and is then lost
+// to the others, so these reports form chains; the last rank of a chain is the cause. If a chain is
+// a cycle, returns the last rank before it closes.
 int cause_of(const std::map<int, int>& lost, int rank);
 
-// Which of the failures of a job to name. A rank that failed makes the others fail, often before it
-// has ended itself: so the earliest is not the first. A signal counts most, then an exit, then the
-// exit of a rank that had lost another; SIGTERM counts least, since Slurm sends it to every process
-// of a job that has failed. Among equals the earliest, but of two ranks that had lost another the
-// one whose loss made the other fail.
+// Chooses which of a job's failures to name. A rank that fails makes the others fail, often before
+// it has ended itself, so the earliest failure need not be the cause. Failures are preferred in
+// this order: death by a signal other than SIGTERM, an exit, the exit of a rank that had lost
+// another one, SIGTERM, which Slurm sends to every process of a job that has failed. Among equal
+// failures the earliest is chosen, but of two ranks that had lost another one, the rank whose loss
+// made the other fail.
 class Blame {
  public:
-  // Whether it is the one to name now.
+  // Adds a failure and returns whether it is now the one to name.
   bool add(const RankFailure& failure);
   const std::optional<RankFailure>& first() const { return first_; }
 
  private:
   std::optional<RankFailure> first_;
-  std::map<int, int> lost_;  // because_of, by rank
+  // Maps a failed rank to RankFailure::because_of.
+  std::map<int, int> lost_;
 };
 
 }  // namespace ds

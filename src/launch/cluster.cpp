@@ -1,3 +1,9 @@
+// This file launches a job over several hosts. mpirun or srun starts an agent per rank, or ssh one
+// per host (ssh_job.cpp), and each agent runs its ranks as a separate part of the job (agent.cpp).
+// mpirun and srun forward SIGUSR1 and SIGUSR2 to the agents, but act on SIGINT and SIGTERM
+// themselves. Their exit codes do not say which rank failed first, so the agents report failures as
+// records within standard error, and the launcher compares the records.
+
 #include "launch/cluster.h"
 
 #include <fcntl.h>
@@ -8,10 +14,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -24,6 +28,7 @@
 #include "launch/hostfile.h"
 #include "launch/port.h"
 #include "launch/pressure.h"
+#include "launch/process.h"
 #include "launch/rank.h"
 #include "launch/restarts.h"
 #include "launch/signals.h"
@@ -37,8 +42,10 @@
 namespace ds {
 namespace {
 
-constexpr int kUsualPort = 29500;  // of torch and DeepSpeed
+// The default port of torch and DeepSpeed.
+constexpr int kUsualPort = 29500;
 
+// Host names become words of command lines, so only harmless characters are allowed.
 void require_host_name(const std::string& name) {
   constexpr const char* kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -49,7 +56,7 @@ void require_host_name(const std::string& name) {
   }
 }
 
-// The hosts that have slots.
+// Returns the hosts that have slots. Throws if a host name is malformed or no slot is left.
 Hosts in_use(const Hosts& hosts) {
   Hosts out;
   for (const Host& host : hosts) {
@@ -61,7 +68,7 @@ Hosts in_use(const Hosts& hosts) {
   return out;
 }
 
-// For each host why it cannot be used, or "".
+// Returns, for each host, why it cannot be used, or "".
 std::vector<std::string> troubles_of(const ClusterOptions& options) {
   std::vector<std::string> all(options.hosts.size()), others;
   std::vector<size_t> places;
@@ -87,7 +94,7 @@ void check_before_start(const ClusterOptions& options) {
   }
 }
 
-// The port that was asked for, or one that is likely to be free.
+// Returns the requested port, or one that is likely to be free.
 int port_for(const ClusterOptions& options) {
   const bool here = is_this_host(options.hosts[0].name);
   if (here && options.master_port != 0) require_free_port(options.master_port);
@@ -95,7 +102,7 @@ int port_for(const ClusterOptions& options) {
   return here ? free_port() : kUsualPort;
 }
 
-// mpirun or srun at work: passes its standard error on, without the agents' records, until it ends.
+// Runs mpirun or srun until it ends and forwards its standard error without the agents' records.
 class Starting {
  public:
   Starting(std::vector<std::string> words, std::vector<std::string> variables, std::string token)
@@ -113,6 +120,8 @@ class Starting {
   Starting(const Starting&) = delete;
   Starting& operator=(const Starting&) = delete;
 
+  // After the starter has ended, the rest of its output is read, because it may contain the record
+  // that names the cause.
   JobEnd run() {
     start();
     while (!ended()) {
@@ -136,7 +145,7 @@ class Starting {
       throw std::system_error(errno, std::generic_category(), "pipe");
     errors_ = ends[0];
     fcntl(errors_, F_SETFL, O_NONBLOCK);
-    // SIGTERM: mpirun and srun end their job before themselves.
+    // On SIGTERM, mpirun and srun end their job before they exit, so SIGTERM is the death signal.
     Started started = start_process(
         words_, variables_, {.mask = signals_.mask(), .errors = ends[1], .death_signal = SIGTERM});
     close(ends[1]);
@@ -148,19 +157,21 @@ class Starting {
     pid_ = started.pid;
   }
 
-  // Passes a piece of what is there on, after at most that long without anything; false: nothing.
+  // Waits for output for at most `milliseconds` and forwards one piece of it; returns false if
+  // there was none.
   bool relay(int milliseconds) {
     pollfd ready{errors_, POLLIN, 0};
     if (poll(&ready, 1, milliseconds) <= 0) return false;
     char part[65536];
     ssize_t got = read(errors_, part, sizeof part);
     if (got > 0) write_all(STDERR_FILENO, reports_.feed({part, static_cast<size_t>(got)}));
-    if (got == 0 && milliseconds > 0)
-      obey(signals_.next(milliseconds));  // the stream is over, the end comes
+    // The stream has ended, so the starter is about to end: wait for SIGCHLD instead of polling.
+    if (got == 0 && milliseconds > 0) obey(signals_.next(milliseconds));
     return got > 0;
   }
 
-  // To the agents: SIGUSR1 for an interrupt, SIGUSR2 for a hangup; then to the starter itself.
+  // Forwards the first signal to the agents, as SIGUSR1 for an interrupt or SIGUSR2 for a hangup.
+  // The second signal ends the job, a third kills the starter.
   void obey(int number) {
     if (number == 0 || number == SIGCHLD) return;
     if (number == SIGHUP && interrupts_ > 0) return;
@@ -174,10 +185,12 @@ class Starting {
     }
   }
 
-  // An agent that has told of a failure waits for this: srun drops what a rank wrote that it
-  // cancels, mpirun and srun cancel all when one ends with a code.
+  // Ends the job step by step after a failure. An agent that has reported a failure waits for that:
+  // mpirun and srun cancel all ranks as soon as one exits with a code other than 0, and srun drops
+  // the output of ranks that it cancels.
   void press() {
-    if (!pressure_.begun()) {  // later ones are of our own making
+    // Once the launcher has begun to end the job, it causes all later failures itself.
+    if (!pressure_.begun()) {
       failure_ = reports_.first();
       if (!failure_) failure_ = doubt_.next(reports_.stopped(), interrupts_ > 0);
     }
@@ -187,40 +200,39 @@ class Starting {
     if (act == Pressure::Act::kill) kill_all();
   }
 
-  // The children, too: mpirun gives its agents and each ssh a process group of their own.
+  // Kills the starter's children and its process group. The children need a separate signal,
+  // because mpirun puts each agent and each ssh into a new process group.
   void kill_all() const noexcept {
     try {
-      for (const auto& thread :
-           std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid_))) {
-        const std::string children =
-            read_small_file(thread.path() / "children", "children").value_or("");
-        for (std::string_view word : split(children, ' ')) {
-          pid_t child = 0;
-          std::from_chars(word.data(), word.data() + word.size(), child);
-          if (child > 0) kill(child, SIGKILL);
-        }
-      }
-    } catch (const std::exception&) {  // a thread has just ended, or there is no /proc
+      for (const pid_t child : children_of(pid_)) kill(child, SIGKILL);
+    } catch (const std::exception&) {
+      // Memory has run out; the starter's process group is killed all the same.
     }
     kill(-pid_, SIGKILL);
   }
 
+  // Returns whether the starter has ended. As in Job::collect(), the process group is killed before
+  // waitpid(), while the process id of its leader is still in use.
   bool ended() {
     siginfo_t info{};
     if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
       return false;
-    kill(-pid_, SIGKILL);  // what the starter left in its process group
+    // Kills the processes that the starter left in its process group.
+    kill(-pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
     pid_ = 0;
     code_ = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
     return true;
   }
 
+  // Returns how the job ended: the failure that was reported, a stop, or the exit code of the
+  // starter, for which no reason is known.
   RankFailure verdict() const {
     if (failure_) return *failure_;
     if (code_ == 0) return reports_.stopped().value_or(RankFailure{});
-    std::string text = fmt::format("{} ended with code {} and no rank said why", words_[0], code_);
+    std::string text =
+        fmt::format("{} ended with code {} and no rank gave a reason", words_[0], code_);
     return {.code = code_, .text = interrupts_ < 2 ? text : ""};
   }
 
@@ -238,12 +250,15 @@ class Starting {
   int interrupts_ = 0;
 };
 
-// A job on the hosts that can be used.
+// A job over several hosts; a restart uses the hosts that are available at that time.
 class ClusterAttempts : public Attempts {
  public:
   ClusterAttempts(const ClusterOptions& options, const std::vector<std::string>& command)
       : given_(options), now_(options), command_(command) {}
 
+  // Each starter passes the launcher's variables to the ranks in a different way: mpirun copies the
+  // variables with the given names from its environment, srun copies its whole environment, and
+  // with ssh the launcher writes them to the agents' standard input.
   JobEnd run(int, const Variables& more, const OnFailure&) override {
     ClusterOptions options = now_;
     options.master_port = port_for(options);
@@ -269,6 +284,7 @@ class ClusterAttempts : public Attempts {
     return Starting(starter_words(options, names, command_), variables, token).run();
   }
 
+  // Checks all hosts that were given, because a host may have become available again.
   RanksLeft left() override {
     const std::vector<std::string> troubles = troubles_of(given_);
     RanksLeft left;
@@ -284,8 +300,10 @@ class ClusterAttempts : public Attempts {
     return left;
   }
 
+  // Only a job that srun started within a Slurm job can be handed over, to Slurm, which finds other
+  // hosts for it.
   std::string hand_over() override {
-    if (given_.starter != Starter::srun || !in_slurm_job()) return "";
+    if (!in_job_of_slurm()) return "";
     const std::string refusal = slurm_requeue();
     if (refusal.empty())
       return fmt::format("Slurm starts job {} again when it has hosts for it", slurm_job());
@@ -293,9 +311,20 @@ class ClusterAttempts : public Attempts {
     return "";
   }
 
+  void note(int made) override {
+    if (in_job_of_slurm()) note_slurm_restarts(made);
+  }
+
+  void forget() const {
+    if (in_job_of_slurm()) forget_slurm_restarts();
+  }
+
  private:
+  bool in_job_of_slurm() const { return given_.starter == Starter::srun && in_slurm_job(); }
+
   const ClusterOptions given_;
-  ClusterOptions now_;  // `given_` on the hosts that can be used
+  // `given_`, but with the hosts that can be used.
+  ClusterOptions now_;
   const std::vector<std::string>& command_;
 };
 
@@ -307,7 +336,9 @@ int launch_on_hosts(const ClusterOptions& given, const std::vector<std::string>&
   options.hosts = in_use(given.hosts);
   check_before_start(options);
   ClusterAttempts attempts(options, command);
-  return run_with_restarts(options.restarts, attempts);
+  const int code = run_with_restarts(options.restarts, attempts);
+  if (code == 0) attempts.forget();
+  return code;
 }
 
 }  // namespace ds

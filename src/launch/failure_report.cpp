@@ -9,10 +9,12 @@
 namespace ds {
 namespace {
 
-constexpr char kEnd = '\n';          // srun passes whole lines on while a rank lives
-constexpr size_t kMostBytes = 4096;  // of a record
+// A record ends with a newline, because srun forwards only whole lines while a rank is running.
+constexpr char kEnd = '\n';
+// The most bytes of a record.
+constexpr size_t kMostBytes = 4096;
 
-// The longest end of `text` that `head` begins with.
+// Returns the length of the longest suffix of `text` that is a prefix of `head`.
 size_t overlap(std::string_view text, std::string_view head) {
   for (size_t size = std::min(text.size(), head.size()); size > 0; --size) {
     if (text.substr(text.size() - size) == head.substr(0, size)) return size;
@@ -22,13 +24,16 @@ size_t overlap(std::string_view text, std::string_view head) {
 
 }  // namespace
 
+// A record consists of \x1e, the token, the numbers of the RankFailure, its text and a newline.
 std::string report_record(std::string_view token, const RankFailure& failure) {
   std::string text = failure.text.substr(0, kMostBytes / 2);
-  std::replace(text.begin(), text.end(), kEnd, ' ');
+  std::ranges::replace(text, kEnd, ' ');
   return fmt::format("\x1e{} {} {} {} {} {}{}", token, failure.rank, failure.code,
                      failure.by_signal ? 1 : 0, failure.because_of, text, kEnd);
 }
 
+// A record may arrive in pieces and between other output. Bytes before a record are returned; a
+// possible beginning of a record is kept until more bytes arrive, up to kMostBytes.
 std::string ReportReader::feed(std::string_view bytes) {
   waiting_ += bytes;
   std::string out;
@@ -52,6 +57,7 @@ std::string ReportReader::feed(std::string_view bytes) {
   }
 }
 
+// A record that cannot be parsed is dropped.
 void ReportReader::take(std::string_view record) {
   RankFailure failure;
   int by_signal = 0;

@@ -19,6 +19,7 @@ template <typename... Args>
   throw std::invalid_argument(fmt::format(text, std::forward<Args>(args)...));
 }
 
+// Returns the slots 0 to count - 1.
 std::vector<int> first_slots(int count) {
   std::vector<int> slots(static_cast<size_t>(count));
   std::iota(slots.begin(), slots.end(), 0);
@@ -30,7 +31,7 @@ Hosts::iterator find(Hosts& hosts, std::string_view name) {
                       [&](const Host& host) { return host.name == name; });
 }
 
-// One entry of a file; `where` begins the message.
+// Parses one line of a hostfile; error messages begin with `where`.
 Host parse_entry(std::string_view line, const std::string& where) {
   constexpr std::string_view kKey = "slots=";
   size_t end = std::min(line.find_first_of(kBlanks), line.size());
@@ -48,12 +49,13 @@ Host parse_entry(std::string_view line, const std::string& where) {
   return {std::string(line.substr(0, end)), first_slots(count)};
 }
 
-// One element of --include or --exclude. No slots: the host as a whole.
+// One element of --include or --exclude. An element without slots means the whole host.
 struct Choice {
   size_t host = 0;
   std::vector<int> slots;
 };
 
+// Parses one element. The host must be in the hostfile and must have the slots.
 Choice parse_choice(std::string_view text, const Hosts& hosts, std::string_view option) {
   std::vector<std::string_view> parts = split(text, ':');
   if (parts.size() > 2) refuse("{}: must be HOST or HOST:SLOT,..., got '{}'", option, text);
@@ -75,7 +77,7 @@ Choice parse_choice(std::string_view text, const Hosts& hosts, std::string_view 
   return choice;
 }
 
-// The slots of `from` that are, or are not, among `list`.
+// Returns the slots of `from` that are in `list`, if `keep` is true, or those that are not.
 std::vector<int> chosen(const std::vector<int>& from, const std::vector<int>& list, bool keep) {
   std::vector<int> out;
   for (int slot : from) {
@@ -89,8 +91,12 @@ std::vector<int> chosen(const std::vector<int>& from, const std::vector<int>& li
 
 Hosts parse_hostfile(std::string_view text, std::string_view path) {
   Hosts hosts;
-  std::vector<size_t> lines;  // of each host
+  // The line number of each host in the file.
+  std::vector<size_t> lines;
   size_t number = 0;
+  // The UTF-8 byte order mark, which some editors write.
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
   for (std::string_view full : split(text, '\n')) {
     ++number;
     std::string_view line = trimmed(full);
@@ -115,7 +121,7 @@ std::optional<Hosts> read_hostfile(const std::string& path) {
 
 Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_view exclude) {
   if (!include.empty() && !exclude.empty())
-    refuse("--include and --exclude: one of the two, got '{}' and '{}'", include, exclude);
+    refuse("--include and --exclude cannot be given together, got '{}' and '{}'", include, exclude);
   if (include.empty() && exclude.empty()) return hosts;
   bool keep = !include.empty();
   std::vector<std::vector<int>> named(hosts.size());
@@ -128,7 +134,7 @@ Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_vie
   }
   Hosts out;
   for (size_t h = 0; h < hosts.size(); ++h) {
-    // As in DeepSpeed a host alone says nothing beside slots of it.
+    // As in DeepSpeed, a host without slots is ignored if it is also named with slots.
     if (whole[h] && named[h].empty()) named[h] = hosts[h].slots;
     std::vector<int> slots = chosen(hosts[h].slots, named[h], keep);
     if (!slots.empty()) out.push_back({hosts[h].name, std::move(slots)});

@@ -1,3 +1,18 @@
+// Problem. The ranks of a job on one host must end together: after one failure every rank ends,
+// with all processes that it has started, and the launcher names the rank that failed first,
+// although that failure soon makes the others fail, too.
+//
+// Invariant. waitpid() is called for a rank only after its process group was killed (collect()), so
+// no signal is ever sent to a process that got a rank's process id later. Once a failure was
+// reported or signals were sent to the ranks, later failures are not the cause (fail()).
+//
+// Algorithm. One thread runs a loop, every 200 ms and at each signal (look()). It handles signals
+// and orders, checks whether the launcher of a larger job can still be reached, collects ranks that
+// have ended, and after a failure ends the remaining ones: they have grace_ms to end by themselves,
+// then get SIGTERM, and SIGKILL term_ms later (press()). Blame decides which failure to name, by
+// exit codes, signals and the ranks that others have reported as lost; the decision is final at
+// most a second after the first failure (certain()).
+
 #include "launch/job.h"
 
 #include <fcntl.h>
@@ -24,11 +39,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int64_t kLookMs = 200;
-constexpr std::chrono::milliseconds kCertainMs{
-    1000};  // after the first failure all that it caused have come
+// After this time, all failures that the first one caused are assumed to have occurred.
+constexpr std::chrono::milliseconds kCertainMs{1000};
 
-// A rank's log, emptied unless it goes on; -1 without a path. Only a regular file with one name is
-// taken; a pipe that stands there does not make the launcher wait.
+// Opens a rank's log and truncates it unless `append` is true. Returns -1 if the path is empty. The
+// log must be a regular file without further hard links; a FIFO in its place does not block the
+// launcher.
 int open_log(const std::string& path, bool append) {
   if (path.empty()) return -1;
   int fd =
@@ -45,8 +61,8 @@ int open_log(const std::string& path, bool append) {
   throw std::system_error(code, std::generic_category(), fmt::format("log '{}'", path));
 }
 
-// How many processes of this machine the kernel has ended for want of memory, of the machine or of
-// a control group.
+// Returns how many processes of this machine the kernel has killed because the memory of the
+// machine or of a control group ran out.
 int64_t memory_kills() {
   const std::string text = "\n" + read_small_file("/proc/vmstat", "counters").value_or("");
   constexpr std::string_view kName = "\noom_kill ";
@@ -76,6 +92,7 @@ Job::~Job() {
   }
 }
 
+// If a rank cannot be started, the ranks after it are not started either.
 void Job::start_all() {
   if (!options_.log_dir.empty()) {
     std::error_code error;
@@ -87,6 +104,8 @@ void Job::start_all() {
   }
 }
 
+// Starts one rank. If the command cannot be run, it cannot be run for the other ranks either, so
+// ranks that are running are killed and do not count as failed.
 void Job::start(const RankPlace& place) {
   std::vector<std::string> variables = variables_of(place);
   variables.push_back(pipe_.variable());
@@ -105,10 +124,13 @@ void Job::start(const RankPlace& place) {
   fail({place.rank, started.error == ENOENT ? 127 : 126, false,
         fmt::format("'{}' cannot be run{}: {}", command_[0], on_host(place),
                     std::generic_category().message(started.error))});
-  pressure_ = 2;  // the ranks that this kills are no cause
+  // The ranks that are killed here are not the cause.
+  pressure_ = 2;
   stop(SIGKILL);
 }
 
+// A part of a larger job ends at once if its parent has changed, because the process that started
+// it has died.
 void Job::look() {
   obey(signals_.next(kLookMs));
   take_orders();
@@ -122,6 +144,8 @@ void Job::look() {
   if (failed() || ending_) press();
 }
 
+// Signals have other meanings in a part of a larger job: its launcher sends SIGUSR1 and SIGUSR2,
+// because mpirun and srun use SIGINT, SIGTERM and SIGHUP themselves.
 void Job::obey(int number) {
   if (options_.part && (number == SIGTERM || number == SIGINT || number == SIGHUP)) {
     end_with_the_larger_job();
@@ -130,10 +154,13 @@ void Job::obey(int number) {
   if (options_.part && number == SIGUSR1) number = SIGINT;
   if (options_.part && number == SIGUSR2) number = SIGHUP;
   if (number == SIGINT || number == SIGTERM) stop(interrupts_++ == 0 ? SIGINT : SIGKILL);
-  // A closed terminal may send several; the ranks save and end.
+  // A closed terminal may send several hangups; only the first is forwarded, on which the ranks
+  // save and end.
   if (number == SIGHUP && interrupts_++ == 0) stop(SIGTERM);
 }
 
+// An order of any kind shows that the launcher is alive; the end of the stream means that it has
+// ended.
 void Job::take_orders() {
   if (options_.orders < 0) return;
   if (hears_nothing()) lose_launcher();
@@ -146,12 +173,15 @@ void Job::take_orders() {
     } else if (order == Order::interrupt || order == Order::hangup) {
       obey(order == Order::interrupt ? SIGUSR1 : SIGUSR2);
     } else if (order == Order::end && !ending_) {
-      ending_ = true;  // patience is as after a failure here
+      // The ranks have the same time to end as after a failure on this host.
+      ending_ = true;
       if (!failed()) failed_ = Clock::now();
     }
   }
 }
 
+// Each interval between two calls counts as at most kLongestStep, so that time in which this
+// process was stopped is not included.
 bool Job::hears_nothing() {
   constexpr std::chrono::milliseconds kLongestStep{1000};
   const Clock::time_point now = Clock::now();
@@ -162,6 +192,8 @@ bool Job::hears_nothing() {
   return silent_.count() > options_.silence_ms;
 }
 
+// Under mpirun, only its daemon is connected to the launcher, so this checks whether the daemon's
+// connection is cut.
 void Job::look_at_daemon() {
   constexpr std::chrono::seconds kBetweenLooks{2};
   if (options_.daemon == 0 || Clock::now() - looked_ < kBetweenLooks) return;
@@ -177,7 +209,7 @@ void Job::lose_launcher() {
   stop(SIGKILL);
 }
 
-// SIGTERM now, SIGKILL after term_ms, and no word of it.
+// Sends SIGTERM now and SIGKILL after term_ms, and reports nothing.
 void Job::end_with_the_larger_job() {
   if (ending_) return;
   ending_ = true;
@@ -185,7 +217,6 @@ void Job::end_with_the_larger_job() {
   options_.grace_ms = 0;
 }
 
-// Takes the exit code of a rank that has ended, and kills what it left in its process group.
 void Job::collect(size_t index) {
   pid_t& pid = ranks_[index];
   siginfo_t info{};
@@ -193,7 +224,9 @@ void Job::collect(size_t index) {
       info.si_pid == 0) {
     return;
   }
-  kill(-pid, SIGKILL);  // before the wait: until then the number cannot belong to someone else
+  // The group is killed before waitpid(), because until then its id cannot belong to another
+  // process.
+  kill(-pid, SIGKILL);
   waitpid(pid, nullptr, 0);
   pid = 0;
   --running_;
@@ -211,16 +244,16 @@ void Job::collect(size_t index) {
   fail({place.rank, exited ? info.si_status : 128 + info.si_status, !exited,
         fmt::format("rank {}{} {} {}{}{}{}", place.rank, on_host(place),
                     exited ? "exited with code" : "was killed by signal", info.si_status, after,
-                    no_memory ? "; the kernel has ended a process for want of memory, of the "
-                                "machine or of a control "
-                                "group (libds env shows both limits)"
+                    no_memory ? "; the kernel has ended a process because the memory of the "
+                                "machine or of a control group ran out (libds env shows both "
+                                "limits)"
                               : "",
                     log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
         cause});
 }
 
-// Nobody asked for a stop here, and yet one rank says that it was stopped: those that were, too,
-// end soon. Others would wait for it without end.
+// A rank ended as if stopped, although this launcher did not forward a stop. If the others were
+// stopped, too, they end soon; if not, they would wait for that rank forever.
 void Job::doubt_stop() {
   if (running_ == 0 || failed() || ending_) return;
   std::string on =
@@ -228,7 +261,8 @@ void Job::doubt_stop() {
   std::optional<RankFailure> failure = doubt_.next(stopped_, interrupts_ > 0, on);
   if (!failure) return;
   fail(*failure);
-  failed_ = Clock::now() - std::chrono::milliseconds(options_.grace_ms);  // which is over
+  // The grace time is treated as over.
+  failed_ = Clock::now() - std::chrono::milliseconds(options_.grace_ms);
 }
 
 void Job::hear_ranks() {
@@ -241,13 +275,13 @@ bool Job::certain() const {
   return running_ == 0 || pressure_ > 0 || Clock::now() - failed_ >= kCertainMs;
 }
 
-// What fails once the others are pressed, or once a rank was named, is no cause.
+// A failure after signals were sent to the ranks, or after a failure was reported, is not the
+// cause.
 void Job::fail(RankFailure failure) {
   if (!failed() && !ending_) failed_ = Clock::now();
   if (!failed() || (pressure_ == 0 && (options_.part || !told_))) news_ |= blame_.add(failure);
 }
 
-// After a failure: patience, SIGTERM, SIGKILL.
 void Job::press() {
   auto waited =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - failed_).count();

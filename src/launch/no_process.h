@@ -5,13 +5,12 @@
 
 namespace ds {
 
-// Throws std::system_error for a call that has made no process or thread, by errno; where a limit
-// may be the reason, it says which, as the system's own words do not.
+// Throws std::system_error with errno, for a call that failed to create a process or thread. If a
+// limit may be the reason, the message names it, which the system's message does not.
 [[noreturn]] inline void no_process(const char* call) {
   const int code = errno;
-  const char* limits = code == EAGAIN ? ": no more processes or threads are allowed by `ulimit -u` "
-                                        "or by a limit of the control "
-                                        "group (pids)"
+  const char* limits = code == EAGAIN ? ": `ulimit -u` or a limit of the control group (pids) "
+                                        "allows no further processes or threads"
                                       : "";
   throw std::system_error(code, std::generic_category(), std::string(call) + limits);
 }

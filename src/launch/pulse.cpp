@@ -16,8 +16,9 @@
 namespace ds {
 namespace {
 
+// Closes all descriptors except those given, which need not be in order.
 void close_all_but(std::vector<int> kept) {
-  std::sort(kept.begin(), kept.end());
+  std::ranges::sort(kept);
   unsigned first = 0;
   for (int fd : kept) {
     if (static_cast<unsigned>(fd) > first) close_range(first, static_cast<unsigned>(fd) - 1, 0);
@@ -28,11 +29,14 @@ void close_all_but(std::vector<int> kept) {
 
 [[noreturn]] void beat(const std::vector<int>& orders, std::chrono::milliseconds every,
                        pid_t launcher) {
-  setsid();  // no terminal stops it
+  // A new session keeps a terminal from suspending this process.
+  setsid();
   prctl(PR_SET_NAME, "libds-pulse");
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   close_all_but(orders);
   const char letter = static_cast<char>(Order::alive);
+  // The launcher may have ended before PR_SET_PDEATHSIG took effect, so the parent is checked in
+  // the loop, too.
   while (getppid() == launcher) {
     for (int fd : orders) (void)!send(fd, &letter, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     poll(nullptr, 0, static_cast<int>(every.count()));

@@ -1,3 +1,12 @@
+// Problem. A failed job is started again as a whole (docs/adr/0068), but not if it would fail in
+// the same way, nor so often that failing starts keep a cluster busy.
+//
+// Algorithm. After each failure, judge() decides whether a restart may follow. None follows a code
+// that means a wrong command or configuration (hopeless()), three consecutive starts that end soon
+// with the same code (Alike), or the last allowed restart. Waits double from first_wait_ms to
+// longest_wait_ms. If too few ranks are left, the launcher checks again later, which counts as a
+// restart, unless a scheduler takes the job over (wait_for_ranks()).
+
 #include "launch/restarts.h"
 
 #include <fmt/core.h>
@@ -31,7 +40,7 @@ void say(const std::string& line) {
   if (!line.empty()) fmt::print(stderr, "libds launch: {}\n", line);
 }
 
-// Returns false when a signal asks to end first.
+// Waits for that time; returns false at once if a signal requests the end.
 bool pause(int64_t milliseconds) {
   Signals signals{SIGINT, SIGTERM, SIGHUP};
   const Clock::time_point begin = Clock::now();
@@ -42,16 +51,18 @@ bool pause(int64_t milliseconds) {
   return true;
 }
 
-// Why this way to end would come again, or "".
+// Returns why a restart would end in the same way, or "".
 std::string hopeless(const RankFailure& failure) {
   if (failure.by_signal) return "";
   if (failure.code == 2) return "code 2 says that its command is wrong";
+  if (failure.code == kRefusedCode)
+    return fmt::format("code {} says that its configuration is refused", kRefusedCode);
   if (failure.code == 126 || failure.code == 127)
     return fmt::format("code {} says that its command cannot be run", failure.code);
   return "";
 }
 
-// Counts starts in a row that end soon and alike.
+// Counts consecutive starts that end soon and in the same way.
 class Alike {
  public:
   static constexpr int kMost = 3;
@@ -59,7 +70,7 @@ class Alike {
   void add(const RankFailure& failure, bool soon) {
     const bool from_outside =
         failure.by_signal && (failure.code == 128 + SIGKILL || failure.code == 128 + SIGTERM);
-    // Whichever rank is named: all of them may end by the same error.
+    // The rank does not matter, because any rank may be the first to end by the same error.
     count_ = !soon || from_outside ? 0 : failure.code == last_code_ ? count_ + 1 : 1;
     last_code_ = failure.code;
   }
@@ -69,6 +80,8 @@ class Alike {
   int last_code_ = 0, count_ = 0;
 };
 
+// Runs a job and restarts it: the loop over its starts, the decision after each failure, and the
+// messages about it.
 class Restarts {
  public:
   Restarts(const RestartOptions& options, Attempts& attempts)
@@ -80,6 +93,7 @@ class Restarts {
       options_.name = "launch-" + fresh_secret().substr(0, 8);
   }
 
+  // A stop that the launcher has forwarded ends the loop, whatever the code.
   int run() {
     for (;;) {
       const JobEnd end = attempt();
@@ -91,6 +105,8 @@ class Restarts {
   }
 
  private:
+  // An exception of the first start means wrong arguments and is rethrown; an exception of a later
+  // start is a failure like any other.
   JobEnd attempt() {
     judged_ = final_ = false;
     began_ = Clock::now();
@@ -106,8 +122,8 @@ class Restarts {
     }
   }
 
-  // Decides whether a restart may follow, and says so when none does. The first call after a start
-  // counts.
+  // Decides whether a restart may follow, and prints the failure and the reason if not. Later calls
+  // for the same start do nothing.
   void judge(const RankFailure& failure) {
     if (std::exchange(judged_, true)) return;
     const int64_t lived_ms = milliseconds_since(began_);
@@ -123,27 +139,28 @@ class Restarts {
     if (std::string reason = hopeless(failure); !reason.empty()) return reason;
     if (made_ >= options_.most) return none_left();
     if (alike_.enough()) {
-      return fmt::format("{} starts in a row have ended so within {}", Alike::kMost,
+      return fmt::format("{} starts in a row have ended in this way within {}", Alike::kMost,
                          seconds_text(options_.short_ms));
     }
     return "";
   }
 
-  std::string none_left() const { return fmt::format("all {} are made", options_.most); }
+  std::string none_left() const { return fmt::format("all {} have been made", options_.most); }
 
-  // Says what comes after the failure and returns true when the job is to be started again. Another
-  // look for hosts counts as a restart.
+  // Prints what follows the failure, waits, and returns whether the job is to be started again.
+  // Another check for hosts counts as a restart.
   bool wait_for_ranks(std::string text) {
     RanksLeft left = look();
     for (;;) {
       if (!left.without.empty()) text += (text.empty() ? "" : "; ") + left.without;
       const bool enough = left.ranks >= options_.least_ranks;
       if (!enough && !may_look_again(left, text)) return false;
+      attempts_.note(++made_);
       const int64_t wait_ms =
           std::exchange(wait_ms_, std::min(2 * wait_ms_, options_.longest_wait_ms));
       const std::string next =
-          enough ? fmt::format("restart {} on {}", count(++made_), ranks_text(left.ranks))
-                 : fmt::format("another look for restart {}", count(++made_));
+          enough ? fmt::format("restart {} on {}", count(made_), ranks_text(left.ranks))
+                 : fmt::format("another look for restart {}", count(made_));
       say(fmt::format("{}; {} in {}", text, next, seconds_text(wait_ms)));
       if (!pause(wait_ms)) return say("stopped before restart " + count(made_)), false;
       if (enough) return true;
@@ -162,7 +179,7 @@ class Restarts {
     }
   }
 
-  // Whether the job waits here for more ranks; if not, says what becomes of it.
+  // Returns whether to wait for more ranks; if not, prints what happens to the job instead.
   bool may_look_again(const RanksLeft& left, std::string& text) {
     text += fmt::format("; {} {} left, {} are needed (--min-ranks)", ranks_text(left.ranks),
                         left.ranks == 1 ? "is" : "are", options_.least_ranks);
@@ -172,7 +189,7 @@ class Restarts {
     return end.empty();
   }
 
-  // "1 of 3"
+  // Returns a text such as "1 of 3".
   std::string count(int restart) const { return fmt::format("{} of {}", restart, options_.most); }
 
   RestartOptions options_;
@@ -181,7 +198,8 @@ class Restarts {
   int64_t wait_ms_;
   Clock::time_point began_;
   Alike alike_;
-  bool judged_ = false, final_ = false;  // of the present start
+  // Whether the current start was judged, and whether it is the last.
+  bool judged_ = false, final_ = false;
 };
 
 }  // namespace

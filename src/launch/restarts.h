@@ -8,33 +8,38 @@
 
 namespace ds {
 
-// Whether and when a job that has failed is started again (docs/adr/0068).
+// Options that say whether and when a failed job is started again (docs/adr/0068).
 struct RestartOptions {
-  // How many restarts there may be. 0: none, and ranks do not learn of restarts.
+  // The most restarts. 0: the job is not restarted, and ranks do not get DS_RESTART and DS_RUN.
   int most = 0;
   // The job is not started again on fewer ranks than this.
   int least_ranks = 1;
-  // How many of the restarts have been made already, by others.
+  // The number of restarts before this launcher, which count towards `most`.
   int made = 0;
-  // What ranks find in DS_RUN, the same for every start; "": a fresh name.
+  // The value of DS_RUN for the ranks, the same for every start; "": a new name.
   std::string name;
-  // The wait before a restart: the first one, and each is twice the one before up to the longest.
-  // After a start that lived for `long_ms` the next wait is the first one again.
+  // Waits before restarts. The first wait is first_wait_ms; each later one is twice as long, up to
+  // longest_wait_ms. After a start that ran for long_ms, the next wait is first_wait_ms again.
   int64_t first_wait_ms = 1000, longest_wait_ms = 60000, long_ms = 600000;
-  // Three starts in a row that failed with the same code within this time: a restart is no help.
+  // If three consecutive starts fail with the same code, each within this time, the job ends,
+  // because restarts do not help.
   int64_t short_ms = 10000;
 };
 
 // How one start of a job ended.
 struct JobEnd {
-  RankFailure failure;  // code 0: none; stopped(): none, but the ranks were stopped
-  bool asked = false;   // The launcher has passed a stop on.
+  // The failure to name. Its code is 0 if no rank failed; stopped() is true if ranks were stopped
+  // and none failed.
+  RankFailure failure;
+  // Whether the launcher has forwarded a stop to the ranks.
+  bool asked = false;
 };
 
-// What a restart would run on.
+// The ranks that are left for a restart.
 struct RanksLeft {
   int ranks = 0;
-  std::string without;  // why hosts are left out, one line; "": none is
+  // The reasons why hosts cannot be used, in one line; "": all hosts can be used.
+  std::string without;
 };
 
 using OnFailure = std::function<void(const RankFailure& failure)>;
@@ -44,22 +49,27 @@ class Attempts {
  public:
   virtual ~Attempts() = default;
 
-  // Runs the job once, where left() has said last. `more`: variables for the ranks; `restart`: 0 at
-  // first. A start that knows its failure before the last rank has ended may call on_failure with
-  // it.
+  // Runs the job once, on the hosts that the last call of left() found. `more` has additional
+  // variables for the ranks; `restart` is 0 for the first start. If a failure is certain before the
+  // last rank has ended, run() may call on_failure with it.
   virtual JobEnd run(int restart, const Variables& more, const OnFailure& on_failure) = 0;
 
-  // Looks which hosts can be used now.
+  // Determines which hosts can be used now, and returns how many ranks they run.
   virtual RanksLeft left() = 0;
 
-  // Hands the job, too few of whose ranks are left, to somebody who starts it again elsewhere.
-  // Returns who that is, or "" where there is nobody.
+  // Hands the job, which has too few ranks left, over to a scheduler that starts it again
+  // elsewhere. Returns a line that says so, or "" if no scheduler takes the job.
   virtual std::string hand_over() { return ""; }
+
+  // Records that `made` restarts have been made, including one that is about to begin, for a
+  // launcher that starts the job elsewhere.
+  virtual void note(int /*made*/) {}
 };
 
-// Runs a job, and again as the options have it. Prints one line on stderr for each failure, which
-// says what comes of it. Returns 0, kStoppedCode, or the code of the last failure. What the first
-// start throws is thrown; later it is a failure. Call it in a process with one thread.
+// Runs a job and restarts it as the options say. Prints one line on stderr for each failure, which
+// says whether and when a restart follows. Returns 0, kStoppedCode, or the code of the last
+// failure. An exception of the first start is rethrown; one of a later start counts as a failure.
+// Call this in a process with one thread.
 int run_with_restarts(const RestartOptions& options, Attempts& attempts);
 
 }  // namespace ds

@@ -1,3 +1,8 @@
+// This file queries Slurm through its command-line programs: scontrol expands lists of hosts and
+// requeues the job, sinfo reports the states of hosts, and squeue the hosts that the job still has.
+// Launchers write the number of restarts to a file in the working folder, because a requeued job
+// begins with a new launcher.
+
 #include "launch/slurm.h"
 
 #include <fmt/core.h>
@@ -5,8 +10,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
-#include <iterator>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <stdexcept>
@@ -26,7 +32,8 @@ std::string variable(const char* name) {
   return text ? text : "";
 }
 
-// Takes the number that the text begins with; -1: there is none.
+// Removes the number at the beginning of the text and returns it; returns -1 if the text begins
+// with something else.
 int take_number(std::string_view& text) {
   int number = -1;
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -35,13 +42,14 @@ int take_number(std::string_view& text) {
   return number;
 }
 
+// Runs one of Slurm's programs and returns its output.
 Capture answer_of(const Words& words) {
   Capture answer(words, fmt::format("a job of Slurm needs {}", words[0]));
   answer.finish();
   return answer;
 }
 
-// The names that a list such as "n[1-3,7]" means.
+// Returns the host names in a list such as "n[1-3,7]".
 Words names_of(const std::string& list) {
   const Capture answer = answer_of({"scontrol", "show", "hostnames", list});
   if (answer.code != 0)
@@ -50,7 +58,7 @@ Words names_of(const std::string& list) {
   return lines_of(answer.text);
 }
 
-// Down, or not heard of by Slurm, which marks such a state by a star.
+// Returns whether a host is down or Slurm has lost contact with it, which Slurm marks by a star.
 bool is_down(std::string_view state) {
   return state.find('*') != state.npos || state.find("down") != state.npos || state == "unknown" ||
          state == "error";
@@ -69,12 +77,11 @@ std::map<std::string, std::string> states_of(const std::string& list) {
 std::string_view without_domain(std::string_view name) { return name.substr(0, name.find('.')); }
 
 bool has(const Words& names, std::string_view host) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return without_domain(name) == without_domain(host);
-  });
+  return std::ranges::any_of(
+      names, [&](const std::string& name) { return without_domain(name) == without_domain(host); });
 }
 
-// The hosts that the job had and has no more: it loses those that fail.
+// Returns the hosts that the job no longer has, because Slurm removes hosts that fail from a job.
 Words lost_hosts() {
   if (slurm_job().empty()) return {};
   const Capture answer = answer_of({"squeue", "-h", "-j", slurm_job(), "-o", "%N"});
@@ -123,7 +130,7 @@ Hosts slurm_hosts() {
                                          : std::vector<int>(names.size(), 1);
   if (tasks.size() != names.size()) {
     throw std::invalid_argument(
-        fmt::format("SLURM_TASKS_PER_NODE='{}' is for {} hosts, the job has {} ({})",
+        fmt::format("SLURM_TASKS_PER_NODE='{}' is for {} hosts, but the job has {} ({})",
                     variable("SLURM_TASKS_PER_NODE"), tasks.size(), names.size(),
                     variable("SLURM_JOB_NODELIST")));
   }
@@ -135,10 +142,10 @@ Hosts slurm_hosts() {
   return hosts;
 }
 
+// The state of a host in Slurm is preferred to the message that the job has lost the host.
 std::vector<std::string> slurm_troubles(const std::vector<std::string>& hosts) {
   std::string list;
-  for (const std::string& host : hosts)
-    fmt::format_to(std::back_inserter(list), "{},", without_domain(host));
+  for (const std::string& host : hosts) list.append(without_domain(host)).append(",");
   const std::map<std::string, std::string> states = states_of(list);
   const Words lost = lost_hosts();
   std::vector<std::string> troubles;
@@ -154,12 +161,38 @@ std::vector<std::string> slurm_troubles(const std::vector<std::string>& hosts) {
   return troubles;
 }
 
-int slurm_requeues() {
+namespace {
+
+// Returns how often Slurm has requeued the job.
+int requeues() {
   const std::string text = variable("SLURM_RESTART_COUNT");
   std::string_view rest = text;
   const int count = take_number(rest);
   return count > 0 && rest.empty() ? count : 0;
 }
+
+std::string note_path() { return fmt::format(".libds-restarts-{}", slurm_job()); }
+
+}  // namespace
+
+// The file of note_slurm_restarts() contains the number of restarts and how many of them were
+// requeues. Requeues since the file was written are added.
+int slurm_restarts() {
+  std::string line;
+  std::getline(std::ifstream(note_path()), line);
+  std::string_view rest = line;
+  const int made = take_number(rest);
+  rest = trimmed(rest);
+  const int of_slurm = take_number(rest);
+  if (of_slurm < 0 || made < of_slurm || of_slurm > requeues()) return requeues();
+  return made + requeues() - of_slurm;
+}
+
+void note_slurm_restarts(int made) {
+  std::ofstream(note_path()) << fmt::format("{} {}\n", made, requeues());
+}
+
+void forget_slurm_restarts() { std::remove(note_path().c_str()); }
 
 std::string slurm_requeue() {
   const Capture answer = answer_of({"scontrol", "requeue", slurm_job()});

@@ -6,32 +6,41 @@
 
 namespace ds {
 
-// What Slurm says of the job that this process is in: variables of sbatch and salloc, and Slurm's
-// own programs.
+// The functions below return facts about the Slurm job that this process is in, from the variables
+// of sbatch and salloc and from Slurm's command-line programs.
 
-// Whether this process is in a job of Slurm.
+// Returns whether this process is in a Slurm job.
 bool in_slurm_job();
 
-// The number of that job; "": there is none.
+// Returns the id of the job, or "" outside of a job.
 std::string slurm_job();
 
-// The job's hosts in Slurm's order, each with as many slots as it has tasks, or one where the job
-// was made without a number of tasks. Throws std::invalid_argument where there is no job or Slurm
-// does not answer.
+// Returns the job's hosts in Slurm's order, each with as many slots as it has tasks, or with one
+// slot if the job was submitted without a number of tasks. Throws std::invalid_argument outside of
+// a job or if Slurm does not answer.
 Hosts slurm_hosts();
 
-// The numbers that SLURM_TASKS_PER_NODE means: "2(x3),1" is 2 2 2 1. Throws std::invalid_argument.
+// Parses the value of SLURM_TASKS_PER_NODE: "2(x3),1" becomes 2, 2, 2, 1. Throws
+// std::invalid_argument.
 std::vector<int> parse_tasks_per_node(const std::string& text);
 
-// For each host "", or one line that names it and says why the job cannot use it any more. Where
-// Slurm does not answer nothing is said.
+// Returns, for each host, "" or a line that names the host and says why the job can no longer use
+// it. All lines are "" if Slurm does not answer.
 std::vector<std::string> slurm_troubles(const std::vector<std::string>& hosts);
 
-// How often Slurm has started the job again.
-int slurm_requeues();
+// Returns how often the job has been restarted, by Slurm and by its launchers, which have noted
+// their restarts.
+int slurm_restarts();
 
-// Has Slurm end the job and start it again when there are hosts for it. Returns "" when it will,
-// else its reason.
+// Writes the number of restarts to a file in the working folder, so that a launcher that Slurm
+// starts when it requeues the job continues the count. Failing to write the file is not an error.
+void note_slurm_restarts(int made);
+
+// Removes the file that note_slurm_restarts() has written.
+void forget_slurm_restarts();
+
+// Asks Slurm to end the job and to start it again when hosts are available. Returns "" if Slurm
+// will do so, otherwise the reason that it gives.
 std::string slurm_requeue();
 
 }  // namespace ds

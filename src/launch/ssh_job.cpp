@@ -1,3 +1,9 @@
+// This file runs a job by ssh alone. ssh forwards no signals, and an agent does not notice by
+// itself that the launcher or the network has gone. So the launcher writes orders, one letter each,
+// to the standard input of each agent; the end of that stream, or half a minute without any order,
+// ends the agent and its ranks. A separate process (pulse.h) sends an order every few seconds.
+// Agents report failures as records within their standard error (failure_report.h).
+
 #include "launch/ssh_job.h"
 
 #include <fcntl.h>
@@ -32,11 +38,12 @@ namespace {
 
 constexpr int kPollMs = 50;
 
+// Throws std::system_error with errno, for a failed call.
 [[noreturn]] void no_job(const char* call) {
   throw std::system_error(errno, std::generic_category(), call);
 }
 
-// The agent of one host.
+// The agent of one host, with its order stream and its standard error.
 struct Agent {
   Agent(std::string host, const std::string& token) : name(std::move(host)), reports(token) {}
   Agent(const Agent&) = delete;
@@ -54,7 +61,8 @@ struct Agent {
   void start(const std::vector<std::string>& words, const Variables& variables,
              const Signals& signals);
   void send(std::string_view text) const;
-  bool relay();  // passes what is there on; false: nothing
+  // Forwards available output; returns false if there was nothing to forward.
+  bool relay();
   void collect();
 
   std::string name;
@@ -88,7 +96,7 @@ void Agent::start(const std::vector<std::string>& words, const Variables& variab
   send(packed(variables));
 }
 
-// An agent that is gone gets nothing.
+// Sends bytes to the agent. If the agent has ended, the bytes are dropped.
 void Agent::send(std::string_view text) const {
   while (!text.empty()) {
     ssize_t put = ::send(orders, text.data(), text.size(), MSG_NOSIGNAL);
@@ -108,6 +116,8 @@ bool Agent::relay() {
   return got > 0;
 }
 
+// If the agent has ended, reads its output to the end before it counts as ended, because the last
+// record may name the cause.
 void Agent::collect() {
   siginfo_t info{};
   if (pid == 0 || waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
@@ -122,6 +132,7 @@ void Agent::collect() {
   code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
+// A job by ssh: the agents of all hosts, their pulse, and the decision how the job ended.
 class SshJob {
  public:
   SshJob() : signals_{SIGINT, SIGTERM, SIGHUP} {}
@@ -165,6 +176,8 @@ class SshJob {
     poll(ready.data(), ready.size(), kPollMs);
   }
 
+  // An agent may end with a code but without a record, for example if ssh loses the connection to
+  // its host. That, too, ends the other agents.
   void look_at(Agent& agent) {
     while (agent.errors >= 0 && agent.relay()) continue;
     bool was_running = agent.pid > 0;
@@ -193,6 +206,8 @@ class SshJob {
     }
   }
 
+  // If an agent reports ranks that stopped without a request and the other agents do not end in
+  // time, counts that as a failure; see StopDoubt.
   void doubt_stop() {
     std::optional<RankFailure> stopped;
     for (const auto& agent : agents_) {
@@ -211,14 +226,17 @@ class SshJob {
     if (act == Pressure::Act::kill) kill_all();
   }
 
+  // Returns how the job ended: the failure to name, the exit code of an agent that reported no
+  // reason, or a stop.
   RankFailure verdict() const {
     if (const auto& failure = blame_.first()) return *failure;
     RankFailure stopped;
     for (const auto& agent : agents_) {
       if (agent->reports.stopped()) stopped = *agent->reports.stopped();
       if (agent->code == 0) continue;
-      std::string text = fmt::format("host '{}': its agent ended with code {} and no rank said why",
-                                     agent->name, agent->code);
+      std::string text =
+          fmt::format("host '{}': its agent ended with code {} and no rank gave a reason",
+                      agent->name, agent->code);
       return {.code = agent->code, .text = interrupts_ < 2 ? text : ""};
     }
     return stopped;

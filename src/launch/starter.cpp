@@ -1,4 +1,4 @@
-// The command lines of mpirun, srun and ssh.
+// This file builds the command lines of mpirun, srun and ssh.
 #include "launch/starter.h"
 
 #include <fmt/core.h>
@@ -20,23 +20,25 @@ void append(Words& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
 
-// "a b"
+// Returns the words, joined by blanks.
 std::string joined(const Words& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   return text;
 }
 
-// One part per host, since mpirun would count the ranks of its own host first.
+// The command line has one part per host, because mpirun would otherwise number the ranks of its
+// own host first.
 Words mpirun_words(const ClusterOptions& options, const Words& names, const Words& agent) {
   Words words = {"mpirun", "-q", "--bind-to", "none", "--stdin", "none"};
   if (geteuid() == 0) words.push_back("--allow-run-as-root");
   append(words, {"--mca", "orte_keep_fqdn_hostnames", "1"});
   append(words, {"--mca", "plm_rsh_args", joined(ssh_words(options.ssh))});
-  // After a failure: SIGCONT, this many seconds, SIGTERM, as many again, SIGKILL.
+  // After a failure, mpirun sends SIGCONT, waits this many seconds, sends SIGTERM, waits as many
+  // again, and sends SIGKILL.
   append(words, {"--mca", "odls_base_sigkill_timeout", "2"});
-  // mpirun and its daemons know within half a minute that the way between them is cut, instead of
-  // ten minutes.
+  // With these options, mpirun and its daemons notice within half a minute, not ten minutes, that
+  // the connection between them is cut.
   append(words, {"--mca", "oob_tcp_keepalive_time", "10"});
   append(words, {"--mca", "oob_tcp_keepalive_intvl", "5"});
   append(words, {"--mca", "oob_tcp_keepalive_probes", "4"});
@@ -51,15 +53,17 @@ Words mpirun_words(const ClusterOptions& options, const Words& names, const Word
   return words;
 }
 
+// srun runs the same number of ranks on each host, in blocks, so that ranks have the order of the
+// hosts.
 Words srun_words(const ClusterOptions& options) {
   size_t each = options.hosts[0].slots.size();
   std::string list;
   for (const Host& host : options.hosts) {
     if (host.slots.size() != each) {
-      throw std::invalid_argument(fmt::format(
-          "srun starts as many ranks on each host: '{}' has {} slots, '{}' has {}; use --launcher "
-          "mpirun or --num-ranks",
-          options.hosts[0].name, each, host.name, host.slots.size()));
+      throw std::invalid_argument(
+          fmt::format("srun starts the same number of ranks on each host, but '{}' has {} slots "
+                      "and '{}' has {}; use --launcher mpirun or --num-ranks",
+                      options.hosts[0].name, each, host.name, host.slots.size()));
     }
     list += (list.empty() ? "" : ",") + host.name;
   }
@@ -77,7 +81,7 @@ Words srun_words(const ClusterOptions& options) {
           "--quiet"};
 }
 
-// "--world ..." and what follows.
+// Returns the words for the agent and its options; the command must follow.
 Words agent_words(const ClusterOptions& options) {
   Words words = {
       options.program, "agent",        "--world",       world_text(options.hosts),
@@ -93,7 +97,7 @@ bool forwarded(std::string_view name) {
   constexpr std::array<std::string_view, 6> kBeginnings = {"DS_", "MLFLOW", "PYTHON",
                                                            "UCX", "NCCL",   "OMP_"};
   constexpr std::array<std::string_view, 2> kNames = {"PATH", "LD_LIBRARY_PATH"};
-  // These belong to this process alone.
+  // These variables are valid only for this process.
   for (std::string_view own : {"DS_COMM_URL", "DS_LAUNCHER_PIPE", "DS_CPU_RANK", "DS_CPU_RANKS"}) {
     if (name == own) return false;
   }

@@ -1,3 +1,7 @@
+// Reads the topology of the machine with hwloc. libds must run without hwloc, so the library is
+// opened at run time and its functions are found by name. If it is missing or has another
+// interface, that is not an error: HostTopology::absent says so.
+
 #include "machine/host_topology.h"
 
 #include <dlfcn.h>
@@ -13,12 +17,12 @@
 namespace ds {
 namespace {
 
-// hwloc's functions, from a library that is opened when it is asked and stays open.
+// The functions of hwloc, whose library is opened by the constructor and stays open.
 class Hwloc {
   void* library_ = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
   std::string absent_ = library_ ? "" : fmt::format("hwloc cannot be opened: {}", dlerror());
 
-  // A function by its name, which takes the type of the pointer that it is put into.
+  // The address of a function, which converts to any type of function pointer.
   struct Found {
     void* address;
     template <class F>
@@ -28,7 +32,7 @@ class Hwloc {
   };
   Found find(const char* name) {
     void* address = library_ ? dlsym(library_, name) : nullptr;
-    if (!address && absent_.empty()) absent_ = fmt::format("hwloc has no {}", name);
+    if (!address && absent_.empty()) absent_ = fmt::format("hwloc lacks the function {}", name);
     return {address};
   }
 
@@ -37,7 +41,7 @@ class Hwloc {
     constexpr unsigned kInterface = HWLOC_API_VERSION >> 16;
     if (absent_.empty() && version() >> 16 != kInterface)
       absent_ =
-          fmt::format("hwloc has interface {}, and {} is needed", version() >> 16, kInterface);
+          fmt::format("hwloc has interface {}, but {} is needed", version() >> 16, kInterface);
   }
 
   const std::string& absent() const { return absent_; }
@@ -57,6 +61,7 @@ class Hwloc {
   decltype(&hwloc_topology_is_thissystem) is_this_system = find("hwloc_topology_is_thissystem");
 };
 
+// Reads a loaded topology into a HostTopology.
 class Reader {
  public:
   Reader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
@@ -79,6 +84,7 @@ class Reader {
   }
 
  private:
+  // Returns all objects of a type, in the order of hwloc.
   std::vector<hwloc_obj_t> objects(hwloc_obj_type_t type) const {
     std::vector<hwloc_obj_t> found;
     int depth = hwloc_.depth_of(topology_, type);
@@ -87,6 +93,7 @@ class Reader {
     return found;
   }
 
+  // Returns the CPUs of an object that this process may use.
   std::vector<int> cpus(hwloc_obj_t object) const {
     std::vector<int> found;
     for (int cpu = hwloc_.next(object->cpuset, -1); cpu >= 0;
@@ -95,7 +102,8 @@ class Reader {
     return found;
   }
 
-  // A device has no memory nodes itself: those of the nearest object around it count.
+  // Returns the memory nodes of an object, as indices into `nodes`. A device has none itself; its
+  // nodes are those of the nearest object that contains it.
   std::vector<int> nodes_of(hwloc_obj_t object) const {
     while (object && !object->nodeset) object = object->parent;
     std::vector<int> found;
@@ -104,11 +112,13 @@ class Reader {
     return found;
   }
 
+  // Returns the address of a device on the PCI bus.
   static std::string address(hwloc_obj_t device) {
     const auto& at = device->attr->pcidev;
     return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", at.domain, at.bus, at.dev, at.func);
   }
 
+  // Adds the device if it is a GPU or a network card, according to the high byte of its PCI class.
   void read_device(hwloc_obj_t device) {
     constexpr unsigned kNetwork = 0x02, kDisplay = 0x03, kAccelerator = 0x12;
     const auto& at = device->attr->pcidev;
@@ -128,7 +138,8 @@ class Reader {
     }
   }
 
-  // hwloc has the matrix where it was built with NVIDIA's management library.
+  // Reads which GPUs are linked by NVLink. hwloc has this matrix only if it was built with NVIDIA's
+  // management library.
   void read_links() {
     unsigned count = 1;
     hwloc_distances_s* matrix = nullptr;
@@ -152,11 +163,13 @@ class Reader {
   hwloc_topology_t topology_;
   HostTopology out_;
   std::vector<hwloc_nodeset_t> sets_;
-  // The topology is that of this machine, and `usable_` has the CPUs that this process may use.
+  // Whether the topology is that of this machine, not one from a file. Then `usable_` has the CPUs
+  // that this process may use.
   bool own_ = false;
   cpu_set_t usable_{};
 };
 
+// Returns an empty topology, with the reason in `absent`.
 HostTopology without(std::string reason) {
   HostTopology none;
   none.absent = std::move(reason);
@@ -169,7 +182,7 @@ HostTopology host_topology(bool devices) {
   static const Hwloc hwloc;
   if (!hwloc.absent().empty()) return without(hwloc.absent());
   hwloc_topology_t topology = nullptr;
-  if (hwloc.init(&topology) != 0) return without("hwloc has no memory");
+  if (hwloc.init(&topology) != 0) return without("hwloc has run out of memory");
   std::unique_ptr<hwloc_topology, decltype(hwloc.destroy)> held(topology, hwloc.destroy);
   if (devices) hwloc.filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
   if (hwloc.load(topology) != 0) return without("hwloc cannot read this machine");

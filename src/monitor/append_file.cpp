@@ -13,6 +13,7 @@
 namespace ds {
 namespace {
 
+// Most bytes that are kept in memory for a later write. With more, writing to the file is given up.
 constexpr size_t kMostWaiting = size_t{16} << 20;
 
 }  // namespace
@@ -23,11 +24,13 @@ AppendFile::AppendFile(File file, int64_t begin) : file_(std::move(file)), end_(
 
 AppendFile::~AppendFile() { give_up(); }
 
+// A failed write may have written a part of the bytes. The next one starts at end_ again and
+// overwrites them.
 void AppendFile::append(std::string_view bytes) {
   if (!file_.open()) return;
   waiting_ += bytes;
   try {
-    end_ = std::min(end_, file_.size());  // someone may have cut it
+    end_ = std::min(end_, file_.size());  // the file may have been truncated meanwhile
     file_.write(waiting_.data(), waiting_.size(), end_);
     end_ += static_cast<int64_t>(waiting_.size());
     waiting_.clear();
@@ -40,12 +43,12 @@ void AppendFile::append(std::string_view bytes) {
   }
 }
 
-// Leaves no half of what was refused.
+// Truncates a part of refused bytes that was written, so that the file ends with a complete line.
 void AppendFile::give_up() noexcept {
   try {
     if (file_.open() && !waiting_.empty()) file_.resize(end_);
   } catch (const std::exception&) {
-    // There was a warning when the file system refused the first time.
+    // A warning was logged when the file system first refused a write.
   }
   file_ = File();
   waiting_ = {};
@@ -63,7 +66,8 @@ void AppendFile::sync() {
 
 void AppendFile::warn(std::string_view reason) {
   if (std::exchange(warned_, true)) return;
-  log_line(LogLevel::warning, fmt::format("{}; training goes on, and it is tried again", reason));
+  log_line(LogLevel::warning,
+           fmt::format("{}; training goes on, and the write is tried again", reason));
 }
 
 }  // namespace ds

@@ -1,3 +1,11 @@
+// Draws charts as strings of HTML and SVG.
+//
+// Problem. A chart should stretch with the page, stay readable on a phone, and need no script. But
+// stretching an SVG distorts its text and its round marks.
+// Algorithm. The SVG contains only lines, whose strokes do not scale, in a viewBox of 1000 units by
+// the height in pixels, with preserveAspectRatio="none". Labels are HTML elements over it,
+// positioned horizontally in percent and vertically in pixels. A long series is first reduced to
+// its outline, so a page stays small for any number of steps.
 #include "monitor/chart.h"
 
 #include <fmt/format.h>
@@ -14,7 +22,7 @@ namespace {
 
 using Points = std::vector<std::pair<double, double>>;
 
-// Width of a plot in units of its SVG; the page stretches it. A unit of y is a pixel.
+// Width of a plot in units of its SVG, which the page stretches. A vertical unit is a pixel.
 constexpr double kWidth = 1000;
 
 // Maps data to units of the plot.
@@ -31,7 +39,7 @@ struct Range {
     low = std::min(low, v);
     high = std::max(high, v);
   }
-  // Something to divide by, when all values are the same.
+  // Extends the range if all values are equal, so that one can divide by its length.
   void widen() {
     if (high > low) return;
     double half = low == 0 ? 1 : std::abs(low) / 2;
@@ -40,6 +48,7 @@ struct Range {
   }
 };
 
+// Returns the path through the points. A point that is not finite interrupts the line.
 std::string path_data(const std::vector<std::pair<double, double>>& points, const Frame& frame) {
   std::string data;
   bool pen = false;
@@ -56,6 +65,7 @@ std::vector<double> y_ticks(const LineChart& chart, const Frame& frame) {
   return axis_ticks(frame.y0, frame.y1, chart.height / 44);
 }
 
+// Draws a horizontal line at each y label, about one every 44 pixels, and the x axis.
 std::string grid(const LineChart& chart, const Frame& frame) {
   std::string svg;
   for (double tick : y_ticks(chart, frame)) {
@@ -64,6 +74,7 @@ std::string grid(const LineChart& chart, const Frame& frame) {
   return svg + fmt::format(R"(<path class="axis" d="M0 {0}H{1}"/>)", chart.height, kWidth);
 }
 
+// Returns the y labels. Their column is as wide as the widest label.
 std::string y_labels(const LineChart& chart, const Frame& frame) {
   std::string html;
   size_t widest = 1;
@@ -76,7 +87,8 @@ std::string y_labels(const LineChart& chart, const Frame& frame) {
          html + "</div>";
 }
 
-// Labels near a side are aligned with it, so that none sticks out.
+// Returns the x labels. Those near a side are aligned to it, so that they do not extend beyond the
+// plot.
 std::string x_labels(const Frame& frame) {
   std::string html;
   for (double tick : axis_ticks(frame.x0, frame.x1, 5)) {
@@ -90,8 +102,9 @@ std::string x_labels(const Frame& frame) {
   return R"(<div class="xs" aria-hidden="true">)" + html + "</div>";
 }
 
+// Returns the legend, which names all series except faint ones.
 std::string legend(const LineChart& chart) {
-  if (chart.series.size() < 2) return "";  // the title says it
+  if (chart.series.size() < 2) return "";  // the title already names the series
   std::string html;
   for (const Series& series : chart.series) {
     if (series.faint || series.name.empty()) continue;
@@ -112,8 +125,8 @@ std::string level_lines(const LineChart& chart, const Frame& frame) {
 
 constexpr double kTextLine = 22;  // pixels of a line of text
 
-// Whether a curve crosses where the name of a level at y would stand at the right side. A name
-// takes up to 0.45 of the width of a phone.
+// Returns whether a curve crosses the place for the name of a level at the right side, above height
+// y. On a phone a name needs up to 0.45 of the width.
 bool crossed_at_right(const LineChart& chart, const Frame& frame, double y) {
   for (const Series& series : chart.series) {
     for (const auto& point : series.points) {
@@ -125,15 +138,15 @@ bool crossed_at_right(const LineChart& chart, const Frame& frame, double y) {
   return false;
 }
 
-// Names of levels stand on their lines: at the right, or at the left where a curve is in the way;
-// below the line where the level above is too near.
+// Writes the name of each level above its line: at the right, or at the left if a curve is in the
+// way, and below the line if the level above is too close.
 std::string level_names(const LineChart& chart, const Frame& frame) {
   std::vector<std::pair<double, std::string>> names;
   for (const auto& [name, value] : chart.levels) {
     if (!std::isfinite(value)) continue;
     names.emplace_back(frame.y(value), html_text(name) + " " + unit_text(value, chart.unit));
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   std::string html;
   double last = -kTextLine;
   for (const auto& [y, name] : names) {
@@ -146,7 +159,7 @@ std::string level_names(const LineChart& chart, const Frame& frame) {
   return html;
 }
 
-// The chart in words: where each line begins and ends.
+// Describes the chart in words, for screen readers: the first and the last value of each line.
 std::string description(const LineChart& chart, const std::string& span) {
   std::string text = chart.title + ", " + span, separator = ": ";
   for (const Series& series : chart.series) {
@@ -163,7 +176,8 @@ std::string description(const LineChart& chart, const std::string& span) {
   return text;
 }
 
-// What the script needs to show values under the pointer.
+// Returns the data that the script needs to show values under the pointer, reduced to about 200
+// buckets for each series.
 std::string hover_data(const LineChart& chart, const Frame& frame) {
   std::string series;
   for (const Series& s : chart.series) {
@@ -179,6 +193,7 @@ std::string hover_data(const LineChart& chart, const Frame& frame) {
                      static_cast<int>(chart.unit), series);
 }
 
+// Draws a path for each series, with dots if the series requests them or has a single point.
 std::string lines(const LineChart& chart, const Frame& frame) {
   std::string svg;
   for (const Series& series : chart.series) {
@@ -188,7 +203,8 @@ std::string lines(const LineChart& chart, const Frame& frame) {
     if (!series.dots && series.points.size() > 1) continue;
     for (const auto& [x, y] : points) {
       if (!std::isfinite(y)) continue;
-      // A line without length: round whatever the page stretches the plot to.
+      // A line of length zero with round caps is drawn as a round dot, however the page stretches
+      // the plot.
       svg += fmt::format(R"(<path class="dot c{}" d="M{:.1f} {:.1f}h0"/>)", series.colour,
                          frame.x(x), frame.y(y));
     }
@@ -208,6 +224,8 @@ std::string unit_text(double value, Unit unit) {
   return fmt::format("{:.4g}{}", value, thousands[power]);
 }
 
+// Uses the smallest step of 1, 2 or 5 times a power of ten with at most `wanted` intervals. The
+// tolerance of 1e-9 allows for rounding errors at the ends.
 std::vector<double> axis_ticks(double low, double high, int wanted) {
   std::vector<double> ticks;
   double rough = (high - low) / std::max(wanted, 1);
@@ -231,8 +249,8 @@ std::vector<std::pair<double, double>> thin_points(
     size_t end = points.size() * b / buckets;
     size_t low = begin, high = begin;
     for (size_t i = begin; i < end; ++i) {
-      if (!(points[i].second >= points[low].second))
-        low = i;  // also onto a value that is not a number
+      // The comparison is negated so that it also selects a NaN.
+      if (!(points[i].second >= points[low].second)) low = i;
       if (points[i].second > points[high].second || !std::isfinite(points[high].second)) high = i;
     }
     kept.push_back(points[std::min(low, high)]);
@@ -248,6 +266,7 @@ std::vector<std::pair<double, double>> smooth_points(
   double mean = 0, seen = 0;
   for (auto& [x, y] : out) {
     if (!std::isfinite(y)) continue;
+    // The weight of a value is 2 / (span + 1), or 1 / count while that is larger.
     mean += std::max(2 / (span + 1), 1 / ++seen) * (y - mean);
     y = mean;
   }
@@ -268,6 +287,7 @@ std::string line_chart(const LineChart& chart) {
     if (std::isfinite(value)) ys.add(value);
   }
   if (chart.from_zero) ys.add(0);
+  // With a single step or equal values the range is extended, so that the frame can divide by it.
   bool one_step = xs.low == xs.high;
   std::string span =
       one_step ? fmt::format("step {}", xs.low) : fmt::format("steps {} to {}", xs.low, xs.high);

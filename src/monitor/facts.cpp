@@ -13,6 +13,8 @@
 namespace ds {
 namespace {
 
+// Returns a tile with a name, a value in large type and, unless it is empty, a line of detail
+// below.
 std::string tile(const std::string& name, const std::string& value, const std::string& detail) {
   std::string html = "<div><dt>" + html_text(name) + "</dt><dd>" + html_text(value);
   if (!detail.empty()) html += "<small>" + html_text(detail) + "</small>";
@@ -23,14 +25,15 @@ std::string counted(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-// 12345678 as "12,345,678".
+// Returns, for example, "12,345,678" for 12345678.
 std::string grouped(int64_t value) {
   std::string text = std::to_string(value);
   for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
   return text;
 }
 
-// Sums over the steps that have both a time and a rate.
+// Step times in ascending order, and sums, over the steps for which both a time and a rate are
+// known.
 struct Pace {
   std::vector<double> seconds;
   double time = 0, tokens = 0;
@@ -41,10 +44,11 @@ struct Pace {
       time += r.seconds;
       tokens += r.seconds * r.tokens_per_second;
     }
-    std::sort(seconds.begin(), seconds.end());
+    std::ranges::sort(seconds);
   }
 };
 
+// Returns the held-out loss if it was measured, otherwise the loss of the last training step.
 std::string loss_tile(const RunSummary& summary) {
   if (!summary.evals.empty() && std::isfinite(summary.evals.back().loss)) {
     double loss = summary.evals.back().loss, unit = summary.bits_a_byte;
@@ -66,6 +70,8 @@ std::string loss_tile(const RunSummary& summary) {
               "nats per token, last step");
 }
 
+// Returns the tokens, time and rate of the run. The mean rate is the number of tokens of all steps
+// divided by their total time.
 std::string pace_tiles(const RunSummary& summary) {
   Pace pace(summary.steps);
   if (pace.seconds.empty() || !(pace.time > 0)) return "";
@@ -81,6 +87,7 @@ std::string pace_tiles(const RunSummary& summary) {
               "of all ranks, mean over the run");
 }
 
+// Returns the peak memory: the sum of device and host memory and of the overhead outside the plan.
 std::string memory_tile(const RunSummary& summary) {
   TierBytes peak = peak_bytes(summary);
   if (peak.device + peak.host == 0) return "";
@@ -94,10 +101,12 @@ std::string skipped_tile(const RunSummary& summary) {
   if (summary.skipped == 0) return "";
   std::string detail = "NaN or infinity in loss or gradients: nothing was updated";
   if (!std::isnan(summary.loss_scale))
-    detail += fmt::format("; loss scale {} behind the last step", summary.loss_scale);
+    detail += fmt::format("; loss scale {} after the last step", summary.loss_scale);
   return tile("Skipped steps", grouped(summary.skipped), detail);
 }
 
+// Returns the number of checkpoints and the time that steps waited for them; a thread may have
+// written them meanwhile.
 std::string saves_tile(const RunSummary& summary) {
   if (summary.saves == 0) return "";
   return tile("Checkpoints", grouped(summary.saves),
@@ -114,6 +123,7 @@ std::string machine_tile(const RunSummary& summary) {
 
 }  // namespace
 
+// Tiers may reach their peaks after different steps.
 TierBytes peak_bytes(const RunSummary& summary) {
   TierBytes peak;
   for (const StepRecord& r : summary.steps) {

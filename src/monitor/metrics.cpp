@@ -1,3 +1,11 @@
+// Keeps metrics.csv consistent across crashes and resumes.
+//
+// Problem. A run that is killed may leave half a line; a run that resumes from an older checkpoint
+// repeats steps that already have lines; people and programs may edit the file meanwhile.
+// Invariant. After the constructor the file has a header and the rows up to step keep_until, each
+// once and in order, and nothing else. Algorithm. Good rows are copied to a new text. If the file
+// begins with exactly that text, it is only truncated, which works even on a full disk. Otherwise
+// the text is written anew; a damaged file is first renamed.
 #include "monitor/metrics.h"
 
 #include <fmt/format.h>
@@ -21,13 +29,14 @@ namespace {
 
 constexpr std::string_view header =
     "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_"
-    "bytes,loss_"
-    "scale,save_seconds";
-// Runs of older versions lack the last column or both; they are added where such a run goes on.
+    "bytes,loss_scale,save_seconds";
+// Files of older versions lack the last one or two columns, which are added when such a run is
+// continued.
 constexpr size_t columns = 12, fewest_columns = 10;
 constexpr int64_t kMostMetrics = int64_t{4} << 30;  // some 40 million steps
 
-// fmt prints the shortest text that parses back to the same bits, whatever the locale.
+// Prints numbers with fmt, whose shortest representation parses back to the same bits in every
+// locale.
 std::string line_of(const StepRecord& r) {
   return fmt::format("{},{},,{},{},{},{},{},{},{},{},{}\n", r.step, r.loss, r.lr, r.grad_norm,
                      r.tokens_per_second, r.seconds, r.bytes.device, r.bytes.host, r.bytes.nvme,
@@ -49,13 +58,13 @@ T number(std::string_view field, const std::string& path, size_t line) {
   return value;
 }
 
-// A line of the file: one of both.
+// A line of the file, which is either a step or an evaluation.
 struct Row {
   std::optional<StepRecord> step;
   std::optional<EvalRecord> eval;
 };
 
-// `width`: columns that the file's header has.
+// Parses a line. `width` is the number of columns in the file's header.
 Row read_row(std::string_view text, const std::string& path, size_t number_of_line, size_t width) {
   std::array<std::string_view, columns> field;
   size_t count = 0;
@@ -83,7 +92,8 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
   return {step, {}};
 }
 
-// Calls each(line, its number from 1) for all but a last line that was cut off.
+// Calls each(line, number), with numbers from 1 on, for all lines except a last one without a line
+// end.
 template <typename F>
 void for_lines(std::string_view text, F each) {
   size_t line = 0;
@@ -95,7 +105,7 @@ void for_lines(std::string_view text, F each) {
   }
 }
 
-// The columns of a file with this header.
+// Returns the number of columns of a file with this header; throws if the header is unknown.
 size_t check_header(std::string_view line, const std::string& path) {
   std::string_view known = header;
   for (size_t width = columns; width >= fewest_columns; --width) {
@@ -105,24 +115,24 @@ size_t check_header(std::string_view line, const std::string& path) {
   raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
 }
 
-// The good lines of a file up to a step.
+// The good lines of a file up to a given step.
 struct Salvage {
   std::string text = std::string(header) + "\n";
   Metrics metrics;
-  std::string fault;  // of the first bad line, or ""
+  std::string fault;  // error of the first bad line, or ""
 
   void add(std::string_view line, const Row& row) {
     if (row.step) metrics.steps.push_back(*row.step);
     if (row.eval) metrics.evals.push_back(*row.eval);
     text += line;
-    for (auto have = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1;
-         have < columns; ++have)
+    for (auto have = static_cast<size_t>(std::ranges::count(line, ',')) + 1; have < columns; ++have)
       text += ',';
     text += '\n';
   }
 };
 
-// Steps rise; an evaluation follows its step, which has no line if it was skipped.
+// Returns whether a row may follow the previous ones. Steps increase; an evaluation follows its
+// step, whose line may be missing.
 bool in_order(const Metrics& before, const Row& row) {
   int64_t last = before.steps.empty() ? 0 : before.steps.back().step;
   int64_t evaluated = before.evals.empty() ? 0 : before.evals.back().step;
@@ -153,6 +163,7 @@ Salvage salvage(std::string_view text, const std::string& path, int64_t keep_unt
   return out;
 }
 
+// Renames a damaged file to an unused name, so that an earlier damaged file is kept as well.
 void set_aside(const std::string& path, const std::string& reason) {
   std::string name = path + ".damaged";
   for (int i = 2; name_exists(name); ++i) name = fmt::format("{}.damaged-{}", path, i);
@@ -174,7 +185,7 @@ MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) {
     set_aside(path, good.fault);
     begins = false;
   }
-  // A resume on a full disk must still drop what comes later: cutting a file needs no room.
+  // Truncating the file needs no space, so a resume can drop later rows even on a full disk.
   file_.emplace(File(path, File::Mode::write), begins ? static_cast<int64_t>(good.text.size()) : 0);
   if (!begins) file_->append(good.text);
   kept_ = std::move(good.metrics);

@@ -1,3 +1,6 @@
+// Draws the picture of plans, an SVG of fixed size. All columns have the same scales of time and
+// bytes, so that plans can be compared visually. A step may have thousands of instructions, so
+// neighbors of the same phase that would touch on the screen are merged into one block.
 #include "monitor/plan_picture.h"
 
 #include <fmt/format.h>
@@ -7,18 +10,23 @@
 #include <map>
 
 #include "core/base/bytes_text.h"
+#include "core/base/contains.h"
 #include "monitor/chart.h"
 #include "monitor/readable_text.h"
 
 namespace ds {
 namespace {
 
-constexpr int kLeft = 62, kColumn = 272, kOnly = 640, kGap = 20,
-              kRight = 18;  // kOnly: a column alone
+// Widths in pixels: left margin, one of several columns, a single column, the gap between columns,
+// and right margin.
+constexpr int kLeft = 62, kColumn = 272, kOnly = 640, kGap = 20, kRight = 18;
+// Heights in pixels: the heading, a lane, an area, the gap above an area, and the axis.
 constexpr int kTop = 74, kLane = 16, kAreaHeight = 110, kAreaGap = 26, kAxis = 20;
-constexpr double kSmallest = 0.4;    // pixels of a block
-constexpr double kWorthARow = 0.02;  // of the largest tier; smaller ones are a number only
-constexpr double kNear = 0.25;       // blocks of a phase closer than this many pixels become one
+constexpr double kSmallest = 0.4;  // smallest width of a block in pixels
+// A tier smaller than this share of the largest tier has no row; its bytes are only printed.
+constexpr double kWorthARow = 0.02;
+// Blocks of the same phase that are closer than this many pixels are merged.
+constexpr double kNear = 0.25;
 
 const std::map<std::string, const char*>& phase_colours() {
   static const auto& colours = *new std::map<std::string, const char*>{
@@ -31,8 +39,7 @@ const char* colour_of(const std::string& phase) {
   return found == phase_colours().end() ? "#777777" : found->second;
 }
 
-// The colours of the picture, which are those of light pages, and what a dark page has in their
-// place.
+// A color on light pages, and the color that replaces it on dark pages.
 struct Colour {
   const char* light;
   const char* dark;
@@ -61,9 +68,11 @@ std::string label(double x, double y, const std::string& anchor, int size, const
 }
 
 void add_name(std::vector<std::string>& names, const std::string& name) {
-  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  if (!contains(names, name)) names.push_back(name);
 }
 
+// Collects the rows of all columns first, since columns may have different queues and tiers, and
+// then draws the columns.
 class Picture {
  public:
   explicit Picture(const std::vector<PlanColumn>& columns)
@@ -108,10 +117,13 @@ class Picture {
   int area_top(size_t t) const {
     return lanes_end_ + kAreaGap + (kAreaGap + kAreaHeight) * static_cast<int>(t);
   }
+  // Returns the x coordinate of a time in a column. All columns have the scale of the longest step.
   double x_of(size_t column, double seconds) const {
     return kLeft + (column_width_ + kGap) * static_cast<double>(column) +
            (seconds_ > 0 ? column_width_ * seconds / seconds_ : 0);
   }
+  // Returns the y coordinate of a number of bytes in the area of a tier. All areas have the scale
+  // of the largest tier.
   double y_of(size_t tier, int64_t bytes) const {
     double share = most_ > 0 ? static_cast<double>(bytes) / static_cast<double>(most_) : 0;
     return area_top(tier) + kAreaHeight * (1 - std::min(share, 1.0));
@@ -137,6 +149,7 @@ class Picture {
     out_ += label(x + 21, 24, "start", 12, "bytes taken");
   }
 
+  // Draws a column: its title and figures, its lanes and areas, and the time axis.
   void column(size_t c) {
     const PlanColumn& plan = columns_[c];
     out_ += label(x_of(c, 0), kTop - 26, "start", 14, plan.title, "#111111");
@@ -159,6 +172,7 @@ class Picture {
     }
   }
 
+  // Draws the blocks of a lane, merging neighbors of the same phase.
   void blocks(size_t c, int y, const std::vector<PlanColumn::Block>& all) {
     for (size_t i = 0; i < all.size();) {
       double begin = x_of(c, all[i].begin), end = x_of(c, all[i].end);
@@ -178,6 +192,8 @@ class Picture {
     }
   }
 
+  // Draws the bytes of a tier as a step function, the bytes that are always held as a band, and the
+  // planned total as a dashed line.
   void area(size_t c, size_t t) {
     double left = x_of(c, 0), right = x_of(c, seconds_), floor = y_of(t, 0);
     out_ += fmt::format(R"(<rect x="{:.1f}" y="{}" width="{}" height="{}" fill="#f3f4f7"/>)", left,
@@ -203,6 +219,8 @@ class Picture {
     }
   }
 
+  // Draws the ticks of the time axis below a column, in seconds or milliseconds depending on the
+  // longest step.
   void axis(size_t c) {
     double y = height_ - kAxis - 20;
     bool long_step = seconds_ >= 1;

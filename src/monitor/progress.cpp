@@ -18,12 +18,13 @@ namespace {
 
 constexpr int bar_cells = 20;
 
+// Returns the share of the run that is done, which is 1 for a run of 0 steps.
 double share_done(int64_t step, int64_t steps) {
   if (steps <= 0) return 1;
   return std::clamp(static_cast<double>(step) / static_cast<double>(steps), 0.0, 1.0);
 }
 
-// A bar in eighths of a cell.
+// Returns a bar, drawn in eighths of a character cell.
 std::string bar_text(double share) {
   static constexpr const char* parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   int eighths = static_cast<int>(share * bar_cells * 8);
@@ -35,7 +36,8 @@ std::string bar_text(double share) {
   return text;
 }
 
-// "host 1.2 GiB/1.3 GiB" per tier that is planned or used.
+// Returns text such as "host 1.2 GiB/1.3 GiB", used and planned bytes, for each tier that is
+// planned or used.
 std::string memory_text(const TierBytes& now, const TierBytes& plan) {
   std::string text;
   auto add = [&](const char* tier, int64_t used, int64_t planned) {
@@ -60,15 +62,15 @@ std::string step_text(const StepRecord& record, const ProgressOptions& options) 
   return fmt::format("{:>{}}/{}", record.step, total.size(), total);
 }
 
-// "  scale 65536"; "" without a loss scale.
+// Returns, for example, "  scale 65536", or "" without a loss scale.
 std::string scale_text(const StepRecord& record) {
   return std::isnan(record.loss_scale) ? "" : fmt::format("  scale {}", record.loss_scale);
 }
 
-// Width on a terminal of text whose characters take one column each.
+// Returns the width of a text on a terminal, assuming one column for each UTF-8 character.
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+      std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 }  // namespace
@@ -83,6 +85,8 @@ std::string progress_line(const StepRecord& record, double heldout, double remai
   return memory.empty() ? text : text + "  " + memory;
 }
 
+// The parts are in order of importance. A part that does not fit is skipped; a later, shorter one
+// may still fit.
 std::string progress_bar(const StepRecord& record, double heldout, double remaining,
                          const ProgressOptions& options) {
   double share = share_done(record.step, options.steps);
@@ -93,6 +97,7 @@ std::string progress_bar(const StepRecord& record, double heldout, double remain
                                  count_text(record.tokens_per_second) + " tok/s",
                                  "ETA " + duration_text(remaining),
                                  memory_text(record.bytes, options.plan)};
+  // The last column stays empty, since some terminals wrap a line that fills it.
   auto room = static_cast<size_t>(std::max(options.columns - 1, 0));
   std::string text;
   size_t used = 0;
@@ -121,19 +126,21 @@ double Progress::remaining_seconds() const {
 void Progress::step(const StepRecord& record) {
   ++seen_;
   last_step_ = record.step;
-  // The mean of the first 20 steps, then an exponential average: a slow first step fades.
+  // Averages the first 20 steps equally, then exponentially, so that the effect of a slow first
+  // step fades.
   double weight = 1.0 / static_cast<double>(std::min<int64_t>(seen_, 20));
   seconds_per_step_ += weight * (record.seconds - seconds_per_step_);
   draw(record);
 }
 
+// On a terminal, "\r" and the control sequence "erase line" replace the bar of the previous step.
 void Progress::draw(const StepRecord& record) {
   if (options_.bar) {
     bar_ = progress_bar(record, heldout_, remaining_seconds(), options_);
     out_("\r\x1b[2K" + bar_);
   } else if (record.step % options_.print_every == 0 || record.step == options_.steps ||
              seen_ == 1) {
-    // Memory is part of a line when it has changed since the last one.
+    // A line shows memory only if it has changed since the previous line.
     bool same = seen_ > 1 && record.bytes == shown_;
     shown_ = record.bytes;
     StepRecord line = record;
@@ -148,6 +155,7 @@ void Progress::eval(const EvalRecord& record) {
   message(fmt::format("step {}  held-out loss {:.4f}", record.step, record.loss));
 }
 
+// Erases the bar, prints the line in its place, and draws the bar on the next line.
 void Progress::message(std::string_view line) {
   if (bar_.empty()) {
     out_(std::string(line) + "\n");
@@ -166,6 +174,7 @@ bool is_terminal(int fd) {
   return ::isatty(fd) == 1 && term && std::string_view(term) != "dumb";
 }
 
+// Returns 80 if the terminal does not report its width.
 int terminal_columns(int fd) {
   winsize size{};
   return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;

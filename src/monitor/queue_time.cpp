@@ -1,3 +1,6 @@
+// Computes busy and overlapped time with sets of intervals: unite() makes the spans of a queue
+// disjoint, common() intersects two such sets, and seconds() measures one. Each takes linear time
+// after one sort.
 #include "monitor/queue_time.h"
 
 #include <fmt/format.h>
@@ -17,7 +20,7 @@ using Interval = std::pair<int64_t, int64_t>;
 using Intervals = std::vector<Interval>;  // ascending, disjoint
 
 Intervals unite(Intervals all) {
-  std::sort(all.begin(), all.end());
+  std::ranges::sort(all);
   Intervals out;
   for (const Interval& next : all) {
     if (!out.empty() && next.first <= out.back().second) {
@@ -35,7 +38,7 @@ double seconds(const Intervals& intervals) {
   return static_cast<double>(sum) * 1e-9;
 }
 
-// Both ascending and disjoint.
+// Returns the intersection of two sets, which must be ascending and disjoint.
 Intervals common(const Intervals& a, const Intervals& b) {
   Intervals out;
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -46,7 +49,7 @@ Intervals common(const Intervals& a, const Intervals& b) {
   return out;
 }
 
-// "comp" sorts first.
+// Orders queues by name, with "comp" first.
 struct QueueOrder {
   bool operator()(const std::string& a, const std::string& b) const {
     return std::pair(a != "comp", a) < std::pair(b != "comp", b);
@@ -55,23 +58,24 @@ struct QueueOrder {
 template <typename T>
 using PerQueue = std::map<std::string, T, QueueOrder>;
 
-// The recorded steps of a rank, in order.
+// Returns the recorded steps of a rank in ascending order of time.
 std::vector<const Trace::Span*> steps_of(const std::vector<Trace::Span>& spans) {
   std::vector<const Trace::Span*> steps;
   for (const Trace::Span& span : spans) {
     if (span.track == kStepTrack && span.end_ns > span.begin_ns) steps.push_back(&span);
   }
-  std::sort(steps.begin(), steps.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
+  std::ranges::sort(steps, [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
   return steps;
 }
 
-// Width of a lane in units of its SVG; the page stretches it to about as many pixels or fewer.
+// Width of a lane in units of its SVG. The page shows it with about as many pixels, or fewer.
 constexpr double kWidth = 1000;
 
-// Blocks of one lane within `window`; neighbours closer than a third of a unit become one.
+// Draws the blocks of one lane within `window`. Blocks less than a third of a unit apart are
+// merged, unless the merged block is already wide.
 std::string blocks(std::vector<const Trace::Span*> spans, const Interval& window, double scale,
                    int colour) {
-  std::sort(spans.begin(), spans.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
+  std::ranges::sort(spans, [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
   std::string svg;
   for (size_t i = 0; i < spans.size();) {
     int64_t begin = std::max(spans[i]->begin_ns, window.first), end = spans[i]->end_ns;
@@ -105,12 +109,13 @@ std::string lane(int rank, const std::string& queue, const std::vector<const Tra
   return bar_row(name, svg + blocks(spans, window, scale, queue_colour(queue)) + "</svg>", busy);
 }
 
+// Returns the lanes of one rank: one for every queue with a span in any recorded step.
 std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interval& window,
                   double scale) {
   PerQueue<std::vector<const Trace::Span*>> queues;
   for (const Trace::Span& span : spans) {
     if (span.track == kStepTrack) continue;
-    auto& queue = queues[span.track];  // also one that idles in this step has a lane
+    auto& queue = queues[span.track];  // also gives a lane to a queue that is idle in this step
     if (span.end_ns > window.first && span.begin_ns < window.second) queue.push_back(&span);
   }
   std::string html;
@@ -142,6 +147,8 @@ std::string recorded_steps(const RankSpans& ranks) {
   return steps.size() == 1 ? steps[0]->name : steps.front()->name + " to " + steps.back()->name;
 }
 
+// The overlap of "comp" is measured with the union of all other queues, that of each other queue
+// with "comp".
 std::vector<QueueTime> queue_times(const RankSpans& ranks) {
   std::vector<QueueTime> times;
   for (const auto& [rank, spans] : ranks) {
@@ -184,6 +191,8 @@ TimelineChart timeline(const RankSpans& ranks, size_t max_ranks) {
     out.seconds = std::max(out.seconds, seconds({windows.back().second}));
   }
   if (windows.empty()) return out;
+  // All lanes have the scale of the longest step. The clocks of ranks may differ, so each lane
+  // begins at the rank's own step.
   double scale = kWidth / (out.seconds * 1e9);
   for (const auto& [r, window] : windows)
     out.html += lanes(ranks[r].first, ranks[r].second, window, scale);

@@ -1,3 +1,6 @@
+// Builds report.html as a string, part by part. Each part is a function that returns "" if it has
+// no data; card() then omits it. Texts from outside pass through html_text(), so that nothing in a
+// run can become markup.
 #include "monitor/run_report.h"
 
 #include <fmt/format.h>
@@ -25,7 +28,7 @@
 namespace ds {
 namespace {
 
-// Steps from which on the training loss is smoothed.
+// The training loss is smoothed if there are more than this many steps.
 constexpr size_t kSmoothFrom = 200;
 
 using Points = std::vector<std::pair<double, double>>;
@@ -45,25 +48,26 @@ std::string note(const std::string& text) {
   return "<p class=\"note\">" + html_text(text) + "</p>";
 }
 
-// A heading and what the part below it covers.
+// Returns a heading, with the steps and ranks that the part below it covers.
 std::string heading(const std::string& title, const std::string& span) {
   return "<h2>" + html_text(title) + "</h2><p class=\"span\">" + html_text(span) + "</p>";
 }
 
-// "steps 1 to 100": those that the summary has; "no steps".
+// Returns the range of steps in the summary, such as "steps 1 to 100", or "no steps".
 std::string steps_text(const RunSummary& summary) {
   if (summary.steps.empty()) return "no steps";
   return fmt::format("steps {} to {}", summary.steps.front().step, summary.steps.back().step);
 }
 
-// What counters of this process cover.
+// Returns the range of steps that the counters of this process cover.
 std::string process_text(const RunSummary& summary) {
   if (summary.steps.empty()) return "rank 0";
   return fmt::format("rank 0, steps {} to {} with their evaluations", summary.first_step,
                      summary.steps.back().step);
 }
 
-// What is wider than the page scrolls in a box of its own, which can be reached by keyboard.
+// Returns a table in a box that scrolls if the table is wider than the page, and that the keyboard
+// can focus.
 std::string table(const std::string& name, const std::string& rows) {
   return fmt::format(
              "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table>\n",
@@ -71,6 +75,8 @@ std::string table(const std::string& name, const std::string& rows) {
          rows + "</table></div>";
 }
 
+// Returns the chart of the training loss, with held-out loss and baselines. If there are many
+// steps, each step is drawn faintly and a moving average over it.
 std::string loss_chart(const RunSummary& summary) {
   LineChart chart;
   chart.title = "Loss";
@@ -98,13 +104,14 @@ std::string loss_chart(const RunSummary& summary) {
     words +=
         "Dashed: the held-out loss of models that only count the bytes or tokens of the training "
         "text";
-    bool gzip = std::any_of(summary.baselines.begin(), summary.baselines.end(),
-                            [](const auto& one) { return one.first == "gzip"; });
+    bool gzip =
+        std::ranges::any_of(summary.baselines, [](const auto& one) { return one.first == "gzip"; });
     words += gzip ? ", and what gzip -9 makes of the held-out text." : ".";
   }
   return words.empty() ? html : html + note(words);
 }
 
+// Returns the chart of one value of each step, with a y axis from zero.
 std::string step_chart(const RunSummary& summary, const std::string& title,
                        const std::string& words, double StepRecord::*value, Unit unit, int colour) {
   LineChart chart;
@@ -116,12 +123,14 @@ std::string step_chart(const RunSummary& summary, const std::string& title,
   return line_chart(chart);
 }
 
+// Bytes of one tier: planned, measured, and allowed by the configuration (-1 means no limit).
 struct TierRow {
   const char* name;
   int64_t plan, peak, budget;
   int colour;
 };
 
+// Returns bars of plan, measured peak and budget for each tier in use, all at one scale.
 std::string memory_card(const RunSummary& summary) {
   TierBytes peak = peak_bytes(summary);
   const TierBytes &plan = summary.plan, &budget = summary.budget;
@@ -147,10 +156,10 @@ std::string memory_card(const RunSummary& summary) {
          "<div class=\"groups\">" + html + "</div>" +
          note(
              "The plan is what the compiler laid out before the first step; the peak is the most "
-             "that was "
-             "allocated after any step. All bars have one scale.");
+             "that was allocated after any step. All bars have one scale.");
 }
 
+// Returns bars of the bytes received by each collective that was called.
 std::string communication_card(const RunSummary& summary) {
   std::vector<Bar> bars;
   double most = 0;
@@ -169,6 +178,7 @@ std::string communication_card(const RunSummary& summary) {
          note("Bytes received from other ranks.");
 }
 
+// Returns the communication log as a table. Its first row has the names of the columns.
 std::string comm_log_card(const RunSummary& summary) {
   if (summary.comm_times.empty()) return "";
   std::string rows;
@@ -182,14 +192,13 @@ std::string comm_log_card(const RunSummary& summary) {
   return heading("Communication log", process_text(summary)) + table("Communication log", rows) +
          note(
              "Waited: longer than the rank that returned soonest, call by call. Slowest: the rank "
-             "that the "
-             "others waited for.");
+             "that the others waited for.");
 }
 
-// Ranks that have bars and lanes; the trace has all.
+// Number of ranks that the report shows; the trace has all ranks.
 constexpr size_t kShownRanks = 4;
 
-// "rank 0", "ranks 0 and 1", "ranks 0 to 3 of 8"
+// Returns "rank 0", "ranks 0 and 1", or "ranks 0 to 3 of 8".
 std::string ranks_text(const RankSpans& spans) {
   size_t shown = std::min(spans.size(), kShownRanks);
   if (shown == 1) return "rank 0";
@@ -197,12 +206,13 @@ std::string ranks_text(const RankSpans& spans) {
   return shown == spans.size() ? text : text + fmt::format(" of {}", spans.size());
 }
 
-// "28 %", "under 1 %"
+// Returns "28 %" or "under 1 %".
 std::string share_text(double part, double whole) {
   double percent = whole > 0 ? 100 * part / whole : 0;
   return percent > 0 && percent < 0.5 ? "under 1 %" : fmt::format("{:.0f} %", percent);
 }
 
+// Returns bars of the busy time of each queue, with the overlapped part in full color.
 std::string queue_card(const RunSummary& summary) {
   RankSpans shown(
       summary.spans.begin(),
@@ -226,8 +236,8 @@ std::string queue_card(const RunSummary& summary) {
   return heading("Time per queue", recorded_steps(shown) + ", " + ranks_text(summary.spans)) +
          note(
              "Overlap is the part of a queue's busy time, in full colour, in which its rank "
-             "computes as well "
-             "(compute: in which any other queue works), so that it costs no time of its own.") +
+             "computes as well (compute: in which any other queue works), so that it costs no time "
+             "of its own.") +
          html + note("The whole width is the time of these steps.");
 }
 
@@ -237,15 +247,17 @@ std::string timeline_card(const RunSummary& summary) {
   return heading("Timeline of one step", lanes.step + ", " + ranks_text(summary.spans)) +
          lanes.html +
          note("The whole width is " + time_text(lanes.seconds) +
-              ". At the right: how long the queue was busy. "
-              "trace.json has all recorded steps of all ranks.");
+              ". At the right: how long the queue was busy. trace.json has all recorded steps of "
+              "all ranks.");
 }
 
+// Rows of the configuration table: for keys that were given, and for keys left at their defaults.
 struct ConfigRows {
   std::string given, defaults;
 };
 
-// Rows of nested objects by key path. origins: key path -> where the value came from, or null.
+// Appends a row for each value in nested objects, named by its key path. `origins` maps a key path
+// to the origin of its value; it may be null.
 void config_rows(const Json& value, const std::string& path, const Json* origins,
                  ConfigRows& rows) {
   if (value.is_object()) {
@@ -261,6 +273,8 @@ void config_rows(const Json& value, const std::string& path, const Json* origins
       html_text(path), html_text(value.dump()), from);
 }
 
+// Returns the configuration as tables. Values that were given come first; those left at their
+// defaults can be unfolded.
 std::string config_card(const RunSummary& summary) {
   const Json& document = summary.config;
   if (!document.is_object()) return "";
@@ -277,6 +291,8 @@ std::string config_card(const RunSummary& summary) {
          table("Defaults", names + rows.defaults) + "</details>";
 }
 
+// Returns the samples of the run. All samples have the same prompt, so it is shown once, before the
+// first.
 std::string samples_card(const RunSummary& summary) {
   std::string html;
   for (const SampleRecord& sample : summary.samples) {
@@ -291,11 +307,12 @@ std::string samples_card(const RunSummary& summary) {
   return html.empty() ? html : "<h2>What the model writes</h2>" + html;
 }
 
+// Returns the picture that `libds plan --svg` draws, for the plan of this run only.
 std::string plan_card(const RunSummary& summary) {
   if (summary.plan_columns.empty()) return "";
   std::string picture = plan_picture(summary.plan_columns, "");
-  constexpr std::string_view kNamespace =
-      " xmlns=\"http://www.w3.org/2000/svg\"";  // implied in a page
+  // Inside an HTML page, the namespace declaration is implied.
+  constexpr std::string_view kNamespace = " xmlns=\"http://www.w3.org/2000/svg\"";
   if (size_t at = picture.find(kNamespace); at != picture.npos)
     picture.erase(at, kNamespace.size());
   return heading("The compiled step", "one step of one rank, as planned before it ran") +
@@ -314,16 +331,17 @@ std::string about_card(const RunSummary& summary) {
   return html.empty() ? html : "<h2>About this run</h2><dl class=\"about\">" + html + "</dl>";
 }
 
-// The document may load nothing, and says so to the browser.
+// A Content-Security-Policy forbids the browser to load anything, as the document needs nothing
+// else.
 constexpr const char* kHead =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-    "'unsafe-inline'; "
-    "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n";
+    "'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n";
 
 }  // namespace
 
+// The order follows a reader's questions: first the results, then the costs, then the settings.
 std::string report_html(const RunSummary& summary) {
   std::string title = html_text(summary.title);
   std::string html =

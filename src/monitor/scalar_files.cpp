@@ -1,3 +1,5 @@
+// Writes files that other programs read. A resumed run repeats steps, so each file is first
+// truncated after the last line that the run keeps.
 #include "monitor/scalar_files.h"
 
 #include <fmt/format.h>
@@ -18,8 +20,9 @@ namespace {
 
 constexpr int64_t kMostLines = int64_t{4} << 30;
 
-// Bytes at the beginning of a file that stay: its header and the whole lines behind it whose
-// number, which follows `before`, is at most `most`. 0 where the header is another.
+// Returns the length of the part of a file that stays: its header, and the complete lines after it
+// whose number, which follows the text `before`, is at most `most`. Returns 0 if the header
+// differs.
 int64_t kept_bytes(std::string_view text, std::string_view header, std::string_view before,
                    int64_t most) {
   if (!text.starts_with(header)) return 0;
@@ -42,10 +45,13 @@ int64_t kept_bytes_of(const std::string& path, std::string_view header, std::str
   return name_exists(path) ? kept_bytes(read_file(path, kMostLines), header, before, most) : 0;
 }
 
+// Returns null for NaN and infinity, which JSON does not have.
 Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 }  // namespace
 
+// Such a folder may be anywhere and is not synced, because a resume does not need the monitors'
+// files.
 std::string make_monitor_folder(const std::string& output_path, const std::string& job_name) {
   const std::filesystem::path folder = std::filesystem::path(output_path) / job_name;
   std::error_code error;
@@ -61,10 +67,11 @@ ScalarFiles::ScalarFiles(std::string folder, int64_t kept_samples)
     open(event);
 }
 
+// Returns the file of an event, which is opened when it is first needed.
 AppendFile& ScalarFiles::open(std::string_view event) {
   if (auto found = files_.find(event); found != files_.end()) return found->second;
   std::string name(event);
-  std::replace(name.begin(), name.end(), '/', '_');
+  std::ranges::replace(name, '/', '_');
   const std::string path = fmt::format("{}/{}.csv", folder_, name);
   const std::string header = fmt::format("step,{}\n", event.substr(event.rfind('/') + 1));
   const int64_t kept = kept_bytes_of(path, header, "", kept_samples_);
@@ -105,6 +112,7 @@ constexpr std::string_view kStepMember = R"({"step": )";
 
 }  // namespace
 
+// Each line begins with its step, so that a resumed run can find where to truncate.
 MetricsJsonl::MetricsJsonl(const std::string& path, int64_t kept_steps)
     : file_(File(path, File::Mode::write), kept_bytes_of(path, "", kStepMember, kept_steps)) {}
 

@@ -1,34 +1,33 @@
-// Problem. State lives in a home tier: on the device, in host memory, in a file. A kernel reaches
-// only the memory of its queue, and a file nobody reaches. ZeRO has named state where it lives, so
-// the way from there to each use, and back, has to be put in; and no byte should be moved that is
-// already where it is wanted.
+// Moves operands between the tiers of memory.
 //
-// Invariant. Behind this pass every operand lies in the memory of its instruction's queue, but
-// those of loads and saves. A home has the last value at the end of the program: what is written
-// elsewhere is stored or saved behind the write, or, if the buffer stays in its host slot, behind
-// the last one. A buffer has at most one such slot, and all of them together have at most
-// resident_bytes.
+// Problem. State lives in a home tier: on the device, in host memory, or in a file. A kernel can
+// access only the memory of its queue, and no kernel can access a file. The operands that ZeRO has
+// emitted name state in its home tier, so transfers from there to each use, and back, have to be
+// inserted, without moving a byte that is already where it is needed.
+//
+// Invariant. After this pass every operand lies in the memory of its instruction's queue, except
+// those of loads and saves. At the end of the program the home contains the last value: a value
+// that is written elsewhere is stored or saved after the write or, if the buffer stays in its host
+// slot, after the last write. A buffer has at most one slot in which it stays, and all such slots
+// together have at most resident_bytes.
 //
 // Algorithm. One walk over the instructions.
-//  1. An instruction that follows the state (the update, accumulation) goes to the host queue when
-//  any of its
-//     operands is not at home on the device (choose_queue).
-//  2. Each operand that lies elsewhere gets a transient buffer where it is wanted: a host slot for
-//  a file
-//     (file_to_host), a copy in the other memory (copy), or one behind the other. What the
-//     instruction reads is loaded or fetched before it, what it writes is stored or saved behind
-//     it.
+//  1. An instruction that follows the state (the update, accumulation) moves to the host queue if
+//     the home of any of its operands is not the device (choose_queue).
+//  2. Each operand that is in another tier gets a transient buffer where it is needed: a host slot
+//     for a file (file_to_host), a copy in the other memory (copy), or both. Operands that the
+//     instruction reads are loaded or fetched before it; those that it writes are stored or saved
+//     after it.
 //  3. A file that is written whole and used again stays in its slot while there is room (stays):
-//  later uses
-//     load nothing, and only the last write is saved (save). The instruction directly behind a
-//     write finds the bytes in its slot, too (slot_of).
-// Transfers are ordinary instructions: hoist.cpp lets loads and fetches start earlier, sync.cpp
-// makes them wait.
+//     later uses load nothing, and only the last write is saved (save). The instruction directly
+//     after a write also finds the bytes in its slot (slot_of).
+// Transfers are ordinary instructions: hoist.cpp lets loads and fetches start earlier, and sync.cpp
+// makes instructions wait for them.
 //
-// Cost. Linear in the operands. Bytes per step: docs/adr/0008, which also says why saves may go on
-// into the next run.
+// Cost. Linear in the operands. docs/adr/0008 has the bytes per step, and says why saves may
+// continue into the next run.
 //
-// Source. The division of a step into sub-groups that stream through host memory is that of
+// Source. The division of a step into sub-groups that stream through host memory comes from
 // DeepSpeed's ZeRO-Infinity; here it is a plan, made before the first step.
 #include "offload/tiers.h"
 
@@ -39,7 +38,6 @@
 
 #include "core/base/error.h"
 #include "core/program/builder.h"
-#include "optim/optimizer.h"
 
 namespace ds {
 namespace {
@@ -99,7 +97,8 @@ class TierMover {
     builder_.program().instrs[index].operands[k] = copy(index, in, host, wanted);
   }
 
-  // Host slot of a file operand with a load before and a save after, as the access asks.
+  // Returns the host slot of a file operand, with a load before and a save after the instruction as
+  // the access needs.
   Operand file_to_host(InstrId index, const Instr& in, const Operand& o) {
     int64_t bytes = o.bytes(builder_.program().bound);
     int64_t unit = size_of(o.type.dtype);
@@ -134,12 +133,13 @@ class TierMover {
     if (options_.save_every_write || !resident_[file].exists() || !whole(instr.operands[1])) {
       splice_.after(index, std::move(instr));
     } else {
-      instr.when = {};  // the last write may be one that this micro-step leaves out
+      instr.when = {};  // this micro-step may leave out the last write
       last_saves_.insert_or_assign(file, std::make_pair(index, std::move(instr)));
     }
   }
 
-  // A slot with the operand's bytes: a resident one, or that of the instruction just before.
+  // Returns a slot that contains the operand's bytes: a resident slot, or the one that the
+  // instruction before has written.
   BufferId slot_of(InstrId index, const Operand& o) const {
     BufferId resident = resident_[o.buffer];
     if (resident.exists()) return resident;
@@ -152,7 +152,8 @@ class TierMover {
     return o.begin == 0 && o.bytes(builder_.program().bound) == builder_.buffer(o.buffer).bytes();
   }
 
-  // Takes room for the buffer when it may stay in its slot after instruction `index`.
+  // Returns whether the buffer may stay in its slot after instruction `index`; if so, its bytes are
+  // added to taken_.
   bool stays(InstrId index, const Operand& o) {
     const Buffer& buffer = builder_.buffer(o.buffer);
     bool again = last_use_[o.buffer] > index;
@@ -162,12 +163,12 @@ class TierMover {
     return true;
   }
 
-  // Copy of an operand in the other memory, with a fetch or store before and after.
+  // Returns a copy of an operand in the other memory, with a fetch or store before and after.
   Operand copy(InstrId index, const Instr& in, const Operand& o, Tier wanted) {
     const Buffer& home = builder_.buffer(o.buffer);
     int64_t numel = o.type.shape.numel(builder_.program().bound);
     bool to_device = wanted == Tier::device;
-    // The step's scalars are read by every update: one copy serves those that follow.
+    // Every update reads the step's scalars, so one copy serves all later readers.
     bool scalars = home.holds == Holds::scalars,
          stays = scalars && whole(o) && in.when == MicroFilter();
     auto known = twins_.find(o.buffer);
@@ -185,8 +186,8 @@ class TierMover {
       splice_.before(index, transfer(to_device ? Op::fetch : Op::store, in, source, there));
     }
     if (o.access != Access::read) {
-      // After the instruction but before a save of the same slot: saves were queued first, so this
-      // goes in front.
+      // After the instruction but before a save of the same slot. Saves were inserted first, so
+      // this transfer is inserted in front of them.
       splice_.after_front(index, transfer(to_device ? Op::store : Op::fetch, in, there, source));
     }
     return there;
@@ -204,18 +205,21 @@ class TierMover {
   Splice splice_;
   ProgramBuilder builder_;
   TierOptions options_;
-  IdVector<BufferId, InstrId> last_use_;   // of buffers of the program as given
-  IdVector<BufferId, BufferId> resident_;  // of such a buffer: the slot that holds all of it
+  // For each buffer of the given program: its last use, and the slot that holds all of it, if any.
+  IdVector<BufferId, InstrId> last_use_;
+  IdVector<BufferId, BufferId> resident_;
   struct Written {
     BufferId buffer, slot;
     InstrId index;
   };
-  std::map<BufferId, BufferId>
-      twins_;          // of a buffer: one in the other memory with the same contents
-  Written written_;    // the last whole file buffer that an instruction wrote
+  // For a buffer, the buffer in the other memory that has the same contents.
+  std::map<BufferId, BufferId> twins_;
+  // The file buffer that an instruction has most recently written as a whole, its slot and the
+  // instruction.
+  Written written_;
   int64_t taken_ = 0;  // bytes of resident slots
-  std::map<BufferId, std::pair<InstrId, Instr>>
-      last_saves_;  // of resident buffers: behind which instruction
+  // For a resident buffer, its last save and the instruction that it follows.
+  std::map<BufferId, std::pair<InstrId, Instr>> last_saves_;
 };
 
 }  // namespace

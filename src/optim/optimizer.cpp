@@ -1,21 +1,40 @@
+// The table of optimizers, and the forms of steps of those that compress.
+//
+// The attributes of an instruction are written into the text of a program and thereby into plan
+// hashes, so an attribute with its default value is left out: adding one leaves the hashes of other
+// plans as they are.
+//
+// The 1-bit optimizers change what ranks exchange during a run. 1-bit Adam (arXiv:2102.02888) and
+// 1-bit LAMB (arXiv:2104.06069) reduce gradients until freeze_step, then freeze the variance and
+// exchange signs of momenta. 0/1 Adam (arXiv:2202.06009) updates its variance at growing intervals
+// until var_freeze_step, and then lets ranks step by themselves between synchronisations, also at
+// growing intervals. A form is a function of the number of updates alone, so a resumed run needs
+// nothing else to continue. All intervals are those of DeepSpeed.
 #include "optim/optimizer.h"
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
+#include <utility>
 
 #include "core/base/ascii.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
 
 namespace ds {
 namespace {
 
-// Masters and states in bf16 are rounded by draws.
+using Extent = StateRow::Extent;
+
+// Adds the attribute for stochastic rounding of masters and states.
 void add_rounding(const OptimizerConfig& o, Attrs& attrs) {
   if (o.stochastic) attrs.set("stochastic", int64_t{1});
 }
 
-// What is as by default is left out, so that programs say what is special.
+// Returns the attributes of adamw. `l2` is always written, even if it is 0.
 Attrs adam_attrs(const OptimizerConfig& o) {
   Attrs attrs{{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
   if (!o.bias_correction) attrs.set("bias_correction", int64_t{0});
@@ -23,14 +42,16 @@ Attrs adam_attrs(const OptimizerConfig& o) {
   return attrs;
 }
 
-// Of what is no matrix.
+// Returns the attributes for the parameters that Muon leaves to AdamW. They have their own rate,
+// GroupScalars::adam_lr.
 Attrs muon_adam_attrs(const OptimizerConfig& o) {
   Attrs attrs = adam_attrs(o);
   attrs.set("own_rate", int64_t{1});
   return attrs;
 }
 
-// As DeepSpeed has it: neither corrected nor with decay in the gradient.
+// Returns the attributes of adamw in 1-bit optimizers. As in DeepSpeed, the bias is not corrected,
+// and the weight decay is decoupled from the gradient.
 Attrs onebit_adam_attrs(const OptimizerConfig&) {
   return {{"l2", int64_t{0}}, {"bias_correction", int64_t{0}}};
 }
@@ -43,12 +64,14 @@ StepForm onebit_lamb_form(const OptimizerConfig& o, int64_t updates) {
   return updates == o.freeze_step ? StepForm::freezing : onebit_form(o, updates);
 }
 
-// Intervals of 0/1 Adam look at step numbers as DeepSpeed counts them, whose first step is a dry
-// run: the first update is step 2.
+// Step numbers of 0/1 Adam are as DeepSpeed counts them. DeepSpeed's first step is a dry run, so
+// the first update is step 2.
 constexpr int64_t kFirstStep = 2;
 
-// Whether the variance is updated: the steps are multiples of an interval that doubles after every
-// var_update_scaler of them.
+// Returns whether this step updates the variance. It does so at the multiples of an interval that
+// doubles after every var_update_scaler such steps. The loop goes from interval to interval, so it
+// takes O(log step) time. `first` is the first updating step of the current interval, `before` the
+// number of complete intervals since then.
 bool updates_variance(const OptimizerConfig& o, int64_t step) {
   int64_t from = kFirstStep;
   for (int64_t interval = 1; interval <= step; interval *= 2) {
@@ -62,7 +85,8 @@ bool updates_variance(const OptimizerConfig& o, int64_t step) {
   return false;
 }
 
-// Behind the freeze the interval doubles every local_step_scaler steps.
+// Returns whether ranks synchronise in this step after the freeze. Their interval doubles every
+// local_step_scaler steps up to local_step_clipper; 2^50 is above every clipper.
 bool synchronises(const OptimizerConfig& o, int64_t updates) {
   int64_t doubled = (updates - o.var_freeze_step) / o.local_step_scaler;
   int64_t interval =
@@ -73,7 +97,8 @@ bool synchronises(const OptimizerConfig& o, int64_t updates) {
 StepForm zero_one_form(const OptimizerConfig& o, int64_t updates) {
   if (updates < o.var_freeze_step)
     return updates_variance(o, updates + kFirstStep) ? StepForm::reduced : StepForm::gradients;
-  if (updates == o.var_freeze_step) return StepForm::freezing;  // the interval is 1
+  // The interval is 1 at first, so the first step after the freeze synchronises.
+  if (updates == o.var_freeze_step) return StepForm::freezing;
   return synchronises(o, updates) ? StepForm::compressed : StepForm::local;
 }
 
@@ -109,7 +134,7 @@ Attrs lamb_ratio_attrs(const OptimizerConfig& o) {
   return {{"min_coeff", o.min_coeff}, {"max_coeff", o.max_coeff}};
 }
 
-// As DeepSpeed has it: never corrected.
+// As in DeepSpeed the bias is never corrected.
 Attrs onebit_lamb_attrs(const OptimizerConfig&) {
   return {{"eps_inside_sqrt", int64_t{0}}, {"bias_correction", int64_t{0}}};
 }
@@ -120,58 +145,109 @@ Attrs onebit_lamb_ratio_attrs(const OptimizerConfig& o) {
   return attrs;
 }
 
-}  // namespace
-
-const char* form_name(StepForm form) {
-  constexpr const char* names[] = {"step", "gradients", "freezing", "compressed", "local"};
-  return names[static_cast<size_t>(form)];
-}
-
-const std::vector<Optimizer>& optimizers() {
-  static const auto& rows = *new std::vector<Optimizer>{
+// Returns the rows of libds, as a deque, because optimizer_of() returns references that must remain
+// valid when a row is added.
+std::deque<Optimizer> built_in() {
+  const StateRow whole_momentum{"exp_avg", Extent::whole};
+  // The sum of this rank's steps since the last synchronisation. The rank computes with the masters
+  // plus this sum.
+  const StateRow own_steps{std::string(kOwnSteps), Extent::whole, StateRow::Saved::own,
+                           StateRow::Forgotten::rearranged};
+  const StateRow sent_signs = error_row(kWorkerError, Extent::signs),
+                 answered_signs = error_row(kServerError, Extent::answered_signs);
+  const StateRow coefficients{std::string(kCoefficients), Extent::params, StateRow::Saved::common};
+  // The elements that pad the joined tensor to whole chunks. As in DeepSpeed they are exchanged
+  // with the momenta and come back changed, so they are a state.
+  const StateRow filling{std::string(kFilling), Extent::filling, StateRow::Saved::own,
+                         StateRow::Forgotten::rearranged};
+  return {
       {{"Adam", "AdamW"},
-       Op::adamw,
-       {"exp_avg", "exp_avg_sq"},
+       "adamw",
+       {{"exp_avg"}, {"exp_avg_sq"}},
        adam_attrs,
        std::nullopt,
-       Op::adamw_codes},
-      {{"SGD"}, Op::sgd, {"momentum_buffer"}, sgd_attrs},
-      {{"Lion"}, Op::lion, {"exp_avg"}, lion_attrs},
-      {{"Adagrad"}, Op::adagrad, {"sum"}, adagrad_attrs},
+       std::string("adamw_codes")},
+      {{"SGD"}, "sgd", {{"momentum_buffer"}}, sgd_attrs},
+      {{"Lion"}, "lion", {{"exp_avg"}}, lion_attrs},
+      {{"Adagrad"}, "adagrad", {{"sum"}}, adagrad_attrs},
       {{"Lamb"},
-       Op::lamb,
-       {"exp_avg", "exp_avg_sq"},
+       "lamb",
+       {{"exp_avg"}, {"exp_avg_sq"}},
        lamb_attrs,
-       NormRatios{Op::lamb_moments, Op::lamb_ratios, lamb_ratio_attrs}},
+       NormRatios{"lamb_moments", "lamb_ratios", lamb_ratio_attrs}},
       {.types = {"OneBitAdam"},
-       .op = Op::adamw,
-       .states = {"exp_avg", "exp_avg_sq"},
+       .op = "adamw",
+       .states = {whole_momentum, {"exp_avg_sq"}, sent_signs, answered_signs},
        .attrs = onebit_adam_attrs,
        .compression = Compression{Compression::Of::momentum, {StepForm::compressed}, onebit_form}},
       {.types = {"ZeroOneAdam"},
-       .op = Op::adamw,
-       .states = {"exp_avg", "exp_avg_sq"},
+       .op = "adamw",
+       .states = {{"exp_avg", Extent::part, StateRow::Saved::both},
+                  {"exp_avg_sq"},
+                  own_steps,
+                  sent_signs,
+                  answered_signs},
        .attrs = onebit_adam_attrs,
        .compression = Compression{Compression::Of::steps,
                                   {StepForm::gradients, StepForm::freezing, StepForm::compressed,
                                    StepForm::local},
                                   zero_one_form}},
       {.types = {"OneBitLamb"},
-       .op = Op::lamb,
-       .states = {"exp_avg", "exp_avg_sq", "exp_avg_sq_fresh"},
+       .op = "lamb",
+       .states = {whole_momentum, {"exp_avg_sq"}, {"exp_avg_sq_fresh"}},
        .attrs = onebit_lamb_attrs,
-       .by_norms = NormRatios{Op::lamb_moments, Op::lamb_ratios, onebit_lamb_ratio_attrs},
+       .by_norms = NormRatios{"lamb_moments", "lamb_ratios", onebit_lamb_ratio_attrs},
        .compression = Compression{Compression::Of::momenta,
                                   {StepForm::freezing, StepForm::compressed},
-                                  onebit_lamb_form}},
-      // Momentum is a mean of gradients, as Adam's first state is.
+                                  onebit_lamb_form},
+       .joint = {coefficients, sent_signs, answered_signs, filling}},
+      // Muon's momentum is a mean of gradients, so it shares the name of Adam's first state. The
+      // coefficients are those of Keller Jordan's Newton-Schulz iteration.
       {.types = {"Muon"},
-       .op = Op::adamw,
-       .states = {"exp_avg", "exp_avg_sq"},
+       .op = "adamw",
+       .states = {{"exp_avg"}, {.name = "exp_avg_sq", .of_matrices = false}},
        .attrs = muon_adam_attrs,
-       .matrices = MatrixUpdate{Op::muon_momentum, Op::muon, 1e-7, 3.4445, -4.7750, 2.0315, 5}},
+       .matrices = MatrixUpdate{"muon_momentum", "muon", 1e-7, 3.4445, -4.7750, 2.0315, 5}},
   };
+}
+
+std::deque<Optimizer>& optimizers() {
+  static auto& rows = *new std::deque<Optimizer>(built_in());
   return rows;
+}
+
+// Checks the properties of states on which the loops over state rows rely.
+void check_states(const Optimizer& row) {
+  const std::string& type = row.types.front();
+  auto own = std::ranges::find_if(row.states, [](const StateRow& s) { return !s.canonical(); });
+  require(std::none_of(own, row.states.end(), [](const StateRow& s) { return s.canonical(); }),
+          "states of optimizer '{}': canonical ones come first, got one after '{}'", type,
+          own == row.states.end() ? "" : own->name);
+  for (const StateRow& state : row.states) {
+    require(state.name != param_row().name && state.name != master_row().name,
+            "state '{}' of optimizer '{}': every bucket has one of this name", state.name, type);
+    require(!state.canonical() || state.forgotten == StateRow::Forgotten::never,
+            "state '{}' of optimizer '{}' is canonical: it is never forgotten", state.name, type);
+  }
+  for (const StateRow& state : row.joint) {
+    require(state.saved == StateRow::Saved::own || state.saved == StateRow::Saved::common,
+            "joint state '{}' of optimizer '{}' must be saved as own or common", state.name, type);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> Optimizer::state_names() const {
+  std::vector<std::string> names;
+  for (const StateRow& row : states) {
+    if (row.canonical()) names.push_back(row.name);
+  }
+  return names;
+}
+
+const char* form_name(StepForm form) {
+  constexpr const char* names[] = {"step", "gradients", "freezing", "compressed", "local"};
+  return names[static_cast<size_t>(form)];
 }
 
 void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& shape) {
@@ -187,9 +263,18 @@ void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& sh
   param.cols = shape[shape.rank() - 1].extent;
 }
 
+void add_optimizer(Optimizer row, OptimizerType type) {
+  require(row.types == std::vector{type.name},
+          "an optimizer is chosen by its type '{}', got the row of {}", type.name,
+          fmt::join(row.types, " and "));
+  check_states(row);
+  add_optimizer_type(std::move(type));
+  optimizers().push_back(std::move(row));
+}
+
 const Optimizer& optimizer_of(const OptimizerConfig& config) {
   for (const Optimizer& row : optimizers()) {
-    if (std::find(row.types.begin(), row.types.end(), config.type) != row.types.end()) return row;
+    if (contains(row.types, config.type)) return row;
   }
   raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown", KeyName("optimizer.type"), config.type);
 }

@@ -9,99 +9,130 @@
 #include "core/config/config.h"
 #include "core/program/granules.h"
 #include "core/program/instruction.h"
+#include "core/program/state.h"
+#include "optim/optimizer_types.h"
 
 namespace ds {
 
-// What becomes of a step's gradients. The optimizers of most rows have one form.
-//   reduced: they are summed over all ranks, and each rank updates its part with the sum.
-// In all others they stay where they are, and what is exchanged goes as signs (docs/adr/0039,
-// docs/adr/0033):
-//   gradients: each rank's own mean gradient.
-//   freezing: as `compressed`, in the first step behind the freeze.
-//   compressed: what Compression::of says.
-//   local: nothing. Every rank steps by itself.
+// The way in which a step uses its gradients. Most optimizers have one form, `reduced`: gradients
+// are summed over all ranks, and each rank updates its part with the sum. In all other forms
+// gradients stay on their rank, and ranks exchange signs (docs/adr/0039, docs/adr/0033):
+//     gradients: ranks exchange their own mean gradients.
+//     freezing: as `compressed`, in the first step after the freeze.
+//     compressed: ranks exchange the tensors that Compression::of names.
+//     local: ranks exchange nothing, and each updates its parameters alone.
 enum class StepForm : int8_t { reduced = 0, gradients, freezing, compressed, local };
+// Returns the name of a form, which is also the name of its step program.
 const char* form_name(StepForm form);
 
-// What ranks exchange behind the freeze of an optimizer that compresses.
+// The tensors that the ranks of an optimizer with compression exchange after its freeze, and the
+// forms of its steps.
 struct Compression {
+  // The tensors that ranks exchange as signs.
   enum class Of {
-    momentum,  // every rank updates the whole momentum with its own mean gradient; tensor by tensor
-    momenta,   // the same, all tensors as one, each scaled to one size
-    steps      // the sum of this rank's own steps since ranks last agreed
+    // Momenta, tensor by tensor. Every rank updates the whole momentum with its own mean gradient.
+    momentum,
+    // As `momentum`, but all tensors as one, each scaled to the same size.
+    momenta,
+    // The sum of a rank's own steps since the last synchronisation.
+    steps
   };
   Of of;
-  std::vector<StepForm> forms;  // that there are beside `reduced`
-  // The form of the step behind so many updates.
+  // The forms that steps can have other than `reduced`.
+  std::vector<StepForm> forms;
+  // Returns the form of the step that follows `updates` updates.
   StepForm (*form)(const OptimizerConfig& config, int64_t updates);
 };
 
-// What an update needs whose step of a parameter depends on norms of the whole parameter.
+// The instructions of an update whose step depends on norms of whole parameters, as LAMB's does.
 struct NormRatios {
-  // Before the update, on each part: renews the states and writes two sums of squares for each
-  // granule. in: grad f32, scalars, master f32; out: the states (read and written), norms f64[2 *
-  // granules].
-  Op norms;
-  // Once, on the norms of all ranks: in: norms; out: a ratio f32 for each granule. Its runs are the
-  // granules of one parameter after the other.
-  Op ratios;
-  Attrs (*attrs)(const OptimizerConfig& config);  // of `ratios`
+  // The instruction that runs before the update on each part. It updates the states and writes two
+  // sums of squares for each granule. in: grad f32, scalars, master f32; out: the states (read and
+  // written), norms f64[2 * granules].
+  std::string norms;
+  // The instruction that runs once, on the norms of all ranks. in: norms; out: a ratio f32 for each
+  // granule. Each of its element ranges covers the granules of one parameter.
+  std::string ratios;
+  // Returns the attributes of `ratios`.
+  Attrs (*attrs)(const OptimizerConfig& config);
 };
 
-// How parameters of two and more dimensions are updated whose step needs all of a matrix: by three
-// instructions, between which the elements of the step are gathered and made orthogonal
-// (zero/matrix_update.cpp, docs/adr/0042).
+// The update of parameters whose step needs whole matrices, as Muon's does: two instructions on
+// parts, between which the elements of the step are gathered and made orthogonal by Newton-Schulz
+// iterations (update/matrix_update.cpp, docs/adr/0042).
 struct MatrixUpdate {
-  // On each part. in: grad f32, scalars; out: the first state (read and written), what the step is
-  // made of f32.
-  Op momentum;
-  // On each part. in: the orthogonal step f32, scalars; out: master, param.
-  Op step;
-  double scale_eps;  // added to the norm by which a matrix is divided
-  // Of p(X) = a X + (b X X' + c (X X')^2) X, and how often it is applied.
+  // The instruction that runs on each part before the iterations. in: grad f32, scalars; out: the
+  // first state (read and written), the elements f32 that are made orthogonal.
+  std::string momentum;
+  // The instruction that runs on each part after them. in: the orthogonal step f32, scalars; out:
+  // master, param.
+  std::string step;
+  // Added to the norm of the matrix, by which the matrix is divided before the first iteration.
+  double scale_eps;
+  // The coefficients of an iteration, X -> a X + (b X X' + c (X X')^2) X, and the number of
+  // iterations.
   double a, b, c;
   int iterations;
 };
 
-// One row of the registry: an optimizer as the compile side and checkpoints see it. Its update is
-// one instruction, in: grad f32 or bf16, scalars; out: master, the states in this order (all read
-// and written), in f32 or bf16, param in the compute type. With `by_norms` those come first, and
-// the update is, in: the states, the ratios, scalars; out: master, param.
+// One row of the table of optimizers, with everything that the compile side and checkpoints need.
+// The update is one instruction, in: grad f32 or bf16, scalars; out: master and the states in this
+// order (all read and written, f32 or bf16), param in the compute type. With `by_norms` the
+// instructions of NormRatios come first, and the update is, in: the states, the ratios, scalars;
+// out: master, param.
 struct Optimizer {
-  std::vector<std::string> types;  // values of optimizer.type that choose it
-  Op op;                           // the update instruction (docs/reference/ops.md)
-  std::vector<std::string>
-      states;  // per-element states beside master, zero at first; torch's names
+  // The values of optimizer.type that choose the row.
+  std::vector<std::string> types;
+  // The update instruction (docs/reference/ops.md).
+  std::string op;
+  // The states beside the master, which start at zero. Canonical ones come first, under torch's
+  // names.
+  std::vector<StateRow> states;
+  // Returns the attributes of `op`.
   Attrs (*attrs)(const OptimizerConfig& config);
   std::optional<NormRatios> by_norms = std::nullopt;
-  // Its update of states in codes (core/program/state_codes.h), of which each has its scales behind
-  // it in the list of operands. None: it keeps no codes.
-  std::optional<Op> codes = std::nullopt;
-  // Of matrices (ParamSpec::rows); the others are updated by `op`. None: all are.
+  // The instruction that updates states in codes (core/program/state_codes.h). Among its operands,
+  // the scales of each state follow the state. Without it, states in codes are refused.
+  std::optional<std::string> codes = std::nullopt;
+  // The update of matrices (ParamSpec::rows). All other parameters are updated by `op`.
   std::optional<MatrixUpdate> matrices = std::nullopt;
-  std::optional<Compression> compression = std::nullopt;  // none: every step is `reduced`
+  // Without compression, every step is `reduced`.
+  std::optional<Compression> compression = std::nullopt;
+  // The states of the one tensor that joins the momenta of all parameters.
+  std::vector<StateRow> joint = {};
 
   bool compresses() const { return compression.has_value(); }
-  // Every rank keeps the whole of the first state, the momentum.
-  bool whole_momentum() const { return compresses() && compression->of != Compression::Of::steps; }
-  // Between synchronisations ranks differ: each has a sum of steps of its own beside masters that
-  // are those of all ranks.
+  // Returns the names of the canonical states.
+  std::vector<std::string> state_names() const;
+  // Returns whether every rank keeps the whole first state, the momentum.
+  bool whole_momentum() const {
+    return !states.empty() && states.front().extent == StateRow::Extent::whole;
+  }
+  // Returns whether the parameters of ranks differ between synchronisations: each rank then has a
+  // sum of its own steps in addition to the masters, which are equal on all ranks.
   bool steps_locally() const { return compresses() && compression->of == Compression::Of::steps; }
-  // Momenta of all parameters go as one tensor, and coefficients of each parameter are kept.
+  // Returns whether the momenta of all parameters are exchanged as one tensor, for which each
+  // parameter has coefficients.
   bool joins_momenta() const { return compresses() && compression->of == Compression::Of::momenta; }
+  // Returns the form of the step that follows `updates` updates.
   StepForm form(const OptimizerConfig& config, int64_t updates) const {
     return compresses() ? compression->form(config, updates) : StepForm::reduced;
   }
 };
 
-const std::vector<Optimizer>& optimizers();
+// Registers an optimizer of a plugin or a test. Call it before the first configuration that names
+// the optimizer is read. `type` lists what optimizer.params may have. The row's instruction must be
+// registered by add_instruction(), and the engine's registry must have a kernel for it. Throws
+// DS_ERROR_INVALID_ARGUMENT if the name is taken. Not thread-safe.
+void add_optimizer(Optimizer row, OptimizerType type);
 
-// Gives a parameter its matrices where the optimizer updates it so: by DeepSpeed's rule where it
-// has two or more dimensions and its name has no "embed" and no "lm_head", in any case. Throws
-// DS_ERROR_UNSUPPORTED for one of more than three.
+// Sets the rows and columns of a parameter that the optimizer updates matrix by matrix. By
+// DeepSpeed's rule these are the parameters of two or more dimensions whose names do not contain
+// "embed" or "lm_head", in upper or lower case. Throws DS_ERROR_UNSUPPORTED if one has more than
+// three dimensions.
 void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& shape);
 
-// The row of config.type; DS_ERROR_CONFIG naming the type when there is none.
+// Returns the row of config.type. Throws DS_ERROR_CONFIG naming the type if it has no row.
 const Optimizer& optimizer_of(const OptimizerConfig& config);
 
 }  // namespace ds

@@ -1,21 +1,22 @@
-// Transfers run under compute.
+// Moves transfers ahead so that they run under compute.
 //
 // Problem: the compiler writes each transfer directly before the instruction that needs its result,
-// so compute would stand still for all of them.
+// so compute would wait for every transfer.
 //
 // Invariant: a start (a gather of parameters, a fetch to the device, a load from a file) may come
-// earlier as long as it stays behind what writes its source, in the order of its kind, and within
-// the limits of memory. Nothing else moves, so the result of every instruction is what it was.
+// earlier as long as it stays after the instructions that write its source, keeps the order among
+// starts of its kind, and respects the limits of memory. Nothing else moves, so the result of every
+// instruction stays the same.
 //
-// Algorithm: one walk in issue order. Each start gets an anchor, the old instruction that it comes
-// before: that of an earlier consumer of the same kind, as many consumers ahead as the kind allows,
-// but not before its source is written. A gather passes reductions, for which nobody waits as
-// urgently; what it gathers counts as live from its new place on, and it moves only as far as
-// max_live_elements allows.
+// Algorithm: one walk in issue order. Each start gets an anchor, the old instruction before which
+// it is placed. That is the anchor of an earlier consumer of the same kind, as many consumers ahead
+// as the kind allows, but not before the source is written. A gather passes reductions, whose
+// results are needed less urgently. The parameters that it gathers are live from its new place on,
+// and it moves only as far as max_live_elements allows.
 //
-// Cost: linear in the instructions, but for a few consumers looked back at, and for the
-// instructions that a gather passes. Source: DeepSpeed's prefetch by order of use (Rajbhandari et
-// al., "ZeRO-Infinity", 2021), here at compile time.
+// Cost: linear in the instructions, plus a few consumers for each start and the instructions that a
+// gather passes. Source: DeepSpeed's prefetch by order of use (Rajbhandari et al., "ZeRO-Infinity",
+// 2021), here at compile time.
 #include "passes/hoist.h"
 
 #include <algorithm>
@@ -35,17 +36,18 @@ namespace {
 
 constexpr InstrId kNever(std::numeric_limits<int32_t>::max());
 
-// What may start before its consumer. gather: of parameters, and the encoding of what is gathered.
+// The kinds of instructions that may start before their consumer. `gather` includes the encoding of
+// what is gathered.
 enum class Start { none = -1, gather = 0, fetch, load };
 constexpr size_t kStarts = 3;
-// Consumers that a start may run ahead of its own. Gathers, and loads for the host queue, go
-// further than one only while what the consumers between wait for fits in their room
-// (HoistOptions).
+// The largest number of consumers that a start may run ahead of its own. Gathers, and loads for the
+// host queue, run ahead by more than one only while the data for all consumers in between fits the
+// limits (HoistOptions).
 constexpr size_t kGathersAhead = 4, kFetchesAhead = 1, kLoadsAhead = 2;
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
-// A new place for every instruction: it comes directly before old instruction `anchor`, starts
-// before others.
+// Finds a new place for every instruction: directly before old instruction `anchor`. Among
+// instructions with one anchor, starts come first.
 class Hoister {
  public:
   Hoister(Program& program, const HoistOptions& options)
@@ -77,6 +79,8 @@ class Hoister {
     return bounds;
   }
 
+  // Returns the kind of start that an instruction is. Only starts that write a transient buffer
+  // move; persistent ones may be in use at any time.
   Start start_of(const Instr& in) const {
     if (!in.def->starts_early || buffer(in.operands[1]).residency != Residency::transient)
       return Start::none;
@@ -85,8 +89,9 @@ class Hoister {
     return in.bucket.exists() ? Start::gather : Start::none;
   }
 
-  // The caller may edit gradients before the update, which renews their norms. So copies of either
-  // are made within it.
+  // Returns whether the update begins at an instruction. The caller may edit gradients before the
+  // update, and their norms are then computed again, so copies of gradients or norms must not move
+  // out of the update.
   bool begins_update(InstrId i) const {
     auto in_update = [&](InstrId at) {
       SegmentId segment = program_.instrs[at].segment;
@@ -97,7 +102,8 @@ class Hoister {
 
   const Buffer& buffer(const Operand& o) const { return program_.buffers[o.buffer]; }
 
-  // first_use_: the first instruction that reads what a start writes.
+  // Sets first_use_ (for each buffer, the first instruction that uses it other than as the result
+  // of a start) and brought_.
   void find_consumers() {
     for (InstrId i : program_.instrs.ids()) {
       bool start = start_of(program_.instrs[i]) != Start::none;
@@ -109,7 +115,7 @@ class Hoister {
         use = std::min(use, i);
       }
     }
-    // A gather of what another one gathers waits for the same consumer.
+    // A gather of the result of another gather is needed by the same consumer.
     for (InstrId i = program_.instrs.last(); i.exists(); --i) {
       const Instr& in = program_.instrs[i];
       if (start_of(in) != Start::gather) continue;
@@ -125,15 +131,15 @@ class Hoister {
     }
   }
 
-  // What a start takes of its room: a gather elements, a load bytes.
+  // Returns the room that a start needs: elements for a gather, bytes for a load.
   int64_t amount(const Instr& in, Start kind) const {
     return kind == Start::gather ? buffer(in.operands[1]).numel
                                  : in.operands[1].bytes(program_.bound);
   }
 
-  // Earliest anchor that keeps data dependences and the order of the queue; gathers pass
-  // reductions. Kernels, of which only those that make codes move, have no other order than their
-  // data's.
+  // Returns the earliest anchor that keeps data dependences and the order of the queue; gathers
+  // pass reductions. Among kernels only those that encode move, and they are ordered by their data
+  // alone.
   InstrId earliest(InstrId i) {
     const Instr& in = program_.instrs[i];
     InstrId bound = in.queue == Queue::compute ? InstrId(0) : queue_bound_[in.queue];
@@ -143,14 +149,14 @@ class Hoister {
     }
     return bound;
   }
-  // Instructions so far that wrote bytes of the operand, which instruction i reads.
+  // Returns the instructions so far that wrote bytes of the operand, which instruction i reads.
   const std::vector<InstrId>& writers(InstrId i, const Operand& o) {
     found_.clear();
     writers_[o.buffer].access(o.begin, o.begin + o.bytes(program_.bound), false, i,
                               program_.instrs[i].queue, found_);
     return found_;
   }
-  // The first anchor behind an instruction that has its place.
+  // Returns the first anchor after an instruction that already has its place.
   InstrId after(InstrId i) const { return anchor_[i] == i ? i + 1 : anchor_[i]; }
 
   void place(InstrId i, Start kind) {
@@ -166,6 +172,7 @@ class Hoister {
     anchor_[i] = std::min(wanted, i);
   }
 
+  // Returns the wanted anchor for the kind of start, before dependences and limits are applied.
   InstrId wanted_anchor(InstrId i, Start kind, const std::vector<InstrId>& seen) const {
     if (kind == Start::gather)
       return within_room(kind, kGathersAhead, options_.prefetch_elements, seen);
@@ -175,8 +182,9 @@ class Hoister {
     return seen.size() > ahead ? look_back(seen[seen.size() - 1 - ahead]) : i;
   }
 
-  // Before the earliest consumer, at most `most` ahead, for which what it, the last consumer and
-  // all between wait for fits in the room; but at least one ahead.
+  // Returns the anchor of the earliest consumer, at most `most` consumers ahead, for which the data
+  // for it, for the last consumer and for all consumers between them fits in the room. Goes at
+  // least one consumer ahead.
   InstrId within_room(Start kind, size_t most, int64_t room,
                       const std::vector<InstrId>& seen) const {
     const IdVector<InstrId, int64_t>& brought = brought_[static_cast<size_t>(kind)];
@@ -189,11 +197,12 @@ class Hoister {
     return k == 0 && sum <= room ? InstrId(0) : look_back(seen[k]);
   }
 
-  // Before an earlier consumer; when that is itself a start that moved, before its new place.
+  // Returns the anchor of an earlier consumer. If the consumer is itself a start that moved, this
+  // is its new place.
   InstrId look_back(InstrId consumer) const { return anchor_[consumer]; }
 
-  // Latest anchor <= i from `wanted` on where the whole parameter fits under max_live; then it
-  // lives from there.
+  // Returns the earliest anchor from `wanted` to i at which the whole parameter fits under
+  // max_live_elements, and adds it to the live elements from there on.
   InstrId within_limits(InstrId i, InstrId wanted, int64_t numel) {
     if (numel > options_.prefetch_elements) return i;
     InstrId at = i;
@@ -217,7 +226,7 @@ class Hoister {
   void reorder() {
     IdVector<InstrId, InstrId> order(program_.instrs.size());
     for (InstrId i : order.ids()) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](InstrId a, InstrId b) {
+    std::ranges::stable_sort(order, [&](InstrId a, InstrId b) {
       if (anchor_[a] != anchor_[b]) return anchor_[a] < anchor_[b];
       return (anchor_[a] == a) < (anchor_[b] == b);
     });
@@ -226,8 +235,8 @@ class Hoister {
     for (InstrId i : order) out.push_back(std::move(program_.instrs[i]));
     for (Segment& s : program_.segments) s.end = InstrId(0);
     program_.instrs = std::move(out);
-    // A segment ends behind its last instruction that did not move; what moved ahead belongs to
-    // where it runs.
+    // A segment ends after its last instruction that did not move. An instruction that moved ahead
+    // belongs to the segment in which it now runs.
     IdVector<SegmentId, InstrId> ends(program_.segments.size(), InstrId(0));
     for (InstrId at : order.ids()) {
       if (anchor_[order[at]] != order[at]) continue;
@@ -254,15 +263,20 @@ class Hoister {
   const HoistOptions& options_;
   IdVector<InstrId, InstrId> anchor_;
   IdVector<BufferId, InstrId> first_use_;
-  IdVector<BufferId, char> gathered_;  // a gather or what makes its codes writes it
-  // by kind: elements that gathers, bytes that loads bring for an instruction
+  // True for buffers written by a gather or by the kernel that encodes for it.
+  IdVector<BufferId, char> gathered_;
+  // For each kind of start and each consumer: the elements (gathers) or bytes (otherwise) that
+  // starts of this kind bring for the consumer.
   IdVector<InstrId, int64_t> brought_[kStarts];
-  IdVector<BufferId, HazardMap> writers_;  // in the buffer's own bytes
+  // Conflicts are found in the bytes of each buffer, since buffers have no offsets yet.
+  IdVector<BufferId, HazardMap> writers_;
   std::vector<InstrId> found_;
   IdVector<InstrId, int64_t> live_;
   PerQueue<InstrId> queue_bound_ = first_bounds();
-  InstrId gather_bound_{0};                  // behind the last gather so far
-  std::vector<InstrId> consumers_[kStarts];  // of the starts so far, each once
+  // The anchor after the last gather so far.
+  InstrId gather_bound_{0};
+  // For each kind: the distinct consumers of the starts so far.
+  std::vector<InstrId> consumers_[kStarts];
 };
 
 }  // namespace

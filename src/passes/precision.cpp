@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/graph/ops.h"
 
@@ -40,17 +41,17 @@ void set_precision(Graph& graph, DType compute) {
 
 namespace {
 
-// What torch.autocast makes in f32 whatever its operands are: norms, losses and softmax. The rest
-// follows its operands.
+// Returns whether torch.autocast computes the operation in f32 whatever its operands are: norms,
+// losses and softmax. Other operations follow their operands.
 bool in_f32(const Node& node) {
   constexpr std::string_view kOps[] = {"layer_norm", "rms_norm",      "cross_entropy",
                                        "mse",        "load_balance",  "top_gates",
                                        "softmax",    "causal_softmax"};
-  return std::find(std::begin(kOps), std::end(kOps), node.op) != std::end(kOps);
+  return contains(kOps, node.op);
 }
 
-// Rewrites the nodes of a forward graph one by one, with casts before those whose operands have
-// another type.
+// Rewrites the nodes of a forward graph one by one and inserts casts before nodes whose operands
+// have another type.
 class Autocast {
  public:
   Autocast(Graph& graph, DType low) : graph_(graph), low_(low) {}
@@ -75,15 +76,18 @@ class Autocast {
   }
 
  private:
-  // Products are made in the low type; what joins operands of several types, in the widest of them.
+  // Returns the type to which the operands of a node are cast: the low type for products, f32 for
+  // norms and losses, and the widest type of the operands for others.
   DType operand_type(const Node& node) const {
     if (op(node.op).products) return low_;
     if (in_f32(node)) return DS_DTYPE_F32;
-    bool any_f32 = std::any_of(node.in.begin(), node.in.end(),
-                               [&](ValueId in) { return graph_.type(in).dtype == DS_DTYPE_F32; });
+    bool any_f32 = std::ranges::any_of(
+        node.in, [&](ValueId in) { return graph_.type(in).dtype == DS_DTYPE_F32; });
     return any_f32 ? DS_DTYPE_F32 : low_;
   }
 
+  // Returns a value cast to a type. Each value is cast to a type at most once; later readers share
+  // the cast.
   ValueId cast_of(ValueId value, DType type) {
     ValueId& made = casts_[{value, type}];
     if (made.exists()) return made;

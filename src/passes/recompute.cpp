@@ -1,25 +1,25 @@
-// Making activations again.
+// Recomputes activations instead of keeping them.
 //
-// Problem. The backward part reads what the forward part has made, so all of that lives in between.
-// Some of it costs less to make again than to keep.
+// Problem: the backward part reads results of the forward part, so all of them live in between.
+// Some cost less to recompute than to keep.
 //
-// Invariant. A copy of a forward node has the same operation and attributes and reads the same
-// values, or copies of them that have the same bits: kernels and random numbers (Philox streams in
+// Invariant: a copy of a forward node has the same operation and attributes and reads the same
+// values, or copies of them with the same bits; kernels and random numbers (Philox streams in
 // attributes) depend on nothing else. So results do not change, dropout included.
 //
-// Algorithm. A policy says which values of the forward part are made again. The backward nodes are
-// walked in order; before the first one that reads such a value, copies of the nodes that it needs
-// are put: its maker, and before it the makers of those of its operands that are made again, too.
-// Cheap operations read only what is kept, so their chains have one link. Layers are blocks of the
-// graph: the forward nodes are numbered by the layer whose parameters they or their operands have
-// read last, and what crosses from one block to another is kept. A value is then made again from
-// the last kept ones before it, in its own block only.
+// Algorithm: a policy chooses the values of the forward part that are recomputed. The backward
+// nodes are walked in order. Before the first one that reads such a value, copies of the nodes that
+// it needs are inserted: its producer and, before that, the producers of those operands that are
+// recomputed as well. Cheap operations read only kept values, so their chains have one link. Layers
+// are blocks of the graph: the forward nodes are numbered by the layer whose parameters they or
+// their operands have read last, and values that cross from one block to another are kept. A value
+// is then recomputed from the last kept values before it, within its own block.
 //
-// Cost. Linear in nodes and operands. "cheap" adds elementwise work; "layers" adds the products of
-// a forward pass without the head, and keeps one activation a block instead of a few tens.
+// Cost: linear in nodes and operands. "cheap" adds elementwise work. "layers" adds the products of
+// a forward pass without the head and keeps one activation for each block instead of a few tens.
 //
-// Source. Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost" (arXiv
-// 1604.06174).
+// Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost"
+// (arXiv:1604.06174).
 #include "passes/recompute.h"
 
 #include <algorithm>
@@ -60,8 +60,8 @@ class Recomputer {
   }
 
  private:
-  // What the backward part reads in place of a value. A chain of makers may be as long as the block
-  // of layers, so it is walked without recursion.
+  // Returns the value that the backward part reads in place of `value`. A chain of producers may be
+  // as long as a block of layers, so it is walked without recursion.
   ValueId made(ValueId value) {
     if (!wanted(value)) return current(value);
     std::vector<ValueId> open{value};
@@ -105,19 +105,21 @@ class Recomputer {
 
   Graph& graph_;
   NodeId begin_;
-  IdVector<ValueId, char> again_;      // of values of the graph as given
-  IdVector<ValueId, ValueId> copies_;  // their copies, once there are any
+  // For each value of the original graph: whether it is recomputed.
+  IdVector<ValueId, char> again_;
+  // The copies of recomputed values, as far as they exist.
+  IdVector<ValueId, ValueId> copies_;
   IdVector<NodeId, Node> nodes_;
 };
 
-// The forward node that made a value, or null.
+// Returns the forward node that computes a value, or null.
 const Node* maker_of(const Graph& graph, ValueId value) {
   const NodeId producer = graph.values[value].producer;
   return producer.exists() && producer < graph.backward_begin ? &graph.nodes[producer] : nullptr;
 }
 
-// First results of cheap operations whose operands are there in the backward part whatever is made
-// again.
+// Marks the first results of cheap operations whose operands are available in the backward part
+// whatever else is recomputed.
 IdVector<ValueId, char> cheap_values(const Graph& graph) {
   auto may_repeat = [&](ValueId value) {
     const Node* node = maker_of(graph, value);
@@ -133,15 +135,17 @@ IdVector<ValueId, char> cheap_values(const Graph& graph) {
   for (ValueId v : graph.values.ids()) {
     if (!may_repeat(v)) continue;
     const std::vector<ValueId>& in = maker_of(graph, v)->in;
-    again[v] =
-        std::all_of(in.begin(), in.end(), [&](ValueId operand) { return kept[operand] != 0; });
+    again[v] = std::ranges::all_of(in, [&](ValueId operand) { return kept[operand] != 0; });
   }
   return again;
 }
 
+// Layer numbers of the nodes before the first layer and after the last one.
 constexpr int64_t kBefore = -1, kAfter = std::numeric_limits<int64_t>::max();
 
-// The layer of each forward node: kBefore and kAfter stand for what lies around the layers.
+// Returns the layer of each forward node. A node has the highest layer of its operands and its own
+// parameters. A node that comes after a layer and reads a parameter outside all layers ends the
+// layers.
 IdVector<NodeId, int64_t> layers_of(const Graph& graph) {
   std::map<std::string, int64_t> number;
   for (const Parameter& p : graph.params) {
@@ -153,7 +157,8 @@ IdVector<NodeId, int64_t> layers_of(const Graph& graph) {
   IdVector<NodeId, int64_t> layer;
   for (NodeId i : IdRange(NodeId(0), graph.backward_begin)) {
     int64_t at = kBefore, own = kBefore;
-    bool outside = false;  // it reads a parameter that belongs to no layer
+    // True if the node reads a parameter that belongs to no layer.
+    bool outside = false;
     for (ValueId in : graph.nodes[i].in) {
       if (param[in]) {
         const Scope scope = scope_of(param[in]->name);
@@ -189,6 +194,7 @@ void recompute_layers(Graph& graph, int64_t layers) {
     if (block(i) == kBefore || block(i) == kAfter || node.custom) continue;
     for (ValueId out : node.out) again[out] = 1;
   }
+  // A value that another block reads is kept, and so is an output.
   for (NodeId i : IdRange(NodeId(0), graph.backward_begin)) {
     for (ValueId in : graph.nodes[i].in) {
       const NodeId producer = graph.values[in].producer;

@@ -1,27 +1,27 @@
-// Problem. Queues run at the same time. Two instructions that touch the same bytes, of which one
-// writes, must nevertheless run in the order in which they were issued: because one makes what the
-// other reads, or because their buffers were given the same memory (offsets.cpp). Nobody writes
-// waits by hand, so they are derived here, and there should be few of them.
+// Problem: queues run at the same time. Two instructions that touch the same bytes, at least one of
+// them writing, must nevertheless run in the order in which they were issued, because one computes
+// what the other reads or because their buffers were given the same memory (offsets.cpp). Nobody
+// writes waits by hand, so they are derived here, and there should be few of them.
 //
-// Invariant. Of two conflicting accesses of the same physical bytes the later one starts when the
-// earlier one has finished: both are on one queue, or a chain of waits and queues leads from one to
-// the other. This also holds for saves of the program's previous run, which may go on while a run
-// begins (docs/adr/0008).
+// Invariant: if two accesses of the same physical bytes conflict, the later one starts after the
+// earlier one has finished. The two instructions are on one queue, or a chain of waits and queues
+// leads from one to the other. This also holds for saves of the program's previous run, which may
+// still be running when a run begins (docs/adr/0008).
 //
-// Algorithm. Instructions are entered in issue order. HazardMap says which earlier accesses of the
-// same bytes conflict: for each stretch of bytes it keeps the last write and the reads since.
-// OrderTracker keeps for each instruction a vector clock: how many instructions of each queue have
-// finished before it starts. A conflict becomes a wait only if the clock does not cover it yet; the
-// latest conflict is looked at first, because what that one has waited for often covers the others.
-// Two runs are entered, so that conflicts of the second with the first are found, too.
+// Algorithm: instructions are entered in issue order. HazardMap finds the earlier accesses of the
+// same bytes that conflict: for each stretch of bytes it keeps the last write and the reads since.
+// OrderTracker keeps a vector clock for each instruction: how many instructions of each queue have
+// finished before it starts. A conflict becomes a wait only if the clock does not cover it yet. The
+// latest conflict is examined first, because the waits of that instruction often cover the others.
+// Two runs are entered, so that conflicts of the second with the first are found as well.
 //
-// Cost. For each operand the stretches that it covers, for each wait one join of clocks with an
-// entry for each queue. Repeated instructions are entered in three rounds, however many they have
+// Cost: the stretches that each operand covers and, for each wait, one join of clocks with an entry
+// for each queue. Repeated instructions are entered in three rounds, however many they have
 // (core/program/repeat.h).
 //
-// Source. The last write and the reads since, compared with vector clocks, is how race detectors
-// work: Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection" (CACM,
-// November 2010). Here the order is not observed but made.
+// Source: race detectors compare the last write and the reads since with vector clocks (Flanagan
+// and Freund, "FastTrack: efficient and precise dynamic race detection", CACM, November 2010). They
+// observe an order; this pass creates one.
 #include "passes/sync.h"
 
 #include <algorithm>
@@ -33,48 +33,36 @@
 #include "core/program/instruction.h"
 #include "core/program/program.h"
 #include "core/program/repeat.h"
+#include "core/program/two_runs.h"
 
 namespace ds {
 namespace {
 
-// Enters two runs: conflicts of the second run with saves of the first are waits, too. Of repeated
-// instructions a run has a few rounds (core/program/repeat.h).
-class Syncer {
+// Enters two runs, so that conflicts of the second run with saves of the first become waits as
+// well. Of repeated instructions, a run contains a few rounds (core/program/repeat.h).
+class Syncer : TwoRuns {
  public:
-  explicit Syncer(Program& program)
-      : program_(program), run_(program), order_(2 * static_cast<size_t>(run_.size())) {}
+  explicit Syncer(Program& program) : TwoRuns(program), program_(program) {}
 
   void run() {
     for (Instr& in : program_.instrs) in.waits.clear();
-    for (bool second : {false, true}) {
-      for (int32_t n = 0; n < run_.size(); ++n) enter(second, n);
-      order_.end_run();
-    }
+    enter_all([this](bool second, int32_t number) { enter(second, number); });
   }
 
  private:
-  // An entry of the first or the second run among those of both.
-  InstrId entered(int32_t number, bool second) const {
-    return InstrId(second ? number + run_.size() : number);
-  }
-
   void enter(bool second, int32_t number) {
     ShortRun::Entry entry = run_.at(number);
     Instr& in = program_.instrs[entry.instr];
     InstrId id = entered(number, second);
     order_.begin(id, in.queue);
-    for (const Wait& wait : in.waits) {
-      int32_t awaited = run_.awaited(entry, wait);
-      if (awaited >= 0 && (second || !wait.run_before))
-        order_.wait(entered(awaited, second && !wait.run_before));
-    }
+    for (const Wait& wait : in.waits) order_after(entry, wait, second);
     conflicts_.clear();
     for (const Operand& o : in.operands) {
       PhysicalRange r = physical_range(program_, in, o, entry.round);
       maps_[r.arena].access(r.begin, r.end, o.access != Access::read, id, in.queue, conflicts_);
     }
-    // Latest first: what it has waited for itself often covers the others.
-    std::sort(conflicts_.begin(), conflicts_.end(), std::greater<>());
+    // Latest first: the waits of a later instruction often cover earlier conflicts.
+    std::ranges::sort(conflicts_, std::greater<>());
     for (InstrId earlier : conflicts_) {
       if (earlier == id || order_.covered(earlier)) continue;
       order_.wait(earlier);
@@ -87,9 +75,6 @@ class Syncer {
   }
 
   Program& program_;
-  ShortRun run_;
-  HazardMap maps_[6];
-  OrderTracker order_;
   std::vector<InstrId> conflicts_;
 };
 

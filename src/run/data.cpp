@@ -1,3 +1,9 @@
+// Supplies the batches of a run.
+//
+// Invariant. The samples of a step depend only on the configuration and on how many samples were
+// used before, never on the number of ranks or on how leaves are distributed among them. Leaf
+// `micro * world + rank` of a step has the micro_batch samples from first_of(leaf) on, so ranks
+// read disjoint samples without communicating, and a checkpoint needs only two numbers to continue.
 #include "run/data.h"
 
 #include <fmt/core.h>
@@ -11,24 +17,29 @@
 
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
+#include "core/config/refuse.h"
 #include "data/chat.h"
 #include "data/corpus.h"
+#include "data/curriculum.h"
+#include "data/data_efficiency.h"
 #include "data/gzip.h"
 #include "data/jsonl.h"
+#include "data/keys.h"
 #include "data/masking.h"
 #include "data/token_file.h"
 #include "data/token_text.h"
-#include "data/tokenizers/bpe_learner.h"
 #include "io/file.h"
 
 namespace ds {
 namespace {
 
-// Held-out text above this is not compressed for its figure: a second takes about 10 MB.
+// Held-out text above this size is not compressed to compute the gzip baseline, because gzip
+// compresses only about 10 MB a second.
 constexpr size_t kMostCompressed = size_t{64} << 20;
 
-// Every token of the text must be one that the model has a row for.
-void check_vocabulary(const TokenText& text, int64_t vocabulary, const Config& config) {
+// Throws unless the model's vocabulary covers every token of the text. All tokens are read only if
+// neither the tokenizer's vocabulary nor the file's largest token decides that.
+void check_vocabulary(const TokenText& text, int64_t vocabulary, const std::string& tokenizer) {
   if (vocabulary >= text.vocab() || (text.largest() >= 0 && text.largest() < vocabulary)) return;
   std::vector<int32_t> block(1 << 16);
   for (int64_t at = 0; at < text.size(); at += static_cast<int64_t>(block.size())) {
@@ -38,48 +49,51 @@ void check_vocabulary(const TokenText& text, int64_t vocabulary, const Config& c
     int32_t largest =
         *std::max_element(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
     if (largest < vocabulary) continue;
-    raise(DS_ERROR_CONFIG, "{}: {} is too small for the text, which has token {}; {} needs {}",
-          KeyName("model.vocab"), vocabulary, largest, config.data.tokenizer, text.vocab());
+    refuse("model.vocab", "{} is too small for the text, which has token {}; {} needs {}",
+           vocabulary, largest, tokenizer, text.vocab());
   }
 }
 
-int32_t mask_token(const Config& config, const Tokenizer& tokenizer) {
-  if (config.data.mask_token >= 0) return static_cast<int32_t>(config.data.mask_token);
+// Returns the mask token of the configuration or, if it sets none, of the tokenizer; throws if
+// neither has one.
+int32_t mask_token(const DataKeys& data, const Tokenizer& tokenizer) {
+  if (data.mask_token >= 0) return static_cast<int32_t>(data.mask_token);
   if (auto token = tokenizer.mask_token()) return *token;
-  raise(DS_ERROR_CONFIG,
-        "{}: missing; the model predicts masked tokens, and tokenizer '{}' names no mask token",
-        KeyName("data.mask_token"), tokenizer.name());
+  refuse("data.mask_token",
+         "missing; the model predicts masked tokens, and tokenizer '{}' names no mask token",
+         tokenizer.name());
 }
 
-// The tokenizer that data.tokenizer names; null for one that is to be learned.
-std::unique_ptr<const Tokenizer> chosen_tokenizer(const Config& config, int64_t vocabulary,
+// Opens the tokenizer that data.tokenizer names; returns null if a tokenizer is to be learned.
+std::unique_ptr<const Tokenizer> chosen_tokenizer(const DataKeys& data, int64_t vocabulary,
                                                   TextUse use) {
-  if (config.data.tokenizer != kLearnTokenizer) {
-    auto tokenizer = open_tokenizer(config.data.tokenizer);
-    if (use == TextUse::masked) mask_token(config, *tokenizer);
+  if (data.tokenizer != kLearnTokenizer) {
+    auto tokenizer = open_tokenizer(data.tokenizer);
+    if (use == TextUse::masked) mask_token(data, *tokenizer);
     return tokenizer;
   }
   if (use == TextUse::masked) {
-    raise(DS_ERROR_CONFIG,
-          "{}: \"{}\" learns no mask token, which a model that predicts masked tokens needs",
-          KeyName("data.tokenizer"), kLearnTokenizer);
+    refuse("data.tokenizer",
+           "\"{}\" learns no mask token, which a model that predicts masked tokens needs",
+           kLearnTokenizer);
   }
-  if (vocabulary < kLeastLearned) {
-    raise(
-        DS_ERROR_CONFIG,
-        "{}: data.tokenizer \"{}\" needs at least {}, for the bytes and the end of a text, got {}",
-        KeyName("model.vocab"), kLearnTokenizer, kLeastLearned, vocabulary);
+  if (vocabulary < least_learned()) {
+    refuse("model.vocab",
+           "data.tokenizer \"{}\" needs at least {}, for the bytes and the end of a text, got {}",
+           kLearnTokenizer, least_learned(), vocabulary);
   }
   return nullptr;
 }
 
+// Returns the masking that the configuration describes. Throws if it needs a token that the model
+// lacks, or if sequences are too short.
 Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t vocabulary) {
-  const DataConfig& data = config.data;
+  const DataKeys& data = config.get<DataKeys>();
   Tokenizer::Frame frame = tokenizer.frame();
   MaskingOptions out{data.mlm_probability,
                      data.mask_replace_prob,
                      data.random_replace_prob,
-                     mask_token(config, tokenizer),
+                     mask_token(data, tokenizer),
                      0,
                      frame.before,
                      frame.after,
@@ -90,29 +104,29 @@ Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t voc
   }
   out.special.push_back(out.mask_token);
   if (out.mask_token >= vocabulary) {
-    raise(DS_ERROR_CONFIG, "{}: the model has tokens 0 to {}, got {}{}", KeyName("data.mask_token"),
-          vocabulary - 1, out.mask_token,
-          data.mask_token >= 0 ? "" : " from tokenizer '" + tokenizer.name() + "'");
+    refuse("data.mask_token", "the model has tokens 0 to {}, got {}{}", vocabulary - 1,
+           out.mask_token,
+           data.mask_token >= 0 ? "" : " from tokenizer '" + tokenizer.name() + "'");
   }
   for (const std::vector<int32_t>* part : {&frame.before, &frame.after}) {
     for (int32_t token : *part) {
       if (token < vocabulary) continue;
-      raise(DS_ERROR_CONFIG, "{}: '{}' puts token {} around a text, but the model has 0 to {}",
-            KeyName("data.tokenizer"), tokenizer.name(), token, vocabulary - 1);
+      refuse("data.tokenizer", "'{}' puts token {} around a text, but the model has 0 to {}",
+             tokenizer.name(), token, vocabulary - 1);
     }
   }
   auto around = static_cast<int64_t>(frame.before.size() + frame.after.size());
   if (config.sequence <= around) {
-    raise(DS_ERROR_CONFIG, "{}: must be above {}, the tokens that '{}' puts around a text, got {}",
-          KeyName("run.sequence"), around, tokenizer.name(), config.sequence);
+    refuse("run.sequence", "must be above {}, the tokens that '{}' puts around a text, got {}",
+           around, tokenizer.name(), config.sequence);
   }
   return Masking(std::move(out));
 }
 
-// What documents share a row. Groups of dynamic batching are made of rows that have one each.
+// Returns how documents share a row. With dynamic batching, each row must hold one document.
 Packing packing_of(const Config& config) {
-  if (config.dynamic_batching.enabled) return Packing::none;
-  const std::string& packing = config.data.packing;
+  if (config.get<DynamicBatchingKeys>().enabled) return Packing::none;
+  const std::string& packing = config.get<DataKeys>().packing;
   return packing == "isolated" ? Packing::isolated
          : packing == "joined" ? Packing::joined
                                : Packing::none;
@@ -128,75 +142,78 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
       accumulation_(config.accumulation),
       sequence_(config.sequence),
       batch_samples_(micro_batch_ * accumulation_ * world),
-      curriculum_(config.curriculum),
+      curriculum_(config.get<CurriculumKeys>()),
       documents_(config.model.documents),
       packing_(packing_of(config)),
       folder_(folder),
       batch_(std::move(batch)) {
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
-  if (batch_ && config.data.packing == "isolated") {
-    raise(DS_ERROR_CONFIG, "{}: \"isolated\" is for text; batches of a function have no documents",
-          KeyName("data.packing"));
+  const DataKeys& data = config.get<DataKeys>();
+  if (batch_ && data.packing == "isolated") {
+    refuse("data.packing", "\"isolated\" is for text; batches of a function have no documents");
   }
-  if (batch_ && config.dynamic_batching.enabled) {
-    raise(DS_ERROR_CONFIG, "{}: true is for documents of files; a function brings its own batches",
-          KeyName("data_efficiency.data_sampling.dynamic_batching.enabled"));
+  if (batch_ && config.get<DynamicBatchingKeys>().enabled) {
+    refuse("data_efficiency.data_sampling.dynamic_batching.enabled",
+           "true is for documents of files; a function brings its own batches");
   }
   if (batch_) return;
-  std::string tokenizer = run_tokenizer(folder, config.data.tokenizer);
+  std::string tokenizer = run_tokenizer(folder, data.tokenizer);
   tokenizer_ = open_tokenizer(tokenizer);
-  dataset_ =
-      config.data.format == "tokens"
-          ? open_token_files(config.data.paths, config.data.heldout, tokenizer_hash(tokenizer))
-          : open_dataset(folder);
+  dataset_ = data.format == "tokens"
+                 ? open_token_files(data.paths, data.heldout, tokenizer_hash(tokenizer))
+                 : open_dataset(folder);
   hash_ = dataset_.corpus_hash;
   for (const TokenText* text : {&dataset_.train, &dataset_.heldout}) {
-    check_vocabulary(*text, vocabulary, config);
+    check_vocabulary(*text, vocabulary, data.tokenizer);
   }
   open_samplers(config, vocabulary, use);
 }
 
+// Opens the samplers for the kind of text: documents in rows or in groups, a masked stream, or a
+// stream.
 void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse use) {
-  if (dataset_.train.of_documents() || config.data.format == "jsonl") {
+  const std::string& format = config.get<DataKeys>().format;
+  const DynamicBatchingKeys& dynamic = config.get<DynamicBatchingKeys>();
+  if (dataset_.train.of_documents() || format == "jsonl") {
     if (use == TextUse::masked) {
-      raise(DS_ERROR_CONFIG,
-            "{}: documents are for a model that predicts the next token; this one predicts masked "
-            "tokens",
-            KeyName("data.format"));
+      refuse("data.format",
+             "documents are for a model that predicts the next token; this one predicts masked "
+             "tokens");
     }
-    const DynamicBatchingConfig& dynamic = config.dynamic_batching;
-    train_documents_.emplace(dataset_.train, sequence_, packing_, config.run.seed,
+    train_documents_.emplace(dataset_.train, sequence_, packing_, config.seed,
                              dynamic.enabled ? 0 : batch_samples_);
     if (dynamic.enabled) open_dynamic(dynamic);
     if (dataset_.heldout.documents() > 0) {
-      heldout_documents_.emplace(dataset_.heldout, sequence_, packing_, config.run.seed, 0);
+      heldout_documents_.emplace(dataset_.heldout, sequence_, packing_, config.seed, 0);
       if (heldout_documents_->epoch_samples() == 0) heldout_documents_.reset();
     }
     return;
   }
   if (use == TextUse::masked) masking_.emplace(masking_of(config, *tokenizer_, vocabulary));
-  if (config.dynamic_batching.enabled) {
-    raise(DS_ERROR_CONFIG, "{}: true needs token files of documents, these hold a stream",
-          KeyName("data_efficiency.data_sampling.dynamic_batching.enabled"));
+  if (dynamic.enabled) {
+    refuse("data_efficiency.data_sampling.dynamic_batching.enabled",
+           "true needs token files of documents, these hold a stream");
   }
   if (packing_ == Packing::isolated) {
     std::optional<int32_t> last = tokenizer_->end_of_text();
     if (!last) {
-      raise(DS_ERROR_CONFIG,
-            "{}: \"isolated\" needs a token that ends a text, tokenizer '{}' names none",
-            KeyName("data.packing"), tokenizer_->name());
+      refuse("data.packing",
+             "\"isolated\" needs a token that ends a text, but tokenizer '{}' names none",
+             tokenizer_->name());
     }
     separator_ = *last;
   }
   const Masking* masking = masking_ ? &*masking_ : nullptr;
-  train_.emplace(dataset_.train, sequence_, config.run.seed, batch_samples_, masking);
-  if (dataset_.heldout.size() < (masking ? sequence_ - masking->frame() : 2))
-    return;  // nothing to evaluate on
+  train_.emplace(dataset_.train, sequence_, config.seed, batch_samples_, masking);
+  // A held-out text this short has no target to evaluate.
+  if (dataset_.heldout.size() < (masking ? sequence_ - masking->frame() : 2)) return;
   heldout_.emplace(dataset_.heldout, sequence_, masking);
-  if (masking || dataset_.train.vocab() > kBaselineVocab || config.data.format != "text") return;
+  if (masking || dataset_.train.vocab() > kBaselineVocab || format != "text") return;
   baselines_ = measure_baselines(dataset_.train, dataset_.heldout, separator_);
 }
 
+// Fills the samples, then finds the documents of a stream, then shortens rows or removes targets
+// according to the curriculum.
 bool RunData::fill(int64_t step, int32_t micro, const BatchRows& to) const {
   int64_t leaf = int64_t{micro} * world_ + rank_;
   if (dynamic_) {
@@ -205,7 +222,7 @@ bool RunData::fill(int64_t step, int32_t micro, const BatchRows& to) const {
   }
   if (batch_) {
     if (!batch_(step, micro, to.tokens, to.targets)) return false;
-    std::fill(to.counted.begin(), to.counted.end(), 1);
+    std::ranges::fill(to.counted, 1);
   } else if (train_documents_) {
     train_documents_->rows(first_of(leaf), micro_batch_, to);
   } else {
@@ -226,12 +243,14 @@ int64_t RunData::first_sample() const {
   return dynamic_ ? dynamic_->first_of_step(next_, batch_samples_) : next_;
 }
 
+// A skipped step also uses its samples, and the next step continues after them.
 void RunData::end_step() {
   next_ = first_sample() + batch_samples_;
   samples_ += batch_samples_;
 }
 
-void RunData::open_dynamic(const DynamicBatchingConfig& dynamic) {
+// To form groups, dynamic batching needs the lengths of all rows in advance.
+void RunData::open_dynamic(const DynamicBatchingKeys& dynamic) {
   std::vector<int64_t> lengths;
   for (int64_t row = 0; row < train_documents_->epoch_samples(); ++row) {
     lengths.push_back(train_documents_->length(row));
@@ -240,16 +259,17 @@ void RunData::open_dynamic(const DynamicBatchingConfig& dynamic) {
                                                 dynamic.max_batch, dynamic.order, dynamic.seed});
   lr_scaling_ = dynamic.lr_scaling;
   if (dynamic_->groups() >= batch_samples_) return;
-  raise(DS_ERROR_CONFIG,
-        "{}: {} samples fill no step of {} groups of at most {} tokens and at least min_batch_size "
-        "{} samples",
-        KeyName("data_efficiency.data_sampling.dynamic_batching.max_tokens"), lengths.size(),
-        batch_samples_, dynamic.max_tokens, dynamic.min_batch);
+  refuse(
+      "data_efficiency.data_sampling.dynamic_batching.max_tokens",
+      "{} samples do not fill a step of {} groups of at most {} tokens and at least min_batch_size "
+      "{} samples",
+      lengths.size(), batch_samples_, dynamic.max_tokens, dynamic.min_batch);
 }
 
-// A step's micro-batches are as long as the longest of all ranks, so that products, and with them
-// bits, do not depend on how many ranks there are. What is left is padding: documents of one token
-// without a target.
+// Without dynamic batching, rows have the length of the curriculum or run.sequence. With it, every
+// micro-batch of a step is as long as the longest one on any rank, so that the shapes of matrix
+// products, and with them the bits of results, do not depend on the number of ranks. The rest of a
+// micro-batch is then padding: documents of one token without a target.
 int64_t RunData::tokens_of(int64_t step) const {
   if (!dynamic_)
     return micro_batch_ * (curriculum_.enabled && shortens()
@@ -266,6 +286,7 @@ int64_t RunData::tokens_of(int64_t step) const {
   return most;
 }
 
+// Rows of documents are padded in memory, so the lengths of the documents are added up instead.
 int64_t RunData::real_tokens(int64_t step) const {
   const int64_t length = curriculum_.enabled ? curriculum_difficulty(curriculum_, step) : sequence_;
   if (!train_documents_) return batch_samples_ * length;
@@ -280,6 +301,8 @@ int64_t RunData::real_tokens(int64_t step) const {
   return sum;
 }
 
+// With dynamic batching, the number of documents varies between steps, and the learning rate may
+// follow it.
 double RunData::lr_factor() const {
   if (!dynamic_) return 1;
   return ds::lr_factor(lr_scaling_, dynamic_->documents(first_sample(), batch_samples_),
@@ -297,7 +320,8 @@ void RunData::fill_dynamic(int64_t step, int64_t leaf, const BatchRows& to) cons
   }
 }
 
-// The first `length` tokens of each row, one row behind the other.
+// Moves the first `length` tokens of each row toward the front, so that the rows become contiguous.
+// No row is overwritten before it is read, because rows move only toward the front, in order.
 void RunData::shorten(int64_t length, const BatchRows& rows) const {
   for (int64_t row = 0; row < micro_batch_; ++row) {
     auto from = static_cast<size_t>(row * sequence_), to = static_cast<size_t>(row * length);
@@ -310,12 +334,13 @@ void RunData::shorten(int64_t length, const BatchRows& rows) const {
   }
 }
 
+// Removes the targets from index `length` on in each row, and marks those tokens as not counted.
 void RunData::cut_targets(int64_t length, const BatchRows& rows) const {
   for (int64_t row = 0; row < micro_batch_; ++row) {
     const BatchRows rest = rows.part(static_cast<size_t>(row * sequence_ + length),
                                      static_cast<size_t>(sequence_ - length));
-    std::fill(rest.targets.begin(), rest.targets.end(), kNoTarget);
-    std::fill(rest.counted.begin(), rest.counted.end(), 0);
+    std::ranges::fill(rest.targets, kNoTarget);
+    std::ranges::fill(rest.counted, 0);
   }
 }
 
@@ -329,7 +354,7 @@ void RunData::fill_heldout(int64_t first, int64_t total, const BatchRows& to) co
   for (int64_t i = 0; i < micro_batch_; ++i) {
     const int64_t index = first + i;
     const auto at = static_cast<size_t>(i * sequence_);
-    // index * all / total, which may be beyond 64 bits on the way
+    // Computes index * all / total, split so that the product stays within 64 bits.
     const int64_t row = all / total * index + all % total * index / total;
     if (index >= total) {
       pad(at, static_cast<size_t>(sequence_), to);
@@ -345,12 +370,13 @@ void RunData::fill_heldout(int64_t first, int64_t total, const BatchRows& to) co
 int64_t RunData::heldout_targets() const {
   const int64_t all = std::max<int64_t>(dataset_.heldout.size() - 1, 0);
   if (separator_ < 0) return all;
+  // The last token of a document has no target: it would be in the next document.
   int64_t out = all;
   std::vector<int32_t> block(1 << 16);
   for (int64_t at = 0; at < all; at += static_cast<int64_t>(block.size())) {
     block.resize(static_cast<size_t>(std::min(all - at, static_cast<int64_t>(block.size()))));
     dataset_.heldout.copy(at, block);
-    out -= std::count(block.begin(), block.end(), separator_);
+    out -= std::ranges::count(block, separator_);
   }
   return out;
 }
@@ -358,7 +384,7 @@ int64_t RunData::heldout_targets() const {
 std::string RunData::rows() const {
   if (!train_documents_) return "";
   if (dynamic_) {
-    return fmt::format("{} documents in {} steps; {} pieces of documents are in none",
+    return fmt::format("{} documents in {} steps; {} pieces of documents are in no step",
                        dataset_.train.documents(), dynamic_->groups() / batch_samples_,
                        dynamic_->left_out(batch_samples_));
   }
@@ -377,6 +403,9 @@ Json RunData::record() const {
   return out;
 }
 
+// A checkpoint of an earlier version has neither number. Its samples are the number of steps times
+// the batch size; with dynamic batching, each repetition of the groups omits those that do not fill
+// a step.
 void RunData::go_on(const CheckpointInfo& saved) {
   auto read = [&](const char* name, int64_t& value) {
     const Json* found = saved.client.is_object() ? saved.client.find(name) : nullptr;
@@ -394,10 +423,12 @@ void RunData::go_on(const CheckpointInfo& saved) {
       batch && batch->is_integer() && batch->integer() > 0 ? batch->integer() : batch_samples_;
   samples_ = next_ = saved.step * each;
   if (!dynamic_ || dynamic_->groups() < each) return;
-  const int64_t steps = dynamic_->groups() / each;  // of one repetition of the groups
+  const int64_t steps = dynamic_->groups() / each;  // in one repetition of the groups
   next_ = saved.step / steps * dynamic_->groups() + saved.step % steps * each;
 }
 
+// A checkpoint stores the record, which identifies the text, and two numbers: the samples that were
+// used, and the index of the next one in the order.
 Json RunData::place() const {
   Json out = record();
   out.set("samples", samples_);
@@ -405,6 +436,7 @@ Json RunData::place() const {
   return out;
 }
 
+// An earlier version did not record every hash, so only hashes that both records have are compared.
 void RunData::check_record(const Json& saved, const std::string& where) const {
   if (!saved.is_object()) return;
   const Json own = record();
@@ -425,6 +457,7 @@ void RunData::check_files() {
   dataset_.heldout.check();
 }
 
+// Ends the prompt after the first document, so that it does not run into the next one.
 std::vector<int32_t> RunData::prompt(int64_t tokens) const {
   if (batch_ || masking_) return {};
   const TokenText& text = dataset_.heldout.size() > 0 ? dataset_.heldout : dataset_.train;
@@ -432,8 +465,8 @@ std::vector<int32_t> RunData::prompt(int64_t tokens) const {
   std::vector<int32_t> out(static_cast<size_t>(std::min(tokens, most)));
   std::vector<uint8_t> targets(out.size());
   text.copy(0, out, targets);
-  // Of a conversation, what comes before the first answer.
-  auto answer = std::find(targets.begin(), targets.end(), 1);
+  // The prompt of a conversation ends before the first answer.
+  auto answer = std::ranges::find(targets, 1);
   if (text.of_documents() && answer != targets.begin())
     out.resize(static_cast<size_t>(answer - targets.begin()));
   return out;
@@ -455,6 +488,8 @@ TextFacts TextFacts::kept(const Json& record) {
   return out;
 }
 
+// Copies the files of a tokenizer to the run folder, so that the run can be resumed and its model
+// used without the original. The byte tokenizer has no files.
 static void copy_tokenizer(const std::string& name, const std::string& folder) {
   std::vector<TokenizerFile> files = tokenizer_files(name);
   if (files.empty()) return;
@@ -463,9 +498,10 @@ static void copy_tokenizer(const std::string& name, const std::string& folder) {
     write_file_atomic(folder + "/" + file.name, read_file(file.path));
 }
 
-static TextFacts prepare_jsonl(const Config& config, const Tokenizer& tokenizer,
+// Writes the token files of conversations, one document for each. Unless the loss is on all tokens,
+// each token is marked as a target or not.
+static TextFacts prepare_jsonl(const DataKeys& data, const Tokenizer& tokenizer,
                                const std::string& folder, const volatile int32_t* stop) {
-  const DataConfig& data = config.data;
   ChatEncoder encoder(tokenizer, data.tokenizer, data.chat_template, data.loss_on == "all");
   TokenWriter::Options format{tokenizer.vocab(), tokenizer_hash(data.tokenizer), true,
                               data.loss_on != "all"};
@@ -474,18 +510,17 @@ static TextFacts prepare_jsonl(const Config& config, const Tokenizer& tokenizer,
   return {describe(facts), 0, 0};
 }
 
-TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use,
+TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use,
                            const std::string& folder, const volatile int32_t* stop) {
-  const DataConfig& data = config.data;
   if (data.paths.empty())
     raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none",
           KeyName("data.paths"));
-  // First what refuses a tokenizer: reading the text takes longer.
-  std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(config, vocabulary, use);
+  // A bad tokenizer should be refused before reading the text, which takes longer.
+  std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(data, vocabulary, use);
   make_folders(folder);
   if (data.format != "text") {
     copy_tokenizer(data.tokenizer, folder + "/tokenizer");
-    return data.format == "jsonl" ? prepare_jsonl(config, *tokenizer, folder, stop) : TextFacts();
+    return data.format == "jsonl" ? prepare_jsonl(data, *tokenizer, folder, stop) : TextFacts();
   }
   Corpus corpus =
       read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop});

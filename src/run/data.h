@@ -9,130 +9,159 @@
 #include "core/config/config.h"
 #include "data/baselines.h"
 #include "data/batch_rows.h"
+#include "data/curriculum.h"
+#include "data/data_efficiency.h"
 #include "data/dataset.h"
 #include "data/documents.h"
 #include "data/dynamic_batches.h"
+#include "data/keys.h"
 #include "data/masking.h"
 #include "data/tokenizer.h"
 #include "run/train_options.h"
 
 namespace ds {
 
-// Where a run's batches come from: token files, or the caller; and how far in them the run is. A
-// batch is micro_batch * sequence token ids and the id that follows each; of a masked language
-// model, rows of Masking; of files of documents, rows of DocumentSampler. With a curriculum,
-// targets behind its length of the step are none; of a model that tells documents apart, rows are
-// cut there, and lie one behind the other.
+// The batches of a run, from token files or from the caller, and the position of the run in them. A
+// batch is micro_batch * sequence token ids, each with the id that follows it as its target. For a
+// masked language model it consists of the rows of Masking; for files of documents, of the rows of
+// DocumentSampler. With a curriculum, targets beyond the step's length are not counted; if the
+// model isolates documents, rows are cut to that length and joined.
 //
-// A step takes the next micro_batch * accumulation * ranks samples of the order, leaf by leaf. How
-// many a run has taken is kept by its checkpoints, so what a resume may change, the size of a batch
-// and the number of ranks, leaves none out and takes none twice.
+// A step uses the next micro_batch * accumulation * ranks samples of the order, leaf by leaf.
+// Checkpoints store how many samples the run has used. So a resumed run may have another batch size
+// or number of ranks, and still neither skips a sample nor uses one twice.
 class RunData {
  public:
-  // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. vocabulary:
-  // ids that the model knows. DS_ERROR_CONFIG when there are not enough tokens for a batch, or one
-  // that it does not know, or no mask token where one is needed.
+  // Opens the token files in `folder`, unless `batch`, which is copied, supplies the batches.
+  // `vocabulary` is the number of token ids of the model. Throws DS_ERROR_CONFIG if there are too
+  // few tokens for a batch, if one of them is not in the vocabulary, or if a required mask token is
+  // missing.
   RunData(const Config& config, int64_t vocabulary, TextUse use, int rank, int world,
           const std::string& folder, BatchCallback batch);
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
-  // The micro-batch of this rank, of the samples that come next; false when the caller's batch
-  // function ends the run. step: of the caller's function and of the curriculum.
+  // Fills a micro-batch of this rank with the next samples. Returns false if the caller's batch
+  // function ends the run. `step` is passed to that function and determines the curriculum's
+  // length.
   bool fill(int64_t step, int32_t micro, const BatchRows& to) const;
-  // A step has been made: its samples are used up, also where it was skipped.
+  // Marks the samples of a step as used, even if the step was skipped.
   void end_step();
-  // Samples that steps have taken: rows, or groups of documents.
+  // Returns the number of samples that steps have used. A sample is a row or, with dynamic
+  // batching, a group of documents.
   int64_t samples() const { return samples_; }
-  // Goes on where a checkpoint of this run was saved. One of an earlier version does not say where:
-  // it is at its steps times its batch. DS_ERROR_CORRUPT for a place that is none.
+  // Continues at the position of a checkpoint of this run. If a checkpoint of an earlier version
+  // does not store it, the position is the number of steps times the batch size. Throws
+  // DS_ERROR_CORRUPT if it is invalid.
   void go_on(const CheckpointInfo& saved);
 
-  // Tokens of each micro-batch of this step, which fill() leaves at the beginning of its spans.
+  // Returns the number of tokens in each micro-batch of this step. fill() writes them to the
+  // beginning of its spans.
   int64_t tokens_of(int64_t step) const;
-  // Tokens of all ranks in this step that are no padding.
+  // Returns the number of tokens of all ranks in this step, without padding.
   int64_t real_tokens(int64_t step) const;
-  // What the step's learning rates are multiplied by.
+  // Returns the factor by which the learning rates of this step are multiplied.
   double lr_factor() const;
 
-  int64_t heldout_rows()
-      const;  // that have each held-out target once; 0: there is no held-out text
-  // Rows first to first + micro_batch - 1 of `total` that are spread evenly over all; those from
-  // `total` on are padding.
+  // Returns the number of rows that together contain each held-out target exactly once, or 0
+  // without held-out text.
+  int64_t heldout_rows() const;
+  // Fills the micro_batch rows from index `first` on, out of `total` rows that are spread evenly
+  // over all held-out rows. Rows from index `total` on are padding.
   void fill_heldout(int64_t first, int64_t total, const BatchRows& to) const;
-  int64_t heldout_targets() const;  // of all rows of a stream of text
+  // Returns the number of targets in a held-out text that is a stream.
+  int64_t heldout_targets() const;
 
-  const std::string& hash() const { return hash_; }  // of the text; "caller" with a batch function
-  // What a run keeps of its text: the hash above and that of each token file.
+  // Returns the hash of the text, or "caller" if a batch function supplies the batches.
+  const std::string& hash() const { return hash_; }
+  // Returns the record of the text that config.json stores: hash() and the hash of each token file.
   Json record() const;
-  // What its checkpoints keep: the same, and where it is.
+  // Returns the record that checkpoints store: record() and the position in the order of samples.
   Json place() const;
-  // The record of a resumed run must be this one. DS_ERROR_CORRUPT naming file and both hashes.
-  // `where` holds `saved`, which may be null (of an earlier version).
+  // Throws DS_ERROR_CORRUPT, naming the file and both hashes, unless `saved`, the record of a
+  // resumed run, matches record(). `where` names the file that contains `saved`, which may be null
+  // (earlier versions).
   void check_record(const Json& saved, const std::string& where) const;
-  // DS_ERROR_CORRUPT or _NOT_FOUND when a token file was changed or removed since it was opened.
+  // Throws DS_ERROR_CORRUPT or DS_ERROR_NOT_FOUND if an open token file was changed or removed.
   void check_files();
-  const Baselines& baselines() const {
-    return baselines_;
-  }  // NaN without held-out text, of a large vocabulary or of masked text
-  // One line about masking; "" for a model that predicts the next token, and with a batch function.
+  // Returns the held-out losses of counted models. They are NaN without held-out text, with a large
+  // vocabulary, and with masked text.
+  const Baselines& baselines() const { return baselines_; }
+  // Returns a line that describes the masking, or "" without masking.
   std::string masking() const { return masking_ ? masking_->describe() : ""; }
-  std::string rows() const;  // one line about rows of documents; "" without
-  // First tokens of the held-out (else the training) text, the prompt of the run's sample; none
-  // without text or of a masked language model, which continues none.
+  // Returns a line about the rows of documents, or "" for other text.
+  std::string rows() const;
+  // Returns the first tokens of the held-out text, or of the training text if none is held out, as
+  // the prompt of the sample text. Empty with a batch function and for a masked language model,
+  // which cannot continue a text.
   std::vector<int32_t> prompt(int64_t tokens) const;
-  const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // nullptr with a batch function
+  // Returns null with a batch function.
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
  private:
   void open_samplers(const Config& config, int64_t vocabulary, TextUse use);
-  void open_dynamic(const DynamicBatchingConfig& dynamic);
-  // Number of the first sample of the next step, and of the first one of a leaf of it.
+  void open_dynamic(const DynamicBatchingKeys& dynamic);
+  // Return the index of the first sample of the next step, and of one of its leaves.
   int64_t first_sample() const;
   int64_t first_of(int64_t leaf) const { return first_sample() + leaf * micro_batch_; }
+  // Fills a leaf with groups of documents, which vary in number and length.
   void fill_dynamic(int64_t step, int64_t leaf, const BatchRows& to) const;
-  // Whether rows are cut to the curriculum's length, and not only their targets.
+  // Returns whether a curriculum shortens the rows themselves instead of only removing targets.
   bool shortens() const { return documents_ && !batch_; }
+  // Cut each row to `length` tokens, or remove its targets from there on.
   void shorten(int64_t length, const BatchRows& rows) const;
   void cut_targets(int64_t length, const BatchRows& rows) const;
 
   const int rank_, world_;
   const int64_t micro_batch_, accumulation_, sequence_;
-  const int64_t batch_samples_;  // of a step
-  const CurriculumConfig curriculum_;
-  const bool documents_;    // the model tells documents apart
-  const Packing packing_;   // of documents
-  int32_t separator_ = -1;  // of a stream whose documents are isolated: what ends each
+  const int64_t batch_samples_;  // samples of a step
+  const CurriculumKeys curriculum_;
+  // Whether the model isolates documents from each other.
+  const bool documents_;
+  // How several documents share a row.
+  const Packing packing_;
+  // The token that ends each document in a stream with isolated documents; -1 for other streams.
+  int32_t separator_ = -1;
   const std::string folder_;
   BatchCallback batch_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   Dataset dataset_;
-  std::optional<Masking> masking_;  // the samplers read it
+  std::optional<Masking> masking_;  // referred to by the samplers
   std::optional<TrainSampler> train_;
   std::optional<HeldoutSampler> heldout_;
-  std::optional<DocumentSampler> train_documents_, heldout_documents_;  // in place of these
-  std::optional<DynamicBatches> dynamic_;  // of rows of train_documents_
+  // The samplers for documents, used in place of train_ and heldout_.
+  std::optional<DocumentSampler> train_documents_, heldout_documents_;
+  // Groups of rows of train_documents_, with dynamic batching.
+  std::optional<DynamicBatches> dynamic_;
   std::string lr_scaling_;
-  int64_t samples_ = 0;  // taken
-  int64_t next_ = 0;     // number of the next one in the order: dynamic_ leaves out ends of it
+  // Number of samples used so far, and index of the next one in the order. They differ if dynamic_
+  // omits samples at the end of a repetition.
+  int64_t samples_ = 0;
+  int64_t next_ = 0;
   std::string hash_ = "caller";
   Baselines baselines_;
 };
 
-// What token files do not say of a run's text. config.json keeps it for a resumed run.
+// Facts about a run's text that its token files do not contain. config.json stores them for a
+// resumed run.
 struct TextFacts {
-  std::string lines;              // for the log; "" in a resumed run
-  int64_t heldout_bytes = 0;      // 0: not known
-  int64_t gzip_bytes = 0;         // of the held-out text after gzip -9; 0: not known
-  void keep(Json& record) const;  // adds its members to what config.json says of the text
-  static TextFacts kept(const Json& record);  // of an earlier version: nothing is known
+  // Lines for the log; "" in a resumed run.
+  std::string lines;
+  int64_t heldout_bytes = 0;  // 0: not known
+  // Bytes of the held-out text after gzip -9; 0 means not known.
+  int64_t gzip_bytes = 0;
+  // Adds these facts to the record of the text in config.json.
+  void keep(Json& record) const;
+  // Reads the facts from such a record. One written by an earlier version contains none.
+  static TextFacts kept(const Json& record);
 };
 
-// Gathers config.data's text and writes its token files into `folder`, which it makes, and the
-// tokenizer's own files into folder/tokenizer: a copy, or one that is learned from the training
-// text, of `vocabulary` tokens. One rank does this. DS_ERROR_CONFIG when `use` needs a mask token
-// and there is none, or the vocabulary is too small to be learned. DS_ERROR_USER when *stop
-// [nullable] becomes non-zero meanwhile.
-TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use,
+// Reads the text that `data` names and writes its token files to `folder`, which is created. Also
+// writes the tokenizer's files to folder/tokenizer: a copy, or a tokenizer with `vocabulary` tokens
+// that is learned from the training text. Only one rank calls this. Throws DS_ERROR_CONFIG if `use`
+// needs a mask token and the tokenizer has none, or if the vocabulary is too small to learn; throws
+// DS_ERROR_USER if *stop [nullable] becomes non-zero meanwhile.
+TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use,
                            const std::string& folder, const volatile int32_t* stop);
 
 }  // namespace ds

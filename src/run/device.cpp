@@ -9,11 +9,12 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/device/named_device.h"
+#include "run/keys.h"
 
 namespace ds {
 namespace {
 
-// Why this machine has no such device; "" when it has.
+// Returns why this machine does not have the device, or "" if it has it.
 std::string why_absent(const std::string& name, int local_rank) {
   try {
     make_device(name, false, local_rank);
@@ -28,16 +29,18 @@ std::string why_absent(const std::string& name, int local_rank) {
 
 void settle_device(Config& config, Communicator& comm) {
   if (!names_cuda(config.device)) return;
-  comm.set_timeout(config.comm_timeout_ms);  // a device that is not well hangs when it is opened
+  // Opening a faulty device may block, so the timeout must be set before.
+  comm.set_timeout(config.comm_timeout_ms);
   std::string mine;
   agree(comm, "device", [&] { mine = why_absent(config.device, comm.local_rank()); });
   std::vector<std::string> all = gather_texts(comm, mine, "device");
-  auto absent = std::find_if(all.begin(), all.end(),
-                             [](const std::string& reason) { return !reason.empty(); });
+  auto absent =
+      std::ranges::find_if(all, [](const std::string& reason) { return !reason.empty(); });
+  // All ranks see the same reasons, so from here on all take the same branch.
   if (absent == all.end()) return;
   std::string where;
   if (all.size() > 1) where = "rank " + std::to_string(absent - all.begin()) + ": ";
-  if (!config.run.device_fallback) raise(DS_ERROR_UNSUPPORTED, "{}{}", where, *absent);
+  if (!config.get<RunKeys>().device_fallback) raise(DS_ERROR_UNSUPPORTED, "{}{}", where, *absent);
   config.device = "cpu";
   if (comm.rank() == 0)
     log_line(LogLevel::warning, where + *absent + "; the run goes on with the CPU");

@@ -1,3 +1,9 @@
+// Creates, locks, cleans and discards run folders so that
+// - two processes never train in one folder (lock.h);
+// - a run that fails before its first step leaves the folder as it was: only files that were not
+//   there before are removed;
+// - a run that was killed can be continued, or started again if it had no configuration yet;
+// - nothing that another user put there is followed or overwritten (io/owner.h).
 #include "run/folder.h"
 
 #include <fmt/core.h>
@@ -12,7 +18,9 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
+#include "core/base/path_kind.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
 #include "io/file_kind.h"
@@ -26,9 +34,10 @@ namespace fs = std::filesystem;
 constexpr const char* kRuns = "runs";
 constexpr int64_t kMostConfig = int64_t{16} << 20;
 
-// All that libds reads and goes on writing in a run folder, except what it replaces by renaming.
+// Checks the owner of everything that libds reads, or opens for writing, in a run folder. Files
+// that it replaces by renaming need no check.
 void require_own_run(const RunFolder& run) {
-  require_own_folder(run.path + "/.");  // the folder itself may be named by a link
+  require_own_folder(run.path + "/.");  // the path of the run folder itself may be a link
   for (const char* name :
        {"lock", kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
     require_own_file(run.file(name));
@@ -44,8 +53,8 @@ void require_own_run(const RunFolder& run) {
   }
 }
 
-// Removes what writes that never ended have left in a folder: files NAME.*.tmp and NAME.*.part of
-// the given names, or all of them.
+// Removes temporary files that unfinished writes have left in a folder: NAME.*.tmp and NAME.*.part
+// for the given names, or for all names if none is given.
 template <typename Names = std::span<const std::string_view>>
 void remove_unfinished(const std::string& folder, const Names& names = {}) {
   std::error_code ignored;
@@ -54,9 +63,8 @@ void remove_unfinished(const std::string& folder, const Names& names = {}) {
     fs::path kind = entry->path().extension();
     if (kind != ".tmp" && kind != ".part") continue;
     std::string name = entry->path().filename();
-    bool ours = std::any_of(std::begin(names), std::end(names), [&](const auto& one) {
-      return name.starts_with(std::string(one) + ".");
-    });
+    bool ours = std::ranges::any_of(
+        names, [&](const auto& one) { return name.starts_with(std::string(one) + "."); });
     if (ours || std::size(names) == 0) fs::remove(entry->path(), ignored);
   }
 }
@@ -85,8 +93,8 @@ RunFolder create_run_folder(const std::string& wanted) {
     raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder",
           wanted);
   }
-  // A run that was killed before it had a configuration begins again here, perhaps in a user's own
-  // folder.
+  // A run that was killed before it wrote its configuration starts again here. The folder may
+  // contain files of the user, so only temporary files with names that libds uses are removed.
   remove_unfinished(folder.path, std::array<std::string_view, 1>{kRunConfig});
   remove_unfinished(folder.data(), kTokens);
   remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
@@ -98,24 +106,25 @@ RunFolder create_run_folder(const std::string& wanted) {
   return folder;
 }
 
+// Removes only names that libds writes, and none that were in the folder before.
 void discard_run_folder(RunFolder& folder) noexcept {
   std::error_code ignored;
   auto remove = [&](const std::string& name) {
-    bool users = std::find(folder.found.begin(), folder.found.end(), name) != folder.found.end();
+    bool users = contains(folder.found, name);
     if (!users) fs::remove(folder.path + "/" + name, ignored);
   };
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
   for (const char* name : {kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"})
     remove(name);
   for (const char* name : {"data/tokenizer", "data"})
-    fs::remove(folder.file(name), ignored);  // when empty
+    fs::remove(folder.file(name), ignored);  // only if empty
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     std::string name = entry->path().filename();
     if (name.starts_with("events.out.tfevents.")) remove(name);
   }
   folder.lock = {};
-  if (folder.made) fs::remove(folder.path, ignored);  // only when it is empty
+  if (folder.made) fs::remove(folder.path, ignored);  // only if empty
   if (folder.made_runs) fs::remove(kRuns, ignored);
 }
 
@@ -129,6 +138,7 @@ void clean_run_folder(const RunFolder& folder) {
   remove_leftovers(folder.checkpoints());
 }
 
+// The owners are checked before locking, because the lock is itself a file in the folder.
 RunFolder lock_run_folder(const std::string& path) {
   RunFolder folder = open_run_folder(path);
   require_own_run(folder);
@@ -138,7 +148,8 @@ RunFolder lock_run_folder(const std::string& path) {
 
 RunFolder open_run_folder(const std::string& path) {
   if (!is_run_folder(path)) {
-    raise(DS_ERROR_NOT_FOUND, "'{}' is no run folder: it has no {}", path, kRunConfig);
+    raise(DS_ERROR_NOT_FOUND, "'{}' is not a run folder: it has no {}{}", path, kRunConfig,
+          path_hint(path, Sought::run));
   }
   return {.path = path};
 }
@@ -147,6 +158,7 @@ void write_run_config(const RunFolder& folder, const Json& document, Json effect
                       const Json& text) {
   effective.set("document", document);
   effective.set("text", text);
+  // With this file the folder becomes a run folder.
   write_file_atomic(folder.file(kRunConfig), effective.dump(2) + "\n");
 }
 
@@ -155,8 +167,8 @@ RunConfigFile read_run_config(const RunFolder& folder) {
   Json values = read_json(path, kMostConfig);
   const Json* document = values.is_object() ? values.find("document") : nullptr;
   if (!document || !document->is_object()) {
-    raise(DS_ERROR_CORRUPT, "{}: the member \"document\", which a resume starts from, is {}", path,
-          document ? document->kind() : "absent");
+    raise(DS_ERROR_CORRUPT, "{}: the member \"document\", which a resume starts from, is {}{}",
+          path, document ? document->kind() : "absent", path_hint(folder.path, Sought::run));
   }
   const Json* text = values.find("text");
   const Json* config = values.find("config");

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -13,6 +14,7 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
     : mask_(std::move(mask)), types_(std::move(types)), position_offset_(model.position_offset) {
   const Graph& graph = model.graph;
   documents_ = graph.find_value("begin").exists();
+  // Until a batch supplies documents, each sequence is one document.
   if (documents_) {
     if (unit == 0) unit = count;
     std::vector<int32_t> begins(static_cast<size_t>(count));
@@ -21,6 +23,8 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
     }
     set_documents(begins, unit);
   }
+  // The name of an input determines its content. Contents that do not depend on the batch are
+  // computed once, here.
   for (ValueId input : graph.inputs) {
     const std::string& name = graph.values[input].name;
     if (name == "tokens") {
@@ -46,10 +50,11 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
             model.family, name);
     }
   }
+  // Output 1 is the logits [n, vocab].
   vocabulary_ = graph.type(graph.outputs.at(1).value).shape[1].extent;
 }
 
-// A hidden token has the position before the first.
+// Fills the positions. A masked token has the position before the first one.
 void ModelInputs::count_positions(int64_t count, int64_t seq) {
   int64_t seen = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -60,6 +65,7 @@ void ModelInputs::count_positions(int64_t count, int64_t seq) {
   }
 }
 
+// Fills the inputs `begin` and `positions` for documents. Both count rows within a micro-batch.
 void ModelInputs::set_documents(std::span<const int32_t> begins, int64_t unit) {
   begins_.assign(begins.begin(), begins.end());
   positions_.resize(begins.size());
@@ -69,12 +75,12 @@ void ModelInputs::set_documents(std::span<const int32_t> begins, int64_t unit) {
   }
 }
 
-bool ModelInputs::takes(Kind kind) const {
-  return std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
-}
+bool ModelInputs::takes(Kind kind) const { return contains(kinds_, kind); }
 
 bool ModelInputs::counts() const { return takes(Kind::counted); }
 
+// Masks, types, begins and positions are stored for full sequences, so a shorter sequence would get
+// the wrong ones.
 bool ModelInputs::any_length() const {
   return !takes(Kind::mask) && !takes(Kind::types) && !takes(Kind::begins) &&
          !takes(Kind::positions);

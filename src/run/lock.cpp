@@ -1,3 +1,10 @@
+// Locks a run folder.
+//
+// Problem. The holder removes the file "lock" when it is done. So another process may open the
+// file, wait, and then lock a file that no longer has a name, while a third process locks a new
+// file of that name.
+// Algorithm. After flock() has succeeded, the name must still refer to the open file; otherwise the
+// file is opened again. The holder removes the name before it releases the lock.
 #include "run/lock.h"
 
 #include <sys/file.h>
@@ -13,12 +20,12 @@
 namespace ds {
 namespace {
 
-// Whether the open file still has its name: its last holder removes it.
+// Returns whether the name still refers to the open file. The last holder removes the name.
 bool has_name(const File& file) {
   struct stat open, named;
   if (::fstat(file.fd(), &open) != 0 || ::lstat(file.path().c_str(), &named) != 0) {
-    return errno != ENOENT &&
-           errno != ENOTDIR;  // a file system that fails to say takes nothing away
+    // If the file system cannot tell, the name is assumed to be unchanged.
+    return errno != ENOENT && errno != ENOTDIR;
   }
   return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
@@ -50,9 +57,8 @@ FolderLock::FolderLock(const std::string& folder) {
 void FolderLock::check() const {
   if (!file_.open() || has_name(file_)) return;
   raise(DS_ERROR_STATE,
-        "{}: is gone or another process's: the run folder was removed, moved or replaced while "
-        "this run was in "
-        "it",
+        "{}: is gone or belongs to another process: the run folder was removed, moved or "
+        "replaced while this run was in it",
         file_.path());
 }
 
@@ -64,7 +70,8 @@ FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
 
 FolderLock::~FolderLock() { release(); }
 
-// The name goes first: whoever opened the file before sees that it is gone, and opens a new one.
+// Removes the name before releasing the lock: a process that has already opened the file then
+// notices, and opens a new one.
 void FolderLock::release() {
   if (!file_.open()) return;
   if (has_name(file_)) ::unlink(file_.path().c_str());

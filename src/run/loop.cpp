@@ -1,3 +1,14 @@
+// Carries out the steps of a run.
+//
+// Invariant. All ranks leave the loop after the same step and call the same collectives in the same
+// order. Anything that only one rank knows (a stop flag, a callback's result, a full disk) is
+// agreed on before it has an effect: by agree_max() over the requests of the ranks at the beginning
+// of each step, and by on_root() and agree() for errors.
+//
+// Algorithm. A step agrees on whether to continue, trains, evaluates if due, records the results,
+// applies the callback's learning rate, and samples and saves if due. The row of a step is recorded
+// before the step is saved, so a resumed run never continues after a step that its metrics lack. A
+// save between steps may fail with a warning; the last save must succeed.
 #include "run/loop.h"
 
 #include <fmt/core.h>
@@ -20,22 +31,26 @@
 #include "core/base/stop.h"
 #include "core/base/trace.h"
 #include "core/config/loss_scaler.h"
+#include "data/curriculum.h"
+#include "data/data_efficiency.h"
 #include "data/masking.h"
 #include "engine/module_monitor.h"
+#include "monitor/keys.h"
 #include "monitor/readable_text.h"
 #include "monitor/run_record.h"
+#include "run/keys.h"
 #include "run/run_sample.h"
 #include "run/stop.h"
 
 namespace ds {
 namespace {
 
-// Steps whose spans are kept: after the first few, when the pace is steady.
+// The steps whose spans are kept: a few after the first ones, when the speed has become steady.
 constexpr int64_t kTraceBegin = 4, kTraceEnd = 10;
 
 bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
-// The loss of one micro-batch of held-out rows, and how many targets it is the mean of.
+// The mean loss of one micro-batch of held-out rows, and its number of targets.
 struct Part {
   double loss = 0;
   int64_t targets = 0;
@@ -43,9 +58,9 @@ struct Part {
 
 }  // namespace
 
-int64_t heldout_rows_seen(const Config& config, int64_t all, bool last) {
-  const int64_t most = config.run.eval_samples;
-  return most == 0 || (last && !config.run.bars.empty()) ? all : std::min(all, most);
+int64_t heldout_rows_seen(const RunKeys& keys, int64_t all, bool last) {
+  const int64_t most = keys.eval_samples;
+  return most == 0 || (last && !keys.bars.empty()) ? all : std::min(all, most);
 }
 
 Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
@@ -58,6 +73,7 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
       loaded_(loaded),
       log_(record),
       config_(engine.runtime().config()),
+      keys_(config_.get<RunKeys>()),
       batch_tokens_(batch_rows(config_)),
       tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
       targets_(tokens_.size()),
@@ -66,16 +82,16 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
       first_(engine.control().steps()) {
   report_.step = first_;
   report_.checkpoint = loaded_;
-  if (first_ > 0) saved_ = first_;  // resumed from it
+  if (first_ > 0) saved_ = first_;  // a resumed run has this checkpoint
 }
 
-// Where documents are told apart, rows may be of any length. Sequences begin at multiples of
-// run.sequence, and only the last one of a micro-batch may be shorter. Where there are more, the
-// tokens behind the curriculum's length are computed, and no target is among them.
+// If the model isolates documents, rows may have any length. Otherwise sequences begin at multiples
+// of run.sequence, and only the last one of a micro-batch may be shorter. With more than one
+// sequence, the tokens beyond the curriculum's length are computed but have no targets.
 int64_t Loop::tokens_of(int64_t step) const {
-  bool one = config_.curriculum.enabled && config_.micro_batch == 1 && inputs_.any_length();
-  return one && !options_.batch ? curriculum_difficulty(config_.curriculum, step)
-                                : data_.tokens_of(step);
+  const auto& curriculum = config_.get<CurriculumKeys>();
+  bool one = curriculum.enabled && config_.micro_batch == 1 && inputs_.any_length();
+  return one && !options_.batch ? curriculum_difficulty(curriculum, step) : data_.tokens_of(step);
 }
 
 BatchRows Loop::rows(size_t at, size_t count) {
@@ -86,13 +102,15 @@ std::vector<InputView> Loop::views(int64_t micros, int64_t tokens) {
   return inputs_.views(rows(0, static_cast<size_t>(micros * tokens)), tokens);
 }
 
-// Fills the step's batches, unless this rank wishes to end.
+// Fills the batches of the step, unless this rank wants to end the run. Each micro-batch is filled
+// at its full length; shorter ones are then moved together, so that the views of the step are
+// contiguous.
 Loop::Wish Loop::prepare(int64_t step) {
   folder_.lock.check();
   if (callback_ended_) return Wish::end_by_callback;
   if (stop_asked(options_.stop)) return Wish::stop;
   auto unit = static_cast<size_t>(batch_tokens_);
-  for (int64_t micro = 0; micro < config_.accumulation && step < config_.run.steps; ++micro) {
+  for (int64_t micro = 0; micro < config_.accumulation && step < keys_.steps; ++micro) {
     const BatchRows from = rows(static_cast<size_t>(micro) * unit, unit);
     if (!data_.fill(step, static_cast<int32_t>(micro), from)) return Wish::end_by_callback;
     const auto used = static_cast<size_t>(tokens_of(step));
@@ -106,15 +124,17 @@ Loop::Wish Loop::prepare(int64_t step) {
   return Wish::go_on;
 }
 
+// The ranks agree before the check for the last step, because a callback may still end the run
+// there.
 RunReport Loop::run() {
   asks_rate_ =
       agree_max(engine_.runtime().comm(), options_.progress ? 1 : 0, "progress callback") > 0;
-  if (config_.run.sample_every > 0 && first_ == 0) sample();
+  if (keys_.sample_every > 0 && first_ == 0) sample();
   for (int64_t step = first_;; ++step) {
     Wish wish = prepare(step);
     wish =
         static_cast<Wish>(agree_max(engine_.runtime().comm(), static_cast<int>(wish), "stop flag"));
-    bool done = step >= config_.run.steps;
+    bool done = step >= keys_.steps;
     if (wish == Wish::end_by_callback || (wish == Wish::stop && !done)) {
       report_.end = wish == Wish::stop ? RunEnd::stopped : RunEnd::callback;
       break;
@@ -134,13 +154,13 @@ void Loop::sample() {
   try {
     made = run_sample(engine_, data_, options_.stop);
   } catch (const Error& error) {
-    if (error.status() != DS_ERROR_NUMERIC)
-      throw;  // that one every rank throws: logits are the same on all
+    // Logits are equal on all ranks, so every rank throws this error and may ignore it.
+    if (error.status() != DS_ERROR_NUMERIC) throw;
     if (log_)
       log_->note(
           fmt::format("no sample {}: {}", after_step(engine_.control().steps()), error.what()));
   }
-  if (engine_.runtime().trace()) engine_.runtime().trace()->take();  // what is kept shows steps
+  if (engine_.runtime().trace()) engine_.runtime().trace()->take();  // the trace shows steps only
   if (made.text.empty()) return;
   if (log_) log_->note(sample_text(made, report_.samples.empty()));
   report_.samples.push_back(std::move(made));
@@ -158,35 +178,36 @@ bool Loop::step() {
   if (result.step == first_ + 1) flight_.emplace(engine_.runtime().comm(), folder_.file("flight"));
   keep_spans(result.step, begin, end);
   double heldout = kNoLoss;
-  const bool last = result.step == config_.run.steps;
-  if (last || due(config_.run.eval_every, result.step)) heldout = evaluate(last);
+  const bool last = result.step == keys_.steps;
+  if (last || due(keys_.eval_every, result.step)) heldout = evaluate(last);
   observe(result, heldout, tokens, seconds);
   take_rate();
-  // A dynamic loss scale finds its place by overflows: they count where it can fall no further.
+  // A dynamic loss scale adapts by causing overflows. Skipped steps count only once the scale
+  // cannot fall any further.
   if (!result.skipped) {
     skips_ = 0;
   } else if (result.at_floor || !searches_scale(config_)) {
     ++skips_;
   }
-  if (skips_ >= config_.run.max_skipped_steps) {
+  if (skips_ >= keys_.max_skipped_steps) {
     report_.end = RunEnd::skipped;
     report_.failure = result.reason;
     return false;
   }
-  if (due(config_.run.sample_every, result.step) && result.step < config_.run.steps) sample();
-  // The last step is saved by run(), which tries once and must succeed.
-  if (due(config_.run.save_every, result.step) && result.step < config_.run.steps)
-    try_save(result.step);
+  if (due(keys_.sample_every, result.step) && result.step < keys_.steps) sample();
+  // run() saves after the last step: that save is tried once and must succeed.
+  if (due(keys_.save_every, result.step) && result.step < keys_.steps) try_save(result.step);
   return true;
 }
 
-// Mean over the held-out targets, infinity if that is no number; NaN without any, or when a stop is
-// asked for meanwhile. Overwrites the batch. Groups of micro_batch rows go round the ranks, and
-// their losses are added up in f64 in the order of the groups, by how many targets each has. So the
-// bits are the same on any number of ranks.
+// Returns the mean loss over the held-out targets: infinity if it is not finite, and NaN without
+// targets or if a stop is requested meanwhile. Overwrites the batch. Groups of micro_batch rows are
+// distributed to the ranks in turn. Their losses are added in f64 in the order of the groups,
+// weighted by their numbers of targets, so the bits of the result do not depend on the number of
+// ranks.
 double Loop::evaluate(bool last) {
   Communicator& comm = engine_.runtime().comm();
-  const int64_t rows = heldout_rows_seen(config_, data_.heldout_rows(), last),
+  const int64_t rows = heldout_rows_seen(keys_, data_.heldout_rows(), last),
                 micro = config_.micro_batch;
   const int64_t rounds = ceil_div(ceil_div(rows, micro), comm.size());
   if (rounds == 0) return kNoLoss;
@@ -197,8 +218,8 @@ double Loop::evaluate(bool last) {
     const BatchRows batch = this->rows(0, static_cast<size_t>(unit));
     data_.fill_heldout((round * comm.size() + comm.rank()) * micro, rows, batch);
     Part& part = own[static_cast<size_t>(round)];
-    part.targets = std::count_if(batch.targets.begin(), batch.targets.end(),
-                                 [](int32_t target) { return target != kNoTarget; });
+    part.targets =
+        std::ranges::count_if(batch.targets, [](int32_t target) { return target != kNoTarget; });
     part.loss = engine_.eval_alone(views(1, unit)).loss;
     if (round + 1 < rounds && stop_asked_of_any(comm, options_.stop)) return kNoLoss;
   }
@@ -207,6 +228,7 @@ double Loop::evaluate(bool last) {
   double sum = 0;
   int64_t targets = 0;
   for (int64_t group = 0; group < rounds * comm.size(); ++group) {
+    // Group g was evaluated by rank g mod ranks, in round g / ranks.
     const Part& part = all[static_cast<size_t>(group % comm.size() * rounds + group / comm.size())];
     if (part.targets == 0) continue;
     sum += part.loss * static_cast<double>(part.targets);
@@ -217,18 +239,19 @@ double Loop::evaluate(bool last) {
   return std::isfinite(mean) ? mean : std::numeric_limits<double>::infinity();
 }
 
-// The step's row is recorded before, and on disk before the commit: what a resumed run goes on
-// behind is there.
+// The row of the step was recorded before, and it is on disk before the commit. So a resumed run
+// finds the rows of all steps that its checkpoint includes.
 void Loop::save(int64_t step, bool started) {
   agree(engine_.runtime().comm(), "run folder", [&] {
     folder_.lock.check();
     data_.check_files();
   });
   if (log_) log_->sync();
-  // What the run goes on from is known to be whole; newer ones may have been damaged.
+  // The checkpoint that the run continues from is known to be complete, while newer ones may have
+  // been damaged. So it stays until as many newer ones exist as are to be kept.
   std::string spared =
-      saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
-  const Keep keep{config_.run.keep, spared};
+      saves_ + 1 < keys_.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
+  const Keep keep{keys_.keep, spared};
   timed_save(step, [&] {
     if (started) {
       engine_.checkpoints().start_save(folder_.checkpoints(), data_.place(), keep);
@@ -250,7 +273,7 @@ void Loop::finish_save() {
   });
 }
 
-// An error says of which step, and the time counts as what saves have cost the steps.
+// Errors name the step. The time is added to the time that steps have waited for saves.
 void Loop::timed_save(int64_t step, const std::function<void()>& body) {
   const int64_t begin = now_ns();
   auto count = [&] {
@@ -270,8 +293,8 @@ void Loop::timed_save(int64_t step, const std::function<void()>& body) {
   }
 }
 
-// Where a later save may still succeed, a file system that refuses is a warning. Every rank has the
-// same error, and none has changed any state.
+// A file system error is only a warning while a later save may still succeed. Every rank gets the
+// same error, and no rank has changed any state.
 void Loop::tried(const std::function<void()>& body) {
   try {
     body();
@@ -283,9 +306,10 @@ void Loop::tried(const std::function<void()>& body) {
 
 void Loop::try_save(int64_t step) {
   tried([&] { finish_save(); });
-  tried([&] { save(step, config_.run.async_save && engine_.copy_fits()); });
+  tried([&] { save(step, config_.async_save && engine_.copy_fits()); });
 }
 
+// Updates the last values in the report. Rank 0 also logs the row and calls the progress callback.
 void Loop::observe(const StepResult& result, double heldout, double tokens, double seconds) {
   report_.step = result.step;
   if (config_.scales_loss()) report_.loss_scale = engine_.control().scaler().scale;
@@ -317,7 +341,7 @@ void Loop::observe(const StepResult& result, double heldout, double tokens, doub
   if (!options_.progress) return;
   const double rate = *engine_.control().get("lr");
   RunProgress progress{.step = result.step,
-                       .steps = config_.run.steps,
+                       .steps = keys_.steps,
                        .samples = data_.samples(),
                        .loss = result.loss,
                        .heldout_loss = heldout,
@@ -327,9 +351,10 @@ void Loop::observe(const StepResult& result, double heldout, double tokens, doub
                        .loss_scale = result.loss_scale,
                        .next_lr = rate};
   if (!options_.progress(progress)) callback_ended_ = true;
-  if (progress.next_lr != rate) set_rate_ = progress.next_lr;  // NaN is another one
+  if (progress.next_lr != rate) set_rate_ = progress.next_lr;  // NaN also counts as a change
 }
 
+// Broadcasts the learning rate that rank 0's callback has requested. NaN returns to the schedule.
 void Loop::take_rate() {
   if (!asks_rate_) return;
   struct {
@@ -344,6 +369,7 @@ void Loop::take_rate() {
   engine_.set("lr", of_root.rate);
 }
 
+// Keeps the spans of the latest of the first two steps until those of steady steps replace them.
 void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
   if (!engine_.runtime().trace()) return;
   std::vector<Trace::Span> spans = engine_.runtime().trace()->take();
@@ -354,11 +380,12 @@ void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
   if (steady(made)) {
     std::move(spans.begin(), spans.end(), std::back_inserter(spans_));
   } else if (first(made)) {
-    spans_ = std::move(spans);  // a run too short to reach a steady pace still has a trace
+    // A run that is too short for steady steps then has a trace as well.
+    spans_ = std::move(spans);
   }
   if (made == kTraceBegin) spans_.clear();
-  // Traced steps have no graphs, so the others are not traced.
-  if (!ModuleMonitor::wanted(engine_.runtime().config()))
+  // Traced steps cannot use recorded device graphs, so the other steps are not traced.
+  if (!ModuleMonitor::wanted(config_.get<MonitorKeys>()))
     engine_.runtime().trace()->turn(first(made + 1) || steady(made + 1));
 }
 

@@ -7,31 +7,33 @@
 #include <string>
 #include <vector>
 
+#include "comm/flight.h"
 #include "core/base/trace.h"
 #include "data/batch_rows.h"
 #include "engine/engine.h"
 #include "run/data.h"
 #include "run/folder.h"
 #include "run/inputs.h"
+#include "run/keys.h"
 #include "run/run_log.h"
 #include "run/train_options.h"
 
 namespace ds {
 
-// Rows of the `all` held-out ones that an evaluation sees: run.eval_samples of them, or all. last:
-// the run's last evaluation, which run.bars judge by all.
-int64_t heldout_rows_seen(const Config& config, int64_t all, bool last);
+// Returns how many of the `all` held-out rows an evaluation uses: run.eval_samples, or all. `last`
+// means the last evaluation of the run, which must use all rows if run.bars is set.
+int64_t heldout_rows_seen(const RunKeys& keys, int64_t all, bool last);
 
-// While it lives, ranks whose group ends leave their flight records in `folder`, unless another one
-// was set.
+// While it exists, ranks write their flight records to `folder` if their group fails, unless
+// another folder was set before.
 class FlightFolder {
  public:
   FlightFolder(Communicator& comm, const std::string& folder)
-      : comm_(comm), own_(comm.flight_folder().empty()) {
-    if (own_) comm_.set_flight_folder(folder);
+      : comm_(comm), own_(comm.flight().folder().empty()) {
+    if (own_) comm_.flight().set_folder(folder);
   }
   ~FlightFolder() {
-    if (own_) comm_.set_flight_folder("");
+    if (own_) comm_.flight().set_folder("");
   }
   FlightFolder(const FlightFolder&) = delete;
   FlightFolder& operator=(const FlightFolder&) = delete;
@@ -41,52 +43,56 @@ class FlightFolder {
   const bool own_;
 };
 
-// The steps of one run on one rank: train, evaluate, save, until the last step, an agreed stop, or
-// too many steps in a row that are skipped for NaN or infinity. All ranks make the same calls.
-// Everything is borrowed.
+// The steps of one run on one rank: trains, evaluates and saves until the last step, a stop that
+// all ranks agree on, or too many consecutive steps that are skipped because of NaN or infinity.
+// All ranks make the same calls. The arguments of the constructor are borrowed.
 class Loop {
  public:
-  // loaded: path of the checkpoint that the run goes on from, or "". record is null on all ranks
-  // but 0.
+  // `loaded` is the path of the checkpoint that the run continues from, or "". `record` is null on
+  // all ranks except 0.
   Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, const std::string& loaded, RunLog* record);
   RunReport run();
-  // Mean loss of the held-out targets now; NaN without any. last: of the run's last evaluation.
+  // Returns the current mean held-out loss; NaN without targets. `last`: this is the last
+  // evaluation of the run.
   double evaluate(bool last);
-  const std::vector<Trace::Span>& spans() const {
-    return spans_;
-  }  // of a few steps early in the run
+  // Returns spans of a few steps early in the run.
+  const std::vector<Trace::Span>& spans() const { return spans_; }
 
  private:
-  // What a rank wishes at a step's beginning; the highest wish of all ranks is done.
+  // A rank's request at the beginning of a step. The largest one of all ranks applies to all.
   enum class Wish : uint8_t { go_on = 0, stop, end_by_callback };
 
+  // Fills the batches of the step and returns the request of this rank.
   Wish prepare(int64_t step);
-  // Makes one step with its evaluation; false when it was the last of run.max_skipped_steps skipped
-  // ones.
+  // Makes one step, with its evaluation. Returns false if the run must end because
+  // run.max_skipped_steps consecutive steps were skipped.
   bool step();
-  // Keeps and shows what the model writes now.
+  // Generates a sample text, stores it in the report and logs it.
   void sample();
-  // started: a thread writes, and the next save or the run's end waits for it.
+  // Saves a checkpoint. If `started` is set, a thread writes it, and the next save or the end of
+  // the run waits for that.
   void save(int64_t step, bool started);
-  // Waits for the save that was started, if there is one.
+  // Waits for a started save, if there is one.
   void finish_save();
-  // Between steps: asynchronously where the run does so.
+  // Saves between steps, asynchronously with run.async_save. An I/O error is only a warning.
   void try_save(int64_t step);
+  // Runs `body` and turns an I/O error into a warning.
   void tried(const std::function<void()>& body);
+  // Runs a part of the save of `step`, adds its time to that of saves, and names the step in
+  // errors.
   void timed_save(int64_t step, const std::function<void()>& body);
-  // tokens: of the step, without padding.
+  // Reports a step. `tokens` is its number of tokens without padding.
   void observe(const StepResult& result, double heldout, double tokens, double seconds);
-  // Gives all ranks the rate that a callback of rank 0 has set.
+  // Sets, on all ranks, the learning rate that rank 0's callback has requested.
   void take_rate();
-  // What the queues did since the last call, with a span for the step itself.
+  // Stores the spans of the queues since the last call, with a span for the step itself.
   void keep_spans(int64_t step, int64_t begin, int64_t end);
-  // Tokens of a micro-batch of this step: those that a curriculum leaves, where rows can be
-  // shorter.
+  // Returns the number of tokens in a micro-batch of this step, which a curriculum may reduce.
   int64_t tokens_of(int64_t step) const;
-  // The first `micros` micro-batches of `tokens` tokens each.
+  // Returns views of the first `micros` micro-batches of `tokens` tokens each.
   std::vector<InputView> views(int64_t micros, int64_t tokens);
-  // `count` tokens of the batch from `at` on, with what else the model asks for.
+  // Returns `count` tokens of the batch, starting at index `at`, with the model's other inputs.
   BatchRows rows(size_t at, size_t count);
 
   Engine& engine_;
@@ -94,25 +100,34 @@ class Loop {
   RunData& data_;
   const RunFolder& folder_;
   const TrainOptions& options_;
-  const std::string loaded_;  // the checkpoint that the run goes on from
+  // Path of the checkpoint that the run continues from, or "".
+  const std::string loaded_;
   int64_t saves_ = 0;
   RunLog* log_;
   const Config& config_;
-  const int64_t batch_tokens_;  // of one micro-batch
-  std::vector<int32_t> tokens_, targets_, begins_,
-      counted_;  // BatchRows; the last two may be empty
+  const RunKeys& keys_;
+  const int64_t batch_tokens_;  // tokens of one micro-batch
+  // The members of BatchRows for all micro-batches of a step; the last two may be empty.
+  std::vector<int32_t> tokens_, targets_, begins_, counted_;
   std::vector<Trace::Span> spans_;
-  int64_t first_ = 0;  // step the run begins at
+  // Number of steps completed before this loop.
+  int64_t first_ = 0;
+  // Step of the last complete save; -1 if there is none.
   int64_t saved_ = -1;
-  int64_t started_ = -1;     // step whose save goes on; -1: none
-  double save_seconds_ = 0;  // since the last row
-  int64_t skips_ = 0;        // steps skipped in a row
+  // Step whose started save has not ended; -1 if there is none.
+  int64_t started_ = -1;
+  // Time that steps have waited for saves since the last row of metrics.
+  double save_seconds_ = 0;
+  // Number of consecutive skipped steps.
+  int64_t skips_ = 0;
   bool callback_ended_ = false;
-  bool asks_rate_ = false;          // rank 0 has a callback, as all know
-  std::optional<double> set_rate_;  // by the callback, behind this step
+  // Whether rank 0 has a progress callback; known on all ranks.
+  bool asks_rate_ = false;
+  // The learning rate that the callback has requested after this step.
+  std::optional<double> set_rate_;
   RunReport report_;
-  std::optional<FlightFolder>
-      flight_;  // from the first step on: a run that makes none leaves nothing
+  // Set at the first step, because a run without steps must leave no files.
+  std::optional<FlightFolder> flight_;
 };
 
 }  // namespace ds

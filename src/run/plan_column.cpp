@@ -1,3 +1,5 @@
+// The picture shows the predicted timeline of a compiled step, not a measured one. Order and memory
+// are exact; times are those of an assumed machine.
 #include "run/plan_column.h"
 
 #include <fmt/core.h>
@@ -6,18 +8,24 @@
 #include <string>
 #include <vector>
 
+#include "compile/memory_plan.h"
+#include "core/base/tier.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
 #include "core/program/timeline.h"
 
 namespace ds {
 namespace {
 
 std::string title_of(const Plan& plan, const Config& config) {
-  std::string out = fmt::format("ZeRO-{}, {} rank{}", config.zero.stage, plan.step.mesh.ranks(),
-                                plan.step.mesh.ranks() == 1 ? "" : "s");
+  std::string out = fmt::format("ZeRO-{}, {} rank{}", config.zero.stage, plan.step().mesh.ranks(),
+                                plan.step().mesh.ranks() == 1 ? "" : "s");
   auto offloaded = [&](const char* kind, Tier tier) {
     if (tier != Tier::device) out += fmt::format(", {} on {}", kind, tier_name(tier));
   };
-  const Repeat& repeat = plan.step.repeat;
+  // The repeated part of a step is drawn only once, so the title says how many micro-steps the
+  // picture shows.
+  const Repeat& repeat = plan.step().repeat;
   if (repeat.rounds > 1)
     out += fmt::format(", of {} micro-steps {} are drawn", plan.zero.accumulation,
                        plan.zero.accumulation - (repeat.rounds - 1) * repeat.micros);
@@ -26,6 +34,7 @@ std::string title_of(const Plan& plan, const Config& config) {
   return out;
 }
 
+// Returns one lane for each queue that has instructions. The color of a block shows its phase.
 std::vector<PlanColumn::Lane> lanes_of(const Program& program, const Timeline& timeline) {
   std::vector<PlanColumn::Lane> lanes;
   for (int q = 0; q < kQueues; ++q) lanes.push_back({queue_name(static_cast<Queue>(q)), {}});
@@ -44,15 +53,15 @@ std::vector<PlanColumn::Lane> lanes_of(const Program& program, const Timeline& t
 }  // namespace
 
 PlanColumn plan_column(const Plan& plan, const Config& config) {
-  Timeline timeline = predict_timeline(plan.step, Machine{});
-  MemoryPlan memory = memory_plan(plan);
+  Timeline timeline = predict_timeline(plan.step(), Machine{});
+  MemoryPlan memory = plan.memory;
   PlanColumn out;
   out.title = title_of(plan, config);
   out.seconds = timeline.seconds;
-  out.lanes = lanes_of(plan.step, timeline);
+  out.lanes = lanes_of(plan.step(), timeline);
   for (Tier tier : {Tier::device, Tier::host}) {
     if (memory.total(tier) == 0) continue;
-    out.areas.push_back({tier_name(tier), bytes_over_time(plan.step, timeline, tier),
+    out.areas.push_back({tier_name(tier), bytes_over_time(plan.step(), timeline, tier),
                          memory.tiers[static_cast<int>(tier)].persistent, memory.total(tier)});
   }
   return out;

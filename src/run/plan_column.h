@@ -1,15 +1,16 @@
 #pragma once
 #include <string>
 
-#include "compile/pipeline.h"
+#include "compile/plan.h"
 #include "monitor/plan_picture.h"
 
 namespace ds {
 
-// A training step of a plan as a column of a picture, on the machine that plans assume.
+// Returns a training step of a plan as a column of a picture, with the times predicted for the
+// default Machine.
 PlanColumn plan_column(const Plan& plan, const Config& config);
 
-// What the times of such columns stand for, in one sentence.
+// Returns a sentence that says what the times in such columns are based on.
 std::string plan_column_note();
 
 }  // namespace ds

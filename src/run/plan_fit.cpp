@@ -1,7 +1,14 @@
-// Problem: who plans wants to know whether the plan runs here, and if not, what to change.
-// Invariant: the bounds are those that an engine checks before it takes memory
-// (compile/memory_fit.h), and what would help is not a rule of thumb: each change was planned, and
-// is named with the bytes of its plan.
+// Checks whether a plan fits this machine.
+//
+// Problem. Users who plan a run want to know whether it fits this machine, and if not, what to
+// change.
+// Invariant. The limits are those that an engine checks before it allocates memory
+// (compile/memory_fit.h). The advice is not a rule of thumb: each suggested change was planned, and
+// is listed with the bytes of its plan.
+// Algorithm. Single changes are tried in order, the cheapest first; up to three that fit are
+// listed. If none fits, all possible changes are tried together, with state in files, and then on
+// 2, 4, 8, ... times as many machines.
+// Cost. One compilation for each change that is tried, about twenty at most.
 #include "run/plan_fit.h"
 
 #include <fmt/format.h>
@@ -14,10 +21,12 @@
 #include <utility>
 
 #include "checkpoint/model_folder.h"
+#include "compile/plan.h"
 #include "core/base/device_name.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/config/describe.h"
+#include "core/config/parse_config.h"
 #include "core/device/named_device.h"
 #include "nn/models/hf.h"
 #include "run/setup.h"
@@ -25,18 +34,19 @@
 namespace ds {
 namespace {
 
-// Ranks of one machine.
+// Returns the number of ranks on one machine.
 int local_ranks(const Config& config, int ranks) {
   const auto nodes = std::max(1, static_cast<int>(config.nodes));
   return (ranks + nodes - 1) / nodes;
 }
 
-// What the machine has beside host memory.
+// The memory of a rank's device, as far as it is known.
 struct OwnMemory {
-  std::optional<int64_t> free;  // of the device
+  std::optional<int64_t> free;  // bytes of the device
   std::string unknown;
 };
 
+// Returns the free memory of the rank's device if it is a GPU, or why it is unknown.
 OwnMemory own_memory(const Config& config, int rank, int local) {
   OwnMemory out;
   if (!names_cuda(config.device)) return out;
@@ -50,9 +60,11 @@ OwnMemory own_memory(const Config& config, int rank, int local) {
   return out;
 }
 
+// Returns all limits that a plan must keep: the budget, the device, and the host with all ranks on
+// it.
 std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int ranks,
                                    const OwnMemory& own, const HostMemory& has) {
-  const MemoryPlan memory = memory_plan(plan);
+  const MemoryPlan memory = plan.memory;
   const int local = local_ranks(config, ranks);
   std::vector<MemoryLimit> out = budget_limits(memory, config.memory_budget);
   const bool cuda = names_cuda(config.device);
@@ -62,12 +74,12 @@ std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int r
   return out;
 }
 
+// Returns whether the plan keeps every limit.
 bool all_hold(const std::vector<MemoryLimit>& limits) {
-  return std::all_of(limits.begin(), limits.end(),
-                     [](const MemoryLimit& limit) { return limit.holds(); });
+  return std::ranges::all_of(limits, [](const MemoryLimit& limit) { return limit.holds(); });
 }
 
-// By how much the worst bound is passed; at most 1 where all hold.
+// Returns the largest ratio of required memory to limit, which is at most 1 if every limit is kept.
 double excess(const std::vector<MemoryLimit>& limits) {
   double most = 0;
   for (const MemoryLimit& limit : limits)
@@ -76,7 +88,7 @@ double excess(const std::vector<MemoryLimit>& limits) {
   return most;
 }
 
-// A change of the document, or more machines of as many ranks.
+// A change to the document, or `machines` times as many machines with equally many ranks each.
 struct Change {
   std::string name;
   Json patch;
@@ -97,7 +109,7 @@ Json offload(const Config& config, const char* device) {
   return out;
 }
 
-// What can be changed by one key, the cheapest first.
+// Returns the possible changes of a single key, the cheapest first.
 std::vector<Change> single_changes(const PlanSource& source, const MadePlan& made) {
   const Config& c = made.config;
   std::vector<Change> out;
@@ -123,7 +135,7 @@ std::vector<Change> single_changes(const PlanSource& source, const MadePlan& mad
   return out;
 }
 
-// All of them that go together; files: also what moves state there.
+// Combines all changes that are compatible. `files` includes those that move state to files.
 Change together(const MadePlan& made, const std::vector<Change>& changes, bool files) {
   const Config& c = made.config;
   Change out;
@@ -146,14 +158,14 @@ Change together(const MadePlan& made, const std::vector<Change>& changes, bool f
   return out;
 }
 
-// Plans of changed documents, against the same machine.
+// Plans changed documents, and compares each plan with the same machine.
 class Trials {
  public:
   Trials(const PlanSource& source, const MadePlan& made, const OwnMemory& own,
          const HostMemory& has)
       : source_(source), made_(made), own_(own), has_(has) {}
 
-  // None: the document refuses the change.
+  // Returns the limits for the changed document, or nothing if the change makes it invalid.
   std::optional<std::vector<MemoryLimit>> limits(const Change& change) const {
     PlanSource changed = source_;
     merge_patch(changed.document, change.patch);
@@ -161,6 +173,8 @@ class Trials {
       if (change.machines > 1) {
         const auto nodes = std::max<int64_t>(1, made_.config.nodes) * change.machines;
         changed.ranks *= change.machines;
+        // The total batch size would contradict the new number of ranks, so it is removed and
+        // follows from the other keys.
         Json batch;
         batch.set("train_batch_size", Json());
         batch.set("train_micro_batch_size_per_gpu", made_.config.micro_batch);
@@ -183,7 +197,8 @@ class Trials {
   const HostMemory& has_;
 };
 
-// "12.3 GiB of host memory": of the bound that is passed, or comes closest.
+// Returns text such as "12.3 GiB of host memory" for the limit with the largest ratio of required
+// to available memory.
 std::string needs_text(const std::vector<MemoryLimit>& limits) {
   const MemoryLimit* worst = &limits[0];
   for (const MemoryLimit& limit : limits) {
@@ -195,7 +210,9 @@ std::string needs_text(const std::vector<MemoryLimit>& limits) {
   return gib_text(worst->needs) + (budget ? " a rank" : " of " + worst->of);
 }
 
-// More machines, twice as many each time, until that helps no more.
+// Returns a line that names the number of machines on which the plan would fit, or nothing. Tries
+// twice as many each time, until more machines no longer help, because data that every rank holds
+// in full does not shrink.
 std::optional<std::string> on_machines(const Trials& trials, const PlanSource& source,
                                        const Config& config, Change change) {
   constexpr int kMostRanks = 4096;
@@ -218,6 +235,8 @@ std::optional<std::string> on_machines(const Trials& trials, const PlanSource& s
   return std::nullopt;
 }
 
+// Returns lines for the user: the changes that would make the plan fit or, if no single change
+// does, what all of them together and more machines would achieve.
 std::vector<std::string> what_helps(const PlanSource& source, const MadePlan& made,
                                     const Trials& trials) {
   constexpr size_t kMost = 3;
@@ -241,7 +260,8 @@ std::vector<std::string> what_helps(const PlanSource& source, const MadePlan& ma
     out.push_back(fmt::format("with {} it still needs {}", all.name, needs_text(*limits)));
   }
   Change here = together(made, taken, false);
-  if (made.config.zero.stage < 3 && source.ranks == 1) {  // of one rank the stage was no change
+  // Stage 3 is not among the single changes if there is only one rank.
+  if (made.config.zero.stage < 3 && source.ranks == 1) {
     merge_patch(here.patch, section("zero_optimization", section("stage", 3)));
     here.name += here.name.empty() ? "zero_optimization.stage 3" : ", zero_optimization.stage 3";
   }
@@ -276,7 +296,7 @@ std::string PlanFit::text() const {
     if (fits() || !limit.holds()) parts.push_back(limit_text(limit));
   }
   if (fits() && limits.back().available >= 0 && limits.back().available < limits.back().needs)
-    parts.emplace_back("which other programs have to leave first");
+    parts.emplace_back("which other programs must free first");
   if (!unknown.empty()) parts.push_back(unknown);
   parts.insert(parts.end(), help.begin(), help.end());
   return fmt::format("{}: {}", fits() ? "fits" : "does not fit", fmt::join(parts, "; "));
@@ -304,8 +324,10 @@ Json PlanFit::json() const {
 }
 
 PlanFit plan_fit(const PlanSource& source, const MadePlan& made) {
+  // The machine's memory is determined once, so that all trials compare with the same numbers.
   HostMemory has = host_memory();
-  // As in a container: all ranks of this machine would be in the control groups of this process.
+  // Assumes that all ranks of this machine would be in the control groups of this process, as in a
+  // container.
   for (GroupLimit& group : has.groups) group.ranks = local_ranks(made.config, source.ranks);
   const OwnMemory own =
       own_memory(made.config, source.rank, local_ranks(made.config, source.ranks));

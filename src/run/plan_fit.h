@@ -5,39 +5,45 @@
 
 #include "compile/memory_fit.h"
 #include "compile/pipeline.h"
+#include "compile/plan.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
 
 namespace ds {
 
-// What a plan is made from.
+// The inputs of make_plan().
 struct PlanSource {
   Json document;
-  std::shared_ptr<const Graph> graph;  // null: the model that the document names
+  // Null means that the document names the model.
+  std::shared_ptr<const Graph> graph;
   int rank = 0, ranks = 1;
 };
+// A plan, with the configuration that it was compiled from.
 struct MadePlan {
   Config config;
   Plan plan;
 };
-// The plan of an engine that is made from the same on `ranks` ranks of topology.nodes machines (or
-// of one), or that a run makes where there is no graph: with its hash and its bytes, on any
-// machine. One beyond memory_budget is no error. trial: of a document that nobody wrote, which
-// warns of nothing and verifies no program.
+// Compiles the plan that an engine would have with the same source on `ranks` ranks over
+// topology.nodes machines (or one machine); without a graph, the plan of a run. Its hash and bytes
+// do not depend on the machine that calls this. A plan that exceeds memory_budget is not an error.
+// `trial` is for a generated document: no warnings are logged and no program is verified.
 MadePlan make_plan(const PlanSource& source, bool trial = false);
 
-// Whether a plan fits this machine, as its ranks would find it here, and memory_budget.
+// Whether a plan fits into memory_budget and into this machine, with all local ranks on it.
 struct PlanFit {
   std::vector<MemoryLimit> limits;
-  std::string unknown;  // what is not known of this machine, and why; or ""
-  std::vector<std::string>
-      help;  // where it does not fit: changes that would make it fit, the least first
+  // Facts about this machine that could not be determined, and why; or "".
+  std::string unknown;
+  // If the plan does not fit: lines that name the changes that would make it fit, the cheapest
+  // first.
+  std::vector<std::string> help;
   bool fits() const;
   std::string text() const;  // one line: "fits: ..." or "does not fit: ..."
   Json json() const;
 };
-// Makes other plans where this one does not fit.
+// Compares the plan with the machine. If it does not fit, tries changed plans and lists those that
+// help.
 PlanFit plan_fit(const PlanSource& source, const MadePlan& made);
 
 }  // namespace ds

@@ -9,6 +9,7 @@
 
 #include "core/config/config.h"
 #include "monitor/event_file.h"
+#include "monitor/keys.h"
 #include "monitor/metrics.h"
 #include "monitor/progress.h"
 #include "monitor/run_record.h"
@@ -17,33 +18,36 @@
 
 namespace ds {
 
-// Writes to standard output at once; false when that fails. Raises no signal.
+// Writes to standard output and flushes it, without raising a signal. Returns false, with errno
+// set, if that fails.
 bool print_out(std::string_view text);
 
-// Runs what a run can do without: its error is a warning.
+// Runs `body`, which the run can do without: an error becomes a warning.
 void dispensable(const std::function<void()>& body);
 
-// What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events, files of
-// csv_monitor and jsonl_monitor. Training does not depend on it: what cannot be written is a
-// warning, once for each.
+// The reports of rank 0 during a run: standard output, metrics.csv, TensorBoard events, and the
+// files of csv_monitor and jsonl_monitor. Training does not depend on them: a failed write is
+// logged as a warning, once for each file.
 class RunLog {
  public:
-  // first: step the run begins at. quiet as TrainOptions::quiet.
-  RunLog(const Config& config, const RunFolder& folder, int64_t first, int64_t samples, int quiet,
-         const TierBytes& plan);
+  // `first` is the step that the run begins at, `quiet` is TrainOptions::quiet.
+  RunLog(int64_t steps, const MonitorKeys& keys, const RunFolder& folder, int64_t first,
+         int64_t samples, int quiet, const TierBytes& plan);
   void note(const std::string& line);
   void step(const StepRecord& record);
   void skipped(const SkippedRecord& record);
   void eval(const EvalRecord& record);
   void finish();
-  void sync();  // the files, before a checkpoint is committed that has these steps
-  // All of the run, also what earlier calls of a resumed run recorded.
+  // Syncs the files. Call it before committing a checkpoint that includes the steps written so far.
+  void sync();
+  // Returns the metrics of the entire run, including those before a resume.
   const Metrics& history() const { return history_; }
 
  private:
   void print(std::string_view text);
   std::optional<Progress> progress_;
-  bool deaf_ = false;  // standard output has failed
+  // Whether writing to standard output has failed.
+  bool deaf_ = false;
   std::optional<MetricsCsv> csv_;
   std::optional<EventFile> events_;
   std::optional<ScalarFiles> scalars_;

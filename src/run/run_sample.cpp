@@ -12,15 +12,17 @@
 #include "inference/sampler.h"
 #include "inference/text_generation.h"
 #include "monitor/readable_text.h"
+#include "run/keys.h"
 #include "run/setup.h"
 #include "run/stop.h"
 
 namespace ds {
 namespace {
 
+// Temperature 0.8, the 40 most likely tokens, seed 0.
 constexpr SamplingOptions kRunSampling{0.8, 40, 0};
 
-// Every line of a text behind `mark`.
+// Returns the text with a line break and `mark` before every line.
 std::string marked(std::string_view text, std::string_view mark) {
   std::string out;
   while (true) {
@@ -35,16 +37,20 @@ std::string marked(std::string_view text, std::string_view mark) {
 
 SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int32_t* stop) {
   SampleRecord out{engine.control().steps(), "", ""};
-  int64_t tokens = engine.runtime().config().run.sample_tokens;
+  int64_t tokens = engine.runtime().config().get<RunKeys>().sample_tokens;
   if (tokens <= 0) return out;
   std::vector<int32_t> prompt = data.prompt(kSamplePrompt);
   if (prompt.empty()) return out;
+  // All ranks must stop at the same token, so the stop flags of all ranks are combined after every
+  // token.
   auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.runtime().comm(), stop); };
   GenerateOptions options{tokens, kRunSampling, {}, true};
   std::vector<int32_t> all = prompt, more = generate(engine.text(), prompt, options, go_on);
   all.insert(all.end(), more.begin(), more.end());
   out.prompt = data.tokenizer()->decode(prompt);
   out.text = data.tokenizer()->decode(all);
+  // The border between prompt and continuation may split a character, so the text of all tokens
+  // does not always begin with the text of the prompt.
   if (out.text.starts_with(out.prompt)) {
     out.text.erase(0, out.prompt.size());
   } else {

@@ -4,13 +4,18 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/error.h"
+#include "compile/plan.h"
+#include "core/config/refuse.h"
+#include "data/curriculum.h"
+#include "data/data_efficiency.h"
+#include "data/keys.h"
 #include "engine/threads.h"
+#include "run/keys.h"
 
 namespace ds {
 namespace {
 
-// The value of a key in Config::effective(); null: there is none.
+// Returns the value of a key in Config::effective(), or null if the key is missing.
 Json value_of(const Json& effective, std::string_view path) {
   const Json* at = effective.is_object() ? effective.find("config") : nullptr;
   while (at && at->is_object()) {
@@ -43,33 +48,35 @@ void merge_patch(Json& document, const Json& patch) {
   }
 }
 
+// Only keys that the user set are refused, not those with default values.
 void check_masking_keys(const Config& config, const HfModel& model) {
   for (const char* name : kMaskingKeys) {
     if (!model.causal || config.origins.at(name) == "default") continue;
-    raise(DS_ERROR_CONFIG,
-          "{}: for models that predict masked tokens; family {} predicts the next one",
-          KeyName(name), model.family);
+    refuse(name, "for models that predict masked tokens; family {} predicts the next one",
+           model.family);
   }
 }
 
-void check_curriculum_model(const Config& config, const HfModel& model) {
-  if (!config.curriculum.enabled || model.causal) return;
-  raise(DS_ERROR_CONFIG,
-        "{}: true needs a model that predicts the next token; family {} predicts masked ones",
-        KeyName("curriculum_learning.enabled"), model.family);
+void check_curriculum_model(const CurriculumKeys& keys, const HfModel& model) {
+  if (!keys.enabled || model.causal) return;
+  refuse("curriculum_learning.enabled",
+         "true needs a model that predicts the next token; family {} predicts masked ones",
+         model.family);
 }
 
+// The position in a checkpoint is the index of a sample, so all keys that determine the order of
+// samples must be equal. A key that the checkpoint's version did not have is accepted, because that
+// version had only one order.
 void check_order(const Config& config, const CheckpointInfo& saved) {
   const std::string dynamic = "data_efficiency.data_sampling.dynamic_batching.";
   const Json now = config.effective();
   auto same = [&](const std::string& path) {
     const Json before = value_of(saved.config, path), here = value_of(now, path);
     if (before.dump() == here.dump() || before.is_null()) return;
-    raise(DS_ERROR_CONFIG,
-          "{}: a resumed run goes on with the samples that come next, so it keeps their order; "
-          "checkpoint "
-          "'{}' has {}, the configuration {}",
-          KeyName(path), saved.path, before.dump(), here.dump());
+    refuse(path,
+           "a resumed run goes on with the samples that come next, so it keeps their order; "
+           "checkpoint '{}' has {}, the configuration {}",
+           saved.path, before.dump(), here.dump());
   };
   auto is_on = [&](const Json& of) {
     const Json value = value_of(of, dynamic + "enabled");
@@ -79,17 +86,17 @@ void check_order(const Config& config, const CheckpointInfo& saved) {
   same("run.seed");
   const bool before = is_on(saved.config), here = is_on(now);
   if (before != here) {
-    raise(DS_ERROR_CONFIG,
-          "{}: a resumed run goes on with the samples that come next, so it keeps their order; "
-          "checkpoint "
-          "'{}' has {}, the configuration {}",
-          KeyName(dynamic + "enabled"), saved.path, before, here);
+    refuse(dynamic + "enabled",
+           "a resumed run goes on with the samples that come next, so it keeps their order; "
+           "checkpoint '{}' has {}, the configuration {}",
+           saved.path, before, here);
   }
   if (!here) return;
   for (const char* key :
        {"max_tokens", "min_batch_size", "max_batch_size", "sequence_picking_order"})
     same(dynamic + key);
-  if (config.dynamic_batching.order == "random") same("data_efficiency.seed");
+  // The seed of the groups matters only if they are shuffled.
+  if (config.get<DynamicBatchingKeys>().order == "random") same("data_efficiency.seed");
 }
 
 EngineOptions run_engine_options(const Config& config, const HfModel& model, int local_ranks) {
@@ -102,11 +109,13 @@ EngineOptions run_engine_options(const Config& config, const HfModel& model, int
 
 PlanPrograms run_programs(const Config& config, const HfModel& model) {
   PlanPrograms programs;
+  // Generating the sample text needs caches, so the program for inference without caches is left
+  // out.
   programs.infer = false;
   programs.evaluated = model.token_loss;
-  if (config.run.sample_tokens > 0 && model.causal)
-    programs.decode = {std::min(config.sequence, kSamplePrompt + config.run.sample_tokens),
-                       model.position_offset};
+  const int64_t tokens = config.get<RunKeys>().sample_tokens;
+  if (tokens > 0 && model.causal)
+    programs.decode = {std::min(config.sequence, kSamplePrompt + tokens), model.position_offset};
   return programs;
 }
 

@@ -3,35 +3,37 @@
 
 #include "checkpoint/checkpoint.h"
 #include "compile/pipeline.h"
+#include "compile/plan.h"
 #include "core/base/json.h"
+#include "data/curriculum.h"
 #include "engine/options.h"
 #include "nn/models/hf.h"
 
 namespace ds {
 
-// Applies a JSON merge patch (RFC 7396): members of patch replace those of document, objects are
-// merged, null removes.
+// Applies a JSON merge patch (RFC 7396): members of `patch` replace those of `document`, objects
+// are merged, and null removes a member.
 void merge_patch(Json& document, const Json& patch);
 
-// Refuses keys of masking beside a model that predicts the next token.
+// Throws if keys of masking are given but the model predicts the next token.
 void check_masking_keys(const Config& config, const HfModel& model);
 
-// Refuses a curriculum by length beside a model that sees what comes later.
-void check_curriculum_model(const Config& config, const HfModel& model);
+// Throws if a curriculum by length is enabled but the model also attends to later tokens.
+void check_curriculum_model(const CurriculumKeys& keys, const HfModel& model);
 
-// Refuses, by the key, a resumed run whose samples would have another order than those of its
-// checkpoint: their place in it would be a place of other text.
+// Throws, naming the key, if a resumed run would order its samples differently than its checkpoint:
+// an index in one order then means another sample in the other.
 void check_order(const Config& config, const CheckpointInfo& saved);
 
-// Tokens of the text that a run's sample continues, at most.
+// Most tokens in the prompt of a sample text.
 inline constexpr int64_t kSamplePrompt = 48;
 
-// What a run makes its engine with, where so many of its ranks are on this machine.
+// Returns the options of a run's engine with `local_ranks` ranks on this machine.
 EngineOptions run_engine_options(const Config& config, const HfModel& model, int local_ranks);
 
-// The programs of a run's engine beside training and evaluation: text is continued for the sample,
-// with caches for the sample or for a sequence, whichever is shorter. A masked language model
-// continues none.
+// Returns the programs of a run's engine besides training and evaluation: a program that generates
+// the sample text, with caches for the length of that text or of a sequence, whichever is shorter.
+// A masked language model has no such program.
 PlanPrograms run_programs(const Config& config, const HfModel& model);
 
 }  // namespace ds

@@ -7,24 +7,28 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/config/refuse.h"
 #include "data/chat.h"
 #include "data/corpus.h"
 #include "data/jsonl.h"
+#include "data/keys.h"
 #include "data/token_file.h"
 #include "data/tokenizer.h"
 
 namespace ds {
 namespace {
 
-// Each file's tokens, with what the tokenizer puts around a text, and the token that ends a text
-// behind each.
-std::string tokenize_text(const DataConfig& data, const Tokenizer& tokenizer, TokenWriter& writer,
+// Writes the tokens of each file, including those that the tokenizer adds around a text, and after
+// each file the token that ends a text.
+std::string tokenize_text(const DataKeys& data, const Tokenizer& tokenizer, TokenWriter& writer,
                           const volatile int32_t* stop) {
   constexpr int64_t kMostOfAFile = int64_t{1} << 40;
   Corpus seen;
   Hash128 hash;
   CorpusOptions options{data.paths, 0, kMostOfAFile, data.strip_licences, stop};
   for_each_text(options, kMostOfAFile, seen, [&](std::string& text) {
+    // Including the length makes this a hash of the list of files, and not of their concatenated
+    // text.
     hash.update(fmt::format("{}\n", text.size()));
     hash.update(text);
     std::vector<int32_t> tokens = tokenizer.encode(text, true);
@@ -46,18 +50,16 @@ std::string tokenize_text(const DataConfig& data, const Tokenizer& tokenizer, To
 
 }  // namespace
 
-std::string tokenize_data(const Config& config, const std::string& path,
+std::string tokenize_data(const DataKeys& data, const std::string& path,
                           const volatile int32_t* stop) {
-  const DataConfig& data = config.data;
   if (data.paths.empty()) {
     raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none",
           KeyName("data.paths"));
   }
-  if (data.format == "tokens")
-    raise(DS_ERROR_CONFIG, "{}: \"tokens\" are tokens already", KeyName("data.format"));
+  if (data.format == "tokens") refuse("data.format", "\"tokens\" is already tokenized");
   if (data.tokenizer == kLearnTokenizer) {
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" is for a run; give a tokenizer's folder",
-          KeyName("data.tokenizer"), kLearnTokenizer);
+    refuse("data.tokenizer", "\"{}\" works only in a run; give the folder of a tokenizer",
+           kLearnTokenizer);
   }
   std::unique_ptr<const Tokenizer> tokenizer = open_tokenizer(data.tokenizer);
   TokenWriter::Options format{tokenizer->vocab(), tokenizer_hash(data.tokenizer), false, false};
@@ -65,6 +67,7 @@ std::string tokenize_data(const Config& config, const std::string& path,
     TokenWriter writer(path, format);
     return fmt::format("{}: {}", path, tokenize_text(data, *tokenizer, writer, stop));
   }
+  // Conversations keep their boundaries and, if only answers have a loss, the mark of each token.
   ChatEncoder encoder(*tokenizer, data.tokenizer, data.chat_template, data.loss_on == "all");
   format.documents = true;
   format.marked = data.loss_on != "all";

@@ -1,3 +1,9 @@
+// Carries out one run, from its document to its report.
+//
+// A run that cannot work is refused before it takes time or leaves files, on every rank with the
+// same error: document, device, model and its keys, engine with its memory, folder, text and
+// checkpoint are checked in this order before the first step (loop.cpp). Rank 0 works alone only in
+// on_root().
 #include "run/train.h"
 
 #include <fmt/core.h>
@@ -21,19 +27,25 @@
 #include "checkpoint/model_folder.h"
 #include "checkpoint/run_paths.h"
 #include "comm/comm_log.h"
-#include "compile/pipeline.h"
+#include "compile/plan.h"
 #include "core/base/bytes_text.h"
 #include "core/base/error.h"
 #include "core/base/tier.h"
 #include "core/config/config.h"
 #include "core/config/describe.h"
+#include "core/config/parse_config.h"
+#include "core/config/refuse.h"
 #include "core/graph/graph.h"
 #include "data/baselines.h"
+#include "data/curriculum.h"
+#include "data/data_efficiency.h"
 #include "data/dataset.h"
+#include "data/keys.h"
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "engine/threads.h"
 #include "io/file.h"
+#include "monitor/keys.h"
 #include "monitor/readable_text.h"
 #include "monitor/run_record.h"
 #include "monitor/run_report.h"
@@ -42,6 +54,7 @@
 #include "run/device.h"
 #include "run/folder.h"
 #include "run/inputs.h"
+#include "run/keys.h"
 #include "run/loop.h"
 #include "run/plan_column.h"
 #include "run/processor.h"
@@ -57,8 +70,8 @@ std::string member_text(const Json& document, std::string_view name) {
   return member ? member->dump() : "nothing";
 }
 
-// The document of the run in `folder`. One that was begun when all checkpoints stayed keeps all,
-// unless it is told otherwise.
+// Returns the document of the run in `folder`. A run that was begun by a version without run.keep
+// keeps all checkpoints, unless the new configuration sets run.keep.
 Json earlier_document(const std::string& folder) {
   RunConfigFile file = read_run_config(open_run_folder(folder));
   Json all = Json::parse(R"({"run": {"keep": 0}})");
@@ -66,7 +79,7 @@ Json earlier_document(const std::string& folder) {
   return file.document;
 }
 
-// The document of a run: what was given, laid over what the resumed run has.
+// Returns the document of a run: the given one, merged into that of a resumed run.
 Json run_document(const Json& config, Communicator& comm, const std::string& resume) {
   if (resume.empty()) {
     if (config.is_null())
@@ -78,14 +91,13 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   Json document = Json::parse(text, folder + "/config.json"), old = document;
   if (!config.is_null()) merge_patch(document, config);
   if (member_text(document, "data") != member_text(old, "data")) {
-    raise(DS_ERROR_CONFIG, "{}: a resumed run keeps its text; it has {}, the new configuration {}",
-          KeyName("data"), member_text(old, "data"), member_text(document, "data"));
+    refuse("data", "a resumed run keeps its text; it has {}, the new configuration {}",
+           member_text(old, "data"), member_text(document, "data"));
   }
   return document;
 }
 
-// The configuration that a document means; errors of a resumed run name the file that most of it is
-// from.
+// Parses the document. Errors of a resumed run also name its config.json, the source of most keys.
 Config parse_document(const Json& document, int world, const std::string& resume) {
   try {
     return parse_config(document, world);
@@ -96,7 +108,7 @@ Config parse_document(const Json& document, int world, const std::string& resume
   }
 }
 
-// What a document says of the communicator; "" nothing.
+// Returns the communicator that a document names, or "" if it names none.
 std::string communicator_of(const Json& document) {
   const Json* url = document.is_object() ? document.find("communicator") : nullptr;
   if (!url) return "";
@@ -104,8 +116,8 @@ std::string communicator_of(const Json& document) {
   return url->string();
 }
 
-// Makes the folder of a new run with its token files, or opens that of an earlier one; locked
-// either way. A path of "" is left when a stop was asked for meanwhile.
+// Creates the folder of a new run with its token files, or opens that of an earlier run; locks it
+// in both cases. The path stays "" if the run was stopped meanwhile.
 RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use,
                       const TrainOptions& options, TextFacts& text) {
   if (!options.resume.empty()) {
@@ -113,10 +125,10 @@ RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use,
     text = TextFacts::kept(read_run_config(folder).text);
     return folder;
   }
-  RunFolder folder = create_run_folder(config.run.dir);
+  RunFolder folder = create_run_folder(config.get<RunKeys>().dir);
   try {
     if (!options.batch)
-      text = prepare_run_data(config, vocabulary, use, folder.data(), options.stop);
+      text = prepare_run_data(config.get<DataKeys>(), vocabulary, use, folder.data(), options.stop);
   } catch (const std::exception& error) {
     discard_run_folder(folder);
     const auto* own = dynamic_cast<const Error*>(&error);
@@ -126,8 +138,8 @@ RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use,
   return folder;
 }
 
-// Where a resumed run finds the checkpoint that it goes on from: the one that was named, else the
-// folder of them; "" when the run was ended before it saved any.
+// Returns the checkpoint that a resumed run continues from: the named one, or else the folder of
+// all checkpoints; "" if the run ended before it saved one.
 std::string resumed_from(const RunFolder& folder, const std::string& resume) {
   RunName name = parse_run_name(resume);
   if (!name.checkpoint.empty()) return name.checkpoint;
@@ -141,10 +153,10 @@ class Run {
       : document_(document), config_(std::move(config)), comm_(comm), options_(options) {}
 
   RunReport train() {
-    // First what refuses a bad configuration, so that such a run leaves no folder.
+    // Checks the configuration first, so that a run with a bad one leaves no folder.
     HfModel model = configured_model(config_);
     check_masking_keys(config_, model);
-    check_curriculum_model(config_, model);
+    check_curriculum_model(config_.get<CurriculumKeys>(), model);
     use_ = model.causal ? TextUse::next : TextUse::masked;
     if (comm_.rank() == 0) warn_unread(model, config_.model.folder);
     int64_t batch = batch_rows(config_);
@@ -156,9 +168,10 @@ class Run {
     };
     engine_ = std::make_unique<Engine>(config_, model.graph, comm_, engine_options);
     if (!options_.batch) {
+      const auto& data = config_.get<DataKeys>();
       agree_equal(comm_, "data.paths",
-                  Json(Json::Array(config_.data.paths.begin(), config_.data.paths.end())).dump());
-      agree_equal(comm_, "data.tokenizer", config_.data.tokenizer);
+                  Json(Json::Array(data.paths.begin(), data.paths.end())).dump());
+      agree_equal(comm_, "data.tokenizer", data.tokenizer);
     }
     folder_.path = on_root(comm_, "run folder", [&] {
       folder_ = open_folder(config_, inputs_->vocabulary(), use_, options_, text_);
@@ -178,6 +191,7 @@ class Run {
   }
 
  private:
+  const RunKeys& keys() const { return config_.get<RunKeys>(); }
   RunReport train_in_folder() {
     agree(comm_, "data", [&] {
       data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use_, comm_.rank(),
@@ -186,6 +200,7 @@ class Run {
       data_->check_record(read_run_config(folder_).text, "'" + folder_.file("config.json") + "'");
     });
     agree_equal(comm_, "the text in '" + folder_.data() + "'", data_->record().dump());
+    // Checked before the first step: a long run should not end with a bar that cannot be measured.
     on_root(comm_, "run.bars", [&] {
       check_bars();
       return std::string();
@@ -195,8 +210,7 @@ class Run {
       if (!options_.resume.empty()) clean_run_folder(folder_);
       return std::string();
     });
-    if (!loaded.empty() && engine_->control().steps() >= config_.run.steps)
-      return nothing_left(loaded);
+    if (!loaded.empty() && engine_->control().steps() >= keys().steps) return nothing_left(loaded);
     on_root(comm_, "run record", [&] {
       Json text = data_->record();
       text_.keep(text);
@@ -207,13 +221,13 @@ class Run {
     RunReport report = steps(loaded);
     if (report.end == RunEnd::skipped) {
       raise(DS_ERROR_NUMERIC, "{}; run.max_skipped_steps is {}; saved after step {} in '{}'",
-            report.failure, config_.run.max_skipped_steps, report.step, report.checkpoint);
+            report.failure, keys().max_skipped_steps, report.step, report.checkpoint);
     }
     if (report.end == RunEnd::finished) judge(report);
     return report;
   }
 
-  // Held-out losses that a model should beat, in nats a token, as far as they are known. Rank 0.
+  // Rank 0: returns the known held-out losses that a model should beat, in nats per token.
   std::vector<std::pair<std::string, double>> baselines() const {
     std::vector<std::pair<std::string, double>> out;
     const Baselines& counted = data_->baselines();
@@ -227,18 +241,18 @@ class Run {
     return out;
   }
 
-  // Bits a byte of the held-out text that one nat a token is; NaN: not known. Rank 0.
+  // Rank 0: returns how many held-out bits per byte equal one nat per token; NaN if unknown.
   double bits_a_byte() const {
     if (text_.heldout_bytes == 0 || use_ != TextUse::next) return kNoLoss;
     return static_cast<double>(data_->heldout_targets()) /
            static_cast<double>(text_.heldout_bytes) / std::numbers::ln2;
   }
 
-  // "64 of the 700 held-out samples", which the model's last held-out loss is of; "" when it is of
-  // all. Rank 0.
+  // Rank 0: returns, for example, "64 of the 700 held-out samples" if the last held-out loss is the
+  // mean of only a part of them, and "" otherwise.
   std::string seen_heldout(const RunReport& report) const {
-    const bool last = report.step == config_.run.steps;
-    const int64_t all = data_->heldout_rows(), seen = heldout_rows_seen(config_, all, last);
+    const bool last = report.step == keys().steps;
+    const int64_t all = data_->heldout_rows(), seen = heldout_rows_seen(keys(), all, last);
     return seen < all ? fmt::format("{} of the {} held-out samples", seen, all) : "";
   }
 
@@ -249,46 +263,43 @@ class Run {
     return kNoLoss;
   }
 
-  // A bar that nobody measures would be met by nobody.
+  // Throws if run.bars names a baseline that was not measured, since no run could be below it.
   void check_bars() const {
-    for (const std::string& name : config_.run.bars) {
+    for (const std::string& name : keys().bars) {
       if (!std::isnan(bar(name))) continue;
       std::string limit = name == "gzip" ? ", at most 64 MiB of it"
                                          : fmt::format(" and at most {} tokens", kBaselineVocab);
-      raise(
-          DS_ERROR_CONFIG,
-          "{}: there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
-          "the next token{}",
-          KeyName("run.bars"), name, limit);
+      refuse("run.bars",
+             "there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
+             "the next token{}",
+             name, limit);
     }
   }
 
-  // Raises on every rank when the finished run has not met a bar, or its model is no model any
-  // more.
+  // Throws on every rank if the finished run missed one of its bars, or if its loss is not finite.
   void judge(const RunReport& report) {
     if (std::isinf(report.heldout_loss)) {
       raise(DS_ERROR_NUMERIC,
             "the held-out loss after step {} is not finite; the run is complete in '{}'",
             report.step, folder_.path);
     }
-    if (config_.run.bars.empty()) return;
+    if (keys().bars.empty()) return;
     on_root(comm_, "run.bars", [&] {
-      for (const std::string& name : config_.run.bars) {
+      for (const std::string& name : keys().bars) {
         double level = bar(name), unit = bits_a_byte();
         if (report.heldout_loss < level) continue;
-        raise(
-            DS_ERROR_CONFIG,
-            "{}: the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
-            "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
-            KeyName("run.bars"), report.step, report.heldout_loss, report.heldout_loss * unit, name,
-            level, level * unit, folder_.path);
+        refuse("run.bars",
+               "the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
+               "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
+               report.step, report.heldout_loss, report.heldout_loss * unit, name, level,
+               level * unit, folder_.path);
       }
       return std::string();
     });
   }
 
-  // Loads the checkpoint that a resumed run goes on from and returns its path; else the weights
-  // that a run on a model folder begins with.
+  // Loads the checkpoint that a resumed run continues from, and returns its path. Without one,
+  // loads the weights of the model folder if the run starts from them.
   std::string begin() {
     std::string loaded = options_.resume.empty() ? "" : load();
     bool own = !config_.model.folder.empty() && config_.model.init == "folder";
@@ -301,6 +312,7 @@ class Run {
                                [&] { return resumed_from(folder_, options_.resume); });
     if (from.empty()) return from;
     CheckpointInfo info = engine_->checkpoints().load(from);
+    // The position in the checkpoint is valid only for the same text and order of samples.
     agree(comm_, "corpus", [&] {
       data_->check_record(info.client, "checkpoint '" + info.path + "'");
       if (!options_.batch) check_order(config_, info);
@@ -319,14 +331,15 @@ class Run {
     return report;
   }
 
+  // Handles a resume of a complete run. Its bars may be new, so it is evaluated and judged again.
   RunReport nothing_left(const std::string& loaded) {
     say(fmt::format("step {} of run.steps {} is done in '{}': nothing is left to do",
-                    engine_->control().steps(), config_.run.steps, loaded));
+                    engine_->control().steps(), keys().steps, loaded));
     RunReport report;
     report.folder = folder_.path;
     report.step = engine_->control().steps();
     report.checkpoint = loaded;
-    if (!config_.run.bars.empty()) {
+    if (!keys().bars.empty()) {
       report.heldout_loss =
           Loop(*engine_, *inputs_, *data_, folder_, options_, loaded, nullptr).evaluate(true);
       judge(report);
@@ -335,14 +348,15 @@ class Run {
   }
 
   TierBytes planned() const {
-    MemoryPlan plan = memory_plan(engine_->plan());
+    MemoryPlan plan = engine_->plan().memory;
     return {plan.total(Tier::device), plan.total(Tier::host), plan.total(Tier::nvme)};
   }
 
   void open_record() {
     TierBytes plan = planned();
-    log_ = std::make_unique<RunLog>(config_, folder_, engine_->control().steps(), data_->samples(),
-                                    options_.quiet, plan);
+    log_ = std::make_unique<RunLog>(keys().steps, config_.get<MonitorKeys>(), folder_,
+                                    engine_->control().steps(), data_->samples(), options_.quiet,
+                                    plan);
     log_->note("run folder " + folder_.path);
     if (!text_.lines.empty()) log_->note(text_.lines);
     if (std::string masking = data_->masking(); !masking.empty()) log_->note(masking);
@@ -353,9 +367,10 @@ class Run {
     } else if (!rows.empty()) {
       log_->note("loss: mean over micro-batches (loss_average: \"tokens\" averages over targets)");
     }
-    if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
+    if (use_ == TextUse::masked && keys().sample_tokens > 0) {
       log_->note(
-          "no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
+          "no sample (run.sample_tokens): a model that predicts masked tokens cannot continue a "
+          "text");
     }
     log_->note(fmt::format(
         "ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
@@ -367,10 +382,10 @@ class Run {
     note_saves();
   }
 
-  bool saves_started() const { return config_.run.async_save && engine_->copy_fits(); }
+  bool saves_started() const { return config_.async_save && engine_->copy_fits(); }
 
   void note_saves() {
-    if (!config_.run.async_save || engine_->copy_fits()) return;
+    if (!config_.async_save || engine_->copy_fits()) return;
     log_->note(fmt::format(
         "run.async_save: memory_budget.host {} has no room for a copy of the state ({}) beside the "
         "plan's {}: steps wait for saves",
@@ -382,11 +397,11 @@ class Run {
     auto total = config_.scheduler.numbers.find("total_num_steps");
     if (total == config_.scheduler.numbers.end()) return;
     auto end = static_cast<int64_t>(total->second[0]);
-    if (end <= config_.run.steps) return;
+    if (end <= keys().steps) return;
     log_->note(fmt::format(
         "the run ends at step {} (run.steps), before the end of its schedule at step {} "
         "(scheduler.params.total_num_steps)",
-        config_.run.steps, end));
+        keys().steps, end));
   }
 
   RunReport steps(const std::string& loaded) {
@@ -419,14 +434,14 @@ class Run {
     return report;
   }
 
-  // A run on a model folder that ends leaves one of the same layout.
+  // Saves the model of a run that started from a model folder, in the layout of that folder.
   void save_model() {
     if (config_.model.folder.empty()) return;
     engine_->checkpoints().save_weights(folder_.file("model"), config_.model.folder);
     if (log_) log_->note("model " + folder_.file("model"));
   }
 
-  // A rank that fails alone (a full disk under metrics.csv, say) ends the others at once.
+  // Aborts the other ranks at once if this rank fails alone, for example because of a full disk.
   RunReport aborting(const std::function<RunReport()>& body) {
     try {
       return body();
@@ -471,7 +486,7 @@ class Run {
         line += fmt::format("; the loss scale is {} now", report.loss_scale);
       log_->note(line);
     }
-    if (config_.run.save_every > 0 && report.saves > 0) {
+    if (keys().save_every > 0 && report.saves > 0) {
       log_->note(fmt::format("checkpoints: {}, for which steps waited {}{}", report.saves,
                              time_text(report.save_seconds),
                              saves_started() ? "; a thread wrote all but the last" : ""));
@@ -480,7 +495,7 @@ class Run {
         fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
   }
 
-  // first: the first step of this process.
+  // Collects the contents of the report. `first` is the first step of this process.
   RunSummary summary(const RunReport& report, int64_t first, std::span<const CommTime> times,
                      RankSpans spans) const {
     const char* ends[] = {"finished", "stopped by its caller", "ended by a callback",
@@ -528,7 +543,7 @@ class Run {
   Communicator& comm_;
   const TrainOptions& options_;
   TextUse use_ = TextUse::next;
-  TextFacts text_;  // rank 0
+  TextFacts text_;  // rank 0 only
   std::unique_ptr<RunData> data_;
   RunFolder folder_;
   std::optional<ModelInputs> inputs_;
@@ -548,7 +563,7 @@ std::string run_communicator(const Json& config, const std::string& resume) {
   return url.empty() ? "env" : url;
 }
 
-// Whether there is a run that was begun with this text as run.resume.
+// Returns whether the folder holds a run that was begun with this value of run.resume.
 static bool is_begun_as(const std::string& folder, const std::string& name) {
   if (!is_run_folder(folder)) return false;
   const Json document = read_run_config(open_run_folder(folder)).document;
@@ -557,14 +572,15 @@ static bool is_begun_as(const std::string& folder, const std::string& name) {
   return resume && resume->is_string() && resume->string() == name;
 }
 
-// The folder of the run that goes on by run.resume, or "".
+// Returns the folder of the run that run.resume continues, or "" if there is none.
 static std::string run_to_resume(const Config& config, Communicator& comm) {
-  if (config.run.resume.empty()) return "";
-  const std::string& folder = config.run.dir;
+  const auto& keys = config.get<RunKeys>();
+  if (keys.resume.empty()) return "";
+  const std::string& folder = keys.dir;
   if (folder.empty())
     raise(DS_ERROR_CONFIG, "{} needs run.dir, which is not given", KeyName("run.resume"));
   return on_root(comm, "run.resume",
-                 [&] { return is_begun_as(folder, config.run.resume) ? folder : std::string(); });
+                 [&] { return is_begun_as(folder, keys.resume) ? folder : std::string(); });
 }
 
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options) {

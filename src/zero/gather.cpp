@@ -1,22 +1,22 @@
 // Problem. A rank has its part of a bucket of parameters and needs more of it: all of it before a
-// kernel reads it (stage 3), or what it keeps of it after the update (stages 1 and 2, and hpZ,
-// whose ranks keep more than they update). The ranks that have the rest are in nested blocks
+// kernel reads it (stage 3), or all that it keeps after the update (stages 1 and 2, and hpZ, whose
+// ranks keep more than they update). The ranks that have the rest are in nested blocks
 // (core/program/levels.h), and links between blocks are slower than those inside.
 //
-// Invariant. Ranks that differ in the outermost level of a cut alone hold neighbouring parts of the
+// Invariant. Ranks that differ only in the outermost level of a cut hold neighbouring parts of the
 // bucket (RankLevels::part_of). So one all_gather over the group of that level gives each of them a
-// run of the bucket again: its part of the cut over one level less. Nothing is ever moved within a
-// rank.
+// larger contiguous part of the bucket: its part of the cut over one level less. Nothing is ever
+// moved within a rank.
 //
 // Algorithm. One all_gather for each level, the outermost first (gather_levels): over the slow
-// links a rank gets the least. What lies in between goes to transient buffers, or, where the part
-// and the target are one buffer on the device, to its place in there. Quantized weights are the
-// same with codes: each rank encodes its own part once, codes are gathered over all levels, and
-// every rank decodes the whole, its own part too. Hence all ranks compute with equal weights,
-// whatever the levels.
+// links a rank gets the least. Intermediate parts go to transient buffers or, if part and target
+// share one buffer on the device, directly to their place in that buffer. Quantized weights are
+// gathered in the same way, as codes: each rank encodes its part once, the codes are gathered over
+// all levels, and every rank decodes all of them, including those of its own part. Hence all ranks
+// compute with equal weights, regardless of the levels.
 //
-// Cost. One collective for each level. Of a bucket cut over W ranks a rank receives (W - 1) / W in
-// all, of which (s - 1) / W come over the outermost level, if that has s blocks.
+// Cost. One collective for each level. A rank receives (W - 1) / W of a bucket that is cut over W
+// ranks; if the outermost level has s blocks, (s - 1) / W of the bucket comes over its links.
 //
 // Sources. Hierarchical partitions: ZeRO++ (arXiv:2306.10209); MiCS (arXiv:2205.00119).
 #include "zero/gather.h"
@@ -34,16 +34,17 @@
 namespace ds {
 namespace {
 
-// Gathers a bucket, of which this rank holds at `own` its part of a cut over `from` levels, up to
-// its part of a cut over `to` of them, which is all of the buffer `target`.
+// Gathers a bucket over the levels from `from` - 1 down to `to`. This rank begins with `own`, its
+// part of a cut over `from` levels, and ends with its part of a cut over `to` levels, which fills
+// the buffer `target`.
 std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  const StateRef& own, int from, BufferId target, int to) {
   std::vector<Instr> out;
   const Bucket& b = plan.layout.buckets[bucket];
   const Buffer whole = builder.buffer(target);
   bool in_place = own.buffer == target && whole.tier == Tier::device;
-  int64_t granule =
-      whole.numel / (plan.part_numel(bucket, to) / b.granule);  // elements, or bytes of codes
+  // The size of a granule in `target`: elements, or bytes of codes.
+  int64_t granule = whole.numel / (plan.part_numel(bucket, to) / b.granule);
   auto elements = [&](int64_t numel) { return numel / b.granule * granule; };
   StateRef have = own;
   for (int level = from; level-- > to;) {
@@ -68,7 +69,7 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
 
 std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  BufferId target) {
-  StateRef own = all_of(builder, plan.buckets[bucket].param.buffer);
+  StateRef own = all_of(builder, plan.buckets[bucket].param.ref.buffer);
   int64_t bits = plan.quantization.weights;
   if (bits == 0)
     return gather_levels(builder, plan, bucket, own, plan.policy(bucket).params, target, 0);
@@ -93,10 +94,11 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
 
 void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket) {
   const BucketState& s = plan.buckets[bucket];
+  // A persistent bucket is whole on every rank, even if the policy cuts parameters.
   int kept = s.partitioned ? plan.policy(bucket).params : 0;
   if (plan.levels(bucket).ranks() == 1) return;
-  for (Instr& in : gather_levels(builder, plan, bucket, s.param, plan.policy(bucket).states,
-                                 s.param.buffer, kept))
+  for (Instr& in : gather_levels(builder, plan, bucket, s.param.ref, plan.policy(bucket).states,
+                                 s.param.ref.buffer, kept))
     builder.emit(std::move(in));
 }
 
@@ -109,7 +111,7 @@ void emit_gather_of_parts(ProgramBuilder& builder, const ZeroPlan& plan, BucketI
 void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket) {
   const BucketState& s = plan.buckets[bucket];
   if (s.states.empty() || plan.levels(bucket).ranks() == 1) return;
-  const StateRef& momentum = s.states[0];
+  const StateRef& momentum = s.state(0);
   for (Instr& in : gather_levels(builder, plan, bucket, momentum, plan.policy(bucket).states,
                                  momentum.buffer, 0))
     builder.emit(std::move(in));

@@ -3,25 +3,26 @@
 
 #include "core/program/builder.h"
 #include "core/program/program.h"
-#include "zero/policy.h"
+#include "zero/zero_plan.h"
 
 namespace ds {
 
-// Instructions that gather all of a cut bucket into `target`: its elements or, where weights are
-// quantized, the codes that each rank makes of its own part and all ranks decode alike.
+// Returns the instructions that gather all of a cut bucket into `target`. If weights are quantized,
+// each rank encodes its own part, and every rank decodes the codes of all parts.
 std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  BufferId target);
 
-// Emits the gather of what other ranks have updated of a bucket, where a rank keeps more of its
-// parameters than it updates.
+// Emits the gather of the parameters that other ranks have updated, if this rank keeps more of the
+// bucket than it updates.
 void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
 
-// Emits the gather of what each rank has of a bucket that is cut like states, at `own`, into all of
-// `target`.
+// Emits a gather of a bucket that is cut like states: each rank's part is at `own`, and the whole
+// bucket fills `target`.
 void emit_gather_of_parts(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                           const StateRef& own, BufferId target);
 
-// The same of the momentum of an optimizer that compresses it: of which every rank keeps the whole.
+// Emits the gather of the momentum of an optimizer that compresses it: every rank keeps all of it
+// and updates a part.
 void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
 
 }  // namespace ds

@@ -1,3 +1,7 @@
+// An initial value depends only on the seed, the parameter and the element's index in the whole
+// parameter, so the drawn model does not depend on the number of ranks, on buckets or on slices.
+// Values are drawn in f32, into a draft of this rank's part, and rounded once, to the type of the
+// master.
 #include "zero/init.h"
 
 #include <algorithm>
@@ -32,24 +36,26 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const P
     attrs.set("runs", std::move(runs));
   }
   b.emit(Op::init_param,
-         {flat_operand(b, all_of(b, plan.scalars), Access::read),
+         {scalars_operand(b, plan),
           flat_operand(b, draft.slice(begin - part_first, end - begin), Access::write)},
          std::move(attrs));
 }
 
-// What parameters are rounded from: masters, with this rank's own steps since ranks last agreed.
+// Returns the values that parameters are rounded from: masters or, if this rank has made steps of
+// its own since ranks last agreed (0/1 Adam), the sum of masters and these steps.
 StateRef computed_with(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b) {
   const BucketState& s = plan.buckets[b];
-  if (!s.own_steps.exists()) return s.master;
-  StateRef sum{builder.transient(plan.layout.buckets[b].name + ".own", DS_DTYPE_F32, s.master.numel,
-                                 Tier::device),
-               0, s.master.numel};
-  builder.emit(
-      Op::accumulate,
-      {flat_operand(builder, s.master, Access::read), flat_operand(builder, sum, Access::write)},
-      {{"beta", int64_t{0}}});
+  const HeldState* own_steps = s.find(kOwnSteps);
+  if (!own_steps) return s.master.ref;
+  StateRef sum{builder.transient(plan.layout.buckets[b].name + ".own", DS_DTYPE_F32,
+                                 s.master.ref.numel, Tier::device),
+               0, s.master.ref.numel};
   builder.emit(Op::accumulate,
-               {flat_operand(builder, all_of(builder, s.own_steps), Access::read),
+               {flat_operand(builder, s.master.ref, Access::read),
+                flat_operand(builder, sum, Access::write)},
+               {{"beta", int64_t{0}}});
+  builder.emit(Op::accumulate,
+               {flat_operand(builder, own_steps->ref, Access::read),
                 flat_operand(builder, sum, Access::update)},
                {{"beta", int64_t{1}}});
   return sum;
@@ -59,6 +65,9 @@ StateRef computed_with(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b
 
 void emit_init(ProgramBuilder& builder, const ZeroPlan& plan,
                const IdVector<ParamId, Parameter>& params) {
+  auto zero_all = [&](BufferId buffer) {
+    builder.emit(Op::zero, {flat_operand(builder, all_of(builder, buffer), Access::write)});
+  };
   for (BucketId b : plan.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
     const BucketState& s = plan.buckets[b];
@@ -69,28 +78,19 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan,
     for (const ParamPlace& place : bucket.params) {
       emit_draw(builder, plan, b, place, params[place.param], draft);
     }
-    DType kept = builder.buffer(s.master.buffer).dtype;
-    bool cast = kept != DS_DTYPE_F32;  // the master of what is frozen is its parameter
+    DType kept = builder.buffer(s.master.ref.buffer).dtype;
+    // A master that is the parameter itself, as in a frozen bucket, has the compute type.
+    bool cast = kept != DS_DTYPE_F32;
     std::vector<Operand> operands{flat_operand(builder, draft, Access::read),
-                                  flat_operand(builder, s.master, Access::write)};
+                                  flat_operand(builder, s.master.ref, Access::write)};
     builder.emit(cast ? cast_instr(std::move(operands), kept)
                       : make_instr(Op::accumulate, std::move(operands), {{"beta", int64_t{0}}}));
-    auto zero_all = [&](BufferId buffer) {
-      builder.emit(Op::zero, {flat_operand(builder, all_of(builder, buffer), Access::write)});
-    };
-    for (const StateRef& state : s.states) zero_all(state.buffer);
-    for (const StateRef& scales : s.scales) zero_all(scales.buffer);
-    for (BufferId own :
-         {s.worker_error, s.server_error, s.own_steps, s.sent_error, s.answer_error}) {
-      if (own.exists()) zero_all(own);
+    for (const HeldState& state : s.states) {
+      zero_all(state.ref.buffer);
+      if (state.scales.buffer.exists()) zero_all(state.scales.buffer);
     }
-    for (BufferId error : s.errors) zero_all(error);
   }
-  for (BufferId joined : {plan.joined.worker_error, plan.joined.server_error, plan.joined.padding,
-                          plan.joined.coefficients}) {
-    if (joined.exists())
-      builder.emit(Op::zero, {flat_operand(builder, all_of(builder, joined), Access::write)});
-  }
+  for (const HeldState& state : plan.joint) zero_all(state.ref.buffer);
   emit_refresh(builder, plan);
   builder.program().segments.back().phase = Phase::init;
 }
@@ -98,14 +98,16 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan,
 void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
   for (BucketId b : plan.buckets.ids()) {
     const BucketState& s = plan.buckets[b];
-    if (s.master.buffer != s.param.buffer) {
+    if (!s.own_master()) {
       builder.emit(cast_instr({flat_operand(builder, computed_with(builder, plan, b), Access::read),
-                               flat_operand(builder, s.param, Access::write)},
+                               flat_operand(builder, s.param.ref, Access::write)},
                               plan.compute));
     }
     emit_param_gather(builder, plan, b);
+    // An optimizer that compresses momentum keeps all of it on every rank. A checkpoint provides
+    // only the part that the rank updates, so the other parts are gathered.
     const bool whole_momentum =
-        !s.states.empty() && builder.buffer(s.states[0].buffer).numel > s.states[0].numel;
+        !s.states.empty() && builder.buffer(s.state(0).buffer).numel > s.state(0).numel;
     if (whole_momentum) emit_momentum_gather(builder, plan, b);
   }
   builder.end_segment(Phase::refresh);

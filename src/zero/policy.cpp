@@ -1,3 +1,8 @@
+// Derives a ZeroPlan from a configuration, in steps that each need the previous ones: the classes
+// of parameters with their levels and policies, the tables that are reduced as rows (which get
+// buckets of their own), the layout, the parameters' buffers, and last, if the plan trains, the
+// states. Buffers lie in the order in which they are added, so states that are added later, when a
+// parameter is thawed, do not move the others.
 #include "zero/policy.h"
 
 #include <fmt/core.h>
@@ -5,15 +10,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
-#include "core/config/rank_counts.h"
 #include "core/program/mesh.h"
-#include "core/program/signs.h"
+#include "core/program/state.h"
 #include "core/program/state_codes.h"
 #include "optim/optimizer.h"
+#include "zero/rank_counts.h"
+#include "zero/state_rows.h"
 
 namespace ds {
 
@@ -40,7 +49,9 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
     check_nodes(config, mesh.ranks());
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
-  auto [world, stride] = group;  // from here on ranks are those of the group
+  // From here on, `world` and the sizes of blocks count ranks of the group. Ranks of the group are
+  // `stride` apart, so 1 / stride of a node's ranks belong to the group.
+  auto [world, stride] = group;
   std::vector<int> blocks{world};
   int64_t shard = zero.shard_group();
   if (shard > world && world < mesh.data_size()) shard = 0;
@@ -50,7 +61,9 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
     ranks = ranks % stride == 0 ? ranks / stride : 0;
     bool level = ranks > 0 && ranks < world && world % ranks == 0 &&
                  std::has_single_bit(static_cast<uint64_t>(ranks));
-    bool inside = ranks < zero.mics_shard_size;  // a shard group of several such blocks
+    // A shard group that consists of several such blocks is gathered level by level only if
+    // mics_hierarchical_params_gather is set.
+    bool inside = ranks < zero.mics_shard_size;
     if (level && (!inside || zero.mics_hierarchical_gather)) blocks.push_back(ranks);
   };
   add(ranks_per_node);
@@ -59,152 +72,29 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
   return RankLevels::of_blocks(std::move(blocks), stride);
 }
 
-int64_t ZeroPlan::part_numel(BucketId bucket, int cut) const {
-  return layout.buckets[bucket].numel / levels(bucket).ways(cut);
-}
-
-int64_t ZeroPlan::part_first(BucketId bucket, int cut) const {
-  return levels(bucket).part_of(rank, cut) * part_numel(bucket, cut);
-}
-
-bool ZeroPlan::trains(BucketId bucket) const {
-  const std::vector<ParamPlace>& params = layout.buckets[bucket].params;
-  return std::any_of(params.begin(), params.end(),
-                     [&](const ParamPlace& p) { return !trained.frozen[p.param]; });
-}
-
-bool ZeroPlan::has_states(BucketId bucket) const { return !buckets[bucket].grad.empty(); }
-
-std::vector<ParamPlace> ZeroPlan::trained_params(BucketId bucket) const {
-  std::vector<ParamPlace> out;
-  for (const ParamPlace& p : layout.buckets[bucket].params) {
-    if (!trained.frozen[p.param]) out.push_back(p);
-  }
-  return out;
-}
-
-std::vector<ElementRun> places_of(std::span<const ParamPlace> params) {
-  std::vector<ElementRun> out;
-  for (const ParamPlace& p : params) out.push_back({p.begin, p.begin + p.numel});
-  return out;
-}
-
-const RowTable* ZeroPlan::table(BucketId bucket) const {
-  for (const RowTable& t : tables) {
-    if (layout.bucket_of[t.param] == bucket) return &t;
-  }
-  return nullptr;
-}
-
-int ZeroPlan::grad_top() const {
-  return tree ? std::bit_width(static_cast<uint64_t>(accumulation)) - 1 : 0;
-}
-
-std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
-  std::string key;
-  if (quantization.weights > 0)
-    key += fmt::format(" weights int{} above {} or beyond {}", quantization.weights,
-                       zero.param_persistence_threshold, zero.model_persistence_threshold);
-  if (quantization.gradients == 0) return key;
-  key += fmt::format(" gradients int{} over", quantization.gradients);
-  for (const ParamClass& c : classes) {
-    for (int level = 0; level < c.levels.depth(); ++level)
-      key += " " + c.levels.group(level).name();
-  }
-  if (quantization.feedback)
-    key += fmt::format(" feedback {} {}", quantization.err_beta, quantization.reset);
-  for (const RowTable& t : tables) key += " but " + t.name;
-  return key;
-}
-
-BufferId ZeroPlan::add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier) {
-  return buffers.add({std::move(name), dtype, numel, tier, Residency::persistent, -1, holds});
-}
-
 namespace {
 
-// Where a bucket's parameters live.
+// Adds the buffer of a bucket's parameters: a shard if the bucket is partitioned, else all of it.
+// The master is the parameter until add_states() gives the bucket another one.
 BucketState make_params(ZeroPlan& plan, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy(index);
   BucketState s;
   s.partitioned = policy.params > 0 && !bucket.persistent;
   int cut = s.partitioned ? policy.params : 0;
-  BufferId held =
-      plan.add(Holds::param, bucket.name + ".param", plan.compute, plan.part_numel(index, cut),
-               s.partitioned ? policy.param_tier : Tier::device);
+  BufferId held = plan.memory.add(Holds::param, bucket.name + ".param", plan.compute,
+                                  plan.part_numel(index, cut),
+                                  s.partitioned ? policy.param_tier : Tier::device);
   s.full = s.partitioned ? BufferId() : held;
-  s.param = {held, plan.part_first(index) - plan.part_first(index, cut), plan.part_numel(index)};
-  s.master = s.param;
+  s.param = {param_row(),
+             {held, plan.part_first(index) - plan.part_first(index, cut), plan.part_numel(index)}};
+  s.master = {master_row(), s.param.ref};
   return s;
 }
 
-// What training keeps beside the parameters.
-void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
-  const Bucket& bucket = plan.layout.buckets[index];
-  const Optimizer& optimizer = optimizer_of(config);
-  const Policy& policy = plan.policy(index);
-  int64_t part = plan.part_numel(index);
-  BucketState& s = plan.buckets[index];
-  // In the type of masters on the device the parameter is its own master.
-  bool own_master = plan.compute == config.masters && !optimizer.steps_locally() &&
-                    policy.state_tier == Tier::device &&
-                    plan.buffers[s.param.buffer].tier == Tier::device;
-  if (!own_master) {
-    s.master = {
-        plan.add(Holds::master, bucket.name + ".master", config.masters, part, policy.state_tier),
-        0, part};
-  }
-  const Tier near = policy.state_tier == Tier::device ? Tier::device : Tier::host;
-  for (const std::string& state : optimizer.states) {
-    if (bucket.matrices && !s.states.empty()) break;
-    bool whole = optimizer.whole_momentum() && s.states.empty();
-    BufferId held = plan.add(Holds::state, bucket.name + "." + state, config.states,
-                             whole ? bucket.numel : part, whole ? Tier::device : policy.state_tier);
-    s.states.push_back({held, whole ? plan.part_first(index) : 0, part});
-    if (config.states == DS_DTYPE_U8) {
-      int64_t blocks = part / kStateBlock;
-      s.scales.push_back({plan.add(Holds::state, bucket.name + "." + state + ".scales",
-                                   config.states, blocks, near),
-                          0, blocks});
-    }
-  }
-  if (optimizer.steps_locally())
-    s.own_steps = plan.add(Holds::state, bucket.name + ".own_steps", DS_DTYPE_F32, bucket.numel,
-                           Tier::device);
-  if (plan.compression.on()) {
-    auto error = [&](const char* name, int64_t numel) {
-      return plan.add(Holds::error, bucket.name + name, DS_DTYPE_F32, numel, Tier::device);
-    };
-    s.sent_error = error(".sent_error", bucket.numel);
-    if (plan.compression.type == "int8")
-      s.answer_error = error(".answer_error", bucket.numel / plan.levels(index).ranks());
-  }
-  if (optimizer.compresses() && !optimizer.joins_momenta() && plan.levels(index).ranks() > 1) {
-    int64_t ranks = plan.levels(index).ranks();
-    int64_t chunks = sign_sizes(places_of(bucket.params), ranks, 1).chunks;
-    auto error = [&](const char* name, int64_t numel) {
-      return plan.add(Holds::error, bucket.name + name, DS_DTYPE_F32, numel, Tier::device);
-    };
-    s.worker_error = error(".worker_error", ranks * chunks);
-    s.server_error = error(".server_error", chunks);
-  }
-  for (int level = 0; level <= plan.grad_top(); ++level) {
-    std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
-    s.grad.push_back(plan.add(Holds::grad, name, plan.sums, plan.part_numel(index, policy.grads),
-                              policy.state_tier));
-  }
-  bool feedback = plan.quantization.feedback && !plan.table(index);
-  for (int level = 0; feedback && level < plan.levels(index).depth(); ++level) {
-    std::string name = bucket.name + ".error" + (level == 0 ? "" : "." + std::to_string(level));
-    s.errors.push_back(
-        plan.add(Holds::error, name, DS_DTYPE_F32, plan.part_numel(index, level), Tier::device));
-  }
-  s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
-}
-
-// A place for the norms of every granule that has states; when that of the beginning does not
-// suffice, once one for all that there can be.
+// Assigns places to the norms of all granules that have states. The first buffer fits the
+// parameters that are trained at the beginning. If it becomes too small, a buffer that fits all
+// granules replaces it, so norms move at most once.
 void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
   int64_t granules = 0, all = 0;
   for (BucketId b : plan.buckets.ids()) {
@@ -216,33 +106,17 @@ void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
   Tier near = plan.state_tier() == Tier::device ? Tier::device : Tier::host;
   auto place = [&](BufferId& norms, const std::string& name, int64_t each) {
     bool first = !norms.exists();
-    if (!first && granules * each <= plan.buffers[norms].numel) return;
-    norms = plan.add(Holds::norms, first ? name : name + ".all", DS_DTYPE_F64,
-                     each * (first ? granules : all), near);
+    if (!first && granules * each <= plan.memory.buffers[norms].numel) return;
+    norms = plan.memory.add(Holds::norms, first ? name : name + ".all", DS_DTYPE_F64,
+                            each * (first ? granules : all), near);
   };
   place(plan.norms, "norms", 1);
   if (optimizer.by_norms)
     place(plan.update_norms, "update_norms", optimizer.joins_momenta() ? 3 : 2);
 }
 
-void add_joined(ZeroPlan& plan) {
-  const auto params = static_cast<int64_t>(plan.layout.bucket_of.size());
-  int64_t numel = 0, ranks = plan.classes.front().levels.ranks();
-  for (const Bucket& b : plan.layout.buckets) {
-    for (const ParamPlace& p : b.params) numel += p.numel;
-  }
-  auto add = [&](Holds holds, const char* name, int64_t count) {
-    return plan.add(holds, name, DS_DTYPE_F32, count, Tier::device);
-  };
-  plan.joined.coefficients = add(Holds::state, "coefficients", 3 * params);
-  if (ranks == 1) return;
-  const int64_t chunk = sign_chunk(numel, ranks);
-  plan.joined.worker_error = add(Holds::error, "worker_error", ranks * chunk);
-  plan.joined.server_error = add(Holds::error, "server_error", chunk);
-  plan.joined.padding = add(Holds::state, "padding", ranks * sign_chunk(1, ranks));
-}
-
-// The class of `data`, then one for each other list of axes.
+// Creates the class of `data`, then a class for each other list of axes, and assigns each parameter
+// to its class.
 void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
                   IdVector<ParamId, ParamSpec>& params) {
   auto class_of = [&](const std::vector<std::string_view>& axes) {
@@ -276,8 +150,8 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
   }
 }
 
-// One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model
-// computes does not depend on the number of ranks.
+// A single rank sends nothing, so its gradients are not quantized. Its weights are quantized,
+// because the result of a model must not depend on the number of ranks.
 Quantization make_quantization(const ZeroConfig& zero, int world, bool training) {
   Quantization q;
   q.weights = zero.quantized_weights ? 8 : 0;
@@ -288,13 +162,15 @@ Quantization make_quantization(const ZeroConfig& zero, int world, bool training)
   return q;
 }
 
-// An f32 copy of a leaf gives the bits of the leaf, but a sum of leaves in f32 has more than the
-// compute type holds.
+// Returns the type in which gradients travel. Config::wire() replaces f32 by the compute type,
+// because a leaf holds only values of the compute type. A sum of leaves, which is what travels in a
+// reduction at the boundary, holds other values, and stays f32 if the configuration says so.
 DType wire_of(const Config& config, bool boundary) {
   return boundary && config.communication == DS_DTYPE_F32 ? DS_DTYPE_F32 : config.wire();
 }
 
-// Of a reduction at the boundary ids of all micro-steps name rows.
+// Returns the tables with the bound on the rows of one reduction. A reduction at the boundary
+// covers the rows that the ids of all micro-steps name.
 std::vector<RowTable> tables_of_a_reduction(std::span<const RowTable> tables,
                                             const ZeroPlan& plan) {
   std::vector<RowTable> out(tables.begin(), tables.end());
@@ -348,8 +224,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     plan.matrices.push_back({p.rows, p.cols});
   }
   for (ParamClass& c : plan.classes) {
-    if (!training && config.zero.stage < 3)
-      c.policy = {};  // nothing but states and gradients is cut
+    // Stages 1 and 2 cut only states and gradients, which a plan without training does not have.
+    if (!training && config.zero.stage < 3) c.policy = {};
   }
   if (config.sparse_gradients && training) {
     const ParamClass& of_data = plan.classes.front();
@@ -365,7 +241,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.layout =
       make_layout(params, ranks, config.zero.reduce_bucket_size,
                   config.zero.param_persistence_threshold, config.zero.model_persistence_threshold);
-  plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
+  plan.memory.scalars = plan.memory.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
   TrainedParams trained;
   for (const ParamSpec& p : params) {
     trained.frozen.push_back(p.frozen);
@@ -393,10 +269,10 @@ void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trai
     const std::vector<ParamPlace>& params = plan.layout.buckets[b].params;
     auto begun = [&](const ParamPlace& p) { return trained.begun[p.param] != 0; };
     if (!plan.has_states(b) && std::any_of(params.begin(), params.end(), begun))
-      add_state(plan, config.optimizer, b);
+      add_states(plan, config.optimizer, b);
   }
   const Optimizer& optimizer = optimizer_of(config.optimizer);
-  if (optimizer.joins_momenta() && !plan.joined.coefficients.exists()) add_joined(plan);
+  add_joint_states(plan, config.optimizer);
   place_norms(plan, optimizer);
 }
 

@@ -1,41 +1,41 @@
 // Problem. In each micro-step backward leaves a gradient of every bucket on every rank, in the
-// compute type. Wanted is their sum over ranks and micro-steps in f32, of the part that this rank
-// updates. The order of the additions must depend on nothing but the numbers of ranks and
+// compute type. The update needs their sum over ranks and micro-steps in f32, for the part that
+// this rank updates. The order of the additions must depend only on the numbers of ranks and
 // micro-steps, so that every stage, tier, bucket size and grouping of ranks gives the same bits.
 //
 // Invariant. Within a micro-step gradients are added as a tree over neighbouring ranks
 // (comm/reduction.h). The levels of ranks are blocks of a power of two, so adding level by level
-// makes the same tree. Behind micro-step m an accumulator holds the sum of micro-steps 0 to m; with
-// `reproducible` there is one for each bit of m + 1, and accumulator j holds a sum of 2^j
+// produces the same tree. After micro-step m an accumulator holds the sum of micro-steps 0 to m;
+// with `reproducible` there is one for each bit of m + 1, and accumulator j holds a sum of 2^j
 // micro-steps. Sums are f32 and are never rounded to the compute type in between; with another
-// data_types.grad_accum_dtype the sum behind each micro-step is rounded to it. With reduction
-// "boundary" the two sums change places: an accumulator holds the sum of this rank's own
-// micro-steps 0 to m, and the tree over ranks is of those sums.
+// data_types.grad_accum_dtype the sum after each micro-step is rounded to it. With reduction
+// "boundary" the two sums are swapped: an accumulator holds the sum of this rank's own micro-steps
+// 0 to m, and the tree over ranks adds those sums.
 //
 // Algorithm. A bucket is reduced as soon as its last gradient has been written, so that gradients
 // of a whole model never exist at once (insert_reductions).
-//  1. Over ranks: gradients are rounded to communication_data_type where that is another type, on a
-//  single
-//     rank, too, so that its bits are those of several. Then, for each level, from the innermost to
-//     the outermost, a reduce_scatter leaves a rank the sum of its part. Levels over which
-//     gradients are not cut are reduced in the same way, the last by an all_reduce, and their parts
-//     are then gathered again (sum_of_ranks). Quantized gradients go as codes by all_to_all and are
-//     added by the receiver (sum_of_codes); gradients of a table as the rows that were touched
+//  1. Over ranks: gradients are rounded to communication_data_type if that is another type. A
+//     single rank rounds them, too, so that it computes the same bits as several ranks. Then, for
+//     each level, from the innermost to the outermost, a reduce_scatter leaves a rank the sum of
+//     its part. Levels over which gradients are not cut are reduced in the same way, except that
+//     the last one uses an all_reduce, and their parts are then gathered again (sum_of_ranks).
+//     Quantized gradients are sent as codes by all_to_all and are added by the receiver
+//     (sum_of_codes); gradients of a row table are sent as the rows that were touched
 //     (sum_of_rows).
-//  2. Over micro-steps: in their order, into one accumulator. With `reproducible`, as a binary
-//  counter is
-//     incremented: the new sum takes up accumulators 0, 1, ... as the carry does, and becomes the
-//     first that was free (tree). Together with the tree over ranks that is one tree over all
-//     leaves. At the boundary this comes first, whole on each rank, and 1. takes up its sum, once,
-//     in the last micro-step (at_boundary): there sums, not leaves, are rounded to what travels.
-//  3. In the last micro-step the squares of the finished sum are added for each granule while it is
-//  near.
+//  2. Over micro-steps: sums are added in order into one accumulator. With `reproducible`, they are
+//     added as a binary counter is incremented: the new sum absorbs accumulators 0, 1, ... like a
+//     carry and is stored in the first one that was free (tree). Together with the tree over ranks,
+//     that is one tree over all leaves. With reduction "boundary", step 2 comes first, over whole
+//     buckets, and step 1 reduces its result once, in the last micro-step (at_boundary), so sums
+//     and not leaves are rounded to the type that travels.
+//  3. In the last micro-step the squares of the finished sum are added for each granule while the
+//     sum is in the cache.
 //
-// Cost. For a bucket cut over W ranks and micro-step a rank receives (W - 1) / W of its elements,
-// at the first level in the compute type, further out in f32; a sum is read and written once more
-// to accumulate. At the boundary a rank receives that once a step, and a gradient is read and added
-// where it was made. The binary counter costs log2 of the micro-steps in accumulators and less than
-// one more addition for each micro-step.
+// Cost. In each micro-step a rank receives (W - 1) / W of the elements of a bucket that is cut over
+// W ranks, at the first level in the compute type, further out in f32; a sum is read and written
+// once more to accumulate. With reduction "boundary", a rank receives that much once per step and
+// adds its own gradients locally. The binary counter costs log2 of the micro-steps in accumulators
+// and less than one more addition for each micro-step.
 //
 // Sources. Pairwise summation, whose error grows with the logarithm of the number of terms: Higham,
 // "The accuracy of floating point summation" (SIAM J. Sci. Comput. 14, 1993). Codes by all_to_all:
@@ -59,7 +59,7 @@
 namespace ds {
 namespace {
 
-// Instructions that reduce one gradient bucket of one micro-step into the accumulators.
+// Creates the instructions that reduce one gradient bucket of one micro-step into the accumulators.
 class Reducer {
  public:
   // The program has `micros` micro-steps: all of a step, or the first ones and the last
@@ -89,18 +89,26 @@ class Reducer {
  private:
   bool first() const { return micro_ == MicroId(0); }
   bool last() const { return micro_.number() + 1 == micros_; }
+  // Returns whether accumulators are f32, so that a sum can be written to them without rounding.
   bool wide() const { return builder_.buffer(acc(0)).dtype == DS_DTYPE_F32; }
+  // Returns whether only this rank's own sum is needed, because the bucket has a single rank or
+  // gradients stay on their rank.
   bool alone() const { return own_norms_.exists() || plan_.levels(bucket_).ranks() == 1; }
-  // What stands for several micro-steps must not depend on which of them it is.
+  // Returns whether the micro-step represents all those in the middle of a step, which the program
+  // repeats. Its instructions must not depend on the index of the micro-step.
   bool any_of_middle() const { return micros_ < plan_.accumulation && !first() && !last(); }
 
-  // This rank's own sum; in the last micro-step that of all ranks takes its place.
+  // Adds the gradients to this rank's own sum. In the last micro-step the sum over all ranks
+  // replaces it.
   void at_boundary(BufferId grads) {
     accumulate(grads, acc(0), first() ? 0 : 1);
     if (!last()) return;
     const bool rounded = plan_.wire != plan_.sums, exact = !rounded || plan_.wire == DS_DTYPE_F32;
+    // A single rank still rounds its sum to the type that would travel, to compute the same bits as
+    // several ranks.
     if (alone() && exact) return;
-    // A collective does not write what it reads.
+    // A collective must not write the buffer that it reads. So the accumulator can be both source
+    // and target only if sums are first rounded or packed, or pass through the buffer of a level.
     const bool apart = rounded || plan_.table(bucket_) || plan_.levels(bucket_).depth() > 1;
     if (alone() || (wide() && apart)) return sum_of_ranks(acc(0), acc(0), 0);
     BufferId sum = temporary();
@@ -108,9 +116,12 @@ class Reducer {
     accumulate(sum, acc(0), 0);
   }
 
-  // Binary counter: level j holds the sum of 2^j micro-steps.
+  // Increments the binary counter: accumulator j holds a sum of 2^j micro-steps. The carry passes
+  // as many levels as `done` has trailing zeros. In the last micro-step the remaining accumulators,
+  // one for each set bit of the number of micro-steps, are added from the lowest to the highest.
   void tree(BufferId grads) {
-    int64_t done = last() ? plan_.accumulation : micro_.number() + 1;  // micro-steps, with this one
+    // The number of micro-steps so far, including this one.
+    int64_t done = last() ? plan_.accumulation : micro_.number() + 1;
     int merges = std::countr_zero(static_cast<uint64_t>(done));
     if (merges == 0) {
       sum_of_ranks(grads, acc(0), 0);
@@ -129,8 +140,9 @@ class Reducer {
     }
   }
 
-  // The same of a micro-step whose number m is known at run time: the sum takes up level j when the
-  // bits 0 to j of m are set, and becomes the new level j when j is the lowest bit that is not.
+  // Like tree(), for a micro-step whose index m is known only at run time: the sum absorbs level j
+  // if bits 0 to j of m are set, and is stored as the new level j if j is the lowest bit that is
+  // not set. Each instruction runs only in the micro-steps that `when` accepts (MicroFilter).
   void tree_by_filter(BufferId grads) {
     BufferId sum = temporary();
     sum_of_ranks(grads, sum, 0);
@@ -145,7 +157,7 @@ class Reducer {
     }
   }
 
-  // Sums of squares of the finished sum, while it is near.
+  // Adds the squares of the finished sum for each granule, while the sum is in the cache.
   void norms() {
     const BucketState& s = plan_.buckets[bucket_];
     if (own_norms_.exists()) {
@@ -166,9 +178,9 @@ class Reducer {
                               model.numel, tier);
   }
 
-  // target = the leaves of all ranks added up in f32. The sum of one rank, or of one that keeps its
-  // gradients to itself, is its own leaf, which all threads widen; only there may beta be 1, which
-  // adds it to target.
+  // Sets `target` to the sum of the leaves of all ranks, in f32. If there is a single rank, or
+  // gradients stay on their rank, the sum is the rank's own leaf, widened to f32. Only then may
+  // `beta` be 1, which adds the leaf to `target`.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
     if (own_norms_.exists()) return accumulate(grads, target, beta);
     if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
@@ -189,6 +201,7 @@ class Reducer {
     }
   }
 
+  // Returns the gradients in the type that travels, rounded if they have another type.
   StateRef as_they_travel(const StateRef& grads) {
     if (builder_.buffer(grads.buffer).dtype == plan_.wire) return grads;
     StateRef rounded =
@@ -199,9 +212,9 @@ class Reducer {
     return rounded;
   }
 
-  // The same sum of what each level's codes stand for: level by level every rank quantizes what it
-  // has, sends each rank of the level its part, and adds up what it gets. Sums that ranks share are
-  // gathered as they are.
+  // Like sum_of_ranks(), but with codes: at each level every rank quantizes its sums, sends each
+  // rank of the level its part, and adds up the decoded parts that it receives. Sums over levels
+  // that gradients are not cut over are then gathered in f32, without codes.
   void sum_of_codes(BufferId grads, BufferId target) {
     int cut = plan_.policy(bucket_).grads, depth = plan_.levels(bucket_).depth();
     StateRef have = all_of(builder_, grads), all = all_of(builder_, target);
@@ -211,15 +224,16 @@ class Reducer {
       have = collect(Op::all_gather, have, level == cut ? all : partial(level), level);
   }
 
-  // The same sum of a table: every rank packs the rows that its ids name, gets those of all ranks,
-  // and adds up its part of the table.
+  // Like sum_of_ranks(), but for a row table: every rank packs the rows that its ids name, receives
+  // the rows of all ranks, and adds up its part of the table.
   void sum_of_rows(const RowTable& table, BufferId grads, BufferId target) {
     const std::string& name = plan_.layout.buckets[bucket_].name;
-    BufferId input = plan_.inputs[table.input];
+    BufferId input = plan_.memory.inputs[table.input];
     const Buffer& ids = builder_.buffer(input);
     int64_t unit = ids.bytes() / plan_.accumulation;
-    // At the boundary those of all micro-steps. Where one has fewer rows than it may have, ids of
-    // an earlier step stay behind them: rows that they name are sent, too, and are 0.
+    // At the boundary the ids of all micro-steps name rows. If a micro-step has fewer ids than the
+    // bound, ids of an earlier step follow its own, and the rows that they name are sent, too. That
+    // is correct, because a row that no id of this step names is 0.
     Operand named =
         plan_.boundary
             ? flat_operand(builder_, all_of(builder_, input), Access::read)
@@ -242,7 +256,8 @@ class Reducer {
          std::move(attrs));
   }
 
-  // What all ranks have, level by level, the outermost first: their parts as levels number them.
+  // Gathers the parts of all ranks, the outermost level first, so that parts end up in the order in
+  // which levels number them.
   StateRef gather_all(StateRef have) {
     for (int level = plan_.levels(bucket_).depth(); level-- > 0;) {
       const Buffer own = builder_.buffer(have.buffer);
@@ -258,7 +273,7 @@ class Reducer {
     return all;
   }
 
-  // Sums over a level of this rank's part, f32, by codes.
+  // Sums this rank's part over the ranks of a level into f32; the ranks exchange codes.
   StateRef exchange(const StateRef& from, const StateRef& into, int level) {
     int64_t bits = plan_.quantization.gradients, size = code_bytes(from.numel, bits);
     const std::string& name = plan_.layout.buckets[bucket_].name;
@@ -272,13 +287,13 @@ class Reducer {
     return into;
   }
 
-  // Errors are forgotten at the begin of a step.
+  // Quantizes with the error that the level keeps, if it keeps one. Every `reset` steps the error
+  // is reset to 0 in the first micro-step.
   void quantize(const StateRef& from, const StateRef& codes, int level) {
     std::vector<Operand> operands{flat_operand(builder_, from, Access::read)};
     Attrs attrs{{"bits", plan_.quantization.gradients}};
-    if (plan_.quantization.feedback) {
-      StateRef error{plan_.buckets[bucket_].errors[static_cast<size_t>(level)], 0, from.numel};
-      operands.push_back(flat_operand(builder_, error, Access::update));
+    if (const HeldState* error = plan_.buckets[bucket_].find(kGradientError, level)) {
+      operands.push_back(flat_operand(builder_, error->ref.slice(0, from.numel), Access::update));
       attrs.set("err_beta", plan_.quantization.err_beta);
       if (first()) attrs.set("reset", plan_.quantization.reset);
     }
@@ -286,7 +301,7 @@ class Reducer {
     push(Op::quantize, std::move(operands), std::move(attrs));
   }
 
-  // f32 sums of a part of the bucket as a cut over `cut` levels has it.
+  // Returns a buffer for f32 sums of this rank's part of a cut over `cut` levels.
   StateRef partial(int cut) {
     std::string name = fmt::format("{}.sum{}", plan_.layout.buckets[bucket_].name, cut);
     return transient(name, DS_DTYPE_F32, plan_.part_numel(bucket_, cut));
@@ -334,7 +349,8 @@ struct Ready {
   MicroId micro;
 };
 
-// The gradient buckets that are complete when it has run, in order of buckets.
+// Returns for each instruction the gradient buckets that are complete when it has run. The walk
+// goes backwards, so the first use of a bucket that it finds is the last one.
 IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program,
                                                      const StepBuffers& buffers) {
   IdVector<BufferId, Ready> owner(program.buffers.size());
@@ -358,10 +374,10 @@ IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program,
 
 bool gathers(const Instr& in) { return in.def->kind == Kind::collective && in.def->starts_early; }
 
-// Puts reductions behind the instructions that complete their buckets. With overlap a reduction is
-// late by a little: it starts behind the next gather of parameters, which is more urgent, and what
-// kernels do with its sum waits until the next reduction has started, so that they do not stand
-// still for it.
+// Puts reductions after the instructions that complete their buckets. With overlap a reduction is
+// issued a little later: it starts after the next gather of parameters, which is more urgent. The
+// kernels that read its sum are issued after the start of later reductions, so that compute need
+// not wait for the sum.
 class ReductionInserter {
  public:
   ReductionInserter(Program& program, const ZeroPlan& plan, bool overlap,
@@ -376,7 +392,8 @@ class ReductionInserter {
 
   void run(Program& program) {
     const IdVector<InstrId, Instr>& instrs = builder_.program().instrs;
-    IdVector<InstrId, char> gathers_follow(ready_.size(), 0);  // later in the segment
+    // gathers_follow[i]: a gather follows instruction i in its segment.
+    IdVector<InstrId, char> gathers_follow(ready_.size(), 0);
     for (InstrId i = ready_.last(); i > InstrId(0); --i) {
       bool same = instrs[i - 1].segment == instrs[i].segment;
       gathers_follow[i - 1] = same && (gathers_follow[i] || gathers(instrs[i]));
@@ -392,8 +409,11 @@ class ReductionInserter {
   }
 
  private:
+  // The number of reductions whose sums may be unread while compute goes on.
   static constexpr size_t kUnfinished = 2;
 
+  // Inserts the pending reductions up to their last collective. The kernels after that collective
+  // are kept in unfinished_.
   void start(InstrId after) {
     for (const Ready& r : pending_) {
       std::vector<Instr> all =
@@ -401,8 +421,8 @@ class ReductionInserter {
       auto rest = std::find_if(all.rbegin(), all.rend(), [](const Instr& in) {
                     return in.def->kind == Kind::collective;
                   }).base();
-      if (plan_.boundary &&
-          rest == all.begin()) {  // nothing is on its way that its kernels could wait for
+      // Without a collective, kernels have nothing to wait for.
+      if (plan_.boundary && rest == all.begin()) {
         for (Instr& in : all) splice_.after(after, std::move(in));
         continue;
       }
@@ -413,19 +433,21 @@ class ReductionInserter {
     pending_.clear();
   }
 
-  // A segment ends there, or what the host program does follows.
+  // Returns whether the segment ends with instruction i or an event of the delegate host follows
+  // it.
   bool stops_behind(InstrId i) {
     const IdVector<InstrId, Instr>& instrs = builder_.program().instrs;
     if (i == ready_.last()) return true;
     return instrs[i + 1].segment != instrs[i].segment || instrs[i + 1].def->kind == Kind::event;
   }
 
-  // Elsewhere kernels of the host take the sums up, for which compute does not wait.
+  // Returns whether the bucket's sum is on the device. Sums in other tiers are read by kernels on
+  // the host queue, for which compute does not wait.
   bool on_device(BucketId bucket) const {
     return builder_.buffer(plan_.buckets[bucket].sum()).tier == Tier::device;
   }
 
-  // All but the latest few.
+  // Inserts the kernels of all unfinished reductions except the latest `left`.
   void finish(InstrId after, size_t left) {
     while (unfinished_.size() > left) {
       for (Instr& in : unfinished_.front()) splice_.after(after, std::move(in));
@@ -441,7 +463,8 @@ class ReductionInserter {
   bool overlap_;
   const StepBuffers& buffers_;
   std::vector<Ready> pending_;
-  std::deque<std::vector<Instr>> unfinished_;  // what is behind the collectives of a reduction
+  // The instructions that follow the last collective of each reduction, oldest first.
+  std::deque<std::vector<Instr>> unfinished_;
 };
 
 }  // namespace
@@ -454,6 +477,8 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap,
 MicroId reduced_alike(const ZeroPlan& plan, MicroId micro) {
   if (micro == MicroId(0) || micro.number() + 1 == plan.accumulation) return micro;
   if (!plan.tree) return MicroId(1);
+  // The instructions depend only on how far the carry goes; 2^merges - 1 is the first index with
+  // `merges` trailing ones.
   int merges = std::countr_zero(static_cast<uint64_t>(micro.number()) + 1);
   return MicroId((int64_t{1} << merges) - 1);
 }

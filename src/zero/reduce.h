@@ -1,22 +1,23 @@
 #pragma once
 #include "core/program/program.h"
-#include "zero/policy.h"
 #include "zero/step_buffers.h"
+#include "zero/zero_plan.h"
 
 namespace ds {
 
-// After the last write of each gradient bucket: reduce_scatter or all_reduce into the accumulators,
-// in the last micro-step followed by the granule norms of this rank's part. With overlap a
+// Inserts the reduction of each gradient bucket into the accumulators, after the bucket's last
+// write. In the last micro-step the granule norms of this rank's part follow. With overlap a
 // reduction is issued only after the next gather, so that the gather can be prefetched across it.
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap,
                        const StepBuffers& buffers);
 
-// The same reduction of one bucket of gradients behind the last instruction (a fragment of delegate
-// mode).
+// Appends the reduction of one bucket of gradients after the last instruction, for a fragment of
+// delegate mode.
 void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, MicroId micro,
                       BufferId grads);
 
-// The first micro-step in which append_reduction says the same.
+// Returns the first micro-step for which append_reduction() emits the same instructions, so that
+// delegate mode needs few fragments.
 MicroId reduced_alike(const ZeroPlan& plan, MicroId micro);
 
 }  // namespace ds

@@ -15,7 +15,8 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
   p.rank = plan.rank;
   p.mesh = plan.mesh;
   p.bound = bound;
-  p.buffers = plan.buffers;
+  // Persistent buffers come first, so they have the same numbers in all programs.
+  p.buffers = plan.memory.buffers;
   ProgramBuilder builder(std::move(p));
   for (BucketId b : plan.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
@@ -38,6 +39,8 @@ void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers
   buffers.grads.push_back(std::move(grads));
 }
 
+// The norms cover whole buckets, not this rank's parts, because the rank has all of its own
+// gradients.
 int64_t own_norm_first(const ZeroPlan& plan, BucketId bucket) {
   int64_t granules = 0;
   for (BucketId b(0); b < bucket; ++b) {
@@ -69,6 +72,10 @@ StateRef all_of(const ProgramBuilder& builder, BufferId buffer) {
 Operand flat_operand(const ProgramBuilder& builder, const StateRef& elements, Access access) {
   return flat(builder.buffer(elements.buffer), elements.buffer, elements.first, elements.numel,
               access);
+}
+
+Operand scalars_operand(const ProgramBuilder& builder, const ZeroPlan& plan, Access access) {
+  return flat_operand(builder, all_of(builder, plan.memory.scalars), access);
 }
 
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,

@@ -5,44 +5,50 @@
 
 #include "core/program/builder.h"
 #include "core/program/program.h"
-#include "zero/policy.h"
+#include "zero/zero_plan.h"
 
 namespace ds {
 
-// Buffers that stand for whole buckets in a program before ZeRO is inserted.
+// Buffers that represent whole buckets in a program before ZeRO is inserted.
 struct StepBuffers {
-  // Per bucket: whole parameters. A transient stand-in for partitioned buckets, the persistent copy
-  // otherwise.
+  // The whole parameters of each bucket: a transient placeholder if the bucket is partitioned, else
+  // the persistent copy.
   IdVector<BucketId, BufferId> full;
-  // Per micro-step and bucket: gradients in the compute type, written by backward; none where
-  // nothing is trained. Where there are fewer than the accumulation has, the last of them is the
-  // last of the step, the first its first, and one in the middle will be repeated
-  // (passes/repeat.cpp): those in the middle do the same for whatever micro-step they are.
+  // The gradients of each micro-step and bucket, in the compute type, written by backward. None if
+  // the bucket has no trained parameter. If there are fewer entries than the step has micro-steps,
+  // the first and the last are those of the step, and one in the middle will be repeated
+  // (passes/repeat.cpp). Its instructions must then be the same for every micro-step in the middle.
   IdVector<MicroId, IdVector<BucketId, BufferId>> grads;
-  // Where gradients stay on their rank (StepForm::compressed): f64 norms of all granules, bucket
-  // behind bucket. Otherwise none.
+  // f64 norms of all granules, bucket after bucket, in a step whose gradients stay on their rank
+  // (StepForm::compressed). None in other steps.
   BufferId own_norms;
 };
 
-// Program with the engine's persistent buffers and a stand-in for every bucket.
+// Begins a program with the engine's persistent buffers and, for every partitioned bucket, a
+// placeholder.
 ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound,
                              StepBuffers& buffers);
-// Gradient buckets of one micro-step.
+// Adds the gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
-// The norms of the granules of all buckets that have states, and where those of a bucket begin: of
-// own_norms.
+// Returns the number of elements of StepBuffers::own_norms: one norm for each granule of all
+// buckets that have states.
 int64_t own_norms_of(const ZeroPlan& plan);
+// Returns the index in StepBuffers::own_norms of a bucket's first norm.
 int64_t own_norm_first(const ZeroPlan& plan, BucketId bucket);
-// Zeros of a gradient bucket where no gradient is written: its padding, and parameters of which
-// none comes.
+// Emits zeros for the elements of a gradient bucket that nothing else writes: its padding, and the
+// parameters that receive no gradient, for which `comes` returns false.
 void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads,
                 MicroId micro, const std::function<bool(ParamId param)>& comes);
 
-// All elements of a buffer.
+// Returns all elements of a buffer.
 StateRef all_of(const ProgramBuilder& builder, BufferId buffer);
-// Elements of a buffer as a flat operand.
+// Returns elements of a buffer as a one-dimensional operand.
 Operand flat_operand(const ProgramBuilder& builder, const StateRef& elements, Access access);
-// Place of a parameter in a whole bucket.
+// Returns the step's scalars as an operand.
+Operand scalars_operand(const ProgramBuilder& builder, const ZeroPlan& plan,
+                        Access access = Access::read);
+// Returns an operand for a parameter of the given shape at its place in a buffer that holds the
+// whole bucket.
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
                       ParamId param, const Shape& shape, Access access);
 

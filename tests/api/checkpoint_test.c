@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-/* Checkpoints and model folders that are complete, damaged, too many or of something else. */
+/* Checkpoints and model folders: complete, damaged, more than are kept, or of another kind. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void take_line(ds_log_level level, const char* line, void* user_data) {
   snprintf(seen->last, sizeof seen->last, "%s", line);
 }
 
-/* A delegate with parameters of these names, `numel` elements each. */
+/* Creates a delegate engine with parameters of these names and `numel` elements each. */
 static ds_engine* engine_of(const char* const* names, int count, int64_t numel) {
   char config[512];
   ds_engine* engine = NULL;
@@ -51,7 +51,7 @@ static float get_w(ds_engine* engine) {
   return values[3];
 }
 
-/* One step whose gradient is 1. */
+/* Trains one step whose gradients are 1. */
 static void step(ds_engine* engine) {
   const int64_t dims[1] = {4};
   float ones[4] = {1, 1, 1, 1};
@@ -63,7 +63,7 @@ static void step(ds_engine* engine) {
   ds_tensor_destroy(grad);
 }
 
-/* Where the newest checkpoint below `folder` is. */
+/* Writes the path of the newest checkpoint below `folder` to `path`. */
 static void newest(const char* folder, char* path, size_t path_size) {
   char *text = NULL, *begin, *end;
   check_ok(ds_checkpoint_info(folder, &text), "info");
@@ -75,7 +75,7 @@ static void newest(const char* folder, char* path, size_t path_size) {
   ds_text_destroy(text);
 }
 
-/* Changes the last byte of a file, which is one of a tensor. */
+/* Flips the last bit of a file, which is part of a tensor. */
 static void flip_last_bit(const char* folder, const char* name) {
   char path[1024];
   int byte;
@@ -88,13 +88,16 @@ static void flip_last_bit(const char* folder, const char* name) {
         "a bit");
 }
 
-/* Proves {checkpoint.save.complete}, {checkpoint.save.keep} and {checkpoint.load.client}: what a
- * save leaves is read back whole, with its hashes, and no more than two are left. */
+/* Proves {checkpoint.save.complete}, {checkpoint.save.keep} and {checkpoint.load.client}: a saved
+ * checkpoint is loaded completely, with its hashes and client text, and at most two checkpoints
+ * remain. */
 static void complete(const char* folder) {
   ds_engine* engine = engine_of(w_only, 1, 4);
   char first[600], second[600], third[600], *text = NULL;
   set_w(engine, 1);
   step(engine);
+  check_error(ds_checkpoint_save(engine, "", NULL), DS_ERROR_INVALID_ARGUMENT,
+              "folder must not be empty");
   check_ok(ds_checkpoint_save(engine, folder, NULL), "save without options");
   newest(folder, first, sizeof first);
   check_ok(ds_checkpoint_load(engine, folder, NULL, &text), "load");
@@ -117,7 +120,7 @@ static void complete(const char* folder) {
   ds_engine_destroy(engine);
 }
 
-/* A save by a thread. */
+/* Saves on a separate thread while training continues. */
 static void started(const char* folder) {
   ds_engine* engine = engine_of(w_only, 1, 4);
   check_ok(ds_checkpoint_wait(engine), "nothing to wait for");
@@ -132,7 +135,7 @@ static void started(const char* folder) {
   ds_engine_destroy(engine);
 }
 
-/* A checkpoint as a model folder and in DeepSpeed's layout, and back. */
+/* Converts a checkpoint into a model folder and into DeepSpeed's layout, and back. */
 static void converted(const char* folder) {
   char model[700], universal[700], back[700], path[600], *text = NULL;
   snprintf(model, sizeof model, "%s_model", folder);
@@ -157,8 +160,8 @@ static void converted(const char* folder) {
 }
 
 /* Proves {checkpoint.load.damaged}, {checkpoint.load.refused}, {checkpoint.load.corrupt} and
- * {checkpoint.info.corrupt}; {runtime.log} too: the warning goes to stderr while nobody takes the
- * lines. */
+ * {checkpoint.info.corrupt}; also {runtime.log}: the warning goes to stderr unless a callback
+ * receives the log lines. */
 static void damaged(const char* folder) {
   ds_engine* engine = engine_of(w_only, 1, 4);
   char path[600], name[700], text[512] = "", *info = NULL;
@@ -210,8 +213,8 @@ static void none(void) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {checkpoint.load.frozen}: an engine that never froze anything takes over what the
- * checkpoint has; one that did keeps its own, and says so. */
+/* Proves {checkpoint.load.frozen}: an engine that never froze anything adopts the checkpoint's
+ * frozen set; one that did keeps its own set and logs that. */
 static void frozen(void) {
   static const char* const two[] = {"w", "v"};
   ds_engine *saved = engine_of(two, 2, 4), *loaded = engine_of(two, 2, 4);

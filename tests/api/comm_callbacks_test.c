@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* A comm over the collectives of this program: its threads are ranks that give each other letters.
- * Proves {comm.callbacks.bits}, {comm.callbacks.submit}, {comm.callbacks.inside},
+/* A comm over collectives that this program implements: its threads are ranks that exchange
+ * messages. Proves {comm.callbacks.bits}, {comm.callbacks.submit}, {comm.callbacks.inside},
  * {comm.callbacks.error}, {comm.callbacks.in_place}, {comm.callbacks.destroyed_inside},
  * {comm.callbacks.device}, {comm.callbacks.destroy}, {comm.callbacks.refused},
  * {comm.callbacks.tried} and {comm.callbacks.pairs}. */
@@ -19,28 +19,37 @@ typedef struct letter {
   char bytes[1];
 } letter;
 
-/* Letters from each rank to each other one, in order. */
+/* The messages in flight from each rank to each other rank, in order. */
 typedef struct office {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   letter* letters[RANKS][RANKS];
   int ended;
-  int named; /* ranks whose message named the cause */
+  /* Number of ranks whose error message named the cause. */
+  int named;
   pthread_barrier_t joined;
 } office;
 
 typedef struct rank_state {
   office* post;
   int rank;
-  int works, in_place, destroyed, aborted; /* calls of callbacks so far */
-  pthread_t thread;                        /* that is inside a call of the comm */
-  ds_comm* inside;                         /* what the next callback tries to use */
-  ds_engine* engine;                       /* likewise */
-  ds_comm* ends;                           /* what the next callback destroys */
-  int claims;                              /* its number in the comm, where that is another */
-  int fails;                               /* the next callback returns an error */
-  int rounds;                              /* all_gather moves whole numbers of four bytes only */
-  int damages; /* the next parts that go out differ from what was given */
+  /* Number of calls of each callback so far. */
+  int works, in_place, destroyed, aborted;
+  /* The thread that is inside a call on the comm. */
+  pthread_t thread;
+  /* The next callback tries to use this comm, or the engine below. */
+  ds_comm* inside;
+  ds_engine* engine;
+  /* The next callback destroys this comm. */
+  ds_comm* ends;
+  /* If set, the rank that it claims to be instead of its own. */
+  int claims;
+  /* The next callback returns an error. */
+  int fails;
+  /* all_gather only transfers whole multiples of four bytes. */
+  int rounds;
+  /* The next parts that are sent are damaged. */
+  int damages;
 } rank_state;
 
 static ds_status post(rank_state* me, const void* data, size_t size, int to) {
@@ -74,7 +83,7 @@ static ds_status take(rank_state* me, void* data, size_t size, int from) {
   return DS_OK;
 }
 
-/* What each callback does first. */
+/* Called at the beginning of each callback. */
 static ds_status enter(rank_state* me) {
   ++me->works;
   check(pthread_equal(me->thread, pthread_self()), "a callback runs on the thread inside the call");
@@ -160,7 +169,7 @@ static ds_comm_callbacks callbacks_of(rank_state* me) {
   return out;
 }
 
-/* A comm of these callbacks as rank `rank` of RANKS. */
+/* Creates a comm over these callbacks, as rank `rank` of RANKS. */
 static ds_status make(const ds_comm_callbacks* callbacks, int rank, ds_comm** out) {
   ds_comm_options options;
   check_ok(ds_comm_options_init(&options, sizeof options), "options");
@@ -172,11 +181,12 @@ static ds_comm* join(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm* comm = NULL;
   check_ok(make(&callbacks, me->rank, &comm), "create");
-  pthread_barrier_wait(&me->post->joined); /* an end after this meets no rank that still joins */
+  /* After this barrier, no rank is still joining when the group ends. */
+  pthread_barrier_wait(&me->post->joined);
   return comm;
 }
 
-/* Runs body on RANKS threads that share an office. */
+/* A function that on_ranks() runs on each rank. */
 typedef void body_fn(rank_state* me);
 typedef struct start {
   rank_state me;
@@ -186,7 +196,7 @@ static void* run(void* data) {
   ((start*)data)->body(&((start*)data)->me);
   return NULL;
 }
-/* Returns how many ranks named the cause of an error. */
+/* Runs body on all ranks and returns how many named the cause of an error. */
 static int on_ranks(body_fn* body) {
   office post;
   start starts[RANKS];
@@ -215,9 +225,8 @@ static int on_ranks(body_fn* body) {
   return post.named;
 }
 
-/* The first rank that sees a cause names it and ends the group; another one may only see its
- * callback fail.
- */
+/* Checks the message of an error. The first rank that sees the cause names it and ends the group;
+ * another rank may only see its own callback fail. */
 static void names_it(rank_state* me, const char* words) {
   const char* message = ds_last_error_message();
   const int named = strstr(message, words) != NULL;
@@ -275,8 +284,8 @@ static void collectives(rank_state* me) {
   check(me->destroyed == 1 && me->aborted == 0, "destroy was called once");
 }
 
-/* The weights after some steps of ZeRO stage 3, at which parameters are gathered and gradients
- * summed. */
+/* Writes the weights after a few steps at ZeRO stage 3, which gathers parameters and reduces
+ * gradients. */
 static void weights_of(int rank, ds_comm* comm, rank_state* me, float* out) {
   char config[1024];
   ds_engine* engine;
@@ -312,8 +321,8 @@ static void train(rank_state* me) {
         "the bits of ranks over threads");
 }
 
-/* Rank 1's callbacks fail: each rank gets one error, for good, that names the callback or its
- * reason. */
+/* Rank 1's callbacks fail: each rank gets one lasting error that names the callback or its reason.
+ * */
 static void failing(rank_state* me) {
   ds_comm* comm = join(me);
   int32_t mine = 1, all[RANKS];
@@ -328,7 +337,7 @@ static void failing(rank_state* me) {
   check(me->destroyed == 1, "destroy was called");
 }
 
-/* Ranks that are about to do different things learn it before any data moves. */
+/* Ranks that call different collectives get an error before any data is transferred. */
 static void diverging(rank_state* me) {
   ds_comm* comm = join(me);
   int32_t mine = 1, all[RANKS];
@@ -339,7 +348,7 @@ static void diverging(rank_state* me) {
   ds_comm_destroy(comm);
 }
 
-/* Another thread ends a group whose other ranks do not come. */
+/* Another thread aborts a group whose other ranks do not call. */
 static void* end_it(void* comm) {
   check_ok(ds_comm_abort(comm, "enough of this"), "abort");
   return NULL;
@@ -355,7 +364,7 @@ static void ending(rank_state* me) {
   ds_comm_destroy(comm);
 }
 
-/* Callbacks that deliver other bytes than were sent are refused by all that see it. */
+/* If callbacks deliver other bytes than were sent, every rank that notices it refuses the group. */
 static void damaged(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm* comm = NULL;
@@ -365,16 +374,17 @@ static void damaged(rank_state* me) {
   check(me->destroyed == 0, "user_data remains the caller's");
 }
 
-/* Two threads say that they are rank 1. */
+/* Two threads claim to be rank 1. */
 static void twice(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm* comm = NULL;
   me->claims = me->rank == 2 ? 1 : me->rank;
   check(make(&callbacks, me->claims, &comm) == DS_ERROR_COMM, "a number that is taken");
-  names_it(me, "the place of rank 2 of 3 holds what rank 1 of 3 has sent");
+  names_it(me, "the place of rank 2 of 3 holds the data that rank 1 of 3 has sent");
 }
 
-/* What the ranks give differs, or all_gather loses bytes: both are seen when the comm is made. */
+/* The ranks' options differ, or all_gather loses bytes: both are detected when the comm is
+ * created. */
 static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const char* words) {
   ds_comm* comm = NULL;
   check(make(&callbacks, me->rank, &comm) == DS_ERROR_COMM && comm == NULL, words);
@@ -384,20 +394,20 @@ static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const 
 static void unlike(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   if (me->rank == 1) callbacks.all_gather = NULL;
-  refused_together(me, callbacks, "gives all_gather, and rank 1 does not");
+  refused_together(me, callbacks, "gives all_gather, but rank 1 does not");
 }
 static void unlike_pairs(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   if (me->rank != 1) callbacks.send = NULL, callbacks.receive = NULL;
-  refused_together(me, callbacks, "rank 1 gives send and receive, and rank ");
+  refused_together(me, callbacks, "rank 1 gives send and receive, but rank ");
 }
 static void rounding(rank_state* me) {
   me->rounds = 1;
   refused_together(me, callbacks_of(me),
-                   "all_gather has delivered other bytes than the 1 that rank ");
+                   "all_gather has delivered wrong bytes instead of the 1 that rank ");
 }
 
-/* A callback destroys the comm whose call it is in. */
+/* A callback destroys the comm whose call it serves. */
 static void destroying(rank_state* me) {
   ds_comm* comm = join(me);
   me->ends = comm;
@@ -419,7 +429,7 @@ static void on_a_device(rank_state* me) {
   ds_comm_destroy(comm);
 }
 
-/* A program that has no messages of two: everything else works. */
+/* Without callbacks for messages between two ranks, everything else works. */
 static void without_pairs(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm *comm = NULL, *part = NULL;

@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* How groups form and end: ranks that do not fit together, calls that differ, ranks that stand
- * still, and started collectives whose group ends before them. */
+/* How groups form and end: ranks that do not fit together, calls that differ, ranks that make no
+ * progress, and groups that are destroyed before their started collectives have ended. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void pause_ms(long ms) {
   nanosleep(&time, NULL);
 }
 
-/* Ranks of two threads that say what is said: joining ends with status and message. */
+/* Arguments of a thread that joins a group, and the resulting status and message. */
 typedef struct joiner {
   int rank, size;
   const char* name;
@@ -37,7 +37,7 @@ static void* join_in(void* arg) {
   return NULL;
 }
 
-/* Proves {comm.create.refused}; of versions, builds_test.cpp does. */
+/* Proves {comm.create.refused}; builds_test.cpp proves it for versions. */
 static void joining(void) {
   joiner missing = {0, 2, "api_missing", DS_OK, ""};
   joiner twice[2] = {{1, 3, "api_twice", DS_OK, ""}, {1, 3, "api_twice", DS_OK, ""}};
@@ -58,8 +58,8 @@ static void joining(void) {
   check(sizes[0].status == DS_ERROR_COMM && sizes[1].status == DS_ERROR_COMM, "two sizes");
 }
 
-/* Proves {collective.order} and {collective.failure}: calls that differ end on both ranks and name
- * both. */
+/* Proves {collective.order} and {collective.failure}: if calls differ, both ranks get an error that
+ * names both calls. */
 static void differ(int rank, ds_comm* comm, void* data) {
   char byte = 0;
   (void)data;
@@ -71,8 +71,8 @@ static void differ(int rank, ds_comm* comm, void* data) {
   check_error(ds_comm_barrier(comm), DS_ERROR_COMM, "");
 }
 
-/* Proves {collective.failure}: rank 1 stands still for longer than the time-out, then hears of it.
- */
+/* Proves {collective.failure}: rank 1 does nothing for longer than the timeout, then gets the error
+ * as well. */
 static void stand_still(int rank, ds_comm* comm, void* data) {
   (void)data, (void)comm;
   ds_comm_options options;
@@ -110,8 +110,8 @@ static void sizes_of_a_message(int rank, ds_comm* comm, void* data) {
   check(strstr(ds_last_error_message(), "of 5 bytes") != NULL, "both sizes are named");
 }
 
-/* Proves {comm.split.abort}: two groups of one and two ranks, ended by an abort of the whole one.
- */
+/* Proves {comm.split.abort}: aborting the whole group ends its split groups of one and two
+ * ranks. */
 static void abort_of_groups(int rank, ds_comm* comm, void* data) {
   ds_comm* group = NULL;
   (void)data;
@@ -134,7 +134,7 @@ static int add(int* number, int amount) {
   return now;
 }
 
-/* Proves {comm.barrier}: whoever comes back finds that all have called. */
+/* Proves {comm.barrier}: when a rank returns, all ranks have called. */
 static void barrier(int rank, ds_comm* comm, void* data) {
   int round;
   (void)data;
@@ -154,8 +154,9 @@ static ds_comm_call sum_of(const void* const* in, const size_t* count, void* con
   return call;
 }
 
-/* Proves {comm.submit.start}, {comm.test} and {comm.submit.direct}: rank 0's start returns before
- * rank 1, which waits for that, has started; the direct call has its result when it returns. */
+/* Proves {comm.submit.start}, {comm.test} and {comm.submit.direct}: rank 0's start returns
+ * before rank 1 has started, because rank 1 waits for it; the direct call has its result when it
+ * returns. */
 static void start_returns(int rank, ds_comm* comm, void* data) {
   float value = 2, sum = 0;
   const void* in = &value;
@@ -182,9 +183,9 @@ static void start_returns(int rank, ds_comm* comm, void* data) {
   check(sum == 4, "the sum of the direct call");
 }
 
-/* Proves {comm.submit.order} and {comm.submit.loan}: each of the started sums takes the result of
- * the one before, and a direct collective, also of a group split from this one, waits for them all.
- */
+/* Proves {comm.submit.order} and {comm.submit.loan}: each started sum uses the result of the
+ * previous one, and a direct collective, even of a group split from this one, waits for all of
+ * them. */
 static void start_order(int rank, ds_comm* comm, void* data) {
   float value = 1;
   const void* in = &value;
@@ -200,7 +201,8 @@ static void start_order(int rank, ds_comm* comm, void* data) {
     for (i = 0; i < 8; ++i) {
       ds_work* work = NULL;
       check_ok(ds_comm_submit(i % 2 ? comm : group, &call, &work), "start");
-      ds_work_destroy(work); /* nobody waits for it */
+      /* The work continues although its handle is destroyed without a wait. */
+      ds_work_destroy(work);
     }
     check_ok(ds_comm_barrier(round == 0 ? comm : group), "a direct collective");
     check(value == 256, "it came after 8 doublings, and the buffer is ours again");
@@ -211,8 +213,8 @@ static void start_order(int rank, ds_comm* comm, void* data) {
   ds_comm_destroy(group);
 }
 
-/* Proves {comm.submit.abort}, {comm.wait} and {comm.wait.again}: rank 0 starts what rank 1 never
- * does. */
+/* Proves {comm.submit.abort}, {comm.wait} and {comm.wait.again}: rank 0 starts a collective that
+ * rank 1 never calls. */
 static void start_aborted(int rank, ds_comm* comm, void* data) {
   ds_work* work = NULL;
   ds_comm_call call;
@@ -232,8 +234,8 @@ static void start_aborted(int rank, ds_comm* comm, void* data) {
   ds_work_destroy(work);
 }
 
-/* Proves {comm.submit.leave} and {comm.submit.loan}: behind the destroy the buffers are the
- * caller's, who frees them. */
+/* Proves {comm.submit.leave} and {comm.submit.loan}: once the destroy function has returned, the
+ * caller may free the buffers. */
 static void start_and_leave(int rank, ds_comm* comm, void* data) {
   char name[] = "threads://api_leave_within";
   ds_comm_options options;
@@ -261,7 +263,7 @@ static void start_and_leave(int rank, ds_comm* comm, void* data) {
   check_ok(ds_comm_barrier(comm), "end");
 }
 
-/* Proves {comm.submit.refused}: one call is wrong, the group goes on. */
+/* Proves {comm.submit.refused}: an invalid call is refused, and the group remains usable. */
 static void refused(int rank, ds_comm* comm, void* data) {
   float value = 1, sum = 0;
   const void* in = &value;
@@ -272,7 +274,7 @@ static void refused(int rank, ds_comm* comm, void* data) {
   (void)rank, (void)data;
   call.blocks = blocks, call.blocks_count = 2;
   check_error(ds_comm_submit(comm, &call, &work), DS_ERROR_INVALID_ARGUMENT,
-              "blocks are of all_gather");
+              "only all_gather, reduce_scatter and all_to_all take blocks");
   check(work == NULL, "nothing is started");
   call.blocks = NULL;
   check_ok(ds_comm_submit(comm, &call, &work), "without blocks");
@@ -285,8 +287,7 @@ static void refused(int rank, ds_comm* comm, void* data) {
 static void sums(int rank, ds_comm* comm, void* data) {
   int32_t most = INT32_MAX, narrow[2] = {5, 6};
   uint8_t byte = 200;
-  uint16_t half =
-      0x3f81; /* 1.0078125 in bf16; twice that needs a bit more than bf16 has beside 1 */
+  uint16_t half = 0x3f81; /* 1.0078125 in bf16; twice that needs one bit more than bf16 has */
   float wide = 0;
   (void)rank, (void)data;
   check_ok(ds_comm_all_reduce(comm, &most, 1, DS_DTYPE_I32, &most), "i32");

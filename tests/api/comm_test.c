@@ -41,7 +41,7 @@ static void collectives(int rank, ds_comm* comm, void* data) {
   check_ok(ds_comm_barrier(comm), "barrier");
 }
 
-/* A call of one buffer. */
+/* Returns the description of a call with one buffer. */
 static ds_comm_call one_buffer(ds_comm_op op, ds_dtype dtype, ds_reduce_op reduce, int32_t root,
                                const void* const* in, const size_t* count, void* const* out) {
   ds_comm_call call;
@@ -58,7 +58,7 @@ static ds_status reduce(ds_comm* comm, ds_comm_op op, const void* in, size_t cou
   return ds_comm_submit(comm, &call, NULL);
 }
 
-/* A call of bytes, to or from the root. */
+/* Calls a collective of bytes that has a root. */
 static ds_status move(ds_comm* comm, ds_comm_op op, const void* in, size_t size, int32_t root,
                       void* out) {
   ds_comm_call call = one_buffer(op, DS_DTYPE_U8, DS_REDUCE_OP_SUM, root, &in, &size, &out);
@@ -109,7 +109,7 @@ static void reductions(int rank, ds_comm* comm, void* data) {
               DS_ERROR_INVALID_ARGUMENT, "call.blocks_count must be 3, got 2");
 }
 
-/* Proves {comm.send} and {comm.submit.unequal}, among blocks of unequal size. */
+/* Proves {comm.send}, and {comm.submit.unequal} with blocks of unequal size. */
 static void blocks(int rank, ds_comm* comm, void* data) {
   unsigned char mine[RANKS], all[RANKS * RANKS], swapped[RANKS * RANKS], root[RANKS], one = 0;
   size_t sizes[RANKS] = {1, 2, 3}, ones[RANKS] = {1, 1, 1}, own[RANKS];
@@ -130,15 +130,15 @@ static void blocks(int rank, ds_comm* comm, void* data) {
   if (rank == 0) check_ok(ds_comm_send(comm, mine, 2, 2), "send");
   if (rank == 2) check_ok(ds_comm_receive(comm, swapped, 2, 0), "receive");
   check(rank != 2 || (swapped[0] == 0 && swapped[1] == 1), "rank 0's bytes");
-  check_error(ds_comm_send(comm, mine, 1, rank), DS_ERROR_INVALID_ARGUMENT,
-              "a rank of the group of");
+  check_error(ds_comm_send(comm, mine, 1, rank), DS_ERROR_INVALID_ARGUMENT, "one of the group's");
   check_ok(ds_comm_barrier(comm), "barrier");
   check_error(in_blocks(comm, DS_COMM_OP_ALL_TO_ALL, DS_DTYPE_U8, mine, ones, NULL, RANKS, swapped),
               DS_ERROR_INVALID_ARGUMENT, "an all_to_all with blocks needs out_blocks");
   check_error(in_blocks(comm, DS_COMM_OP_ALL_GATHER, DS_DTYPE_U8, mine, ones, ones, RANKS, swapped),
-              DS_ERROR_INVALID_ARGUMENT, "out_blocks are of an all_to_all with blocks");
+              DS_ERROR_INVALID_ARGUMENT, "only an all_to_all with blocks takes out_blocks");
   check_error(in_blocks(comm, DS_COMM_OP_GATHER, DS_DTYPE_U8, mine, ones, NULL, RANKS, swapped),
-              DS_ERROR_INVALID_ARGUMENT, "blocks are of all_gather, reduce_scatter and all_to_all");
+              DS_ERROR_INVALID_ARGUMENT,
+              "only all_gather, reduce_scatter and all_to_all take blocks");
   check_error(move(comm, DS_COMM_OP_GATHER, mine, 1, RANKS, root), DS_ERROR_INVALID_ARGUMENT,
               "root must be 0 to 2, got 3");
   check_error(move(comm, DS_COMM_OP_ALL_GATHER, mine, (size_t)-1, 0, root),
@@ -171,7 +171,7 @@ static ds_status submit_list(ds_comm* comm, ds_comm_op op, ds_dtype dtype, ds_re
   return ds_comm_submit(comm, &call, NULL);
 }
 
-/* Proves {comm.submit.direct}: results are there when a call without out_work returns. */
+/* Proves {comm.submit.direct}: the results are available when a call without out_work returns. */
 static void lists(int rank, ds_comm* comm, void* data) {
   float a[2] = {1, 2}, b[1] = {10}, sum_a[2], sum_b[1], part[2] = {0, 0}, six[RANKS] = {1, 2, 3};
   unsigned char mine = (unsigned char)rank, all[RANKS], words[3] = {0, 0, 0};
@@ -227,7 +227,7 @@ static void lists(int rank, ds_comm* comm, void* data) {
 }
 
 /* Proves {comm.submit.copied}, {comm.submit.refused}, {comm.test} and {comm.work_destroy}: the
- * barrier whose handle is gone runs all the same, else the gather behind it would not end. */
+ * barrier whose handle was destroyed still runs, or else the gather after it would not end. */
 static void started(int rank, ds_comm* comm, void* data) {
   float value = 1, sum = 0;
   int32_t done = -1, word = rank == 2 ? 9 : 0, i;
@@ -245,11 +245,13 @@ static void started(int rank, ds_comm* comm, void* data) {
   check_ok(ds_comm_submit(comm, &call, &works[1]), "start a broadcast");
   call = one_buffer(DS_COMM_OP_BARRIER, DS_DTYPE_NONE, DS_REDUCE_OP_SUM, 0, NULL, NULL, NULL);
   check_ok(ds_comm_submit(comm, &call, &works[2]), "start a barrier");
-  ds_work_destroy(works[2]); /* nobody waits for it */
+  /* The barrier continues although its handle is destroyed without a wait. */
+  ds_work_destroy(works[2]);
   call = one_buffer(DS_COMM_OP_ALL_GATHER, DS_DTYPE_U8, DS_REDUCE_OP_SUM, 0, &bytes, NULL, &table);
   call.blocks = sizes, call.blocks_count = RANKS;
   check_ok(ds_comm_submit(comm, &call, &works[3]), "start a gather of blocks");
-  memset(&call, 0xff, sizeof call), memset(sizes, 0, sizeof sizes); /* both were copied */
+  /* Both were copied by the call, so they may be overwritten. */
+  memset(&call, 0xff, sizeof call), memset(sizes, 0, sizeof sizes);
   check_ok(ds_work_wait(works[3]), "wait");
   check(word == 9 && sum == 3, "ended in order");
   check(all[0] == 0 && all[2] == 1 && all[5] == 2, "1, 2 and 3 bytes");

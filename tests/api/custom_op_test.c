@@ -1,6 +1,5 @@
-/* Operations of the program: bits of built-in ones, gradients against finite differences, errors,
- * lifetimes.
- */
+/* Custom ops of the host application: their bits compared with built-in ops, their gradients
+ * compared with finite differences, errors and lifetimes. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,10 +18,11 @@ enum {
   WEIGHTS = 2 * MID * IN + OUT * MID
 };
 
-/* What callbacks find and leave. */
+/* What the callbacks record. */
 typedef struct record {
   int forwards, backwards, destroyed;
-  int fail_forward, fail_backward; /* at this call; 0: never */
+  /* The number of the call that fails; 0: none fails. */
+  int fail_forward, fail_backward;
   int other_thread;
   pthread_t thread;
   ds_dtype dtype;
@@ -133,7 +133,8 @@ static int32_t linear(ds_graph* graph, int32_t x, const char* name, int64_t outp
   return out;
 }
 
-/* Two layers multiplied, then a third: by `mul`, or by callbacks when r is not NULL. */
+/* Returns a graph that multiplies two linear layers and applies a third one. The product is `mul`,
+ * or a custom op if r is not NULL. */
 static ds_graph* product_graph(record* r) {
   const int64_t x_dims[] = {-1, IN}, y_dims[] = {-1, OUT};
   ds_graph* graph = NULL;
@@ -160,16 +161,13 @@ static ds_graph* product_graph(record* r) {
 static void configure(char* config, size_t size, int stage, int ranks, const char* more) {
   snprintf(config, size,
            "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, "
-           "\"gradient_accumulation_steps\": %d,"
-           " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
-           "\"gradient_clipping\": 1.0,"
-           " \"zero_optimization\": {\"stage\": %d, \"stage3_param_persistence_threshold\": 0}, "
-           "\"run\": "
-           "{\"seed\": 7}%s}",
+           "\"gradient_accumulation_steps\": %d, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+           "{\"lr\": 0.01}}, \"gradient_clipping\": 1.0, \"zero_optimization\": {\"stage\": %d, "
+           "\"stage3_param_persistence_threshold\": 0}, \"run\": {\"seed\": 7}%s}",
            ROWS * MICROS * ranks, ROWS, MICROS, stage, more);
 }
 
-/* The batch in another element type, which an engine that computes in it takes. */
+/* A batch converted to another element type, for an engine that computes in that type. */
 typedef struct typed_batch {
   mlp_batch batch;
   uint16_t x[4 * ROWS * IN], y[4 * ROWS * OUT];
@@ -191,7 +189,8 @@ static const ds_tensor* const* make_typed(typed_batch* b, ds_dtype dtype, int ra
 
 typedef struct outcome {
   int stage, ranks, by_callback;
-  const char* more; /* of the configuration */
+  /* Additional members of the configuration. */
+  const char* more;
   ds_dtype dtype;
   double losses[STEPS + 1];
   float weights[WEIGHTS], predictions[ROWS * OUT];
@@ -269,8 +268,8 @@ static void same_bits(const outcome* a, const outcome* b, const char* named) {
   check(memcmp(a->predictions, b->predictions, sizeof a->predictions) == 0, named);
 }
 
-/* At every stage, alone and on three ranks, over accumulation, in both compute types, with
- * recomputation. */
+/* Compares bits at every stage, on one and three ranks, with accumulation, in both compute types
+ * and with recomputation. */
 static void bits_of_the_built_in(void) {
   const char* bf16 = ", \"bf16\": {\"enabled\": true}";
   const char* recompute = ", \"recompute\": \"cheap\"";
@@ -294,7 +293,7 @@ static void bits_of_the_built_in(void) {
   }
 }
 
-/* A step of so many micro-steps that the compiled one is repeated. */
+/* Trains a step with so many micro-steps that its program repeats one of them. */
 static void long_step(record* r, float* weights) {
   enum { MANY = 64 };
   static float x[MANY * ROWS * IN], y[MANY * ROWS * OUT];
@@ -309,9 +308,7 @@ static void long_step(record* r, float* weights) {
   for (i = 0; i < MANY * ROWS * OUT; ++i) y[i] = (float)(i * 5 % 19) / 9.0f - 1;
   snprintf(config, sizeof config,
            "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d, "
-           "\"optimizer\": "
-           "{\"type\": "
-           "\"AdamW\", \"params\": {\"lr\": 0.01}}}",
+           "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}",
            ROWS, MANY);
   check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
   ds_graph_destroy(graph);
@@ -381,13 +378,14 @@ static ds_status mixed_backward(const ds_tensor* const* inputs, const ds_tensor*
     if (dw) dw[i % columns] += dz * a[i];
   }
   r->backwards += 1;
-  r->fail_forward = !da; /* what was not there */
+  /* Records which gradients are missing. */
+  r->fail_forward = !da;
   r->fail_backward = (dy ? 0 : 1) + (ds ? 0 : 2);
   return DS_OK;
 }
 
-/* through: the operation's input comes from a layer, not from the graph's input. both: the scalar
- * is in the loss. */
+/* Returns a graph with the mixed op. `through`: the op's input comes from a layer instead of the
+ * graph's input. `both`: the scalar is part of the loss. */
 static ds_graph* mixed_graph(record* r, int through, int both) {
   const ds_dtype dtypes[] = {DS_DTYPE_NONE, DS_DTYPE_F32};
   const size_t dims_counts[] = {2, 0};
@@ -430,7 +428,7 @@ static void finite_differences(int through, int both) {
   int i;
   begin_record(&r);
   graph = mixed_graph(&r, through, both);
-  /* A learning rate that moves nothing. */
+  /* With a learning rate of zero, the parameters do not change. */
   check_ok(
       ds_engine_create(
           NULL,
@@ -440,7 +438,8 @@ static void finite_differences(int through, int both) {
       "engine");
   ds_graph_destroy(graph);
   for (i = 0; i < ROWS * IN; ++i) x[i] = (float)(i * 7 % 11) / 7.0f - 0.7f;
-  for (i = 0; i < ROWS; ++i) ids[i] = i % 3 - 1; /* any numbers: only a callback reads them */
+  /* Any numbers are valid: only the callback reads them. */
+  for (i = 0; i < ROWS; ++i) ids[i] = i % 3 - 1;
   check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, x, NULL, &made[0]), "x");
   check_ok(ds_tensor_create(DS_DTYPE_I32, ids_dims, 1, NULL, ids, NULL, &made[1]), "ids");
   check_ok(ds_forward(engine, inputs, 2, NULL, &loss), "forward");
@@ -462,7 +461,8 @@ static void finite_differences(int through, int both) {
       check_ok(ds_eval_batch(engine, inputs, 2, NULL, &below), "loss below");
       values[e] = value;
       check_ok(ds_engine_write(engine, param, "master", values, count), "as it was");
-      /* The rounding of a loss below 1 over the step, and a third derivative below 8. */
+      /* The bound is the rounding of a loss below 1 divided by the step, plus the error term of a
+       * third derivative below 8. */
       check(fabs((above - below) / (2 * step) - grad[param][e]) < 6e-8 / step + 8 * step * step / 6,
             "a gradient");
     }
@@ -476,7 +476,8 @@ static void finite_differences(int through, int both) {
   check(r.destroyed == 1, "destroyed once");
 }
 
-/* Rank 1's callback ends the second step; rank 0 hears of it: proves {graph.custom_error}. */
+/* Rank 1's callback fails in the second step, and rank 0 gets an error as well.
+ * Proves {graph.custom_error}. */
 static void fails_on_one_rank(int rank, ds_comm* comm, void* data) {
   record r;
   char config[1024];
@@ -495,7 +496,7 @@ static void fails_on_one_rank(int rank, ds_comm* comm, void* data) {
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "the first step");
   if (rank == 1) {
     check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_USER,
-                "forward of custom operation 'own.mul' has given -7");
+                "forward of custom operation 'own.mul' returned -7");
   } else {
     check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_COMM,
                 "own.mul");
@@ -522,14 +523,15 @@ static void fails_alone(void) {
   ds_graph_destroy(graph);
   make_batch(&batch, 0, 0, MICROS);
   check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_USER,
-              "backward of custom operation 'own.mul' has given -1");
+              "backward of custom operation 'own.mul' returned -1");
   check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_POISONED,
               "own.mul");
   free_batch(&batch);
   ds_engine_destroy(engine);
 }
 
-/* Rank 1 has one step of data, rank 0 two: where rank 1 has none, its callbacks are not called. */
+/* Rank 1 has data for one step and rank 0 for two: rank 1's callbacks are not called in the step
+ * for which it has no data. */
 static void joins(int rank, ds_comm* comm, void* data) {
   record r;
   char config[1024];
@@ -553,7 +555,7 @@ static void joins(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* proves {graph.custom_text} and {graph.custom_device} */
+/* Proves {graph.custom_text} and {graph.custom_device}. */
 static void plans_and_texts(void) {
   record r;
   char config[1024], *text = NULL;
@@ -592,7 +594,7 @@ static void plans_and_texts(void) {
   check(r.forwards == 0 && r.backwards == 0, "nothing has run");
 }
 
-/* proves {graph.custom_backward} */
+/* Proves {graph.custom_backward}. */
 static void without_backward(void) {
   const int64_t x_dims[] = {-1, IN};
   record r;
@@ -604,8 +606,8 @@ static void without_backward(void) {
   char config[1024];
   double value = 0;
   int after;
-  for (after = 0; after < 2;
-       ++after) { /* behind a layer a gradient must pass, before it none needs to */
+  /* After a layer, a gradient must pass through the op; before a layer, none is needed. */
+  for (after = 0; after < 2; ++after) {
     const int64_t dims[] = {-1, IN};
     begin_record(&r);
     op = mul_op(&r);
@@ -638,7 +640,7 @@ static void without_backward(void) {
   }
 }
 
-/* proves {graph.custom_refused} */
+/* Proves {graph.custom_refused}. */
 static void refusals(void) {
   const int64_t x_dims[] = {-1, MID}, bad_dims[] = {-1, 0}, huge[] = {1 << 21, 1 << 21};
   const ds_dtype unknown[] = {(ds_dtype)99}, integers[] = {DS_DTYPE_I32};

@@ -1,6 +1,5 @@
-/* A host with forward and backward of its own: late releases, orders that change, evaluation
- * between steps.
- */
+/* A host with its own forward and backward: late releases, changing orders, evaluation between
+ * steps. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +20,8 @@ static void gather(ds_engine* engine, int32_t param, float wanted) {
   ds_tensor_destroy(view);
 }
 
-/* in_place: written where it goes. Proves {delegate.grad_view}. */
+/* Hands over a gradient; if in_place is set, it is written directly into the engine's memory.
+ * Proves {delegate.grad_view}. */
 static void give(ds_engine* engine, int32_t param, ds_tensor* grad, int in_place) {
   ds_tensor *view = NULL, *again = NULL;
   void *data = NULL, *same = NULL;
@@ -42,7 +42,7 @@ static void give(ds_engine* engine, int32_t param, ds_tensor* grad, int in_place
   ds_tensor_destroy(view);
 }
 
-/* Each gradient is 1, and the rate 0.5. Proves {delegate.order.changes}. */
+/* Trains with gradients of 1 and a learning rate of 0.5. Proves {delegate.order.changes}. */
 static void train(ds_engine* engine, ds_tensor* grad, int step) {
   static const int32_t usual[PARAMS] = {2, 1, 0}, other[PARAMS] = {2, 0, 1};
   float mean[NUMEL];
@@ -100,8 +100,8 @@ static void evaluate(ds_engine* engine, int step, int odd) {
   if (odd) check_ok(ds_engine_evaluate(engine, 0), "training again");
 }
 
-/* Each parameter's number is its value. Proves {engine.init.values} and {engine.init.local}: called
- * for what this rank updates, and nothing else. */
+/* Initializes each parameter with its index. Proves {engine.init.values} and {engine.init.local}:
+ * the callback is called for exactly the elements that this rank updates. */
 static ds_status number_of(int32_t param, const char* name, int64_t first, float* data,
                            size_t count, void* user_data) {
   size_t i;
@@ -115,8 +115,8 @@ static ds_status number_of(int32_t param, const char* name, int64_t first, float
   return DS_OK;
 }
 
-/* A step with NaN in one gradient of one rank: it is skipped on all, and some rank names the
- * parameter. */
+/* One rank hands over a gradient with a NaN: the step is skipped on all ranks, and some rank names
+ * the parameter. */
 static void bad_gradient(int rank, ds_comm* comm, ds_engine* engine, ds_tensor* grad) {
   const int64_t dims[1] = {NUMEL};
   float values[NUMEL] = {0}, named = 0, all = 0;
@@ -149,10 +149,9 @@ static void host(int rank, ds_comm* comm, void* data) {
   const char* device = data;
   const char* format =
       "{\"device\": \"%s\", \"train_micro_batch_size_per_gpu\": 1, "
-      "\"gradient_accumulation_steps\": 2, "
-      "\"gradient_clipping\": 0,"
-      " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}},"
-      " \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}";
+      "\"gradient_accumulation_steps\": 2, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
+      "\"SGD\", \"params\": {\"lr\": 0.5}}, \"zero_optimization\": {\"stage\": 3, "
+      "\"stage3_param_persistence_threshold\": 0}}";
   const int64_t dims[1] = {NUMEL};
   float ones[NUMEL];
   ds_engine_options options;
@@ -193,8 +192,8 @@ static ds_status fails_at_last(int32_t param, const char* name, int64_t first, f
   return param == PARAMS - 1 ? DS_ERROR_IO : DS_OK;
 }
 
-/* Proves {engine.init.fails} and {delegate.start.user}. Rank 1's values cannot be read, and rank 0
- * has none: nobody trains without them. */
+/* Proves {engine.init.fails} and {delegate.start.user}: rank 1 cannot read its initial values and
+ * rank 0 sets none, so neither can train. */
 static void failing_values(int rank, ds_comm* comm, void* data) {
   const char* config =
       "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3}, "
@@ -218,7 +217,7 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_param_add(engine, name, dims, 1, &param), "parameter");
   }
   check_error(ds_engine_start(engine), DS_ERROR_USER,
-              "options.init has given -7 for parameter 'h.2'");
+              "options.init returned -7 for parameter 'h.2'");
   check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_POISONED, "h.2");
   check_error(ds_engine_grad_view(engine, param, NULL, &view), DS_ERROR_POISONED, "h.2");
   check_error(ds_engine_param_view(engine, param, NULL, &view), DS_ERROR_STATE, "must be gathered");
@@ -226,8 +225,8 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Adds 1 to what was drawn, and counts. Proves {engine.init.values} and {engine.init.local} with a
- * graph. */
+/* Adds 1 to the drawn value, and counts the elements. Proves {engine.init.values} and
+ * {engine.init.local} with a graph. */
 static ds_status one_more(int32_t param, const char* name, int64_t first, float* data, size_t count,
                           void* user_data) {
   size_t i;
@@ -266,7 +265,7 @@ static void values_of_a_graph(int rank, ds_comm* comm, void* data) {
   options.init = fails_at_last;
   ds_engine_destroy(given);
   check_error(ds_engine_create(comm, config, graph, &options, &given), DS_ERROR_USER,
-              "has given -7");
+              "returned -7");
   check(given == NULL, "no engine");
   ds_engine_destroy(drawn);
   ds_graph_destroy(graph);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every call of ds.h that takes a handle and can fail is made in the child of fork_test.c.
+# fork_test.c calls every function of ds.h that takes a handle and can fail in the forked child.
 # usage: fork_covers.sh DS_H FORK_TEST
 set -eu
 missing=$(sed 's|//.*||' "$1" | tr '\n' ' ' | tr ';' '\n' |

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Random JSON texts, most of them damaged, against Python's json module: accepted by both with the same values, or
-refused by both.
+"""Compares random JSON texts, most of them damaged, with Python's json module: both must accept them with the same
+values, or both refuse them.
 
 usage: json_like_python.py LIBDS_SO [TEXTS]
 
-Meant to differ: strings with NUL or half a surrogate pair, NaN, numbers beyond the range of doubles and equal keys,
-which libds refuses, and comments, which Python refuses. Integers of more than 64 bits are doubles in libds.
+Intended differences: strings with NUL or half a surrogate pair, NaN, numbers beyond the range of doubles and equal
+keys, which libds refuses, and comments, which Python refuses. Integers of more than 64 bits are doubles in libds.
 """
 import ctypes
 import json

@@ -1,4 +1,4 @@
-/* The table of a step from C, on two ranks. */
+/* Prints the profile of a step from C, on two ranks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   model = folder;
   run_ranks("profile", 2, profile, NULL);
   check_error(ds_run_profile(NULL, NULL, NULL, NULL, DS_FORMAT_TEXT, &text),
-              DS_ERROR_INVALID_ARGUMENT, "config must be given");
+              DS_ERROR_INVALID_ARGUMENT, "config or model must be given");
   check_error(ds_run_profile(NULL, NULL, model, "{\"step\": 1}", DS_FORMAT_TEXT, &text),
               DS_ERROR_CONFIG, "did you mean steps?");
   check_error(ds_run_profile(NULL, NULL, "nowhere", NULL, DS_FORMAT_TEXT, NULL),

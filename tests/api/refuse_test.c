@@ -1,4 +1,4 @@
-/* What an engine refuses, and what it survives. */
+/* Calls that an engine refuses, and errors after which it is still usable. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,7 +95,7 @@ static void token_ids(void) {
   ds_engine_destroy(engine);
 }
 
-/* Tensors with the number of elements that is needed, and other dimensions. */
+/* Refuses tensors with the right number of elements but other dimensions. */
 static void other_shapes(void) {
   char config[512];
   const int64_t turned[2] = {MLP_IN, MLP_ROWS}, flat[1] = {MLP_ROWS * MLP_IN},
@@ -163,10 +163,11 @@ static ds_status uses_its_engine(const ds_tensor* const* inputs, ds_tensor* cons
   check_error(ds_eval_batch(busy, inputs, 1, NULL, &number), DS_ERROR_STATE,
               "engine is inside a call");
   check_error(ds_infer(busy, inputs, 1, NULL, &none), DS_ERROR_STATE, "engine is inside a call");
-  /* Which parameters and states there are does not change. */
+  /* These calls work inside a callback, because the list of parameters and states never changes. */
   check(ds_engine_param_count(busy) > 0 && strcmp(ds_engine_state_name(busy, 0), "master") == 0,
         "names");
-  if (entered == 1) ds_engine_destroy(busy); /* it ends with the call */
+  /* The engine is destroyed once the outer call has returned. */
+  if (entered == 1) ds_engine_destroy(busy);
   check(number == -5 && none == NULL, "outputs of refused calls");
   ++entered;
   return ds_tensor_copy(outputs[0], inputs[0], NULL);
@@ -267,7 +268,7 @@ static void different(int rank, ds_comm* comm, void* data) {
   (void)data;
   mlp_config(config, sizeof config, rank == 0 ? 1 : 2, 1, 2);
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG, "rank");
-  /* refused on one rank only: the other one does not wait for it */
+  /* The call is refused on one rank only, so the other one must not wait for it. */
   mlp_config(config, sizeof config, 1, 1, 2);
   if (rank == 1) strcpy(strrchr(config, '}'), ", \"gradient_clippin\": 1}");
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG,
@@ -282,7 +283,7 @@ static void different(int rank, ds_comm* comm, void* data) {
         strrchr(config, '}'),
         ", \"comms_logger\": {\"enabled\": true, \"prof_all\": false, \"prof_ops\": [\"sum\"]}}");
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG,
-              "prof_ops: 'sum' is none");
+              "prof_ops: 'sum' is not one of");
   mlp_config(config, sizeof config, 1, 1, 2);
   check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "the group is usable");
   ds_engine_destroy(engine);
@@ -310,7 +311,7 @@ static void aborted(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* The comm goes first, then the graph, then the engine trains on. */
+/* Destroys the comm, then the graph; the engine must still train. */
 static void any_order(int rank, void* data) {
   char config[512];
   ds_comm* comm = join_ranks("api_any_order", rank, 1);

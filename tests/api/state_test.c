@@ -1,4 +1,4 @@
-/* Reading and writing state, evaluation, inference, call order, checkpoints, trace. */
+/* Reading and writing states, evaluation, inference, call order, checkpoints, and traces. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static void state(ds_engine* engine) {
   check(number > 0, "bytes on the device");
 }
 
-/* What this rank holds of a parameter, read and written without the others. */
+/* Reads and writes this rank's elements of a parameter without the other ranks. */
 static void local(ds_engine* engine) {
   int32_t param = -1;
   int64_t first = -1, count = -1;
@@ -69,7 +69,7 @@ static void local(ds_engine* engine) {
   check(whole[0] == 0.25f && whole[1] == 0.25f, "all ranks' parts");
 }
 
-/* Proves {engine.state.grad_read} of a frozen parameter. */
+/* Proves {engine.state.grad_read} for a frozen parameter. */
 static void frozen(ds_engine* engine, const mlp_batch* batch) {
   int32_t param = -1;
   float before[BIAS], after[BIAS];
@@ -105,8 +105,8 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   check_ok(ds_step(engine), "step");
 }
 
-/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. Proves
- * {engine.set}, {engine.set.name} and {engine.set.value}, with groups() below. */
+/* A learning rate that the caller sets applies until it is reset, and is saved in checkpoints.
+ * Proves {engine.set}, {engine.set.name} and {engine.set.value}, with groups() below. */
 static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *client = NULL;
   float before[MLP_OUT], after[MLP_OUT];
@@ -142,9 +142,8 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
               "at least 0, or NaN, got -1");
   check_error(ds_engine_set(engine, "lr", (double)INFINITY), DS_ERROR_INVALID_ARGUMENT, "got inf");
   check_error(ds_engine_set(engine, "lt", 1), DS_ERROR_NOT_FOUND,
-              "name must be lr, weight_decay, beta1, beta2, eps, or one of them behind "
-              "'param_groups[N].', got "
-              "'lt'; did you mean 'lr'?");
+              "name must be lr, weight_decay, beta1, beta2, eps, or one of them after "
+              "'param_groups[N].', got 'lt'; did you mean 'lr'?");
   check_error(ds_engine_set(engine, NULL, 1), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
   check_error(ds_checkpoint_save(engine, path, "{\"keeps\": 1}"), DS_ERROR_CONFIG,
               "did you mean keep?");
@@ -152,8 +151,8 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
               "options.keep: must be 0 to");
 }
 
-/* A checkpoint by its tag, which "keep" spares. Proves {checkpoint.load.tag} and
- * {checkpoint.save.keep}. */
+/* Loads a checkpoint by its tag, which "keep" must not have removed. Proves {checkpoint.load.tag}
+ * and {checkpoint.save.keep}. */
 static void tags(ds_engine* engine, const mlp_batch* batch) {
   char path[512], *text = NULL;
   float saved[MLP_OUT], newest[MLP_OUT], now[MLP_OUT];
@@ -186,7 +185,7 @@ static void tags(ds_engine* engine, const mlp_batch* batch) {
               "did you mean tag?");
 }
 
-/* States by their names, which the engine tells. Proves {engine.state_name}. */
+/* States can be accessed by the names that the engine lists. Proves {engine.state_name}. */
 static void state_names(ds_engine* engine) {
   const char* names[] = {"master", "exp_avg", "exp_avg_sq", "param", "grad"};
   float values[MLP_OUT];
@@ -202,7 +201,7 @@ static void state_names(ds_engine* engine) {
               "state must not be NULL");
 }
 
-/* A group whose parameters stay where they are, while the others move. */
+/* The parameters of one group do not change, while the others do. */
 static void groups(ds_engine* engine, const mlp_batch* batch) {
   float before[MLP_OUT], after[MLP_OUT];
   int32_t param = 3, group = -1;
@@ -232,7 +231,7 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
               "out must not be NULL");
 }
 
-/* What an error is about. Proves {runtime.details}. */
+/* Reads the details of an error. Proves {runtime.details}. */
 static void details(ds_engine* engine) {
   const char *key = NULL, *tensor = NULL;
   int32_t rank = 7, group = -1, param = 3;
@@ -251,8 +250,8 @@ static void details(ds_engine* engine) {
   check(strcmp(key, "") == 0 && strcmp(tensor, "") == 0 && rank == -1, "nothing that it names");
 }
 
-/* Proves {checkpoint.load.any}, of stages; round_trip_test.cpp and slices_test.cpp do of world
- * sizes and tiers. */
+/* Proves {checkpoint.load.any} for stages; round_trip_test.cpp and slices_test.cpp prove it for
+ * world sizes and tiers. */
 static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *text = NULL;
   double before = 0, after = 0, step = 0;
@@ -279,7 +278,7 @@ static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_bat
   (void)rank;
 }
 
-/* Weights to a model folder and back, f32: what is read afterwards is what was written. */
+/* Writes weights to a model folder and reads equal values back in f32. */
 static void model_folder(ds_comm* comm, ds_engine* engine) {
   float kept[BIAS], other[BIAS] = {0}, back[BIAS];
   char path[512];

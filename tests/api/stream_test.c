@@ -1,5 +1,5 @@
-/* Streams: on test_device(), which has memory of its own, calls read and write tensors in the order
- * of a stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
+/* Streams: on test_device(), whose memory is separate, calls read and write tensors in the order of
+ * a stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@ enum { BIG = 1 << 22 }; /* bytes of a copy that takes long enough to be overtake
 
 static int on_gpu(void) { return strncmp(test_device(), "cuda:", 5) == 0; }
 
-/* Expects a message with `before`, the device's name and `after`. */
+/* Checks for a message that consists of `before`, the device's name and `after`. */
 static void check_device_error(ds_status status, ds_status wanted, const char* before,
                                const char* after) {
   char words[256];
@@ -19,13 +19,11 @@ static void check_device_error(ds_status status, ds_status wanted, const char* b
 }
 
 static void on_device_of_tests(char* buffer, size_t size, const char* more) {
-  snprintf(
-      buffer, size,
-      "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": "
-      "{\"type\": "
-      "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
-      "\"stage3_param_persistence_threshold\": 0}%s}",
-      test_device(), MLP_ROWS, more);
+  snprintf(buffer, size,
+           "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, "
+           "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+           "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}%s}",
+           test_device(), MLP_ROWS, more);
 }
 
 static ds_tensor* device_tensor(ds_stream* stream, ds_dtype dtype, const int64_t* dims,
@@ -39,7 +37,7 @@ static ds_tensor* device_tensor(ds_stream* stream, ds_dtype dtype, const int64_t
   return out;
 }
 
-/* Keeps the stream busy: what it is given next is not done yet when the call returns. */
+/* Keeps the stream busy, so that the work that follows in it is not done when its call returns. */
 static void make_late(ds_stream* stream, ds_tensor* a, ds_tensor* b) {
   int i;
   for (i = 0; i < 8; ++i) {
@@ -48,9 +46,9 @@ static void make_late(ds_stream* stream, ds_tensor* a, ds_tensor* b) {
   }
 }
 
-/* Three steps, an evaluation and an inference from tensors on the device, filled by the stream just
- * before, have the bits of the same from the host's. Proves {streams.order},
- * {stream.create.outlives} and {stream.synchronize}. */
+/* Three steps, an evaluation and an inference read tensors on the device that the stream has just
+ * filled. The bits equal those with host memory. Proves {streams.order}, {stream.create.outlives}
+ * and {stream.synchronize}. */
 static void same_bits_as_the_host(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -115,7 +113,8 @@ static void same_bits_as_the_host(void) {
   ds_graph_destroy(graph);
 }
 
-/* A stream has done its work when its destroy returns, also one that an engine has worked with. */
+/* When the destroy function of a stream returns, its work is done, even if an engine has used the
+ * stream. */
 static void a_stream_ends_with_its_work(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -160,11 +159,8 @@ static ds_engine* delegate(ds_comm* comm, int on_device) {
   int i;
   snprintf(config, sizeof config,
            "{\"device\": \"%s\", \"train_batch_size\": %d, \"gradient_clipping\": 0, "
-           "\"optimizer\": {\"type\": "
-           "\"AdamW\", "
-           "\"params\": "
-           "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
-           "\"stage3_param_persistence_threshold\": 0}}",
+           "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, "
+           "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}",
            on_device ? test_device() : "cpu", ds_comm_size(comm));
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "delegate");
   for (i = 0; i < PARAMS; ++i) {
@@ -177,12 +173,13 @@ static ds_engine* delegate(ds_comm* comm, int on_device) {
   return engine;
 }
 
-/* Gradient of element e: of the leased value, so that a lease that is read too late shows. */
+/* Returns the gradient of element e. It depends on the leased value, so that reading a lease too
+ * late has a visible effect. */
 static float gradient(float value, int rank, int step, int64_t e) {
   return value * 0.5f + (float)((e * 7 + rank * 3 + step) % 11) - 5.0f;
 }
 
-/* Proves {streams.order} of delegate mode. */
+/* Proves {streams.order} in delegate mode. */
 static void delegate_rank(int rank, ds_comm* comm, void* data) {
   ds_engine *host = delegate(comm, 0), *device = delegate(comm, 1);
   ds_stream* stream = NULL;
@@ -202,7 +199,7 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
       float *values = malloc(bytes), *grads = malloc(bytes);
       ds_tensor *on_host = NULL, *lease = NULL, *place = NULL, *view = NULL;
       void* leased = NULL;
-      /* the same on the host */
+      /* Makes the same calls on the host. */
       check_ok(ds_gather_params(host, &param, 1, NULL), "gather");
       check_ok(ds_engine_param_view(host, param, NULL, &view), "view");
       check_ok(ds_tensor_info(view, NULL, NULL, NULL, 0, NULL, NULL, &leased), "info");
@@ -213,7 +210,7 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
       check_ok(ds_release_params(host, &param, 1, NULL), "release");
       check_ok(ds_grad_ready(host, param, on_host, NULL), "gradient");
       ds_tensor_destroy(on_host);
-      /* the lease is read by the stream, after its release */
+      /* The stream reads the lease after its release. */
       check_ok(ds_gather_params(device, &param, 1, stream), "gather");
       check_ok(ds_engine_param_view(device, param, stream, &lease), "view");
       check_ok(ds_tensor_create(DS_DTYPE_F32, &kRows[i], 1, NULL, values, NULL, &on_host), "room");
@@ -225,7 +222,9 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
       for (e = 0; e < kRows[i]; ++e) values[e] = gradient(values[e], rank, step, e);
       check(memcmp(values, grads, bytes) == 0, "leased values are the same");
       make_late(stream, a, b);
-      if (step % 2 == 0) { /* into its place, else from the host: both late */
+      /* The gradient is written in place, or copied from the host; both happen later in the
+       * stream. */
+      if (step % 2 == 0) {
         check_ok(ds_engine_grad_view(device, param, stream, &place), "place");
         check_ok(ds_tensor_copy(place, on_host, stream), "write it there");
         check_ok(ds_grad_ready(device, param, place, stream), "gradient in its place");
@@ -234,7 +233,8 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
         check_ok(ds_grad_ready(device, param, on_host, stream), "gradient in order");
       }
       ds_tensor_destroy(on_host);
-      kept[i] = values; /* lent to the stream */
+      /* The memory stays allocated for the stream. */
+      kept[i] = values;
       free(grads);
     }
     check_ok(ds_backward(host), "backward");
@@ -261,8 +261,8 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(device);
 }
 
-/* DLPack of a device: the kind of an extension, and only with a stream back. Proves
- * {stream.create.cpu}, {streams.cpu} and {tensor.copy.devices}. */
+/* DLPack tensors on a device have the device type of an extension and are exported only with a
+ * stream. Proves {stream.create.cpu}, {streams.cpu} and {tensor.copy.devices}. */
 static void refused_and_shared(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -292,7 +292,7 @@ static void refused_and_shared(void) {
               DS_ERROR_INVALID_ARGUMENT, "and NULL on device 'cpu'");
   check_error(ds_train_batch(device, batch_inputs(&batch), 2, foreign, &loss),
               DS_ERROR_INVALID_ARGUMENT,
-              "stream must be one that ds_stream_create made of this engine");
+              "stream must be one that ds_stream_create made for this engine");
   tensor = device_tensor(stream, DS_DTYPE_F32, dims, 2);
   inputs[0] = tensor;
   inputs[1] = batch.tensors[1];
@@ -305,7 +305,7 @@ static void refused_and_shared(void) {
                      DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ", "");
   check_device_error(ds_tensor_create(DS_DTYPE_F32, far_dims, 1, NULL, data, stream, &lent),
                      DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ",
-                     " from element 0 to 17592186044415, got an end of it at another address");
+                     " from element 0 to 17592186044415, got one end at another address");
   check_device_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, below, data, stream, &lent),
                      DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ",
                      " from element -");
@@ -320,7 +320,7 @@ static void refused_and_shared(void) {
                      "inputs[0] must be compact row-major on device ", "");
   ds_tensor_destroy(sparse);
   ds_tensor_destroy(wide);
-  /* on the host a tensor with gaps is taken */
+  /* On the host, a tensor with gaps is accepted. */
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, memory, NULL, &sparse),
            "with gaps on the host");
   inputs[0] = sparse;
@@ -329,7 +329,8 @@ static void refused_and_shared(void) {
   check_ok(ds_tensor_to_dlpack(tensor, &managed, NULL), "export");
   check_error(ds_tensor_from_dlpack(managed, NULL, NULL, &back), DS_ERROR_UNSUPPORTED,
               on_gpu() ? "got device 2:0" : "got device 12");
-  if (!on_gpu()) /* on a GPU it is memory of that stream's device, too */
+  /* On a GPU, the tensor is also in the memory of that stream's device. */
+  if (!on_gpu())
     check_device_error(ds_tensor_from_dlpack(managed, NULL, foreign, &back),
                        DS_ERROR_INVALID_ARGUMENT, "data must be memory of device ", "");
   check_ok(ds_tensor_from_dlpack(managed, NULL, stream, &back), "import");
@@ -346,7 +347,8 @@ static void refused_and_shared(void) {
   ds_tensor_destroy(tensor);
   ds_engine_destroy(device);
   ds_stream_destroy(stream);
-  ds_tensor_destroy(back); /* the last on its device */
+  /* This is the last tensor on its device. */
+  ds_tensor_destroy(back);
   ds_stream_destroy(foreign);
   ds_engine_destroy(other);
   ds_engine_destroy(cpu);
@@ -354,8 +356,7 @@ static void refused_and_shared(void) {
   ds_graph_destroy(graph);
 }
 
-/* Without a stream a call has done its part when it returns: the host's memory is changed at once.
- * Proves {streams.null}. */
+/* Without a stream, a call has written host memory when it returns. Proves {streams.null}. */
 static void without_a_stream(void) {
   enum { NUMEL = BIG / 4 };
   char config[512];
@@ -394,8 +395,8 @@ static void without_a_stream(void) {
   ds_graph_destroy(graph);
 }
 
-/* Rank 0 ends the group while rank 1 is in a step: rank 1's stream is as unusable as its engine.
- * Proves {stream.create.poisoned}. */
+/* Rank 0 aborts the group while rank 1 is in a step: then rank 1's stream is as unusable as its
+ * engine. Proves {stream.create.poisoned}. */
 static void failed_engine(int rank, ds_comm* comm, void* data) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -425,7 +426,7 @@ static void failed_engine(int rank, ds_comm* comm, void* data) {
   ds_graph_destroy(graph);
 }
 
-/* Streams, tensors and memory of a device come and go without a trace. */
+/* Creates and destroys streams, tensors and device memory without leaking any. */
 static void cycles(void) {
   char config[512];
   ds_graph* graph = mlp_graph();

@@ -1,4 +1,4 @@
-/* Tensors, and DLPack both ways. */
+/* Tensors, and DLPack in both directions. */
 #include <string.h>
 
 #include "dlpack.h"
@@ -27,7 +27,7 @@ static void own_and_lent(void) {
   check(out_dims[1] == -5 && data == memory, "only what fits is written");
   check_ok(ds_tensor_create(DS_DTYPE_F32, other, 2, NULL, NULL, NULL, &turned), "another shape");
   check_error(ds_tensor_copy(turned, own, NULL), DS_ERROR_INVALID_ARGUMENT,
-              "to is f32[3,2], from is f32[2,3]");
+              "to and from must have one type and shape, got f32[3,2] and f32[2,3]");
   ds_tensor_destroy(turned);
   check_error(ds_tensor_create(DS_DTYPE_NONE, dims, 2, NULL, NULL, NULL, &turned),
               DS_ERROR_INVALID_ARGUMENT, "dtype must be");
@@ -101,7 +101,7 @@ static float value_at(const ds_tensor* tensor, int64_t i, int64_t j) {
   return ((const float*)data)[i * strides[0] + j * strides[1]];
 }
 
-/* Copies between layouts, against the index in words. */
+/* Copies between layouts, compared with a plain loop over indices. */
 static void strides(void) {
   const int64_t dims[] = {2, 3}, turned[] = {1, 2}, back[] = {-3, -1}, same[] = {0, 1};
   float memory[6] = {1, 2, 3, 4, 5, 6}, other[6] = {0, 0, 0, 0, 0, 0};
@@ -127,7 +127,7 @@ static void strides(void) {
     for (j = 0; j < 3; ++j)
       check(value_at(column, i, j) == (float)(6 - 3 * i - j), "an element from the end");
   check_ok(ds_tensor_copy(column, repeated, NULL), "one row twice");
-  check(value_at(column, 0, 2) == 3 && value_at(column, 1, 2) == 3, "the row is there twice");
+  check(value_at(column, 0, 2) == 3 && value_at(column, 1, 2) == 3, "the row appears twice");
   check_error(ds_tensor_copy(repeated, compact, NULL), DS_ERROR_INVALID_ARGUMENT,
               "stride 0 for 2 elements of dimension 0");
   ds_tensor_destroy(repeated);
@@ -145,9 +145,8 @@ static void strides(void) {
   ds_tensor_destroy(reversed);
 }
 
-/* Random layouts of up to four dimensions in one block of memory; every element, and nothing else,
- * is copied.
- */
+/* Copies between random layouts of up to four dimensions in one block of memory; only the elements
+ * may change. */
 static void random_layouts(void) {
   enum { ROOM = 4096 };
   static float from[ROOM], to[ROOM];
@@ -236,7 +235,7 @@ static void versioned(void) {
   check(value_at(copy, 1, 0) == 4 && value_at(copy, 1, 1) == 5, "its second row");
   check_error(ds_tensor_copy(tensor, copy, NULL), DS_ERROR_INVALID_ARGUMENT, "to must be writable");
   check_error(ds_tensor_to_dlpack(tensor, &old, NULL), DS_ERROR_INVALID_ARGUMENT,
-              "tensor must be writable");
+              "tensor is read-only, which only out_versioned can say");
   check_error(ds_tensor_to_dlpack(tensor, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "got none");
   check_ok(ds_tensor_to_dlpack(tensor, NULL, &out), "export");
   check(out->version.major == 1 && out->flags == 1 && out->tensor.strides[0] == 3,
@@ -249,7 +248,7 @@ static void versioned(void) {
   ds_tensor_destroy(copy);
 }
 
-/* Proves {tensor.copy.overlap}: a block moves by one place, in both directions. */
+/* Proves {tensor.copy.overlap}: a block is moved by one element, in both directions. */
 static void overlap(void) {
   enum { NUMEL = 1000 };
   static float memory[NUMEL + 1];
@@ -267,7 +266,7 @@ static void overlap(void) {
   ds_tensor_destroy(high);
 }
 
-/* Nothing to copy, whatever the strides. */
+/* An empty tensor can be copied with any strides. */
 static void empty(void) {
   const int64_t dims[] = {3, 0};
   ds_tensor *a = NULL, *b = NULL;

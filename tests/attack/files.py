@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Gives damaged and hostile files to everything that libds reads.
+"""Gives damaged and hostile files to every reader of libds.
 
 usage: files.py BUILD [TRIES] [--short] [--seed N] [--only TRY]
 
 Each try damages one file of a good model folder (with each kind of tokenizer), checkpoint, run folder or configuration:
 bits, bytes, numbers, keys, nesting and lengths are changed, or the file becomes a pipe, link, loop, device, folder or
-socket, vanishes, or gets another owner. Then libds reads it through ds.h, many tries in one process. It must hold:
-- no signal, no try longer than 10 s, no more than 1 GiB of memory beyond that of a good try;
-- a refusal is one line that names the folder of the file, and is not an internal error;
-- what is checked by hashes never gives wrong numbers: a checkpoint that loads has the state that was saved, a run that
-  resumes from damaged metrics, text or checkpoints reaches the bits of the undamaged run.
+socket, vanishes, or gets another owner. Then libds reads it through ds.h, many tries in one process. Rules:
+- a try ends without a signal, within 10 s, with at most 1 GiB of memory more than a good try;
+- a refusal is one line that names the folder of the file, and is not an internal error; if the file is of another kind,
+  it names that kind, and for a dangling link its target;
+- data checked by hashes never gives wrong numbers: a checkpoint that loads has the saved state, and a run that resumes
+  from damaged metrics, text or checkpoints reaches the bits of the undamaged run.
 """
 import argparse
 import ctypes
@@ -30,7 +31,8 @@ import time
 SLOWEST = 10  # seconds of one try
 MEMORY = 1 << 30  # bytes beyond what a worker has after its first good tries
 INTERNAL, OUT_OF_MEMORY = "internal error", "out of memory"
-KINDS = {"model": 40, "tokenizer": 25, "checkpoint": 25, "config": 6, "run": 4}  # of 100 tries
+# Shares of each kind among 100 tries.
+KINDS = {"model": 40, "tokenizer": 25, "checkpoint": 25, "config": 6, "run": 4}
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE.parent / "data"
 
@@ -44,7 +46,8 @@ BYTES = [b"\0", b"\xff", b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n",
 
 
 def damage_text(text, dice):
-    """A change that knows JSON: a number, a member twice, deep nesting, a long text, a comment that does not end."""
+    """A change that knows JSON: another number, a repeated member, deep nesting, a long text, or a comment without an
+    end."""
     way = dice.randrange(7)
     numbers = list(re.finditer(rb"-?\d+(\.\d+)?([eE][-+]?\d+)?", text))
     if way <= 2 and numbers:
@@ -70,7 +73,7 @@ def damage_text(text, dice):
 
 def damage_bytes(data, dice):
     data = bytearray(data)
-    # The beginnings of files are what is parsed: half of all changes fall there.
+    # Readers parse the beginning of a file first, so half of all changes fall there.
     end = min(len(data), dice.choice([16, 2000, len(data), len(data)]))
     for _ in range(dice.randrange(1, 4)):
         at = dice.randrange(end + 1)
@@ -92,10 +95,21 @@ def damage_bytes(data, dice):
     return bytes(data)
 
 
+# Other kinds of files that people have in a file's place, and the words by which a refusal names them.
+MISTAKEN = {
+    "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n",
+    "web page": b"<!DOCTYPE html><html><body>Log in</body></html>", "answer of the hub": b"Entry not found",
+    "GGUF": b"GGUF\3\0\0\0", "gzip": b"\x1f\x8b\x08\0\0\0", "HDF5": b"\x89HDF\r\n\x1a\n\0", "empty": b""}
+
+
 def replace(path, dice):
-    """Puts something else in the file's place; says what."""
+    """Puts something else in the file's place; returns its description."""
     os.unlink(path)
-    way = dice.choice(["nothing", "pipe", "folder", "loop", "device", "zero", "dangling", "socket", "foreign", "empty"])
+    if dice.random() < 0.4:
+        way = dice.choice(sorted(MISTAKEN))
+        pathlib.Path(path).write_bytes(MISTAKEN[way])
+        return way
+    way = dice.choice(["nothing", "pipe", "folder", "loop", "device", "zero", "dangling", "socket", "foreign"])
     if way == "pipe":
         os.mkfifo(path)
     elif way == "folder":
@@ -114,8 +128,6 @@ def replace(path, dice):
             os.chdir(os.path.dirname(path))
             one.bind(os.path.basename(path))
             os.chdir(before)
-    elif way == "empty":
-        open(path, "wb").close()
     elif way == "foreign":
         with open(path, "wb") as file:
             file.write(b"{}")
@@ -125,7 +137,7 @@ def replace(path, dice):
 
 
 def corrupt(path, dice):
-    """Damages the file; returns what was done to it."""
+    """Damages the file; returns a description of the damage."""
     if dice.random() < 0.12:
         return replace(path, dice)
     before = data = pathlib.Path(path).read_bytes()
@@ -164,13 +176,13 @@ class Library:
         self.ds.ds_text_destroy.restype = None
 
     def outcome(self, status):
-        """("", "") or status and message of a refusal."""
+        """Returns ("", ""), or the status and message of a refusal."""
         if status == 0:
             return "", ""
         return self.ds.ds_status_name(status).decode(), self.ds.ds_last_error_message().decode("utf-8", "surrogateescape")
 
     def text_of(self, call, *arguments):
-        """Status and text of a call that makes one."""
+        """Returns the status and the text of a call that makes a text."""
         made = ctypes.c_void_p()
         status = call(*arguments, ctypes.byref(made))
         text = ctypes.string_at(made) if made else b""
@@ -182,7 +194,7 @@ class Library:
         return self.outcome(self.text_of(self.ds.ds_run_generate, None, folder.encode(), prompt, options, None, None)[0])
 
     def train(self, config, resume, steps=None):
-        # Stops by a callback where damaged numbers ask for years.
+        # Damaged numbers may ask for a run of years, so a callback stops it.
         end = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p)(
             lambda now, _: 0 if steps is None or now[1] < steps else 1)
         return self.outcome(self.ds.ds_run_train(None, config, resume.encode() if resume else None, 2, None, end, None, None))
@@ -193,7 +205,7 @@ class Library:
 
 
 class Engine:
-    """An engine that loads checkpoints, and its state as bytes."""
+    """Makes an engine that loads checkpoints, and returns its state as bytes."""
 
     def __init__(self, library):
         self.library, ds = library, library.ds
@@ -236,19 +248,19 @@ class Worker:
         return sorted(path.name for path in self.good.iterdir() if path.name.split("-")[0] == kind)
 
     def expect_good(self, kind, name):
-        """What is not damaged is read, or every refusal would prove nothing."""
+        """Undamaged files must be read; otherwise every refusal would prove nothing."""
         folder = os.path.join(self.work, "try")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.good / name, folder)
         status, message = getattr(self, kind)(folder)
-        # The model has fewer words than most tokenizers: that is said after the text was encoded.
+        # The model has fewer words than most tokenizers. Its refusal comes after the text was encoded.
         if status and not (kind == "tokenizer" and "of the prompt must be" in message):
             raise AssertionError(f"{name} is not damaged: {status}: {message}")
         if self.bad_result(kind, folder, ""):
             raise AssertionError(f"{name} is not damaged: {self.bad_result(kind, folder, '')}")
 
     def one(self, kind, dice):
-        """Returns ("loaded" or status, complaint or "")."""
+        """Returns ("loaded" or a status, the complaint or "")."""
         folder = os.path.join(self.work, "try")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.good / dice.choice(self.good_folders(kind)), folder)
@@ -264,7 +276,16 @@ class Worker:
         if seconds > SLOWEST:
             return status, f"took {seconds:.1f} s: {what}"
         complaint = self.bad_refusal(message, status, folder, kind) if status else self.bad_result(kind, folder, path)
+        if not complaint and status and self.is_read_whole(kind, path) and done in MISTAKEN and done not in message:
+            complaint = "the message does not say what the file is instead"
+        if not complaint and status and kind == "model" and done == "dangling" and "symbolic link to 'nowhere'" not in message:
+            complaint = "the message does not name the link that leads nowhere"
         return status or "loaded", complaint and f"{complaint}: {what}"
+
+    @staticmethod
+    def is_read_whole(kind, path):
+        """Tells whether the content is refused, and not its size or hash."""
+        return kind in ("model", "config") and path.endswith((".json", ".safetensors"))
 
     @staticmethod
     def bad_refusal(message, status, folder, kind):
@@ -272,7 +293,7 @@ class Worker:
             return status
         if not message or len(message) > 2000 or any(ord(c) < 32 or ord(c) == 127 for c in message):
             return "the message is not one clean line"
-        # Damaged weights may be numbers all the same: that a logit is not finite is said of the logit.
+        # Damaged weights may still be valid numbers; then the message is about a logit that is not finite.
         if kind != "config" and status not in ("user", "numeric") and folder not in message:
             return "the message does not name the file"
         return ""
@@ -341,7 +362,7 @@ def work_on(library, work, good, seed, numbers):
 
 
 def shards(folder, source):
-    """The same model in two files with an index."""
+    """Writes the same model as two files with an index."""
     data = (source / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = {k: v for k, v in json.loads(data[8:8 + size]).items() if k != "__metadata__"}
@@ -359,7 +380,8 @@ def shards(folder, source):
 
 
 def make_good(library, good):
-    """Folders that load: model-*, tokenizer-*, checkpoint-0, run-0, config-0; run and hash to compare with."""
+    """Makes folders that load: model-*, tokenizer-*, checkpoint-0, run-0, config-0; also returns a run and a hash to
+    compare with."""
     for family in ("qwen2", "gpt2", "gemma2"):
         source = DATA / "models" / family
         for form in ("whole", "sharded"):
@@ -380,7 +402,7 @@ def make_good(library, good):
     (good / "text.txt").write_text("".join(f"line {i} of a text: {i * 7919 % 1000}\n" for i in range(200)))
     config = json.loads(json.dumps(CONFIG))
     config["data"]["paths"], config["run"]["dir"] = [str(good / "text.txt")], str(good / "run")
-    # Trained by a process of its own: this one stays without threads.
+    # Another process trains it, so that this one starts no threads.
     code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import files; library = files.Library({library!r});"
             f"assert library.train({json.dumps(config).encode()!r}, None) == ('', ''), library.ds.ds_last_error_message();"
             f"import shutil; shutil.copytree({str(good / 'run')!r}, {str(good / 'whole')!r});"
@@ -395,7 +417,7 @@ def make_good(library, good):
 
 
 class Runner:
-    """One worker process and the tries it still has; started again behind a try that ended it."""
+    """A worker process and its remaining tries; if a try ends the process, it is started again after that try."""
 
     def __init__(self, options, library, work, good, numbers):
         self.options, self.library, self.work, self.good = options, library, work, good
@@ -412,7 +434,7 @@ class Runner:
         self.since, self.current, self.buffer = time.monotonic(), None, b""
 
     def read(self):
-        """What the worker said; False when it has ended."""
+        """Returns the lines of the worker, or False if it has ended."""
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         self.since = time.monotonic()
         self.buffer += data

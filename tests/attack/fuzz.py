@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Damaged files of every kind that libds reads, with other damage in every round.
+"""Gives files of every kind to the readers of libds, with new damage in every round.
 
 usage: fuzz.py BUILD [MINUTES] [--first ROUND] [--only FILTER]     (default: 60 minutes, from round 1)
 
-Runs BUILD/bin/test_fuzz again and again, each time with other random inputs (DS_FUZZ_ROUND), on all processors, until the
-minutes are over. BUILD may be a build with a sanitizer (build/asan). A round that fails is printed with the command that
-repeats it, and ends the attack.
+Runs BUILD/bin/test_fuzz repeatedly, each time with new random inputs (DS_FUZZ_ROUND), on all processors, until the
+minutes are over. BUILD may be a build with a sanitizer (build/asan). A round that fails is printed with the command
+that repeats it, and ends the attack.
 """
 import argparse
 import concurrent.futures
@@ -16,7 +16,7 @@ import time
 
 
 def play(program, number, pattern, end):
-    """(round, exit code, output); None when there was no time left."""
+    """Returns (round, exit code, output), or None if no time was left."""
     if time.monotonic() > end:
         return None
     environment = {**os.environ, "DS_FUZZ_ROUND": str(number), "DS_LONG": "1"}

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Mistreats hosts, the wires between them, and what a container or a batch system takes from a job.
+"""Mistreats hosts and the wires between them, and takes from a job what a container or a batch system may take.
 
 usage: hosts.py BUILD [TRIES] [--short] [--seed N] [--only FAULT] [--first N] [--at-once N]
 
 Each try has namespaces of its own: three hosts a, b and c, each with a network, a name, processes, /dev/shm, /etc/hosts
-and an sshd, on one bridge. A fault is drawn, and so are its place, its time and how the ranks were started. It must hold:
-- where bytes can move, however slowly or late, the run ends with code 0 and the state that nobody disturbed;
-- else an error says who or which address is at fault, in the time-out and ten seconds;
-- nothing that can be reached lives ten seconds longer than the first error, and nothing at all stays for good;
-- nothing dies by a signal but what the launcher kills, and no control group has run out of memory.
-Needs root, ip, tc, ssh and namespaces, else it is skipped loudly. Tries run beside each other: most of them wait.
+and an sshd, on one bridge. A fault is drawn, with its place, its time and the way to start the ranks. Rules:
+- if bytes can move, however slowly or late, the run ends with code 0 and the state of an undisturbed run;
+- otherwise an error names the rank or address at fault, within the time-out and ten seconds;
+- no process that can be reached outlives the first error by ten seconds, and none at all stays for good;
+- only the launcher ends processes by a signal, and no control group runs out of memory.
+Needs root, ip, tc, ssh and namespaces; otherwise it is skipped with a message. Tries run in parallel, since most wait.
 """
 import argparse
 import ctypes
@@ -29,13 +29,13 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3"}
-# A program in namespaces of its own, which end with this process.
+# Runs a program in namespaces of its own, which end together with this process.
 APART = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
 KEY = "0123456789abcdef0123456789abcdef"
-END_S = 10  # after an error
-SILENCE_S = 45  # until what cannot be reached gives itself up
+END_S = 10  # seconds after an error
+SILENCE_S = 45  # seconds until processes that cannot be reached give up
 JOIN_S = 60
-SLACK_S = 5  # this machine is shared
+SLACK_S = 5  # seconds, because other processes share this machine
 CALLS = {"memfd_create": 319, "io_setup": 206, "io_submit": 209, "process_vm_readv": 310, "close_range": 436,
          "pidfd_open": 434, "mbind": 237, "set_mempolicy": 238, "statx": 332, "copy_file_range": 326,
          "fallocate": 285, "fadvise64": 221, "sched_setaffinity": 203, "renameat2": 316, "mlock": 149, "madvise": 28,
@@ -102,7 +102,7 @@ def call(*words, **options):
 
 
 def refuse(names, code):
-    """From now on these calls of the system fail in this process and in what it becomes."""
+    """From now on, these system calls fail in this process and in the programs that it becomes."""
     load, equal, give = 0x20, 0x15, 0x06
     program = [(load, 0, 0, 0)]
     for name in names:
@@ -117,7 +117,7 @@ def refuse(names, code):
 
 
 def become(words):
-    """`hosts.py --as WHAT=VALUE... -- COMMAND...`: the command without what it is denied."""
+    """`hosts.py --as WHAT=VALUE... -- COMMAND...`: runs the command without the things that are denied to it."""
     at = words.index("--")
     for word in words[:at]:
         what, value = word.split("=", 1)
@@ -150,7 +150,7 @@ def stat_of(pid):
 
 
 class Process:
-    """A command on a host: when it began, when its log had its first error, when it ended."""
+    """A command on a host: the times of its start, of the first error in its log, and of its end."""
 
     def __init__(self, site, host, name, words, variables=None, before=()):
         self.name, self.host = name, host
@@ -210,11 +210,12 @@ class Site:
             self.names(host)
 
     def names(self, host, **other):
-        """Writes /etc/hosts of a host; other: addresses of a name that differ, a list or none."""
+        """Writes /etc/hosts of a host. `other` maps names to different addresses: a list, or none."""
         lines = ["127.0.0.1 localhost"]
         for name, address in ADDRESSES.items():
             lines += [f"{one} {name}" for one in other.get(name, [address])]
-        with open(f"hosts.{host}", "w", encoding="ascii") as file:  # in place: it is mounted
+        # Overwritten in place, because the file is mounted.
+        with open(f"hosts.{host}", "w", encoding="ascii") as file:
             file.write("\n".join(lines) + "\n")
 
     def add(self, host, address):
@@ -247,7 +248,7 @@ class Site:
     # ---- processes
 
     def living(self):
-        """Numbers of the processes that are not zombies, by what only these namespaces have."""
+        """Returns the numbers of the processes that are not zombies, which only these namespaces contain."""
         found = []
         for entry in os.listdir("/proc"):
             stat = stat_of(entry) if entry.isdigit() and int(entry) != os.getpid() else None
@@ -256,15 +257,19 @@ class Site:
         return found
 
     def left(self, host=None):
-        """The processes of the try: all but those of the hosts themselves, the log-ins among them."""
+        """Returns the processes of the try: all except those of the hosts themselves and of log-ins."""
         found = []
         for pid in self.living():
             words = read(f"/proc/{pid}/cmdline").split("\0")
-            if pid in self.own or words[0].startswith("sshd") or words[0] == "sleep" and words[1] == "1000":
+            if pid in self.own or self.is_sshd(pid) or words[0] == "sleep" and words[1] == "1000":
                 continue
             if host is None or self.host_of(pid) == host:
                 found.append((pid, " ".join(words)[:150]))
         return found
+
+    @staticmethod
+    def is_sshd(pid):
+        return read(f"/proc/{pid}/cmdline").startswith("sshd")
 
     def host_of(self, pid):
         def name(number):
@@ -275,7 +280,7 @@ class Site:
         return next((host for host, first in self.first.items() if name(pid) == name(first)), None)
 
     def rank(self, number):
-        """The process that trains as this rank."""
+        """Returns the process that trains as this rank."""
         for pid in self.living():
             if read(f"/proc/{pid}/cmdline").split("\0")[:2] != [self.libds, "train"]:
                 continue
@@ -317,7 +322,7 @@ class Site:
         return [self.libds, "train", "--config", config, "--dir", folder, "--quiet"]
 
     def pair(self, words, hosts="ab", variables=None, before=()):
-        """Rank 0 and rank 1 by the environment, over TCP."""
+        """Starts rank 0 and rank 1 by the environment, over TCP."""
         both = []
         for rank, host in enumerate(hosts):
             own = {"DS_JOB_KEY": KEY, "MASTER_ADDR": "a", "MASTER_PORT": 29611, "WORLD_SIZE": 2, "RANK": rank, **(variables or {})}
@@ -325,7 +330,8 @@ class Site:
         return both
 
     def launch(self, way, words, hosts="ab", before=(), options=()):
-        """Two ranks in one of the ways; the processes that the driver has started. options: of a launcher of hosts."""
+        """Starts two ranks in one of the ways; returns the processes that the driver has started. options: for a
+        launcher over hosts."""
         if way == "environment":
             return self.pair(words, hosts, before=before)
         if way == "launcher":
@@ -355,7 +361,7 @@ class Site:
         self.nothing_left()
 
     def fails(self, processes, limit, *texts):
-        """All end in time, with an error in time, of their own making, that has these words."""
+        """Expects that all end in time, with an early error of their own that contains these words."""
         self.until_end(processes, limit + END_S + SLACK_S)
         for process in processes:
             begin = process.error_at or process.ended_at
@@ -375,19 +381,25 @@ class Site:
     def cut(self, host, how):
         if how == "frozen":
             self.signal_all(host, signal.SIGSTOP)
+        elif how == "dead":
+            for pid in self.living():
+                if self.host_of(pid) == host and (pid not in self.own or self.is_sshd(pid)):
+                    os.kill(pid, signal.SIGKILL)
         else:
             call("ip", "link", "set", f"to_{host}", *(["nomaster"] if how == "silent" else ["down"]))
 
     def mend(self, host):
         call("ip", "link", "set", f"to_{host}", "master", "br0", "up")
         self.signal_all(host, signal.SIGCONT)
+        if not any(self.host_of(pid) == host and self.is_sshd(pid) for pid in self.living()):
+            self.on(host, "/usr/sbin/sshd", "-f", "sshd_config")
 
 
 # --------------------------------------------------------------------------------------------------------- the faults
 
 
 def stopped(site, draw, way=None):
-    """A rank stands still, as under a debugger or on a dead disk."""
+    """A rank stands still, as in a debugger or waiting for a dead disk."""
     way = way or draw.choice(["environment", "launcher", "mpirun", "over mpirun", "over ssh"])
     victim, timeout = draw.randrange(2), draw.choice([1000, 2000, 4000])
     yield f"{way}, rank {victim}, time-out {timeout} ms"
@@ -403,14 +415,15 @@ def stopped(site, draw, way=None):
         site.fails(others, 0, rf"libds launch: rank {1 - victim}.*lost rank {victim}")
     if way == "environment":
         os.kill(pid, signal.SIGCONT)
-        ranks[victim].child.send_signal(signal.SIGCONT)  # nsenter stands still with its child
+        # nsenter stops together with its child.
+        ranks[victim].child.send_signal(signal.SIGCONT)
         site.fails(ranks, 0, rf"rank {victim}")
     site.nothing_left()
 
 
 def cut(site, draw):
-    """The link of a host goes down, or drops everything without a word, or all of the host stands still; it comes back
-    soon, late or never."""
+    """The link of a host goes down, or silently drops everything, or the whole host stands still; it returns soon, late
+    or never."""
     way, how = draw.choice(["environment", "over mpirun", "over ssh"]), draw.choice(["down", "silent", "frozen"])
     back = draw.choice(["soon", "late", "never"] if how != "frozen" else ["soon", "late"])
     timeout = 60000 if back == "soon" else draw.choice([2000, 4000])
@@ -438,12 +451,13 @@ def cut(site, draw):
     site.nothing_left(limit=max(END_S, SILENCE_S - (time.monotonic() - struck)))
 
 
-def restarts(site, draw, way=None):
-    """A host is cut off under --restarts: the run goes on with the other host, or with both when it is back."""
-    way, how = way or draw.choice(["over mpirun", "over ssh"]), draw.choice(["down", "silent"])
+def restarts(site, draw, way=None, how=None, steps=200):
+    """A host is cut off, or all of its processes die, under --restarts: the run continues on the other host, or on both
+    once it is back."""
+    way, how = way or draw.choice(["over mpirun", "over ssh"]), how or draw.choice(["down", "silent", "dead"])
     awaited = draw.random() < 0.5
     yield f"{way}, {how}, {'awaited' if awaited else 'left out'}"
-    site.config(steps=200, timeout=2000, reproducible=True, train_batch_size=4, save_every=5)
+    site.config(steps=steps, timeout=2000, reproducible=True, train_batch_size=4, save_every=5)
     options = ["--restarts", "9", "--min-ranks", "2" if awaited else "1"]
     ranks = site.launch(way, site.train("run"), options=options)
     site.until_step(10, ranks)
@@ -465,13 +479,14 @@ def restarts(site, draw, way=None):
 
 
 def orphan(site, draw):
-    """A host is cut off, then its launcher is ended: what runs there knows nobody who could end it."""
+    """A host is cut off, then its launcher ends: no process on the host knows anybody who could end it."""
     way, how = draw.choice(["over mpirun", "over ssh"]), draw.choice(["down", "silent"])
     end = draw.choice(["two signals", "kill", "none"])
     yield f"{way}, {how}, launcher: {end}"
     ranks = site.launch(way, ["sh", "-c", "exec sleep 2000"])
     site.wait_for("the commands", lambda: sum("sleep 2000" == words.strip() for _, words in site.left()) == 2)
-    time.sleep(draw.choice([0, 2]))  # what is on its way when the link is cut keeps a connection for a quarter of an hour
+    # Bytes in flight when the link is cut keep a connection open for a quarter of an hour.
+    time.sleep(draw.choice([0, 2]))
     site.cut("b", how)
     struck = time.monotonic()
     launcher = next(pid for pid, words in site.left("a") if words.startswith(f"{site.libds} launch"))
@@ -487,7 +502,7 @@ def orphan(site, draw):
 
 
 def slow(site, draw):
-    """A wire on which one part takes longer than the time-out: bytes move all the time."""
+    """On a slow wire, one part takes longer than the time-out, but bytes move all the time."""
     kbit, timeout = draw.choice([500, 1000, 2000]), draw.choice([1000, 2000])
     hidden = draw.choice([128, 192] if kbit > 500 else [64, 128])
     way = draw.choice(["environment", "over ssh"])
@@ -499,7 +514,7 @@ def slow(site, draw):
 
 
 def hole(site, draw):
-    """What lies between drops large frames without a word, as with jumbo frames at one end and ICMP blocked."""
+    """The network silently drops large frames, as with jumbo frames at one end and ICMP blocked."""
     way, timeout = draw.choice(["environment", "over ssh"]), draw.choice([3000, 6000])
     size = draw.choice([576, 1000, 1300])
     yield f"{way}, {size} bytes, time-out {timeout} ms"
@@ -514,7 +529,7 @@ def hole(site, draw):
 
 
 def late_name(site, draw):
-    """The name of rank 0's host is known some seconds after the ranks have begun, as that of a pod."""
+    """The name of rank 0's host resolves some seconds after the ranks have started, as that of a pod."""
     seconds = draw.uniform(0.5, 6)
     late = draw.choice([{"a": []}, {"a": ["10.77.0.99"]}, {"a": ["fd00::1"]}])
     yield f"{late['a']} for {seconds:.1f} s"
@@ -527,7 +542,7 @@ def late_name(site, draw):
 
 
 def many_addresses(site, draw):
-    """Of the addresses of rank 0's name only one is its own."""
+    """Only one of the addresses of rank 0's name belongs to it."""
     own = [ADDRESSES["a"], "10.77.0.99", ADDRESSES["c"], "fd00::1"]
     draw.shuffle(own)
     yield " ".join(own)
@@ -537,7 +552,7 @@ def many_addresses(site, draw):
 
 
 def wrong_name(site, draw):
-    """The name of rank 0's host is nobody's, or another's."""
+    """The name of rank 0's host belongs to nobody, or to another host."""
     addresses, text = draw.choice([([], "host 'a'"), (["fd00::1"], "fd00::1"),
                                    (["127.0.1.1"], r"127\.0\.1\.1:29611"), (["10.77.0.99"], r"10\.77\.0\.99:29611"),
                                    ([ADDRESSES["c"]], r"10\.77\.0\.3:29611")])
@@ -550,7 +565,7 @@ def wrong_name(site, draw):
 
 
 def rank_elsewhere(site, draw):
-    """Rank 0 is on another host than MASTER_ADDR says, or than the launcher."""
+    """Rank 0 runs on another host than MASTER_ADDR says, or than the launcher."""
     kind = draw.choice(["MASTER_ADDR", "over ssh", "over mpirun"])
     yield kind
     site.config()
@@ -558,13 +573,13 @@ def rank_elsewhere(site, draw):
         site.ends_well(site.launch(kind, site.train("run"), draw.choice(["ba", "bc", "cb"])), "run", 60)
         return
     ranks = site.pair(site.train("run"), "ba")
-    site.fails(ranks, JOIN_S, r"'a' \(10\.77\.0\.1\) is none of its addresses: start rank 0 on that host",
+    site.fails(ranks, JOIN_S, r"'a' \(10\.77\.0\.1\) is not one of its addresses: start rank 0 on that host",
                r"rank 0 was not at a:29611 .*(127\.0\.0\.1|10\.77\.0\.1):29611")
     site.nothing_left()
 
 
 def interfaces(site, draw):
-    """A second wire between the hosts: which one is taken, and a name of one that is not there."""
+    """There is a second wire between the hosts: which one is used, and the name of one that does not exist."""
     kind = draw.choice(["by the name", "by the variable", "a name that is not there", "one without an address"])
     yield kind
     site.config()
@@ -594,7 +609,7 @@ def interfaces(site, draw):
 
 
 def memory(site, draw, group=""):
-    """The ranks of one control group need more than it has, each of them less."""
+    """Together, the ranks of one control group need more memory than it has; each needs less."""
     way = draw.choice(["launcher", "mpirun", "environment"])
     part = draw.uniform(0.55, 0.9)
     yield f"{way}, {part:.2f} of the sum"
@@ -613,7 +628,7 @@ def memory(site, draw, group=""):
 
 
 def refused(site, draw, names=None):
-    """A sandbox refuses calls of the system: there is another way, or an error that names the call."""
+    """A sandbox refuses system calls: libds finds another way, or its error names the call."""
     names = names or draw.sample(sorted(CALLS), draw.randrange(1, 4))
     code, way = draw.choice([1, 38]), draw.choice(["launcher", "environment"])
     nvme = draw.random() < 0.5
@@ -628,21 +643,21 @@ def refused(site, draw, names=None):
 
 
 def no_proc(site, draw):
-    """/proc is empty: shared memory needs it and says so, TCP does not."""
+    """/proc is empty: shared memory needs it and says so; TCP does not."""
     way, over = draw.choice([("launcher", ""), ("launcher", "env:tcp"), ("environment", "")])
     yield f"{way} {over}"
     site.config(**({"communicator": over} if over else {}))
     before = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
     ranks = site.launch(way, site.train("run"), before=before)
     if way == "launcher" and not over:
-        site.fails(ranks, 5, "by /proc .* over TCP")
+        site.fails(ranks, 5, "through /proc .* over TCP")
         site.nothing_left()
         return
     site.ends_well(ranks, "run", 60)
 
 
 def few_processes(site, draw):
-    """ulimit -u leaves a job too few processes and threads."""
+    """ulimit -u gives a job too few processes and threads."""
     way, limit = draw.choice(["launcher", "environment"]), draw.randrange(1, 10)
     yield f"{way}, ulimit -u {limit}"
     site.config()
@@ -659,7 +674,7 @@ def few_processes(site, draw):
 
 
 def behind(site, draw):
-    """The clock of a host is behind: of one of two, or of the one where a run goes on."""
+    """The clock of a host is late: that of one of two hosts, or of the one that continues a run."""
     seconds, kind = draw.choice([5, 3600, 10**7]), draw.choice(["one of two", "goes on"])
     yield f"{kind}, {seconds} s"
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -694,7 +709,7 @@ FAULTS = {fault.__name__: fault for fault in (
     stopped, cut, restarts, orphan, slow, hole, late_name, many_addresses, wrong_name, rank_elsewhere, interfaces, memory, refused,
     no_proc, few_processes, behind)}
 OFTEN = ["stopped", "stopped", "cut", "cut", "cut", "orphan", "refused", "refused", "few_processes"]
-SHORT = {"stopped": {"way": "environment"}, "refused": {"names": ["memfd_create", "io_submit"]}}
+SHORT = {"stopped": {"way": "environment"}, "restarts": {"way": "over ssh", "how": "dead", "steps": 60}, "refused": {"names": ["memfd_create", "io_submit"]}}
 
 
 # ------------------------------------------------------------------------------------------------------- control groups
@@ -706,7 +721,7 @@ def write_limit(group, size):
 
 
 def make_group(name):
-    """A control group with a limit of memory, of either version; "" where there is none to make."""
+    """Returns a control group with a limit of memory, of either version; "" if none can be made."""
     for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
         path = os.path.join(root, name)
         try:
@@ -734,7 +749,7 @@ def remove_group(path):
 
 
 def inside(args):
-    """One try, in namespaces of its own: the reason of its failure on the standard output, code 1; skipped: 77."""
+    """One try, in namespaces of its own: prints the reason of a failure and exits with 1; skipped: 77."""
     draw = random.Random(args.seed)
     options = dict(SHORT.get(args.only, {})) if args.short else {}
     if args.group:
@@ -763,15 +778,17 @@ class Try:
         words = [*APART, sys.executable, __file__, build, "--inside", "--only", fault, "--seed", f"{seed}/{number}", "--work", self.work]
         words += ["--group", self.group] if self.group else []
         words += ["--short"] if short else []
-        variables = {**os.environ, "TMPDIR": self.work, "OMPI_MCA_orte_tmpdir_base": self.work}  # mpirun's daemons leave files
+        # mpirun's daemons leave files.
+        variables = {**os.environ, "TMPDIR": self.work, "OMPI_MCA_orte_tmpdir_base": self.work}
         with open(self.log, "wb") as log:
             self.child = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                           start_new_session=True, env=variables)
 
     def end(self):
-        """Takes everything away; its code and its report."""
+        """Removes everything; returns the exit code and the report."""
         if self.child.poll() is None:
-            self.child.kill()  # which takes all processes of its namespaces along
+            # This also ends all processes of its namespaces.
+            self.child.kill()
         code = self.child.wait()
         report = read(self.log)
         if self.group:
@@ -781,7 +798,7 @@ class Try:
 
 
 def impossible(build):
-    """Why no hosts can be made here; "" where they can."""
+    """Returns why no hosts can be made here; "" if they can."""
     if os.geteuid() != 0:
         return "namespaces of hosts need root"
     for tool in ("ip", "tc", "ssh", "ssh-keygen", "nsenter", "unshare", "/usr/sbin/sshd"):
@@ -856,7 +873,8 @@ def main():
     args.build = os.path.abspath(args.build)
     if args.inside:
         return inside(args)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a time limit: what was made is removed
+    # A time limit ends this program; everything that it made is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if reason := impossible(args.build):
         print(f"skipped: {reason}")
         return 77 if args.short else 0

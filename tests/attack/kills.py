@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Ends training runs in every unkind way and resumes them until they are done.
+"""Ends training runs in every violent way and resumes them until they are done.
 
 usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY] [--hosts]     (default: 200 tries; --short: 8)
 
 A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
-stage and any tier and by either launcher (`libds launch` over TCP, or mpirun over MPI where it is there), until all steps
-are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
-frozen and then killed; kill -9 of ranks, one to three times, under `libds launch --restarts`, which goes on by itself and
-must end with all steps done; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
-disk (where this user may mount one). After each attack: nothing runs any more, the newest checkpoint is not older than
-before, and metrics.csv has the steps up to it once each. Now and then the newest checkpoint is damaged, so that the next
-launch goes on from the one before. At the end: every loss and norm, and the hash of the state, have the bits of a run
-that nobody disturbed; no checkpoints beyond `keep` but those that a kill behind a commit has left; no scratch and no
-half-written files.
+stage and any tier and by either launcher (`libds launch` over TCP, or mpirun over MPI if it is installed), until all
+steps are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is frozen and then killed; kill -9 of
+ranks, one to three times, under `libds launch --restarts`, which continues by itself and must finish all steps; a
+configuration that is refused there, which must be started only once; SIGTERM and SIGINT; a closed pipe for standard
+output; a limit on the size of files; a full disk (if this user may mount one). After each attack no process is left,
+the newest checkpoint is not older than before, and metrics.csv has each step up to it once. Sometimes the newest
+checkpoint is damaged, so that the next launch continues from the one before. At the end every loss and norm, and the
+hash of the state, have the bits of an undisturbed run; there are at most `keep` checkpoints and those that a kill after
+a commit has left; and there are no scratch files and no partial files.
 
 With --hosts the ranks of a run are spread over three hosts, which are namespaces as in hosts.py, by ssh or mpirun.
 """
@@ -34,8 +34,8 @@ import hosts
 
 STEPS, SAVE_EVERY, KEEP = 60, 4, 2
 PLACES = [(0, "device"), (1, "device"), (1, "cpu"), (2, "device"), (2, "nvme"), (3, "device"), (3, "cpu"), (3, "nvme")]
-ATTACKS = ["launcher", "rank", "all", "freeze", "restarts", "term", "int", "pipe", "fsize", "disk"]
-STOPPED, RESTARTS = 75, 9
+ATTACKS = ["launcher", "rank", "all", "freeze", "restarts", "refused", "term", "int", "pipe", "fsize", "disk"]
+STOPPED, REFUSED, RESTARTS = 75, 78, 9
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader,tcp"]
 
 
@@ -54,7 +54,7 @@ def read(path):
 
 
 def processes(word):
-    """Numbers of the living processes whose command line has the word."""
+    """Returns the numbers of the living processes whose command line contains the word."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
@@ -75,7 +75,8 @@ def kill(pid, number):
 
 
 def started_by(child):
-    """The process that a command has become: nsenter waits for its own in the namespace, and passes no signals on."""
+    """Returns the process that a command has become: nsenter waits for its child in the namespace, and passes on no
+    signals."""
     try:
         if read(f"/proc/{child.pid}/comm") == "nsenter\n":
             return int(read(f"/proc/{child.pid}/task/{child.pid}/children").split()[0])
@@ -85,7 +86,7 @@ def started_by(child):
 
 
 class Disk:
-    """A small file system of memory, for runs whose disk fills up. None where mounting is not allowed."""
+    """A small file system in memory, for runs whose disk fills up. None if mounting is not allowed."""
 
     SIZE = 6 << 20
 
@@ -103,7 +104,8 @@ class Disk:
             try:
                 os.posix_fallocate(filler.fileno(), 0, max(room - spare, 1))
             except OSError:
-                pass  # the run took the room meanwhile: it is full
+                # The run took the room in the meantime, so the disk is full.
+                pass
 
     def free(self):
         if os.path.exists(os.path.join(self.path, "filler")):
@@ -116,7 +118,7 @@ class Disk:
 
 
 class Machine:
-    """What all stories share: the program, the text, the undisturbed runs."""
+    """The data that all stories share: the program, the text, the undisturbed runs."""
 
     def __init__(self, build, work, steps):
         self.steps = steps
@@ -151,18 +153,20 @@ class Machine:
         return document
 
     def command(self, ranks, place, folder, launcher, options=()):
-        """Words that start the run by the launcher, "" for none, or resume it where it has begun."""
+        """Returns the command that starts the run by the launcher ("" for none), or resumes it if it has begun."""
         config = self.config(ranks, place)
         words = []
         if os.path.exists(os.path.join(folder, "config.json")):
-            # What the run had and the patch does not is removed, or the tiers of several places would add up.
+            # Keys that the run had and the patch lacks are removed; otherwise the tiers of several configurations would
+            # add up.
             for name in ("offload_optimizer", "offload_param"):
                 config["zero_optimization"].setdefault(name, None)
             del config["data"]
             words = ["--resume", folder]
         else:
             words = ["--dir", folder]
-        self.commands += 1  # a run that has just been started may not have read its file yet
+        # A run that has just been started may not have read its file yet.
+        self.commands += 1
         path = os.path.join(self.work, f"config-{self.commands}.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)
@@ -193,11 +197,12 @@ class Machine:
 
 
 def rows_of(folder):
-    """Step, loss, lr and norm of each whole line of metrics.csv: texts that parse back to the same bits."""
+    """Returns step, loss, lr and norm of each whole line of metrics.csv, as texts that parse back to the same bits."""
     path = os.path.join(folder, "metrics.csv")
     if not os.path.exists(path):
         return []
-    lines = read(path).split("\n")[1:-1]  # behind the last line end is what was cut off
+    # Text after the last line end was cut off.
+    lines = read(path).split("\n")[1:-1]
     rows = []
     for line in lines:
         fields = line.split(",")
@@ -208,7 +213,7 @@ def rows_of(folder):
 
 
 def checkpoints_of(folder, damaged=()):
-    """Steps of the committed checkpoints that are not among the damaged ones, oldest commit first."""
+    """Returns the steps of the committed checkpoints that are not damaged, oldest commit first."""
     place = os.path.join(folder, "checkpoints")
     if not os.path.isdir(place):
         return []
@@ -230,7 +235,7 @@ class Story:
         self.attacks = [a for a in attacks if a != "disk"] + ["disk"] * (4 if on_disk else 0)
         self.folder = os.path.join(machine.disk.path if on_disk else machine.work, f"run{number}")
         self.newest = 0
-        self.most = KEEP  # checkpoints that there may be
+        self.most = KEEP  # the largest allowed number of checkpoints
         self.damaged = []  # names of checkpoints
         self.log = ""
         self.over_mpi = 0
@@ -239,20 +244,25 @@ class Story:
         place = self.random.choice(PLACES)
         launcher = self.random.choice(["", "launch"] if self.ranks == 1 else ["launch", "launch", "mpirun"])
         if self.number == 1 and self.ranks > 1:
-            launcher = "mpirun"  # also in the short form
+            # The short form covers mpirun too.
+            launcher = "mpirun"
         if self.machine.site and self.ranks > 1:
             launcher = self.random.choice(["ssh", "ssh", "mpirun"])
-        elif launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):  # it has large files of its own
+        # mpirun has large files of its own.
+        elif launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):
             launcher = "launch"
         options = []
-        if attack == "restarts":
+        if attack in ("restarts", "refused"):
             launcher, options = launcher if self.machine.site and self.ranks > 1 else "launch", ["--restarts", str(RESTARTS)]
         words = self.machine.command(self.ranks, place, self.folder, launcher, options)
+        if attack == "refused":
+            words += ["--set", "run.stepz=3"]
         limit = self.random.choice([1 << 10, 20 << 10, 100 << 10, 170 << 10]) if attack == "fsize" else None
 
         def prepare():
             os.setsid()
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores both and hands that on
+            # Python ignores both signals, and children would inherit that.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             if limit:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -264,14 +274,14 @@ class Story:
         return child, launcher
 
     def strike(self, child, attack):
-        """Attacks the run; false when it had ended before."""
+        """Attacks the run; returns False if it had already ended."""
         delay = self.random.uniform(0.05, 0.7) * self.machine.reference(self.ranks)[2]
         if attack == "pipe":
             for _ in range(self.random.randrange(1, 5)):
                 child.stdout.readline()
             child.stdout.close()
             return child.poll() is None
-        if attack == "fsize":
+        if attack in ("fsize", "refused"):
             return True
         if attack == "restarts":
             return self.kill_ranks(child, self.random.randrange(1, 4))
@@ -293,7 +303,8 @@ class Story:
             kill(victim, signal.SIGSTOP)
             time.sleep(self.random.uniform(0, 0.3))
             kill(victim, signal.SIGKILL)
-            kill(child.pid, signal.SIGCONT)  # nsenter stands still with its child
+            # nsenter stops together with its child.
+            kill(child.pid, signal.SIGCONT)
         elif attack == "disk":
             self.machine.disk.fill(self.random.choice([0, 4 << 10, 60 << 10, 200 << 10]))
         else:
@@ -301,7 +312,7 @@ class Story:
         return True
 
     def kill_ranks(self, child, times):
-        """Kills a rank that many times, each at a time of its own after the start before; how often it did."""
+        """Kills a rank that many times, at random times after each start; returns how often it succeeded."""
         for number in range(times):
             delay = self.random.uniform(0.05, 0.7) * self.machine.reference(self.ranks)[2]
             while child.poll() is None and not (ranks := self.ranks_of_start(number)):
@@ -314,7 +325,7 @@ class Story:
         return times
 
     def ranks_of_start(self, number):
-        """The processes that train in this start of the job."""
+        """Returns the processes that train in this start of the job."""
         found = []
         for pid in processes(self.folder):
             try:
@@ -334,16 +345,21 @@ class Story:
         if attack == "restarts":
             require(code == 0, f"{attack} ended with code {code}")
             self.check_restarts(int(struck))
+        elif attack == "refused":
+            lines = re.findall(r"^libds launch: .*", read(os.path.join(self.machine.work, "log")), re.M)
+            require(code == REFUSED and len(lines) == 1 and "no restart: code 78 says" in lines[0],
+                    f"a configuration that is refused ended with code {code}: {lines}")
         elif not struck:
             require(code == 0, f"a run that nobody disturbed ended with code {code}")
         elif attack in ("term", "int"):
-            # Before the handlers are there, the signal itself ends the ranks.
-            # Before anything is made, there is nothing that a resume could go on with.
+            # Before the handlers are installed, the signal itself ends the ranks. Before anything is saved, a resume
+            # has nothing to continue.
             made = os.path.exists(os.path.join(self.folder, "config.json"))
-            # mpirun has a code of its own for a signal, and for one that comes when its job has ended.
+            # mpirun has exit codes of its own for a signal, and for one that arrives after its job has ended.
             require(code in (0, STOPPED, 130, 143, -2, -15) or (code == 1 and (not made or launcher == "mpirun")), f"{attack} ended with code {code}")
         elif attack == "pipe":
-            require(code == 0 or launcher == "mpirun", f"a closed pipe ended with code {code}")  # mpirun aborts its job
+            # mpirun aborts its job.
+            require(code == 0 or launcher == "mpirun", f"a closed pipe ended with code {code}")
         elif attack in ("fsize", "disk"):
             require(code in (0, 1), f"{attack} ended with code {code}")
 
@@ -356,7 +372,7 @@ class Story:
         self.machine.disk.free()
         saved = checkpoints_of(self.folder, self.damaged)
         require((saved[-1] if saved else 0) >= self.newest, f"checkpoints {saved} after one of step {self.newest}")
-        # One more than a run finds, where it is killed between a commit and the removal of the oldest.
+        # There may be one more than a run finds, if it is killed between a commit and the removal of the oldest.
         self.most = max(KEEP, min(self.most, len(saved)) + max(kills, 1))
         require(len(saved) <= self.most, f"checkpoints {saved}, keep is {KEEP}")
         self.newest = saved[-1] if saved else 0
@@ -370,8 +386,8 @@ class Story:
             require(len(rows) == self.newest, f"stopped after step {len(rows)}, saved {self.newest}")
 
     def corrupt_newest(self):
-        """Changes a byte of the newest checkpoint, early enough that the run leaves it behind: the next one takes the one
-        before, which must not go before there are newer ones."""
+        """Changes a byte of the newest checkpoint, early enough that the run will get past it: the next start takes the
+        one before, which must stay until there are newer ones."""
         if not 0 < self.newest <= self.machine.steps // 2 or self.random.random() > 0.3:
             return
         saved = checkpoints_of(self.folder)
@@ -404,7 +420,7 @@ class Story:
         shutil.rmtree(self.folder)
 
     def attempt(self, attack):
-        """One launch; (struck, whether the run is done)."""
+        """Starts the run once; returns (whether an attack struck, whether the run is done)."""
         child, launcher = self.launch(attack)
         try:
             struck = self.strike(child, attack) if attack != "none" else False
@@ -422,12 +438,13 @@ class Story:
         return struck, code == 0
 
     def tell(self, attacks_left):
-        """Attacks and resumes until the run is done; how many attacks struck, by kind."""
+        """Attacks and resumes until the run is done; returns how many attacks struck, by kind."""
         count = {}
         while True:
             attack = self.random.choice(self.attacks) if sum(count.values()) < attacks_left else "none"
             if self.number == 0 and not self.log:
-                attack = "restarts"  # the first of all, also in the short form
+                # Always first, so that the short form covers it too.
+                attack = "restarts"
             struck, done = self.attempt(attack)
             if struck:
                 count[attack] = count.get(attack, 0) + 1
@@ -454,7 +471,8 @@ def main():
             print(f"skipped: {reason}")
             return 77 if args.short else 0
         return subprocess.call([*hosts.APART, sys.executable, *sys.argv, "--inside"])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a time limit: what was made is removed
+    # A time limit ends this program; everything that it made is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     tries = args.tries or (8 if args.short else 200)
     work = tempfile.mkdtemp(prefix="kills-")
     atexit.register(shutil.rmtree, work, ignore_errors=True)

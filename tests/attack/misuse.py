@@ -4,11 +4,12 @@
 usage: misuse.py BUILD [TRIES] [--short] [--seed N] [--only TRY]
 
 A try draws a few misuses: callbacks that close, raise, resize, re-enter, fork or set each other, threads that close or
-use one object at once, tensors made anew below their views, texts that C cannot have, Control-C inside calls that wait, and
-groups of threads or processes of which one rank closes, raises, aborts, leaves or dies. After each of them the same
-process makes a small engine and trains a step, which must have the loss that it had before any misuse; what must be refused and is
-not, Control-C that is not heard, and ranks that outlive their group fail the try, too. Some tries end
-while a daemon thread is inside a call. A try must end by itself, without a signal and in time.
+use one object at once, tensors that are replaced under their views, texts that C cannot represent, wrong arguments to
+every call, a subinterpreter, signals inside calls that wait, and groups of threads or processes in which one rank
+closes, raises, aborts, leaves or dies. After each of them the same process makes a small engine and trains a step,
+which must have the loss that it had before any misuse. A try also fails if a wrong call is accepted, a signal is not
+noticed, or a rank outlives its group. Some tries end while a daemon thread is inside a call. A try must end by itself,
+without a signal and in time.
 """
 import argparse
 import os
@@ -18,11 +19,14 @@ import subprocess
 import sys
 
 SLOWEST = 120  # seconds of one try
-PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable  # the package is built for it
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "bindings/python/test"  # wrong_arguments.py
+# The interpreter that the package is built for.
+PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 
 WORKER = r'''
 import array, contextlib, functools, gc, io, itertools, os, random, signal, subprocess, sys, tempfile, threading, time
 import libds
+import wrong_arguments
 from libds import ops
 
 dice = random.Random(int(sys.argv[1]))
@@ -65,6 +69,16 @@ def fork():
     os.waitpid(child, 0)
 
 
+def fork_and_return():
+    """A child that goes on in the call of its parent: it must end with an error."""
+    child = os.fork()
+    if child == 0:
+        return
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code != 1:
+        WRONG.append(f"a child that has returned from a callback has ended with {code}")
+
+
 def resize(view):
     owner = view.obj
     view.release()
@@ -74,7 +88,7 @@ def resize(view):
 
 
 def deed(target, views=()):
-    """What a callback does that it should not: a callable."""
+    """Returns a callable that misbehaves as a callback."""
     methods = [name for name in dir(type(target)) if not name.startswith("_") and name not in ("join", "trace")]
     name = dice.choice(methods)
 
@@ -95,7 +109,8 @@ def deed(target, views=()):
             for name in ("params", "state_names"):
                 list(getattr(target, name, ()))
 
-    return dice.choice([target.close, enter, look, look, thread, fork, gc.collect, lambda: 1 / 0, lambda: sys.exit(3), step,
+    return dice.choice([target.close, enter, look, look, thread, fork, fork_and_return, gc.collect, lambda: 1 / 0, lambda: sys.exit(3),
+                        step,
                         lambda: libds.set_log(None),
                         lambda: [view.release() for view in views], *[lambda: [resize(view) for view in views]] * (2 if views else 0)])
 
@@ -218,35 +233,95 @@ def collectives():
             dice.choice([comm.close, work.close, work.wait, lambda: data.append(1.0), gc.collect, fork])()
 
 
+class Heard(Exception):
+    pass
+
+
+def hear(*_):
+    raise Heard
+
+
+signal.signal(signal.SIGUSR1, hear)
+
+
+def alone(ended):
+    """Waits in a group whose other rank takes no part."""
+    url, joined = f"threads://misuse-{os.getpid()}-{next(NUMBERS)}", threading.Event()
+
+    def other():
+        with libds.Comm(url, rank=1, size=2, join_timeout=25):
+            joined.set()
+            ended.wait(60)
+
+    threading.Thread(target=other, daemon=True).start()
+    data = array.array("f", [1.0] * 10)
+    with libds.Comm(url, size=2, timeout=25, join_timeout=25, interruptible=True) as comm:
+        joined.wait(30)
+        dice.choice([lambda: comm.all_reduce(data), comm.barrier, lambda: comm.broadcast(data), lambda: comm.receive(data, 1), lambda: comm.split(0),
+                     lambda: comm.all_gather(data), lambda: comm.all_reduce(data, start=True).wait()])()
+
+
 def interrupted():
-    """Control-C where a call waits: it must be heard long before the call would end by itself."""
-    waits = dice.choice([lambda: libds.Comm(f"{dice.choice(['shm', 'threads'])}://misuse-{os.getpid()}-{next(NUMBERS)}", size=2, join_timeout=25),
-                         lambda: run(lambda *_: time.sleep(0.01), 100000)])
+    """A signal whose handler raises, Control-C or another, where a call waits: it is heard long before the call would end by itself."""
     ended = threading.Event()
+    waits = dice.choice([lambda: libds.Comm(f"{dice.choice(['shm', 'threads'])}://misuse-{os.getpid()}-{next(NUMBERS)}", size=2, join_timeout=25),
+                         lambda: run(lambda *_: time.sleep(0.01), 100000), lambda: alone(ended), lambda: alone(ended)])
+    number = dice.choice([signal.SIGINT, signal.SIGUSR1])
 
     def send():
         if not ended.wait(dice.random()):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
     sender = threading.Thread(target=send)
     begin = time.monotonic()
     try:
         sender.start()
         waits()
-        WRONG.append("Control-C was not heard")
-    except KeyboardInterrupt:
+        WRONG.append("a signal was not heard")
+    except (KeyboardInterrupt, Heard):
         pass
     except libds.Error as error:
-        WRONG.append(f"Control-C was not heard: {error}")
+        WRONG.append(f"a signal was not heard: {error}")
     finally:
         ended.set()
         sender.join()
     if time.monotonic() - begin > 20:
-        WRONG.append("Control-C was heard late")
+        WRONG.append("a signal was heard late")
+
+
+def arguments():
+    """Wrong values of arguments, of 100 of all that the package has."""
+    before, folder = os.getcwd(), tempfile.mkdtemp(dir=FOLDER.name)
+    os.chdir(folder)  # some calls are right, and make files
+    try:
+        for text, call in dice.sample(list(wrong_arguments.wrong_calls(dice, 1)), 100):
+            if complaint := call():
+                WRONG.append(f"{text}: {complaint}")
+    finally:
+        os.chdir(before)
+
+
+def subinterpreter():
+    """libds in a subinterpreter, which ends: it is refused there, and goes on working here."""
+    try:
+        import _interpreters as kinds
+    except ImportError:
+        import _xxsubinterpreters as kinds
+    try:
+        one = kinds.create("legacy")
+    except TypeError:
+        one = kinds.create(isolated=False)
+    try:
+        answer = kinds.run_string(one, "import libds; libds.tensor([1]); libds.set_log(print)")
+    except Exception as error:  # of Python before 3.13
+        answer = error
+    if "main interpreter" not in str(answer):
+        WRONG.append(f"a subinterpreter has said {answer}")
+    kinds.destroy(one)
 
 
 def wrongdoing(comm):
-    """What a rank does to its group; nothing in one of the draws."""
+    """Returns what a rank does to its group; in one of the draws, nothing."""
     return dice.choice([lambda: None, comm.close, lambda: comm.abort("enough"), lambda: 1 / 0, gc.collect, fork, lambda: comm.split(None),
                         lambda: comm.all_reduce(array.array("f", [1.0] * 7)), lambda: comm.barrier(start=True), lambda: time.sleep(0.2)])
 
@@ -313,7 +388,8 @@ def processes():
         WRONG.append(f"a rank outlives its group after {deed}")
 
 
-MISUSES = [init, batches, progress, log, custom, views, threads, texts, numbers, collectives, interrupted, ranks, processes]
+MISUSES = [init, batches, progress, log, custom, views, threads, texts, numbers, collectives, interrupted, arguments, subinterpreter, ranks,
+           processes]
 right = step()
 for _ in range(dice.randint(2, 4)):
     misuse = dice.choice(MISUSES)
@@ -339,10 +415,11 @@ print("end", flush=True)
 
 
 def attempt(package, seed):
-    """What is wrong with the try; an empty text for a good one."""
-    environment = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
+    """Returns the defect that the try has shown; "" for a good try."""
+    environment = {**os.environ, "PYTHONPATH": f"{package}:{TABLES}", "OMP_NUM_THREADS": "1"}
     if seed % 3:
-        environment["PYTHONMALLOC"] = "debug"  # an object that is used after its end is garbage then, not what it was
+        # An object that is used after its end is then garbage, not its former value.
+        environment["PYTHONMALLOC"] = "debug"
     try:
         done = subprocess.run([PYTHON, "-X", "faulthandler", "-c", WORKER, str(seed)], capture_output=True, text=True,
                               timeout=SLOWEST, env=environment, check=False)

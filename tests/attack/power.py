@@ -5,10 +5,10 @@ usage: power.py BUILD [CUTS] [--short] [--seed N]
 
 A run on an ext4 file system in a file is cut off at a random time by EXT4_IOC_SHUTDOWN, which drops everything
 that was not synced; then the processes are killed, the file system is mounted again (its journal is replayed) and
-the run resumes, to be cut again until it reaches its last step. It must hold:
-- a run whose checkpoint was reported resumes from that one or a later one;
-- every loss has the bits of the run that nobody cut, and so has the payload hash at the end;
-- a run that reported no checkpoint resumes, or says why not and begins anew.
+the run resumes, to be cut again until it reaches its last step. Rules:
+- a run that has reported a checkpoint resumes from that one or a later one;
+- every loss, and the payload hash at the end, have the bits of an uncut run;
+- a run that has reported no checkpoint resumes, or says why not and begins anew.
 Needs root, mkfs.ext4 and loop devices; without them it says so and ends with 77.
 """
 import argparse
@@ -29,7 +29,7 @@ import time
 
 SKIPPED = 77
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
-NO_LOG_FLUSH = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH: what the journal has not written is lost
+NO_LOG_FLUSH = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH: data that the journal has not written is lost
 SAVE_EVERY = 3
 
 
@@ -68,7 +68,8 @@ def drive(library, config, resume):
 
 
 class Disk:
-    """An ext4 file system in a file. Nothing reaches it by itself: it commits every five minutes."""
+    """An ext4 file system in a file. It commits only every five minutes by itself, so nothing reaches the disk without
+    a sync."""
 
     def __init__(self, work):
         self.image, self.folder = str(work / "image"), str(work / "disk")
@@ -84,7 +85,8 @@ class Disk:
         self.mounted = True
 
     def unmount(self):
-        for _ in range(100):  # a killed process may take a moment to let go
+        # A killed process may take a moment to release it.
+        for _ in range(100):
             if not self.mounted or subprocess.run(["umount", self.folder], capture_output=True).returncode == 0:
                 self.mounted = False
                 return
@@ -107,7 +109,7 @@ def command(*words):
 
 
 def missing(work):
-    """What this machine lacks, or ""."""
+    """Returns what this machine lacks, or ""."""
     if os.geteuid() != 0:
         return "it needs root to mount"
     if shutil.which("mkfs.ext4") is None:
@@ -129,7 +131,7 @@ class Wrong(Exception):
 
 
 class Launch:
-    """A run that was started, and what it printed until it ended or was cut."""
+    """A run that was started, and its output until it ended or was cut."""
 
     def __init__(self, build, world, config, resume):
         words = [sys.executable, __file__, "--drive", str(build / "lib/libds.so"), config, resume]
@@ -171,7 +173,7 @@ class Launch:
             reader.join()
 
     def lasts(self, seconds):
-        """Waits so long, or until the run has ended; False when it failed."""
+        """Waits this long, or until the run has ended; returns False if it failed."""
         try:
             return self.process.wait(seconds) == 0
         except subprocess.TimeoutExpired:
@@ -181,7 +183,7 @@ class Launch:
         return self.process.returncode == 0
 
     def committed(self):
-        """The step whose checkpoint was certainly saved: the next step came after it."""
+        """Returns the step whose checkpoint was certainly saved, because the next step came after it."""
         last = max(self.losses, default=0)
         return last if self.finished() else max(0, (last - 1) // SAVE_EVERY * SAVE_EVERY)
 
@@ -204,7 +206,7 @@ def payload_hash(build, folder):
 
 
 class Reference:
-    """The run that nobody cuts."""
+    """The run that is never cut."""
 
     def __init__(self, build, work, world, steps):
         disk = Disk(work)
@@ -227,18 +229,19 @@ class Attack:
         self.disk, self.committed, self.resumed, self.whole_runs = None, 0, 0, 0
 
     def moment(self):
-        """A quarter of the cuts come while a run prepares, the others while it trains."""
+        """A quarter of the cuts happen while a run prepares, the others while it trains."""
         early = self.random.random() < 0.25
         low, high = (0, self.reference.first_step) if early else (self.reference.first_step, self.reference.seconds)
         return self.random.uniform(low, high)
 
     def one_cut(self):
-        """Runs for a while and cuts; then the file system is mounted again. Returns what to tell."""
+        """Runs for a while and cuts; then mounts the file system again. Returns a line for the report."""
         if self.disk is None:
             self.disk, self.committed = Disk(self.work), 0
         folder, moment = self.disk.folder + "/run", self.moment()
         launch, text = self.go_on(folder, moment)
-        launch.safe = launch.committed()  # a save that fails behind the cut is a warning, and the run goes on
+        # A save that fails after the cut is a warning, and the run goes on.
+        launch.safe = launch.committed()
         self.disk.cut()
         launch.finish(0.3)
         self.check(launch)
@@ -249,7 +252,7 @@ class Attack:
         return f"after {moment:.3f} s, {text}, reached step {max(launch.losses, default=0)}"
 
     def go_on(self, folder, seconds):
-        """A run that has lasted so long, resumed where there is one. One that saved nothing may begin anew."""
+        """Starts a run, or resumes the existing one, for this long. One that saved nothing may begin anew."""
         if os.path.exists(folder + "/config.json"):
             launch = Launch(self.build, self.world, "", folder)
             if launch.lasts(seconds):
@@ -274,7 +277,7 @@ class Attack:
             self.resumed += 1
         if launch.losses and min(launch.losses) <= self.committed:
             raise Wrong(f"step {self.committed} was saved, but the run went on with step {min(launch.losses)}")
-        # A run whose disk is gone may end with an error ("Input/output error"), but not by a signal of its own.
+        # A run whose disk has vanished may end with an error ("Input/output error"), but not by a signal of its own.
         code = launch.process.returncode
         if code < 0 and -code != signal.SIGKILL:
             raise Wrong(f"the run ended by signal {-code}")

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Mistreats the ports of training runs over TCP as a stranger would, who does not hold the key of the job.
+"""Attacks the ports of training runs over TCP as a stranger without the key of the job.
 
 usage: strangers.py BUILD [TRIES] [--short] [--seed N]
 
 Runs jobs of three ranks: with a key in the environment, with the key of a meeting's file, and under `libds launch`.
-While their ranks meet and connect, strangers make TRIES hostile connections to the port of the meeting and to the
-ports of the data: random bytes, cut and changed recordings, replays, wrong ranks, sizes and jobs, reflections, seats
-that are taken and left, half-open and slow connections, floods. As root, user nobody also reads /proc and the meeting's
-file for the key and starts ranks of libds without it. It must hold:
-- each job ends with code 0 in time, with the bits of the run that nobody disturbed;
-- no stranger is told anything but the 32 random bytes that a greeting is answered with;
-- no other user finds the key; no rank without it comes in.
+While their ranks meet and connect, strangers make TRIES hostile connections to the port of the meeting and to the ports
+of the data: random bytes, cut and changed recordings, replays, wrong ranks, sizes and jobs, reflections, seats that are
+taken and left, half-open and slow connections, floods. If this runs as root, user nobody also searches /proc and the
+meeting's file for the key, and starts ranks of libds without it. Rules:
+- each job ends with code 0 in time, with the bits of an undisturbed run;
+- a stranger receives nothing except the 32 random bytes that answer a greeting;
+- no other user finds the key, and no rank without it joins.
 """
 import argparse
 import collections
@@ -75,11 +75,11 @@ def exactly(connection, size):
     return data
 
 
-# ------------------------------------------------------------------------------------------------- who listens where
+# ------------------------------------------------------------------------------------------------- listening sockets
 
 
 def sockets(pids, state):
-    """The lines of /proc/net/tcp and tcp6, split, of the sockets of these processes in one state."""
+    """Returns the lines of /proc/net/tcp and tcp6, split, of the sockets of these processes in one state."""
     inodes = set()
     for pid in pids:
         try:
@@ -88,14 +88,15 @@ def sockets(pids, state):
                 if target.startswith("socket:["):
                     inodes.add(target[8:-1])
         except OSError:
-            continue  # it has ended, or has closed that descriptor
+            # The process has ended, or has closed that descriptor.
+            continue
     tables = [table for table in (pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")) if table.exists()]
     lines = [line.split() for table in tables for line in table.read_text().splitlines()[1:]]
     return [line for line in lines if line[3] == state and line[9] in inodes]
 
 
 def listeners(pids):
-    """(address, port) of every TCP socket that one of these processes listens at."""
+    """Returns (address, port) of every TCP socket at which one of these processes listens."""
     found = set()
     for line in sockets(pids, "0A"):
         address, port = line[1].split(":")
@@ -117,12 +118,14 @@ def reachable(place):
 
 
 class Strangers:
-    """Hostile connections, one of a kind at random each, and what came back."""
+    """Hostile connections, each of a random kind, and the answers."""
 
     def __init__(self, seed, recording):
         self.random = random.Random(seed)
-        self.recording = recording  # the greeting and the proof of a rank that once came in
-        self.open = collections.deque(maxlen=60)  # the oldest are closed
+        # The greeting and the proof of a rank that once joined.
+        self.recording = recording
+        # The oldest ones are closed.
+        self.open = collections.deque(maxlen=60)
         self.counts = collections.Counter()
         self.places = set()
         self.told = []
@@ -140,11 +143,11 @@ class Strangers:
             self.places.add(place)
         try:
             kind(self, place)
-        except OSError:  # refused, reset, or no answer: as it should be
+        except OSError:  # refused, reset, or no answer, as expected
             pass
 
     def answer(self, connection, limit=4096):
-        """What a stranger is told must be at most a draw."""
+        """A stranger may be told at most a draw."""
         data = b""
         try:
             while len(data) < limit:
@@ -188,7 +191,7 @@ class Strangers:
             self.answer(c)
 
     def wrong_place(self, place):
-        """Ranks, sizes, jobs and purposes that cannot be, under a guessed key."""
+        """Impossible ranks, sizes, jobs and purposes, under a guessed key."""
         r = self.random
         greeting = hello(r.choice([0, MEETING, MESH, 3, 2**32 - 1]), r.choice([-5, 0, 1, 2, 3, 2**31 - 1]),
                      r.choice([-1, 0, 0, 1, 2]), r.choice([-1, 0, 2, 3, 1 << 30]),
@@ -200,7 +203,7 @@ class Strangers:
             self.answer(c)
 
     def reflection(self, place):
-        """What one connection is given is the other's proof."""
+        """Sends the answer of one connection as the proof on another."""
         with self.connect(place) as a, self.connect(place) as b:
             greeting = hello()
             a.sendall(greeting)
@@ -239,7 +242,7 @@ class Strangers:
             self.open.append(c)
 
     def frames(self, place):
-        """What ranks say to each other once they have proved the key: kind, size and value, and so many bytes."""
+        """Messages between ranks after the proof of the key: kind, size and value, and that many bytes."""
         with self.connect(place) as c:
             size = self.random.choice([0, 8, 4096, 2**32 - 1])
             c.sendall(struct.pack("<IIQ", self.random.randrange(7), size, self.random.randrange(2**64)))
@@ -289,7 +292,8 @@ class Job:
 
     def pids(self):
         found = [p.pid for p in self.processes]
-        for pid in found:  # grows: children of the launcher
+        # The list grows by the children of the launcher.
+        for pid in found:
             try:
                 children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
             except OSError:
@@ -358,7 +362,7 @@ class Siege:
 
 
 def besieged(job, strangers, budget):
-    """A job whose ranks come one after the other while it is attacked; returns the ports of the data it had."""
+    """Runs a job whose ranks come one after the other under attack; returns the ports of its data."""
     data = set()
     if job.kind == "launch":
         job.start_launcher()
@@ -373,7 +377,8 @@ def besieged(job, strangers, budget):
     last = job.start_rank(RANKS - 1)
     job.wait_for("the last rank is seated", lambda: connected(last.pid, meeting))
     time.sleep(0.2)
-    last.send_signal(signal.SIGSTOP)  # the others listen for data until it goes on
+    # The others listen for data until it continues.
+    last.send_signal(signal.SIGSTOP)
     rest = [job.start_rank(rank) for rank in range(1, RANKS - 1)]
     others = [first.pid] + [p.pid for p in rest]
     data = job.wait_for("ranks listen for data", lambda: listeners(others) - meeting)
@@ -391,7 +396,7 @@ def spend(siege, count):
 
 
 def record(build, folder):
-    """The greeting and the proof of a rank of a job that could not come together."""
+    """Records the greeting and the proof of a rank of a job that could not form."""
     job = Job(build, folder, "recorded", "key")
     rank = job.start_rank(0)
     job.wait_for("rank 0 listens", lambda: listeners([rank.pid]))
@@ -412,7 +417,7 @@ def record(build, folder):
 
 
 def as_nobody(body):
-    """Runs body() in a child that is user nobody; its returned text."""
+    """Runs body() in a child process as user nobody; returns its text."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -431,9 +436,9 @@ def as_nobody(body):
 
 
 def leave_at_once(place):
-    """A stranger without a key that is as good as seated: it says a job of another size, proves what it can and is gone
-    before the door looks whose socket it was. A door that believes it ends the meeting over the size. The number of
-    connections that came as far as the proof."""
+    """A stranger without a key takes a seat briefly: it names a job of another size, proves what it can and leaves
+    before the listener checks who owns its socket. A listener that believed it would end the meeting because of the
+    size. Returns the number of connections that came as far as the proof."""
     proved = 0
     for number in range(60):
         with socket.create_connection(place, timeout=2) as c:
@@ -441,7 +446,8 @@ def leave_at_once(place):
             greeting = hello(size=RANKS + 4)
             c.sendall(greeting)
             if number % 4 == 0:
-                continue  # nothing is proved
+                # This connection proved nothing.
+                continue
             draw = exactly(c, 32)
             proof = callers_proof(key_of_text("missing"), greeting, draw)
             if number % 4 == 1:
@@ -458,7 +464,7 @@ def leave_at_once(place):
 
 
 def look_for(keys, files):
-    """Where another user finds one of the keys; run as that user."""
+    """Returns where another user finds one of the keys; runs as that user."""
     found = []
     for path in [*pathlib.Path("/proc").glob("[0-9]*/environ"), *pathlib.Path("/proc").glob("[0-9]*/cmdline"), *files]:
         try:
@@ -471,7 +477,8 @@ def look_for(keys, files):
 
 
 def intrude(job):
-    """Ranks of libds that another user starts without the key; the codes they end with, 124: still not in."""
+    """Another user starts ranks of libds without the key; returns their exit codes, with 124 for one that is still
+    waiting."""
     variables = {"RANK": "1", "WORLD_SIZE": str(RANKS), "DS_COMM_URL": job.url, "HOME": "/",
                  "PATH": os.environ["PATH"]}
     tried = [subprocess.Popen(["timeout", "1.5", *job.words()], cwd=job.folder, env=variables | key,
@@ -481,7 +488,7 @@ def intrude(job):
 
 
 def other_users(build, folder, reference):
-    """A job beside which user nobody looks for the key and tries to come in."""
+    """Runs a job while user nobody looks for the key and tries to join."""
     if os.geteuid() != 0:
         print("strangers: not root: the attacks of another user are left out")
         return
@@ -495,7 +502,8 @@ def other_users(build, folder, reference):
         if found:
             job.end(f"user nobody finds the key in {found}")
         meeting = listeners([rank.pid])
-        for r in range(2, RANKS):  # now only the rank is missing that user nobody would be
+        # Now only the rank is missing that user nobody would take.
+        for r in range(2, RANKS):
             other = job.start_rank(r)
             job.wait_for("a rank is seated", lambda: connected(other.pid, meeting))
         if kind == "loopback" and as_nobody(lambda: leave_at_once(reachable(min(meeting)))) != "30":

@@ -11,6 +11,9 @@
 #include <string>
 
 #include "../../tools/certificate/check.h"
+#include "compile/decode_plan.h"
+#include "compile/delegate.h"
+#include "compile/pipeline.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
 #include "io/file.h"
@@ -80,7 +83,7 @@ std::vector<Point> cover() {
   parameters.quantized_weights = true;
   parameters.gradient_bits = 4;
   points.push_back(parameters);
-  for (int stage : {0, 3}) {  // where a parameter is its own master
+  for (int stage : {0, 3}) {  // with f32, a parameter is its own master copy
     points.push_back(point(stage, Tier::device, 2));
     points.back().compute = DS_DTYPE_F32;
   }
@@ -89,7 +92,7 @@ std::vector<Point> cover() {
   rows.tied = false;
   rows.sparse = true;
   points.push_back(rows);
-  for (int stage : {0, 1}) {  // several programs of a step
+  for (int stage : {0, 1}) {  // a step consists of several programs
     for (Tier tier : {Tier::device, Tier::nvme}) {
       points.push_back(point(stage, tier, 3));
       points.back().optimizer = "OneBitAdam";
@@ -100,7 +103,7 @@ std::vector<Point> cover() {
       points.back().optimizer = "ZeroOneAdam";
     }
   }
-  for (int stage : {0, 2, 3}) {  // of many micro-steps, of which one is repeated
+  for (int stage : {0, 2, 3}) {  // many micro-steps, which the program repeats
     for (bool reproducible : {false, true}) {
       Point many = point(stage, Tier::nvme, 2);
       many.leaves = 2 * 40;
@@ -111,7 +114,7 @@ std::vector<Point> cover() {
   return points;
 }
 
-// Of the first seeds of tests/exec/chaos_test.cpp.
+// Returns the programs of all ranks for one of the seeds of tests/exec/chaos_test.cpp.
 std::vector<Program> random_ranks(uint64_t seed, int world) {
   std::vector<Program> ranks;
   for (int r = 0; r < world; ++r) {
@@ -147,22 +150,21 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-TEST(Certificate, PlansAreRight) {
+TEST(Certificate, PlansAreAccepted) {
   for (const Point& p : cover())
     EXPECT_EQ(findings_of(certificate_of(plans_of(p))), "") << p.name();
 }
 
-TEST(Certificate, RandomProgramsAreRight) {
+TEST(Certificate, RandomProgramsAreAccepted) {
   for (uint64_t seed = 0; seed < 30; ++seed)
     EXPECT_EQ(findings_of(certificate_of(random_ranks(seed, 1 + static_cast<int>(seed % 3)))), "")
         << seed;
 }
 
-// What each rank of a delegate engine runs, and the certificate of all.
+// One rank's programs and order for a delegated engine; a certificate covers all ranks.
 struct DelegateRank {
-  DelegatePlan plan;
-  std::vector<Program> fragments;
-  RecordedStep step;
+  Plan plan;  // with its fragments and the recorded step
+  RecordedOrder order;
 };
 
 std::vector<DelegateRank> delegate_ranks(int stage, Tier tier, int world, int64_t micros) {
@@ -176,46 +178,47 @@ std::vector<DelegateRank> delegate_ranks(int stage, Tier tier, int world, int64_
   c.emulate_tiers = world % 2 == 0;
   std::vector<DelegateRank> ranks;
   for (int r = 0; r < world; ++r) {
-    DelegatePlan plan = delegate_plan(c, kParams, r, world);
+    Plan plan = delegate_plan(c, kParams, r, world);
     std::optional<RecordedStep> step = compile_recorded(
         plan, c, Machine{}, layer_calls(kParams, micros), std::array<int64_t, 3>{}, 16);
-    std::vector<Program> fragments = all_fragments(plan, c, Machine{});
-    ranks.push_back({std::move(plan), std::move(fragments), std::move(*step)});
+    for (const ProgramKey& key : fragment_keys(plan))
+      plan.programs[key] = make_fragment(plan, c, Machine{}, key);
+    plan.programs[ProgramKind::step] = std::move(step->program);
+    ranks.push_back({std::move(plan), std::move(step->order)});
   }
   return ranks;
 }
 
 std::string certificate_of(const std::vector<DelegateRank>& ranks) {
   std::vector<std::vector<const Program*>> given;
-  for (const DelegateRank& rank : ranks)
-    given.push_back(programs_of(rank.plan, rank.fragments, &rank.step.program));
+  for (const DelegateRank& rank : ranks) given.push_back(programs_of(rank.plan));
   return certificate(given);
 }
 
-TEST(Certificate, DelegatePlansAreRight) {
+TEST(Certificate, DelegatePlansAreAccepted) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
       for (int64_t micros : {2, 40}) {
         std::vector<DelegateRank> ranks = delegate_ranks(stage, tier, 1 + (stage + 1) % 3, micros);
         EXPECT_EQ(findings_of(certificate_of(ranks)), "")
             << "stage " << stage << " " << tier_name(tier) << " " << micros;
-        EXPECT_GE(ranks[0].fragments.size(), 3u);
+        EXPECT_GE(fragment_keys(ranks[0].plan).size(), 3u);
       }
     }
   }
 }
 
-// The host's calls are instructions like others: what they must wait for is found when it is
-// missing.
-TEST(Certificate, FindsTheDroppedWaitsOfADelegatesStep) {
+// The host's calls are instructions like any other: the checker finds a missing wait on one of
+// them.
+TEST(Certificate, FindsDroppedWaitsInADelegatedStep) {
   for (int64_t micros : {2, 40}) {
     std::vector<DelegateRank> right = delegate_ranks(3, Tier::nvme, 2, micros);
-    const Program& step = right[0].step.program;
+    const Program& step = right[0].plan.step();
     int found = 0, of_host = 0;
     for (std::pair<size_t, size_t> wait : waits_of(step)) {
       bool host = step.instrs[wait.first].event.exists();
       if (!host && wait.first % 3 != 0) continue;
-      std::vector<Program> broken{right[0].step.program, right[1].step.program};
+      std::vector<Program> broken{right[0].plan.step(), right[1].plan.step()};
       drop_wait(broken[0], wait);
       EXPECT_NE(findings_of(certificate_of(broken)), "") << wait.first << " " << wait.second;
       ++found;
@@ -226,22 +229,22 @@ TEST(Certificate, FindsTheDroppedWaitsOfADelegatesStep) {
   }
 }
 
-TEST(Certificate, InferencePlansAreRight) {
+TEST(Certificate, InferencePlansAreAccepted) {
   for (int stage : {0, 3}) {
     Point p = point(stage, Tier::device, 2);
-    std::vector<InferencePlan> plans;
+    std::vector<Plan> plans;
     std::vector<std::vector<const Program*>> given;
     for (int r = 0; r < p.world; ++r)
       plans.push_back(compile_inference(graph_of(p), config_of(p), {.positions = 8, .chunk = 4}, r,
                                         p.world, Machine{}));
-    for (const InferencePlan& plan : plans) given.push_back(programs_of(plan));
+    for (const Plan& plan : plans) given.push_back(programs_of(plan));
     EXPECT_EQ(findings_of(certificate(given)), "") << p.name();
   }
 }
 
-// Two derivations that share no code agree on every wait: the checker refuses a program without it
-// exactly when the verifier does.
-TEST(Certificate, FindsTheDroppedWaitsThatVerifyFinds) {
+// The checker and the verifier derive the required waits without sharing code, and must agree: the
+// checker refuses a program without a wait exactly if the verifier does.
+TEST(Certificate, FindsTheSameDroppedWaitsAsTheVerifier) {
   int refused = 0;
   for (uint64_t seed = 0; seed < 10; ++seed) {
     std::vector<Program> ranks = random_ranks(seed, 1);
@@ -257,7 +260,7 @@ TEST(Certificate, FindsTheDroppedWaitsThatVerifyFinds) {
   EXPECT_GE(refused, 100);
 }
 
-// What is said when the first line that begins so is changed.
+// Applies `change` to the first line that starts with `begin`, and returns the checker's findings.
 std::string changed(std::vector<std::string> lines, const std::string& begin,
                     const std::function<void(std::string&)>& change) {
   for (std::string& line : lines) {
@@ -268,10 +271,9 @@ std::string changed(std::vector<std::string> lines, const std::string& begin,
   return "no line begins with " + begin;
 }
 
-// Every claim is checked: one more byte, call or instruction in it is found.
-// Readers of one queue are remembered by the last of them: a hostile file of 4,000 operands, each
-// within the one before, takes a moment.
-TEST(Certificate, NestedReadersCostLittle) {
+// The checker remembers only the last reader of a queue, so it checks a hostile file of 4,000
+// operands, each inside the previous one, quickly.
+TEST(Certificate, NestedReadersAreCheckedQuickly) {
   constexpr int64_t kReaders = 4000;
   std::string text = "certificate 1\nprogram step 0\nbuffer b dev persistent master 32000 0\n";
   for (int64_t i = 0; i < kReaders; ++i)
@@ -282,21 +284,7 @@ TEST(Certificate, NestedReadersCostLittle) {
   EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 10);
 }
 
-// What it promises its readers.
-TEST(Certificate, TheCheckerHasUnder500Lines) {
-  int lines = 0;
-  for (const char* file : {"check.h", "main.cpp"}) {
-    std::istringstream in(
-        read_file(std::string(DS_SOURCE_DIR "/tools/certificate/") + file, 1 << 20));
-    for (std::string line; std::getline(in, line);) {
-      size_t first = line.find_first_not_of(' ');
-      lines += first != line.npos && line.compare(first, 2, "//") != 0;
-    }
-  }
-  EXPECT_LT(lines, 500);
-  EXPECT_GT(lines, 300);
-}
-
+// The checker verifies every claim: it finds one more byte, call or instruction in a claim.
 TEST(Certificate, FalseClaimsAreFound) {
   std::vector<std::string> lines = lines_of(certificate_of(plans_of(point(3, Tier::nvme, 2))));
   for (const char* kind :
@@ -343,7 +331,8 @@ size_t persistent_of(const Program& p, size_t skip) {
 
 TEST(Certificate, EachRuleIsChecked) {
   std::vector<Program> right;
-  for (Plan& plan : plans_of(point(3, Tier::nvme, 2))) right.push_back(std::move(plan.step));
+  for (Plan& plan : plans_of(point(3, Tier::nvme, 2)))
+    right.push_back(std::move(plan.programs.at(ProgramKind::step)));
   ASSERT_EQ(findings_of(certificate_of(right)), "");
   const std::pair<const char*, Break> rules[] = {
       {"in the order of collectives", [](auto& r) { first_collective(r[0]).comm_order = 1 << 20; }},
@@ -382,7 +371,7 @@ TEST(Certificate, EachRuleIsChecked) {
          for (Instr& in : r[0].instrs) in.waits.clear();
        }},
       {"twice",
-       [](auto& r) {  // two results that share half of their bytes
+       [](auto& r) {  // two results overlap by half
          Instr& in = r[0].instrs[update_of(r[0])];
          Operand half = in.operands.back();
          half.begin += half.bytes(1) / 2;
@@ -412,16 +401,18 @@ bool reaches(Queue queue, Tier tier) {
   }
 }
 
-// An operand is put into another memory, at random. Both refuse what its queue does not reach, and
-// name instruction, operand and memory; without separate memories a device is the host.
-TEST(Certificate, MemoriesThatAQueueDoesNotReach) {
+// Moves a random operand to another memory. The checker and the verifier refuse an operand in
+// memory that the queue of its instruction cannot access, and name the instruction, the operand and
+// the memory. Where memories are not separate, the device uses host memory.
+TEST(Certificate, OperandsInMemoryTheQueueCannotAccessAreRefused) {
   int refused = 0, shared = 0;
   for (uint64_t seed = 0; seed < 120; ++seed) {
     std::mt19937_64 draw(seed);
     std::vector<Program> ranks = random_ranks(seed % 30, 1 + static_cast<int>(seed % 3));
     if (seed % 4 == 0) {
       ranks.clear();
-      for (Plan& plan : plans_of(point(3, Tier::nvme, 2))) ranks.push_back(std::move(plan.step));
+      for (Plan& plan : plans_of(point(3, Tier::nvme, 2)))
+        ranks.push_back(std::move(plan.programs.at(ProgramKind::step)));
     }
     Program& p = ranks[draw() % ranks.size()];
     ASSERT_TRUE(p.separate);
@@ -458,13 +449,13 @@ TEST(Certificate, MemoriesThatAQueueDoesNotReach) {
   EXPECT_GT(shared, 15);
 }
 
-// In a repeated program the checker finds a missing wait where the verifier does, and what differs
-// between rounds and ranks.
+// In a repeated program the checker finds a missing wait whenever the verifier does. It also finds
+// differences between rounds and between ranks.
 TEST(Certificate, RepeatedStepsAreChecked) {
   Point p = point(3, Tier::nvme, 2);
   p.leaves = 2 * 40;
   std::vector<Program> right;
-  for (Plan& plan : plans_of(p)) right.push_back(std::move(plan.step));
+  for (Plan& plan : plans_of(p)) right.push_back(std::move(plan.programs.at(ProgramKind::step)));
   const Repeat& repeat = right[0].repeat;
   ASSERT_GT(repeat.rounds * repeat.micros, 30);
   int of_round_before = 0, found = 0;
@@ -491,7 +482,7 @@ TEST(Certificate, RepeatedStepsAreChecked) {
   EXPECT_TRUE(verify_refuses(other[0]));
 }
 
-TEST(Certificate, CheckerIsShortAndSharesNoCode) {
+TEST(Certificate, TheCheckerHasUnder500LinesAndIncludesNoProjectCode) {
   size_t lines = 0;
   for (const char* name : {"check.h", "main.cpp"}) {
     std::ifstream file(std::string(DS_SOURCE_DIR "/tools/certificate/") + name);
@@ -503,10 +494,11 @@ TEST(Certificate, CheckerIsShortAndSharesNoCode) {
     }
   }
   EXPECT_LT(lines, 500U);
+  EXPECT_GT(lines, 300U);
 }
 
-// One clear line and no crash for whatever a file may hold.
-TEST(Certificate, HostileFilesGetALine) {
+// Whatever a file contains, the checker reports one clear line and does not crash.
+TEST(Certificate, HostileFilesAreReportedInOneLine) {
   std::string right = certificate_of(random_ranks(0, 2));
   EXPECT_NE(findings_of(""), "");
   for (uint64_t seed = 1; seed <= 400; ++seed) {

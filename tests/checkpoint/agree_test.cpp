@@ -12,8 +12,8 @@
 namespace ds::test {
 namespace {
 
-// What each of two ranks gets from on_root when rank 0's make is `make`: a text, or status and
-// message.
+// Returns the result of on_root() on each of two ranks when rank 0 calls `make`: the text, or the
+// status and message of the error.
 std::array<std::string, 2> seen(const std::function<std::string()>& make) {
   std::array<std::string, 2> out;
   run_ranks(2, [&](Communicator& comm) {
@@ -32,7 +32,7 @@ std::array<std::string, 2> seen(const std::function<std::string()>& make) {
 
 TEST(Agree, OnRootGivesEveryRankTheResultOrTheError) {
   const std::string memory =
-      fmt::format("{}: the system refuses memory", static_cast<int>(DS_ERROR_OUT_OF_MEMORY));
+      fmt::format("{}: out of memory", static_cast<int>(DS_ERROR_OUT_OF_MEMORY));
   const std::string other = fmt::format("{}: odd", static_cast<int>(DS_ERROR_INTERNAL));
   const std::string own = fmt::format("{}: key x is 3", static_cast<int>(DS_ERROR_CONFIG));
   for (const auto& [got, want] :

@@ -12,7 +12,7 @@ namespace {
 std::vector<std::string> names(const std::string& folder) { return list_folder(folder); }
 using Names = std::vector<std::string>;
 
-TEST(CheckpointCommit, KeepRemovesOlderOnes) {
+TEST(CheckpointCommit, KeepRemovesOlderCheckpoints) {
   TempFolder folder;
   for (int64_t step : {2, 4, 6, 8}) save_fake(folder.path(), step, 2, 2);
   EXPECT_EQ(names(folder.path()), (Names{"step-00000006-3", "step-00000008-4"}));
@@ -24,8 +24,8 @@ TEST(CheckpointCommit, KeepZeroRemovesNothing) {
   EXPECT_EQ(names(folder.path()).size(), 3u);
 }
 
-// A damaged one of a tag does not cost the whole one before it.
-TEST(CheckpointCommit, KeepSparesTheNewestWholeOneOfATag) {
+// A damaged tagged checkpoint must not cause the whole checkpoint before it to be removed.
+TEST(CheckpointCommit, KeepSparesTheNewestWholeCheckpoint) {
   TempFolder folder;
   for (int64_t step : {2, 4}) {
     std::string made = save_fake(folder.path(), step);
@@ -37,14 +37,15 @@ TEST(CheckpointCommit, KeepSparesTheNewestWholeOneOfATag) {
   EXPECT_EQ(find_checkpoint(folder.path(), "best"), folder / "step-00000002-1.best");
 }
 
-TEST(CheckpointCommit, KeepSparesTheOneThatIsNamed) {
+TEST(CheckpointCommit, KeepSparesTheNamedCheckpoint) {
   TempFolder folder;
   std::string first = save_fake(folder.path(), 2);
   for (int64_t step : {4, 6, 8}) save_fake(folder.path(), step, 2, 2, first);
   EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1", "step-00000006-3", "step-00000008-4"}));
 }
 
-// Only what a save makes is a checkpoint's name: a larger number would overflow the next one.
+// Only names that a save can create are checkpoints; a larger number would overflow when the next
+// save increments it.
 TEST(CheckpointCommit, NamesAreStrict) {
   TempFolder folder;
   Names others = {"step-00000002-9223372036854775807",
@@ -76,14 +77,15 @@ TEST(CheckpointCommit, LeftoversAreRemovedWithoutASave) {
   remove_leftovers(folder / "nowhere");
 }
 
-TEST(CheckpointCommit, SameStepTwiceLeavesTheFirstUntilCommitted) {
+TEST(CheckpointCommit, SavingAStepAgainKeepsTheFirstUntilTheCommit) {
   TempFolder folder;
   std::string first = save_fake(folder.path(), 4), hash = payload_hash(first);
   std::string second = save_fake(folder.path(), 4);
   EXPECT_NE(first, second);
   EXPECT_EQ(payload_hash(first), hash);
   EXPECT_EQ(latest_checkpoint(folder.path()), second);
-  std::filesystem::remove(second + "/manifest.json");  // as if killed before the commit
+  // Leaves the folder as if the save had been killed before its commit.
+  std::filesystem::remove(second + "/manifest.json");
   EXPECT_EQ(latest_checkpoint(folder.path()), first);
 }
 
@@ -95,7 +97,7 @@ TEST(CheckpointCommit, NewestIsTheLastCommitted) {
   EXPECT_EQ(latest_checkpoint(folder.path()), again);
 }
 
-TEST(CheckpointCommit, NextSaveRemovesWhatIsNoCheckpoint) {
+TEST(CheckpointCommit, NextSaveRemovesUnfinishedFolders) {
   TempFolder folder;
   std::string whole = save_fake(folder.path(), 2), cut = save_fake(folder.path(), 4);
   std::filesystem::remove(cut + "/manifest.json");
@@ -107,7 +109,7 @@ TEST(CheckpointCommit, NextSaveRemovesWhatIsNoCheckpoint) {
               exists(folder / "step-by-step"));
 }
 
-TEST(CheckpointCommit, OneFailingRankFailsAll) {
+TEST(CheckpointCommit, AFailingRankFailsAllRanks) {
   TempFolder folder;
   std::string old = save_fake(folder.path(), 2);
   run_ranks(3, [&](Communicator& comm) {
@@ -127,7 +129,7 @@ TEST(CheckpointCommit, OneFailingRankFailsAll) {
   EXPECT_EQ(latest_checkpoint(folder.path()), old);
 }
 
-// Not under a sanitizer, where a text of this size takes a minute.
+// Skipped under a sanitizer, where a text of this size takes a minute.
 TEST(CheckpointCommit, AManifestThatCannotBeReadAgainIsNotCommitted) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a text of this size takes a minute under a sanitizer";
@@ -149,7 +151,7 @@ TEST(CheckpointCommit, AManifestThatCannotBeReadAgainIsNotCommitted) {
   EXPECT_EQ(latest_checkpoint(folder.path()), old);
 }
 
-TEST(CheckpointCommit, FolderThatCannotBeMade) {
+TEST(CheckpointCommit, AFolderThatCannotBeCreatedIsNamed) {
   TempFolder folder;
   write_file_atomic(folder / "file", "x");
   run_ranks(2, [&](Communicator& comm) {

@@ -15,7 +15,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(CheckpointDamage, ByteOfATensorIsNamed) {
+TEST(CheckpointDamage, ADamagedTensorIsNamed) {
   for (int world : {1, 3}) {
     TempFolder folder;
     std::string path = save_fake(folder.path(), 1, 2), file = path + "/exp_avg_sq.safetensors";
@@ -26,7 +26,7 @@ TEST(CheckpointDamage, ByteOfATensorIsNamed) {
   }
 }
 
-// The payload hash is of checked bytes only.
+// The payload hash is computed only from bytes that have passed their own checks.
 TEST(CheckpointDamage, AHashOfADamagedCheckpointIsRefused) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1, 2), file = path + "/exp_avg_sq.safetensors";
@@ -35,7 +35,7 @@ TEST(CheckpointDamage, AHashOfADamagedCheckpointIsRefused) {
   EXPECT_TRUE(has(text, "'h.1.weight'") && has(text, file)) << text;
 }
 
-TEST(CheckpointDamage, OlderOnesAreFoundBehindADamagedOne) {
+TEST(CheckpointDamage, OlderCheckpointsAreFoundIfTheNewestIsDamaged) {
   TempFolder folder;
   std::string first = save_fake(folder / "checkpoints", 2),
               second = save_fake(folder / "checkpoints", 4);
@@ -44,10 +44,11 @@ TEST(CheckpointDamage, OlderOnesAreFoundBehindADamagedOne) {
     EXPECT_EQ(find_older_checkpoint(place, second), first);
     EXPECT_EQ(find_older_checkpoint(place, first), "");
   }
-  EXPECT_EQ(find_older_checkpoint(second, second), "");  // was named
+  // If a checkpoint was named explicitly, no older one replaces it.
+  EXPECT_EQ(find_older_checkpoint(second, second), "");
 }
 
-TEST(CheckpointDamage, ByteOfAHeader) {
+TEST(CheckpointDamage, ADamagedHeaderIsRefused) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1), file = path + "/master.safetensors";
   std::string text = read_file(file);
@@ -55,11 +56,12 @@ TEST(CheckpointDamage, ByteOfAHeader) {
   EXPECT_EQ(load_error(path).first, DS_ERROR_CORRUPT);
 }
 
-TEST(CheckpointDamage, EveryByteOfTheManifestCounts) {
+TEST(CheckpointDamage, EveryByteOfTheManifestIsChecked) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1), file = path + "/manifest.json";
   std::string text = read_file(file);
-  for (size_t i = 0; i + 2 < text.size(); i += 13) {  // the last line break may change
+  // The final newline is not covered.
+  for (size_t i = 0; i + 2 < text.size(); i += 13) {
     flip_byte(file, static_cast<int64_t>(i));
     EXPECT_NE(load_error(path).first, DS_OK) << "byte " << i << " '" << text[i] << "'";
     flip_byte(file, static_cast<int64_t>(i));
@@ -67,7 +69,7 @@ TEST(CheckpointDamage, EveryByteOfTheManifestCounts) {
   EXPECT_EQ(load_error(path).first, DS_OK);
 }
 
-TEST(CheckpointDamage, TruncatedManifest) {
+TEST(CheckpointDamage, ATruncatedManifestIsRefused) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1), file = path + "/manifest.json";
   std::string text = read_file(file);
@@ -81,7 +83,7 @@ TEST(CheckpointDamage, TruncatedManifest) {
   }
 }
 
-TEST(CheckpointDamage, MissingAndShortFiles) {
+TEST(CheckpointDamage, MissingAndShortFilesAreNamed) {
   TempFolder folder;
   std::string first = save_fake(folder.path(), 1), second = save_fake(folder.path(), 2);
   std::string file = second + "/exp_avg.safetensors";
@@ -115,7 +117,7 @@ TEST(CheckpointDamage, OtherModelsAreRefusedByName) {
   EXPECT_TRUE(has(load_error(path, 1, fewer).second, "'h.0.bias'"));
 }
 
-// A checkpoint that says this of itself is whole, but does not load.
+// Checks that a checkpoint with this information is complete, but is refused by a load.
 void expect_refused(const CheckpointInfo& info, const std::string& wanted) {
   TempFolder folder;
   std::string path;
@@ -129,21 +131,21 @@ void expect_refused(const CheckpointInfo& info, const std::string& wanted) {
   EXPECT_NE(message.find(wanted), std::string::npos) << message;
 }
 
-TEST(CheckpointDamage, FrozenParametersAreTensorsOfIt) {
+TEST(CheckpointDamage, FrozenNamesMustBeTensors) {
   for (const auto& [frozen, wanted] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"z", "y"}, "frozen has 'y', which is no tensor or there twice"},
-           {{"z", "z"}, "frozen has 'z', which is no tensor or there twice"},
-           {{"z", "wte", "h.0.weight", "h.0.bias", "h.1.weight"}, "frozen has all 5 tensors"}}) {
+           {{"z", "y"}, "frozen names 'y', which is not a tensor or is named twice"},
+           {{"z", "z"}, "frozen names 'z', which is not a tensor or is named twice"},
+           {{"z", "wte", "h.0.weight", "h.0.bias", "h.1.weight"}, "frozen names all 5 tensors"}}) {
     CheckpointInfo info = fake_info(1);
     info.frozen = frozen;
     expect_refused(info, wanted);
   }
 }
 
-TEST(CheckpointDamage, UpdatesAreFewerThanTheSteps) {
+TEST(CheckpointDamage, UpdatesMustBeFewerThanTheSteps) {
   for (const auto& [updates, wanted] :
        std::vector<std::pair<std::pair<std::string, int64_t>, std::string>>{
-           {{"y", 0}, "updates has 'y', which is no tensor"},
+           {{"y", 0}, "updates names 'y', which is not a tensor"},
            {{"z", -1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got -1"},
            {{"z", 1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got 1"}}) {
     CheckpointInfo info = fake_info(1);
@@ -152,8 +154,8 @@ TEST(CheckpointDamage, UpdatesAreFewerThanTheSteps) {
   }
 }
 
-// As two hosts may see one folder while the newest is being replaced.
-TEST(CheckpointDamage, RanksThatSeeDifferentOnes) {
+// Two hosts may see different contents of a folder while its newest checkpoint is being replaced.
+TEST(CheckpointDamage, RanksThatSeeDifferentCheckpointsAreRefused) {
   TempFolder folder;
   std::string paths[2] = {save_fake(folder / "a", 1, 1), save_fake(folder / "b", 2, 1)};
   run_ranks(2, [&](Communicator& comm) {
@@ -164,15 +166,15 @@ TEST(CheckpointDamage, RanksThatSeeDifferentOnes) {
   });
 }
 
-TEST(CheckpointDamage, NoCheckpoint) {
+TEST(CheckpointDamage, AFolderWithoutACheckpointIsRefused) {
   TempFolder folder;
   EXPECT_EQ(latest_checkpoint(folder / "nowhere"), "");
   EXPECT_EQ(load_error(folder / "nowhere", 2).first, DS_ERROR_NOT_FOUND);
 }
 
-// A program that begins anew where nothing is found must not take a damaged folder for an empty
-// one.
-TEST(CheckpointDamage, FoldersWithDamagedOnesAloneAreNotEmpty) {
+// A program that starts anew if it finds no checkpoint must not mistake a damaged folder for an
+// empty one.
+TEST(CheckpointDamage, FoldersWithOnlyDamagedCheckpointsAreNotEmpty) {
   TempFolder folder;
   std::string checkpoints = folder / "checkpoints", file;
   for (int64_t step : {1, 2}) {

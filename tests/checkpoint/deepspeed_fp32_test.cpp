@@ -1,5 +1,5 @@
-// What `--to fp32` makes of DeepSpeed's checkpoints beside what its zero_to_fp32 makes (fp32.json
-// of tests/data/deepspeed), whatever the optimizer was; and the states of DeepSpeed's Muon.
+// Compares `--to fp32` of DeepSpeed's checkpoints with the output of its zero_to_fp32 (fp32.json in
+// tests/data/deepspeed), for every optimizer. Also reads the states of DeepSpeed's Muon.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/deepspeed";
-constexpr int64_t kShard = 3000;  // bytes; as the recorded ones
+// Shard size in bytes of the recorded files.
+constexpr int64_t kShard = 3000;
 
 uint32_t crc_of(std::string_view bytes) {
   uint32_t crc = ~0u;
@@ -80,9 +81,8 @@ void convert(const std::string& from, const std::string& to, const ConvertReques
   convert_checkpoint(from, to, request);
 }
 
-// Proves {checkpoint.convert.forms}: name by name, bit by bit, and the same tensors in the same
-// files.
-TEST(DeepSpeedFp32, IsWhatZeroToFp32Makes) {
+// Proves {checkpoint.convert.forms}: the files contain the same tensors, with equal names and bits.
+TEST(DeepSpeedFp32, EqualsTheResultOfZeroToFp32) {
   const Json all = Json::parse(read_file(kData + "/fp32.json"));
   size_t buffers = 0, ties = 0;
   for (const auto& [kind, expected] : all.object()) {
@@ -117,8 +117,8 @@ TEST(DeepSpeedFp32, IsWhatZeroToFp32Makes) {
   EXPECT_EQ(ties, all.object().size());
 }
 
-// What was made of one has no buffers, but all names.
-TEST(DeepSpeedFp32, SecondNamesOutliveAConversion) {
+// A converted checkpoint has no buffers, but it keeps both names of a shared tensor.
+TEST(DeepSpeedFp32, SecondNamesSurviveAConversion) {
   TempFolder folder;
   convert(kData + "/zero2_names", folder / "libds", {});
   convert(folder / "libds", folder / "universal", {.form = "universal"});
@@ -133,7 +133,7 @@ TEST(DeepSpeedFp32, SecondNamesOutliveAConversion) {
   }
 }
 
-// A copy of a checkpoint.
+// Copies a recorded checkpoint to `folder` and returns that path.
 std::string copy_of(const std::string& kind, const std::string& folder) {
   fs::copy(kData + "/" + kind, folder, fs::copy_options::recursive);
   return folder;
@@ -147,7 +147,7 @@ std::vector<std::string> states_of(const std::string& folder) {
   return out;
 }
 
-// Another word of the same length in the pickles of all ranks.
+// Replaces a word by another word of the same length in the pickles of all ranks.
 void rename_in(const std::string& folder, std::string_view from, std::string_view to) {
   for (const std::string& path : states_of(folder)) {
     std::vector<std::pair<std::string, std::string>> members;
@@ -172,7 +172,7 @@ void rename_in(const std::string& folder, std::string_view from, std::string_vie
   }
 }
 
-// Masters are enough: what the states are, and whether they are whole, does not matter.
+// Only masters are needed: other states may be missing or incomplete.
 TEST(DeepSpeedFp32, NeedsNoStates) {
   for (const char* kind : {"zero2_bf16", "zero3_f32", "zero2_muon"}) {
     SCOPED_TRACE(kind);
@@ -199,7 +199,7 @@ TEST(DeepSpeedFp32, NeedsNoStates) {
   }
 }
 
-// Optimizers that libds does not know: their masters are read, their states refused by name.
+// If the optimizer is unknown to libds, it reads the masters and refuses the states by name.
 TEST(DeepSpeedFp32, ForeignStatesAreNamed) {
   TempFolder folder;
   auto weights = [&](const std::string& from) {
@@ -208,7 +208,8 @@ TEST(DeepSpeedFp32, ForeignStatesAreNamed) {
     return tensors_of(to).size();
   };
   const std::string sizes = copy_of("zero2_f32", folder / "sizes");
-  rename_in(sizes, "step", "coef");  // one number for each group
+  // A state with one number for each group.
+  rename_in(sizes, "step", "coef");
   expect_names(message_of([&] { open_source(sizes); }, DS_ERROR_UNSUPPORTED),
                {"'coef'", "has 1 elements", "of the master"});
   EXPECT_EQ(weights(sizes), 17u);
@@ -219,8 +220,8 @@ TEST(DeepSpeedFp32, ForeignStatesAreNamed) {
   EXPECT_EQ(weights(mixed), 17u);
 }
 
-// Its momenta are exp_avg of the matrices, which have no squares; in slices, in whole copies, in
-// sub-groups.
+// Muon's momenta are the exp_avg of the matrices, which have no exp_avg_sq. They are stored in
+// slices, in whole copies and in sub-groups.
 TEST(DeepSpeedFp32, StatesOfMuonAreRead) {
   for (const char* kind : {"zero1_muon", "zero2_muon", "zero3_muon"}) {
     SCOPED_TRACE(kind);

@@ -1,8 +1,8 @@
-// Every layout of tests/data/semantics/zero_flat.json, which DeepSpeed's own engines recorded.
-#include "checkpoint/deepspeed_layout.h"
-
+// Compares with every layout in tests/data/semantics/zero_flat.json, which was recorded from
+// DeepSpeed's own engines.
 #include <gtest/gtest.h>
 
+#include "checkpoint/deepspeed/layout.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "support/record.h"
@@ -22,7 +22,7 @@ std::vector<int64_t> integers(const Json& list) {
   return out;
 }
 
-TEST(DeepSpeedLayout, FlatBuffersOfStages1And2) {
+TEST(DeepSpeedLayout, FlatBuffersEqualThoseOfStages1And2) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("stage1_2")) {
     SCOPED_TRACE(c.dump());
@@ -50,12 +50,12 @@ TEST(DeepSpeedLayout, FlatBuffersOfStages1And2) {
   }
 }
 
-TEST(DeepSpeedLayout, ParameterSlicesOfStage3) {
+TEST(DeepSpeedLayout, ParameterSlicesEqualThoseOfStage3) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("stage3")) {
     SCOPED_TRACE(c.dump());
     EXPECT_EQ(c.at("stage").integer(), 3);
-    // Slices are elements, of any type.
+    // Slices are counted in elements, whatever their type.
     EXPECT_TRUE(c.at("dtype").string() == "bf16" || c.at("dtype").string() == "fp32")
         << c.at("dtype").string();
     SliceOptions options;
@@ -97,12 +97,13 @@ TEST(DeepSpeedLayout, ParameterSlicesOfStage3) {
   }
 }
 
-// The slices of every tensor together are the mean over ranks, each rank's without padding.
-TEST(DeepSpeedLayout, CoalescedReduceScatter) {
+// Together, the ranks' slices of all tensors are the mean over ranks; the padding of each rank is
+// not included.
+TEST(DeepSpeedLayout, CoalescedReduceScatterIsTheMean) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("reduce_scatter_coalesced")) {
     int64_t world = c.at("world").integer();
-    double scale = static_cast<double>(world + 1) / 2;  // mean over ranks of (r + 1)
+    double scale = static_cast<double>(world + 1) / 2;  // the mean over ranks of (r + 1)
     std::vector<int64_t> numel;
     for (const Json& shape : c.at("shapes").array()) {
       int64_t count = 1;

@@ -1,6 +1,6 @@
-// Checkpoints that DeepSpeed 0.19.8 saved (tests/data/deepspeed, made by `./run interop checkpoints
-// --record`), read without torch: their masters and states, the losses of the steps that follow,
-// and what is refused.
+// Reads, without torch, checkpoints that DeepSpeed 0.19.8 saved (tests/data/deepspeed, recorded by
+// `./run interop checkpoints --record`): their masters and states, the losses of the following
+// steps, and refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 #include <set>
 
 #include "checkpoint/convert.h"
-#include "checkpoint/deepspeed_source.h"
+#include "checkpoint/deepspeed/source.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/open_source.h"
 #include "checkpoint/payload.h"
@@ -19,6 +19,7 @@
 #include "checkpoint/state_source.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
 #include "engine/engine.h"
 #include "io/file.h"
 #include "io/pickle.h"
@@ -50,7 +51,7 @@ std::vector<std::string> all_kinds() {
   return out;
 }
 
-// A copy that may be damaged.
+// Copies a recorded checkpoint to `folder`, where it may be damaged, and returns that path.
 std::string copy_of(const std::string& kind, const std::string& folder) {
   fs::copy(kData + "/" + kind, folder, fs::copy_options::recursive);
   return folder;
@@ -67,9 +68,10 @@ bool is_bf16(const std::string& kind) {
   return kind.find("bf16") != std::string::npos || others.contains(kind);
 }
 
-std::vector<double> last_scales;  // of the steps of the last resume()
+// Loss scales of the steps in the last call of resume().
+std::vector<double> last_scales;
 
-// Losses of the recorded steps, on two ranks, from a converted checkpoint on.
+// Returns the losses of the recorded steps, trained on two ranks from a converted checkpoint.
 std::vector<double> resume(const std::string& kind, const std::string& path) {
   Json record = recorded(), document = record.at("config");
   int64_t stage = kind.find('3') == std::string::npos ? 2 : 3;
@@ -111,8 +113,8 @@ std::vector<double> resume(const std::string& kind, const std::string& path) {
   return losses;
 }
 
-// Proves {checkpoint.convert.forms}: training goes on with the losses of DeepSpeed.
-TEST(DeepSpeed, TrainingGoesOnWithItsLosses) {
+// Proves {checkpoint.convert.forms}: training continues with DeepSpeed's losses.
+TEST(DeepSpeed, TrainingContinuesWithItsLosses) {
   const Recording all(kData + "/losses.json", {"config", "muon", "ids", "losses"});
   EXPECT_TRUE(hf_model(read_json(kData + "/config.json"), 32, 16).unread.empty());
   for (const std::string& kind : all_kinds()) {
@@ -121,7 +123,7 @@ TEST(DeepSpeed, TrainingGoesOnWithItsLosses) {
     std::vector<double> losses = resume(kind, convert(kData + "/" + kind, folder.path()));
     const Json record = recorded();
     const Json::Array& theirs = record.at("losses").at(kind).array();
-    // DeepSpeed makes Muon's momentum orthogonal in bf16, whatever the type of the parameters.
+    // DeepSpeed orthogonalizes Muon's momentum in bf16, whatever the type of the parameters.
     const bool exact = !is_bf16(kind) && kind.find("muon") == std::string::npos;
     ASSERT_EQ(losses.size(), theirs.size());
     for (size_t i = 0; i < losses.size(); ++i)
@@ -129,19 +131,19 @@ TEST(DeepSpeed, TrainingGoesOnWithItsLosses) {
   }
 }
 
-TEST(DeepSpeed, TheSameStateHasTheSamePayload) {
+TEST(DeepSpeed, EqualStatesHaveEqualPayloads) {
   TempFolder folder;
   auto payload = [&](const std::string& kind) {
     return payload_hash(convert(kData + "/" + kind, folder / kind));
   };
-  // The universal layout of the converter that DeepSpeed has, and the older form of torch.save.
+  // The universal layout of DeepSpeed's own converter, and the legacy format of torch.save.
   EXPECT_EQ(payload("universal1"), payload("zero1_f32"));
   EXPECT_EQ(payload("universal3"), payload("zero3_bf16"));
   EXPECT_EQ(payload("stream"), payload("zero2_bf16"));
   EXPECT_NE(payload("zero2_f32"), payload("zero3_bf16"));
 }
 
-TEST(DeepSpeed, CountersAndSettingsComeAlong) {
+TEST(DeepSpeed, CountersAndSettingsAreConverted) {
   std::unique_ptr<StateSource> source = open_source(kData + "/zero2_bf16");
   EXPECT_EQ(source->info.step, 5);
   EXPECT_EQ(source->info.skipped, 0);
@@ -157,9 +159,9 @@ TEST(DeepSpeed, CountersAndSettingsComeAlong) {
   EXPECT_EQ(source->info.config.at("config").at("gradient_clipping").number(), 1.0);
 }
 
-// Weights of f16 beside f32 masters, and a dynamic loss scale that has moved (`checkpoints.py
+// The run has f16 weights, f32 masters, and a dynamic loss scale that has changed (`checkpoints.py
 // --half`).
-TEST(DeepSpeed, AHalfPrecisionRunGoesOnWithItsLossScale) {
+TEST(DeepSpeed, AHalfPrecisionRunContinuesWithItsLossScale) {
   const LossScaler recorded_scaler{.scale = 512, .steps = 5, .last_overflow = 3, .hysteresis = 1};
   std::unique_ptr<StateSource> source = open_source(kData + "/zero2_f16");
   ASSERT_TRUE(source->info.scaler.has_value());
@@ -174,7 +176,8 @@ TEST(DeepSpeed, AHalfPrecisionRunGoesOnWithItsLossScale) {
   const Json::Array& f32 = record.at("losses").at("zero2_f32").array();
   for (size_t i = 0; i < losses.size(); ++i)
     EXPECT_NEAR(losses[i] / f32[i].number(), 1, 2e-3) << "step " << i;
-  // Three clean steps behind step 3 are steps 4 to 6: 512 twice, and a window later each once more.
+  // Steps 4 to 6 do not overflow: from the recorded scaler on, the scale follows the rule and
+  // doubles at the end of a window.
   LossScaler expected = recorded_scaler;
   LossScaleConfig rule;
   rule.window = 3;
@@ -202,7 +205,7 @@ TEST(DeepSpeed, FrozenParametersHaveNoStates) {
   }
 }
 
-TEST(DeepSpeed, AnyPartOfAParameterIsRead) {
+TEST(DeepSpeed, AnyPartOfAParameterCanBeRead) {
   std::unique_ptr<StateSource> source = open_source(kData + "/zero3_f32");
   for (ParamId p : source->names.ids()) {
     int64_t numel = source->numel(p);
@@ -216,8 +219,8 @@ TEST(DeepSpeed, AnyPartOfAParameterIsRead) {
   }
 }
 
-// Proves {checkpoint.convert.forms} too: every form becomes every other one, without loss.
-TEST(DeepSpeed, EveryFormBecomesEveryOther) {
+// Proves {checkpoint.convert.forms} for each pair of forms, which convert without loss.
+TEST(DeepSpeed, EveryFormConvertsToEveryOther) {
   TempFolder folder;
   std::string first = convert(kData + "/zero3_frozen", folder / "first"),
               hash = payload_hash(first);
@@ -237,14 +240,15 @@ TEST(DeepSpeed, EveryFormBecomesEveryOther) {
   EXPECT_EQ(header.find("transformer.wpe.weight")->shape, (std::vector<int64_t>{16, 12}));
 }
 
-// A checkpoint of a new engine.
+// Saves a checkpoint of a new engine and returns its path.
 std::string saved_by(const Config& config, const std::string& folder) {
   std::unique_ptr<Communicator> comm = create_communicator("self", {});
   Engine engine(config, make_mlp(1, 8, 2), *comm, EngineOptions{});
   return engine.checkpoints().save(folder);
 }
 
-// DeepSpeed takes the object as its own; so has every member that its updates read.
+// DeepSpeed unpickles the loss scaler as its own class, so the export needs every member that
+// DeepSpeed's updates read.
 TEST(DeepSpeed, AnExportHasTheDynamicLossScale) {
   TempFolder folder;
   Config config = make_config(0, 1, 1);
@@ -279,7 +283,7 @@ TEST(DeepSpeed, AnExportHasTheDynamicLossScale) {
     EXPECT_EQ(state.at("scale_factor").number(), 2);
     EXPECT_EQ(state.at("dtype").string(), "torch.float16");
   }
-  // A static scale is what a configuration says, and bf16 has none.
+  // A static scale is part of the configuration, and a bf16 run has none.
   config.loss_scale.loss_scale = 128;
   for (DType dtype : {DS_DTYPE_F16, DS_DTYPE_BF16}) {
     config.compute = dtype;
@@ -305,7 +309,7 @@ TEST(DeepSpeed, StatesOfMuonAreNotExported) {
 }
 
 // Proves {checkpoint.convert.report}.
-TEST(DeepSpeed, AConversionTellsWhatItDid) {
+TEST(DeepSpeed, AConversionReportsItsWork) {
   TempFolder folder;
   Json report = convert_checkpoint(kData + "/zero3_frozen", folder.path(), {.tag = "theirs"});
   EXPECT_EQ(report.at("from").string(), kData + "/zero3_frozen/global_step5");
@@ -337,7 +341,7 @@ TEST(DeepSpeed, NothingIsOverwritten) {
 TEST(DeepSpeed, MissingFilesAreNamed) {
   TempFolder folder;
   expect_names(message_of([&] { open_source(folder.path()); }, DS_ERROR_NOT_FOUND),
-               {folder.path(), "no checkpoint"});
+               {folder.path(), "not a checkpoint"});
   for (const char* kind : {"zero1_f32", "zero3_bf16"}) {
     for (const fs::directory_entry& file :
          fs::directory_iterator(kData + "/" + kind + "/global_step5")) {
@@ -356,9 +360,22 @@ TEST(DeepSpeed, MissingFilesAreNamed) {
                {"latest", "global_step5"});
 }
 
-// What has another record than DeepSpeed's in place of the module's states would lose steps and
-// shapes.
-TEST(DeepSpeed, ModuleStatesHaveStepsAndShapes) {
+TEST(DeepSpeed, ALatestFileThatNamesNoFolderIsNamed) {
+  TempFolder folder;
+  copy_of("zero1_f32", folder / "c");
+  for (std::string_view tag :
+       {std::string_view("global_step5\0", 13), std::string_view("global_step5\0x", 14),
+        std::string_view("global_\nstep5"), std::string_view("\xff\xfe"), std::string_view("../c"),
+        std::string_view("")}) {
+    SCOPED_TRACE(tag);
+    write_file_atomic(folder / "c/latest", tag);
+    expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+                 {"c/latest", "is not the name of a folder"});
+  }
+}
+
+// Another pickle in place of DeepSpeed's module states lacks steps or shapes and must be refused.
+TEST(DeepSpeed, ModuleStatesAreNeededForStepsAndShapes) {
   const auto without = [](const char* kind, const auto& root) {
     TempFolder folder;
     const std::string place =
@@ -384,14 +401,15 @@ TEST(DeepSpeed, ModuleStatesHaveStepsAndShapes) {
   }
 }
 
-// A state that one parameter lost would begin at 0 without a word.
+// A missing state of one parameter would silently become 0.
 TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
   for (const char* kind : {"universal1", "universal3"}) {
     TempFolder folder;
     const std::string place =
         copy_of(kind, folder / "c") + "/global_step5/zero/transformer.h.0.attn.c_attn.bias/";
     open_source(folder / "c");
-    for (const char* state : {"exp_avg_sq", "exp_avg"}) {  // without both it has no state at all
+    // If both states are missing, the parameter is treated as one without states.
+    for (const char* state : {"exp_avg_sq", "exp_avg"}) {
       fs::remove(place + state + ".pt");
       expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_NOT_FOUND),
                    {"c_attn.bias/exp_avg", "does not exist"});
@@ -399,7 +417,7 @@ TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
   }
 }
 
-// Proves {checkpoint.convert.corrupt}: every bit of the files of a checkpoint is watched.
+// Proves {checkpoint.convert.corrupt}: any changed bit in the files of a checkpoint is detected.
 TEST(DeepSpeed, DamageIsNamed) {
   for (const char* kind : {"zero2_bf16", "zero3_f32"}) {
     for (const fs::directory_entry& entry :
@@ -438,7 +456,7 @@ TEST(DeepSpeed, ShardsOfAnotherSaveAreRefused) {
   fs::remove(place + "zero_pp_rank_2_mp_rank_00_optim_states.pt");
   fs::copy(place + rank1, place + "bf16_" + rank1);
   expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
-               {"both of rank 1"});
+               {"both belong to rank 1"});
   fs::remove(place + "bf16_" + rank1);
   fs::copy(kData + "/zero2_frozen/global_step5/" + rank1, place + rank1,
            fs::copy_options::overwrite_existing);
@@ -446,7 +464,7 @@ TEST(DeepSpeed, ShardsOfAnotherSaveAreRefused) {
                {"group 0", "elements"});
 }
 
-// An exchanged file has the right sizes, so that only the name that it was saved under tells it.
+// The exchanged file has the right size; only the name stored inside reveals the exchange.
 TEST(DeepSpeed, ExchangedShardsAreRefused) {
   const std::string rank0 = "zero_pp_rank_0_mp_rank_00_optim_states.pt",
                     rank1 = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
@@ -467,7 +485,7 @@ TEST(DeepSpeed, ExchangedShardsAreRefused) {
 }
 
 // Proves {checkpoint.convert.unsupported}.
-TEST(DeepSpeed, WhatLibdsLacksIsRefusedByName) {
+TEST(DeepSpeed, FormsThatLibdsLacksAreRefusedByName) {
   for (const char* name :
        {"mp_rank_01_model_states.pt", "layer_0_expert_1_mp_rank_00_model_states.pt",
         "expp_rank_0_mp_rank_00_optim_states.pt", "offloaded_tensors"}) {
@@ -485,9 +503,9 @@ TEST(DeepSpeed, WhatLibdsLacksIsRefusedByName) {
                {"without ZeRO"});
 }
 
-// Proves {checkpoint.convert.data}: a pickle that would call os.system is refused, and nothing
-// happens.
-TEST(DeepSpeed, NothingOfAPickleRuns) {
+// Proves {checkpoint.convert.data}: a pickle that would call os.system is refused, and nothing is
+// executed.
+TEST(DeepSpeed, NothingInAPickleIsExecuted) {
   TempFolder folder;
   std::string place =
       copy_of("zero2_f32", folder / "c") + "/global_step5/mp_rank_00_model_states.pt";
@@ -508,7 +526,8 @@ TEST(DeepSpeed, NothingOfAPickleRuns) {
                  {place, std::string(module) + "." + name, "nothing of it was run"});
     EXPECT_FALSE(exists(proof));
   }
-  // A function that only nobody knows is an object like any other, and what is wanted is not there.
+  // A call of an unknown function creates a placeholder object; the load then fails because
+  // required members are missing.
   fs::remove(place);
   PickleWriter pickle;
   pickle.global("my.module", "make").mark().text("touch '" + proof + "'").tuple().reduce();

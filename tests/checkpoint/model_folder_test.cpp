@@ -36,14 +36,16 @@ TEST_F(ModelFolder, BuildsWithAndWithoutWeights) {
   EXPECT_EQ(build_hf_model(folder_.path(), 32, 16).graph.params.size(), count);
 }
 
-TEST_F(ModelFolder, AConfigurationThatIsNotThatOfTheWeights) {
-  change("vocab_size", 1 << 28);  // 64 GiB a table: refused from headers alone
+TEST_F(ModelFolder, AConfigurationMustFitTheWeights) {
+  // The embedding would need 64 GiB: the file's header alone must lead to a refusal.
+  change("vocab_size", 1 << 28);
   expect_names(refusal(DS_ERROR_CONFIG), {"model.safetensors", "[160,64]", "[268435456,64]"});
   change("vocab_size", 160);
   change("num_hidden_layers", 3);
   expect_names(refusal(DS_ERROR_CONFIG), {"'model.layers.2.", folder_.path()});
   change("num_hidden_layers", 1);
-  build_hf_model(folder_.path(), 32, 16);  // the rest is surplus, of which load_weights warns
+  // load_weights() only warns of the remaining tensors.
+  build_hf_model(folder_.path(), 32, 16);
 }
 
 TEST_F(ModelFolder, AHeadThatDiffersFromItsEmbeddingIsNotTied) {
@@ -54,14 +56,18 @@ TEST_F(ModelFolder, AHeadThatDiffersFromItsEmbeddingIsNotTied) {
   EXPECT_TRUE(model.tied.empty());
 }
 
-TEST_F(ModelFolder, WhatIsNoModelFolderIsNamed) {
+TEST_F(ModelFolder, FoldersWithoutAModelAreNamed) {
   std::string path = folder_ / "config.json";
   write_file_atomic(path,
                     "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 268435456\n");
   expect_names(refusal(DS_ERROR_CORRUPT), {path, "Git LFS pointer", "256 MiB", "git lfs pull"});
   write_file_atomic(path, "<!DOCTYPE html><html>Access denied</html>");
   expect_names(refusal(DS_ERROR_CORRUPT), {path, "web page (HTML)"});
+  write_file_atomic(path, R"({"error":"Repository not found"})");
+  expect_names(refusal(DS_ERROR_CORRUPT), {path, "answer of the hub", "Repository not found"});
   std::filesystem::remove(path);
+  expect_names(refusal(DS_ERROR_NOT_FOUND),
+               {path, "weights, which mean nothing without config.json"});
   write_file_atomic(folder_ / "adapter_config.json", R"({"base_model_name_or_path": "some/base"})");
   expect_names(refusal(DS_ERROR_NOT_FOUND), {path, "adapter of PEFT", "'some/base'", "merge"});
   expect_names(message_of([] { build_hf_model("owner/name", 32, 16); }, DS_ERROR_NOT_FOUND),
@@ -88,7 +94,8 @@ TEST_F(ModelFolder, ErrorsNameTheFile) {
     write_file_atomic(path, text);
     expect_names(refusal(DS_ERROR_CORRUPT), {path});
   }
-  std::filesystem::resize_file(path, 1LL << 40);  // a hole
+  // The file is extended by a hole.
+  std::filesystem::resize_file(path, 1LL << 40);
   expect_names(refusal(DS_ERROR_CORRUPT), {path, "1099511627776"});
   std::filesystem::remove(path);
   expect_names(refusal(DS_ERROR_NOT_FOUND), {path});

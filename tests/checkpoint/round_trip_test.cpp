@@ -15,7 +15,7 @@ namespace ds::test {
 namespace {
 
 // Proves {checkpoint.load.any}.
-TEST(Checkpoint, LoadsAtEveryWorldSizeAndCut) {
+TEST(Checkpoint, LoadsAtEveryWorldSizeAndPartition) {
   TempFolder folder;
   std::string path = save_fake(folder / "a", 12, 4);
   std::string hash = payload_hash(path);
@@ -34,7 +34,7 @@ TEST(Checkpoint, LoadsAtEveryWorldSizeAndCut) {
   }
 }
 
-TEST(Checkpoint, TensorsLargerThanOneBlock) {
+TEST(Checkpoint, TensorsLargerThanOneBlockAreReadBack) {
   TempFolder folder;
   std::vector<FakeParam> params = {{"big", {1100, 1000}}, {"small", {3}}};
   std::string path = save_fake(folder.path(), 1, 1, 0, "", false, params);
@@ -45,9 +45,9 @@ TEST(Checkpoint, TensorsLargerThanOneBlock) {
   });
 }
 
-// Of states in codes a block that is written in parts may lose bits. So writes begin and end
-// between granules, or where what a rank holds of a parameter does, wherever the pieces of the
-// checkpoint and the blocks of the file end.
+// Writing part of a granule may lose bits of quantized states. Therefore each write must begin and
+// end at a granule's boundary or at an end of the rank's part of a parameter, no matter where the
+// pieces of the checkpoint and the blocks of the file end.
 TEST(Checkpoint, StatesAreWrittenInWholeGranules) {
   TempFolder folder;
   std::vector<FakeParam> params = {{"a", {77}}, {"big", {1700, 1700}}, {"small", {3}}};
@@ -76,8 +76,8 @@ TEST(Checkpoint, StatesAreWrittenInWholeGranules) {
   }
 }
 
-// One rank that cannot restore its states decides for all; else a refused load ends with restore()
-// on all.
+// If all ranks can restore their states, a load may write before everything is verified, and ends
+// with restore() on all ranks if it is refused. If one rank cannot, no rank writes.
 TEST(Checkpoint, StatesAreRestoredOnAllRanksOrOnNone) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1, 3), file = path + "/exp_avg_sq.safetensors";
@@ -100,7 +100,7 @@ TEST(Checkpoint, StatesAreRestoredOnAllRanksOrOnNone) {
   }
 }
 
-TEST(Checkpoint, KindsAreTheOptimizers) {
+TEST(Checkpoint, KindsAreThoseOfTheOptimizer) {
   TempFolder folder;
   const std::vector<std::string> sgd = {"master", "momentum_buffer"};
   std::string path;
@@ -124,7 +124,7 @@ TEST(Checkpoint, KindsAreTheOptimizers) {
                          "' has master, momentum_buffer");
 }
 
-TEST(Checkpoint, InfoComesBack) {
+TEST(Checkpoint, InfoIsReadBack) {
   TempFolder folder;
   CheckpointInfo info = read_checkpoint_info(save_fake(folder.path(), 12)), saved = fake_info(12);
   EXPECT_EQ(info.step, 12);
@@ -147,7 +147,7 @@ TEST(Checkpoint, ClientTextNeedNotBeUtf8) {
   });
 }
 
-TEST(Checkpoint, PayloadHashSeesOneBit) {
+TEST(Checkpoint, PayloadHashDetectsOneBit) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1), hash = payload_hash(path), other;
   run_ranks(1, [&](Communicator& comm) {

@@ -1,5 +1,5 @@
-// Checkpoints of ranks that hold slices of tensors: any mesh reads what any other has written, and
-// no damaged list of pieces is taken for a whole one.
+// Checkpoints of ranks that hold slices of tensors: any mesh reads what any other mesh has saved,
+// and a damaged list of pieces is never accepted as complete.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace ds::test {
 namespace {
 
-// The same tensors, cut anew for a mesh.
+// Returns the same tensors, divided randomly for a mesh.
 std::vector<FakeParam> cut_for(const std::vector<FakeParam>& params, Dice& dice, const Mesh& mesh) {
   std::vector<FakeParam> out;
   for (const FakeParam& p : params) {
@@ -51,7 +51,7 @@ Mesh random_mesh(Dice& dice) {
                         : Mesh({{kData, data}, {"tensor", tensor}});
 }
 
-TEST(Slices, AnyMeshLoadsWhatAnyOtherSaved) {
+TEST(Slices, AnyMeshLoadsTheCheckpointOfAnyOther) {
   TempFolder folder;
   std::string hash = payload_hash(save_fake(folder / "plain", 12, 2));
   int strided = 0;
@@ -100,7 +100,7 @@ TEST(Slices, WeightsAreWholeTensors) {
   }
 }
 
-// One element changed on the disk is found by whoever checks the piece, in whatever row it lies.
+// The rank that verifies a piece detects a changed element in any row.
 TEST(Slices, DamageInARowIsFound) {
   TempFolder folder;
   std::vector<FakeParam> params = {{"w", {6, 8}}};
@@ -119,14 +119,16 @@ TEST(Slices, DamageInARowIsFound) {
   EXPECT_EQ(read_manifest(path).pieces.size(), 6u);
   File file(path + "/exp_avg.safetensors", File::Mode::write);
   char byte = 1;
-  file.write(&byte, 1, file.size() - 3 * 8 * 4);  // element 24: row 3, of the left half
+  // Element 24 is in row 3 of the left half.
+  file.write(&byte, 1, file.size() - 3 * 8 * 4);
   auto [status, message] = load_error(path, 1, {{"w", {6, 8}}});
   EXPECT_EQ(status, DS_ERROR_CORRUPT);
   EXPECT_NE(message.find("elements 0 to 43 (6 rows of 4) have hash"), std::string::npos) << message;
 }
 
-// What a tensor's pieces say against an array that counts who has each element.
-TEST(Tiling, RandomPiecesAreJudgedAsByCounting) {
+// Compares the verdict on a tensor's pieces with an array that counts how often each element is
+// covered.
+TEST(Tiling, RandomPiecesAreJudgedAsByCountingCoverage) {
   int good = 0, bad = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     Dice dice(seed, 2);
@@ -172,7 +174,7 @@ TEST(Tiling, RandomPiecesAreJudgedAsByCounting) {
   EXPECT_GT(bad, 500);
 }
 
-TEST(Tiling, SaysWhatIsWrong) {
+TEST(Tiling, MessagesNameTheError) {
   auto judge = [](std::vector<Piece> pieces, int64_t numel) {
     return find_bad_tiling(pieces, numel);
   };

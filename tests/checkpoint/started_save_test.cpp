@@ -1,4 +1,4 @@
-// Saves that a thread makes while its caller goes on.
+// Saves that run on a thread while the caller continues.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,15 +17,16 @@ namespace {
 
 constexpr int64_t kPatience = 60'000;
 
-// A client's state that no manifest can hold: the commit fails, on the thread of rank 0.
+// Returns a client state that a manifest cannot represent, so that the commit fails on rank 0's
+// thread.
 Json unreadable() {
   Json client;
   client.set("text", std::string(1, '\0'));
   return client;
 }
 
-// The copy is what is saved, whatever the caller does to its state afterwards.
-TEST(StartedSave, SavesWhatTheStateWas) {
+// The save writes a copy, no matter what the caller does to its state afterwards.
+TEST(StartedSave, SavesTheStateAtTheTimeOfTheCall) {
   for (int world : {1, 2, 3}) {
     TempFolder folder;
     std::string hash = payload_hash(save_fake(folder / "a", 4, world)), path;
@@ -45,7 +46,7 @@ TEST(StartedSave, SavesWhatTheStateWas) {
   }
 }
 
-TEST(StartedSave, CopiesOfSlicesAndHeldCopiesAreWhole) {
+TEST(StartedSave, SlicesAndReusedCopiesAreSavedWhole) {
   TempFolder folder;
   std::string hash = payload_hash(save_fake(folder / "a", 4, 2, 0, "", false)), path;
   run_ranks(2, [&](Communicator& comm) {
@@ -57,7 +58,7 @@ TEST(StartedSave, CopiesOfSlicesAndHeldCopiesAreWhole) {
   EXPECT_EQ(payload_hash(path), hash);
 }
 
-TEST(StartedSave, KeepsAsManyAsItIsTold) {
+TEST(StartedSave, KeepsTheGivenNumberOfCheckpoints) {
   TempFolder folder;
   for (int64_t step : {2, 4, 6}) {
     run_ranks(2, [&](Communicator& comm) {
@@ -70,7 +71,7 @@ TEST(StartedSave, KeepsAsManyAsItIsTold) {
             (std::vector<std::string>{"step-00000004-2", "step-00000006-3"}));
 }
 
-// Every rank hears of it, and nothing is left.
+// Every rank gets the error, and no file of the save remains.
 TEST(StartedSave, AnErrorOfAThreadIsThrownByWait) {
   TempFolder folder;
   std::string first = save_fake(folder.path(), 2, 2);
@@ -120,7 +121,7 @@ class StartedSaveEngine : public testing::Test {
 };
 
 // Proves {checkpoint.save.async} and {checkpoint.wait}.
-TEST_F(StartedSaveEngine, StepsGoOnMeanwhile) {
+TEST_F(StartedSaveEngine, StepsContinueDuringASave) {
   step();
   std::string sync = engine_->checkpoints().save(folder_ / "sync");
   engine_->checkpoints().start_save(folder_.path());
@@ -134,7 +135,7 @@ TEST_F(StartedSaveEngine, StepsGoOnMeanwhile) {
 }
 
 // Proves {checkpoint.wait.next}.
-TEST_F(StartedSaveEngine, TheNextCallWaitsAndHasTheError) {
+TEST_F(StartedSaveEngine, TheNextSaveWaitsAndReportsTheError) {
   step();
   engine_->checkpoints().start_save(folder_.path());
   step();
@@ -153,14 +154,15 @@ TEST_F(StartedSaveEngine, TheNextCallWaitsAndHasTheError) {
             engine_->checkpoints().save(folder_.path());
         },
         DS_ERROR_CONFIG);
-    step();  // the engine is as it was
+    // The engine is still usable.
+    step();
   }
   engine_->checkpoints().save(folder_.path());
   EXPECT_EQ(newest_step(), 6);
 }
 
 // Proves {checkpoint.wait.end}.
-TEST_F(StartedSaveEngine, TheEndOfAnEngineWaits) {
+TEST_F(StartedSaveEngine, DestroyingAnEngineWaits) {
   step();
   engine_->checkpoints().start_save(folder_.path());
   engine_.reset();

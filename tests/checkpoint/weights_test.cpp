@@ -21,10 +21,11 @@ struct Stored {
   std::string name;
   DType dtype = DS_DTYPE_F32;
   std::vector<int64_t> shape;
-  int32_t param = -1;  // whose values it holds; -1: ones of f32
+  // The parameter whose values the tensor contains; -1: ones in f32.
+  int32_t param = -1;
 };
 
-// What a parameter holds in these tests: exact in every dtype of a file.
+// Returns element i of a parameter in these tests, which every dtype of a file represents exactly.
 float weight(ParamId id, int64_t i) {
   int32_t param = id.number();
   return static_cast<float>((i * 7 + param * 3) % 127 - 63) * (param % 2 == 0 ? 1.0f : 0x1p-20f);
@@ -55,7 +56,7 @@ std::string file_bytes(const std::vector<Stored>& tensors) {
   return bytes;
 }
 
-// fake_params() in another order, under their own names.
+// Returns the tensors of fake_params() in another order, under their own names.
 std::vector<Stored> plain() {
   std::vector<FakeParam> params = fake_params();
   std::vector<Stored> tensors;
@@ -66,7 +67,7 @@ std::vector<Stored> plain() {
   return tensors;
 }
 
-// What is logged while it lives.
+// Collects log lines as long as it lives.
 class CapturedLog {
  public:
   CapturedLog() {
@@ -90,7 +91,7 @@ class Weights : public testing::Test {
   }
   std::string path() const { return folder_ / "model"; }
 
-  // Loads at `world` ranks, counts wrong elements, saves back into `saved`.
+  // Loads with `world` ranks, checks every element, and saves to `saved`.
   void round_trip(int world, bool partitioned, const std::string& saved, const std::string& like,
                   const std::vector<FakeParam>& params = fake_params()) {
     run_ranks(world, [&](Communicator& comm) {
@@ -100,7 +101,8 @@ class Weights : public testing::Test {
       state.each([&](int kind, ParamId param, int64_t i, float& value) {
         if (kind == 0)
           wrong += std::bit_cast<uint32_t>(value) != std::bit_cast<uint32_t>(weight(param, i));
-        if (kind != 0) wrong += value == value;  // moments are not touched: still NaN
+        // Loading does not change moments: they are still NaN.
+        if (kind != 0) wrong += value == value;
       });
       EXPECT_EQ(wrong, 0) << world << " ranks";
       save_weights(state, saved, like);
@@ -141,17 +143,17 @@ TEST_F(Weights, LoadAndSaveBackEveryByteAtAnyWorld) {
   }
 }
 
-TEST_F(Weights, SixteenBitsWidenExactlyAndAreSavedAlike) {
+TEST_F(Weights, SixteenBitTensorsWidenExactlyAndKeepTheirType) {
   std::vector<Stored> tensors = plain();
   tensors[0].dtype = DS_DTYPE_BF16;
   tensors[1].dtype = DS_DTYPE_F16;
-  tensors[3].dtype = DS_DTYPE_F16;  // subnormal values
+  tensors[3].dtype = DS_DTYPE_F16;  // has subnormal values
   write(tensors);
   round_trip(2, true, folder_ / "back", path());
   EXPECT_EQ(saved_file("back"), saved_file("model"));
 }
 
-TEST_F(Weights, WithoutLikeOneF32FileInTheOrderOfParameters) {
+TEST_F(Weights, WithoutALikeFolderAnF32FileInParameterOrderIsSaved) {
   write(plain());
   round_trip(2, true, folder_ / "new", "");
   std::vector<Stored> wanted;
@@ -181,17 +183,17 @@ TEST_F(Weights, ShardsAreSavedAsShardsWithIndexConfigAndTokenizer) {
   EXPECT_EQ(list_folder(folder_ / "back"), names);
   for (const std::string& name : names)
     EXPECT_EQ(saved_file("back", name), saved_file("model", name));
-  round_trip(1, true, path(), path());  // in place
+  round_trip(1, true, path(), path());  // overwrites in place
   for (const std::string& name : names)
     EXPECT_EQ(saved_file("back", name), saved_file("model", name));
 }
 
-// Names of old files, a tied head that is stored twice, constants.
+// The parameters of a file with old names, a tied head that is stored twice, and constants.
 std::vector<FakeParam> gpt2_params() {
   return {{"transformer.wte.weight", {9, 4}}, {"transformer.h.0.ln_1.weight", {4}}};
 }
 
-TEST_F(Weights, OldNamesAreUnderstoodAndSavedBack) {
+TEST_F(Weights, OldNamesAreAcceptedAndSavedBack) {
   std::vector<Stored> tensors{{"h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1},
                               {"h.0.attn.bias", DS_DTYPE_U8, {1, 1, 3, 3}, -1},
                               {"wte.weight", DS_DTYPE_F32, {9, 4}, 0}};
@@ -202,7 +204,8 @@ TEST_F(Weights, OldNamesAreUnderstoodAndSavedBack) {
   write(tensors);
   round_trip(2, false, folder_ / "twice", path(), gpt2_params());
   EXPECT_EQ(saved_file("twice"), saved_file("model"));
-  tensors.erase(tensors.begin() + 2);  // under the other name only
+  // Leaves the parameter in the file under its other name only.
+  tensors.erase(tensors.begin() + 2);
   write(tensors);
   round_trip(2, true, folder_ / "other", path(), gpt2_params());
   EXPECT_EQ(saved_file("other"), saved_file("model"));
@@ -215,7 +218,7 @@ TEST_F(Weights, OldNamesAreUnderstoodAndSavedBack) {
   EXPECT_EQ(saved_file("bert"), saved_file("model"));
 }
 
-TEST_F(Weights, TwoTensorsOfOneParameter) {
+TEST_F(Weights, TwoTensorsOfOneParameterMustBeEqual) {
   write({{"transformer.wte.weight", DS_DTYPE_F32, {9, 4}, 0},
          {"wte.weight", DS_DTYPE_F32, {9, 4}, 0},
          {"h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1}});
@@ -228,7 +231,7 @@ TEST_F(Weights, TwoTensorsOfOneParameter) {
                {"'lm_head.weight'", "'wte.weight'", "not equal"});
 }
 
-TEST_F(Weights, MissingSurplusAndDifferentTensors) {
+TEST_F(Weights, MissingSurplusAndDifferentTensorsAreNamed) {
   std::vector<Stored> tensors = plain();
   tensors.pop_back();
   write(tensors);
@@ -245,7 +248,23 @@ TEST_F(Weights, MissingSurplusAndDifferentTensors) {
   }
 }
 
-TEST_F(Weights, SurplusTensorsAreKeptAndWarnedOf) {
+TEST_F(Weights, NamesWithAWrappersPrefixAreExplained) {
+  for (auto [prefix, what] : {std::pair{"module.", "model.module.save_pretrained()"},
+                              {"base_model.model.", "merge_and_unload()"},
+                              {"_orig_mod.", "torch.compile"},
+                              {"_fsdp_wrapped_module.", "FSDP"}}) {
+    std::vector<Stored> tensors = plain();
+    for (Stored& tensor : tensors) tensor.name = prefix + tensor.name;
+    write(tensors);
+    expect_names(refusal(), {path(), prefix, what});
+  }
+  std::vector<Stored> tensors = plain();
+  tensors.back().name = "h.0.attn.lora_A.weight";
+  write(tensors);
+  expect_names(refusal(), {path(), "'h.0.attn.lora_A.weight'", "adapter"});
+}
+
+TEST_F(Weights, SurplusTensorsAreSavedBackWithAWarning) {
   std::vector<Stored> tensors = plain();
   tensors.push_back({"h.7.bias", DS_DTYPE_F32, {2}, -1});
   write(tensors);
@@ -255,8 +274,8 @@ TEST_F(Weights, SurplusTensorsAreKeptAndWarnedOf) {
   expect_names(log.text(), {path(), "left out", "h.7.bias"});
 }
 
-// As the folder of a base model: without its prefix and without a head, which keeps its values and
-// is saved.
+// The folder contains a base model: its names lack the prefix, and it has no head. The head keeps
+// its values and is saved.
 TEST_F(Weights, AMissingHeadKeepsItsValuesAndIsSaved) {
   std::vector<FakeParam> params{{"bert.embeddings.word_embeddings.weight", {9, 4}},
                                 {"cls.predictions.transform.dense.weight", {4, 4}},
@@ -286,8 +305,7 @@ TEST_F(Weights, AMissingHeadKeepsItsValuesAndIsSaved) {
   EXPECT_EQ(saved_file("again"), saved_file("model"));
 }
 
-// A state dict as torch.save writes it; a tensor of the same parameter as one before shares its
-// storage.
+// Writes a state dict as torch.save does; tensors of one parameter share a storage.
 void write_torch(const std::string& path, const std::vector<Stored>& tensors) {
   PickleWriter out;
   out.empty_dict().mark();
@@ -383,7 +401,7 @@ TEST_F(Weights, DamagedFilesAreRefusedBeforeAnyStateChanges) {
   expect_names(refusal(DS_ERROR_CORRUPT), {file, "4611686018427387904"});
 }
 
-TEST_F(Weights, ASaveThatCannotBeMadeLeavesNothing) {
+TEST_F(Weights, AFailedSaveLeavesNoFile) {
   write(plain());
   write_file_atomic(folder_ / "file", "");
   run_ranks(2, [&](Communicator& comm) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The audit of a step: on threads and on launched ranks, on a text and on random tokens, as JSON; a bit that a file
-# gives back turned fails it.
+# The audit of a step: on threads and on launched ranks, on a text and on random tokens, as JSON. It fails if a file
+# returns a flipped bit.
 # usage: audit.sh LIBDS FLIP_SHIM
 . "$(dirname "$0")/begin.sh"
 shim=$2

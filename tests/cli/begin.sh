@@ -1,5 +1,5 @@
-# Sourced by the scripts of this folder with LIBDS as the first argument, and the parent of the folder that they work in
-# as `scratch`, if not the usual one.
+# The scripts of this folder source this file, with LIBDS as the first argument and, if it is not the usual one, the
+# parent of their working folder as `scratch`.
 set -eu
 libds=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +12,7 @@ fail() {
   exit 1
 }
 
-# make_text LINES: text.txt
+# make_text LINES: writes text.txt.
 make_text() {
   i=0
   while [ $i -lt "$1" ]; do

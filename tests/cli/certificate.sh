@@ -1,6 +1,6 @@
 #!/bin/sh
-# What `libds plan --certificate` writes is right, at every stage and in both types, and says so of all ranks; one line
-# less is found.
+# `libds plan --certificate` writes a correct certificate of all ranks, at every stage and in both types; a missing line
+# is found.
 # usage: certificate.sh LIBDS CHECK_CERTIFICATE
 . "$(dirname "$0")/begin.sh"
 check=$2

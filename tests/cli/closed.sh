@@ -1,8 +1,8 @@
 #!/bin/sh
-# Standard descriptors that are closed when the command starts: all eight combinations train to the same bits,
-# with states in scratch files that would otherwise get their numbers; a launcher without any of them works.
+# Standard descriptors that are closed when the command starts: all eight combinations train to the same bits, with
+# states in scratch files that would otherwise get their numbers. A launcher without any of them works. Prefers a tmpfs,
+# whose files take writes of any size, so that text written into one would pass unnoticed.
 # usage: closed.sh LIBDS
-# Where there is a tmpfs: its files take writes of any size, so text that goes into one does so unnoticed.
 scratch=
 [ ! -w /dev/shm ] || scratch=/dev/shm
 . "$(dirname "$0")/begin.sh"

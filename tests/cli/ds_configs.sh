@@ -1,6 +1,6 @@
 #!/bin/sh
-# `libds plan` on each real configuration that libds takes, for a GPT-2 folder; `libds config` on all of them.
-# ds_configs.sh LIBDS SOURCE
+# Runs `libds plan` for a GPT-2 folder on each real configuration that libds accepts, and `libds config` on all.
+# usage: ds_configs.sh LIBDS SOURCE
 set -eu
 libds=$1
 source=$2

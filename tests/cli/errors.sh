@@ -1,5 +1,5 @@
 #!/bin/sh
-# Bad input: the right exit code and exactly one line on stderr that names what is wrong.
+# Bad input gives the right exit code and exactly one line on stderr that names the error.
 # usage: errors.sh LIBDS
 libds=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,8 +33,8 @@ printf 'a slots=1\nb\n' > bad_hosts
 printf 'a slots=1\nb slots=1\n' > good_hosts
 
 refused 2 resume train
-refused 2 "'trian' is no command; did you mean train?" trian --config x
-refused 2 "'deploy' is no command$" deploy
+refused 2 "'trian' is not a command; did you mean train?" trian --config x
+refused 2 "'deploy' is not a command$" deploy
 refused 2 "steps: must be an integer from 0 to 2147483647, got 99999999999999999999" train --config "$here/tiny.json" --steps 99999999999999999999
 refused 2 "steps: must be an integer from 0 to 2147483647, got -3" train --config "$here/tiny.json" --steps -3
 refused 2 "seed: must be an integer from 0 to 9223372036854775807, got -1" generate somewhere --prompt x --seed -1
@@ -83,7 +83,7 @@ refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got ""' genera
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids 1,,2
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got "x"' generate somewhere --ids 1,x
 refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got "0x10"' generate somewhere --ids 0x10
-# Memory that ends anywhere on the way is an error, never a crash (127: the loader's own).
+# Running out of memory anywhere is an error, never a crash (127 comes from the loader).
 echo "one line of text, long enough for a sample or two: shards, buckets and granules" > small.txt
 for kb in 56000 64000 72000 85000 100000; do
   (ulimit -v $kb && exec "$libds" train --config "$here/tiny.json" --data small.txt --dir small --steps 1) > out 2> err
@@ -96,9 +96,9 @@ refused 2 "dir: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" -
 refused 2 "data: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" --data "$latin"
 refused 2 "nvme-path: must be UTF-8, got 'caf.xe9'" verify somewhere --nvme-path "$latin"
 refused 1 nope.json train --config nope.json
-refused 1 "'empty.json': line 1, column 1" train --config empty.json
+refused 1 "'empty.json': line 1, column 1.*it is empty" train --config empty.json
 refused 1 "'.': Is a directory" train --config .
-# Files and folders that are not what is asked for are named.
+# Files and folders of the wrong kind are named.
 mkdir pointer adapter && printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n' > pointer/config.json
 cp pointer/config.json pointer.json && printf '{"peft_type": "LORA"}\n' > adapter/adapter_config.json
 printf 'distributed_type: FSDP\n' > fsdp.yaml && printf '{ bf16: {enabled: true} }\n' > bare.hjson
@@ -106,6 +106,48 @@ refused 1 "pointer/config.json: is a Git LFS pointer, which stands for a file of
 refused 1 "'pointer.json': is a Git LFS pointer" train --config pointer.json
 refused 1 "it is an adapter of PEFT" generate adapter --ids 1
 refused 1 "hf download owner/model" generate owner/model --ids 1
+# Every place that takes a path gives the same errors. PLACE is an option, or the arguments before the path.
+printf 'GGUF\003\000\000\000' > m.gguf && ln -s ../blobs/abc dangling && printf 'Entry not found' > answer
+printf '{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' > header
+{ printf '\065\0\0\0\0\0\0\0'; cat header; printf x; } > weights.safetensors
+everywhere() {
+  what=$1
+  path=$2
+  for place in "generate --ids 1" "verify" "verify --hash" "train --resume" "profile --model" "config" \
+    "train --config" "plan --config" "audit --config" "plan --config no_model.json --model" \
+    "train --config $here/tiny.json --data" "tokenize --data $here/tiny.json --out x.tokens --tokenizer"; do
+    refused 1 "$what" $place "$path"
+  done
+  refused 1 "$what" convert "$path" target
+}
+everywhere "a GGUF file of llama.cpp" m.gguf
+everywhere "a safetensors file" weights.safetensors
+everywhere "is an adapter of PEFT" adapter
+everywhere "hf download owner/name" owner/name
+everywhere "hf download owner/name" https://huggingface.co/owner/name
+everywhere "symbolic link to '../blobs/abc', which does not exist" dangling
+refused 1 "an answer of the hub" config answer
+refused 1 "like: 'adapter' has no weights of a model; it is an adapter of PEFT" \
+  convert "$here/../data/deepspeed/zero2_f32" target --to fp32 --like adapter
+"$libds" config no_model.json --model owner/name > out 2> err
+[ $? -eq 1 ] && grep -q "model.folder: owner/name/config.json.*hf download owner/name" out && [ ! -s err ] ||
+  { echo "config does not look at the model: $(cat out err)"; bad=1; }
+"$libds" config no_model.json --set model.folder=adapter > out 2> err
+[ $? -eq 1 ] && grep -q "model.folder: adapter/config.json.*adapter of PEFT" out ||
+  { echo "config does not look at model.folder: $(cat out err)"; bad=1; }
+for text in '[1]' 3 null; do
+  printf '%s' "$text" > odd.json
+  refused 1 "'odd.json': must be an object" config odd.json
+done
+# An empty text counts as a given one.
+for line in "train --config" "train --config $here/tiny.json --data" "train --config $here/tiny.json --dir" \
+  "train --config $here/tiny.json --model" "train --resume" config "config no_model.json --model" \
+  "plan --config no_model.json --svg" "plan --config no_model.json --certificate" "audit --config" \
+  "generate --ids 1" "generate x --ids 1 --device" verify "verify --hash" "verify x --nvme-path" "convert x" \
+  "convert x y --like" "convert x y --tag" "tokenize --out" "tokenize --out x --tokenizer" "tokenize --out x --data" \
+  "profile --model" "profile --config" env "launch --hostfile" "launch -n 1 --log-dir"; do
+  refused 2 "must not be empty (is a variable of the shell unset?)" $line ""
+done
 refused 1 "'fsdp.yaml': is YAML without a section deepspeed_config" config fsdp.yaml
 refused 1 "'bare.hjson': line 1, column 3.*double quotes" config bare.hjson
 refused 1 "zero_optimization.stage: 5 is above 3 (it must be 0 to 3)" train --config "$here/tiny.json" --set zero_optimization.stage=5
@@ -117,15 +159,15 @@ refused 1 train_batch_size train --config batch.json
 refused 1 no/such/text train --config "$here/tiny.json" --data no/such/text
 refused 1 "text" train --config "$here/tiny.json" --data empty.txt
 refused 1 "data.paths" train --config "$here/tiny.json"
-refused 1 "no run folder" train --resume .
+refused 1 "not a run folder" train --resume .
 refused 1 nowhere generate nowhere --prompt x
 refused 1 nowhere verify --hash nowhere
 refused 2 "model folder or --hash" verify
 refused 2 gpu verify nowhere --tier gpu
-refused 1 "nvme_path: 'no/such' is no folder" verify "$here/../data/models/gpt2" --tier nvme --nvme-path no/such
+refused 1 "nvme_path: 'no/such' is not a folder" verify "$here/../data/models/gpt2" --tier nvme --nvme-path no/such
 [ ! -e no ] || { echo "verify made a folder"; bad=1; }
 refused 1 nowhere/golden.json verify nowhere
-refused 1 "'nowhere' is no checkpoint of DeepSpeed or libds, and no folder with one (DeepSpeed's has a file 'latest' that names it)" convert nowhere target
+refused 1 "'nowhere' is not a checkpoint of DeepSpeed or libds, nor a folder with one (DeepSpeed's has a file 'latest' that names it)" convert nowhere target
 refused 2 "to: pt not in" convert nowhere target --to pt
 refused 2 "TO is required" convert nowhere
 cp -r "$here/../data/deepspeed/zero2_f32" cut && rm cut/global_step5/zero_pp_rank_1_mp_rank_00_optim_states.pt
@@ -144,7 +186,7 @@ mkdir odd
 echo '{}' > odd/config.json
 refused 1 "odd/config.json: the member" train --resume odd
 
-# Every rank says what is wrong with it.
+# Every rank names the mistake.
 echo "a line of text about ranks" > text.txt
 RANK=1 WORLD_SIZE=2 "$libds" train --config nope.json 2> err
 grep -q "^libds: rank 1: 'nope.json': No such file" err || { echo "no word of rank 1: $(cat err)"; bad=1; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A model folder continued: the recorded tokens on one rank and on two, text, the end of text; what is refused.
+# Continues texts with a model folder: the recorded tokens on one rank and on two, text, the end of text, and refusals.
 # usage: generate.sh LIBDS
 set -eu
 libds=$1
@@ -28,7 +28,7 @@ got=$("$libds" generate "$models/gpt2" --ids $ids --tokens 5 --top-k 1 --seed 7 
 [ "$got" = "55 58 49 55 105" ] || fail "the first of one is the most probable: $got"
 "$libds" generate "$models/llama" --ids 3,4,5 --tokens 8 --dtype bf16 > /dev/null || fail "llama in bf16"
 
-# Beyond 8 tokens rope turns otherwise: once with longrope, at every length with dynamic.
+# Beyond 8 tokens rope rotates differently: once with longrope, at every length with dynamic.
 across() { "$libds" generate "$models/$1" --ids 21,24,39,29,25 --tokens 16 --temperature 0; }
 [ "$(across phi3_longrope)" = "5 20 5 20 7 17 26 32 16 4 7 9 37 9 24 24" ] || fail "longrope: $(across phi3_longrope)"
 [ "$(across llama_dynamic)" = "0 20 23 36 32 23 27 16 36 36 16 36 36 36 36 17" ] || fail "dynamic: $(across llama_dynamic)"
@@ -36,12 +36,12 @@ across() { "$libds" generate "$models/$1" --ids 21,24,39,29,25 --tokens 16 --tem
 [ "$("$libds" generate --ids 010,0 "$models/gpt2" --tokens 2)" = "$("$libds" generate "$models/gpt2" --ids 10,0 --tokens 2)" ] ||
   fail "010 is ten, and the folder may come after the numbers"
 
-refused "predicts masked tokens: it continues no text" "$models/bert" --ids 1,2 --tokens 4
+refused "predicts masked tokens and cannot continue a text" "$models/bert" --ids 1,2 --tokens 4
 refused "5 must be 0 to 127" "$models/gpt2" --ids 1,2,3,4,5,500 --tokens 1
 refused "the prompt has 3 tokens and 100000 are asked for" "$models/gpt2" --ids 1,2,3 --tokens 100000
 refused "tokenizer" "$models/gpt2" --prompt words
 
-# A prompt as text, by the tokenizer in the model's folder; lone bytes of characters read as U+FFFD.
+# A prompt as text, by the tokenizer in the model's folder; single bytes of characters read as U+FFFD.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$models/mixtral" "$work/text"
@@ -52,7 +52,7 @@ got=$("$libds" generate "$work/text" --prompt ']{tqj' --tokens 16 --temperature 
 refused "token 0 of the prompt must be 0 to 111, the vocabulary of '$work/text', got 220 from tokenizer '$work/text/tokenizer.json'" \
   "$work/text" --tokens 4 --prompt ' '
 
-# An empty prompt is what the tokenizer puts before a text; without that there is nothing to continue.
+# An empty prompt consists of the tokens that the tokenizer puts before a text; if there are none, it is refused.
 pieces=$(seq 0 110 | sed 's/.*/"t&":&/' | paste -sd, -)
 begin_with() {
   printf '{"added_tokens":[{"id":111,"content":"<s>","special":true}],"model":{"type":"BPE","vocab":{%s},"merges":[]}%s}' "$pieces" "$1" \
@@ -67,7 +67,7 @@ begin_with ',"post_processor":{"type":"TemplateProcessing","single":[{"SpecialTo
   "special_tokens":{"<s>":{"id":"<s>","ids":[111]}}}'
 [ "<s>$(first '')" = "$begun" ] || fail "empty prompt: $(first '')"
 
-# The end of text: generation_config.json before config.json.
+# The end token comes from generation_config.json, and otherwise from config.json.
 cp -r "$models/gpt2" "$work/ends"
 sed -i 's/"eos_token_id": null/"eos_token_id": 49/' "$work/ends/config.json"
 ends() { "$libds" generate "$work/ends" --ids $ids --tokens 6 --temperature 0 "$@"; }

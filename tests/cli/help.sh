@@ -1,5 +1,6 @@
 #!/bin/sh
-# What the command says of itself: help in every spelling, defaults, examples, the version, the picture of a plan.
+# The texts that the command prints about itself: help in every spelling, defaults, examples, the version, the picture
+# of a plan.
 # usage: help.sh LIBDS
 set -eu
 libds=$1
@@ -29,7 +30,7 @@ done
 grep -Eq -- '--temperature .*default 0\.[0-9]+\)' out || fail "no default of --temperature: $(cat out)"
 code=0
 "$libds" help nothing 2> out || code=$?
-[ $code = 2 ] && grep -q "'nothing' is no command" out || fail "libds help nothing: $code $(cat out)"
+[ $code = 2 ] && grep -q "'nothing' is not a command" out || fail "libds help nothing: $code $(cat out)"
 "$libds" --version | grep -Eq '^[0-9]+\.[0-9]+\.[0-9]+( \([0-9a-f]{7,}(-changed)?\))?$' || fail "$("$libds" --version)"
 
 "$libds" plan --config "$here/tiny.json" -n 2 > out

@@ -17,7 +17,7 @@ grep -Eq '^comm +all_gather ' out || fail "no collectives: $(cat out)"
 grep -Eq '^read +load .* beside' out || fail "no files: $(cat out)"
 [ "$(grep -c tokens/s out)" = 1 ] || fail "two ranks do not print once: $(cat out)"
 
-# A step is its instructions and the time between them; nothing beats its limit by far.
+# A step consists of its instructions and the time between them; no instruction is much faster than its limit.
 "$libds" profile --model "$here/../data/models/gpt2" --steps 1 > out # of 48 positions
 grep -q "4 x 48 tokens" out || { echo "default sequence: $(cat out)"; exit 1; }
 "$libds" profile --model "$here/../data/models/gpt2" --seq 16 --by-instr --json > out

@@ -1,9 +1,9 @@
 #!/bin/sh
-# report.html of a short run in a real browser, at the width of a phone and of a desk, light and dark: nothing
-# sticks out, text is large enough and stands out from what is behind it, headings are in order, pictures have a
-# name, nothing is loaded, the console is silent, and the page looks the same without its script.
+# Checks report.html of a short run in a real browser, at the width of a phone and of a desk, light and dark: nothing
+# sticks out, text is large enough and contrasts with its background, headings are in order, pictures have names,
+# nothing is loaded, the console is silent, and the page looks the same without its script. Skipped (77) without a
+# browser: DS_BROWSER, or a Chromium by one of its usual names.
 # usage: report.sh LIBDS
-# Skipped (77) without a browser: DS_BROWSER, or a Chromium by one of its usual names.
 . "$(dirname "$0")/begin.sh"
 
 browser=${DS_BROWSER:-}
@@ -36,8 +36,8 @@ browse() {
     --user-data-dir="$work/profile" --enable-logging=stderr "$size" "$@"
 }
 
-# frame.py PAGE WIDTH SCRIPT...: the page with the scripts after it, in a frame that is as wide as wanted (a window may
-# refuse to be as narrow as a phone). The probe writes what it finds wrong below the frame.
+# frame.py PAGE WIDTH SCRIPT...: prints the page with the scripts after it, in a frame of the given width (a window may
+# refuse to be as narrow as a phone). The probe writes its findings below the frame.
 cat > frame.py <<'END'
 import html, sys
 page = open(sys.argv[1], encoding="utf-8").read()
@@ -47,7 +47,7 @@ inside = html.escape(page.replace("</body>", probe + "</body>"))
 print(f'<!doctype html><body><iframe style="border:0" width="{sys.argv[2]}" height="900" srcdoc="{inside}"></iframe>')
 END
 
-# findings PAGE WIDTH ARGUMENT...: what the probe and the console say of the page
+# findings PAGE WIDTH ARGUMENT...: prints the findings of the probe and the console about the page.
 findings() {
   python3 frame.py "$1" "$2" "$here/../support/contrast.js" "$here/report_probe.js" > framed.html
   shift 2
@@ -56,7 +56,7 @@ findings() {
   grep CONSOLE console || true
 }
 
-# A page with a fault of each kind, so that a probe that sees nothing cannot pass.
+# A page with a fault of each kind shows that the probe finds faults.
 cat > faults <<'END'
 <h4>out of order</h4><p style="width:3000px">wide</p><p style="font-size:9px">small</p>
 <p style="color:#888;background:#999">pale</p><svg role="img"></svg><script>console.error("heard")</script>

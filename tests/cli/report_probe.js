@@ -1,5 +1,5 @@
-// Writes what is wrong with the page that this runs in into the page around its frame: a line with the width and
-// the scheme, then one finding a line.
+// Looks for faults in the page that it runs in, and writes them into the page around its frame: a line with the width
+// and the scheme, then one line for each finding.
 (() => {
   const root = document.documentElement, found = [];
   const path = e => e.tagName.toLowerCase() + (e.className && e.className.baseVal === undefined ? '.' + e.className : '');

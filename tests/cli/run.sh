@@ -4,7 +4,7 @@
 . "$(dirname "$0")/begin.sh"
 make_text 400
 
-# wait_until WHAT COMMAND...: waits a minute for COMMAND to succeed
+# wait_until WHAT COMMAND...: waits a minute for COMMAND to succeed.
 wait_until() {
   what=$1
   shift
@@ -16,7 +16,7 @@ wait_until() {
   done
 }
 has_step_10() { grep -q 'step *10/' out; }
-# A process that ended may stay as a zombie: not every container's first process reaps orphans.
+# A process that has ended may stay as a zombie: not every container's first process reaps orphans.
 has_ended() { ! grep -q '^State:[[:space:]]*[^[:space:]ZX]' "/proc/$1/status"; }
 
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 4 --quiet > out
@@ -32,7 +32,7 @@ sed 's|"optimizer"|"scheduler": {"type": "WarmupCosineLR", "params": {"total_num
 "$libds" train --config schedule.json --data text.txt --steps 9 --quiet --dir whole > out
 ! grep -q 'its schedule' out || fail "the schedule ends before the run: $(cat out)"
 
-# A finished run whose held-out loss is not below its bar fails with one line, and is complete.
+# A finished run whose held-out loss misses its bar fails with one line, and is complete.
 sed 's|"sample_tokens": 4|"sample_tokens": 4, "bars": ["gzip"]|' "$here/tiny.json" > bars.json
 code=0
 "$libds" train --config bars.json --data text.txt --steps 2 --quiet --dir barred > out 2> err || code=$?
@@ -40,14 +40,14 @@ code=0
   fail "exit code $code for a missed bar: $(cat err)"
 [ -s barred/report.html ] && grep -q 'bits a byte of the .* held-out bytes: model' out || fail "a missed bar leaves: $(cat out)"
 
-# ended WHAT CODE: waits for $pid, which must end with CODE
+# ended WHAT CODE: waits for $pid, which must end with CODE.
 ended() {
   got=0
   wait $pid || got=$?
   [ $got -eq "$2" ] || fail "exit code $got (want $2) after $1: $(cat out)"
 }
 
-# Ctrl-C to the launcher: saved, exit code 75; the resumed run goes on to the same bits as one that was left alone.
+# Ctrl-C to the launcher saves and exits with 75; the resumed run reaches the same bits as an uninterrupted one.
 : > out  # has_step_10 must not read what was there before
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out 2> err &
 pid=$!
@@ -68,7 +68,7 @@ case $text in "line 1"*) ;; *) fail "generated: $text" ;; esac
 [ "$text" = "$("$libds" launch -n 2 "$libds" generate runs/001 --prompt "line 1" --tokens 8 --temperature 0)" ] ||
   fail "two ranks generate another text"
 
-# A terminal obeys control characters, so it gets their numbers; a file gets the text as it is.
+# A terminal would obey control characters, so it gets their codes; a file gets the text unchanged.
 prompt=$(printf 'line\033[31m\302\233m')
 on_terminal() { python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) != 0)' "$@"; }
 [ "$("$libds" generate runs/001 --prompt "$prompt" --tokens 1 --temperature 0 | head -c 12)" = "$prompt" ] ||
@@ -80,7 +80,7 @@ grep -qF 'line\x1b[31m\x9bm' shown || fail "a terminal gets control characters: 
 [ "$("$libds" verify --hash runs/001)" = "$("$libds" verify --hash runs/001/checkpoints)" ] || fail "hash of a run folder"
 "$libds" train --resume runs/001 --steps 4 | grep -q 'nothing is left to do' || fail "a finished run says nothing"
 
-# One Ctrl-C is seen in an evaluation of a million batches.
+# One Ctrl-C is noticed during an evaluation of a million batches.
 sed 's/"sequence": 32, "eval_samples": 2,/"sequence": 2, "eval_every": 1,/; s/"heldout": 0.1/"heldout": 0.9/' \
   "$here/tiny.json" > long.json
 awk '{ all = all $0 "\n" } END { while (made < 5000000) { printf "%s", all; made += length(all) } }' text.txt > long.txt
@@ -92,7 +92,7 @@ kill -INT $pid
 ended "SIGINT in an evaluation" 75
 grep -q 'go on with --resume long' out || fail "no word of the stop: $(cat out)"
 
-# A reader that goes away: the run goes on, says so once, and saves. What a rank starts does not inherit that.
+# If a reader goes away, the run goes on, says so once, and saves. Processes that a rank starts do not inherit this.
 sed '1s/{/{"steps_per_print": 1,/' "$here/tiny.json" > talking.json
 { "$libds" launch -n 2 "$libds" train --config talking.json --data text.txt --steps 60 --dir piped --quiet 2> err
   echo $? > code; } | head -n 1 > first
@@ -112,7 +112,7 @@ case "$(cat code)" in
   *) fail "env into a closed pipe: code $(cat code)" ;;
 esac
 
-# Files that may not grow: no signal ends the run, what was saved stays, and the run goes on from there.
+# If files may not grow, no signal ends the run, saved files stay, and the run can go on from there.
 "$libds" train --config "$here/tiny.json" --data text.txt --steps 3 --dir grown --quiet > out
 (ulimit -f 40; "$libds" train --resume grown --steps 6 --quiet) > out 2> err && fail "a save of files that may not grow"
 grep -q "^libds: step 6 is not saved: .*File too large; the last checkpoint is 'grown/checkpoints/step-00000003-1'$" err ||
@@ -120,7 +120,7 @@ grep -q "^libds: step 6 is not saved: .*File too large; the last checkpoint is '
 "$libds" train --resume grown --steps 6 --quiet > out
 [ "$(awk -F, '$2 != "" { print $1 }' grown/metrics.csv | tr '\n' ' ')" = "step 1 2 3 4 5 6 " ] || fail "not each step once: $(cat grown/metrics.csv)"
 
-# Hashes of checkpoints: all of a run, one by name, and one with a flipped bit.
+# Hashes of checkpoints: of all in a run, of one by name, and of one with a flipped bit.
 [ "$("$libds" verify grown | wc -l)" = 2 ] || fail "verify of a run: $("$libds" verify grown)"
 [ "$("$libds" verify grown)" = "$("$libds" verify grown/checkpoints)" ] || fail "verify of a folder of checkpoints"
 [ "$("$libds" verify grown/checkpoints/step-00000006-2)" = "$("$libds" verify --hash grown)" ] || fail "verify of one"
@@ -141,7 +141,7 @@ grep -q '^damaged  grown/checkpoints/step-00000006-2: ' out || fail "verify of a
 "$libds" launch -n 2 "$libds" train --resume grown --steps 7 --quiet > out 2> err || fail "no resume behind damage: $(cat err)"
 grep -q "is skipped for the one before, 'grown/checkpoints/step-00000003-1'" err || fail "no word of it: $(cat err)"
 
-# A rank that is killed: the other one leaves its flight record in the run folder.
+# One rank is killed: the other one leaves its flight record in the run folder.
 : > out
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --dir dead --quiet \
   > out 2> err &
@@ -157,8 +157,8 @@ grep -q 'rank 1 of 2: the last 64 of' dead/flight/rank_1.txt || fail "no flight 
 tail -n 1 dead/flight/rank_1.txt | grep -q 'failed' || fail "no failed operation: $(cat dead/flight/rank_1.txt)"
 [ ! -e dead/flight/rank_0.txt ] || fail "a record of the dead"
 
-# Rank 0 is killed twice, before and after the first save: the launcher starts the run again in the same folder, which
-# gets the bits of a run that nobody disturbed.
+# Rank 0 is killed twice, before and after the first save: the launcher restarts the run in the same folder, and it gets
+# the bits of an uninterrupted run.
 long="train --config $here/tiny.json --data text.txt --steps 200 --set run.save_every=50 --quiet"
 # shellcheck disable=SC2086
 "$libds" launch -n 2 "$libds" $long --dir undisturbed > out
@@ -187,12 +187,18 @@ for line in "restart 1 of 3 on 2 ranks in 1 s" "restart 2 of 3 on 2 ranks in 2 s
 done
 [ "$("$libds" verify --hash undisturbed | cut -d' ' -f1)" = "$("$libds" verify --hash runs/launch-* | cut -d' ' -f1)" ] ||
   fail "a run that was started again has other bits"
+# A configuration that is refused is started only once.
+code=0
+# shellcheck disable=SC2086
+"$libds" launch -n 2 --restarts 5 "$libds" $long --set run.stepz=3 2> err || code=$?
+[ $code -eq 78 ] && [ "$(grep -c '^libds launch: rank [01] exited with code 78; no restart: code 78 says' err)" = 1 ] &&
+  [ "$(grep -c 'run.stepz' err)" -le 2 ] || fail "a refusal is started again: $code, $(cat err)"
 code=0
 # shellcheck disable=SC2086
 "$libds" launch -n 2 --restarts 1 "$libds" $long --dir undisturbed 2> err || code=$?
 [ $code -eq 1 ] && grep -q "'undisturbed' holds a run already" err || fail "a first start in the folder of a run: $(cat err)"
 
-# kill -9 of the launcher ends also what its ranks have started.
+# kill -9 of the launcher also ends the processes that its ranks have started.
 : > out
 "$libds" launch -n 2 sh -c '"$0" train --config "$1" --data text.txt --steps 100000 --dir killed --quiet; true' \
   "$libds" "$here/tiny.json" > out 2> err &
@@ -202,7 +208,7 @@ read -r trainer < killed/lock
 kill -KILL $pid
 wait_until "the end of rank 0, whose launcher is gone" has_ended "$trainer"
 
-# A rank that computes otherwise than its neighbours is named.
+# A rank that computes differently from the others is named.
 if "$libds" env | grep -Eq 'in use (avx|amx)'; then
   "$libds" launch -n 3 sh -c '[ "$RANK" -ne 1 ] || export DS_MAX_ISA=sse4
     exec "$0" train --config "$1" --data text.txt --steps 2 --dir mixed --quiet' "$libds" "$here/tiny.json" > out 2> err

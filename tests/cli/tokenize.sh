@@ -1,5 +1,5 @@
 #!/bin/sh
-# `libds tokenize`: the same file each time, which a run trains on; and what it refuses.
+# `libds tokenize` writes the same file each time, and a run trains on it; also its refusals.
 # usage: tokenize.sh LIBDS
 libds=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,7 +31,7 @@ printf '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "c
 "$libds" tokenize --data chat.jsonl --format jsonl --chat-template chat.jinja --out chat.tokens > said || fail "jsonl"
 grep -q 'jsonl: 1 lines, 9 tokens, 7 of them targets' said || fail "says $(cat said)"
 
-# A file that is damaged or cut short ends the run, with its name.
+# A file that is damaged or cut short ends the run, which names it.
 head -c 200 a.tokens > short.tokens
 "$libds" train --config train.json --data short.tokens --dir short --quiet 2> err && fail "a short file is taken"
 grep -q 'short.tokens: has 200 bytes, but .* need' err || fail "short: $(cat err)"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A model folder against its recorded numbers: on one rank and on two, passing and not.
+# Verifies a model folder against its recorded numbers, on one rank and on two, with success and failure.
 # usage: verify.sh LIBDS
 . "$(dirname "$0")/begin.sh"
 models=$(cd "$here/../data/models" && pwd)
@@ -11,7 +11,7 @@ grep -q '^passed: 4 comparisons' out || fail "one rank: $(cat out)"
 [ "$(grep -c 'passed: 4 comparisons' out)" = 1 ] || fail "two ranks do not print once: $(cat out)"
 "$libds" verify "$models/gpt2" --kinds loss --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["failed"] == 0'
 
-# Another epsilon of the norms than the one the numbers were made with.
+# The norms get another epsilon than the one that the numbers were made with.
 cp -r "$models/llama" broken
 sed -i 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-03/' broken/config.json
 code=0

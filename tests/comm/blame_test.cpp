@@ -13,7 +13,7 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// What a launcher hears from ranks whose group ends because of another rank.
+// Tests which rank each survivor names to the launcher when one rank ends the group.
 namespace ds {
 namespace {
 
@@ -33,7 +33,8 @@ class Blames : public testing::TestWithParam<const char*> {
   }
   bool over_tcp() const { return std::string(GetParam()) == "tcp"; }
 
-  // The words of three ranks of which the last ends the group in this way.
+  // Runs three ranks, the last of which ends the group by `end`, and returns the messages that they
+  // sent to the launcher.
   std::set<std::string> heard(const std::function<void(Communicator&)>& end) {
     std::string url =
         over_tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://blames-{}", getpid());
@@ -55,14 +56,14 @@ class Blames : public testing::TestWithParam<const char*> {
   test::TempFolder folder_;
 };
 
-TEST_P(Blames, WhoDiesIsNamedByAllThatItTakesAlong) {
+TEST_P(Blames, ADeadRankIsNamedByEverySurvivor) {
   std::set<std::string> words = heard([](Communicator&) { ::raise(SIGKILL); });
   EXPECT_TRUE(words.count("0 2") + words.count("0 1") != 0 &&
               words.count("1 2") + words.count("1 0") != 0);
   EXPECT_TRUE(words.count("0 2") + words.count("1 2") != 0);
 }
 
-TEST_P(Blames, WhoEndsTheGroupIsNamedAndNamesNobody) {
+TEST_P(Blames, ARankThatAbortsIsNamedByTheOthersOnly) {
   std::set<std::string> words = heard([](Communicator& comm) { comm.abort("the disk is full"); });
   EXPECT_EQ(words, (std::set<std::string>{"0 2", "1 2"}));
 }

@@ -14,8 +14,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// A group of ranks that run different builds of libds does not come about, and each of them says
-// which builds they are. mpi.sh has the same over MPI.
+// Ranks that run different builds of libds must not form a group, and each of them must name both
+// builds. mpi.sh tests this over MPI.
 namespace ds::test::builds_test {
 namespace {
 
@@ -33,14 +33,15 @@ class Builds : public testing::TestWithParam<const char*> {
   }
   bool tcp() const { return std::string(GetParam()) == "tcp"; }
 
-  // Rank r of the group is of the build programs[r]. Rank 0 is started last: the others wait for
-  // it.
+  // Starts a group whose rank r runs programs[r], and returns how each rank ended. Rank 0 starts
+  // last, so that the others must wait for it.
   std::vector<Ended> meet(const std::vector<const char*>& programs) {
     std::string url =
         tcp() ? "tcp://" + folder_ / "meet" : fmt::format("shm://builds-{}", getpid());
     std::vector<pid_t> processes(programs.size());
     for (size_t r = programs.size(); r-- > 0;) {
-      bool waits_in_vain = r == 0 && !tcp();  // over shm for the rank that it has refused
+      // Over shm, rank 0 keeps waiting for a replacement of the rank that it refused.
+      bool waits_in_vain = r == 0 && !tcp();
       std::string out = out_of(r);
       processes[r] =
           start_process({std::string(DS_BINARY_DIR) + "/bin/" + programs[r], url, std::to_string(r),
@@ -64,8 +65,8 @@ class Builds : public testing::TestWithParam<const char*> {
   TempFolder folder_;
 };
 
-// Proves {comm.create.refused} of versions.
-TEST_P(Builds, AnotherOneIsRefused) {
+// Proves {comm.create.refused} for versions.
+TEST_P(Builds, DifferentBuildsAreRefused) {
   std::vector<Ended> ends = meet({"join_rank", "join_rank", "join_rank_other"});
   for (const Ended& end : ends) {
     EXPECT_FALSE(end.joined);
@@ -75,7 +76,7 @@ TEST_P(Builds, AnotherOneIsRefused) {
   }
 }
 
-TEST_P(Builds, TheSameOneJoins) {
+TEST_P(Builds, EqualBuildsJoin) {
   for (const char* program : {"join_rank", "join_rank_other"}) {
     for (const Ended& end : meet({program, program})) EXPECT_TRUE(end.joined) << end.message;
   }

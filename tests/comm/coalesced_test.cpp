@@ -6,7 +6,7 @@
 #include "support/errors.h"
 #include "support/groups.h"
 
-// Lists of buffers in one collective against one collective each, bit for bit.
+// Compares one collective over a list of buffers with one collective per buffer, bit for bit.
 namespace ds {
 namespace {
 
@@ -15,7 +15,8 @@ using Bytes = std::vector<std::byte>;
 
 class Coalesced : public testing::TestWithParam<test::GroupCase> {};
 
-// Small ones that share a pack, one that goes alone, and nothing at all, at both ends too.
+// Small buffers that are packed together, one that is sent separately, and empty ones, including
+// the last.
 const std::vector<size_t> kCounts = {5, 0, 1000, 77, 270001, 3, 0, 110000, 110000, 110000, 4, 0};
 
 struct Lists {
@@ -85,7 +86,7 @@ TEST_P(Coalesced, AllGatherReduceScatterAndBroadcast) {
   });
 }
 
-TEST_P(Coalesced, CountsWhatIsReceived) {
+TEST_P(Coalesced, CountsReceivedBytesOfLists) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto others = static_cast<int64_t>(comm.size()) - 1;
     std::vector<size_t> counts = {64, 128};
@@ -103,7 +104,7 @@ TEST_P(Coalesced, CountsWhatIsReceived) {
 
 class CoalescedPairs : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(CoalescedPairs, ListsMustAgree) {
+TEST_P(CoalescedPairs, ListsMustAgreeOnBothRanks) {
   test::on_group(GetParam(), [](Communicator& comm) {
     std::vector<size_t> counts = {8, 4};
     if (comm.rank() == 1) counts = {4, 8};
@@ -115,7 +116,7 @@ TEST_P(CoalescedPairs, ListsMustAgree) {
     std::string message =
         test::message_of([&] { comm.all_reduce_coalesced(in, out, counts, DS_DTYPE_F32, "h.3"); });
     test::expect_names(message,
-                       {"ranks 0 and 1 give other counts to all_reduce_coalesced f32 'h.3'"});
+                       {"ranks 0 and 1 give different counts to all_reduce_coalesced f32 'h.3'"});
   });
 }
 

@@ -10,14 +10,15 @@
 #include "support/errors.h"
 #include "support/groups.h"
 
-// Times of collectives: made-up ones for the arithmetic, real ones for what is counted.
+// Timing of collectives: invented times test the arithmetic, real ones test what is included.
 namespace ds {
 namespace {
 
-TEST(CommLogRows, BandwidthsAreThoseOfNcclTests) {
+TEST(CommLogRows, BandwidthsFollowTheFormulasOfNcclTests) {
   struct Case {
     const char* operation;
-    uint64_t bytes;  // that ranks compare
+    // The size that a caller passes and that ranks must agree on.
+    uint64_t bytes;
     double message, share;
   };
   for (const Case& c : std::vector<Case>{{"all_reduce", 1000, 1000, 1.5},
@@ -39,7 +40,7 @@ TEST(CommLogRows, BandwidthsAreThoseOfNcclTests) {
   }
 }
 
-TEST(CommLogRows, SizesArePowersOfTwoAndUnequalBlocksOneRow) {
+TEST(CommLogRows, RowsAreByPowerOfTwoAndUnequalBlocksShareARow) {
   CommLog log("all", 2, {});
   for (uint64_t bytes : {1024, 1025, 2048}) log.add("all_reduce", bytes, 0, 1);
   log.add("all_to_all_v", 0, 300, 1);
@@ -52,10 +53,11 @@ TEST(CommLogRows, SizesArePowersOfTwoAndUnequalBlocksOneRow) {
   EXPECT_EQ(log.rows()[2].bytes, 305u);
 }
 
-TEST(CommLogRows, WaitedIsWhatTheQuickestRankDidNotTakeCallByCall) {
+TEST(CommLogRows, WaitedTimeIsMeasuredFromTheFastestRankOfEachCall) {
   CommLog log("all", 2, {});
   for (int64_t ns : {100, 40, 60}) log.add("all_reduce", 8, 0, ns);
-  log.add("send", 8, 0, 1000);  // is no time that all ranks have
+  // Only two ranks time a send, so its waiting time is not computed.
+  log.add("send", 8, 0, 1000);
   EXPECT_EQ(log.times().size(), 3u);
   log.settle(std::vector<int64_t>{30, 40, 50});
   EXPECT_EQ(log.rows()[0].waited_ns, 80);
@@ -69,12 +71,12 @@ TEST(CommLogRows, OperationsAreChosenByOurNamesAndDeepSpeeds) {
   EXPECT_EQ(log.rows()[0].operation, "all_gather");
   std::string message = test::message_of(
       [] { CommLog("all", 2, std::vector<std::string>{"reduze"}); }, DS_ERROR_CONFIG);
-  test::expect_names(message, {"comms_logger.prof_ops: 'reduze' is none of", "reduce_scatter"});
+  test::expect_names(message, {"comms_logger.prof_ops: 'reduze' is not one of", "reduce_scatter"});
 }
 
 class CommLogs : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(CommLogs, CountsWhatTheLedgerCounts) {
+TEST_P(CommLogs, CountsAgreeWithTheLedger) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto ranks = static_cast<size_t>(comm.size());
     std::vector<float> in(64 * ranks), out(64 * ranks);
@@ -83,7 +85,8 @@ TEST_P(CommLogs, CountsWhatTheLedgerCounts) {
     test::message_of([&] { comm.times(); }, DS_ERROR_STATE);
     comm.start_log();
     auto before = comm.counts();
-    const size_t calls = CommLog::kBatch + 100;  // times are compared in between
+    // More calls than a batch, so that ranks exchange times in between.
+    const size_t calls = CommLog::kBatch + 100;
     for (size_t i = 0; i < calls; ++i) comm.all_gather(in.data(), out.data(), i % 2 ? 256 : 4, "a");
     comm.all_reduce(in.data(), out.data(), 64, DS_DTYPE_F32, "b");
     auto after = comm.counts();
@@ -92,7 +95,7 @@ TEST_P(CommLogs, CountsWhatTheLedgerCounts) {
     ASSERT_EQ(rows.size(), 3u);
     EXPECT_EQ(rows[0].calls + rows[1].calls,
               after["all_gather"].calls - before["all_gather"].calls);
-    // A rank receives (W-1)/W of the messages.
+    // A rank receives (W - 1) / W of the messages.
     EXPECT_EQ(static_cast<int64_t>((rows[0].bytes + rows[1].bytes) / ranks * (ranks - 1)),
               after["all_gather"].bytes);
     EXPECT_EQ(rows[2].bytes, 256u);
@@ -102,7 +105,7 @@ TEST_P(CommLogs, CountsWhatTheLedgerCounts) {
       EXPECT_LE(row.waited_ns, row.ns);
       EXPECT_TRUE(row.slowest >= 0 && row.slowest < comm.size());
     }
-    // All agree who is slowest: he has waited least.
+    // All ranks agree on the slowest rank, which is the one that waited least.
     std::vector<int64_t> waited(ranks);
     std::vector<int32_t> slowest(ranks);
     comm.all_gather(&rows[0].waited_ns, waited.data(), 8, "check");
@@ -112,7 +115,7 @@ TEST_P(CommLogs, CountsWhatTheLedgerCounts) {
   });
 }
 
-TEST_P(CommLogs, GroupsHaveTheirOwn) {
+TEST_P(CommLogs, GroupsHaveSeparateLogs) {
   test::on_group(GetParam(), [](Communicator& comm) {
     comm.start_log();
     CommGroups groups(comm);

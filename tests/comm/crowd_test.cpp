@@ -12,8 +12,8 @@
 #include "support/groups.h"
 #include "support/spawn.h"
 
-// With more ranks than cores, what is the same for all is staged from 8 MiB on; everything else and
-// everyone else reads in place. All ranks of a group do the same.
+// If ranks outnumber cores, payloads of equal size on all ranks are staged from 8 MiB on; all other
+// payloads are read in place. All ranks of a group decide alike.
 namespace ds {
 namespace {
 
@@ -25,8 +25,8 @@ std::unique_ptr<SharedExchange> join(const char* name, CommOptions options) {
                                           Membership::whole(options.rank, options.size), options);
 }
 
-// By the largest part of a round.
-TEST(Crowd, GathersThroughSmallParts) {
+// Checks the largest part that a round may have.
+TEST(Crowd, GathersInSmallParts) {
   test::spawn_threads(2, [](int rank) {
     for (int cores : {1, 2}) {
       auto exchange = join("parts", {.rank = rank, .size = 2, .cores = cores});
@@ -41,7 +41,7 @@ TEST(Crowd, GathersThroughSmallParts) {
   });
 }
 
-TEST(Crowd, APartOfOneIsCrowded) {
+TEST(Crowd, ASplitGroupStagesLikeItsParent) {
   test::spawn_threads(4, [](int rank) {
     for (int cores : {3, 4}) {
       auto exchange = join("split", {.rank = rank, .size = 4, .cores = cores});
@@ -53,8 +53,8 @@ TEST(Crowd, APartOfOneIsCrowded) {
   });
 }
 
-// Each rank is bound to other cores; together they have two.
-TEST(Crowd, CoresAreThoseThatAnyRankMayRunOn) {
+// Each rank is bound to one of two cores.
+TEST(Crowd, CoresAreCountedOverAllRanks) {
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
   std::vector<size_t> cores;
@@ -73,9 +73,9 @@ TEST(Crowd, CoresAreThoseThatAnyRankMayRunOn) {
   });
 }
 
-// Blocks of which only one is large, one empty; a rank that fails alone frees what others would
-// read.
-TEST(Crowd, UnequalBlocksAndOwnErrors) {
+// One of the blocks is large and one is empty. Then one rank aborts and frees memory that others
+// might still read.
+TEST(Crowd, UnequalBlocksAndAbortsAreHandled) {
   test::spawn_threads(3, [](int rank) {
     auto comm = create_communicator(fmt::format("threads://crowd-unequal-{}", getpid()),
                                     {.rank = rank, .size = 3, .cores = 1});

@@ -17,7 +17,7 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// What a rank leaves about its last operations.
+// Tests the record of its last operations that a failing rank leaves.
 namespace ds {
 namespace {
 
@@ -28,7 +28,7 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The lines of a record below its two of heading.
+// Returns the lines of a record without its two header lines.
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> out;
   for (size_t at = 0; at < text.size();) {
@@ -49,11 +49,11 @@ class Flight : public testing::Test {
   }
 };
 
-TEST_F(Flight, DivergingRanksBothSayWhereTheyWere) {
+TEST_F(Flight, DivergingRanksBothLeaveARecord) {
   std::string url = fmt::format("threads://flight-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
-    comm->set_flight_folder(folder_.path() + "/flight");
+    comm->flight().set_folder(folder_.path() + "/flight");
     std::vector<float> data(16), all(32);
     comm->all_reduce(data.data(), data.data(), 16, DS_DTYPE_F32, "good", ReduceOp::mean);
     EXPECT_FALSE(std::filesystem::exists(file(rank)));
@@ -74,7 +74,7 @@ TEST_F(Flight, DivergingRanksBothSayWhereTheyWere) {
   }
 }
 
-TEST_F(Flight, TheSurvivorsOfADeathSayWhereTheyWere) {
+TEST_F(Flight, TheSurvivorsOfADeathLeaveARecord) {
   std::string url = fmt::format("shm://flight-{}", getpid());
   ASSERT_EQ(setenv("DS_FLIGHT_DIR", (folder_.path() + "/flight").c_str(), 1), 0);
   std::vector<int> codes = test::spawn_processes(3, [&](int rank) {
@@ -95,13 +95,13 @@ TEST_F(Flight, TheSurvivorsOfADeathSayWhereTheyWere) {
 
 TEST_F(Flight, AnAbortLeavesARecordToo) {
   auto comm = create_communicator("self", {});
-  comm->set_flight_folder(folder_.path() + "/flight");
+  comm->flight().set_folder(folder_.path() + "/flight");
   comm->barrier("last");
   comm->abort("the disk is full");
   expect_names(read(file(0)), {"ended by: the disk is full", "'last'"});
 }
 
-TEST_F(Flight, KeepsTheLastOnesAndShowsWhatIsRunning) {
+TEST_F(Flight, KeepsTheLastOperationsAndShowsRunningOnes) {
   FlightRecord record(1, 4);
   Intent intent;
   uint64_t first = 0;
@@ -111,19 +111,20 @@ TEST_F(Flight, KeepsTheLastOnesAndShowsWhatIsRunning) {
     if (i == 0) first = number;
     if (i > 0 && i < 99) record.end(number, true);
   }
-  record.end(first, false);  // no longer kept: another one has its place
+  // The record no longer contains this operation: a later one has taken its slot.
+  record.end(first, false);
   std::vector<std::string> rows = lines(record.text());
   ASSERT_EQ(rows.size(), FlightRecord::kKept);
   expect_names(rows.front(), {"receive", "'label 36' 1 to 2", "done"});
   expect_names(rows.back(), {"'label 99'", "running"});
 }
 
-TEST_F(Flight, OtherThreadsMayLookAnyTime) {
+TEST_F(Flight, OtherThreadsMayReadAtAnyTime) {
   std::string url = fmt::format("threads://flight-look-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
     std::thread other([&] {
-      for (int i = 0; i < 50; ++i) lines(comm->flight_record());
+      for (int i = 0; i < 50; ++i) lines(comm->flight().text());
     });
     for (int i = 0; i < 500; ++i) comm->barrier("busy");
     other.join();

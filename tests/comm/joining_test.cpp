@@ -18,18 +18,19 @@
 #include "support/refused_call.h"
 #include "support/spawn.h"
 
-// Ranks that stand still, join twice or meet under a name that is not theirs alone: a line each,
-// and nothing is left of them.
+// Ranks that are stopped, join twice or share a name with another job each get a one-line error,
+// and no resources of theirs remain.
 namespace ds::joining_test {
 namespace {
 
-constexpr int64_t kJoin = 800;  // ms; the ranks of a test come within it
+// Milliseconds within which the ranks of a test start.
+constexpr int64_t kJoin = 800;
 
 using test::expect_names;
 using test::message_of;
 using test::pause_ms;
 
-// The state letter of a process, 'T' when it is stopped.
+// Returns the state letter of a process, 'T' if it is stopped, and 'X' if it has ended.
 char state_of(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -48,7 +49,7 @@ size_t open_files() {
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
-// The ranks meet and part in good order.
+// Checks that ranks can form a group and leave it without an error.
 void expect_meeting(const std::string& url, int ranks) {
   auto one = [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = ranks});
@@ -63,7 +64,8 @@ class Joining : public testing::TestWithParam<const char*> {
  protected:
   std::string url() const { return fmt::format("{}://joining-{}", GetParam(), getpid()); }
   bool threads() const { return std::string(GetParam()) == "threads"; }
-  // Runs body(k) for k in [0, count) side by side: threads, or processes that must end well.
+  // Runs body(k) for each k in [0, count) in parallel, in threads or in processes, which must
+  // succeed.
   void side_by_side(int count, const std::function<void(int)>& body) {
     if (threads()) return test::spawn_threads(count, body);
     EXPECT_EQ(test::spawn_processes(count, body), std::vector<int>(static_cast<size_t>(count), 0));
@@ -73,7 +75,8 @@ class Joining : public testing::TestWithParam<const char*> {
 TEST_P(Joining, ARankThatJoinsTwiceIsNamed) {
   std::string name = url();
   size_t files = open_files();
-  side_by_side(3, [&](int k) {  // ranks 0, 1 and 1 again, of three
+  // The group has three ranks: rank 0 joins once, and two join as rank 1.
+  side_by_side(3, [&](int k) {
     int rank = k == 0 ? 0 : 1;
     std::string message =
         message_of([&] { create_communicator(name, {.rank = rank, .size = 3, .join_ms = kJoin}); });
@@ -87,9 +90,10 @@ TEST_P(Joining, ARankThatJoinsTwiceIsNamed) {
   expect_meeting(name, 2);
 }
 
-TEST_P(Joining, OfTwoFirstRanksOneIsRefused) {
+TEST_P(Joining, ASecondRankZeroIsRefused) {
   std::string name = url();
-  std::atomic<int> refused{0};  // of processes each counts its own
+  // If ranks are processes, each increments its own copy.
+  std::atomic<int> refused{0};
   side_by_side(2, [&](int) {
     std::string message =
         message_of([&] { create_communicator(name, {.rank = 0, .size = 2, .join_ms = kJoin}); });
@@ -102,7 +106,7 @@ TEST_P(Joining, OfTwoFirstRanksOneIsRefused) {
   expect_meeting(name, 2);
 }
 
-TEST_P(Joining, OneNameAndTwoSizes) {
+TEST_P(Joining, RanksThatDisagreeOnTheWorldSizeAreRefused) {
   std::string name = url();
   size_t files = open_files();
   side_by_side(2, [&](int rank) {
@@ -121,15 +125,15 @@ TEST_P(Joining, OneNameAndTwoSizes) {
   expect_meeting(name, 3);
 }
 
-TEST_P(Joining, ANameServesOneGroupAfterTheOther) {
+TEST_P(Joining, ANameCanBeReused) {
   for (int ranks : {2, 3, 2}) expect_meeting(url(), ranks);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Joining, testing::Values("threads", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
-// A stop shorter than the time-out is waited out; in a longer one the rank makes no progress and is
-// named.
+// A rank that is stopped for less than the timeout is waited for. After a longer stop it is named
+// as making no progress.
 TEST(ShmJoining, AStoppedRankIsWaitedForUntilTheTimeout) {
   for (int64_t timeout : {30000, 300}) {
     bool named = timeout == 300;
@@ -163,8 +167,8 @@ TEST(ShmJoining, AStoppedRankIsWaitedForUntilTheTimeout) {
   }
 }
 
-// A job that died while its group was forming, and one that died in the midst of work, leave no
-// name behind.
+// A job's name becomes free even if the job died while its group was forming or while it was
+// working.
 TEST(ShmJoining, ACrashedJobLeavesItsNameFree) {
   std::string url = fmt::format("shm://crashed-{}", getpid());
   std::vector<int> codes = test::spawn_processes(1, [&](int) {
@@ -185,7 +189,7 @@ TEST(ShmJoining, ACrashedJobLeavesItsNameFree) {
   expect_meeting(url, 3);
 }
 
-// A rank that waits for others learns at once that the one who collects them is gone.
+// A rank that is waiting for others learns soon that rank 0, which collects the ranks, has died.
 TEST(ShmJoining, ARankLearnsThatRankZeroDiedWhileJoining) {
   std::string url = fmt::format("shm://orphan-{}", getpid());
   std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
@@ -207,7 +211,7 @@ TEST(ShmJoining, ARankLearnsThatRankZeroDiedWhileJoining) {
   EXPECT_FALSE(name_in_use(url));
 }
 
-TEST(Joining, WhereMemfdIsRefusedRanksShareAnotherFile) {
+TEST(Joining, WithoutMemfdRanksShareAnotherFile) {
   const std::string url = fmt::format("shm://refused-{}", getpid());
   EXPECT_EQ(test::spawn_processes(2,
                                   [&](int rank) {

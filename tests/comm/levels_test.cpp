@@ -15,8 +15,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// Ranks that are in several groups at once: who works in one is waited for in another, and messages
-// name ranks as the world numbers them.
+// Ranks that belong to several groups at once: a rank that makes progress in one group is waited
+// for in the others, and messages number ranks as in the world.
 namespace ds {
 namespace {
 
@@ -24,9 +24,10 @@ using test::expect_names;
 using test::message_of;
 using test::pause_ms;
 
-constexpr int64_t kTimeout = 1000;  // ms; longer than a busy machine leaves a rank without a core
+// Milliseconds; longer than a busy machine keeps a rank without a core.
+constexpr int64_t kTimeout = 1000;
 
-// Counts over all ranks, be they threads or processes.
+// A counter that all ranks share, whether they are threads or processes.
 class Count {
  public:
   Count() {
@@ -39,7 +40,7 @@ class Count {
   Count& operator=(const Count&) = delete;
   void add() { at_->fetch_add(1); }
   int value() const { return at_->load(); }
-  // Returns when it has come so far; throws if it does not.
+  // Returns when the count has reached `value`; throws if it does not in time.
   void wait_for(int value) const {
     for (int i = 0; at_->load() < value; ++i) {
       if (i == 20000) throw std::runtime_error("the other ranks did not come so far");
@@ -57,7 +58,7 @@ class Levels : public testing::TestWithParam<const char*> {
     if (tcp() && !load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   }
   bool tcp() const { return std::string(GetParam()) == "tcp"; }
-  // Runs body(communicator) on every rank, which must end well.
+  // Runs body(communicator) on every rank, which must succeed.
   void on_ranks(int ranks, int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
     std::string name = tcp() ? folder_ / "meet" : fmt::format("levels-{}", getpid());
     auto one = [&](int rank) {
@@ -72,7 +73,7 @@ class Levels : public testing::TestWithParam<const char*> {
   test::TempFolder folder_;
 };
 
-TEST_P(Levels, WhoWorksInAPartIsWaitedForOutsideIt) {
+TEST_P(Levels, ARankThatWorksInASplitGroupIsWaitedFor) {
   on_ranks(4, kTimeout, [](Communicator& comm) {
     auto half = comm.split(comm.rank() / 2, 0, "halves");
     for (int i = 0; comm.rank() < 2 && i < 30; ++i) {
@@ -83,8 +84,8 @@ TEST_P(Levels, WhoWorksInAPartIsWaitedForOutsideIt) {
   });
 }
 
-// Rank 0 waits for 2, which waits for 3 in another group, which works.
-TEST_P(Levels, WhoWaitsForOneThatWorksIsWaitedFor) {
+// Rank 0 waits for rank 2, which waits for rank 3 in another group; rank 3 is working.
+TEST_P(Levels, AChainThatEndsAtAWorkingRankIsWaitedFor) {
   on_ranks(4, kTimeout, [](Communicator& comm) {
     auto half = comm.split(comm.rank() / 2, 0, "halves");
     auto across = comm.split(comm.rank() % 2, 0, "across");
@@ -97,8 +98,9 @@ TEST_P(Levels, WhoWaitsForOneThatWorksIsWaitedFor) {
   });
 }
 
-// Rank 0 waits for 1, 1 for 2, 2 for 0, in three groups: no two of them differ.
-TEST_P(Levels, ACircleOverGroupsIsAnError) {
+// Rank 0 waits for 1, 1 for 2 and 2 for 0, each pair in its own group, so that no group sees
+// different calls.
+TEST_P(Levels, AWaitCycleOverGroupsIsAnError) {
   Count ready, named, failed;
   on_ranks(3, kTimeout, [&](Communicator& comm) {
     int me = comm.rank();
@@ -119,13 +121,14 @@ TEST_P(Levels, ACircleOverGroupsIsAnError) {
   EXPECT_GE(named.value(), 1);
 }
 
-TEST_P(Levels, MessagesNameRanksAsTheWorldDoes) {
+TEST_P(Levels, MessagesNumberRanksAsInTheWorld) {
   Count ready, seen;
   on_ranks(4, 60000, [&](Communicator& comm) {
     auto half = comm.split(comm.rank() / 2, 0, "halves");
     auto pair = half->split(0, 0, "pairs");
     ready.add();
-    ready.wait_for(4);  // an error over tcp ends all groups of the link
+    // Over tcp, an error ends all groups of the link.
+    ready.wait_for(4);
     if (comm.rank() == 2) {
       expect_names(message_of([&] { pair->barrier("x"); }),
                    {"rank 2 in barrier 'x' of group 'pairs 0': rank 3 has left the group"});
@@ -136,7 +139,7 @@ TEST_P(Levels, MessagesNameRanksAsTheWorldDoes) {
   });
 }
 
-TEST_P(Levels, DifferentCallsInAPartAreThoseOfRanksOfTheWorld) {
+TEST_P(Levels, DifferentCallsInASplitGroupNameRanksOfTheWorld) {
   Count ready;
   on_ranks(4, 60000, [&](Communicator& comm) {
     auto half = comm.split(comm.rank() / 2, 0, "halves");

@@ -13,8 +13,8 @@
 #include "support/post_office.h"
 #include "support/spawn.h"
 
-// What a group over a plugin does when a peer fails. A test decides what arrives; real messages are
-// tested by mpi.sh.
+// Tests how a group over a plugin's transport reacts to a failing peer. The test itself decides
+// which messages arrive; mpi.sh tests a real transport.
 namespace ds {
 namespace {
 
@@ -45,7 +45,7 @@ class Linked : public testing::Test {
   test::Office office_;
 };
 
-TEST_F(Linked, AStandingPeerIsNamed) {
+TEST_F(Linked, AStalledPeerIsNamed) {
   std::atomic<bool> done{false};
   on_both(100, [&](Communicator& comm) {
     if (comm.rank() == 1) {
@@ -77,7 +77,7 @@ TEST_F(Linked, ASlowPeerThatWorksIsWaitedFor) {
   });
 }
 
-// A part of minutes on a slow wire: no sign of life comes through, but its bytes do.
+// A large part takes minutes on a slow connection: no heartbeat arrives, but its bytes do.
 TEST_F(Linked, APeerWhosePartComesSlowlyIsWaitedFor) {
   std::atomic<bool> over{false};
   std::thread wire([&] {
@@ -99,7 +99,7 @@ TEST_F(Linked, APeerWhosePartComesSlowlyIsWaitedFor) {
   wire.join();
 }
 
-TEST_F(Linked, WhatTheWireShowsIsSaidOfARankThatIsLost) {
+TEST_F(Linked, ALostRankIsDescribedByItsTransport) {
   {
     std::lock_guard lock(office_.mutex);
     office_.stalls[1] = "of 9 bytes none arrive";
@@ -117,8 +117,9 @@ TEST_F(Linked, WhatTheWireShowsIsSaidOfARankThatIsLost) {
       "rank 0 in barrier 'alone': rank 1 has made no progress for 50 ms; of 9 bytes none arrive");
 }
 
-// Its peer's part is there already; signs are 100 ms apart at least.
-TEST_F(Linked, ACollectiveThatDoesNotWaitIsASignOfLife) {
+// The peer's part has already arrived, so the collective returns at once. Heartbeats are at least
+// 100 ms apart.
+TEST_F(Linked, ACollectiveThatDoesNotWaitSendsAHeartbeat) {
   on_both(60000, [&](Communicator& comm) {
     auto sign = [&] {
       std::lock_guard lock(office_.mutex);
@@ -174,8 +175,8 @@ TEST_F(Linked, DifferentCallsAreNamedOnBothRanks) {
   });
 }
 
-// The text of another rank may hold any bytes, and may lack the final zero.
-TEST(Intents, WhatAnotherRankSaysIsShownAsOneLine) {
+// Another rank's text may contain any bytes and may lack the terminating zero.
+TEST(Intents, TheTextOfAnotherRankIsShownAsOneLine) {
   Intent mine, theirs;
   mine.set(1, "barrier", "", 0, "h.3");
   std::memset(static_cast<void*>(&theirs), 0xff, sizeof theirs);

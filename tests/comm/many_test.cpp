@@ -24,14 +24,14 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// More ranks than a machine has cores, and than one had room for once: every shape of collective,
-// with blocks of unequal sizes, among them empty ones.
+// Groups with more ranks than cores, up to the documented limit: every kind of collective, with
+// blocks of unequal sizes, some of them empty.
 namespace ds {
 namespace {
 
 class Many : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(Many, CollectivesGiveEveryRankItsOwn) {
+TEST_P(Many, CollectivesGiveEveryRankItsOwnResult) {
   test::on_group(GetParam(), [](Communicator& comm) {
     const auto w = static_cast<size_t>(comm.size()), me = static_cast<size_t>(comm.rank());
     auto count_of = [](size_t r) { return r % 5; };
@@ -75,7 +75,7 @@ TEST_P(Many, CollectivesGiveEveryRankItsOwn) {
       ASSERT_EQ(got[i], expected);
     }
 
-    // The last rank gives to all, and neighbours meet.
+    // The last rank broadcasts, and neighbours exchange messages.
     int64_t word = value(me, 7, 7);
     comm.broadcast(&word, sizeof word, comm.size() - 1, "one");
     ASSERT_EQ(word, value(w - 1, 7, 7));
@@ -94,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(All, Many,
                                          test::GroupCase{"tcp", 66}),
                          test::group_name);
 
-// How many ranks meet, and how they end. DS_LONG: as many as the promises say.
+// How many ranks can form a group, and how joining fails. With DS_LONG, tests the documented number
+// of ranks.
 class Meeting : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -107,11 +108,11 @@ class Meeting : public testing::TestWithParam<const char*> {
     const bool all = std::getenv("DS_LONG") != nullptr;
     return over_tcp() ? (all ? 128 : 24) : (all ? 256 : 66);
   }
-  // Milliseconds after which ranks give up one that does not come.
+  // Returns for how many milliseconds ranks wait for a missing one.
   int64_t patience() const { return ranks() > 100 ? 8000 : 1500; }
-  // Runs body(rank, join) in processes once all of them are there, since starting so many may take
-  // longer than a rank's patience; join(ms) makes that rank's communicator, join(ms, r) that of
-  // rank r.
+  // Runs body(rank, join) in processes once all of them are running, because starting so many may
+  // take longer than a rank waits. join(ms) creates that rank's communicator, join(ms, r) one that
+  // joins as rank r.
   struct Join {
     std::string url;
     int rank, size;
@@ -138,7 +139,7 @@ class Meeting : public testing::TestWithParam<const char*> {
   test::TempFolder folder_;
 };
 
-TEST_P(Meeting, IsInTime) {
+TEST_P(Meeting, IsFormedInTime) {
   const int64_t begin = now_ns(), bound = over_tcp() ? 30 : 10;  // s
   const std::vector<int> codes = on_ranks([&](int, const Join& join) {
     auto comm = join(bound * 1000);
@@ -158,7 +159,7 @@ TEST_P(Meeting, NamesTheRankThatIsMissing) {
   EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
 }
 
-// It comes when the others have given up, and gives up, too.
+// The late rank comes after the others have given up, and gives up too.
 TEST_P(Meeting, NamesTheRankThatIsLate) {
   const int late = ranks() / 2;
   const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {
@@ -170,7 +171,7 @@ TEST_P(Meeting, NamesTheRankThatIsLate) {
   EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
 }
 
-// A rank of another job among them: it has another key, or a number that is taken.
+// One rank belongs to another job: its key differs, or its number is already taken.
 TEST_P(Meeting, NamesTheRankThatIsForeign) {
   const int foreign = ranks() / 2;
   const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {

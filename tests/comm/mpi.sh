@@ -1,6 +1,7 @@
 #!/bin/sh
-# Ranks that mpirun starts: the collectives against their oracle, a run's bits against those over shared memory, and a
-# rank that fails alone.  usage: mpi.sh BUILD SCRATCH
+# Ranks that mpirun starts: compares the collectives with their oracle and a run's bits with those over shared memory,
+# and lets one rank fail alone.
+# usage: mpi.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -11,7 +12,7 @@ cd "$scratch"
 libds=$build/bin/libds
 
 die() { echo "mpi: $*" >&2; exit 1; }
-# Several ranks on any number of cores, as any user, without a look at other hosts.
+# Starts several ranks on any number of cores, as any user, without contacting other hosts.
 ranks() {
   count=$1
   shift
@@ -36,7 +37,7 @@ one=$(hash_of shm)
 two=$(hash_of mpi)
 [ -n "$one" ] && [ "$one" = "$two" ] || die "payload hashes differ: shm $one, mpi $two"
 
-# Rank 1 is given another configuration: both say so, and nobody waits.
+# Rank 1 gets another configuration: both ranks say so, and neither waits.
 mkdir other
 sed 's/1e-3/2e-3/' config.json > other/1.json
 cp config.json other/0.json
@@ -46,7 +47,31 @@ if ranks 2 sh -c '"$0" train --config "other/$OMPI_COMM_WORLD_RANK.json" --data 
 fi
 grep -q "optimizer.params.lr" differ.log || { cat differ.log; die "the key that differs is not named"; }
 
-# Rank 1 is of another build of libds: each says which the two are.
+# A rank number left in the environment is refused in every spelling, so that no rank trains alone.
+for left in "WORLD_SIZE=1 RANK=0" "WORLD_SIZE=1 RANK=0 DS_COMM_URL=shm://left" "RANK=0"; do
+  # shellcheck disable=SC2086
+  if env $left OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 \
+    mpirun --oversubscribe -n 2 $train --dir left > left.log 2>&1; then
+    die "two trainings with $left"
+  fi
+  grep -q "\(WORLD_SIZE\|RANK\) is [0-9], but .*OMPI_COMM_WORLD_\(SIZE\|RANK\)" left.log ||
+    { cat left.log; die "the variables that contradict each other are not named: $left"; }
+  [ ! -e left ] || die "$left: a run folder"
+done
+# A job of its own in each process is refused; mpirun within such a job is one job.
+# shellcheck disable=SC2086
+ranks 2 sh -c 'exec "$0" launch -n 1 "$@" --dir own$OMPI_COMM_WORLD_RANK' "$libds" $train > own.log 2>&1 ||
+  { cat own.log; die "a job in each process of mpirun"; }
+[ -e own0/metrics.csv ] && [ -e own1/metrics.csv ] || die "two jobs, and not two run folders"
+# shellcheck disable=SC2086
+if "$libds" launch -n 1 sh -c 'OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 "$@"' sh \
+  $train --dir within > within.log 2>&1; then
+  die "two trainings by mpirun within a job of one rank"
+fi
+grep -q "WORLD_SIZE is 1, but mpirun started 2 processes (OMPI_COMM_WORLD_SIZE)" within.log ||
+  { cat within.log; die "mpirun within a job is not named"; }
+
+# Rank 1 runs another build of libds: each rank names both builds.
 ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank" env || die "ranks of one build do not meet"
 if ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank_other" env > builds.log 2>&1; then
   die "ranks of two builds meet"

@@ -10,11 +10,11 @@
 #include "support/errors.h"
 #include "support/spawn.h"
 
-// An error that one rank alone has, in the middle of a collective.
+// Only one rank fails in the middle of a collective.
 namespace ds {
 namespace {
 
-// Finds no memory in one of its rounds.
+// An exchange that runs out of memory in a given round.
 class Short final : public Exchange {
  public:
   Short(std::unique_ptr<Exchange> inner, int good)
@@ -49,9 +49,9 @@ class Short final : public Exchange {
   int left_;
 };
 
-TEST(OwnError, EndsTheGroupAndTheReadingOfItsMemory) {
+TEST(OwnError, EndsTheGroupAndItsPeersReads) {
   std::string name = fmt::format("own-error-{}", getpid());
-  for (size_t count : {size_t{100}, size_t{5} << 20}) {  // staged; read in place
+  for (size_t count : {size_t{100}, size_t{5} << 20}) {  // staged, then read in place
     for (int good : {0, 1}) {
       test::spawn_threads(3, [&](int rank) {
         CommOptions options{.rank = rank, .size = 3};
@@ -65,7 +65,8 @@ TEST(OwnError, EndsTheGroupAndTheReadingOfItsMemory) {
         };
         if (rank == 1) {
           EXPECT_THROW(sum(), std::bad_alloc);
-          data.reset();  // a sanitizer sees who reads it now
+          // A sanitizer reports any rank that still reads this memory.
+          data.reset();
           test::message_of([&] { comm.barrier("later"); });
         } else {
           test::expect_names(test::message_of(sum),

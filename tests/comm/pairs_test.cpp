@@ -6,7 +6,7 @@
 #include "support/errors.h"
 #include "support/groups.h"
 
-// Messages of two ranks, and groups of some ranks.
+// Messages between two ranks, and groups of some of the ranks.
 namespace ds {
 namespace {
 
@@ -23,7 +23,7 @@ Bytes message(int from, int to, size_t bytes) {
   return out;
 }
 
-// Every rank sends to every other one, between collectives of all.
+// Every rank sends to every other rank, between collectives of all ranks.
 TEST_P(PairsCollectives, SendAndReceive) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (size_t bytes : {size_t{0}, size_t{1}, kSlotBytes / 2 - 1, kSlotBytes + 5}) {
@@ -49,7 +49,7 @@ TEST_P(PairsCollectives, SendAndReceive) {
   });
 }
 
-TEST_P(PairsCollectives, AGroupOfAllRanksHasAnotherOrder) {
+TEST_P(PairsCollectives, ASplitCanReorderAllRanks) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto group = comm.split(0, -comm.rank(), "reversed");
     const int32_t mine = comm.rank();
@@ -62,7 +62,7 @@ TEST_P(PairsCollectives, AGroupOfAllRanksHasAnotherOrder) {
 
 class TwoRanks : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(TwoRanks, DoWhatMatches) {
+TEST_P(TwoRanks, MatchingCallsSucceed) {
   char data[16] = {};
   test::on_group(GetParam(), [&](Communicator& comm) {
     int other = 1 - comm.rank();
@@ -85,7 +85,7 @@ TEST_P(TwoRanks, DoWhatMatches) {
   });
 }
 
-TEST_P(PairsCollectives, ARankSendsToAnother) {
+TEST_P(PairsCollectives, SendingToOneselfOrNobodyIsRefused) {
   test::on_group(GetParam(), [](Communicator& comm) {
     char data = 0;
     for (int to : {comm.rank(), -1, comm.size()}) {
@@ -95,8 +95,9 @@ TEST_P(PairsCollectives, ARankSendsToAnother) {
   });
 }
 
-// Odd and even ranks, in turned order, beside the whole group; then a group of the even ones alone.
-TEST_P(PairsCollectives, Split) {
+// Splits into odd and even ranks, in reversed order, and uses these groups alternately with the
+// group of all ranks; then splits off the even ranks only.
+TEST_P(PairsCollectives, SplitGroupsWork) {
   test::on_group(GetParam(), [](Communicator& comm) {
     int me = comm.rank(), w = comm.size();
     std::unique_ptr<Communicator> half = comm.split(me % 2, -me, "halves");
@@ -128,7 +129,7 @@ TEST_P(PairsCollectives, Split) {
 
 class ThreeRanks : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(ThreeRanks, AnAbortEndsTheGroupsWithin) {
+TEST_P(ThreeRanks, AnAbortEndsNestedGroups) {
   test::on_group(GetParam(), [](Communicator& comm) {
     std::unique_ptr<Communicator> group = comm.split(comm.rank() / 2, 0, "groups");
     std::unique_ptr<Communicator> within = group->split(0, 0, "groups of groups");
@@ -142,7 +143,7 @@ TEST_P(ThreeRanks, AnAbortEndsTheGroupsWithin) {
   });
 }
 
-TEST_P(ThreeRanks, OneThatLeavesItsGroupIsNamed) {
+TEST_P(ThreeRanks, ARankThatLeavesItsGroupIsNamed) {
   if (GetParam().transport == "post") return;  // its groups share one link
   test::on_group(GetParam(), [](Communicator& comm) {
     std::unique_ptr<Communicator> group = comm.split(comm.rank() / 2, 0, "groups");

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-// When a rank gives a peer up, by a clock of the test's own.
+// Tests when a rank gives up on a peer, with a clock that the test controls.
 namespace ds {
 namespace {
 
@@ -21,8 +21,8 @@ class Shown final : public World {
 
 class Looking : public testing::Test {
  protected:
-  // Looks at rank 1 every 20 ms, `each` before each look; the line that ends it, "" after one
-  // second.
+  // Checks rank 1 every 20 ms, calling `each` before each check. Returns the line that ends the
+  // wait, or "" after one second.
   template <typename Each>
   std::string look_for_a_second(Each each) {
     for (int i = 0; i < 50; ++i) {
@@ -40,15 +40,15 @@ class Looking : public testing::Test {
   int64_t now_ = 7 * kMs;
 };
 
-TEST_F(Looking, WhoShowsNothingIsGivenUp) {
+TEST_F(Looking, ARankWithoutHeartbeatsIsGivenUp) {
   EXPECT_EQ(look_for_a_second([] {}), "rank 1 has made no progress for 100 ms");
 }
 
-TEST_F(Looking, WhoWorksIsWaitedFor) {
+TEST_F(Looking, AWorkingRankIsWaitedFor) {
   EXPECT_EQ(look_for_a_second([&] { ++of(1).work; }), "");
 }
 
-TEST_F(Looking, WhoWaitsForOneThatWorksIsWaitedFor) {
+TEST_F(Looking, ARankThatWaitsForAWorkingOneIsWaitedFor) {
   of(1).waits_for = 2;
   of(2).waits_for = 3;
   EXPECT_EQ(look_for_a_second([&] { ++of(1).pulse, ++of(3).work; }), "");
@@ -66,17 +66,16 @@ TEST_F(Looking, RanksThatWaitForEachOtherAreNamed) {
   of(2).waits_for = 0;
   EXPECT_EQ(look_for_a_second([&] { ++of(0).pulse, ++of(1).pulse, ++of(2).pulse; }),
             "ranks wait for each other: rank 1 waits in barrier 'w1' for rank 2, rank 2 waits in "
-            "barrier 'w2' "
-            "for rank 0, rank 0 waits in barrier 'w0' for rank 1, all for 100 ms");
+            "barrier 'w2' for rank 0, rank 0 waits in barrier 'w0' for rank 1, all for 100 ms");
 }
 
-// Stopped, it shows for ever the wait that it was in.
-TEST_F(Looking, AStoppedRankIsGivenUpWhoeverWorks) {
+// A stopped rank still shows the wait that it was in.
+TEST_F(Looking, AStoppedRankIsGivenUpEvenIfOthersWork) {
   of(1).waits_for = 2;
   EXPECT_EQ(look_for_a_second([&] { ++of(2).work; }), "rank 1 has made no progress for 100 ms");
 }
 
-TEST_F(Looking, TimeInWhichThisRankStoodStillCountsAsOneLook) {
+TEST_F(Looking, TimeWhileThisRankWasStoppedCountsAsOneCheck) {
   EXPECT_EQ(patience_.look(world_, 1, now_, 500), "");
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(patience_.look(world_, 1, now_ += 3'600'000 * kMs, 500), "");

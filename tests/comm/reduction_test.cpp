@@ -9,7 +9,8 @@
 #include "core/base/half.h"
 #include "support/errors.h"
 
-// tree_reduce against the definition, of every type, operation and number of ranks, bit for bit.
+// Compares tree_reduce with its definition for every type, operation and number of ranks, bit for
+// bit.
 namespace ds {
 namespace {
 
@@ -24,7 +25,7 @@ T join(ReduceOp op, T a, T b) {
   return static_cast<T>(a + b);
 }
 
-// Halves of the next power of two, missing ranks left out.
+// Reduces as a tree over the next power of two, without the missing ranks.
 template <typename T>
 T tree(ReduceOp op, const std::vector<std::vector<T>>& values, size_t i, size_t first,
        size_t span) {
@@ -45,7 +46,7 @@ T drawn(size_t rank, size_t i) {
   return static_cast<T>(mix * 0x2545f4914f6cdd1du);
 }
 
-// `store` turns a value into an element of `wire`, `load` gives back what it became.
+// `store` rounds a value to an element of type `wire`; `load` widens an element.
 template <typename T, typename Element, typename Store, typename Load>
 void check(DType wire, ReduceOp op, Store store, Load load) {
   for (size_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 65, 127, 600}) {
@@ -87,7 +88,7 @@ void check_plain(DType wire, ReduceOp op) {
   check<T, T>(wire, op, same, same);
 }
 
-TEST(Reduction, IsTheTreeOfEveryTypeAndOperation) {
+TEST(Reduction, EveryTypeAndOperationIsReducedInTheTree) {
   for (ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min}) {
     check_plain<float>(DS_DTYPE_F32, op);
     check_plain<double>(DS_DTYPE_F64, op);

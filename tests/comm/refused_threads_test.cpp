@@ -13,14 +13,14 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// A rank that the system gives no more threads.
+// Runs ranks in a process to which the system grants no further threads.
 namespace {
 
 std::atomic<int> granted{-1};  // negative: any number
 
 }  // namespace
 
-// In place of the C library's, for this program and the shared objects that it loads.
+// Replaces the C library's pthread_create, for this program and the shared objects that it loads.
 extern "C" __attribute__((visibility("default"))) int pthread_create(
     pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
     void* argument) noexcept {
@@ -35,8 +35,8 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(
 namespace ds {
 namespace {
 
-// Ranks over TCP take no thread, however many they are.
-TEST(RefusedThreads, RanksMeetWithoutAny) {
+// Ranks over TCP start no threads, no matter how many ranks there are.
+TEST(RefusedThreads, RanksFormAGroupWithoutThreads) {
   if (!load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   test::TempFolder folder;
   std::string url = "tcp://" + (folder / "meet");

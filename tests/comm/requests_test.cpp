@@ -10,9 +10,9 @@
 #include "support/errors.h"
 #include "support/groups.h"
 
-// Random collectives as data, made and started, whose results can be counted: element i of what
-// rank r gives in buffer b is 1000003 r + 1009 b + i, so that a sum over ranks, too, tells where
-// each element came from.
+// Random collectives, described as requests and then called directly or started. The expected
+// results are computed: element i of rank r's buffer b is 1000003 r + 1009 b + i, so that even a
+// sum over ranks shows where each element came from.
 namespace ds {
 namespace {
 
@@ -31,7 +31,7 @@ Ints given(int rank, size_t buffer, size_t count) {
   return out;
 }
 
-// Sum or maximum over ranks.
+// Returns element i of the sum or maximum over ranks.
 int64_t reduced(size_t ranks, ReduceOp op, size_t buffer, size_t i) {
   int64_t sum = 0, n = static_cast<int64_t>(ranks);
   for (int64_t r = 0; r < n; ++r) sum += element(r, buffer, i);
@@ -44,7 +44,7 @@ struct Case {
   std::vector<Ints> in, out, expected;
 };
 
-// Blocks of rank r in an all_to_all: what it sends to each rank.
+// Returns the number of elements that `rank` sends to each rank in an all_to_all.
 std::vector<size_t> sent_by(uint64_t seed, size_t rank, size_t ranks) {
   test::Dice dice(seed * 64 + rank);
   std::vector<size_t> out(ranks);
@@ -141,7 +141,7 @@ Case random_case(uint64_t seed, size_t me, size_t ranks) {
 
 class Requests : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(Requests, RandomOnesHaveTheResultsThatTheyName) {
+TEST_P(Requests, RandomRequestsHaveTheNamedResults) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto me = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.size());
     std::vector<Case> open;
@@ -154,7 +154,8 @@ TEST_P(Requests, RandomOnesHaveTheResultsThatTheyName) {
         if (open.size() < 8 && seed < 150) continue;
         for (const auto& work : works) work->wait();
       } else {
-        comm.make(c.request, "random");  // ends what was started before
+        // Waits for everything that was started before.
+        comm.make(c.request, "random");
       }
       for (const Case& done : open) {
         for (size_t b = 0; b < done.out.size(); ++b) {
@@ -169,7 +170,7 @@ TEST_P(Requests, RandomOnesHaveTheResultsThatTheyName) {
   });
 }
 
-TEST_P(Requests, WhatContradictsItselfIsRefusedAndLeavesTheGroup) {
+TEST_P(Requests, AContradictoryRequestIsRefusedAndTheGroupContinues) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto ranks = static_cast<size_t>(comm.size());
     int64_t x = 0;
@@ -182,11 +183,11 @@ TEST_P(Requests, WhatContradictsItselfIsRefusedAndLeavesTheGroup) {
     };
     std::vector<size_t> ones(ranks, 0), more(ranks + 1, 0);
     refused({.op = Op::gather, .blocks = ones},
-            "blocks are of all_gather, reduce_scatter and all_to_all");
+            "only all_gather, reduce_scatter and all_to_all take blocks");
     refused({.op = Op::all_to_all, .blocks = ones}, "an all_to_all with blocks needs out_blocks");
     refused({.op = Op::all_gather, .blocks = ones, .out_blocks = ones},
-            "out_blocks are of an all_to_all");
-    refused({.op = Op::all_gather, .blocks = more}, "blocks must be one for each of");
+            "only an all_to_all with blocks takes out_blocks");
+    refused({.op = Op::all_gather, .blocks = more}, "blocks must have one entry for each of");
     refused({.op = Op::all_gather, .counts = {SIZE_MAX / 2}}, "counts[0] must be at most");
     refused({.op = Op::scatter, .root = comm.size(), .counts = {1}}, "root must be 0 to");
     comm.barrier("usable");

@@ -9,12 +9,13 @@
 
 #include "comm/comm_thread.h"
 #include "comm/communicator.h"
+#include "comm/flight.h"
 #include "core/base/error.h"
 #include "support/errors.h"
 #include "support/groups.h"
 #include "support/spawn.h"
 
-// Collectives that go on while their caller does something else.
+// Collectives that run while their caller does something else.
 namespace ds {
 namespace {
 
@@ -54,14 +55,14 @@ TEST_P(Started, EveryOperationHasTheBitsOfItsCall) {
       CommRequest request{op, DS_DTYPE_BF16, ReduceOp::mean, 0, {in.data()}, {out.data()}, {count}};
       std::shared_ptr<Work> work = comm.start(request, "y");
       work->wait();
-      work->wait();  // as often as one likes
+      work->wait();  // may be repeated
       EXPECT_TRUE(work->done());
       ASSERT_TRUE(out == expected) << static_cast<int>(op);
     }
   });
 }
 
-TEST_P(Started, TheOrderIsThatOfTheCalls) {
+TEST_P(Started, CollectivesRunInTheOrderOfTheCalls) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto group = comm.split(0, 0, "same");
     std::vector<float> data(1000, 1.f);
@@ -69,7 +70,8 @@ TEST_P(Started, TheOrderIsThatOfTheCalls) {
     float expected = 1;
     for (int i = 0; i < 20; ++i) {
       CommRequest request{.in = {data.data()}, .out = {data.data()}, .counts = {data.size()}};
-      Communicator& first = i % 3 == 0 ? *group : comm;  // groups of a rank share the order
+      // For a group of one rank, the order of the calls is the same.
+      Communicator& first = i % 3 == 0 ? *group : comm;
       first.start(request, "started");
       first.start(request, "again");
       Communicator& other = i % 2 == 0 ? *group : comm;
@@ -82,7 +84,7 @@ TEST_P(Started, TheOrderIsThatOfTheCalls) {
   });
 }
 
-TEST_P(Started, ARefusalIsOfTheCallAndLeavesTheGroup) {
+TEST_P(Started, ARefusedCallLeavesTheGroupUsable) {
   test::on_group(GetParam(), [](Communicator& comm) {
     CommRequest request{Op::all_reduce, DS_DTYPE_I32, ReduceOp::mean, 0, {nullptr}, {nullptr}, {4}};
     message_of([&] { comm.start(request, "x"); }, DS_ERROR_INVALID_ARGUMENT);
@@ -92,7 +94,7 @@ TEST_P(Started, ARefusalIsOfTheCallAndLeavesTheGroup) {
   });
 }
 
-TEST(StartedEnds, ADivergenceIsTheErrorOfItsWorkAndOfAllLaterOnes) {
+TEST(StartedEnds, ADivergenceFailsItsWorkAndAllLaterOnes) {
   std::string url = fmt::format("threads://started-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
@@ -106,11 +108,11 @@ TEST(StartedEnds, ADivergenceIsTheErrorOfItsWorkAndOfAllLaterOnes) {
     expect_names(message_of([&] { bad->wait(); }), {"ranks differ", "'h.3'"});
     message_of([&] { later->wait(); });
     message_of([&] { comm->barrier("called"); });
-    expect_names(comm->flight_record(), {"failed"});
+    expect_names(comm->flight().text(), {"failed"});
   });
 }
 
-// What is not finished when its group ends is given up; nobody hangs.
+// A group that ends cancels its unfinished collectives; no rank hangs.
 TEST(StartedEnds, AGroupMayEndBeforeItsWork) {
   std::string url = fmt::format("threads://unfinished-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
@@ -129,7 +131,7 @@ TEST(StartedEnds, AGroupMayEndBeforeItsWork) {
   });
 }
 
-TEST(StartedEnds, NobodyNeedsToWait) {
+TEST(StartedEnds, StartedWorkMayBeDropped) {
   std::string url = fmt::format("threads://nobody-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
@@ -140,12 +142,13 @@ TEST(StartedEnds, NobodyNeedsToWait) {
     EXPECT_EQ(data[0], 1024.f);
     auto group = comm->split(0, 0, "part");
     auto last = group->start({Op::barrier}, "of the part");
-    comm.reset();  // the thread is the part's too
+    // `group` still uses the thread that runs started collectives.
+    comm.reset();
     last->wait();
   });
 }
 
-TEST(StartedEnds, AForkedChildHasNoPartInIt) {
+TEST(StartedEnds, AForkedChildCannotUseIt) {
   std::string url = fmt::format("shm://started-fork-{}", getpid());
   std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run over tcp: processes that nobody but the shell starts, the bits of one over shared memory.
+# A run over tcp whose processes only the shell starts has the bits of one over shared memory.
 # usage: tcp.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
@@ -39,7 +39,7 @@ done
 for process in $started; do wait $process || { cat ./[0-9].log; die "4 ranks in groups over tcp"; }; done
 [ "$(hash_of groups)" = "$(hash_of shm4)" ] || die "payload hashes of 4 ranks in groups differ"
 
-# The configuration chooses; the launcher's ranks, its address and port.
+# The configuration chooses tcp; the launcher gives ranks, address and port.
 sed 's/^{/{"communicator": "env:tcp", "comms_logger": {"enabled": true}, /' config.json > chosen.json
 "$libds" launch -n 2 "$libds" train --config chosen.json --data text --quiet --dir chosen > log 2>&1 ||
   { cat log; die "a run whose configuration names tcp"; }
@@ -51,5 +51,5 @@ sed 's/^{/{"communicator": "env:ccl", /' config.json > chosen.json
 if "$libds" launch -n 2 "$libds" train --config chosen.json --data text --quiet --dir none > log 2>&1; then
   die "a run over a transport that is not there"
 fi
-grep -q "comm url 'ccl' needs a plugin: a libds_ccl.so" log || { cat log; die "what ccl lacks is not said"; }
+grep -q "comm url 'ccl' needs the plugin libds_ccl.so" log || { cat log; die "what ccl lacks is not said"; }
 echo "tcp: 2 and 4 ranks, bits $one"

@@ -26,8 +26,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// How ranks meet over TCP, and what the others see when one goes wrong. Ports are those that the
-// system gave.
+// How ranks form a group over TCP, and what the others see when one fails. The system chooses the
+// ports.
 namespace ds {
 namespace {
 
@@ -50,7 +50,7 @@ class TCP : public testing::Test {
   }
   std::string url() const { return "tcp://" + folder_ / "meet"; }
 
-  // Runs body(communicator) in processes, each a rank.
+  // Runs body(communicator) in processes, one per rank.
   std::vector<int> on_ranks(int ranks, int64_t timeout_ms,
                             const std::function<void(Communicator&)>& body) {
     return test::spawn_processes(ranks, [&](int rank) {
@@ -59,12 +59,12 @@ class TCP : public testing::Test {
       body(*comm);
     });
   }
-  // Its error when it joins alone.
+  // Returns the error of a single rank that tries to join.
   std::string alone(const std::string& address, int rank, int size) {
     return message_of(
         [&] { create_communicator(address, {.rank = rank, .size = size, .join_ms = kJoin}); });
   }
-  // Where rank 0 of a job that is given this url as a file waits now.
+  // Waits until rank 0 of the job that uses this meeting file listens, and returns its address.
   std::string waiting_at() const {
     std::string host;
     int port = 0;
@@ -79,13 +79,12 @@ class TCP : public testing::Test {
 
 TEST_F(TCP, AMissingRankIsNamed) {
   EXPECT_EQ(alone(url(), 0, 2),
-            fmt::format("rank 0 cannot join over tcp: rank 1 of 2 did not come to {} "
-                        "within {} ms",
+            fmt::format("rank 0 cannot join over tcp: rank 1 of 2 did not come to {} within {} ms",
                         folder_ / "meet", kJoin));
   EXPECT_EQ(alone(url(), 1, 2),
-            fmt::format("rank 1 cannot join over tcp: rank 0 was not at {} within {} ms: "
-                        "no such file yet",
-                        folder_ / "meet", kJoin));
+            fmt::format(
+                "rank 1 cannot join over tcp: rank 0 was not at {} within {} ms: no such file yet",
+                folder_ / "meet", kJoin));
   std::vector<std::string> messages(4);
   test::spawn_threads(4, [&](int rank) {
     if (rank == 0 || rank == 2) messages[static_cast<size_t>(rank)] = alone(url(), rank, 4);
@@ -94,7 +93,8 @@ TEST_F(TCP, AMissingRankIsNamed) {
     expect_names(messages[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
 }
 
-// The name of a host may come later than its ranks, and an address may be reached later.
+// Ranks keep trying until the timeout: a host name may resolve only after they have started, and an
+// address may become reachable later.
 TEST_F(TCP, NamesAndAddressesAreTriedUntilTheTimeOut) {
   const auto begin = std::chrono::steady_clock::now();
   expect_names(alone("tcp://no..such.host:29999", 1, 2),
@@ -103,9 +103,9 @@ TEST_F(TCP, NamesAndAddressesAreTriedUntilTheTimeOut) {
   expect_names(alone("tcp://localhost:1", 1, 2), {"127.0.0.1:1: Connection refused"});
 }
 
-// A sign to a rank that has left comes back as an error; what that rank had said is there
-// nevertheless.
-TEST_F(TCP, AReasonIsHeardAfterSignsThatCannotGo) {
+// Sending a heartbeat to a rank that has left fails, but the reason that the rank had sent is still
+// read.
+TEST_F(TCP, AReasonIsReadAfterFailedHeartbeats) {
   const std::vector<int> codes = on_ranks(2, 20000, [](Communicator& comm) {
     comm.barrier("met");
     if (comm.rank() == 1) return comm.abort("the disk is full");
@@ -115,8 +115,9 @@ TEST_F(TCP, AReasonIsHeardAfterSignsThatCannotGo) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-// It gets more signs than it may leave unanswered. DS_LONG: as many as are sent at all.
-TEST_F(TCP, ARankThatOnlyShowsItsWorkIsWaitedFor) {
+// The waiting rank receives more heartbeats than may be unacknowledged. With DS_LONG, it receives
+// more than the connection can buffer.
+TEST_F(TCP, ARankThatOnlySendsHeartbeatsIsWaitedFor) {
   const int turns = std::getenv("DS_LONG") != nullptr ? 500 : 75;
   const std::vector<int> codes = on_ranks(2, 1000, [&](Communicator& comm) {
     comm.barrier("met");
@@ -126,7 +127,8 @@ TEST_F(TCP, ARankThatOnlyShowsItsWorkIsWaitedFor) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-// With a key and without one, where both ends ask whose socket the other is.
+// Tests a group with a key and one without. Without a key, both ends check which user owns the
+// other end's socket.
 TEST_F(TCP, RanksMeetOverIpv6) {
   const int probe = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in6 place{};
@@ -149,10 +151,11 @@ TEST_F(TCP, RanksMeetOverIpv6) {
   expect_names(alone(at, 1, 2), {"rank 0 was not at [::1]:"});
 }
 
-TEST_F(TCP, ARankZeroThatIsElsewhereIsTold) {
-  const std::string reason = "rank 0 is on this host, and '192.0.2.1' is none of its addresses";
+TEST_F(TCP, ARankZeroOnTheWrongHostIsRefused) {
+  const std::string reason =
+      "rank 0 runs on this host, but '192.0.2.1' is not one of its addresses";
   expect_names(alone("tcp://192.0.2.1:29557", 0, 2), {"did not come to 192.0.2.1:29557", reason});
-  // There nobody can come: torchrun's own store is at that address.
+  // No rank can reach rank 0 at this address, because torchrun's own store listens there.
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
   const auto begin = std::chrono::steady_clock::now();
   expect_names(alone("tcp://192.0.2.1:29557", 0, 2), {reason});
@@ -166,7 +169,7 @@ TEST_F(TCP, SizesThatDifferAreNamed) {
     messages[static_cast<size_t>(rank)] = alone(url(), rank, rank == 0 ? 2 : 3);
   });
   for (const std::string& message : messages)
-    expect_names(message, {"rank 1 is one of 3 ranks, rank 0 one of 2"});
+    expect_names(message, {"rank 1 was started as one of 3 ranks, rank 0 as one of 2"});
 }
 
 TEST_F(TCP, ATakenPortIsNamed) {
@@ -188,15 +191,15 @@ TEST_F(TCP, ATakenPortIsNamed) {
   close(door);
 }
 
-// Ranks of another job, and a second rank of one number, are told so; the job that was there goes
-// on.
-TEST_F(TCP, StrangersAreTurnedAway) {
+// Ranks of another job and a second rank with the same number are refused with the reason, and the
+// first job continues.
+TEST_F(TCP, ForeignRanksAreRefused) {
   std::thread group([&] {
     test::spawn_threads(2, [&](int rank) {
       std::string at = rank == 0 ? url() : "tcp://" + waiting_at();
       if (rank == 1) {
         std::string other = alone(at + "/night-7", 1, 2);
-        expect_names(other, {"job '' meets, this is a rank of job 'night-7'"});
+        expect_names(other, {"job '' meets, but this is a rank of job 'night-7'"});
       }
       create_communicator(at, {.rank = rank, .size = 2})->barrier("met");
     });
@@ -211,7 +214,7 @@ TEST_F(TCP, StrangersAreTurnedAway) {
       create_communicator(at, {.rank = rank, .size = 3})->barrier("met");
       ++met;
     } catch (const Error& error) {
-      expect_names(error.what(), {"rank 2 of 3 is there already"});
+      expect_names(error.what(), {"rank 2 of 3 has come already"});
       ++refused;
     }
   });
@@ -219,7 +222,7 @@ TEST_F(TCP, StrangersAreTurnedAway) {
   EXPECT_EQ(met, 3);
 }
 
-// What proof.h says, written down a second time: a stranger's view of it.
+// The messages of proof.h, written down a second time as a foreign peer would send them.
 struct WrittenHello {
   char magic[8] = "dstcp01";
   uint32_t purpose = 1;
@@ -228,7 +231,7 @@ struct WrittenHello {
   char draw[32] = {};
 };
 
-// A connection to the rank 0 that waits there.
+// Returns a connection to the rank 0 that listens at this address.
 int connected_to(const std::string& at) {
   size_t colon = at.rfind(':');
   addrinfo hints{}, *list = nullptr;
@@ -250,8 +253,9 @@ std::string all_from(int guest) {
   return answer;
 }
 
-// Whoever does not hold the key gets a draw at most, and never the seat it asks for.
-TEST_F(TCP, AStrangerLearnsNothingAndTakesNoSeat) {
+// A peer without the key receives at most a challenge and never joins as the rank that it claims to
+// be.
+TEST_F(TCP, APeerWithoutTheKeyLearnsNothingAndCannotJoin) {
   std::atomic<bool> refused{false};
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -296,16 +300,16 @@ TEST_F(TCP, AnotherKeyIsNamed) {
       expect_names(message, {"ranks 1, 2 of 3", "connections did not prove the key",
                              "the first, from ", "has another key"});
     if (rank == 1) expect_names(message, {"does not take this rank's proof"});
-    if (rank == 2) expect_names(message, {"rank 0 has a DS_JOB_KEY and this rank none"});
+    if (rank == 2) expect_names(message, {"rank 0 has a DS_JOB_KEY, but this rank does not"});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
 }
 
-TEST_F(TCP, WithoutAKeyRanksMeetOnThisHostAlone) {
+TEST_F(TCP, WithoutAKeyRanksMeetOnThisHostOnly) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     unsetenv("DS_JOB_KEY");
     expect_names(alone("tcp://192.0.2.222:4711", rank, 2),
-                 {"'192.0.2.222' is another host", "DS_JOB_KEY", "DS_JOB_KEY=none"});
+                 {"'192.0.2.222' is not this host", "DS_JOB_KEY", "DS_JOB_KEY=none"});
     create_communicator(url(), {.rank = rank, .size = 2})->barrier("by the key in the file");
     setenv("DS_JOB_KEY", "none", 1);
     create_communicator(url(), {.rank = rank, .size = 2})->barrier("without any");
@@ -339,8 +343,8 @@ TEST_F(TCP, AKeyThatIsNotSecretIsRefused) {
   expect_names(alone(url(), 0, 2), {"it is not a regular file"});
 }
 
-// The file of a meeting belongs to this user alone, and what others put in its place is not
-// believed.
+// Only this user can read the meeting file, and a file that another user puts in its place is
+// rejected.
 TEST_F(TCP, AMeetingFileIsPrivate) {
   std::string meet = folder_ / "meet", victim = folder_ / "victim";
   std::thread host([&] { alone(url(), 0, 2); });
@@ -356,7 +360,8 @@ TEST_F(TCP, AMeetingFileIsPrivate) {
   std::ofstream(victim) << "127.0.0.1 4711 -\n";
   ASSERT_EQ(symlink(victim.c_str(), meet.c_str()), 0);
   expect_names(alone(url(), 1, 2), {about + "it is a link"});
-  alone(url(), 0, 2);  // replaces the link, not what it points to
+  // Rank 0 replaces the link, not its target.
+  alone(url(), 0, 2);
   EXPECT_EQ(std::filesystem::file_size(victim), 17u);
   std::ofstream(meet) << "127.0.0.1 4711 -\n";
   ASSERT_EQ(chmod(meet.c_str(), 0666), 0);
@@ -366,10 +371,11 @@ TEST_F(TCP, AMeetingFileIsPrivate) {
   expect_names(alone(url(), 1, 2), {about + "it belongs to user 65534, not to this user 0"});
 }
 
-TEST_F(TCP, ARankThatLeavesTheMeetingMayComeAgain) {
+TEST_F(TCP, ARankThatDiesWhileJoiningMayBeReplaced) {
   auto codes = test::spawn_processes(4, [&](int process) {
     std::string left = folder_ / "left";
-    if (process == 3) {  // starts a rank 1 that is killed while it waits for rank 2
+    // Starts a rank 1 that is killed while it waits for rank 2.
+    if (process == 3) {
       waiting_at();
       pid_t child = fork();
       if (child == 0) create_communicator(url(), {.rank = 1, .size = 3});
@@ -429,14 +435,14 @@ TEST_F(TCP, ASlowRankThatWorksIsWaitedFor) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-TEST_F(TCP, AReasonArrivesEvenFromARankThatEndsAtOnce) {
+TEST_F(TCP, AReasonArrivesEvenFromARankThatExitsAtOnce) {
   for (int i = 0; i < 10; ++i) {
     auto codes = on_ranks(3, 60000, [](Communicator& comm) {
       if (comm.rank() == 1) {
         comm.barrier("first");
         return comm.abort("the disk is full");
       }
-      // The reason may overtake what ends the first barrier for another rank.
+      // The reason may arrive before another rank has left the first barrier.
       std::string message = message_of([&] {
         comm.barrier("first");
         comm.barrier("next");
@@ -447,8 +453,8 @@ TEST_F(TCP, AReasonArrivesEvenFromARankThatEndsAtOnce) {
   }
 }
 
-// The memory of a part that is on its way belongs to its owner again once the call has failed.
-TEST_F(TCP, AnAbortEndsAPartOnItsWay) {
+// Once the call has failed, the buffer of a part that was being sent may be freed.
+TEST_F(TCP, AnAbortCancelsAPartInFlight) {
   for (int ms : {0, 5, 20}) {
     auto codes = on_ranks(2, 60000, [ms](Communicator& comm) {
       std::vector<std::byte> data(size_t{96} << 20);
@@ -468,8 +474,8 @@ TEST_F(TCP, AnAbortEndsAPartOnItsWay) {
   }
 }
 
-// A link stays with the parent.
-TEST_F(TCP, AForkedChildTakesNoPart) {
+// A forked child cannot use its parent's link, which the parent keeps.
+TEST_F(TCP, AForkedChildCannotUseItsLink) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     auto comm = create_communicator(url(), {.rank = rank, .size = 2});
     auto group = comm->split(0, 0, "all");
@@ -491,7 +497,8 @@ TEST_F(TCP, AForkedChildTakesNoPart) {
     }
     int status = 0;
     for (int i = 0; waitpid(child, &status, WNOHANG) == 0; ++i) {
-      if (i == 2000) kill(child, SIGKILL);  // it hangs, with its signals blocked
+      // The child hangs with its signals blocked.
+      if (i == 2000) kill(child, SIGKILL);
       pause_ms(5);
     }
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
@@ -501,7 +508,7 @@ TEST_F(TCP, AForkedChildTakesNoPart) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-TEST_F(TCP, AnyPatienceIsTaken) {
+TEST_F(TCP, AnyTimeoutIsAccepted) {
   auto codes = test::spawn_processes(2, [&](int rank) {
     create_communicator(url(), {.rank = rank, .size = 2, .join_ms = INT64_MAX})->barrier("met");
   });
@@ -527,7 +534,7 @@ TEST_F(TCP, NothingIsLeftOfAGroup) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-// By programs of many ranks each; ASan's and TSan's operator new counts, too.
+// Measures one process in groups of many ranks; with ASan and TSan, their operator new is included.
 TEST_F(TCP, ARankKeepsOneDescriptorAnd512BytesForEachOther) {
   struct Kept {
     int64_t bytes = 0, files = 0, threads = 0;
@@ -553,7 +560,7 @@ TEST_F(TCP, ARankKeepsOneDescriptorAnd512BytesForEachOther) {
   RecordProperty("bytes", std::to_string(bytes));
 }
 
-TEST(Plugins, ANameWithoutAPluginSaysWhatOneMustBe) {
+TEST(Plugins, AMissingPluginIsNamedWithItsExpectedFile) {
   for (const char* url : {"ccl", "hccl", "nccl://job"}) {
     std::string message =
         message_of([&] { create_communicator(url, {.size = 2}); }, DS_ERROR_UNSUPPORTED);

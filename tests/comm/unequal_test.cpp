@@ -8,7 +8,7 @@
 #include "support/errors.h"
 #include "support/groups.h"
 
-// Collectives whose blocks differ by rank.
+// Collectives whose blocks differ in size between ranks.
 namespace ds {
 namespace {
 
@@ -18,7 +18,7 @@ using Bytes = std::vector<std::byte>;
 
 class UnequalCollectives : public testing::TestWithParam<test::GroupCase> {};
 
-// A block size for each rank: none, small, and above what is staged at once.
+// Returns a block size for each rank: zero, small, or larger than what is staged at once.
 std::vector<size_t> sizes(int ranks, int turn, size_t large) {
   std::vector<size_t> out;
   for (int r = 0; r < ranks; ++r) {
@@ -93,14 +93,14 @@ TEST_P(UnequalCollectives, AllToAll) {
 
 class UnequalCounts : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(UnequalCounts, MustAgree) {
+TEST_P(UnequalCounts, MustAgreeOnAllRanks) {
   test::on_group(GetParam(), [](Communicator& comm) {
     std::vector<size_t> counts = {8, 4};
     if (comm.rank() == 1) counts = {4, 8};
     std::vector<char> in(64), out(64);
     std::string message =
         test::message_of([&] { comm.all_gather_v(in.data(), out.data(), counts, "h.3"); });
-    test::expect_names(message, {"ranks 0 and 1 give other counts to all_gather_v 'h.3'"});
+    test::expect_names(message, {"ranks 0 and 1 give different counts to all_gather_v 'h.3'"});
   });
   test::on_group(GetParam(), [](Communicator& comm) {
     std::vector<size_t> send = {1, 7}, receive = {1, 7};

@@ -1,4 +1,4 @@
-// States on files: what a step moves, and under what.
+// States on files: the bytes that a step transfers, and the work that hides the transfers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 using test::make_config;
 using test::make_mlp;
 
-constexpr int64_t kWidth = 128, kLayers = 6,
-                  kPart = kWidth * kWidth / 2;  // elements of a layer on one of two ranks
+// kPart: the elements of a layer that one of two ranks updates.
+constexpr int64_t kWidth = 128, kLayers = 6, kPart = kWidth * kWidth / 2;
 
 Config files(int64_t accumulation, int buffers) {
   Config c = make_config(3, accumulation, 2);
@@ -46,12 +46,12 @@ size_t first_of(const Program& p, const std::string& op) {
                              p.instrs.begin());
 }
 
-TEST(Files, StatesAreLoadedWhileTheStepBegins) {
+TEST(Files, StatesAreLoadedAsTheStepBegins) {
   Plan plan = compile(files(1, 4));
-  size_t backward = first_of(plan.step, "linear_dx");
+  size_t backward = first_of(plan.step(), "linear_dx");
   int64_t early = 0, all = 0;
-  for (size_t i = 0; i < plan.step.instrs.size(); ++i) {
-    if (plan.step.instrs[i].def->name != "load") continue;
+  for (size_t i = 0; i < plan.step().instrs.size(); ++i) {
+    if (plan.step().instrs[i].def->name != "load") continue;
     ++all;
     early += i < backward;
   }
@@ -60,18 +60,18 @@ TEST(Files, StatesAreLoadedWhileTheStepBegins) {
   EXPECT_LT(early, all) << "the ring holds four layers, not all";
 }
 
-TEST(Files, HostMemoryFollowsTheRing) {
-  int64_t small = compile(files(1, 1)).step.arenas[1].transient;
-  int64_t large = compile(files(1, 4)).step.arenas[1].transient;
+TEST(Files, HostMemoryDependsOnTheNumberOfBuffers) {
+  int64_t small = compile(files(1, 1)).step().arenas[1].transient;
+  int64_t large = compile(files(1, 4)).step().arenas[1].transient;
   constexpr int64_t kSlack = 64 << 10;  // the bucket of small parameters, norms, blocks
   EXPECT_GT(large, small);
   EXPECT_LE(small, 2 * kPart * 16 + kSlack);
   EXPECT_LE(large, 4 * kPart * 16 + kSlack);
 }
 
-TEST(Files, SavesGoOnIntoTheNextRun) {
+TEST(Files, SavesContinueIntoTheNextRun) {
   Plan plan = compile(files(1, 4));
-  const Program& p = plan.step;
+  const Program& p = plan.step();
   size_t carried = 0;
   for (const Instr& in : p.instrs) {
     for (const Wait& wait : in.waits) {
@@ -84,13 +84,13 @@ TEST(Files, SavesGoOnIntoTheNextRun) {
   EXPECT_EQ(parse_program(p.print()).print(), p.print());
 }
 
-TEST(Files, AWaitForThePreviousRunMatters) {
+TEST(Files, AWaitForThePreviousRunIsNeeded) {
   Plan plan = compile(files(1, 4));
   int tried = 0;
-  for (size_t i = 0; i < plan.step.instrs.size(); ++i) {
-    for (size_t w = 0; w < plan.step.instrs[i].waits.size(); ++w) {
-      if (!plan.step.instrs[i].waits[w].run_before) continue;
-      Program broken = plan.step;
+  for (size_t i = 0; i < plan.step().instrs.size(); ++i) {
+    for (size_t w = 0; w < plan.step().instrs[i].waits.size(); ++w) {
+      if (!plan.step().instrs[i].waits[w].run_before) continue;
+      Program broken = plan.step();
       broken.instrs[i].waits.erase(broken.instrs[i].waits.begin() + static_cast<std::ptrdiff_t>(w));
       ++tried;
       try {
@@ -106,21 +106,21 @@ TEST(Files, AWaitForThePreviousRunMatters) {
 
 TEST(Files, AccumulatorsStayInHostMemoryWhileThereIsRoom) {
   Plan room = compile(files(3, 8));
-  EXPECT_EQ(count(room.step, "load", ".grad"), 0);
-  EXPECT_EQ(count(room.step, "save", ".grad"), static_cast<int64_t>(room.zero.buckets.size()));
+  EXPECT_EQ(count(room.step(), "load", ".grad"), 0);
+  EXPECT_EQ(count(room.step(), "save", ".grad"), static_cast<int64_t>(room.zero.buckets.size()));
   Plan tight = compile(files(3, 1));  // one sub-group fits
-  EXPECT_GT(count(tight.step, "load", ".grad"), 3 * (kLayers - 2));
+  EXPECT_GT(count(tight.step(), "load", ".grad"), 3 * (kLayers - 2));
   Config off = files(3, 8);
   off.zero.overlap_comm = false;
-  EXPECT_GT(count(compile(off).step, "load", ".grad"), 3 * kLayers);
+  EXPECT_GT(count(compile(off).step(), "load", ".grad"), 3 * kLayers);
 }
 
 TEST(Files, SubGroupsOfOneBucketOverlap) {
   Config c = files(1, 2);
-  c.zero.sub_group_size = 4096;  // two to a layer
+  c.zero.sub_group_size = 4096;  // two in each layer
   Plan plan = compile(c);
-  const Program& p = plan.step;
-  // The second half of a layer is on its way before the first is saved.
+  const Program& p = plan.step();
+  // The second half of a layer is already being transferred when the first half is saved.
   size_t update = first_of(p, "adamw"), save = update;
   while (p.instrs[save].def->name != "save" ||
          touched(p, p.instrs[save]).find("h.0.master") == std::string::npos)

@@ -6,12 +6,13 @@
 
 #include "core/base/error.h"
 #include "support/models.h"
+#include "zero/policy.h"
 
 namespace ds {
 namespace {
 
-// Rows of one head of four columns attend to a cache; `reader` is another node that reads the cache
-// too.
+// Returns a graph in which the rows of one head with four columns attend to a cache. `reader` may
+// add another node that reads the cache.
 Graph cached(const char* reader) {
   std::string text =
       "graph g n<=2\n"
@@ -22,21 +23,21 @@ Graph cached(const char* reader) {
   return parse_graph(text + reader);
 }
 
-// Accesses of the cache's own buffer, in order.
+// Returns, in order, how instructions access the cache's input buffer.
 std::vector<Access> accesses(const Graph& graph) {
   Config config = test::make_config(0, 1, 1);
   ZeroPlan zero = make_zero_plan(config, {}, 0, 1, {}, false);
   std::vector<BufferId> inputs;
   for (ValueId in : graph.inputs) {
     const Value& value = graph.values[in];
-    inputs.push_back(zero.add(Holds::input, value.name, value.type.dtype, value.type.shape.numel(2),
-                              Tier::device));
+    inputs.push_back(zero.memory.add(Holds::input, value.name, value.type.dtype,
+                                     value.type.shape.numel(2), Tier::device));
   }
   std::vector<std::pair<ValueId, BufferId>> wanted;
   for (const auto& [name, out] : graph.outputs) {
     const TensorType& type = graph.type(out);
     wanted.emplace_back(
-        out, zero.add(Holds::result, "out", type.dtype, type.shape.numel(2), Tier::device));
+        out, zero.memory.add(Holds::result, "out", type.dtype, type.shape.numel(2), Tier::device));
   }
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(zero, "decode", 2, buffers);

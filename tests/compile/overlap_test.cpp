@@ -1,5 +1,5 @@
-// How much of a step's communication its compiled order hides, by a clock on which each kernel and
-// each collective takes one tick and everything else none.
+// How much of a step's communication its compiled order hides. The test's clock counts one tick for
+// each kernel and each collective, and none for anything else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Config config_of(int64_t accumulation) {
   c.zero.stage = 3;
   c.zero.param_persistence_threshold = 0;
   c.zero.max_reuse_distance = 0;
-  c.zero.reduce_bucket_size = 1;  // a collective for each parameter
+  c.zero.reduce_bucket_size = 1;  // one collective a parameter
   return c;
 }
 
@@ -35,7 +35,7 @@ Program step_of(const Config& config) {
   m.heads = 2;
   m.vocab = 64;
   m.positions = 8;
-  return compile_plan(build_gpt(m, 8, 8), config, 0, 2, Machine{}).step;
+  return compile_plan(build_gpt(m, 8, 8), config, 0, 2, Machine{}).step();
 }
 
 struct Ticks {
@@ -69,7 +69,7 @@ TEST(Overlap, ComputeHidesNearlyAllCommunication) {
   EXPECT_GE(play(step_of(c)).share(), 0.85);
 }
 
-// Gathers of parameters by the numbers of elements that are whole before they are used.
+// Gathers of parameters run ahead by as many elements as may be gathered before they are used.
 TEST(Overlap, GathersRunAheadByElements) {
   std::map<int64_t, int64_t> ahead;
   for (int64_t elements : {int64_t{100}, int64_t{4100}, int64_t{50000000}}) {

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
 
 #include "compile/pipeline.h"
+#include "compile/search.h"
 #include "core/base/error.h"
 #include "passes/hoist.h"
 #include "passes/offsets.h"
@@ -41,7 +43,7 @@ TEST(Plan, EveryStageAndTierVerifies) {
           c.emulate_tiers = emulate;
           c.compute = DS_DTYPE_BF16;
           Plan plan = compile_plan(g, c, 1, 2, Machine{});
-          std::string text = plan.step.print();
+          std::string text = plan.step().print();
           EXPECT_EQ(parse_program(text).print(), text);
         }
       }
@@ -49,8 +51,8 @@ TEST(Plan, EveryStageAndTierVerifies) {
   }
 }
 
-// Bookkeeping runs where its operands are; the scalars that a host decides go there and back once.
-// Parameters are drawn on the host whatever the device.
+// Bookkeeping instructions run where their operands are. Scalars that the host decides are copied
+// to the device and back once. Initial parameters are drawn on the host, whatever the device.
 TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
     for (bool emulate : {false, true}) {
@@ -61,12 +63,12 @@ TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
       Plan plan = compile_plan(make_mlp(3, 64, 16), c, 0, 2, Machine{});
       std::map<std::string, std::set<Queue>> queues;
       int moved = 0, updates = 0;
-      for (const Program* p : {&plan.init, &plan.step}) {
+      for (const Program* p : {&plan.program(ProgramKind::init), &plan.step()}) {
         EXPECT_EQ(p->separate, emulate);
         for (const Instr& in : p->instrs) {
           queues[in.def->name].insert(in.queue);
           bool scalars = p->buffers[in.operands[0].buffer].holds == Holds::scalars;
-          moved += p == &plan.step && in.def->kind == Kind::copy && scalars;
+          moved += p == &plan.step() && in.def->kind == Kind::copy && scalars;
           updates += in.def->kind == Kind::update;
         }
       }
@@ -82,14 +84,14 @@ TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
 
 TEST(Plan, AtMostThreeLayersAreLive) {
   Plan plan = compile_plan(make_mlp(8, 64, 16), eight_layers(), 0, 2, Machine{});
-  std::vector<int64_t> live = live_parameters(plan.step);
+  std::vector<int64_t> live = live_parameters(plan.step());
   int64_t most = *std::max_element(live.begin(), live.end());
   EXPECT_LE(most, 3 * 64 * 64);
   EXPECT_GE(most, 2 * 64 * 64) << "nothing is prefetched";
   EXPECT_LE(most, 8 * 64 * 64 / 2);
 }
 
-// Index of the n-th instruction for which the predicate holds, or -1.
+// Returns the index of the (n+1)-th instruction for which the predicate is true, or -1.
 int find(const Program& p, int n, const std::function<bool(const Instr&)>& is) {
   for (size_t i = 0; i < p.instrs.size(); ++i) {
     if (is(p.instrs[i]) && n-- == 0) return static_cast<int>(i);
@@ -97,45 +99,46 @@ int find(const Program& p, int n, const std::function<bool(const Instr&)>& is) {
   return -1;
 }
 
-TEST(Plan, NextLayerIsGatheredBeforeThisOneComputes) {
+TEST(Plan, TheNextLayerIsGatheredBeforeTheCurrentOneComputes) {
   Plan plan = compile_plan(make_mlp(8, 64, 16), eight_layers(), 0, 2, Machine{});
   auto gather_of = [&](const std::string& layer) {
-    return find(plan.step, 0, [&](const Instr& in) {
+    return find(plan.step(), 0, [&](const Instr& in) {
       return in.def->name == "all_gather" && in.operands.size() == 2 &&
-             plan.step.buffers[in.operands[1].buffer].name.starts_with(layer);
+             plan.step().buffers[in.operands[1].buffer].name.starts_with(layer);
     });
   };
   for (int l = 1; l < 7; ++l) {
-    int compute = find(plan.step, l, [](const Instr& in) { return in.def->name == "linear"; });
+    int compute = find(plan.step(), l, [](const Instr& in) { return in.def->name == "linear"; });
     int next = gather_of("h." + std::to_string(l + 1) + ".full");
     ASSERT_GE(next, 0);
     EXPECT_LT(next, compute) << "layer " << l;
     bool last = false;
-    for (const Operand& o : plan.step.instrs[compute].operands) last = last || o.last;
+    for (const Operand& o : plan.step().instrs[compute].operands) last = last || o.last;
     EXPECT_TRUE(last) << "the last use of layer " << l << " in forward frees it";
   }
 }
 
-// Both halves of a gather over nodes run ahead, and each is of its own level.
-TEST(Plan, AGatherOverNodesIsPrefetchedWhole) {
+// Both parts of a gather over nodes run ahead, each on its own level.
+TEST(Plan, BothPartsOfAGatherOverNodesArePrefetched) {
   Config c = eight_layers();
   c.nodes = 2;
   c.zero.max_live_parameters = 4 * 64 * 64;
   Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 4, Machine{});
   auto gather_into = [&](const std::string& name) {
-    return find(plan.step, 0, [&](const Instr& in) {
-      return in.def->name == "all_gather" && plan.step.buffers[in.operands[1].buffer].name == name;
+    return find(plan.step(), 0, [&](const Instr& in) {
+      return in.def->name == "all_gather" &&
+             plan.step().buffers[in.operands[1].buffer].name == name;
     });
   };
   for (int l = 1; l < 7; ++l) {
-    int compute = find(plan.step, l, [](const Instr& in) { return in.def->name == "linear"; });
+    int compute = find(plan.step(), l, [](const Instr& in) { return in.def->name == "linear"; });
     std::string next = "h." + std::to_string(l + 1);
     int outer = gather_into(next + ".part1"), inner = gather_into(next + ".full");
     ASSERT_GE(outer, 0);
     EXPECT_LT(outer, inner);
     EXPECT_LT(inner, compute) << "layer " << l;
-    EXPECT_EQ(plan.step.instrs[outer].group.stride, 2);
-    EXPECT_EQ(plan.step.instrs[inner].group.stride, 1);
+    EXPECT_EQ(plan.step().instrs[outer].group.stride, 2);
+    EXPECT_EQ(plan.step().instrs[inner].group.stride, 1);
   }
 }
 
@@ -164,18 +167,18 @@ TEST(Plan, ShardGroupsThatDoNotFitAreRefused) {
   }
 }
 
-// Nodes of three ranks would change the order of sums: they are no level, nor is a node that holds
-// all.
+// Nodes of three ranks would change the order of additions, so they do not form a level; nor does a
+// node that contains all ranks.
 TEST(Plan, OnlyNodesOfAPowerOfTwoAreLevels) {
   Config c = make_config(3, 1, 6);
   c.zero.param_persistence_threshold = 100;
   Plan flat = compile_plan(make_mlp(2, 64, 16), c, 0, 6, Machine{});
   c.nodes = 2;
   Plan plan = compile_plan(make_mlp(2, 64, 16), c, 0, 6, Machine{});
-  EXPECT_EQ(plan.step.print(), flat.step.print());
+  EXPECT_EQ(plan.step().print(), flat.step().print());
   c.nodes = 3;
   plan = compile_plan(make_mlp(2, 64, 16), c, 0, 6, Machine{});
-  EXPECT_NE(plan.step.print(), flat.step.print());
+  EXPECT_NE(plan.step().print(), flat.step().print());
   EXPECT_EQ(plan.zero.classes.front().levels.group(0).name(), "2x1");
 }
 
@@ -184,18 +187,18 @@ TEST(Plan, ReuseDistanceKeepsTheLastLayer) {
   auto gathers = [&](int64_t distance) {
     c.zero.max_reuse_distance = distance;
     Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{});
-    return std::count_if(plan.step.instrs.begin(), plan.step.instrs.end(), [](const Instr& in) {
+    return std::count_if(plan.step().instrs.begin(), plan.step().instrs.end(), [](const Instr& in) {
       return in.def->name == "all_gather" && in.bucket.exists();
     });
   };
   EXPECT_LT(gathers(64 * 64), gathers(0));
 }
 
-TEST(Plan, LiveLimitTooSmallForOneInstructionLeavesNothingBesideIt) {
+TEST(Plan, ALiveLimitBelowOneLayerKeepsOneLayerAlone) {
   Config c = eight_layers();
   auto arena = [&](int64_t limit) {
     c.zero.max_live_parameters = limit;
-    return compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{}).step.arenas[0].transient;
+    return compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{}).step().arenas[0].transient;
   };
   int64_t one = arena(64 * 64);  // exactly what one layer needs
   constexpr int64_t layer = 64 * 64 * 4;
@@ -213,16 +216,27 @@ TEST(Plan, HashesAgreeOverRanksAndDifferOverConfigs) {
   EXPECT_NE(compile_plan(g, c, 0, 2, Machine{}).hash, compile_plan(g, other, 0, 2, Machine{}).hash);
 }
 
-// A plan is not limited by what a communicator can join. Its parts are as small as granules, one
-// for each rank.
-TEST(Plan, OfThousandsOfRanks) {
+// The hash depends on the choices of the compilation, even if they do not change the collectives.
+TEST(Plan, HashesDifferOverChoices) {
+  const Config c = eight_layers();
+  std::set<std::string> hashes;
+  const size_t choices = choices_by_memory(c).size();
+  PlanPrograms programs;
+  for (; programs.first_choice < choices; ++programs.first_choice)
+    hashes.insert(compile_plan(make_mlp(3, 64, 16), c, 0, 1, Machine{}, true, programs).hash);
+  EXPECT_EQ(hashes.size(), choices);
+}
+
+// A plan may have more ranks than a communicator supports. Each rank may own as little as one
+// granule of a bucket.
+TEST(Plan, CompilesForThousandsOfRanks) {
   for (int stage : {0, 3}) {
     Config config = make_config(stage, 20, 4096);
     auto begin = std::chrono::steady_clock::now();
     Plan plan = compile_plan(make_mlp(4, 64, 16), config, 4095, 4096, Machine{});
     std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     EXPECT_LT(taken.count(), 1.0);
-    EXPECT_EQ(plan.step.mesh, Mesh(4096));
+    EXPECT_EQ(plan.step().mesh, Mesh(4096));
     for (const Bucket& b : plan.zero.layout.buckets) EXPECT_EQ(b.numel % (4096 * kGranule), 0);
   }
 }
@@ -239,13 +253,13 @@ TEST(Plan, BudgetIsRefusedWithATable) {
   }
 }
 
-TEST(Plan, OffsetsStayNearTheLowerBound) {
+TEST(Plan, MemoryIsNearItsLowerBound) {
   Plan plan = compile_plan(make_mlp(8, 64, 64), eight_layers(), 0, 2, Machine{});
-  int64_t bound = transient_lower_bound(plan.step, Tier::device);
-  EXPECT_LE(plan.step.arenas[0].transient, bound * 13 / 10);
+  int64_t bound = transient_lower_bound(plan.step(), Tier::device);
+  EXPECT_LE(plan.step().arenas[0].transient, bound * 13 / 10);
 }
 
-// Eight layers whose states are in the host's memory.
+// Returns a configuration whose states are in host memory, with several buckets.
 Config states_on_host() {
   Config c = make_config(0, 3, 1);
   c.zero.optimizer_tier = Tier::host;
@@ -254,21 +268,21 @@ Config states_on_host() {
   return c;
 }
 
-// Gradients on their way to the host, and parameters on their way back, take turns in two ranges:
-// what moves next does not wait until what moved last has been used. That takes room for one more
-// of each, at most.
-TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
+// Gradients on their way to the host, and parameters on their way back, alternate between two
+// memory ranges, so that a transfer need not wait until the previous buffer has been used. This
+// needs memory for at most one more buffer of each kind.
+TEST(Plan, TheNextTransferUsesASeparateRange) {
   Plan plan = compile_plan(make_mlp(8, 64, 16), states_on_host(), 0, 1, Machine{});
   std::map<std::pair<std::string, Tier>, const Buffer*> before;
   std::map<std::string, int> compared;
   int64_t largest = 0;
   SegmentId segment;
-  for (const Instr& in : plan.step.instrs) {
+  for (const Instr& in : plan.step().instrs) {
     if (in.segment != segment) before.clear();
     segment = in.segment;
     if (in.def->kind != Kind::copy) continue;
     for (const Operand& o : in.operands) {
-      const Buffer& moved = plan.step.buffers[o.buffer];
+      const Buffer& moved = plan.step().buffers[o.buffer];
       if (moved.residency != Residency::transient || moved.holds == Holds::scalars) continue;
       largest = std::max(largest, moved.bytes());
       const Buffer*& last = before[{in.def->name, moved.tier}];
@@ -284,35 +298,35 @@ TEST(Plan, WhatMovesNextHasARangeOfItsOwn) {
   EXPECT_GT(compared["store"], 10);
   EXPECT_GT(compared["fetch"], 3);
   for (Tier tier : {Tier::device, Tier::host}) {
-    EXPECT_LE(plan.step.arenas[static_cast<int>(tier)].transient,
-              transient_lower_bound(plan.step, tier) * 13 / 10 + 2 * largest)
+    EXPECT_LE(plan.step().arenas[static_cast<int>(tier)].transient,
+              transient_lower_bound(plan.step(), tier) * 13 / 10 + 2 * largest)
         << tier_name(tier);
   }
 }
 
-// Where there is no room for that, transfers still start early; where there is none for that
-// either, they come one by one.
+// If there is too little memory for the second ranges, transfers still start early. If there is too
+// little memory for that as well, transfers run one at a time.
 TEST(Plan, ABudgetGivesUpRangesBeforePrefetch) {
   const Graph g = make_mlp(8, 64, 16);
   Config c = states_on_host();
   const Plan roomy = compile_plan(g, c, 0, 1, Machine{});
   EXPECT_TRUE(roomy.notes.empty());
-  c.memory_budget.host = memory_plan(roomy).total(Tier::host) - 1;
+  c.memory_budget.host = roomy.memory.total(Tier::host) - 1;
   const Plan tight = compile_plan(g, c, 0, 1, Machine{});
   ASSERT_EQ(tight.notes.size(), 1u);
   EXPECT_EQ(tight.notes[0], "transfers wait for the range of the one before to fit memory_budget");
-  EXPECT_LT(memory_plan(tight).total(Tier::host), memory_plan(roomy).total(Tier::host));
+  EXPECT_LT(tight.memory.total(Tier::host), roomy.memory.total(Tier::host));
 }
 
-TEST(Plan, EveryWaitMatters) {
+TEST(Plan, EveryWaitIsNeeded) {
   Config c = eight_layers();
   c.zero.optimizer_tier = c.zero.param_tier = Tier::nvme;
   c.emulate_tiers = true;
   Plan plan = compile_plan(make_mlp(2, 64, 16), c, 0, 2, Machine{});
   int waits = 0, caught = 0;
-  for (size_t i = 0; i < plan.step.instrs.size(); ++i) {
-    for (size_t w = 0; w < plan.step.instrs[i].waits.size(); ++w) {
-      Program broken = plan.step;
+  for (size_t i = 0; i < plan.step().instrs.size(); ++i) {
+    for (size_t w = 0; w < plan.step().instrs[i].waits.size(); ++w) {
+      Program broken = plan.step();
       broken.instrs[i].waits.erase(broken.instrs[i].waits.begin() + static_cast<std::ptrdiff_t>(w));
       ++waits;
       try {

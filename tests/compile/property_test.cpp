@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "compile/certificate.h"
+#include "compile/pipeline.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -21,14 +23,15 @@
 #include "support/ranks.h"
 #include "support/temp_folder.h"
 
-// Random run x random layouts == layout none, bit for bit. A run is a graph, an optimizer, a type,
-// what is frozen, thawed, written and evaluated between its steps, and which ranks have no data in
-// some of them; it is saved under one layout and goes on under another. DS_PROPERTY_CASES sets the
-// number of runs, DS_PROPERTY_FIRST the seed of the first: ./run same-bits --draws.
+// Random runs under random layouts must equal the same runs under the simplest layout, bit for bit.
+// A run consists of a graph, an optimizer, types, the parameters that are frozen, thawed, written
+// and evaluated between its steps, and the ranks that have no data in some steps. It is saved under
+// one layout and continues under another. DS_PROPERTY_CASES sets the number of runs,
+// DS_PROPERTY_FIRST the seed of the first one (`./run same-bits --draws`).
 namespace ds::test {
 namespace {
 
-// One graph input over the micro-steps of a call.
+// The values of one graph input for the micro-steps of a call.
 struct Input {
   DType dtype = DS_DTYPE_NONE;
   int64_t numel = 0;
@@ -42,8 +45,8 @@ struct Input {
   }
 };
 
-// Rows of one leaf: the same whatever the layout of ranks. Ids are of the first parameter, the
-// table.
+// Draws the rows of one leaf, independently of the layout of ranks. Ids index the first parameter,
+// which is the table.
 void draw_rows(const RandomRun& run, size_t k, int step, int64_t leaf, Input& input) {
   const TensorType& type = run.graph.type(run.graph.inputs[k]);
   input.dtype = type.dtype == DS_DTYPE_F32 ? run.config.compute : type.dtype;
@@ -77,10 +80,10 @@ std::vector<InputView> views(const std::vector<Input>& inputs) {
   return out;
 }
 
-// Everything that must not depend on the layout, by name.
+// Everything that must not depend on the layout, with its name.
 using Payload = std::vector<std::pair<std::string, std::vector<double>>>;
 
-// What one rank does with its engine of one layout.
+// One rank with an engine under one layout.
 class Rank {
  public:
   Rank(const RandomRun& run, Communicator& comm, Payload& out) : run_(run), comm_(comm), out_(out) {
@@ -102,7 +105,7 @@ class Rank {
     }
   }
 
-  // watch: parameters must move or stay.
+  // Trains a step. If `watch` is set, checks that trained parameters change and frozen ones do not.
   void step(int step, bool watch) {
     const bool here = (run_.absent[static_cast<size_t>(step)] >> comm_.rank() & 1) == 0;
     std::vector<std::vector<float>> before;
@@ -115,7 +118,7 @@ class Rank {
     if (watch) compare(before, step, r);
   }
 
-  // The whole state, of which each rank has its part.
+  // Reads the whole state, of which each rank holds a part.
   void finish() {
     std::vector<std::string> kinds = engine_->store().state_kinds();
     kinds.insert(kinds.end(), {"param", "grad"});
@@ -137,8 +140,8 @@ class Rank {
   bool exchanges() const {
     return optimizer().compressed() || run_.config.gradient_compression.on();
   }
-  // Of each rank: gradients that are not reduced, and what 0/1 Adam's ranks have made of them
-  // alone.
+  // Returns whether ranks have different values: gradients that are not reduced, and the local
+  // steps of 0/1 Adam.
   bool own(const std::string& kind) const {
     if (kind == "grad") return exchanges();
     return optimizer().type == "ZeroOneAdam" && (kind == "param" || kind == "exp_avg");
@@ -166,8 +169,8 @@ class Rank {
     engine_->step();
   }
 
-  // What is refused is a part of the run, too: a parameter without variance behind a freeze of
-  // variances, and then perhaps the last ones that are trained.
+  // A refusal is part of the expected result: thawing a parameter that has no variance after the
+  // variances were frozen, or freezing the last trained parameters.
   void freeze(const std::vector<int32_t>& params, bool frozen) {
     try {
       engine_->trained().freeze(params, frozen);
@@ -177,7 +180,8 @@ class Rank {
     }
   }
 
-  // A mean over ranks has the order of additions of their number.
+  // Records the loss only if the number of ranks cannot affect it: the mean over ranks depends on
+  // the order of additions.
   void evaluate(int step) {
     const double loss = engine_->eval_batch(views(draw_inputs(run_, step, comm_.rank(), 0, 1)));
     if (!run_.config.reproducible) put("eval loss", {loss});
@@ -200,7 +204,8 @@ class Rank {
             engine_->store().param_names()[param]);
   }
 
-  // What is frozen stays, and what is trained moves: by its decay, if by nothing else.
+  // Checks that frozen parameters have not changed, and that trained ones have, at least by weight
+  // decay.
   void compare(const std::vector<std::vector<float>>& before, int step, const StepResult& result) {
     const std::vector<std::vector<float>> after = masters();
     const bool moves = !result.skipped && optimizer().weight_decay > 0 &&
@@ -221,7 +226,7 @@ class Rank {
   std::unique_ptr<Engine> engine_;
 };
 
-// From one take-over to the next one, each with a layout of its own: steps [first.step, last.step).
+// Runs steps [first.step, last.step) under one layout, from one take-over to the next.
 std::string run_leg(const RandomRun& run, const std::string& from, const TakeOver& first,
                     const TakeOver& last, const std::string& folder, Payload& out) {
   std::string saved;
@@ -259,7 +264,7 @@ Payload train(const RandomRun& run) {
   return out;
 }
 
-// The same under these layouts in turn.
+// Trains under these layouts in turn and returns the results.
 Payload train(const std::vector<RandomRun>& layouts, const std::vector<TakeOver>& take_overs) {
   TempFolder folder;
   Payload out;
@@ -273,7 +278,7 @@ Payload train(const std::vector<RandomRun>& layouts, const std::vector<TakeOver>
   return out;
 }
 
-// "" or the first difference.
+// Returns the first difference, or "".
 std::string difference(const Payload& got, const Payload& want) {
   if (got.size() != want.size()) return fmt::format("{} tensors, not {}", got.size(), want.size());
   for (size_t k = 0; k < got.size(); ++k) {
@@ -302,7 +307,8 @@ std::vector<RandomRun> draw_layouts(const RandomRun& run, size_t count, Layout l
   return out;
 }
 
-// "" or what is wrong.
+// Trains under all layouts and compares the results with those of the plain run. Returns the error,
+// or "".
 std::string check(const RandomRun& plain, const std::vector<RandomRun>& layouts,
                   const std::vector<TakeOver>& take_overs) {
   std::string what = "\n" + plain.text();
@@ -321,8 +327,8 @@ std::string check(const RandomRun& plain, const std::vector<RandomRun>& layouts,
   }
 }
 
-// What was drawn, and what the layouts' programs are made of, so that a test that compares nothing
-// shows.
+// Counts the drawn features and what the layouts' programs contain, so that a test that compares
+// nothing fails.
 struct Used {
   std::map<std::string, int> ops, optimizers;
   int different = 0;
@@ -334,12 +340,13 @@ struct Used {
       PlanPrograms programs;
       programs.written_out = run.written_out;
       Program step =
-          compile_plan(run.graph, run.config, 0, run.world, Machine{}, true, programs).step;
+          compile_plan(run.graph, run.config, 0, run.world, Machine{}, true, programs).step();
       long_steps += run.config.accumulation > 6;
       repeated += step.repeat.rounds > 1;
       for (const Instr& in : step.instrs) ++ops[in.def->name];
-      different += step.print() !=
-                   compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step.print();
+      different +=
+          step.print() !=
+          compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step().print();
       copies += run.config.zero.mics_shard_size > 1 && run.config.zero.mics_shard_size < run.world;
     }
     ++optimizers[plain.config.optimizer.type];
@@ -360,14 +367,14 @@ int64_t setting(const char* name, int64_t otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-// Whatever the policy, a long step is compiled at the price of a few micro-steps.
+// Under any policy, compiling a long step costs no more than compiling a few micro-steps.
 TEST(Property, AnyLongStepRepeats) {
   std::map<int32_t, int> stretches;  // by micro-steps of a round
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     RandomRun c = with_layout(draw_plain_run(seed), 4);
     c.config.accumulation = 1000;
     PlanPrograms programs;
-    Program step = compile_plan(c.graph, c.config, 0, c.world, Machine{}, true, programs).step;
+    Program step = compile_plan(c.graph, c.config, 0, c.world, Machine{}, true, programs).step();
     ++stretches[step.repeat.rounds > 1 ? step.repeat.micros : 0];
   }
   EXPECT_LE(stretches[0], 3) << "steps that are written out";
@@ -380,7 +387,7 @@ TEST(Property, AnyProgramParsesBack) {
     RandomRun c = with_layout(draw_plain_run(seed), 4);
     int rank = static_cast<int>(seed % static_cast<uint64_t>(c.world));
     Plan plan = compile_plan(c.graph, c.config, rank, c.world, Machine{});
-    for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval}) {
+    for (const Program* p : programs_of(plan)) {
       std::string text = p->print();
       Program parsed = parse_program(text);
       EXPECT_EQ(parsed.print(), text) << "seed " << seed;
@@ -395,8 +402,9 @@ TEST(Property, AnyProgramParsesBack) {
   EXPECT_GT(with_runs, 20);
 }
 
-// The same collectives and repetitions, whatever a rank's part has to do between them.
-TEST(Property, RanksOfAnyLayoutCompileOneHash) {
+// All ranks have the same collectives and the same repetition, no matter what work a rank's part
+// needs in between.
+TEST(Property, RanksOfAnyLayoutCompileToOneHash) {
   int kinds = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     RandomRun run = with_layout(draw_plain_run(seed), 4);
@@ -420,13 +428,14 @@ TEST(Property, RanksOfAnyLayoutCompileOneHash) {
       };
       const Plan mine = after(rank), first = after(0);
       EXPECT_EQ(mine.hash, first.hash) << run.text();
-      kinds += mine.step.repeat.rounds > 1 && mine.step.repeat.begin != first.step.repeat.begin;
+      kinds +=
+          mine.step().repeat.rounds > 1 && mine.step().repeat.begin != first.step().repeat.begin;
     }
   }
   EXPECT_GT(kinds, 0);
 }
 
-TEST(Property, AnyPolicyIsPolicyNone) {
+TEST(Property, AnyPolicyEqualsPolicyNone) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40);
   Used used;
   int bad = 0;
@@ -434,7 +443,8 @@ TEST(Property, AnyPolicyIsPolicyNone) {
     const RandomRun plain = draw_plain_run(static_cast<uint64_t>(seed));
     const std::vector<TakeOver> take_overs = draw_take_overs(plain);
     const std::vector<RandomRun> layouts = draw_layouts(plain, take_overs.size() + 1, any_layout);
-    malloc_trim(0);  // engines measure the heap, which takes as long as its free list is
+    // Engines measure the heap, which takes longer the longer malloc's free list is.
+    malloc_trim(0);
     used.add(plain, layouts);
     std::string wrong = check(plain, layouts, take_overs);
     bad += !wrong.empty();
@@ -453,9 +463,9 @@ TEST(Property, AnyPolicyIsPolicyNone) {
     EXPECT_GT(drawn, 2);
 }
 
-// What a rank reads of its own (gradients, and between synchronisations of 0/1 Adam parameters and
-// momentum) is that of rank 0 on both sides.
-TEST(Property, AnyPolicyIsPolicyNoneWhereRanksExchangeSigns) {
+// For values that differ between ranks (gradients and, between synchronisations of 0/1 Adam,
+// parameters and momentum), rank 0's are compared.
+TEST(Property, AnyPolicyEqualsPolicyNoneWhereRanksExchangeSigns) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40) / 2;
   std::set<std::string> types;
   int bad = 0;

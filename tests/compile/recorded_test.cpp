@@ -1,4 +1,4 @@
-// The recorded step of a delegate host over a long accumulation: one micro-step is compiled and
+// The recorded step of a delegate host with many micro-steps: one micro-step is compiled and
 // repeated.
 #include <gtest/gtest.h>
 
@@ -32,34 +32,34 @@ Config config_of(int stage, Tier tier, int64_t micros) {
 
 RecordedStep record(const Config& c, int params, const IdVector<EventId, HostEvent>& calls,
                     int64_t written_out) {
-  DelegatePlan plan = delegate_plan(c, params, 0, 2);
+  Plan plan = delegate_plan(c, params, 0, 2);
   std::optional<RecordedStep> step =
       compile_recorded(plan, c, Machine{}, calls, kNothing, written_out);
   EXPECT_TRUE(step.has_value());
   return std::move(*step);
 }
 
-// What runs with each call, whatever the buffers are called.
+// Returns what runs with each call of the host, without the names of buffers.
 std::vector<std::string> by_call(const RecordedStep& step) {
   const Program& p = step.program;
   std::vector<std::string> out;
   Position at;
-  for (EventId e : step.events.ids()) {
-    std::string line = std::to_string(static_cast<int>(step.events[e].kind));
-    for (; p.before(at, step.event_end[e]); at = p.next(at)) {
+  for (EventId e : step.order.events.ids()) {
+    std::string line = std::to_string(static_cast<int>(step.order.events[e].kind));
+    for (; p.before(at, step.order.event_end[e]); at = p.next(at)) {
       const Instr& in = p.instrs[at.instr];
       if (!p.takes_part(at)) continue;
       line += " " + in.def->name + "@" + std::to_string(p.micro(at).number());
       for (const Operand& operand : in.operands)
         line += " +" + std::to_string(in_round(operand, at.round).begin);
-      if (at == step.event_at[e]) line += " here";
+      if (at == step.order.event_at[e]) line += " here";
     }
     out.push_back(std::move(line));
   }
   return out;
 }
 
-TEST(Recorded, ALongStepIssuesWhatIsOtherwiseWrittenOut) {
+TEST(Recorded, ARepeatedStepIssuesWhatAWrittenOutStepIssues) {
   constexpr int kParams = 5;
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : {Tier::device, Tier::host}) {
@@ -74,7 +74,7 @@ TEST(Recorded, ALongStepIssuesWhatIsOtherwiseWrittenOut) {
         EXPECT_GT(repeated.program.repeat.rounds, 1) << where;
         EXPECT_EQ(whole.program.repeat.rounds, 1);
         EXPECT_LT(repeated.program.instrs.size(), whole.program.instrs.size());
-        EXPECT_EQ(repeated.events, calls);
+        EXPECT_EQ(repeated.order.events, calls);
         if (reproducible) continue;  // its rounds have the instructions of every level
         EXPECT_EQ(by_call(repeated), by_call(whole)) << where;
       }
@@ -82,26 +82,29 @@ TEST(Recorded, ALongStepIssuesWhatIsOtherwiseWrittenOut) {
   }
 }
 
-// Of each micro-step and bucket, the last instruction of its reduction is behind all its gradients,
-// and at the latest at the end of the micro-step.
-TEST(Recorded, KnowsWhereABucketIsReducedInEveryRound) {
+// In each micro-step, the last instruction that reduces a bucket comes after all gradients of the
+// bucket, and no later than the end of the micro-step.
+TEST(Recorded, ReducesEachBucketAfterItsGradientsInEveryRound) {
   constexpr int kParams = 4;
   constexpr int64_t kMicros = 14;
   for (int stage : {0, 2, 3}) {
     Config c = config_of(stage, Tier::device, kMicros);
-    DelegatePlan plan = delegate_plan(c, kParams, 0, 2);
+    Plan plan = delegate_plan(c, kParams, 0, 2);
     RecordedStep step = record(c, kParams, layer_calls(kParams, kMicros), 0);
     ASSERT_GT(step.program.repeat.rounds, 1);
     MicroId m(0);
-    for (EventId e : step.events.ids()) {
-      const HostEvent& event = step.events[e];
+    for (EventId e : step.order.events.ids()) {
+      const HostEvent& event = step.order.events[e];
       if (event.kind == HostEvent::Kind::grad) {
         BucketId b = plan.zero.layout.bucket_of[event.params[0]];
-        EXPECT_TRUE(step.program.before(step.event_at[e], step.reduced(m, b)));
+        EXPECT_TRUE(
+            step.program.before(step.order.event_at[e], step.order.reduced(step.program, m, b)));
       }
       if (event.kind != HostEvent::Kind::end) continue;
       for (BucketId b : plan.zero.buckets.ids())
-        EXPECT_FALSE(step.program.before(step.event_end[e], step.reduced(m, b))) << m.number();
+        EXPECT_FALSE(
+            step.program.before(step.order.event_end[e], step.order.reduced(step.program, m, b)))
+            << m.number();
       ++m;
     }
   }
@@ -119,7 +122,7 @@ TEST(Recorded, CompilesAnyNumberOfMicroStepsInTheTimeOfAFew) {
   IdVector<EventId, HostEvent> calls = layer_calls(4, kMicros);
   for (int stage : {0, 3}) {
     Config c = config_of(stage, Tier::host, kMicros);
-    DelegatePlan plan = delegate_plan(c, 4, 0, 2);
+    Plan plan = delegate_plan(c, 4, 0, 2);
     IdVector<EventId, HostEvent> given = calls;
     auto begin = std::chrono::steady_clock::now();
     std::optional<RecordedStep> step =
@@ -128,7 +131,7 @@ TEST(Recorded, CompilesAnyNumberOfMicroStepsInTheTimeOfAFew) {
     EXPECT_LT(taken.count(), 1.0);
     ASSERT_TRUE(step.has_value());
     EXPECT_LT(step->program.instrs.size(), 2000u);
-    EXPECT_EQ(step->events.size(), calls.size());
+    EXPECT_EQ(step->order.events.size(), calls.size());
     EXPECT_GT(step->program.repeat.rounds, 20000);
   }
 }

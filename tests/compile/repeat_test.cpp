@@ -1,4 +1,4 @@
-// A long accumulation: one micro-step of the middle is compiled and repeated.
+// Steps with many micro-steps: one of the middle micro-steps is compiled and repeated.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -65,7 +65,7 @@ std::vector<Point> cover(int64_t micros) {
   return points;
 }
 
-// What a run issues, whatever its buffers are called.
+// Returns the sequence of instructions that a program issues, without the names of its buffers.
 std::vector<std::string> issued(const Program& p) {
   std::vector<std::string> out;
   for (Position at; at != p.end(); at = p.next(at)) {
@@ -84,14 +84,15 @@ std::vector<std::string> issued(const Program& p) {
   return out;
 }
 
-TEST(Repeat, IssuesWhatIsOtherwiseWrittenOut) {
+TEST(Repeat, IssuesWhatAWrittenOutStepIssues) {
   for (const Point& p : cover(23)) {
-    Program repeated = plan_of(p, 0).step, whole = plan_of(p, kAll).step;
+    Program repeated = plan_of(p, 0).step(), whole = plan_of(p, kAll).step();
     ASSERT_GT(repeated.repeat.rounds, 1) << p.name();
     EXPECT_EQ(whole.repeat.rounds, 1);
     EXPECT_LT(repeated.instrs.size(), whole.instrs.size() / 2);
     EXPECT_EQ(issued(repeated), issued(whole)) << p.name();
-    for (int t = 0; t < 3; ++t) {  // a bucket in advance is kept from round to round
+    // The repeated program may keep one more bucket from round to round.
+    for (int t = 0; t < 3; ++t) {
       int64_t more = repeated.arenas[t].transient - whole.arenas[t].transient;
       EXPECT_LE(more, whole.arenas[t].transient / 3) << p.name() << " tier " << t;
       EXPECT_EQ(repeated.arenas[t].persistent, whole.arenas[t].persistent);
@@ -102,10 +103,10 @@ TEST(Repeat, IssuesWhatIsOtherwiseWrittenOut) {
 
 TEST(Repeat, ShortStepsAreWrittenOut) {
   Point p = point(3, Tier::device, 16);
-  EXPECT_EQ(plan_of(p, 16).step.repeat.rounds, 1);
-  EXPECT_EQ(plan_of(p, 16).step.print(), plan_of(p, kAll).step.print());
+  EXPECT_EQ(plan_of(p, 16).step().repeat.rounds, 1);
+  EXPECT_EQ(plan_of(p, 16).step().print(), plan_of(p, kAll).step().print());
   p.leaves += p.world;
-  EXPECT_GT(plan_of(p, 16).step.repeat.rounds, 1);
+  EXPECT_GT(plan_of(p, 16).step().repeat.rounds, 1);
 }
 
 TEST(Repeat, SameBits) {
@@ -114,7 +115,8 @@ TEST(Repeat, SameBits) {
       p.reproducible = reproducible && std::has_single_bit(static_cast<unsigned>(p.world));
       if (p.reproducible != reproducible) continue;
       p.written_out = kAll;
-      int steps = p.tier == Tier::nvme ? 2 : 1;  // saves go on into the next
+      // With states on files, saves continue into the next step.
+      int steps = p.tier == Tier::nvme ? 2 : 1;
       std::string want = train_threads(p, steps).bits();
       for (bool chaos : {false, true}) {
         if (chaos) p.chaos = 3;
@@ -145,17 +147,17 @@ TEST(Repeat, CompilesAnyNumberOfMicroStepsInTheTimeOfAFew) {
       Plan plan = plan_of(p, 16);
       std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       EXPECT_LT(taken.count(), 1.0);
-      EXPECT_LT(plan.step.instrs.size(), 6000u);
-      Position end = plan.step.end_of(Phase::backward, MicroId(40000));
-      EXPECT_EQ(plan.step.micro(end), MicroId(40001));
+      EXPECT_LT(plan.step().instrs.size(), 6000u);
+      Position end = plan.step().end_of(Phase::backward, MicroId(40000));
+      EXPECT_EQ(plan.step().micro(end), MicroId(40001));
     }
   }
 }
 
-// Each wait of a repeated program is needed: without it the verifier refuses.
+// Each wait of a repeated program is needed: if any is removed, the verifier refuses the program.
 TEST(Repeat, EveryWaitIsNeeded) {
   for (Tier tier : {Tier::host, Tier::nvme}) {
-    Program step = plan_of(point(3, tier, 20), 0).step;
+    Program step = plan_of(point(3, tier, 20), 0).step();
     int of_round_before = 0;
     for (InstrId i : step.instrs.ids()) {
       for (size_t w = 0; w < step.instrs[i].waits.size(); ++w) {

@@ -12,7 +12,7 @@ constexpr Action::Kind F = Action::Kind::forward, B = Action::Kind::backward;
 
 Action act(Action::Kind kind, int micro) { return {kind, 0, MicroId(micro)}; }
 
-TEST(Schedule, IllegalOnesAreRefused) {
+TEST(Schedule, IllegalOrdersAreRefused) {
   auto refused = [](const std::vector<Action>& schedule) {
     return message_of([&] { check_schedule(schedule, 2); }, DS_ERROR_INTERNAL);
   };
@@ -21,19 +21,19 @@ TEST(Schedule, IllegalOnesAreRefused) {
   EXPECT_EQ(refused({act(B, 0)}),
             "the schedule's backward of chunk 0 in micro-step 0 comes before its forward");
   EXPECT_EQ(refused({act(F, 0), act(F, 0)}),
-            "the schedule's forward of chunk 0 in micro-step 0 is there twice");
+            "the schedule's forward of chunk 0 in micro-step 0 appears twice");
   EXPECT_EQ(refused({act(F, 0), act(F, 1), act(B, 1)}),
             "the schedule's backward of chunk 0 in micro-step 1 comes where micro-step 0 is due");
   EXPECT_EQ(refused({act(F, 0), act(B, 0)}), "the schedule has the backward of 1 of 2 micro-steps");
   EXPECT_EQ(
       refused({act(F, 2)}),
-      "the schedule's forward of chunk 0 in micro-step 2 is none of 2 micro-steps of 1 chunk");
+      "the schedule's forward of chunk 0 in micro-step 2 is not among 2 micro-steps of 1 chunk");
   EXPECT_EQ(refused({{Action::Kind::backward_weight, 0, MicroId(0)}}),
             "the schedule's backward_weight of chunk 0 in micro-step 0 is not supported");
 }
 
-// All forwards first, and one forward ahead: other orders of the same micro-steps, which keep more
-// activations, give the same bits.
+// Other orders of the same forwards and backwards, which keep more activations, have the same bits:
+// all forwards first, and forwards one micro-step ahead.
 TEST(Schedule, AnyLegalOrderHasTheSameBits) {
   const std::vector<Action> orders[] = {
       {act(F, 0), act(F, 1), act(F, 2), act(F, 3), act(B, 0), act(B, 1), act(B, 2), act(B, 3)},
@@ -45,14 +45,14 @@ TEST(Schedule, AnyLegalOrderHasTheSameBits) {
     p.tier = stage == 3 ? Tier::nvme : Tier::device;
     std::string want = train_threads(p, 2).bits();
     int64_t bytes =
-        compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}).step.arenas[0].transient;
+        compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}).step().arenas[0].transient;
     for (const std::vector<Action>& order : orders) {
       p.schedule = order;
       EXPECT_EQ(train_threads(p, 2).bits(), want) << p.name();
       PlanPrograms programs;
       programs.schedule = order;
       Plan plan = compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}, true, programs);
-      EXPECT_GT(plan.step.arenas[0].transient, bytes) << "activations of several micro-steps";
+      EXPECT_GT(plan.step().arenas[0].transient, bytes) << "activations of several micro-steps";
       p.chaos = 4;
       EXPECT_EQ(train_threads(p, 2).bits(), want) << p.name();
       p.chaos.reset();

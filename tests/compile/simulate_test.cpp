@@ -14,11 +14,11 @@ namespace {
 std::vector<Program> steps_of(const Point& p) {
   std::vector<Program> ranks;
   for (int r = 0; r < p.world; ++r)
-    ranks.push_back(compile_plan(graph_of(p), config_of(p), r, p.world, Machine{}).step);
+    ranks.push_back(compile_plan(graph_of(p), config_of(p), r, p.world, Machine{}).step());
   return ranks;
 }
 
-// "" or why the programs are refused.
+// Returns why the programs are refused, or "".
 std::string refusal(const std::vector<Program>& programs) {
   std::vector<const Program*> ranks;
   for (const Program& p : programs) ranks.push_back(&p);
@@ -58,8 +58,8 @@ std::vector<Point> points() {
   return out;
 }
 
-// A collective that one rank leaves out, or makes later than another one, is refused and never
-// waited for. The rank is named, and what all ranks have come to.
+// A collective that one rank omits, or calls later than another rank, is refused before anything
+// can wait for it. The message names each rank and how far it has got.
 TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
   int swapped = 0, dropped = 0;
   for (const Point& p : points()) {
@@ -71,7 +71,7 @@ TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
       auto rank = static_cast<size_t>(dice.below(4)),
            k = static_cast<size_t>(dice.below(std::ssize(calls) - 1));
       std::vector<Program> broken = right;
-      broken[rank].instrs[calls[k]].queue = Queue::copy;  // no collective any more
+      broken[rank].instrs[calls[k]].queue = Queue::copy;  // not a collective any more
       std::string message = refusal(broken);
       EXPECT_NE(message.find("the collectives of program step do not fit together"),
                 std::string::npos)
@@ -81,7 +81,7 @@ TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
       ++dropped;
       broken = right;
       std::swap(broken[rank].instrs[calls[k]], broken[rank].instrs[calls[k + 1]]);
-      // Calls of two groups may change places: then all ranks come to their end.
+      // Calls of two different groups may be swapped; then all ranks may reach their end.
       bool one = right[0].instrs[calls[k]].group == right[0].instrs[calls[k + 1]].group;
       std::string met = refusal(broken);
       EXPECT_TRUE(!one || !met.empty()) << "their places in the order tell them apart";
@@ -92,14 +92,14 @@ TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
   EXPECT_GT(swapped, 60);
 }
 
-TEST(Simulate, OtherBytesTypesRoundsAndGroupsAreRefused) {
+TEST(Simulate, DifferentBytesTypesRoundsAndGroupsAreRefused) {
   Point p = points()[1];
   std::vector<Program> right = steps_of(p);
   ASSERT_GT(right[0].repeat.rounds, 1);
   InstrId call = collectives(right[0])[0];
   std::vector<Program> broken = right;
   broken[2].instrs[call].operands[0].type.dtype = DS_DTYPE_F64;
-  EXPECT_NE(refusal(broken).find("what meets is not the same"), std::string::npos);
+  EXPECT_NE(refusal(broken).find("the calls that meet differ"), std::string::npos);
   broken = right;
   ++broken[3].repeat.rounds;
   EXPECT_NE(refusal(broken).find("in round 0 of"), std::string::npos) << refusal(broken);

@@ -15,9 +15,9 @@ namespace {
 using test::make_config;
 using test::make_mlp;
 
-// Over every stage and tier: queues are in order, waits are kept, and what is in use fits what the
-// plan takes. The last follows from the waits that guard reused memory, so a forgotten one shows
-// here, too.
+// Checks, at every stage and tier, that queues are in order, that waits are respected, and that the
+// memory in use fits the plan. The last depends on the waits that protect reused memory, so a
+// missing wait also shows here.
 TEST(Timeline, KeepsQueuesWaitsAndArenas) {
   Graph graph = make_mlp(4, 64, 16);
   for (int stage = 0; stage <= 3; ++stage) {
@@ -25,7 +25,7 @@ TEST(Timeline, KeepsQueuesWaitsAndArenas) {
       Config config = make_config(stage, 3, 2);
       config.zero.param_persistence_threshold = 100;
       config.zero.optimizer_tier = config.zero.param_tier = tier;
-      Program step = compile_plan(graph, config, 1, 2, Machine{}).step;
+      Program step = compile_plan(graph, config, 1, 2, Machine{}).step();
       Timeline timeline = predict_timeline(step, Machine{});
       double queues[kQueues] = {};
       for (size_t i = 0; i < step.instrs.size(); ++i) {
@@ -54,9 +54,9 @@ TEST(Timeline, KeepsQueuesWaitsAndArenas) {
   }
 }
 
-TEST(Timeline, RatesDecide) {
+TEST(Timeline, TimesFollowFromTheRates) {
   Config config = make_config(3, 2, 2);
-  Program step = compile_plan(make_mlp(4, 64, 16), config, 0, 2, Machine{}).step;
+  Program step = compile_plan(make_mlp(4, 64, 16), config, 0, 2, Machine{}).step();
   Machine slow, fast;
   slow.link_bytes_per_second /= 1e6;
   fast.link_bytes_per_second *= 1e6;

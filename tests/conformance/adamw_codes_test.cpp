@@ -1,5 +1,5 @@
-// States of AdamW in codes: what codes are, that a step follows the formula, that what is drawn is
-// right on average, and that a run with codes learns as one with f32 states does.
+// AdamW with 8-bit states: the codes themselves, that a step follows the formula, that stochastic
+// rounding is unbiased, and that training with codes learns as well as with f32 states.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,8 @@ Block decoded(const Coded& coded, StateCodes kind) {
   return out;
 }
 
-// Numbers of many octaves below 2^top, of both signs where codes have one.
+// Returns random magnitudes within `octaves` octaves below 2^top, with random signs if the codes
+// are signed.
 Block random_block(StateCodes kind, int octaves, int top, uint64_t seed) {
   Block out;
   Tensor size = random_tensor(DS_DTYPE_F32, {kStateBlock}, seed),
@@ -50,7 +51,7 @@ Block random_block(StateCodes kind, int octaves, int top, uint64_t seed) {
   return out;
 }
 
-TEST(StateCodes, EveryCodeOfEveryScaleComesBack) {
+TEST(StateCodes, EveryCodeOfEveryScaleRoundTrips) {
   for (StateCodes kind : {StateCodes::with_sign, StateCodes::squares}) {
     for (int scale = 0; scale < 255; ++scale) {
       const StateScale s(kind, static_cast<uint8_t>(scale));
@@ -79,7 +80,8 @@ TEST(StateCodes, ErrorsAreAtMostASixteenth) {
       for (size_t e = 0; e < x.size(); ++e)
         ASSERT_NEAR(y[e], x[e], std::abs(x[e]) / 16) << top << " " << e;
     }
-    // What lies far below the largest is zero, or the least of what is divided by.
+    // A value far below the block's largest becomes zero, or the smallest code if the state is a
+    // divisor.
     Block far = {};
     far[0] = 1;
     far[1] = 1e-30f;
@@ -89,8 +91,9 @@ TEST(StateCodes, ErrorsAreAtMostASixteenth) {
   }
 }
 
-// A checkpoint holds f32. What is read, written again and read again stays as it is, also by parts.
-TEST(StateCodes, ValuesOutliveAnyNumberOfTransfers) {
+// A checkpoint holds f32. Values that were read can be written and read again without change, even
+// in parts.
+TEST(StateCodes, ValuesSurviveAnyNumberOfTransfers) {
   for (StateCodes kind : {StateCodes::with_sign, StateCodes::squares}) {
     for (int octaves : {0, 5, 14, 40}) {
       for (int top : {-120, -40, 0, 100}) {
@@ -109,7 +112,7 @@ TEST(StateCodes, ValuesOutliveAnyNumberOfTransfers) {
   }
 }
 
-TEST(StateCodes, InfinityAndNanStay) {
+TEST(StateCodes, InfinityAndNanArePreserved) {
   Block x = {};
   x[3] = std::numeric_limits<float>::infinity();
   x[4] = 3e38f;
@@ -170,7 +173,7 @@ TEST_F(AdamwCodes, FollowTheFormula) {
       p -= group.lr * m / (1 - std::pow(group.beta1, t)) /
            (std::sqrt(v / (1 - std::pow(group.beta2, t))) + group.eps);
       EXPECT_NEAR(out[0].at(e), p, exact ? 1e-6 + 1e-6 * std::abs(p) : std::abs(p) / 128 + 1e-9);
-      // Moments are near their block's largest, so that a code is an eighth at most.
+      // Moments are close to their block's largest, so a code is off by at most an eighth.
       const double share = drawn ? 1.0 / 8 : 1.0 / 16;
       EXPECT_NEAR(m1[at], m, share * std::abs(m) + 3e-5);
       EXPECT_NEAR(v1[at], v, share * v + 1e-8);
@@ -180,9 +183,9 @@ TEST_F(AdamwCodes, FollowTheFormula) {
   EXPECT_GT(moved, 1000);
 }
 
-// A second moment that loses a thousandth in every step stands still when it is rounded to nearest,
-// and moves as in f32 on average when codes are drawn.
-TEST_F(AdamwCodes, DrawsAreRightOnAverage) {
+// A second moment that shrinks by a thousandth in every step does not change if it is rounded to
+// nearest. With stochastic rounding it changes, on average, as in f32.
+TEST_F(AdamwCodes, StochasticRoundingIsUnbiased) {
   constexpr int64_t kElements = 4096, kSteps = 200;
   for (int64_t stochastic : {0, 1}) {
     Tensor zero(DS_DTYPE_F32, {kElements}), codes(DS_DTYPE_U8, {kElements}),
@@ -212,9 +215,9 @@ TEST_F(AdamwCodes, DrawsAreRightOnAverage) {
   }
 }
 
-// A regression of 64 outputs on 32 inputs, whose gradients are noisy and, by output, of sizes that
-// are octaves apart, by each form of AdamW from the same start. The held-out loss of codes is that
-// of f32 states.
+// Trains a regression of 64 outputs on 32 inputs with one form of AdamW, and returns the expected
+// loss. The gradients are noisy, and their magnitudes differ by octaves between outputs. With
+// codes, the loss must be close to that with f32 states.
 double regression(const KernelRegistry& registry, const char* op, int64_t stochastic,
                   uint64_t seed) {
   constexpr int64_t kIn = 32, kOut = 64, kBatch = 16, kSteps = 600;
@@ -256,7 +259,7 @@ double regression(const KernelRegistry& registry, const char* op, int64_t stocha
     c.scalars.group.lr = 0.02 * (1 - static_cast<double>(step) / kSteps);
     c.out = run_case(implementation(registry, op, "ref"), c, team);
   }
-  double loss = 0;  // the expected one: inputs have the variance 1/3
+  double loss = 0;  // inputs have the variance 1/3
   for (int64_t e = 0; e < kElements; ++e)
     loss += std::pow(c.out[0].at(e) - truth.at(e), 2) / (3 * kOut);
   return loss;

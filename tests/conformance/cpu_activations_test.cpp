@@ -1,5 +1,5 @@
-// Activations of the cpu family over their whole range: relative error, and what happens at the
-// ends.
+// Activations of the cpu family over their whole range: their relative errors, and their values at
+// the extremes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 class CpuActivations : public testing::Test {
  protected:
   void SetUp() override { register_cpu(registry_); }
-  // `op` of f32 x; of a _dx the gradient of a dy of 1.
+  // Runs `op` on f32 x. For a backward op (_dx), returns the gradient for dy = 1.
   Tensor run(const std::string& op, const Attrs& attrs, const Tensor& x) {
     Tensor one(DS_DTYPE_F32, x.dims()), y(DS_DTYPE_F32, x.dims());
     for (int64_t e = 0; e < x.numel(); ++e) one.set(e, 1);
@@ -22,7 +22,7 @@ class CpuActivations : public testing::Test {
     launch(implementation(registry_, op, "cpu"), attrs, in, out, team_);
     return y;
   }
-  // Largest relative error in units of roundoff over [low, high].
+  // Returns the largest relative error over [low, high], in units of roundoff.
   double worst(const std::string& op, const Attrs& attrs, double low, double high,
                double (*want)(double)) {
     constexpr int64_t kPoints = 40001;
@@ -50,10 +50,10 @@ double silu(double x) { return x / (1 + std::exp(-x)); }
 double laplace(double x) { return 0.5 * std::erfc(-(x - 0.707107) / (0.282095 * std::sqrt(2.0))); }
 double softcap_30(double x) { return 30 * std::tanh(x / 30); }
 
-// The bounds that README.md states.
+// Tests the bounds that the README states.
 TEST_F(CpuActivations, RelativeErrorIsBounded) {
   EXPECT_LT(worst("gelu", {}, -4.5, 25.5, gelu_tanh), 40);
-  // Without fused multiply-add exp(-x^2/2) carries the square's rounding.
+  // Without fused multiply-add, exp(-x^2/2) inherits the rounding error of the square.
   EXPECT_LT(worst("gelu", {{"form", "erf"}}, -12, 12, gelu_erf), 100);
   EXPECT_LT(worst("gelu", {{"form", "erf"}}, -3, 3, gelu_erf), 16);
   EXPECT_LT(worst("silu", {}, -80, 30, silu), 8);
@@ -73,7 +73,7 @@ TEST_F(CpuActivations, RelativeErrorIsBounded) {
   EXPECT_LT(worst("softcap", {{"cap", 30.0}}, -1e-3, 1e-3, softcap_30), 8);
 }
 
-TEST_F(CpuActivations, EndsAreFlat) {
+TEST_F(CpuActivations, ExtremesAreFlat) {
   const double given[] = {1e30, -1e30, 100, -100, 0, std::nan("")};
   const double want_dx[] = {1, 0, 1, 0, 0.5};
   Tensor x(DS_DTYPE_F32, {6});
@@ -98,9 +98,9 @@ TEST_F(CpuActivations, EndsAreFlat) {
   EXPECT_TRUE(std::isnan(capped.at(5)));
 }
 
-// Angles go from position to position; the reference works out each. Blocks of positions and
-// sequences meet.
-TEST_F(CpuActivations, RopeTurnsFarPositions) {
+// The kernel advances angles from position to position, while the reference computes each angle.
+// The case has several blocks of positions and several sequences.
+TEST_F(CpuActivations, RopeIsAccurateAtFarPositions) {
   ThreadTeam three(3);
   OpCase c{"rope",
            {{"heads", int64_t{2}}, {"seq", int64_t{1031}}, {"theta", 10000.0}},

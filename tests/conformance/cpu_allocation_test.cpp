@@ -1,4 +1,4 @@
-// Kernels do not allocate once warm: operator new of this program counts.
+// Warm kernels do not allocate memory: this program replaces operator new to count allocations.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -25,7 +25,8 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 namespace ds::test {
 namespace {
 
-// Allocations of one launch of `impl` after one to warm up, on this thread.
+// Returns the number of allocations in one launch of `impl` on this thread, after one launch to
+// warm up.
 int64_t allocations_of(const KernelImpl& impl, const OpCase& c, DType dtype, ThreadTeam& team) {
   std::vector<Tensor> in, out;
   std::vector<DType> types = input_types(c, dtype);
@@ -40,7 +41,7 @@ int64_t allocations_of(const KernelImpl& impl, const OpCase& c, DType dtype, Thr
   return allocations - before;
 }
 
-TEST(CpuAllocation, TheCounterCounts) {
+TEST(CpuAllocation, TheCounterWorks) {
   int64_t before = allocations;
   std::make_unique<int>(1);
   EXPECT_EQ(allocations - before, 1);

@@ -1,4 +1,4 @@
-// Attention over more than one block of keys, sequences too long for one pass, and extreme scores.
+// Attention over several blocks of keys, sequences too long for one pass, and extreme scores.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace ds::test {
 namespace {
 
-// First row of the document of each row; documents of these lengths lie one behind the other.
+// Returns, for each row, the first row of its document, for consecutive documents of these lengths.
 Tensor begins(const std::vector<int64_t>& lengths) {
   Tensor begin(DS_DTYPE_I32, {std::accumulate(lengths.begin(), lengths.end(), int64_t{0})});
   int64_t row = 0;
@@ -27,7 +27,7 @@ class CpuAttention : public testing::Test {
     register_ref(ref_);
   }
   const KernelImpl& cpu(const char* op) { return implementation(cpu_, op, "cpu"); }
-  // The cases of both ops; statistics from a f64 run of the reference.
+  // Returns a forward and a backward case, with statistics from an f64 run of the reference.
   std::vector<OpCase> cases(int64_t rows, int64_t heads, int64_t depth, int64_t seq) {
     Attrs attrs{{"heads", heads}, {"seq", seq}};
     int64_t width = heads * depth;
@@ -39,8 +39,9 @@ class CpuAttention : public testing::Test {
                     {random_tensor(DS_DTYPE_F64, {rows, width}, 2), forward.in[0], y[0], y[1]}};
     return {forward, backward};
   }
-  // The same of 4 heads of 20: packed when `groups` is 0, else q, k and v with that many key heads;
-  // masked keys are a third, all those of the second sequence, and key 0.
+  // Returns such cases with 4 heads of 20 columns: packed if `groups` is 0, or else q, k and v with
+  // that many key heads. If masked, a third of all keys, all keys of the second sequence, and key 0
+  // are hidden.
   std::vector<OpCase> cases_with(int64_t rows, int64_t seq, int64_t groups, bool masked,
                                  Attrs attrs) {
     constexpr int64_t kHeads = 4, kDepth = 20;
@@ -65,7 +66,8 @@ class CpuAttention : public testing::Test {
     in.insert(in.end(), y.begin(), y.end());
     return {forward, OpCase{"attention_dx", attrs, in}};
   }
-  // All forms over two blocks of keys; the last sequence ends short, inside a strip.
+  // Returns cases of all forms with two blocks of keys. The last sequence is short and ends inside
+  // a strip.
   std::vector<OpCase> forms() {
     std::vector<OpCase> all;
     auto add = [&](int64_t groups, bool masked, const Attrs& attrs) {
@@ -93,7 +95,7 @@ class CpuAttention : public testing::Test {
   ThreadTeam one_{1}, three_{3};
 };
 
-TEST_F(CpuAttention, EveryFormOverBlocksOfKeys) {
+TEST_F(CpuAttention, EveryFormWorksOverBlocksOfKeys) {
   for (const OpCase& c : forms()) {
     for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       Deviation d = deviation(cpu(c.op.c_str()), c, dtype, three_);
@@ -105,7 +107,7 @@ TEST_F(CpuAttention, EveryFormOverBlocksOfKeys) {
   }
 }
 
-// Forward and backward by one family; gradients of q, k and v.
+// Runs forward and backward kernels of one family and returns the gradients of q, k and v.
 std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family,
                               const OpCase& forward, const Tensor& dy, DType dtype,
                               ThreadTeam& team) {
@@ -117,9 +119,9 @@ std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family
   return run_case(implementation(registry, "attention_dx", family), backward, dtype, team);
 }
 
-// A packed document has the bits that it has as a sequence of its own, in both directions, wherever
-// it lies, and nothing of other documents is read.
-TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
+// A packed document has the same bits as alone in a sequence, in forward and backward and at any
+// position, and no values of other documents are read.
+TEST_F(CpuAttention, PackedDocumentsHaveTheSameBitsAsAlone) {
   const std::vector<int64_t> lengths{1, 37, 300, 16, 129, 2, 515};
   for (const Attrs& form : {Attrs{}, Attrs{{"window", int64_t{70}}}, Attrs{{"softcap", 2.0}}}) {
     Attrs attrs = form;
@@ -150,9 +152,9 @@ TEST_F(CpuAttention, PackedDocumentsHaveTheBitsThatTheyHaveAlone) {
   }
 }
 
-TEST_F(CpuAttention, EveryFormInTwoPasses) {
-  // Buffers of one block of depth 20 take 251 KiB; dq of one block 16 KiB more, of one head 21 KiB
-  // more.
+TEST_F(CpuAttention, EveryFormWorksInTwoPasses) {
+  // The buffers of one block with depth 20 need 251 KiB; dq needs 16 KiB more for one block and 21
+  // KiB more for one head.
   ThreadTeam small(2, 268 << 10);
   for (const OpCase& c : forms()) {
     if (c.op != "attention_dx") continue;
@@ -162,7 +164,8 @@ TEST_F(CpuAttention, EveryFormInTwoPasses) {
   }
 }
 
-// 2 heads of 20, one row at each of `places`, over a cache of one key head.
+// Returns a case with 2 heads of 20 columns, one row at each position in `places`, and a cache with
+// one key head.
 OpCase cached_case(int64_t capacity, const std::vector<int64_t>& places, Attrs attrs) {
   constexpr int64_t kHeads = 2, kDepth = 20;
   auto rows = static_cast<int64_t>(places.size());
@@ -177,7 +180,7 @@ OpCase cached_case(int64_t capacity, const std::vector<int64_t>& places, Attrs a
            random_tensor(DS_DTYPE_F64, {2, capacity, kDepth}, 2)}};
 }
 
-TEST_F(CpuAttention, CachesOfManyBlocksOfKeys) {
+TEST_F(CpuAttention, CachesMayHaveManyBlocksOfKeys) {
   for (const Attrs& attrs : {Attrs{}, Attrs{{"window", int64_t{1500}}}, Attrs{{"softcap", 0.75}}}) {
     OpCase c = cached_case(4000, {0, 1022, 1023, 1024, 2047, 2048, 3999}, attrs);
     for (int64_t e = 0; e < 20; ++e)
@@ -191,7 +194,7 @@ TEST_F(CpuAttention, CachesOfManyBlocksOfKeys) {
   }
 }
 
-// A row's bits are those that it has alone, however a text is cut.
+// A row has the same bits as alone, no matter how a text is divided into chunks.
 TEST_F(CpuAttention, CachedRowsDoNotDependOnTheirChunk) {
   OpCase both = cached_case(3000, {2500, 2501}, {}), last = both;
   std::vector<Tensor> want = run_case(cpu("cached_attention"), both, DS_DTYPE_F32, one_);
@@ -204,7 +207,7 @@ TEST_F(CpuAttention, CachedRowsDoNotDependOnTheirChunk) {
   for (int64_t e = 0; e < 40; ++e) ASSERT_EQ(got[0].at(e), want[0].at(40 + e)) << e;
 }
 
-TEST_F(CpuAttention, CachesHaveNoMostPositions) {
+TEST_F(CpuAttention, CachesHaveNoLimitOfPositions) {
   ThreadTeam small(2, 8 << 10);
   OpCase c = cached_case(5000, {4999}, {});
   EXPECT_TRUE(run_case(cpu("cached_attention"), c, DS_DTYPE_F32, small) ==
@@ -235,14 +238,15 @@ TEST_F(CpuAttention, RowsThatSeeNothingAreZero) {
   }
 }
 
-// A row that sees one key: no gradient of q and k, not even a rounding error, and that of y for v.
-TEST_F(CpuAttention, RowsThatSeeOneKeyTeachNothing) {
+// A row that sees only one key has a gradient of exactly 0 for q and k, and passes dy on to v.
+TEST_F(CpuAttention, RowsThatSeeOneKeyGiveNoGradientToScores) {
   constexpr int64_t kRows = 60, kSeq = 24, kWidth = 80, kHidden = 3;
   struct Form {
     const char* name;
     Attrs attrs;
-    bool padded;                // the first keys of each sequence are hidden
-    int64_t (*alone)(int64_t);  // of a row in its sequence
+    bool padded;  // the first keys of each sequence are hidden
+    // Returns whether row i of a sequence sees only one key.
+    int64_t (*alone)(int64_t);
   };
   const Form forms[] = {
       {"causal", {}, false, [](int64_t i) { return int64_t{i == 0}; }},
@@ -289,15 +293,16 @@ TEST_F(CpuAttention, RowsThatSeeOneKeyTeachNothing) {
   }
 }
 
-// Scores so far apart that a query's whole weight is on one key: as if it saw no other. What is
-// left of equal products must not pass for a gradient of q and k; v gets dy of the queries that
-// chose it.
-TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyTeachNothing) {
+// Scores are so far apart that each query puts all its weight on one key, as if it saw no other.
+// Rounding errors of equal products must not show as gradients of q and k. v receives dy from the
+// queries that chose it.
+TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyGiveNoGradientToScores) {
   constexpr int64_t kRows = 300, kWidth = 80, kDepth = 20;  // several blocks of keys
   OpCase forward{"attention", {{"heads", int64_t{4}}, {"seq", kRows}}, {}};
   for (uint64_t i = 1; i < 4; ++i)
     forward.in.push_back(random_tensor(DS_DTYPE_F64, {kRows, kWidth}, i));
-  // Key j of every head is the j-th of a few directions; queries point along one of them.
+  // Each of the first keys of a head has its own direction, and each query points along one of
+  // these directions.
   for (int64_t e = 0; e < kRows * kWidth; ++e) {
     int64_t row = e / kWidth, column = e % kDepth;
     forward.in[0].set(e, column == (row * 7) % kDepth ? 64 : 0);
@@ -310,8 +315,7 @@ TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyTeachNothing) {
       for (int64_t c = 0; c < kWidth; ++c)
         ASSERT_EQ(d[0].at(row * kWidth + c), 0) << dtype_name(dtype) << row;
     }
-    // Queries in the first rows may not see their key yet, and are spread evenly over those they
-    // see.
+    // Queries in the first rows may not see their key yet and weight all visible keys equally.
     EXPECT_NE(d[0].at(1 * kWidth), 0);
     for (int64_t row = kDepth; row < kRows; ++row) {
       for (int64_t c = 0; c < kWidth; ++c) ASSERT_NE(d[2].at((row % kDepth) * kWidth + c), 0);
@@ -319,7 +323,7 @@ TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyTeachNothing) {
   }
 }
 
-TEST_F(CpuAttention, NothingOfAMaskedKeyIsRead) {
+TEST_F(CpuAttention, MaskedKeysAreNotRead) {
   std::vector<OpCase> both = cases_with(70, 40, 2, true, {{"causal", int64_t{0}}});
   std::vector<OpCase> spoilt = both;
   for (int64_t e = 0; e < 40; ++e) {  // key 3 of both heads
@@ -335,7 +339,7 @@ TEST_F(CpuAttention, NothingOfAMaskedKeyIsRead) {
   }
 }
 
-TEST_F(CpuAttention, BlocksOfKeysMeet) {
+TEST_F(CpuAttention, BlocksOfKeysAreJoined) {
   for (auto [rows, heads, depth, seq] : {std::array<int64_t, 4>{300, 1, 20, 300},
                                          {291, 2, 34, 145},
                                          {290, 2, 33, 145},
@@ -359,9 +363,9 @@ TEST_F(CpuAttention, BitsDoNotDependOnTheTeam) {
   }
 }
 
-TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
-  // Buffers of one block of depth 32 take 262 to 265 KiB; dq of one block 16 KiB more, of 600 rows
-  // 75 KiB more.
+TEST_F(CpuAttention, SequencesTooLongForScratchUseTwoPasses) {
+  // The buffers of one block with depth 32 need 262 to 265 KiB; dq needs 16 KiB more for one block
+  // and 75 KiB more for 600 rows.
   ThreadTeam small(2, 290 << 10);
   OpCase c = cases(1200, 1, 32, 600)[1];
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
@@ -370,8 +374,8 @@ TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
   }
 }
 
-// The widest heads that fit a thread's scratch; of 1,300 columns dy . y is added up in several
-// parts.
+// Tests the widest heads that fit a thread's scratch memory. With 1,300 columns, dy . y is summed
+// in several parts.
 TEST_F(CpuAttention, WideHeadsFitTheScratch) {
   for (int64_t depth : {1300, 1780}) {
     OpCase c = cases(40, 1, depth, 32)[1];
@@ -385,16 +389,17 @@ TEST_F(CpuAttention, WideHeadsFitTheScratch) {
 TEST_F(CpuAttention, LargeScoresStayFinite) {
   OpCase c = cases(140, 1, 8, 140)[0];
   for (int64_t e = 0; e < c.in[0].numel(); ++e)
-    c.in[0].set(e, c.in[0].at(e) * 64);  // scores to 8,000
+    c.in[0].set(e, c.in[0].at(e) * 64);  // scores up to 8,000
   std::vector<Tensor> y = run_case(cpu("attention"), c, DS_DTYPE_F32, one_);
   for (const Tensor& t : y) {
     for (int64_t e = 0; e < t.numel(); ++e) ASSERT_TRUE(std::isfinite(t.at(e)));
   }
   Deviation d = deviation(cpu("attention"), c, DS_DTYPE_F32, one_);
-  EXPECT_LT(d.error, 5000) << d.where;  // exp amplifies a score's rounding by its size
+  // exp amplifies the rounding error of a score by the score's magnitude.
+  EXPECT_LT(d.error, 5000) << d.where;
 }
 
-TEST_F(CpuAttention, NanReachesTheOutput) {
+TEST_F(CpuAttention, NanPropagatesToTheOutput) {
   OpCase c = cases(20, 1, 8, 20)[0];
   c.in[0].set(5 * 24, std::nan(""));  // q of row 5
   std::vector<Tensor> y = run_case(cpu("attention"), c, DS_DTYPE_F32, one_);

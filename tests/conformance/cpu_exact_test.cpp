@@ -1,4 +1,4 @@
-// Kernels whose bits must equal the reference's at any instruction set and team, at sizes of
+// Kernels whose bits must equal the reference's with any instruction set and any team, at sizes of
 // several tasks.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,8 @@ class Exact : public testing::Test {
     register_cpu(cpu_);
     register_ref(ref_);
   }
-  // Whether both families give the same bytes; out is what update operands hold before.
+  // Returns whether both families give the same bytes. `out` holds what update operands contain
+  // before the call.
   bool equal(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
              const std::vector<Tensor>& out, const StepScalars& scalars = {}) {
     InstructionCase c{op, attrs, in, out, scalars};
@@ -29,7 +30,7 @@ class Exact : public testing::Test {
     return run_case(implementation(cpu_, op, "cpu"), c, one_) == want &&
            run_case(implementation(cpu_, op, "cpu"), c, three_) == want;
   }
-  // The same where the parameter is its own master: out has no parameter.
+  // Like equal(), for a parameter that is its own master, so that `out` has no parameter.
   bool equal_in_place(const std::string& op, const Attrs& attrs, const Tensor& grad,
                       const std::vector<Tensor>& out, const StepScalars& scalars) {
     auto run = [&](const KernelRegistry& registry, const std::string& family) {
@@ -47,15 +48,15 @@ class Exact : public testing::Test {
     t.poison();
     return t;
   }
-  // Every kind of f32: ties of bf16 rounding, subnormals, infinities, overflow to infinity;
-  // with_nan: NaN.
+  // Returns f32 values of every kind: ties of bf16 rounding, subnormal numbers, infinities, numbers
+  // that overflow when rounded and, if with_nan is set, NaN.
   static Tensor awkward(bool with_nan) {
     Tensor x(DS_DTYPE_F32, {kCount});
     const double special[] = {
         0.0, -0.0, 1 + 0x1p-8, 1 + 0x1.8p-7, 1 + 0x1.01p-8, 0x1p-149, 0x1.fep-130, 3.4e38,
         -3.4028234e38, std::numeric_limits<double>::infinity(),
         -std::numeric_limits<double>::infinity(),
-        // Bounds of f16: the largest, ties at infinity and at 0, subnormal numbers.
+        // Limits of f16: the largest number, ties at infinity and at 0, subnormal numbers.
         65504, 65519.99, 65520, -65520, 0x1p-25, 0x1.8p-24, -0x1.ffcp-15, 0x1.ffep-15};
     Tensor random = random_tensor(DS_DTYPE_F32, {kCount}, 3);
     for (int64_t e = 0; e < kCount; ++e) {
@@ -169,7 +170,8 @@ TEST_F(Exact, LionAndAdagrad) {
   }
 }
 
-// Masters and states in bf16, to nearest and by draws, from an element on that no vector begins at.
+// Masters and states in bf16, rounded to nearest and stochastically, starting at an element that is
+// not at a vector's start.
 TEST_F(Exact, UpdatesInBf16) {
   StepScalars scalars;
   scalars.group = {
@@ -204,9 +206,9 @@ TEST_F(Exact, UpdatesInBf16) {
   }
 }
 
-// Values that a draw, or rounding to nearest, may take over the largest bf16, beside others in one
-// vector.
-TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
+// Values that rounding, stochastic or to nearest, may carry beyond the largest bf16, next to
+// ordinary values in the same vector.
+TEST_F(Exact, UpdatesAtTheLimitsOfBf16) {
   StepScalars scalars;
   scalars.group = {
       .lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .momentum = 1};
@@ -237,11 +239,11 @@ TEST_F(Exact, UpdatesAtTheBoundsOfBf16) {
   }
 }
 
-// Every combination of types, of any length and from any element on. Zeros of both signs, subnormal
-// numbers and ties are everywhere. What a sum of words does not round is rare, so that it is alone
-// in its vectors, and in one operand of an element only: of two NaNs the compiler chooses the one
-// that stays.
-TEST_F(Exact, UpdatesOfEveryTypeAndPlace) {
+// Every combination of types, with any length and any first element. Zeros of both signs, subnormal
+// numbers and ties are frequent. Values that rounding by word addition gets wrong are rare, so that
+// each is the only one in its vector, and occur in only one operand of an element: if there are two
+// NaNs, the compiler chooses which one is kept.
+TEST_F(Exact, UpdatesOfEveryTypeAndAlignment) {
   const uint32_t plain[] = {0x80000000u, 0u,          1u,          0x80000001u,
                             0x007fffffu, 0x00008000u, 0x3f808000u, 0xbf818000u},
                  rare[] = {0x7fffffffu, 0xffffffffu, 0x7fff8000u, 0x7f800001u, 0xffc00000u,
@@ -305,9 +307,9 @@ TEST_F(Exact, UpdatesOfEveryTypeAndPlace) {
   }
 }
 
-// Bounds of AdamW whose moments are codes: a few numbers at them in masters and gradients of some
-// blocks, NaNs of which a sum would change the sign, and divisions of zero by zero.
-TEST_F(Exact, CodesAtTheBoundsOfBf16) {
+// AdamW with 8-bit moments at the limits: some blocks have a few extreme numbers in masters and
+// gradients, NaNs whose sign an addition would change, and divisions of zero by zero.
+TEST_F(Exact, CodesAtTheLimitsOfBf16) {
   constexpr int64_t kBlocks = 150, kElements = 256 * kBlocks;
   const float special[] = {3.4028234e38f,
                            0x1.fep127f,
@@ -318,7 +320,7 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
   StepScalars scalars;
   scalars.seed = 17;
   scalars.updates = 3;
-  // One element of every `among` is special, in every `apart`-th block from `first` on.
+  // Makes one of `among` elements special in every `apart`-th block from `first` on.
   const auto bounds = [&](uint64_t seed, int64_t among, int64_t first, int64_t apart, DType type) {
     Tensor t = random_tensor(DS_DTYPE_F32, {kElements}, seed);
     const Tensor pick = random_ids(kElements, among, seed + 1);
@@ -342,14 +344,15 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
       for (DType master : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
         for (DType grad : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
           for (double eps : {1e-6, 0.0}) {
-            // Below 0 the largest masters grow, to where most draws would take them over.
+            // A negative decay makes the largest masters grow so much that most stochastic
+            // roundings would carry them beyond bf16.
             const double decay = eps == 0 ? -0.235 : 0.1;
             scalars.group = {
                 .lr = 3.1e-2, .weight_decay = decay, .beta1 = 0.9, .beta2 = 0.99, .eps = eps};
             scalars.element = 256 * (l2 + 2 * stochastic);
             Tensor in = bounds(8, 40, 1, 2, grad);
             for (int64_t e = 0; e < 256 && eps == 0; ++e)
-              in.set(e, 0);  // and moments of zero, below
+              in.set(e, 0);  // the moments below are zero, too
             Tensor v = bytes(kElements, 256, 5), m = bytes(kElements, 256, 4);
             for (Tensor* codes : {&m, &v})
               std::fill_n(codes->view().as<uint8_t>(), 256, uint8_t{0});
@@ -367,9 +370,9 @@ TEST_F(Exact, CodesAtTheBoundsOfBf16) {
   }
 }
 
-// A number that a draw may take over the largest bf16, beside others of the other sign: no sum of
-// them is infinite.
-TEST_F(Exact, DrawsBesideNumbersOfTheOtherSign) {
+// A number that stochastic rounding may carry beyond the largest bf16, next to numbers of the
+// opposite sign: no sum of them is infinite.
+TEST_F(Exact, StochasticRoundingNextToTheOppositeSign) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .momentum = 1};
   scalars.seed = 17;
@@ -389,7 +392,7 @@ TEST_F(Exact, Lamb) {
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
   scalars.grad_scale = 0.37;
   scalars.updates = 4;
-  // Granules of any length: also such that vectors and pieces do not divide.
+  // Granules of various lengths, including those that vectors and pieces do not divide.
   for (int64_t granule : {256, 1000, 7}) {
     for (int64_t granules : {1, 9, 203}) {
       int64_t count = granule * granules;
@@ -412,7 +415,7 @@ TEST_F(Exact, Lamb) {
   }
 }
 
-TEST_F(Exact, DropoutDrawsTheReferencesStream) {
+TEST_F(Exact, DropoutUsesTheReferencesStream) {
   StepScalars scalars;
   scalars.seed = 0x123456789abcdefull;
   scalars.step = 77;
@@ -453,9 +456,9 @@ TEST_F(Exact, ElementwiseAndGathers) {
   }
 }
 
-// Scratch for 2048 numbers: the table is taken in parts, and one id has more rows than a part
-// holds.
-TEST_F(Exact, EmbeddingGradientsOfMoreThanTheScratch) {
+// Scratch memory for only 2048 numbers: the table is processed in parts, and one id has more rows
+// than a part can hold.
+TEST_F(Exact, EmbeddingGradientsLargerThanTheScratch) {
   constexpr int64_t kWords = 5000, kRows = 3000;
   ThreadTeam small(2, 8 << 10);
   Tensor ids = random_ids(kRows, kWords, 21);
@@ -483,7 +486,8 @@ TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
     InstructionCase c{
         "embedding_dw", {{"rows", words}}, {dy, ids}, {poisoned(DS_DTYPE_F32, {words, 1})}};
     Tensor dw = run_case(implementation(cpu_, c.op, "cpu"), c, three_)[0];
-    std::vector<double> want(static_cast<size_t>(words));  // small whole numbers: sums are exact
+    std::vector<double> want(
+        static_cast<size_t>(words));  // small whole numbers, whose sums are exact
     for (int64_t r = 0; r < rows; ++r) want[static_cast<size_t>(ids.at(r))] += dy.at(r);
     for (int64_t v = 0; v < words; ++v)
       ASSERT_EQ(dw.at(v), want[static_cast<size_t>(v)]) << v << " of " << words;

@@ -1,5 +1,5 @@
-// The instruction sets in use and what `libds env` says of them. CTest runs this again under each
-// DS_MAX_ISA.
+// The instruction sets in use, and what `libds env` reports about them. CTest repeats this test
+// under each value of DS_MAX_ISA.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace ds {
 namespace {
 
-TEST(CpuFeatures, LimitIsKept) {
+TEST(CpuFeatures, LimitIsRespected) {
   const char* limit = std::getenv("DS_MAX_ISA");
   if (!limit) {
     EXPECT_EQ(effective_isa(), machine_isa());
@@ -24,7 +24,7 @@ TEST(CpuFeatures, LimitIsKept) {
   }
 }
 
-TEST(CpuFeatures, ReportNamesWhatRuns) {
+TEST(CpuFeatures, ReportNamesTheSetsInUse) {
   KernelFacts facts = kernel_facts();
   EXPECT_EQ(facts.machine, isa_name(machine_isa()));
   EXPECT_EQ(facts.in_use, isa_name(effective_isa()));
@@ -41,7 +41,8 @@ TEST(CpuFeatures, ReportNamesWhatRuns) {
 TEST(CpuFeatures, UnknownLimitIsNamed) {
   const char* before = std::getenv("DS_MAX_ISA");
   std::string kept = before ? before : "";
-  limit_isa_from_environment();  // the process keeps the limit of its first use
+  // The process keeps the limit that it read first.
+  limit_isa_from_environment();
   setenv("DS_MAX_ISA", "avx1024", 1);
   try {
     effective_isa();

@@ -1,4 +1,4 @@
-// Matrix products at sizes of more than one tile, run by several ranks of one process.
+// Matrix products with more than one tile, run by several ranks of one process.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -59,7 +59,7 @@ TEST(Linear, BitsDoNotDependOnTheTeam) {
   });
 }
 
-TEST(Linear, LargeScratchpadDoesNotNeedTheTeams) {
+TEST(Linear, ALargeScratchpadNeedsNoTeamScratch) {
   ThreadTeam tiny(2, 256), normal(1);
   for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
     bool few = c.op == "linear" && c.in[0].dims()[0] <= cpu::kFewRows;  // no primitive runs
@@ -111,7 +111,7 @@ TEST(Linear, RanksOfOneProcessShareThePrimitives) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
-TEST(Linear, CacheOfPrimitivesIsCapped) {
+TEST(Linear, CacheOfPrimitivesIsLimited) {
   KernelRegistry registry;
   register_onednn(registry);
   const KernelImpl& impl = implementation(registry, "linear", "onednn");
@@ -124,7 +124,7 @@ TEST(Linear, CacheOfPrimitivesIsCapped) {
   EXPECT_LE(onednn::cached_primitives(), 512);
 }
 
-TEST(Linear, TheCallersOpenmpThreadsStayAsTheyAre) {
+TEST(Linear, TheCallersOpenmpThreadsAreUnchanged) {
   KernelRegistry registry;
   register_onednn(registry);
   ThreadTeam team(1);
@@ -136,7 +136,7 @@ TEST(Linear, TheCallersOpenmpThreadsStayAsTheyAre) {
   omp_set_num_threads(before);
 }
 
-TEST(LinearTile, FeedsTwoThreadsAndCoversTheMainJob) {
+TEST(LinearTile, KeepsTwoThreadsBusyAndCoversTheMainJob) {
   struct Row {
     int64_t m, n;
     bool transpose_a;

@@ -1,4 +1,4 @@
-// Update and bookkeeping instructions of the reference against values worked out in f64.
+// Compares update and bookkeeping instructions of the reference with values computed in f64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,7 +80,8 @@ TEST_F(Instructions, SgdFollowsTheFormula) {
   EXPECT_GT(moved, 1000);
 }
 
-// What an update of one state leaves, of every case of `op`: next(p, state, g) in f64.
+// Checks the results of an update with one state in every case of `op`. next(p, state, g) computes
+// the expected values in f64. Returns the number of elements that moved.
 template <typename Next>
 int64_t check_one_state(const char* op, const Next& next,
                         const std::function<std::vector<Tensor>(const InstructionCase&)>& run) {
@@ -136,9 +137,9 @@ TEST_F(Instructions, AdagradFollowsTheFormula) {
             1000);
 }
 
-// Rounded by draws, a moment that moves by a hundredth of its last bit in every step moves as in
-// f32 on average; rounded to nearest it stands still.
-TEST_F(Instructions, DrawsAreRightOnAverage) {
+// With stochastic rounding, a moment that moves by a hundredth of its last bit in every step moves,
+// on average, as in f32. With rounding to nearest it does not move.
+TEST_F(Instructions, StochasticRoundingIsUnbiased) {
   constexpr int64_t kElements = 4096;
   for (int64_t stochastic : {0, 1}) {
     Tensor zero(DS_DTYPE_F32, {kElements}), m(DS_DTYPE_BF16, {kElements});
@@ -158,7 +159,7 @@ TEST_F(Instructions, DrawsAreRightOnAverage) {
       even += c.out[1].at(e) / (kElements / 2);
       odd += c.out[1].at(e + 1) / (kElements / 2);
     }
-    // A last bit is 2^-8 or 2^-7; the means of 2048 walks of 50 steps have deviations below 1e-4.
+    // The last bit is 2^-8 or 2^-7. The means of 2048 walks of 50 steps deviate by less than 1e-4.
     EXPECT_NEAR(even, stochastic ? want : 1, 4e-4) << stochastic;
     EXPECT_NEAR(odd, stochastic ? -1.5 * want : -1.5, 6e-4) << stochastic;
     EXPECT_GT(1 - want, 4 * 4e-4) << "the test sees a moment that stands still";
@@ -202,8 +203,9 @@ TEST_F(Instructions, LambFollowsTheFormula) {
   }
 }
 
-TEST_F(Instructions, LambRatiosAreOfWholeParameters) {
-  // Two parameters; the first lies in two places and has the norms 5 and 10, the second no step.
+TEST_F(Instructions, LambRatiosCoverWholeParameters) {
+  // There are two parameters. The first has two runs of granules and the norms 5 and 10; the second
+  // has no step.
   Tensor norms(DS_DTYPE_F64, {10});
   const double squares[] = {9, 36, 1, 1, 4, 0, 16, 64, 7, 7};
   for (int64_t i = 0; i < 10; ++i) norms.set(i, squares[i]);
@@ -261,7 +263,7 @@ TEST_F(Instructions, GranuleNormsAreSumsOfSquares) {
   EXPECT_EQ(norms.at(1), 9.0 * 256);
 }
 
-TEST_F(Instructions, InitParamDrawsEachParameterByItself) {
+TEST_F(Instructions, InitParamDrawsEachParameterIndependently) {
   auto draw = [&](int64_t param) {
     Attrs attrs{{"kind", "normal"}, {"scale", 0.5}, {"param", param}, {"begin", int64_t{0}}};
     return run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {256})}})[0];
@@ -269,7 +271,7 @@ TEST_F(Instructions, InitParamDrawsEachParameterByItself) {
   for (int64_t param : {1, 32768, 65536, 131072}) EXPECT_FALSE(draw(param) == draw(0)) << param;
 }
 
-TEST_F(Instructions, InitParamOfASliceDrawsItsPlacesOfTheWhole) {
+TEST_F(Instructions, InitParamOfASliceDrawsTheValuesOfTheWhole) {
   Attrs attrs{{"kind", "normal"}, {"scale", 0.5}, {"param", int64_t{2}}, {"begin", int64_t{0}}};
   Tensor whole = run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {512})}})[0];
   attrs.set("begin", int64_t{5});

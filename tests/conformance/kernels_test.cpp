@@ -1,4 +1,4 @@
-// Every registered implementation of every op against the f64 reference.
+// Compares every registered kernel of every op with the f64 reference.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -69,7 +69,7 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
   }
 }
 
-// The defaults that the table says are those that kernels and shape rules use.
+// The defaults in the table of ops are those that kernels and shape rules use.
 TEST(Reference, AnAbsentAttributeMeansItsDefault) {
   KernelRegistry registry = reference();
   ThreadTeam team(1);
@@ -95,7 +95,7 @@ TEST(Reference, AnAbsentAttributeMeansItsDefault) {
   EXPECT_EQ(seen, all);
 }
 
-TEST(Accuracy, HasARowForEveryKernelAndNoOther) {
+TEST(Accuracy, HasExactlyOneRowPerKernel) {
   std::set<std::string> rows, kernels;
   for (const Accuracy& row : accuracy_table()) rows.emplace(row.op);
   KernelRegistry registry = reference();
@@ -104,8 +104,8 @@ TEST(Accuracy, HasARowForEveryKernelAndNoOther) {
   EXPECT_EQ(rows.size(), accuracy_table().size());
 }
 
-// The table's claim, which audits rest on.
-TEST(Accuracy, OperationsWithOneResultHaveItInEveryFamily) {
+// Audits rely on this column of the table.
+TEST(Accuracy, OperationsWithOneResultHaveThatResultInEveryFamily) {
   KernelRegistry all = built_in_kernels(), ref = reference();
   ThreadTeam team(2);
   int64_t compared = 0;
@@ -136,7 +136,7 @@ TEST(Reference, RoundsOnceInEveryType) {
   }
 }
 
-TEST(Reference, DeviationSeesAWrongKernel) {
+TEST(Reference, DeviationDetectsAWrongKernel) {
   ThreadTeam team(1);
   KernelImpl wrong{"linear", "wrong", [](const KernelContext& c) {
                      for (int64_t e = 0; e < c.out[0].numel(); ++e) c.out[0].as<float>()[e] = 0.25f;
@@ -147,7 +147,7 @@ TEST(Reference, DeviationSeesAWrongKernel) {
   EXPECT_GT(deviation(wrong, c, DS_DTYPE_F32, team).error, 1e4);
 }
 
-TEST(Dropout, KeepsTheAskedFractionAndScalesIt) {
+TEST(Dropout, KeepsTheRequestedFractionAndScalesIt) {
   KernelRegistry registry = reference();
   ThreadTeam team(1);
   const KernelImpl& impl = implementation(registry, "dropout", "ref");
@@ -166,7 +166,7 @@ TEST(Dropout, KeepsTheAskedFractionAndScalesIt) {
     kept += y.at(e) != 0;
     same += y.at(e) == z.at(e);
   }
-  // Standard deviation of both counts is below 71.
+  // The standard deviation of both counts is below 71.
   EXPECT_NEAR(static_cast<double>(kept), 0.75 * kCount, 300);
   EXPECT_NEAR(static_cast<double>(same), (0.75 * 0.75 + 0.25 * 0.25) * kCount, 300);
   scalars.train = 0;
@@ -175,7 +175,7 @@ TEST(Dropout, KeepsTheAskedFractionAndScalesIt) {
 }
 
 // With equal scores and one-hot v, y_ij is the weight of key j: 1 / keys, times 0 or 1 / (1 - p).
-TEST(AttentionDropout, KeepsTheAskedFractionAndScalesIt) {
+TEST(AttentionDropout, KeepsTheRequestedFractionAndScalesIt) {
   constexpr int64_t kKeys = 60, kHeads = 2, kUnit = 64;
   KernelRegistry registry;
   register_cpu(registry);
@@ -219,7 +219,7 @@ TEST(AttentionDropout, KeepsTheAskedFractionAndScalesIt) {
   }
 }
 
-TEST(CrossEntropy, WithoutTargetsIsZero) {
+TEST(CrossEntropy, IsZeroWithoutTargets) {
   KernelRegistry registry = reference();
   ThreadTeam team(1);
   Tensor targets(DS_DTYPE_I32, {3});
@@ -229,8 +229,8 @@ TEST(CrossEntropy, WithoutTargetsIsZero) {
   EXPECT_EQ(out[0].at(0), 0);
 }
 
-// Logits near 46 and a loss near 0.0045: what is 1 - p at the target must not be rounded at the
-// size of a logit or of 1. All differences of logits are exact in f32.
+// Logits are near 46, and the loss is near 0.0045: 1 - p at the target must not be rounded relative
+// to a logit or to 1. All differences of logits are exact in f32.
 TEST(CrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
   constexpr int64_t kRows = 6, kWords = 83;
   KernelRegistry registry;
@@ -242,7 +242,8 @@ TEST(CrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
   for (int64_t r = 0; r < kRows; ++r) {
     for (int64_t v = 0; v < kWords; ++v) {
       double apart =
-          std::abs(logits.at(r * kWords + v)) + (r < 5 ? 9.5 : 0);  // the last row is not certain
+          // The last row is not nearly certain.
+          std::abs(logits.at(r * kWords + v)) + (r < 5 ? 9.5 : 0);
       bool hit = v == static_cast<int64_t>(targets.at(r));
       logits.set(r * kWords + v, 46.125 - (hit ? 0 : std::round(apart * 0x1p16) * 0x1p-16));
     }
@@ -284,8 +285,8 @@ TEST(TopGates, KeepsTheLowerIndexOfEqualLogits) {
   for (int64_t e = 0; e < 8; ++e) EXPECT_NEAR(y.at(e), kept[e], 1e-7) << e;
 }
 
-// Two layers of two rows: f = (3/4, 1/4) for k = 1, p = mean softmax.
-TEST(LoadBalance, IsHuggingFacesOverAllLayers) {
+// Two layers with two rows each: f = (3/4, 1/4) for k = 1, and p is the mean softmax.
+TEST(LoadBalance, EqualsHuggingFacesLossOverAllLayers) {
   KernelRegistry registry = reference();
   ThreadTeam team(1);
   Tensor a(DS_DTYPE_F64, {2, 2}), b(DS_DTYPE_F64, {2, 2}), loss(DS_DTYPE_F64, {});

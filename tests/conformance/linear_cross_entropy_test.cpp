@@ -1,4 +1,4 @@
-// The fused head over several blocks of the vocabulary, by every family of products.
+// The fused head over several blocks of the vocabulary, with every family of matrix products.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kWords = 2100;  // blocks of 704, 704 and 692
 
-// Targets at the edges of blocks, two rows without one.
+// Returns a case with targets at the edges of blocks and two rows without a target.
 OpCase forward_case(int64_t rows, int64_t width) {
   Tensor targets = random_ids(rows, kWords, 3);
   const double places[] = {0, 703, -100, 704, 1407, 1408, 2099, -100};
@@ -32,7 +32,7 @@ OpCase backward_of(const OpCase& forward) {
   return {"linear_cross_entropy_dx", {}, in};
 }
 
-// The case of both ops.
+// Returns the forward case and its backward case.
 std::vector<OpCase> both_cases(OpCase forward) {
   OpCase backward = backward_of(forward);
   return {std::move(forward), std::move(backward)};
@@ -52,7 +52,7 @@ void for_each_run(const std::function<void(const KernelImpl&, const OpCase&, DTy
   }
 }
 
-TEST(LinearCrossEntropy, BlocksMeet) {
+TEST(LinearCrossEntropy, BlocksAreJoined) {
   ThreadTeam team(2);
   int runs = 0;
   for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
@@ -73,8 +73,8 @@ TEST(LinearCrossEntropy, BitsDoNotDependOnTheTeam) {
   });
 }
 
-// The same loss and gradients as of the three operations that it stands for.
-TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
+// Loss and gradients equal those of the three ops that the head replaces.
+TEST(LinearCrossEntropy, EqualsLinearThenCrossEntropy) {
   KernelRegistry reference;
   register_ref(reference);
   ThreadTeam team(1);
@@ -92,7 +92,7 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
   std::vector<Tensor> got{run("linear_cross_entropy", fused.in)[0]};
   for (Tensor& grad : run("linear_cross_entropy_dx", fused_dx.in)) got.push_back(std::move(grad));
   const Attrs kept{{"kept", int64_t{1}}};
-  Tensor rows(DS_DTYPE_F64, {9, 2104});  // rows of words up to a multiple of 8
+  Tensor rows(DS_DTYPE_F64, {9, 2104});  // rows of words, padded to a multiple of 8
   for (int64_t r = 0; r < 9; ++r) {
     for (int64_t v = 0; v < kWords; ++v) rows.set(r * 2104 + v, logits.at(r * kWords + v));
   }
@@ -114,10 +114,10 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
   }
 }
 
-// As CrossEntropy.NearlyCertainTargetsKeepTheirDigits, with the target in each of the three blocks:
-// products are exact in f32, so that nothing but the softmax is rounded.
+// Like CrossEntropy.NearlyCertainTargetsKeepTheirDigits, with the target in each of the three
+// blocks. Products are exact in f32, so only the softmax is rounded.
 TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
-  const double kOff = 0x1p-24 * std::sqrt(kWords);  // of a sum of so many terms
+  const double kOff = 0x1p-24 * std::sqrt(kWords);  // the error of a sum of so many terms
   const KernelRegistry registry = built_in_kernels();
   ThreadTeam team(2);
   Tensor one(DS_DTYPE_F64, {}), x(DS_DTYPE_F64, {1, 1}),
@@ -150,7 +150,7 @@ TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
   }
 }
 
-TEST(LinearCrossEntropy, WithoutTargetsAllIsZero) {
+TEST(LinearCrossEntropy, IsZeroWithoutTargets) {
   const KernelRegistry registry = built_in_kernels();
   for (const KernelImpl& impl : registry.all()) {
     OpCase forward = forward_case(3, 8);

@@ -1,5 +1,5 @@
-// Codes of granules: how far they are from what they stand for, what becomes of awkward values and
-// of the error, and that implementations agree bit for bit.
+// Codes of granules: their errors, the treatment of awkward values and of the error feedback, and
+// equal bits of all kernels.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -21,7 +21,7 @@ Tensor poisoned(DType dtype, int64_t numel) {
   return t;
 }
 
-// Granules of values that differ by many powers of two, the k-th times 4^-k.
+// Returns granules whose values differ by many powers of two; granule k is multiplied by 4^-k.
 Tensor spread(int64_t granules, uint64_t seed) {
   Tensor x = random_tensor(DS_DTYPE_F32, {granules * kGranule}, seed);
   for (int64_t e = 0; e < x.numel(); ++e)
@@ -36,7 +36,7 @@ class Quantize : public testing::Test {
     register_ref(ref_);
   }
 
-  // Runs the reference; checks that the other implementation has the same bits with any team.
+  // Runs the reference and checks that the optimized kernel has the same bits with any team.
   std::vector<Tensor> run(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
                           const std::vector<Tensor>& out, int64_t step = 1, int64_t skip = 0) {
     InstructionCase c{op, attrs, in, out};
@@ -55,7 +55,7 @@ class Quantize : public testing::Test {
   Tensor values(const Tensor& codes, int64_t bits, int64_t numel, DType to = DS_DTYPE_F32) {
     return run("dequantize", {{"bits", bits}}, {codes}, {poisoned(to, numel)})[0];
   }
-  // Error and values of one step with error feedback.
+  // Returns the new error and the values after one step with error feedback.
   std::pair<Tensor, Tensor> feed_back(const Tensor& x, const Tensor& error, int64_t bits,
                                       const Attrs& how, int64_t step = 1, int64_t skip = 0) {
     Attrs attrs = how;
@@ -76,12 +76,12 @@ float scale_of(const Tensor& codes, int64_t bits, int64_t granule) {
   return scale;
 }
 
-// Half a step, and what rounding of the quotient (up to Q) and of the product adds.
+// Returns half a step, plus the rounding errors of the quotient (up to Q) and of the product.
 double bound(float scale, int64_t bits) {
   return scale * (0.5 + static_cast<double>(largest_code(bits)) * 0x1p-22);
 }
 
-TEST_F(Quantize, IsHalfAScaleOffAtMost) {
+TEST_F(Quantize, IsOffByAtMostHalfAScale) {
   const int64_t granules = 150;  // several tasks
   for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = spread(granules, 1).as(type);
@@ -98,7 +98,7 @@ TEST_F(Quantize, IsHalfAScaleOffAtMost) {
                         std::max(static_cast<float>(top / static_cast<double>(largest_code(bits))),
                                  kLeastScale));
         EXPECT_LE(off, bound(scale, bits)) << "granule " << g << " bits " << bits;
-        // Subnormal numbers of f16 are few, and codes may have all of them.
+        // f16 has few subnormal numbers, and codes may represent all of them.
         bool few = type == DS_DTYPE_F16 && top < 0x1p-14;
         EXPECT_TRUE(off > scale / 4 || scale == kLeastScale || few) << "no step of " << scale;
       }
@@ -119,7 +119,7 @@ TEST_F(Quantize, ZerosAndCodesAreExact) {
   }
 }
 
-TEST_F(Quantize, SubnormalAndLargestNumbers) {
+TEST_F(Quantize, HandlesSubnormalAndLargestNumbers) {
   for (int64_t bits : {8, 4}) {
     Tensor x(DS_DTYPE_F32, {2 * kGranule});
     for (int64_t e = 0; e < kGranule; ++e) x.set(e, 0x1p-149 * static_cast<double>(e * e));
@@ -132,9 +132,9 @@ TEST_F(Quantize, SubnormalAndLargestNumbers) {
   }
 }
 
-// Only the granule of the bad value, but all of it; with error feedback its error starts again from
-// 0.
-TEST_F(Quantize, NanAndInfinityStay) {
+// NaN or infinity affects its whole granule and no other. With error feedback, the granule's error
+// is reset to 0.
+TEST_F(Quantize, NanAndInfinityArePreserved) {
   for (float bad : {kInf, -kInf, std::nanf("")}) {
     for (int64_t bits : {8, 4}) {
       Tensor x = random_tensor(DS_DTYPE_F32, {3 * kGranule}, 5), error = spread(3, 6);
@@ -190,15 +190,15 @@ TEST_F(Quantize, SumsInTheOrderOfAReduction) {
   }
 }
 
-// err_beta 0: the error is exactly what was lost, so that values and error together are what was
-// put in.
-TEST_F(Quantize, ErrorIsWhatWasLost) {
+// With err_beta 0, the error is exactly what was lost, so that values plus error equal the input.
+TEST_F(Quantize, ErrorEqualsTheLoss) {
   for (int64_t bits : {8, 4}) {
-    Tensor error = poisoned(DS_DTYPE_F32, 70 * kGranule);  // is not read where it is reset
+    // The error is not read in a step that resets it, so it may be NaN.
+    Tensor error = poisoned(DS_DTYPE_F32, 70 * kGranule);
     std::vector<double> given(static_cast<size_t>(error.numel())), received(given.size());
     for (int64_t step = 0; step < 8; ++step) {
-      Tensor x =
-          spread(70, 2);  // the same every time: without feedback the same is lost every time
+      // Every step has these values: without feedback, the same part would be lost every time.
+      Tensor x = spread(70, 2);
       Tensor y;
       std::tie(error, y) =
           feed_back(x, error, bits, {{"err_beta", 0.0}, {"reset", int64_t{8}}}, step);
@@ -215,7 +215,7 @@ TEST_F(Quantize, ErrorIsWhatWasLost) {
   }
 }
 
-TEST_F(Quantize, ErrorMovesByItsShareAndIsReset) {
+TEST_F(Quantize, ErrorDecaysByErrBetaAndIsReset) {
   const int64_t bits = 4;
   Tensor x = spread(3, 7), error = spread(3, 8), zero(DS_DTYPE_F32, {x.numel()});
   for (int64_t e = 0; e < error.numel(); ++e) error.set(e, error.at(e) / 16);
@@ -231,9 +231,9 @@ TEST_F(Quantize, ErrorMovesByItsShareAndIsReset) {
   EXPECT_FALSE(y == first);
 }
 
-// A granule of zeros has nothing to send; a skipped step that is run again sends the same, but
-// loses nothing.
-TEST_F(Quantize, ErrorsThatStay) {
+// A granule of zeros has nothing to send and keeps its error. A skipped step also keeps its error
+// and sends the same values when it runs again.
+TEST_F(Quantize, ErrorsAreKeptWithoutValuesAndInSkippedSteps) {
   for (int64_t bits : {8, 4}) {
     Attrs how{{"err_beta", 0.8}, {"reset", int64_t{10}}};
     Tensor x = spread(3, 7), error = spread(3, 8);

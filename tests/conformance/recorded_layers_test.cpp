@@ -1,6 +1,6 @@
-// Layer functions, forward and backward, against the f64 numbers that torch recorded
-// (activations.json). The file says how far f32 may be off. Every kernel that takes the operands is
-// tried.
+// Compares layer functions, forward and backward, with f64 values recorded from torch
+// (activations.json, which gives the tolerances for f32). Runs every kernel that accepts the
+// operands.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace ds::test::recorded_layers {
 namespace {
 
-// Operations of one operand by the names of the cases.
+// Ops with one operand, by the names of the recorded cases.
 const std::map<std::string, std::pair<std::string, Attrs>> kElementwise{
     {"gelu", {"gelu", {{"form", "erf"}}}},
     {"gelu_tanh", {"gelu", {{"form", "tanh"}}}},
@@ -36,13 +36,13 @@ std::vector<int64_t> dims_of(const Json& list) {
 
 class RecordedLayers : public testing::Test {
  protected:
-  // A recorded input of the case, which says its extents.
+  // Returns a recorded input with the extents that the case gives.
   Tensor input(const std::string& name) const { return tensor(name, dims_of(inputs_->at(name))); }
   std::vector<int64_t> output() const { return dims_of(case_->at("output")); }
   Tensor gradient() const { return tensor("dy", output()); }
 
-  // A recorded tensor of a case. One with four dimensions, [batch, heads, rows, depth], becomes the
-  // rows that attention takes, [batch * rows, heads * depth].
+  // Returns a recorded tensor of the case. Four dimensions [batch, heads, rows, depth] are
+  // converted to the layout of attention, [batch * rows, heads * depth].
   Tensor tensor(const std::string& name, std::vector<int64_t> dims,
                 DType dtype = DS_DTYPE_F32) const {
     const std::vector<double> values = tensors_.numbers(name_ + "." + name);
@@ -64,8 +64,8 @@ class RecordedLayers : public testing::Test {
     return tensor(name + ".f64", dims, DS_DTYPE_F64);
   }
 
-  // Runs every kernel that takes the operands and compares its first results with `want`. Gives the
-  // results of the reference.
+  // Runs every kernel that accepts the operands and compares its first results with `want`. Returns
+  // the results of the reference.
   std::vector<Tensor> compare(const std::string& op, const Attrs& attrs,
                               const std::vector<Tensor>& in, const std::vector<Tensor>& out,
                               const std::vector<Tensor>& want) {
@@ -88,7 +88,7 @@ class RecordedLayers : public testing::Test {
     return got;
   }
 
-  // The largest error as a share of its tolerance.
+  // Returns the largest error relative to its tolerance.
   double distance(const Tensor& got, const Tensor& want) const {
     EXPECT_EQ(got.numel(), want.numel());
     double worst = 0;
@@ -136,7 +136,8 @@ class RecordedLayers : public testing::Test {
     compare("rms_norm_dw", {{"width", width[0]}}, {dy, x, y[1]}, {w}, {exact("dw", width)});
   }
 
-  // The first row is at position `start`: rows of another token stand before it, as many as that.
+  // The recorded rows start at position `start`, so `start` other rows precede them in each
+  // sequence.
   void rope() {
     const std::vector<int64_t> dims = dims_of(case_->at("shape"));
     EXPECT_EQ(dims, output());
@@ -155,7 +156,7 @@ class RecordedLayers : public testing::Test {
     compare("rope", attrs, {dy}, {x}, {behind(exact("dx", dims))});
   }
 
-  // Rows of 0 in front of those of each sequence; 0 stays 0 when it is turned.
+  // Inserts `start` rows of 0 before the rows of each sequence; rotating 0 gives 0.
   static Tensor shifted(const Tensor& t, int64_t batch, int64_t rows, int64_t start) {
     const int64_t columns = t.dims()[1], seq = start + rows;
     Tensor out(t.dtype(), {batch * seq, columns});
@@ -173,8 +174,7 @@ class RecordedLayers : public testing::Test {
     const Tensor loss(DS_DTYPE_F32, of_loss), stats(DS_DTYPE_F32, {dims[0], 2}),
         dy = tensor("dy", of_loss);
     Attrs attrs;
-    // No row's target is another number below 0, so that this one is the only one that can be
-    // passed over.
+    // No other target is negative, so only this value can be ignored.
     if (const Json* ignored = case_->find("ignore_index")) {
       EXPECT_EQ(ignored->integer(), -100);
     }
@@ -188,7 +188,7 @@ class RecordedLayers : public testing::Test {
     head(attrs, x, targets, dy);
   }
 
-  // The same by the fused head: logits are x times the unit matrix.
+  // Compares the same values with the fused head, whose weight is the identity matrix.
   void head(const Attrs& attrs, const Tensor& x, const Tensor& targets, const Tensor& dy) {
     const int64_t rows = x.dims()[0], words = x.dims()[1];
     Tensor unit(DS_DTYPE_F32, {words, words});
@@ -219,7 +219,7 @@ class RecordedLayers : public testing::Test {
     EXPECT_EQ(dims_of(inputs_->at("v")), of_k);
     EXPECT_EQ(output(), of_q);
     const bool causal = case_->at("causal").boolean();
-    // Query i sees keys 0 to i: those behind the last query are seen by none.
+    // Query i sees keys 0 to i, so no query sees keys beyond the last query.
     const int64_t batch = of_q[0], queries = of_q[2], all_keys = of_k[2],
                   keys = causal ? std::min(queries, all_keys) : all_keys,
                   seq = std::max(queries, keys);
@@ -249,7 +249,7 @@ class RecordedLayers : public testing::Test {
              as_key(seen(exact("dv", of_k)))});
   }
 
-  // The first `kept` rows of each sequence.
+  // Returns the first `kept` rows of each sequence.
   static Tensor shorter(const Tensor& t, int64_t batch, int64_t rows, int64_t kept) {
     const int64_t columns = t.dims()[1];
     Tensor out(t.dtype(), {batch * kept, columns});
@@ -259,7 +259,7 @@ class RecordedLayers : public testing::Test {
     }
     return out;
   }
-  // The others have no gradient.
+  // Checks that all rows but the first `kept` of each sequence have a gradient of 0.
   static void expect_unseen(const Tensor& t, int64_t batch, int64_t rows, int64_t kept) {
     const int64_t columns = t.dims()[1];
     EXPECT_EQ(t.dims()[0], batch * rows);
@@ -270,9 +270,9 @@ class RecordedLayers : public testing::Test {
     }
   }
 
-  // Attention has as many queries as keys. The shorter side of a case gets more rows behind those
-  // of each sequence: queries that repeat its first, so that their results are known, with a
-  // gradient of 0; or keys of 0 that the mask hides.
+  // Attention needs as many queries as keys, so rows are appended to each sequence of the shorter
+  // side: queries that repeat the first one, so that their results are known, with a gradient of 0;
+  // or keys of 0 that the mask hides. Returns the extended tensor.
   static Tensor longer(const Tensor& t, int64_t batch, int64_t rows, int64_t seq, bool repeated) {
     const int64_t columns = t.dims()[1];
     Tensor out(t.dtype(), {batch * seq, columns});
@@ -325,7 +325,7 @@ class RecordedLayers : public testing::Test {
   int64_t compared_ = 0, cases_ = 0;
 };
 
-TEST_F(RecordedLayers, AreThoseOfTorch) {
+TEST_F(RecordedLayers, AgreeWithTorch) {
   run_all();
   EXPECT_GE(cases_, 1);
   EXPECT_GE(compared_, 4 * cases_);  // forward and backward, by two kernels at least

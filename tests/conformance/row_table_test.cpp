@@ -1,5 +1,5 @@
-// Packed rows of tables: which rows travel, that sums have the bits of reductions of whole tables,
-// and that implementations agree bit for bit.
+// Packed rows of tables: which rows are sent, that their sums have the bits of whole reductions,
+// and that all kernels have equal bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "core/program/levels.h"
 #include "core/program/rows.h"
-#include "kernels/rank_order.h"
+#include "kernels/formulas/rank_order.h"
 #include "support/conformance.h"
 
 namespace ds::test {
@@ -26,7 +26,7 @@ Tensor poisoned(DType dtype, std::vector<int64_t> dims) {
   return t;
 }
 
-// One behind the other.
+// Returns the tensors joined one after the other.
 Tensor joined(const std::vector<const Tensor*>& parts) {
   std::vector<int64_t> dims = parts[0]->dims();
   dims[0] *= static_cast<int64_t>(parts.size());
@@ -39,8 +39,8 @@ Tensor joined(const std::vector<const Tensor*>& parts) {
   return all;
 }
 
-// What embedding_dw leaves: random rows where an id names them, +0 elsewhere; one in eight elements
-// is -0. Sums of the others are rounded in f32.
+// Returns a gradient like that of embedding_dw: random rows for the ids that occur, +0 elsewhere.
+// One in eight elements of these rows is -0; sums of the others are rounded in f32.
 Tensor leaf_of(DType dtype, int64_t height, int64_t width, const Tensor& ids, uint64_t seed) {
   Tensor table = random_tensor(DS_DTYPE_F32, {height, width}, seed);
   std::set<int64_t> named;
@@ -60,7 +60,7 @@ class RowTable : public testing::Test {
     register_ref(ref_);
   }
 
-  // Runs the reference; checks that the other implementation has the same bits with any team.
+  // Runs the reference and checks that the optimized kernel has the same bits with any team.
   std::vector<Tensor> run(const InstructionCase& c) {
     std::vector<Tensor> want = run_case(implementation(ref_, c.op, "ref"), c, one_);
     EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, one_) == want)
@@ -79,7 +79,8 @@ class RowTable : public testing::Test {
     std::vector<Tensor> out = run(c);
     return {out[0], out[1]};
   }
-  // Elements [first, first + count) of the sum of what ranks packed, laid out as levels say.
+  // Returns elements [first, first + count) of the sum of the ranks' packed rows, in the rank order
+  // of the levels.
   Tensor sum(const std::vector<Packed>& ranks, const std::vector<int>& levels, int64_t first,
              int64_t count) {
     RankLevels nested(levels);
@@ -99,7 +100,8 @@ class RowTable : public testing::Test {
   ThreadTeam one_{1}, three_{3};
 };
 
-// The sum over ranks of whole tables: neighbours first, an odd last one is carried up.
+// Returns the sum of whole tables over ranks: neighbours first; the last of an odd number is
+// carried up.
 std::vector<float> sum_of_whole(std::vector<std::vector<float>> level) {
   while (level.size() > 1) {
     std::vector<std::vector<float>> next;
@@ -146,9 +148,9 @@ TEST_F(RowTable, PacksOneRowAndAllRows) {
   for (int64_t k = 0; k < 70; ++k) EXPECT_EQ(every.numbers.at(k), k);
 }
 
-TEST_F(RowTable, ARankWithoutDataGivesNone) {
+TEST_F(RowTable, ARankWithoutDataSendsNoRows) {
   Tensor table = random_tensor(DS_DTYPE_F32, {20, 8}, 3), ids(DS_DTYPE_I32, {6});
-  ids.poison();  // is not read
+  ids.poison();  // must not be read
   Packed p = pack(table, ids, 6, true);
   EXPECT_TRUE(p.rows == Tensor(DS_DTYPE_F32, {6, 8}));
   for (int64_t k = 0; k < 6; ++k) EXPECT_EQ(p.numbers.at(k), kNoRow);
@@ -165,9 +167,9 @@ TEST_F(RowTable, TooManyIdsAreNamed) {
   }
 }
 
-// Every part of a cut, widths with tails, rows that one, some or all ranks have, and zeros of both
-// signs.
-TEST_F(RowTable, SumsHaveTheBitsOfWholeTables) {
+// Covers every part of a partition, widths with tails, rows that one, some or all ranks have, and
+// zeros of both signs.
+TEST_F(RowTable, SumsHaveTheSameBitsAsSumsOfWholeTables) {
   const std::vector<std::vector<int>> nests = {{1},    {2},    {3},    {5},      {8},
                                                {2, 2}, {4, 2}, {2, 3}, {2, 2, 2}};
   for (const std::vector<int>& levels : nests) {
@@ -199,7 +201,7 @@ TEST_F(RowTable, SumsHaveTheBitsOfWholeTables) {
   }
 }
 
-TEST_F(RowTable, NanAndInfinityTravel) {
+TEST_F(RowTable, NanAndInfinityAreSent) {
   Tensor table = random_tensor(DS_DTYPE_F32, {30, 20}, 5), ids(DS_DTYPE_I32, {2}),
          other(DS_DTYPE_I32, {2});
   ids.set(0, 7), ids.set(1, 21), other.set(0, 3), other.set(1, 29);
@@ -212,7 +214,7 @@ TEST_F(RowTable, NanAndInfinityTravel) {
   }
 }
 
-TEST(RankOrder, IsThatOfLevels) {
+TEST(RankOrder, FollowsTheLevels) {
   for (const std::vector<int>& sizes :
        {std::vector<int>{6}, {2, 3}, {4, 2}, {2, 2, 4}, {16, 4, 2, 3}}) {
     RankLevels levels(sizes);

@@ -1,5 +1,5 @@
-// Signs of tensors: the compressed all-reduce that DeepSpeed recorded, byte for byte on the wire,
-// and that implementations agree bit for bit.
+// Signs of tensors: compares with the compressed all-reduce recorded from DeepSpeed, byte for byte
+// as sent, and checks that all kernels have equal bits.
 #include "core/program/signs.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class Signs : public testing::Test {
     register_ref(ref_);
   }
 
-  // Runs the reference; checks that the other implementation has the same bits with any team.
+  // Runs the reference and checks that the optimized kernel has the same bits with any team.
   std::vector<Tensor> run(const std::string& op, const Attrs& attrs,
                           const std::vector<ElementRun>& tensors, const std::vector<Tensor>& in,
                           const std::vector<Tensor>& out, int64_t skip = 0) {
@@ -55,11 +55,11 @@ class Signs : public testing::Test {
   ThreadTeam one_{1}, three_{3};
 };
 
-// Ranks that compress the tensors of one bucket, in turns.
+// Simulates ranks that compress the tensors of one bucket.
 struct Group {
   int64_t ranks;
   std::vector<ElementRun> tensors;
-  int64_t numel;  // of the bucket
+  int64_t numel;  // elements of the bucket
   std::vector<Tensor> worker_errors, server_errors;
   std::vector<Tensor> sent, answered;  // codes of the last exchange
 
@@ -86,7 +86,7 @@ using Run = std::function<std::vector<Tensor>(const std::string& op, const Attrs
                                               const std::vector<Tensor>& in,
                                               const std::vector<Tensor>& out)>;
 
-// What every rank has afterwards; `x` of each is a bucket.
+// Returns the result on every rank. `x` has one bucket for each rank.
 std::vector<Tensor> all_reduce(Group& g, const std::vector<Tensor>& x, const Run& run) {
   SignSizes worker = sign_sizes(g.tensors, g.ranks, g.ranks),
             server = sign_sizes(g.tensors, g.ranks, 1);
@@ -119,7 +119,8 @@ std::vector<Tensor> all_reduce(Group& g, const std::vector<Tensor>& x, const Run
   return out;
 }
 
-// scale: of the signs that an error is what was left of, whose rounding is relative to both.
+// scale: the scale of the signs whose error is compared. The error is rounded relative to its value
+// and to this scale.
 void expect_near(const Tensor& got, const std::vector<float>& want, int64_t first,
                  const Tolerance& tolerance, double scale, const std::string& what) {
   for (int64_t e = 0; e < got.numel(); ++e) {
@@ -135,7 +136,7 @@ std::vector<uint8_t> bytes_of(const SafetensorEntry& entry) {
   return bytes;
 }
 
-TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
+TEST_F(Signs, AllReduceHasTheBytesThatDeepSpeedRecorded) {
   const Recording all(semantics_path("onebit.json"),
                       {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"});
   const Tolerance tolerance = all.tolerance();
@@ -204,9 +205,9 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
   }
 }
 
-// Several tensors of a bucket with padding between them, of every kind of size: none, below a byte,
-// below a word, several tasks and a tail.
-TEST_F(Signs, EveryTensorIsCompressedByItself) {
+// A bucket has several tensors with padding between them, of all kinds of sizes: empty, below a
+// byte, below a word, several tasks, and with a tail.
+TEST_F(Signs, EveryTensorIsCompressedSeparately) {
   const int64_t sizes[] = {5, 0, 63, 64, 65, 300, 3 * 16384 + 77};
   for (int64_t ranks : {2, 3, 8}) {
     std::vector<ElementRun> places;
@@ -247,7 +248,7 @@ TEST_F(Signs, EveryTensorIsCompressedByItself) {
   }
 }
 
-TEST_F(Signs, ASkippedStepLeavesErrorsAndMomentum) {
+TEST_F(Signs, ASkippedStepKeepsErrorsAndMomentum) {
   const std::vector<ElementRun> tensors{{0, 100}};
   SignSizes worker = sign_sizes(tensors, 2, 2);
   Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1),
@@ -263,7 +264,7 @@ TEST_F(Signs, ASkippedStepLeavesErrorsAndMomentum) {
   EXPECT_TRUE(run("unpack_signs", ranks, tensors, {codes}, {x}, 1)[0] == x);
 }
 
-TEST_F(Signs, MomentumAndFrozenAdamHaveOneResult) {
+TEST_F(Signs, MomentumAndFrozenAdamAgreeInEveryFamily) {
   for (int64_t skip : {0, 1}) {
     for (int64_t count : {37, 3 * 16384 + 37}) {
       InstructionCase c{"momentum",

@@ -1,4 +1,5 @@
-// `losses` and `clip`, which decide a step, against their definitions in docs/reference/ops.md.
+// The instructions `losses` and `clip`, which decide whether a step is skipped, compared with their
+// definitions in docs/reference/ops.md.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -43,7 +44,7 @@ class Step : public testing::Test {
   uint64_t draws_ = 0;
 };
 
-TEST_F(Step, LossesAreMeansOfTheLeavesThatThereAre) {
+TEST_F(Step, LossesAreMeansOfTheExistingLeaves) {
   for (int64_t ranks : {1, 2, 5}) {
     for (int64_t micros : {1, 3}) {
       std::vector<float> all(static_cast<size_t>(ranks * micros));
@@ -69,11 +70,11 @@ TEST_F(Step, LossesAreMeansOfTheLeavesThatThereAre) {
   EXPECT_TRUE(std::isnan(losses(none, 1).loss));
 }
 
-// The weights of a rank are behind its losses. The loss of a leaf that counts for nothing means
-// nothing, not even NaN.
-TEST_F(Step, LossesAreMeansByWeights) {
+// The weights of a rank's leaves follow its losses. The loss of a leaf with weight 0 is ignored,
+// even if it is NaN.
+TEST_F(Step, LossesAreWeightedMeans) {
   const float absent = std::bit_cast<float>(kNoLeaf), nan = std::numeric_limits<float>::quiet_NaN();
-  // Two ranks of two micro-steps.
+  // Two ranks with two micro-steps each.
   std::vector<float> all{1, nan, 3, 0, absent, 2, 7, 5};
   StepScalars found = losses(all, 2, 4);
   EXPECT_EQ(found.leaves, 3);
@@ -86,7 +87,7 @@ TEST_F(Step, LossesAreMeansByWeights) {
   EXPECT_TRUE(std::isnan(found.loss));
 }
 
-TEST_F(Step, ClipSkipsWhatCountsForNothing) {
+TEST_F(Step, ClipSkipsAStepWithoutWeight) {
   std::vector<double> squares{9, 16};
   for (double unchecked : {0, 1}) {
     StepScalars before;
@@ -100,7 +101,7 @@ TEST_F(Step, ClipSkipsWhatCountsForNothing) {
   }
 }
 
-TEST_F(Step, ClipTakesTheNormAndSkipsWhatIsNotFinite) {
+TEST_F(Step, ClipUsesTheNormAndSkipsNonFiniteSteps) {
   std::vector<double> squares{9, 16};
   StepScalars before;
   before.weight = 2;
@@ -119,7 +120,8 @@ TEST_F(Step, ClipTakesTheNormAndSkipsWhatIsNotFinite) {
   EXPECT_EQ(clip(squares, 1, before).skip, 1);
 }
 
-// By blocks of 256, then of their sums; of at most 256 granules the plain sum.
+// The norm sums blocks of 256 granules, then the sums of the blocks. Up to 256 granules it is a
+// plain sum.
 TEST_F(Step, TheNormAddsByBlocks) {
   for (int64_t count :
        {0, 1, 255, 256, 257, 65536, 65537, 70000, 3 * 65536 + 256, 66 * 65536 + 300}) {
@@ -140,9 +142,9 @@ TEST_F(Step, TheNormAddsByBlocks) {
   }
 }
 
-// The order of addition is that of the runs: the norm has the bits of one over the same values in
-// that order.
-TEST_F(Step, TheNormFollowsItsRuns) {
+// The norm adds granules in the order of the runs: its bits equal those of the norm of the same
+// values in that order.
+TEST_F(Step, TheNormFollowsTheOrderOfItsRuns) {
   for (int64_t count : {5, 300, 70000, 400000}) {
     std::vector<double> squares(static_cast<size_t>(count)), ordered;
     for (double& x : squares) x = std::exp(20 * random());

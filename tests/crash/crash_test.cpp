@@ -1,6 +1,6 @@
-// Kills a training run again and again and lets it resume: whatever the moment, the last committed
-// checkpoint loads, no committed step is lost, and every loss after it has the bits of a run that
-// was never killed.
+// Kills a training run repeatedly and lets it resume. Whenever it is killed, the last committed
+// checkpoint loads, no committed step is lost, and every later loss has the same bits as in a run
+// that was never killed.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -32,8 +32,8 @@ struct Place {
   bool async = false;
 };
 
-// Where rank `victim` is killed: at the n-th call of a kind of the shim, or before the n-th
-// instruction.
+// Where rank `victim` is killed: at the n-th call of the given kind that the fault shim counts, or
+// before the n-th instruction.
 struct KillPoint {
   std::string kind = "none";
   int n = 0;
@@ -49,7 +49,8 @@ struct Launch {
   std::string errors;
 };
 
-// Waits for all ranks. Nobody else sends a signal: when one dies, the others end by themselves.
+// Waits for all ranks. This process signals none of them: when one rank dies, the others end by
+// themselves.
 void wait_ranks(const std::vector<pid_t>& ranks, int victim, Launch& launch) {
   launch.finished = true;
   for (size_t left = ranks.size(); left > 0; --left) {
@@ -95,7 +96,7 @@ Launch run(const std::string& folder, const Place& place, int64_t steps, const K
   return launch;
 }
 
-// The run that nobody kills.
+// The losses and the checkpoint hash of a run that is never killed.
 struct Reference {
   std::map<int64_t, std::string> losses;
   std::string hash;
@@ -116,7 +117,7 @@ int64_t committed(const std::string& folder) {
   return last.empty() ? 0 : read_checkpoint_info(last).step;
 }
 
-// Kill points whose numbers fall into about the first two saves of a launch.
+// Draws a kill point that falls, in most cases, into the first two saves of a launch.
 KillPoint draw(std::mt19937& random, int world) {
   static const std::vector<std::pair<std::string, int>> kinds = {
       {"write", 140}, {"sync", 24}, {"rename", 3}, {"unlink", 12}, {"instr", 700}};
@@ -127,8 +128,9 @@ KillPoint draw(std::mt19937& random, int world) {
   return point;
 }
 
-// Runs until `kills` launches were killed at their point; a run that reaches the last step is
-// checked and a new one begun. place_of chooses where each launch runs.
+// Starts launches until `kills` of them were killed at their kill point. A run that reaches the
+// last step is checked, and a new one begins. place_of chooses the world size, stage and tier of
+// each launch.
 void survive(const Reference& reference, int kills, uint32_t seed,
              const std::function<Place(std::mt19937&)>& place_of) {
   std::mt19937 random(seed);
@@ -151,8 +153,8 @@ void survive(const Reference& reference, int kills, uint32_t seed,
       ASSERT_EQ(loss, reference.losses.at(step)) << "step " << step;
     int64_t after = committed(folder->path());
     ASSERT_GE(after, before);
-    // A save returns only when it is committed: the next step's loss proves that it did. One that a
-    // thread makes waits for the one before.
+    // A synchronous save returns only after it is committed, and the loss of the next step proves
+    // that it returned. A background save first waits for the previous one.
     int64_t reached = launch.losses.empty() ? 0 : launch.losses.rbegin()->first;
     ASSERT_GE(after, (reached - 1) / 2 * 2 - (place.async ? 2 : 0));
     done += launch.killed;
@@ -173,7 +175,7 @@ TEST(Crash, TwoRanksResumeWithTheSameBits) {
   survive(Reference(place), 50, 1, [&](std::mt19937&) { return place; });
 }
 
-TEST(Crash, SavesOfThreadsResumeWithTheSameBits) {
+TEST(Crash, BackgroundSavesResumeWithTheSameBits) {
   Place place{2, 1, "device", false, true};
   survive(Reference(place), 30, 3, [&](std::mt19937&) { return place; });
 }

@@ -1,6 +1,7 @@
-// Power cuts without a disk: the file calls of a run are recorded, and folders are made that hold
-// what may be left of them after a cut at any moment. Each must hold the last checkpoint that the
-// run had reported, whole, and everything that a resume from it needs.
+// Simulates power cuts without a disk: records the file calls of a run, then builds folders that
+// contain what may remain of its files after a cut at any moment. Each folder must contain,
+// complete, the last checkpoint that the run had reported, and everything that a resume from it
+// needs.
 #include "support/replay.h"
 
 #include <fmt/core.h>
@@ -33,7 +34,7 @@ struct Launch {
   std::string errors;
 };
 
-// One run_driver, recorded where `log` is given.
+// Runs run_driver once; records its file calls to `log` unless that is empty.
 Launch run(const std::string& folder, const std::string& text, const std::string& log = "") {
   TempFolder output;
   std::vector<std::string> environment;
@@ -73,8 +74,8 @@ class Replay : public testing::Test {
     ASSERT_EQ(hashes_.count(kSteps), 1u);
   }
 
-  // The last step whose checkpoint the run had certainly committed before events[end]: a later one
-  // was reported.
+  // Returns the last step whose checkpoint was certainly committed before events[end], because the
+  // run had already reported a later step.
   int64_t committed(size_t end) const {
     int64_t reported = 0;
     for (size_t e = 0; e < end; ++e) {
@@ -83,7 +84,8 @@ class Replay : public testing::Test {
     return std::max<int64_t>(0, (reported - 1) / kSaveEvery * kSaveEvery);
   }
 
-  // A folder as the power cut may leave it, checked; then a resume, if asked for.
+  // Builds a folder as a power cut may leave it and checks its checkpoints. If `resume` is set,
+  // also resumes from it and compares losses and the final hash with those of the run without cuts.
   void try_one(size_t end, Loss loss, uint32_t seed, bool resume) {
     SCOPED_TRACE(fmt::format("cut before event {} of {}, loss {}, seed {}", end, events_.size(),
                              static_cast<int>(loss), seed));
@@ -99,8 +101,8 @@ class Replay : public testing::Test {
     ASSERT_EQ(payload_hash(latest_checkpoint(left / "run/checkpoints")), hashes_[kSteps]);
   }
 
-  // Every checkpoint with a manifest is whole, and one of step `least` or later is there, with what
-  // it needs.
+  // Checks that every checkpoint with a manifest is complete, and that one of step `least` or later
+  // exists, with everything that a resume from it needs.
   void check_checkpoints(const std::string& path, int64_t least) {
     int64_t newest = 0;
     if (exists(path + "/checkpoints")) {
@@ -125,16 +127,16 @@ class Replay : public testing::Test {
   std::string root_ = folder_ / "root", text_ = folder_ / "text.txt";
   Launch whole_;
   std::vector<FileEvent> events_;
-  std::map<int64_t, std::string> hashes_;  // step -> of the run without cuts
+  std::map<int64_t, std::string> hashes_;  // step -> hash of the checkpoint in the run without cuts
   int with_checkpoint_ = 0;
 };
 
 constexpr Loss kLosses[] = {Loss::all, Loss::none, Loss::ordered, Loss::any};
 
-TEST_F(Replay, EveryMomentLeavesTheLastReportedCheckpoint) {
+TEST_F(Replay, ACutAtAnyMomentLeavesTheLastReportedCheckpoint) {
   uint32_t seed = 0;
   for (size_t end = 0; end <= events_.size(); ++end) {
-    // Around each sync and rename all kinds of loss, elsewhere one of them.
+    // Tries every kind of loss around each sync, rename and printed line, and one kind elsewhere.
     bool sharp = end < events_.size() &&
                  (events_[end].kind == 's' || events_[end].kind == 'r' || events_[end].kind == 'p');
     for (Loss loss : kLosses) {
@@ -149,7 +151,7 @@ TEST_F(Replay, EveryMomentLeavesTheLastReportedCheckpoint) {
   EXPECT_GT(with_checkpoint_, 100);
 }
 
-TEST_F(Replay, RandomMomentsResumeWithTheSameBits) {
+TEST_F(Replay, RunsCutAtRandomMomentsResumeWithTheSameBits) {
   std::mt19937 random(3);
   for (uint32_t i = 0; i < 12; ++i) {
     ASSERT_NO_FATAL_FAILURE(try_one(random() % (events_.size() + 1), kLosses[i % 4], i, true));

@@ -1,5 +1,5 @@
-// The device's kernels on lanes: every operation of the table against the reference, in 8 orders of
-// threads.
+// The device's kernels on lanes: compares every op and instruction with the reference, in 8 orders
+// of threads.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,9 +27,10 @@ namespace ds::test {
 namespace {
 
 constexpr uint64_t kSeeds = 8;
-thread_local uint64_t seed = 0;  // of the launches that follow
+// The seed of the next launches.
+thread_local uint64_t seed = 0;
 
-// Scratch in front of which and behind which nothing may be written.
+// Scratch memory between guards, which must not be overwritten.
 class Room {
  public:
   explicit Room(int64_t bytes) : bytes_(static_cast<size_t>(bytes)), data_(bytes_ + 1024, kGuard) {
@@ -73,7 +74,7 @@ void run_on_lanes(const KernelContext& c, std::string_view op) {
   ensure(room.whole(), "{}: writes outside of its scratch", op);
 }
 
-// KernelFn carries no data, so the operation is a static of its own.
+// KernelFn carries no context, so each slot keeps the name of its op in a static variable.
 template <int slot>
 struct Slot {
   static inline std::string op;
@@ -85,7 +86,7 @@ KernelImpl lane_kernel(const std::string& op) {
   return {op, "lanes", &Slot<0>::run};
 }
 
-// Why the device does not take a case, or "".
+// Returns why the device refuses a case, or "".
 std::string refusal_of(const OpCase& c, DType dtype) {
   std::vector<TensorView> in, out;
   std::vector<DType> types = input_types(c, dtype);
@@ -113,8 +114,8 @@ class Lanes : public testing::Test {
   void SetUp() override { register_ref(ref_); }
   void TearDown() override { lane::drop_barrier({}); }
 
-  // Operations: those with one result give the reference's bits, the rest stay within
-  // kernels/accuracy.h.
+  // Checks an op case: if the op's result is unique, the bits must be the reference's; otherwise
+  // the error must be within kernels/accuracy.h.
   testing::AssertionResult right(const OpCase& c, DType dtype) {
     KernelImpl impl = lane_kernel(c.op);
     if (find_accuracy(c.op)->one_result) {
@@ -167,7 +168,7 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
     seen.insert(c.op);
   }
   for (const InstructionCase& c : device_instruction_cases())
-    seen.insert(c.op);  // InstructionsAgree
+    seen.insert(c.op);  // tested by InstructionsAgree
   std::set<std::string> unseen;
   std::set_difference(ours.begin(), ours.end(), seen.begin(), seen.end(),
                       std::inserter(unseen, unseen.end()));
@@ -180,8 +181,8 @@ TEST_F(Lanes, InstructionsAgree) {
   }
 }
 
-// Widths over several blocks, columns that are no multiple of anything, more rows than a chunk or a
-// tile.
+// Tests widths over several blocks, columns without a convenient divisor, and more rows than a
+// chunk or a tile.
 TEST_F(Lanes, LargeCasesAgree) {
   const std::set<std::string> ours = device_operations();
   std::vector<OpCase> cases = large_op_cases(), wide = wide_op_cases();
@@ -205,7 +206,7 @@ TEST_F(Lanes, AttentionsDrawnAtRandomAgree) {
   }
 }
 
-TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
+TEST_F(Lanes, AttentionOfASequenceDependsOnNoOther) {
   seed = 3;
   const auto run = [&](const OpCase& c, DType dtype) {
     return run_case(lane_kernel(c.op), c, dtype, team_);
@@ -216,7 +217,7 @@ TEST_F(Lanes, AttentionOfASequenceHasItsOwnBits) {
   }
 }
 
-TEST_F(Lanes, ARowHasItsOwnBits) {
+TEST_F(Lanes, ARowDependsOnNoOther) {
   seed = 4;
   const auto run = [&](const OpCase& c, DType dtype) {
     return run_case(lane_kernel(c.op), c, dtype, team_);
@@ -225,7 +226,7 @@ TEST_F(Lanes, ARowHasItsOwnBits) {
     EXPECT_EQ(own_bits_of_rows(run, dtype), "");
 }
 
-TEST_F(Lanes, AHeadThatKeepsItsLogitsIsLinearThenCrossEntropy) {
+TEST_F(Lanes, AHeadThatKeepsItsLogitsEqualsLinearThenCrossEntropy) {
   seed = 5;
   const auto run = [&](const OpCase& c, DType dtype) {
     return run_case(lane_kernel(c.op), c, dtype, team_);
@@ -234,8 +235,8 @@ TEST_F(Lanes, AHeadThatKeepsItsLogitsIsLinearThenCrossEntropy) {
     EXPECT_EQ(kept_head(run, dtype, 0), "");
 }
 
-// Rows of a batch of millions do not go where a grid has a limit.
-TEST_F(Lanes, AGridTakesAnyNumberOfRows) {
+// Even with millions of rows, launches must respect the limits of a grid's dimensions.
+TEST_F(Lanes, AGridSupportsAnyNumberOfRows) {
   class Limits final : public cuda::Launcher {
    public:
     void launch(const cuda::Launch& l) override {
@@ -270,9 +271,9 @@ TEST_F(Lanes, AGridTakesAnyNumberOfRows) {
   }
 }
 
-// Every __syncthreads of every entry, one at a time: with it left out, some case of the operation
-// goes wrong in some order of threads.
-TEST_F(Lanes, NoBarrierCanBeLeftOut) {
+// Drops each __syncthreads of each entry in turn: then some case of the op must fail in some order
+// of threads.
+TEST_F(Lanes, NoBarrierIsRedundant) {
   struct Use {
     const OpCase* op;
     const InstructionCase* instruction;
@@ -295,14 +296,14 @@ TEST_F(Lanes, NoBarrierCanBeLeftOut) {
     for (const OpCase& c : *cases) {
       if (!ours.contains(c.op) || !refusal_of(c, DS_DTYPE_F32).empty()) continue;
       note({&c, nullptr, DS_DTYPE_F32});
-      // Entries of their own for operands of 16 bits.
+      // 16-bit operands have separate entries.
       if (c.op.starts_with("attention"))
         note({&c, nullptr, DS_DTYPE_BF16}), note({&c, nullptr, DS_DTYPE_F16});
     }
   }
   for (const InstructionCase& c : more) note({nullptr, &c, DS_DTYPE_F32});
   EXPECT_EQ(uses.size(), 90u) << "barriers of all entries; a new one needs a case here";
-  // Whether some case fails in some order of threads.
+  // Returns whether some case fails in some order of threads.
   auto goes_wrong = [&](const std::vector<Use>& users) {
     for (seed = 1; seed <= kSeeds; ++seed) {
       for (const Use& use : users) {
@@ -316,7 +317,7 @@ TEST_F(Lanes, NoBarrierCanBeLeftOut) {
     return false;
   };
   for (const auto& [barrier, users] : uses) {
-    // In a process of its own: a NaN that is taken for an index may end it, or never end.
+    // Runs in a separate process: a NaN that is used as an index may crash it or make it loop.
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {

@@ -1,5 +1,4 @@
-// docs/reference/ops.md says which operations the device runs; the table of the code is what it
-// must say.
+// docs/reference/ops.md must list exactly the ops and instructions that the device supports.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +28,7 @@ std::string table() {
   return text + "\n";
 }
 
-TEST(Page, SaysWhichOperationsTheDeviceRuns) {
+TEST(Page, ListsTheOperationsOfTheDevice) {
   const std::string path = std::string(DS_SOURCE_DIR) + "/docs/reference/ops.md";
   std::stringstream read;
   read << std::ifstream(path).rdbuf();

@@ -1,5 +1,5 @@
-// What instructions_cases cannot say: sums over ranks for groups, values of a group of parameters,
-// refusals, launches that meet no barrier.
+// Behaviour that instruction cases cannot express: sums over ranks for groups, values of parameter
+// groups, refusals, and launches without barriers.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -43,15 +43,16 @@ TEST(Ranks, TreeSumHasTheOrderOfAReduction) {
   }
 }
 
-TEST(Ranks, TreeSumRefusesMoreRanksThanItHasRoomFor) {
+TEST(Ranks, TreeSumRefusesTooManyRanks) {
   std::vector<const void*> parts(65);
   Tensor out(DS_DTYPE_F32, {1});
   lane::LaneLauncher launcher(0);
   EXPECT_THROW(cuda::tree_sum(launcher, parts, DS_DTYPE_F32, out.view()), Error);
 }
 
-// A run of an update has a group's values and missed updates of its own; operands begin anywhere.
-TEST(Updates, RunsHaveTheirOwnGroup) {
+// Each run of an update uses the values of its parameter group and its own number of missed
+// updates. Operands may begin at any address.
+TEST(Updates, RunsUseTheValuesOfTheirGroup) {
   KernelRegistry ref;
   register_ref(ref);
   ThreadTeam team(1);
@@ -105,7 +106,7 @@ TEST(Refusals, NameTheOperationAndItsTypes) {
   EXPECT_EQ(refusal, "operand 0 is f64, kernels of the device take f32, bf16 and f16");
 }
 
-TEST(Refusals, LanesNameALaunchThatDoesNotExist) {
+TEST(Refusals, LanesNameAMissingEntry) {
   lane::LaneLauncher launcher(0);
   int args = 0;
   EXPECT_THROW(launcher.launch({"nothing", {}, {}, 0, &args, sizeof args}), std::runtime_error);

@@ -18,9 +18,10 @@ TokenFile file_of(const std::string& path, const std::vector<int32_t>& tokens, i
   return TokenFile(path);
 }
 
-TEST(Baselines, ByHand) {
+TEST(Baselines, EqualValuesComputedByHand) {
   test::TempFolder folder;
-  // c = {3, 2, 1}; pairs 01 twice, 10, 02 and 20 once; held out: 0 1 2.
+  // The counts are {3, 2, 1}. Pair 01 occurs twice, and 10, 02 and 20 occur once each. The held-out
+  // text is 0 1 2.
   TokenFile train = file_of(folder / "t", {0, 1, 0, 2, 0, 1}, 3);
   TokenFile heldout = file_of(folder / "h", {0, 1, 2}, 3);
   Baselines b = measure_baselines(train, heldout);
@@ -30,10 +31,10 @@ TEST(Baselines, ByHand) {
   EXPECT_NEAR(b.bigram, -(std::log(p01) + std::log(p12)) / 2, 1e-12);
 }
 
-TEST(Baselines, KnownEntropies) {
+TEST(Baselines, ApproachKnownEntropies) {
   test::TempFolder folder;
-  // Uniform tokens: both near ln 4. A cycle with noise: the bigram model sees it, the unigram model
-  // cannot.
+  // For uniform tokens both losses are near ln 4. A noisy cycle can be predicted by the bigram
+  // model but not by the unigram model.
   std::vector<int32_t> uniform, cycle;
   for (uint32_t i = 0; i < 200000; ++i) {
     auto w = philox({i, 0, 0, 0}, {11, 0});
@@ -58,7 +59,7 @@ TEST(Baselines, KnownEntropies) {
   EXPECT_NEAR(ring.bigram, -(next * std::log(next) + 3 * other * std::log(other)), 0.02);
 }
 
-TEST(Baselines, Refusals) {
+TEST(Baselines, RefuseBadInput) {
   test::TempFolder folder;
   TokenFile train = file_of(folder / "t", {0, 1}, 3);
   TokenFile shorter = file_of(folder / "h", {0}, 3);

@@ -1,11 +1,13 @@
-// Lines of jsonl as tokens, against apply_chat_template.
+// Compares the tokens of jsonl lines with those of Transformers' apply_chat_template.
 #include "data/chat.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -13,6 +15,7 @@
 #include "data/jsonl.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
+#include "support/errors.h"
 #include "support/record.h"
 #include "support/semantics.h"
 #include "support/temp_folder.h"
@@ -20,7 +23,8 @@
 namespace ds {
 namespace {
 
-// A folder with one of the tokenizers and one of the templates.
+// Creates a folder with one of the recorded tokenizers and one of the templates, and returns its
+// path.
 std::string model_folder(const test::TempFolder& folder, const std::string& tokenizer,
                          const std::string& family, const Json& special) {
   std::string to = folder / (tokenizer + "_" + family);
@@ -48,7 +52,7 @@ std::string targets_text(const Document& document, const Tokenizer& tokenizer) {
   return tokenizer.decode(kept, false);
 }
 
-TEST(ChatEncoder, TokensAreThoseOfApplyChatTemplate) {
+TEST(ChatEncoder, TokensEqualThoseOfApplyChatTemplate) {
   test::TempFolder folder;
   const test::Recording all(test::data_path("chat_templates/tokens.json"), {"chats", "cases"});
   for (const test::Record& one : all.list("cases")) {
@@ -61,8 +65,8 @@ TEST(ChatEncoder, TokensAreThoseOfApplyChatTemplate) {
     Document made = ChatEncoder(*tokenizer, model, "", true).encode(line_of(chat), "line");
     Json::Array ids(made.tokens.begin(), made.tokens.end());
     EXPECT_EQ(Json(ids).dump(), one.at("ids").dump());
-    // Only templates that mark their answers were recorded with them; one without an answer is
-    // refused.
+    // Answers were recorded only for templates that mark them; otherwise all entries are 0. A line
+    // without an answer is refused.
     const Json* answers = one.find("answers");
     if (!answers) continue;
     if (answers->dump().find('1') == std::string::npos) {
@@ -115,18 +119,18 @@ std::string one_line(std::string text) {
   return text;
 }
 
-TEST_F(ChatLines, AnswersAreTheDifferenceOfPrefixes) {
+TEST_F(ChatLines, AnswersAreFoundByComparingPrefixes) {
   EXPECT_EQ(targets("chatml", one_line(kTwoAnswers)), "the tide<|im_end|>\na lantern<|im_end|>\n");
   EXPECT_EQ(targets("llama3", one_line(kTwoAnswers)), "the tide<|eot_id|>a lantern<|eot_id|>");
   EXPECT_EQ(targets("marked", one_line(kTwoAnswers)), "the tide<|im_end|>a lantern<|im_end|>");
-  // What Qwen 3 puts before the last answer is part of it.
+  // Text that Qwen 3's template inserts before the last answer is part of the answer.
   std::string once =
       R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
   EXPECT_EQ(targets("qwen3", once), "<think>\n\n</think>\n\na<|im_end|>\n");
 }
 
-// Other usual forms of a line are conversations.
-TEST_F(ChatLines, FormsOfOtherProgramsAreConversations) {
+// Other common forms of lines are read as conversations.
+TEST_F(ChatLines, FormsOfOtherProgramsAreReadAsConversations) {
   const std::string messages =
       R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "q\nabout"},
           {"role": "assistant", "content": "the tide"}]})";
@@ -136,7 +140,7 @@ TEST_F(ChatLines, FormsOfOtherProgramsAreConversations) {
   const Document wanted = encoder.encode(one_line(messages), "line");
   for (
       const char* line :
-      {R"({"system": "S", "conversations": [{"from": "human", "value": "q\nabout"}, {"from": "gpt", "value": "the tide"}]})",
+      {R"({"system": "S", "conversations": [{"from": "Human", "value": "q\nabout"}, {"from": "GPT", "value": "the tide"}]})",
        R"({"conversations": [{"from": "system", "value": "S"}, {"from": "user", "value": "q\nabout"}, {"from": "assistant", "value": "the tide"}]})",
        R"({"system": "S", "conversations": [{"role": "user", "content": "q\nabout"}, {"role": "assistant", "content": "the tide"}]})",
        R"({"system": "S", "instruction": "q", "input": "about", "output": "the tide"})",
@@ -156,7 +160,7 @@ TEST_F(ChatLines, FormsOfOtherProgramsAreConversations) {
             std::string::npos);
 }
 
-TEST_F(ChatLines, ATextMayHaveNul) {
+TEST_F(ChatLines, ATextMayContainNul) {
   std::string model = folder("chatml");
   auto tokenizer = open_tokenizer(model);
   ChatEncoder encoder(*tokenizer, model, "", true);
@@ -173,12 +177,12 @@ TEST_F(ChatLines, UnstablePrefixesAreRefused) {
             std::string::npos)
       << message;
   EXPECT_NE(message.find("data.loss_on"), std::string::npos) << message;
-  // A template of the user's own says what the answers are.
+  // A template that the user supplies can mark the answers.
   EXPECT_EQ(targets("qwen3", one_line(kTwoAnswers), test::data_path("chat_templates/marked.jinja")),
             "the tide<|im_end|>a lantern<|im_end|>");
 }
 
-TEST_F(ChatLines, PromptAndCompletion) {
+TEST_F(ChatLines, PromptAndCompletionAreAConversation) {
   EXPECT_EQ(targets("chatml", R"({"prompt": "The harbour", "completion": " counts waves"})"),
             " counts waves<|endoftext|>");
   EXPECT_EQ(
@@ -190,7 +194,7 @@ TEST_F(ChatLines, PromptAndCompletion) {
   EXPECT_EQ(targets("chatml", R"({"text": "the tide"})"), "the tide<|endoftext|>");
 }
 
-TEST_F(ChatLines, BadLinesAreNamed) {
+TEST_F(ChatLines, BadLinesAreRefusedByNumber) {
   EXPECT_NE(error("chatml", "{").find("a.jsonl line 7: "), std::string::npos);
   EXPECT_NE(error("chatml", "[1]").find("a line must be an object, got array"), std::string::npos);
   EXPECT_NE(error("chatml", R"({"dialog": []})").find("must have \"messages\""), std::string::npos);
@@ -207,6 +211,79 @@ TEST_F(ChatLines, BadLinesAreNamed) {
   EXPECT_NE(error("chatml", R"({"text": "a"})", "nowhere.jinja")
                 .find("data.chat_template: \"nowhere.jinja\""),
             std::string::npos);
+}
+
+// Each form that libds does not read is named by its members, and the message suggests a form to
+// use instead.
+TEST_F(ChatLines, UnsupportedFormsAreNamed) {
+  for (
+      const auto& [line, words] : std::initializer_list<std::pair<const char*, const char*>>{
+          {R"({"prompt": "q", "chosen": "a", "rejected": "b"})", "preference training"},
+          {R"({"chosen": [], "rejected": []})", "preference training"},
+          {R"({"prompt": "q", "completion": "b", "label": false})", "an answer to avoid"},
+          {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}],)"
+           R"( "label": false})",
+           "an answer to avoid"},
+          {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "b"}],)"
+           R"( "kto_tag": false})",
+           "\"kto_tag\" is false"},
+          {R"({"prompt": "q", "response": "b", "label": false})", "an answer to avoid"},
+          {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"},)"
+           R"( {"from": "human", "value": "r"}], "chosen": {}, "rejected": {}})",
+           "preference training"},
+          {R"({"conversation": [{"human": "q"}]})", "a conversation under \"conversation\""},
+          {R"({"input": "q", "output": "a"})",
+           "a question under \"input\" and an answer under \"output\""},
+          {R"({"Question": "q", "Answers": ["a"]})",
+           "its \"Answers\" must be a text, got array: write one answer"},
+          {R"({"context": "c", "question": "q", "answers": {"text": ["a"], "answer_start": [0]}})",
+           "its \"answers\" must be a text, got object"},
+          {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b",)"
+           R"( "weight": 0}]})",
+           "one of its answers has \"weight\" 0"},
+          {R"({"source": "web", "content": "x"})", "a text under \"content\""},
+          {R"({"text": ["x"]})", "its \"text\" must be a text, got array"},
+          {R"({"input_ids": [1, 2]})", "it has token ids"},
+          {R"({"prompt": "q", "completion": null})", "it has \"prompt\", \"completion\" (null)"},
+          {R"({})", "it has no members"}}) {
+    const std::string got = error("chatml", line);
+    EXPECT_NE(got.find("a.jsonl line 7: "), std::string::npos) << line << got;
+    EXPECT_NE(got.find(words), std::string::npos) << line << got;
+    EXPECT_EQ(got.find('\n'), std::string::npos) << got;
+  }
+  EXPECT_EQ(targets("chatml", R"({"prompt": "q", "completion": "a", "label": true})"),
+            "a<|endoftext|>");
+  EXPECT_EQ(targets("chatml", R"({"text": "the tide", "label": false})"), "the tide<|endoftext|>");
+  EXPECT_EQ(error("chatml", R"({"messages": [{"role": "user", "content": "q", "weight": 0},)"
+                            R"( {"role": "assistant", "content": "b", "weight": 1}]})"),
+            "");
+  EXPECT_EQ(targets("chatml", R"({"text": "the tide", "completion": "x", "label": false})"),
+            "the tide<|endoftext|>");
+  EXPECT_EQ(targets("chatml", R"({"messages": null, "text": "the tide"})"),
+            "the tide<|endoftext|>");
+}
+
+TEST_F(ChatLines, ALineOfOneTokenIsTooShort) {
+  EXPECT_NE(error("chatml", R"({"text": ""})").find("becomes 1 token, and a sample needs 2"),
+            std::string::npos);
+  special_ = Json::parse(R"({"bos_token": "<|endoftext|>"})");
+  EXPECT_NE(error("chatml", R"({"text": "a"})").find("becomes 1 token, and a sample needs 2"),
+            std::string::npos);
+  EXPECT_NE(error("chatml", R"({"text": ""})").find("becomes no token, and a sample needs 2"),
+            std::string::npos);
+}
+
+TEST_F(ChatLines, TemplatesWithoutADefaultAreNamed) {
+  std::string model = folder("chatml");
+  write_file_atomic(model + "/tokenizer_config.json", R"({"chat_template": [
+      {"name": "rag", "template": "R"}, {"name": "tool_use", "template": "T"}]})");
+  auto tokenizer = open_tokenizer(model);
+  const std::string got = test::message_of(
+      [&] { ChatEncoder(*tokenizer, model, "", true).encode(one_line(kTwoAnswers), "line"); },
+      DS_ERROR_NOT_FOUND);
+  EXPECT_NE(got.find("has none that is named \"default\": choose one of \"rag\", \"tool_use\""),
+            std::string::npos)
+      << got;
 }
 
 TEST_F(ChatLines, NamedTemplatesAreFound) {
@@ -261,10 +338,79 @@ TEST_F(ChatLines, FilesAreReadLineByLine) {
               std::string::npos)
         << error.what();
   }
-  EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);  // the file of before
+  // The token file of the earlier run still exists.
+  EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);
 }
 
-// Files as published: one list, or a line each.
+// In a folder, only jsonl and json files are read, with extensions in either case. Any other file
+// is named in a message that says what to do.
+TEST_F(ChatLines, FilesThatAreLeftOutAreNamed) {
+  std::string model = folder("chatml");
+  auto tokenizer = open_tokenizer(model);
+  ChatEncoder encoder(*tokenizer, model, "", false);
+  auto write = [&] {
+    return write_jsonl_documents({{folder_ / "mixed"}, 0}, encoder,
+                                 {.vocab = tokenizer->vocab(), .documents = true, .marked = true},
+                                 folder_ / "t.tokens", "");
+  };
+  std::filesystem::create_directories(folder_ / "mixed/deep");
+  const std::string at = (folder_ / "mixed") + "/";
+  for (const char* name :
+       {"a.jsonl.GZ", "b.parquet", "c.csv", "d.md", "e.md", "f.md", "g.md", "config.json"})
+    std::ofstream(at + name) << "x";
+  const std::string left = "; left out: " + at + "a.jsonl.GZ (unpack first), " + at +
+                           "b.parquet, " + at + "c.csv (write as .jsonl first), " + at +
+                           "config.json, " + at + "d.md and 3 more";
+  const std::string got = test::message_of(write, DS_ERROR_CONFIG);
+  EXPECT_NE(got.find("no line of jsonl"), std::string::npos) << got;
+  EXPECT_TRUE(got.ends_with(left)) << got << "\n" << left;
+  std::ofstream(folder_ / "mixed/deep/2.json") << R"([{"text": "two"}, {"text": "three"}])";
+  JsonlFacts facts = write();
+  EXPECT_EQ(facts.train, 2);
+  EXPECT_TRUE(describe(facts).ends_with(left)) << describe(facts);
+  std::ofstream(folder_ / "mixed/4.json") << "{\n  \"text\": \"five\"\n}\n";
+  EXPECT_NE(test::message_of(write, DS_ERROR_CORRUPT).find("an object continues in the next line"),
+            std::string::npos);
+  std::ofstream(folder_ / "mixed/4.json") << "{\"text\": \"five\"},\n{\"text\": \"six\"}\n";
+  EXPECT_NE(test::message_of(write, DS_ERROR_CORRUPT).find("a comma follows the object"),
+            std::string::npos);
+}
+
+// Files that editors, version control or notebooks keep in a folder are not data.
+TEST_F(ChatLines, UnrelatedFilesInTheFolderAreIgnored) {
+  std::string model = folder("chatml");
+  auto tokenizer = open_tokenizer(model);
+  ChatEncoder encoder(*tokenizer, model, "", false);
+  for (const char* name : {"lines/.git", "lines/.ipynb_checkpoints", "lines/deep"})
+    std::filesystem::create_directories(folder_ / name);
+  std::ofstream(folder_ / "lines/deep/1.JSONL") << R"({"text": "one"})";
+  std::ofstream(folder_ / "lines/3.ndjson") << R"({"text": "four"})";
+  std::ofstream(folder_ / "lines/.ipynb_checkpoints/1.jsonl") << R"({"text": "one"})";
+  std::ofstream(folder_ / "lines/._1.jsonl") << '\x00' << '\x05';
+  for (const char* name : {"lines/stats.json", "lines/.git/x.json", "lines/deep/package.json"})
+    std::ofstream(folder_ / name) << "{\n  \"loss\": 1\n}\n";
+  JsonlFacts facts = write_jsonl_documents(
+      {{folder_ / "lines"}, 0}, encoder,
+      {.vocab = tokenizer->vocab(), .documents = true, .marked = true}, folder_ / "t.tokens", "");
+  EXPECT_EQ(facts.train, 2);
+  const std::string at = (folder_ / "lines") + "/";
+  EXPECT_TRUE(
+      describe(facts).ends_with("; left out: " + at + "deep/package.json, " + at + "stats.json"))
+      << describe(facts);
+}
+
+// Arrow gives every turn of a file the members of all turns, with null for missing ones.
+TEST_F(ChatLines, NullsInsideTurnsCountAsAbsent) {
+  EXPECT_EQ(
+      targets("chatml", R"({"conversations": [)"
+                        R"({"from": "human", "value": "q", "role": null, "content": null},)"
+                        R"({"from": "gpt", "value": "a", "role": null, "content": null}]})"),
+      targets(
+          "chatml",
+          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"));
+}
+
+// Files as other programs publish them: a single list, or one object per line.
 TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
   std::string model = folder("chatml");
   auto tokenizer = open_tokenizer(model);
@@ -327,9 +473,9 @@ TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
   }
 }
 
-// A cut within a word: a token is a target when any character of it is of the answer, at either
-// end.
-TEST(ChatEncoder, CutsWithinWordsCountByCharacters) {
+// If an answer begins or ends within a token, the token is a target if any of its characters
+// belongs to the answer.
+TEST(ChatEncoder, TokensAcrossAnAnswersEdgeAreTargets) {
   test::TempFolder folder;
   write_file_atomic(folder / "tokenizer.json", R"({"model":{"type":"BPE",
     "vocab":{"a":0,"b":1,"c":2,"d":3,"e":4,"f":5,"ef":6,"def":7,"cdef":8,"ab":9,"abc":10},

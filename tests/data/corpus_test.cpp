@@ -64,10 +64,11 @@ TEST_F(CorpusFiles, GathersSortedTextOnce) {
                 corpus.hash);
 }
 
-TEST_F(CorpusFiles, RefusesAPipeAndStopsWhenAsked) {
+TEST_F(CorpusFiles, RefusesAPipeAndObeysTheStopFlag) {
   write("a.txt", "text");
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_EQ(read_corpus(all()).train_files, 1);  // in a folder it is no text file
+  // A pipe inside a folder is not treated as a text file.
+  EXPECT_EQ(read_corpus(all()).train_files, 1);
   CorpusOptions options = all();
   options.paths = {folder_ / "pipe"};
   test::expect_names(test::message_of([&] { read_corpus(options); }, DS_ERROR_CONFIG),
@@ -86,7 +87,8 @@ TEST_F(CorpusFiles, HoldsOutWholeFilesByContent) {
   Corpus corpus = read_corpus(all(0.25));
   EXPECT_EQ(corpus.train_files + corpus.heldout_files, 400);
   EXPECT_NEAR(corpus.heldout_files, 100, 45);  // five standard deviations
-  // The side depends on content alone: without the other files, each of these stays where it was.
+  // Whether a file is held out depends only on its content: after other files are removed, each
+  // file stays on its side.
   for (int i = 200; i < 400; ++i) std::filesystem::remove(folder_ / ("f" + std::to_string(i)));
   Corpus half = read_corpus(all(0.25));
   for (int i = 0; i < 200; ++i) {
@@ -98,7 +100,7 @@ TEST_F(CorpusFiles, HoldsOutWholeFilesByContent) {
   }
 }
 
-TEST_F(CorpusFiles, OneFileGivesItsTail) {
+TEST_F(CorpusFiles, ASingleFileHoldsOutItsEnd) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "\xe2\x82\xac";
   write("only.txt", text);
@@ -114,7 +116,8 @@ TEST_F(CorpusFiles, StopsAtMaxBytes) {
   write("b", "\xe2\x82\xac\xe2\x82\xac" + std::string(600, 'b'));
   write("c", std::string(10, 'c'));
   CorpusOptions options = all();
-  options.max_bytes = 606;  // 601 for a, 4 for text of b: one character of three bytes, and the NUL
+  // 601 bytes for a, and 4 for the text of b: one character of three bytes and the NUL.
+  options.max_bytes = 606;
   Corpus corpus = read_corpus(options);
   EXPECT_TRUE(corpus.full);
   EXPECT_EQ(corpus.train_files, 2);
@@ -145,7 +148,7 @@ TEST_F(CorpusFiles, ErrorsNameThePath) {
   EXPECT_THROW(read_corpus({{folder_.path()}, 0, 0, false}), Error);
 }
 
-TEST(Licence, LeadingCommentsThatStateOneGo) {
+TEST(Licence, LeadingLicenceCommentsAreRemoved) {
   EXPECT_EQ(strip_licence("/* Copyright (C) X */\n\nint a;\n"), "int a;\n");
   EXPECT_EQ(strip_licence("// <algorithm>\n\n// COPYRIGHT x\n// more\n\n#include <a>\n"),
             "// <algorithm>\n#include <a>\n");

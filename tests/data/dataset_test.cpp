@@ -20,7 +20,7 @@ namespace {
 
 const std::string hash_a(32, 'a');
 
-// A token file in which the token at i is i modulo vocab.
+// Returns a token file whose token i is i modulo vocab.
 TokenFile counting_file(const test::TempFolder& folder, int64_t count, int64_t vocab = 65536) {
   std::vector<int32_t> tokens(static_cast<size_t>(count));
   for (size_t i = 0; i < tokens.size(); ++i)
@@ -29,7 +29,7 @@ TokenFile counting_file(const test::TempFolder& folder, int64_t count, int64_t v
   return TokenFile(folder / "count.tokens");
 }
 
-TEST(TokenFile, KeepsTokensOfEachWidth) {
+TEST(TokenFile, KeepsTokensOfEveryWidth) {
   test::TempFolder folder;
   for (int64_t vocab : {2, 256, 257, 65536, 65537, 1000000}) {
     std::vector<int32_t> tokens{0, 1, static_cast<int32_t>(vocab - 1), 0};
@@ -53,7 +53,7 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// What reading all of a token file of these bytes says; "" nothing.
+// Returns the error of reading a complete token file with these bytes, or "".
 std::string reading_error(const test::TempFolder& folder, const std::string& bytes) {
   std::ofstream(folder / "u", std::ios::binary) << bytes;
   try {
@@ -89,7 +89,7 @@ TEST(TokenFile, RefusesDamagedFiles) {
       << shorter;
 }
 
-// Files of the first version have no checksums.
+// Files of version 1 have no checksums.
 TEST(TokenFile, ReadsVersion1) {
   test::TempFolder folder;
   write_token_file(folder / "t", std::vector<int32_t>{1, 2, 3}, 100, hash_a);
@@ -102,14 +102,15 @@ TEST(TokenFile, ReadsVersion1) {
   EXPECT_NE(reading_error(folder, old).find("token must be below 100, got 100"), std::string::npos);
 }
 
-TEST(TokenFile, NamesBothSizesWhenItIsCutMeanwhile) {
+TEST(TokenFile, TruncationWhileReadingNamesBothSizes) {
   test::TempFolder folder;
   std::vector<int32_t> tokens(200000, 7);
   write_token_file(folder / "t", tokens, 100, hash_a);
   TokenFile file(folder / "t");
   file.copy(0, std::span(tokens).first(100));
   std::filesystem::resize_file(folder / "t", 100000);
-  file.copy(0, std::span(tokens).first(100));  // is in the window
+  // These tokens are in the window that has already been read.
+  file.copy(0, std::span(tokens).first(100));
   try {
     file.copy(150000, std::span(tokens).first(100));
     FAIL();
@@ -122,7 +123,7 @@ TEST(TokenFile, NamesBothSizesWhenItIsCutMeanwhile) {
   }
 }
 
-// More than the window holds, read at random places by several threads.
+// Reads a file that is larger than the window at random positions from several threads.
 TEST(TokenFile, ReadsThroughAWindow) {
   test::TempFolder folder;
   for (int64_t vocab : {200, 60000, 100000}) {
@@ -145,7 +146,7 @@ TEST(TokenFile, ReadsThroughAWindow) {
   }
 }
 
-TEST(TokenWriter, LeavesNothingUnfinished) {
+TEST(TokenWriter, AnUnfinishedFileIsRemoved) {
   test::TempFolder folder;
   {
     TokenWriter writer(folder / "t", {.vocab = 10});
@@ -176,7 +177,8 @@ TEST(Dataset, OpensTokenFilesAndHoldsOutTheirEnd) {
     FAIL();
   } catch (const Error& error) {
     std::string text = error.what();
-    EXPECT_NE(text.find("a.tokens is of a tokenizer with hash " + mine), std::string::npos) << text;
+    EXPECT_NE(text.find("a.tokens was made by a tokenizer with hash " + mine), std::string::npos)
+        << text;
     EXPECT_NE(text.find("data.tokenizer has " + std::string(32, 'c')), std::string::npos) << text;
   }
   EXPECT_THROW(open_token_files({folder / "none"}, 0, mine), Error);
@@ -220,13 +222,14 @@ TEST(TrainSampler, EpochVisitsEveryWindowOnce) {
         }
         ASSERT_EQ(static_cast<int64_t>(begins.size()), windows);
         ASSERT_EQ(*begins.rbegin() - *begins.begin(),
-                  (windows - 1) * sequence);  // they do not overlap
+                  // The windows do not overlap.
+                  (windows - 1) * sequence);
       }
     }
   }
 }
 
-TEST(TrainSampler, IsShuffledAndSeeded) {
+TEST(TrainSampler, ShufflesByTheSeed) {
   test::TempFolder folder;
   TokenFile file = counting_file(folder, 100000);
   TrainSampler a(file, 10, 1), same(file, 10, 1), b(file, 10, 2);
@@ -246,7 +249,7 @@ TEST(TrainSampler, IsShuffledAndSeeded) {
   EXPECT_GE(offsets.size(), 8u);
 }
 
-// Rows are slices of one stream, wherever they begin and however many they are.
+// For any first row and number of rows, fill() returns a slice of one stream.
 TEST(TrainSampler, RowsAreSlicesOfOneStream) {
   test::TempFolder folder;
   TokenFile file = counting_file(folder, 5000);
@@ -287,8 +290,8 @@ TEST(TrainSampler, RefusesTooLittleText) {
   EXPECT_THROW(HeldoutSampler(counting_file(folder, 1), 10), Error);
 }
 
-// Each token but the first is the target of one row; what is left of the last row is padding.
-TEST(HeldoutSampler, RowsHaveEachTargetOnce) {
+// Each token but the first is the target of exactly one row. The rest of the last row is padding.
+TEST(HeldoutSampler, EachTargetOccursOnce) {
   test::TempFolder folder;
   for (int64_t count : {2, 9, 10, 11, 1000}) {
     TokenFile file = counting_file(folder, count);

@@ -25,7 +25,8 @@ struct Made {
   std::vector<std::vector<uint8_t>> targets;
 };
 
-// Documents whose token is 1000 * number + place, of which the first `questions` are no targets.
+// Returns documents whose tokens are 1000 * document + position, and whose first `questions` tokens
+// are not targets.
 Made numbered(const std::vector<int>& lengths, int questions) {
   Made made;
   for (size_t d = 0; d < lengths.size(); ++d) {
@@ -60,7 +61,7 @@ Row row_of(const DocumentSampler& sampler, int64_t sample, int64_t sequence) {
   return row;
 }
 
-TEST(DocumentSampler, ARowIsADocumentAndPadding) {
+TEST(DocumentSampler, ARowIsADocumentPlusPadding) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({3, 5, 9}, 1));
   DocumentSampler sampler(text, 6, Packing::none, 1);
@@ -73,11 +74,12 @@ TEST(DocumentSampler, ARowIsADocumentAndPadding) {
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[1].tokens, (std::vector<int32_t>{1000, 1001, 1002, 0, 0, 0}));
   EXPECT_EQ(rows[1].targets, (std::vector<int32_t>{1001, 1002, -100, -100, -100, -100}));
-  EXPECT_EQ(rows[3].tokens, (std::vector<int32_t>{3000, 3001, 3002, 3003, 3004, 3005}));  // cut
+  // A document that is longer than the row is truncated.
+  EXPECT_EQ(rows[3].tokens, (std::vector<int32_t>{3000, 3001, 3002, 3003, 3004, 3005}));
   EXPECT_EQ(rows[3].targets, (std::vector<int32_t>{3001, 3002, 3003, 3004, 3005, 3006}));
 }
 
-TEST(DocumentSampler, QuestionsAreNoTargets) {
+TEST(DocumentSampler, QuestionsAreNotTargets) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({6}, 4));
   DocumentSampler sampler(text, 8, Packing::none, 1);
@@ -85,7 +87,7 @@ TEST(DocumentSampler, QuestionsAreNoTargets) {
             (std::vector<int32_t>{-100, -100, -100, 1004, 1005, -100, -100, -100}));
 }
 
-TEST(DocumentSampler, WholeDocumentsGoOn) {
+TEST(DocumentSampler, ALongDocumentContinuesInTheNextRows) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({10}, 0));
   DocumentSampler sampler(text, 4, Packing::none, 1);
@@ -99,7 +101,8 @@ TEST(DocumentSampler, WholeDocumentsGoOn) {
   EXPECT_EQ(next[1009], -100);
 }
 
-// Every document comes once an epoch, whole, and no target crosses from one to the next.
+// Each document occurs exactly once per epoch, untruncated, and no target crosses into the next
+// document.
 TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
   std::mt19937 dice(7);
   for (int round = 0; round < 20; ++round) {
@@ -115,7 +118,8 @@ TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
     for (int length : lengths) total += length;
     EXPECT_LT(packed.epoch_samples(), single.epoch_samples());
     EXPECT_LE(packed.epoch_samples(),
-              total * 11 / 9 / kSequence + 3);  // the bound of first fit decreasing
+              // First fit decreasing guarantees at most this many rows.
+              total * 11 / 9 / kSequence + 3);
     std::set<int32_t> seen;
     for (int64_t i = 0; i < packed.epoch_samples(); ++i) {
       Row row = row_of(packed, i, kSequence);
@@ -135,7 +139,7 @@ TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
   }
 }
 
-// The same samples in the same order for every number of ranks, and from any step on.
+// The samples and their order are equal for every number of ranks and when resumed at any step.
 TEST(DocumentSampler, OrderDoesNotDependOnRanks) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered(std::vector<int>(50, 5), 1));
@@ -168,7 +172,7 @@ TEST(DocumentSampler, OrderDoesNotDependOnRanks) {
   EXPECT_LE(equal_epoch, 8);
 }
 
-TEST(DocumentSampler, LeavesOutWhatHasNoTargetInARow) {
+TEST(DocumentSampler, LeavesOutDocumentsWithoutATargetInTheirRow) {
   test::TempFolder folder;
   Made made = numbered({10, 10}, 1);
   std::fill(made.targets[0].begin(), made.targets[0].begin() + 7, 0);
@@ -187,9 +191,9 @@ TEST(DocumentSampler, LeavesOutWhatHasNoTargetInARow) {
   }
 }
 
-// Held-out documents whose prompts fill their rows are no held-out text; a batch of them is
-// refused.
-TEST(DocumentSampler, HasNoSamplesWhereNoDocumentHasATarget) {
+// If the prompts of all held-out documents fill their rows, there is no held-out sample; filling a
+// batch with them is refused.
+TEST(DocumentSampler, HasNoSamplesIfNoDocumentHasATarget) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({9, 12}, 8));
   for (Packing packing : {Packing::none, Packing::isolated})
@@ -197,7 +201,7 @@ TEST(DocumentSampler, HasNoSamplesWhereNoDocumentHasATarget) {
   EXPECT_THROW(DocumentSampler(text, 6, Packing::none, 1, 1), Error);
 }
 
-TEST(TokenText, JoinsRangesOfFiles) {
+TEST(TokenText, ConcatenatesRangesOfFiles) {
   test::TempFolder folder;
   std::vector<int32_t> all(300);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
@@ -221,9 +225,9 @@ TEST(TokenText, JoinsRangesOfFiles) {
   EXPECT_THROW(text.append(std::make_shared<TokenFile>(folder / "d.tokens"), 0, 1), Error);
 }
 
-// Documents of a row are told apart, wherever the row lies in the micro-batch, and padding by
-// itself.
-TEST(Documents, BeginningsOfDocuments) {
+// Each document of a row begins at its own row number, wherever the row is in the micro-batch, and
+// each padding token is a document by itself.
+TEST(Documents, BeginningsAreFoundInPackedRows) {
   test::TempFolder folder;
   TokenText text = written(folder, numbered({3, 5, 6, 2, 7}, 0));
   DocumentSampler sampler(text, 10, Packing::isolated, 1), joined(text, 10, Packing::joined, 1);
@@ -237,14 +241,14 @@ TEST(Documents, BeginningsOfDocuments) {
     bool goes_on = i % 10 > 0 && tokens[i] != 0 && tokens[i] == tokens[i - 1] + 1;
     EXPECT_EQ(begins[i], goes_on ? begins[i - 1] : static_cast<int32_t>(i)) << i;
     EXPECT_EQ(counted[i], tokens[i] == 0 ? 0 : 1) << i;
-    // A joined row is one text.
+    // With Packing::joined, the documents of a row are one text.
     EXPECT_EQ(rows[i], tokens[i] == 0 ? static_cast<int32_t>(i) : static_cast<int32_t>(i / 10 * 10))
         << i;
   }
 }
 
-// In a stream a token ends each document; what follows it is not to be predicted.
-TEST(Documents, BeginningsInAStream) {
+// In a stream, a special token ends each document; the token after it is not a target.
+TEST(Documents, BeginningsAreFoundInAStream) {
   std::vector<int32_t> tokens{5, 6, 9, 7, 9, 9, 4, 3, 9, 2}, targets{6, 9, 7, 9, 9, 4, 3, 9, 2, 8},
       begins(10);
   find_documents(9, 5, {tokens, targets, begins});

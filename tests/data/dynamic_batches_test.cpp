@@ -1,5 +1,5 @@
-// Groups of documents and learning rates against what DeepSpeed made of the same lengths
-// (tests/data/dynamic_batches.json).
+// Compares groups of documents and learning rates with those recorded from DeepSpeed for the same
+// lengths (tests/data/dynamic_batches.json).
 #include "data/dynamic_batches.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<int64_t> integers(const Json& list) {
   return out;
 }
 
-TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
+TEST(DynamicBatches, GroupsEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   int compared = 0;
   for (const test::Record& c : all.list("batches")) {
@@ -44,7 +44,8 @@ TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
     const std::vector<int64_t> sizes = integers(c.at("sizes"));
     ASSERT_EQ(static_cast<int64_t>(sizes.size()), steps);
     int64_t documents = 0, next = 0;
-    for (int64_t step = 0; step < 2 * steps; ++step) {  // the second round is the first again
+    // The second epoch repeats the first.
+    for (int64_t step = 0; step < 2 * steps; ++step) {
       const int64_t first = batches.first_of_step(next, each), at = step % steps * each;
       EXPECT_EQ(first % batches.groups(), at);
       EXPECT_EQ(batches.documents(first, each), sizes[static_cast<size_t>(step % steps)]);
@@ -62,7 +63,7 @@ TEST(DynamicBatches, GroupsAreThoseOfDeepSpeed) {
   EXPECT_GT(compared, 40);
 }
 
-TEST(DynamicBatches, RatesAreThoseOfDeepSpeed) {
+TEST(DynamicBatches, RatesEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("rates")) {
     const std::string& method = c.at("method").string();
@@ -74,7 +75,7 @@ TEST(DynamicBatches, RatesAreThoseOfDeepSpeed) {
   }
 }
 
-TEST(DynamicBatches, ARandomOrderIsOneOfAllDocuments) {
+TEST(DynamicBatches, ARandomOrderHasAllDocuments) {
   std::vector<int64_t> lengths(50, 3);
   auto drawn = [&](uint64_t seed) {
     DynamicBatches batches(lengths, {.max_tokens = 9, .order = "random", .seed = seed});
@@ -93,7 +94,7 @@ TEST(DynamicBatches, ARandomOrderIsOneOfAllDocuments) {
   EXPECT_EQ(std::unique(one.begin(), one.end()), one.end());
 }
 
-TEST(DynamicBatches, NothingFitsNowhere) {
+TEST(DynamicBatches, DocumentsThatNeverFitAreLeftOut) {
   EXPECT_EQ(DynamicBatches({}, {.max_tokens = 9}).groups(), 0);
   std::vector<int64_t> long_ones{10, 11, 12};
   DynamicBatches none(long_ones, {.max_tokens = 9});

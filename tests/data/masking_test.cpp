@@ -36,7 +36,8 @@ class MaskingTest : public testing::Test {
   };
   static constexpr int64_t kTokens = 40000, kRow = 32;
 
-  // What ranks of a world fill in steps [first, last), in leaf order.
+  // Returns the batches that the ranks of a world fill in steps [first, last), in the order of
+  // leaves.
   Batch steps(const Masking& masking, int64_t world, int64_t first, int64_t last,
               uint64_t seed = 3) const {
     TrainSampler sampler(file_, kRow, seed, 6, &masking);
@@ -57,13 +58,13 @@ class MaskingTest : public testing::Test {
   TokenFile file_;
 };
 
-// Whether `count` of `tries` is within five standard deviations of a share.
+// Checks that `count` of `tries` is within five standard deviations of a share.
 void expect_share(double count, double tries, double share) {
   EXPECT_NEAR(count, tries * share, 5 * std::sqrt(tries * share * (1 - share)))
       << tries << " " << share;
 }
 
-TEST_F(MaskingTest, SharesAndFrames) {
+TEST_F(MaskingTest, HasTheConfiguredSharesAndFrames) {
   Masking rule = masking();
   EXPECT_EQ(rule.frame(), 2);
   TrainSampler plain(file_, kRow - 2, 3, 6);
@@ -97,7 +98,7 @@ TEST_F(MaskingTest, SharesAndFrames) {
     }
   }
   expect_share(targets, ordinary, 0.15);
-  // A random token may be the mask, or the token itself.
+  // A random replacement may be the mask, or the token itself.
   double one = 1.0 / kVocabulary;
   expect_share(masked, targets, 0.8 + 0.1 * one);
   expect_share(kept, targets, 0.1 + 0.1 * one);
@@ -105,7 +106,7 @@ TEST_F(MaskingTest, SharesAndFrames) {
   EXPECT_GE(drawn.size(), 40u);
 }
 
-TEST_F(MaskingTest, OtherSharesAreObeyed) {
+TEST_F(MaskingTest, OtherSharesAreRespected) {
   Batch all = steps(masking(1, 0, 0), 1, 0, 2);
   for (size_t i = 0; i < all.tokens.size(); ++i) {
     bool text = i % kRow > 0 && i % kRow < kRow - 1 && all.tokens[i] != kSpecial;
@@ -117,10 +118,10 @@ TEST_F(MaskingTest, OtherSharesAreObeyed) {
   }
 }
 
-// The same batches whatever the ranks are, and after a resume, which begins with any step.
-TEST_F(MaskingTest, DependsOnSeedEpochAndPlaceAlone) {
+// The batches depend neither on the number of ranks nor on a resume, which may start at any step.
+TEST_F(MaskingTest, DependsOnSeedEpochAndPositionAlone) {
   Masking rule = masking();
-  Batch one = steps(rule, 1, 0, 300);  // beyond one epoch of 222 steps
+  Batch one = steps(rule, 1, 0, 300);  // more than one epoch of 222 steps
   EXPECT_EQ(one, steps(rule, 2, 0, 300));
   EXPECT_EQ(one, steps(rule, 3, 0, 300));
   Batch rest = steps(rule, 2, 250, 300);
@@ -130,12 +131,12 @@ TEST_F(MaskingTest, DependsOnSeedEpochAndPlaceAlone) {
   EXPECT_NE(one, steps(rule, 1, 0, 300, 4));
 }
 
-// A place of the text is hidden in some epochs and not in others.
+// A position of the text is masked in some epochs and not in others.
 TEST_F(MaskingTest, EachEpochDrawsAnew) {
   Masking rule = masking(0.5, 1, 0);
   TrainSampler sampler(file_, kRow, 3, 1, &rule);
   int64_t windows = sampler.epoch_samples();
-  std::map<int64_t, int> hidden, seen;  // by place
+  std::map<int64_t, int> hidden, seen;  // by position
   for (int64_t epoch = 0; epoch < 8; ++epoch) {
     for (int64_t i = 0; i < windows; ++i) {
       int64_t sample = epoch * windows + i, begin = sampler.begin(sample);
@@ -150,7 +151,8 @@ TEST_F(MaskingTest, EachEpochDrawsAnew) {
   }
   double places = 0, mixed = 0;
   for (auto [place, count] : seen) {
-    if (count != 8 || hidden[place] == 0) continue;  // special tokens are never hidden
+    // Special tokens are never masked.
+    if (count != 8 || hidden[place] == 0) continue;
     ++places;
     mixed += hidden[place] < 8;
   }
@@ -158,15 +160,15 @@ TEST_F(MaskingTest, EachEpochDrawsAnew) {
   EXPECT_GT(mixed, 0.95 * places);
 }
 
-// The held-out rows have each place of the text as a target once where its draw says so, the last
-// row, which shares text with the one before it, included.
+// Each position that its draw makes a target is a target in exactly one held-out row, although the
+// last row overlaps the previous one.
 TEST_F(MaskingTest, HeldOutRowsHaveEachTargetOnce) {
   Masking rule = masking();
   HeldoutSampler sampler(file_, kRow, &rule);
   constexpr int64_t kWindow = kRow - 2;
   ASSERT_NE(kTokens % kWindow, 0);
   EXPECT_EQ(sampler.rows(), kTokens / kWindow + 1);
-  // One row of the whole text has the same draws.
+  // A single row with the whole text has the same draws.
   std::vector<int32_t> all(kTokens + 2), wanted(all.size()), got(all.size(), kNoTarget);
   rule.fill(file_, {0, 0, 1u << 31, 4}, 0, all, wanted);
   int targets = 0;
@@ -188,9 +190,10 @@ TEST_F(MaskingTest, HeldOutRowsHaveEachTargetOnce) {
   EXPECT_GT(targets, 4000);
 }
 
-TEST_F(MaskingTest, RefusesWhatCannotBe) {
+TEST_F(MaskingTest, ImpossibleSettingsAreRefused) {
   Masking rule = masking();
-  EXPECT_THROW(TrainSampler(file_, 2, 0, 1, &rule), Error);  // no room for text
+  // Rows of two tokens have no room for text.
+  EXPECT_THROW(TrainSampler(file_, 2, 0, 1, &rule), Error);
   EXPECT_THROW(HeldoutSampler(file_, 2, &rule), Error);
   EXPECT_THROW(masking(0), Error);
   EXPECT_THROW(masking(1.5), Error);

@@ -49,7 +49,7 @@ std::string stream_text(const Tokenizer& tokenizer, const std::vector<int32_t>& 
   return text + stream.finish();
 }
 
-TEST(Tokenizer, Bytes) {
+TEST(Tokenizer, BytesAreTokens) {
   auto bytes = open_tokenizer("bytes");
   EXPECT_EQ(bytes->vocab(), 256);
   EXPECT_EQ(bytes->end_of_text(), 0);
@@ -59,7 +59,7 @@ TEST(Tokenizer, Bytes) {
   EXPECT_EQ(bytes->decode(std::vector<int32_t>{97, 256, -1}), "a\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-// A text of expected.json: our JSON has no NUL, U+F0000 stands for it.
+// Returns a text of expected.json. libds's JSON parser refuses NUL, so U+F0000 stands for it.
 std::string text_of(const Json& json) {
   std::string text = json.string();
   for (size_t at = 0; (at = text.find("\xf3\xb0\x80\x80", at)) != text.npos; ++at)
@@ -67,7 +67,8 @@ std::string text_of(const Json& json) {
   return text;
 }
 
-// Ids and texts are those of Hugging Face tokenizers and sentencepiece (tools/make_tokenizers.py).
+// Compares ids and texts with those of Hugging Face tokenizers and sentencepiece (recorded by
+// tools/make_tokenizers.py).
 class Family : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(Family, AgreesWithTheOriginal) {
@@ -77,7 +78,8 @@ TEST_P(Family, AgreesWithTheOriginal) {
     tokenizer = open_tokenizer(folders + folder);
   } catch (const Error& error) {
     if (error.status() == DS_ERROR_UNSUPPORTED)
-      GTEST_SKIP() << error.what();  // built without sentencepiece
+      // This build lacks sentencepiece.
+      GTEST_SKIP() << error.what();
     throw;
   }
   const test::Recording all(
@@ -127,7 +129,7 @@ TEST(Tokenizer, NamesItsFrameMaskAndSpecialTokens) {
   EXPECT_EQ(bytes->mask_token(), std::nullopt);
 }
 
-// A text cut at any token continues as it is in the whole.
+// A stream that starts after any token of a text continues as in the whole text.
 TEST(TextStream, ContinuesAPrompt) {
   for (const char* name : {"llama2", "metaspace", "gpt2"}) {
     auto tokenizer = open_tokenizer(folders + name);
@@ -148,8 +150,8 @@ TEST(TextStream, ContinuesAPrompt) {
   }
 }
 
-// A valid byte that an invalid one follows is not shown as a character before.
-TEST(TextStream, HoldsRunsOfByteFallback) {
+// A valid byte that is followed by an invalid one must not already have been shown as a character.
+TEST(TextStream, HoldsBackRunsOfByteFallback) {
   test::TempFolder folder;
   std::ofstream(folder / "tokenizer.json")
       << R"({"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]},)"
@@ -166,7 +168,7 @@ TEST(TextStream, HoldsRunsOfByteFallback) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1, 2, 0, 1}), "a" + bad + bad + "aA");
 }
 
-// What opening a tokenizer.json of this content ends with.
+// Returns the error of opening a tokenizer.json with this content, or "".
 std::string refusal(const test::TempFolder& folder, const std::string& content) {
   std::ofstream(folder / "tokenizer.json", std::ios::binary) << content;
   try {
@@ -177,7 +179,7 @@ std::string refusal(const test::TempFolder& folder, const std::string& content) 
   return "";
 }
 
-// A tokenizer.json of the letters a, b and ab, with one more part or another model.
+// Returns a tokenizer.json with the letters a, b and ab, and with one more part or another model.
 std::string small(const std::string& part,
                   const std::string& vocabulary = R"({"a":0,"b":1,"ab":2})",
                   const std::string& merges = R"(["a b"])", const std::string& model = "") {
@@ -240,7 +242,7 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
            R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\pL"},"behavior":"Isolated"})"),
        "pattern.Regex: '\\p' at byte 0"},
       {small(R"("post_processor":{"type":"BertProcessing","cls":["c",9],"sep":["s",1]})"),
-       "post_processor: id 9 is no token"},
+       "post_processor: id 9 is not a token"},
   };
   for (const auto& [content, message] : cases) {
     std::string got = refusal(folder, content);
@@ -250,8 +252,8 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
   }
 }
 
-// Every cut of a file, and bytes changed at random: an error or a tokenizer that works, never
-// anything else.
+// For every truncation of a file, and for random changes of bytes, opening it gives an error or a
+// usable tokenizer.
 TEST(TokenizerJson, SurvivesDamage) {
   test::TempFolder folder;
   std::string good = read(folders + "unknown/tokenizer.json");
@@ -267,7 +269,7 @@ TEST(TokenizerJson, SurvivesDamage) {
   }
 }
 
-// U+30FC, a mark of two scripts, has Script Common and Script_Extensions Hiragana Katakana.
+// U+30FC, a mark used with two scripts, has Script Common and Script_Extensions Hiragana Katakana.
 TEST(TokenizerJson, ScriptsAreNotScriptExtensions) {
   test::TempFolder folder;
   auto ids = [&](const std::string& expression) {
@@ -286,7 +288,7 @@ TEST(TokenizerJson, ScriptsAreNotScriptExtensions) {
   EXPECT_EQ(ids(R"(\\p{Lm})"), (std::vector<int32_t>{0}));
 }
 
-TEST(TokenizerJson, NormalizersGrowTextsSoFar) {
+TEST(TokenizerJson, NormalizersMayGrowTextsUpToALimit) {
   test::TempFolder folder;
   std::string step = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})", steps = step;
   for (int i = 1; i < 30; ++i) steps += "," + step;
@@ -305,7 +307,7 @@ TEST(TokenizerJson, NormalizersGrowTextsSoFar) {
   }
 }
 
-TEST(TokenizerJson, ExponentialExpressionEndsWithAnError) {
+TEST(TokenizerJson, AnExponentialExpressionEndsWithAnError) {
   test::TempFolder folder;
   EXPECT_EQ(
       refusal(
@@ -318,7 +320,7 @@ TEST(TokenizerJson, ExponentialExpressionEndsWithAnError) {
   EXPECT_THROW(tokenizer->encode(std::string(200, 'a') + "cb"), Error);
 }
 
-TEST(TokenizerJson, LongWordsAndForeignBytes) {
+TEST(TokenizerJson, AcceptsLongWordsAndInvalidBytes) {
   auto tokenizer = open_tokenizer(folders + "llama2");
   std::string text = "x" + std::string(300000, 'a') + "\xf0\x9f\x99\x82";
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
@@ -326,7 +328,7 @@ TEST(TokenizerJson, LongWordsAndForeignBytes) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{100000, -5}), "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-TEST(OpenTokenizer, NamesWhatItLookedFor) {
+TEST(OpenTokenizer, NamesTheFilesThatItLookedFor) {
   test::TempFolder folder;
   EXPECT_THROW(open_tokenizer("gpt2"), Error);
   try {

@@ -1,4 +1,4 @@
-// The memory of an engine when it grows.
+// An engine's memory when it grows.
 #include "engine/arena.h"
 
 #include <gtest/gtest.h>
@@ -19,12 +19,12 @@ MemoryPlan plan_of(int64_t device_bytes) {
   return plan;
 }
 
-// Most of the arena has no pages, as the places of leases have none. A tensor that the caller still
-// has keeps the old arena, beside which the new one takes what has pages and no more.
-TEST(Arena, GrowingCostsWhatHasPages) {
+// Most of the arena has no pages, like the memory of leases. A tensor that the caller still holds
+// keeps the old arena alive; the new arena needs memory only for the existing pages.
+TEST(Arena, GrowingCostsOnlyExistingPages) {
   for (bool held : {false, true}) {
     HostDevice device;
-    EngineMemory memory(device, plan_of(1024 * kMiB), "");
+    EngineMemory memory(device, plan_of(1024 * kMiB), "", [] {});
     std::byte* old = memory.memory().arena[0][0];
     for (int64_t at : {int64_t{0}, 400 * kMiB + 5000, 1024 * kMiB - 10})
       std::memset(old + at, 7, 10);

@@ -1,5 +1,5 @@
-// An engine on packed documents: the loss is that of the documents alone, in f32 and bf16, and a
-// begin that cannot be is refused by name.
+// Engines on packed documents: the loss is that of the separate documents, in f32 and bf16, and an
+// impossible `begin` is refused by name.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -36,7 +36,7 @@ Graph packed_graph(bool documents) {
 struct Batch {
   std::vector<int32_t> tokens, targets, begins, positions;
 
-  // Rows [first, first + count) of one text.
+  // Creates a batch of rows [first, first + count) of one text.
   Batch(int64_t first, int64_t count) {
     Tensor text = random_ids(kRows + 1, 40, 5);
     for (int64_t r = first; r < first + count; ++r) {
@@ -59,7 +59,7 @@ struct Batch {
   }
 };
 
-TEST(DocumentEngine, HasTheLossOfTheDocumentsAlone) {
+TEST(DocumentEngine, HasTheLossOfTheSeparateDocuments) {
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     run_ranks(1, [&](Communicator& comm) {
       Config config = make_config(0, 1, 1);
@@ -76,7 +76,7 @@ TEST(DocumentEngine, HasTheLossOfTheDocumentsAlone) {
   }
 }
 
-TEST(DocumentEngine, RefusesABeginThatCannotBe) {
+TEST(DocumentEngine, RefusesAnImpossibleBegin) {
   run_ranks(1, [&](Communicator& comm) {
     Engine engine(make_config(0, 1, 1), packed_graph(true), comm, {});
     auto refused = [&](size_t row, int32_t begin, const std::string& part) {

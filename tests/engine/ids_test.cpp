@@ -1,4 +1,4 @@
-// Ids that an engine is given: -100 is a target that has no loss, and nothing else may have it.
+// Ids in an engine's inputs: -100 marks a target without a loss and is refused everywhere else.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ InputView view(const std::vector<int32_t>& ids) {
   return {ids.data(), DS_DTYPE_I32, static_cast<int64_t>(ids.size())};
 }
 
-TEST(EngineIds, WithoutALossAreRefusedAsTokens) {
+TEST(EngineIds, IgnoredTargetsAreRefusedAsTokens) {
   const Config config = make_config(0, 1, 1);
   auto comm = create_communicator("self", {});
   Engine engine(config, make_tiny_gpt(1, 6, 2, 11, 4, 4, 0), *comm, {});
@@ -37,8 +37,8 @@ TEST(EngineIds, WithoutALossAreRefusedAsTokens) {
   expect_names(refused(good, large), {"input 'targets' must have ids from 0 to 10, got 11 at 2"});
 }
 
-// A graph may take one input for both.
-TEST(EngineIds, WithoutALossAreRefusedWhereTargetsAreTokensToo) {
+// A graph may use one input both as tokens and as targets.
+TEST(EngineIds, IgnoredTargetsAreRefusedIfTargetsAreAlsoTokens) {
   Graph g;
   g.name = "both";
   g.bound = 4;

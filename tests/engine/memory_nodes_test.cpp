@@ -8,6 +8,7 @@
 #include "support/models.h"
 #include "support/ranks.h"
 #include "zero/policy.h"
+#include "zero/zero_plan.h"
 
 namespace ds::test {
 namespace {
@@ -18,7 +19,7 @@ HostTopology two_nodes() {
   return host;
 }
 
-TEST(MemoryNodes, ARankIsOnTheNodeOfAllItsCpus) {
+TEST(MemoryNodes, ARankBelongsToTheNodeOfAllItsCpus) {
   EXPECT_EQ(memory_node_of(two_nodes(), {2, 4}), 3);
   EXPECT_EQ(memory_node_of(two_nodes(), {1}), 0);
   EXPECT_EQ(memory_node_of(two_nodes(), {1, 2}), -1);
@@ -38,7 +39,7 @@ int detected(const std::vector<int>& nodes, int ranks_per_node) {
   return found;
 }
 
-TEST(MemoryNodes, AreALevelWhereTheyAreEvenAndInARow) {
+TEST(MemoryNodes, AreALevelIfEqualAndConsecutive) {
   EXPECT_EQ(detected({0, 0, 1, 1}, 4), 2);
   EXPECT_EQ(detected({0, 1, 0, 1}, 2), 1);  // two machines
   EXPECT_EQ(detected({0, 0, 1, 1, 0, 0, 1, 1}, 4), 2);
@@ -50,7 +51,7 @@ TEST(MemoryNodes, AreALevelWhereTheyAreEvenAndInARow) {
   EXPECT_EQ(detected({0, 0, 0, 1, 1, 1}, 6), 3);
 }
 
-TEST(MemoryNodes, LieBelowMachines) {
+TEST(MemoryNodes, AreTheLevelBelowMachines) {
   Config config = make_config(2, 1, 8);
   Machine machine;
   machine.ranks_per_node = 4;
@@ -63,7 +64,7 @@ TEST(MemoryNodes, LieBelowMachines) {
   EXPECT_EQ(sizes(), (Sizes{2, 2, 2}));
   machine.ranks_per_node = 8;
   EXPECT_EQ(sizes(), (Sizes{2, 4}));
-  machine.ranks_per_memory_node = 3;  // no power of two
+  machine.ranks_per_memory_node = 3;  // not a power of two
   EXPECT_EQ(sizes(), (Sizes{8}));
 }
 

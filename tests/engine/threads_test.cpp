@@ -18,27 +18,27 @@ namespace {
 using Cpus = std::vector<int>;
 const Cpus kEight{0, 1, 2, 3, 8, 9, 10, 11};
 
-TEST(CpusOfRank, RanksShareTheMaskOut) {
+TEST(CpusOfRank, RanksShareTheMaskEvenly) {
   EXPECT_EQ(cpus_of_rank(kEight, 16, 0, 1, 8), kEight);
   EXPECT_EQ(cpus_of_rank(kEight, 16, 0, 2, 4), (Cpus{0, 1, 2, 3}));
   EXPECT_EQ(cpus_of_rank(kEight, 16, 1, 2, 4), (Cpus{8, 9, 10, 11}));
   EXPECT_EQ(cpus_of_rank(kEight, 8, 2, 3, 2), (Cpus{8, 9}));
 }
 
-TEST(CpusOfRank, ARankWithCpusOfItsOwnGetsThem) {
+TEST(CpusOfRank, ARankWithSeparateCpusKeepsThem) {
   EXPECT_EQ(cpus_of_rank(kEight, 64, 3, 4, 8), kEight);
   EXPECT_EQ(cpus_of_rank(kEight, 8, 3, 4, 8), Cpus{});  // all CPUs of the host are shared
 }
 
-TEST(CpusOfRank, FewerOrMoreThreadsStayFree) {
+TEST(CpusOfRank, FewerOrMoreThreadsAreNotPinned) {
   EXPECT_EQ(cpus_of_rank(kEight, 64, 0, 1, 4), Cpus{});
   EXPECT_EQ(cpus_of_rank(kEight, 64, 0, 2, 3), Cpus{});
   EXPECT_EQ(cpus_of_rank(kEight, 64, 0, 1, 9), Cpus{});
   EXPECT_EQ(cpus_of_rank({0}, 1, 0, 4, 1), Cpus{});
-  EXPECT_EQ(cpus_of_rank(kEight, 64, 4, 4, 2), Cpus{});  // no such rank here
+  EXPECT_EQ(cpus_of_rank(kEight, 64, 4, 4, 2), Cpus{});  // the host has no such rank
 }
 
-TEST(CpusOfRank, PinThreadsSaysWhether) {
+TEST(CpusOfRank, PinThreadsIsRespected) {
   Config config;
   Cpus usable = usable_cpus();
   int threads = static_cast<int>(usable.size());

@@ -1,20 +1,22 @@
-// Chat templates and lines of jsonl that others wrote.
+// Chat templates and lines of jsonl from untrusted sources.
 #include "data/chat.h"
 
 #include <ctime>
 
 #include "attempt.h"
-#include "data/jinja/jinja.h"
 #include "data/tokenizer.h"
 #include "support/mutate.h"
 #include "support/temp_folder.h"
+#include "text/jinja/jinja.h"
 
 namespace ds::test {
 namespace {
 
+using text::ChatTemplate;
+
 const std::string kTemplates = std::string(DS_SOURCE_DIR) + "/tests/data/chat_templates/";
 
-// So small that the random templates are quick, and their memory below the limit of Attempts.
+// Limits so low that random templates run quickly and need less memory than Attempts allows.
 constexpr ChatTemplate::Limits kLimits{50000, 1 << 20};
 
 Json variables() {
@@ -42,7 +44,7 @@ TEST(FuzzChatTemplate, RandomSources) {
   EXPECT_GT(attempts.refused, static_cast<int>(draws(300)));
 }
 
-// Constructs of templates put together at random: most are nonsense that parses.
+// Random combinations of template constructs, most of which parse but make no sense.
 TEST(FuzzChatTemplate, RandomConstructs) {
   Json all = Json::parse(get_file(kTemplates + "constructs.json"));
   const Json::Array& cases = all.at("cases").array();
@@ -69,31 +71,25 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-// Each of them would take for ever, or all memory, or the stack.
+// Each of these templates would run for ever, or use all memory or the whole stack.
 TEST(FuzzChatTemplate, HostileTemplatesEnd) {
   const std::string hostile[] = {
       "{% for a in range(1000000000) %}{% endfor %}",
       "{% for a in range(9000) %}{% for b in range(9000) %}{% for c in range(9000) %}{% endfor "
-      "%}{% endfor "
-      "%}{% endfor %}",
+      "%}{% endfor %}{% endfor %}",
       "{{ 'a' * 1000000000 }}",
       "{{ 'a' * 9223372036854775807 }}",
       "{{ [1] * 1000000000 }}",
       "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% "
       "endfor %}",
       "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('a', "
-      "'aa') %}{% "
-      "endfor %}",
+      "'aa') %}{% endfor %}",
       "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}{% endfor "
-      "%}{{ ns.s "
-      "}}",
+      "%}{{ ns.s }}",
       "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% "
-      "endfor %}{{ "
-      "ns.s }}",
+      "endfor %}{{ ns.s }}",
       "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% "
-      "endfor %}{{ "
-      "ns.s == ns.s + [] }}"
-      "{{ ns.s | tojson | length }}",
+      "endfor %}{{ ns.s == ns.s + [] }}{{ ns.s | tojson | length }}",
       "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
       "{% set ns = namespace() %}{% set ns.me = [ns] %}",
       "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
@@ -119,9 +115,7 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
       "{{ range(9223372036854775806, 9223372036854775807, 9223372036854775807) }}{{ range(0, "
       "-9223372036854775807, -1) }}",
       "{{ 'abc'[::9223372036854775807] }}{{ 'abc'[9223372036854775807:] }}{{ [1, "
-      "2][::-9223372036854775807] "
-      "}}"
-      "{{ range(1000000000) }}",
+      "2][::-9223372036854775807] }}{{ range(1000000000) }}",
       "{{ 'x' | indent(1000000000) }}",
       "{{ [1] | tojson(indent=1000000000) }}",
       "{{ strftime_now('" + repeated("%c", 2000) + "') }}",
@@ -135,7 +129,8 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
   for (const std::string& source : hostile) {
     SCOPED_TRACE(source.substr(0, 100));
     Attempts attempts(size_t{64} << 20);
-    const std::clock_t begin = std::clock();  // of the processor, which others may share
+    // Measures processor time, because other processes may share the machine.
+    const std::clock_t begin = std::clock();
     attempts.run([&] {
       ChatTemplate(source, "t", {1000000, 4 << 20}).render(Json(Json::Object{}));
     });
@@ -144,10 +139,10 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
   }
 }
 
-// Every way to make a text, ten thousand times from one of a hundred thousand characters: a way
-// that does not pay for its bytes would take a gigabyte, one that does not pay for its work
-// minutes.
-TEST(FuzzChatTemplate, TextOfEveryOperationIsPaid) {
+// Builds a text in every possible way, ten thousand times, from a text of a hundred thousand
+// characters. An operation that did not account for its bytes would use a gigabyte, and one that
+// did not account for its work would take minutes.
+TEST(FuzzChatTemplate, EveryOperationIsLimited) {
   const std::string ways[] = {
       "l | sort",
       "l | unique | list",
@@ -237,8 +232,7 @@ TEST(FuzzChatTemplate, TextOfEveryOperationIsPaid) {
   };
   const std::string given =
       "{% set t = 'a' * 100000 %}{% set l = [t] * 10000 %}{% set d = {t: 1} %}{% set m = [d] * "
-      "10000 %}"
-      "{% set tuples = (t,) * 10000 %}{% set ns = namespace(kept=[]) %}";
+      "10000 %}{% set tuples = (t,) * 10000 %}{% set ns = namespace(kept=[]) %}";
   std::vector<std::string> sources;
   for (const std::string& way : ways)
     sources.push_back(given + "{% set kept = " + way + " %}{{ kept }}");

@@ -1,21 +1,22 @@
-// Documents that say what is to be built: config.json of Hugging Face folders, and configurations
-// of runs.
+// Documents that describe what to build: config.json of Hugging Face folders, and configurations of
+// runs.
 #include "core/config/config.h"
 
 #include <array>
 #include <cmath>
 
 #include "attempt.h"
-#include "core/config/param_groups.h"
-#include "core/config/schedule.h"
+#include "core/config/parse_config.h"
 #include "nn/models/hf.h"
+#include "optim/param_groups.h"
+#include "optim/schedule.h"
 #include "support/hf_golden.h"
 #include "support/mutate.h"
 
 namespace ds::test {
 namespace {
 
-// Families with options that the folders of tests/data/models do not have.
+// Families with options that the folders in tests/data/models do not use.
 constexpr std::array<const char*, 5> kMoreModels{
     R"({"model_type": "mistral", "vocab_size": 16, "hidden_size": 8, "intermediate_size": 12,
         "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "sliding_window": 4,
@@ -43,7 +44,7 @@ std::vector<std::string> model_configs() {
   return texts;
 }
 
-// The largest graph that a configuration may ask for, without weights that say otherwise.
+// The largest graph that a configuration may request if no weights contradict it.
 constexpr size_t kLargestGraph = size_t{64} << 20;
 
 class FuzzFamilies : public testing::TestWithParam<size_t> {};
@@ -68,7 +69,7 @@ TEST_P(FuzzFamilies, RandomDocuments) {
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzFamilies, testing::Range(size_t{0}, model_configs().size()));
 
-// A graph has nodes for each expert: their number was not bounded.
+// A graph has nodes for each expert; their number was once unlimited.
 TEST(FuzzModelConfig, ExpertsAreBounded) {
   Json config = Json::parse(get_file(golden_path("mixtral") + "/config.json"));
   config.set("num_local_experts", 1 << 28);
@@ -76,7 +77,7 @@ TEST(FuzzModelConfig, ExpertsAreBounded) {
   EXPECT_FALSE(attempts.run([&] { hf_model(config, 16, 8); }));
 }
 
-// 1e300 positions have no integer.
+// 1e300 positions are not representable as an integer.
 TEST(FuzzModelConfig, RopeNumbersAreBounded) {
   Json config = Json::parse(kMoreModels[0]);
   Attempts attempts;
@@ -91,7 +92,8 @@ TEST(FuzzModelConfig, RopeNumbersAreBounded) {
 TEST(FuzzRunConfig, RandomDocuments) {
   std::string text = get_file(DS_SOURCE_DIR "/examples/train.json");
   Json document = Json::parse(text);
-  Json whole = parse_config(document, 2).effective().at("config");  // every key that there is
+  // The effective configuration has every key.
+  Json whole = parse_config(document, 2).effective().at("config");
   Attempts attempts;
   for (uint32_t i = 0; i < draws(6000); ++i) {
     Dice dice = dice_of(51, i);

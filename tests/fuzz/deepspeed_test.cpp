@@ -1,10 +1,10 @@
-// Checkpoints of DeepSpeed whose pickles were edited and whose checksums are right again: what is
-// damaged then is the description of the tensors, which decides what is read where.
+// DeepSpeed checkpoints whose pickles were edited and whose checksums are valid again: only the
+// description of the tensors is damaged, which decides what is read from where.
 #include <filesystem>
 #include <vector>
 
 #include "attempt.h"
-#include "checkpoint/deepspeed_source.h"
+#include "checkpoint/deepspeed/source.h"
 #include "io/zip.h"
 #include "support/mutate.h"
 #include "support/temp_folder.h"
@@ -28,7 +28,7 @@ std::vector<Part> parts_of(const std::string& path) {
   return out;
 }
 
-// Opens the checkpoint with one of its files edited, and reads all of it.
+// Edits the pickle in one file of the checkpoint, opens the checkpoint and reads all of it.
 void attempt(Attempts& attempts, const std::string& folder, const std::string& file,
              std::vector<Part> parts, Dice& dice) {
   std::string path = folder + "/" + file;

@@ -12,7 +12,8 @@
 
 namespace {
 
-constexpr size_t kLargest = size_t{1} << 30;  // of all that is held
+// The largest number of bytes that may be held at once.
+constexpr size_t kLargest = size_t{1} << 30;
 std::atomic<size_t> live = 0, peak = 0;
 
 }  // namespace
@@ -27,7 +28,7 @@ std::atomic<size_t> live = 0, peak = 0;
   return data;
 }
 
-// The library's own would go on to malloc past the count.
+// The standard nothrow operator would call malloc without counting.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return operator new(bytes);
@@ -51,14 +52,15 @@ size_t HeapPeak::bytes() const { return peak - before_; }
 
 namespace {
 
-TEST(HeapPeak, SeesWhatIsHeldAtMost) {
+TEST(HeapPeak, MeasuresThePeak) {
   HeapPeak heap;
   { std::vector<char> passing(1 << 20); }
   std::vector<char> more(1 << 18);
   EXPECT_GE(heap.bytes(), size_t{1} << 20);
   EXPECT_LT(heap.bytes(), (size_t{1} << 20) + (1 << 18));
   EXPECT_THROW(std::vector<char>(size_t{1} << 31), std::bad_alloc);
-  operator delete(operator new(size_t{1} << 22, std::nothrow));  // as algorithms take their buffers
+  // Standard algorithms allocate their buffers in this way.
+  operator delete(operator new(size_t{1} << 22, std::nothrow));
   EXPECT_GE(heap.bytes(), size_t{1} << 22);
 }
 

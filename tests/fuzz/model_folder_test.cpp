@@ -18,7 +18,7 @@ constexpr const char* kConfig = R"({
   "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 16},
   "initializer_range": 0.02, "tie_word_embeddings": true, "bos_token_id": 1, "torch_dtype": "float32"})";
 
-// A folder as the hub has them: config.json, an index and two shards.
+// A folder as on the Hugging Face hub: config.json, an index and two shards.
 class FuzzModelFolder : public testing::Test {
  protected:
   static constexpr std::array<const char*, 2> kShards{"a.safetensors", "b.safetensors"};
@@ -66,11 +66,11 @@ class FuzzModelFolder : public testing::Test {
   Json config_, index_;
   std::array<Json, 2> headers_;
   std::array<std::string, 2> data_;
-  Attempts attempts_{
-      size_t{8} << 20};  // the graph of 255 layers, which is a good configuration, takes 5
+  Attempts attempts_{// A graph of 255 layers, which a valid configuration may have, needs 5 MiB.
+                     size_t{8} << 20};
 };
 
-TEST_F(FuzzModelFolder, EveryTensorMattersInEveryFile) {
+TEST_F(FuzzModelFolder, EveryTensorIsCheckedInEveryFile) {
   ASSERT_TRUE(attempt());
   const Json::Object& map = index_.at("weight_map").object();
   for (size_t i = 0; i < map.size(); ++i) {
@@ -105,7 +105,7 @@ TEST_F(FuzzModelFolder, EveryTensorMattersInEveryFile) {
   }
 }
 
-TEST_F(FuzzModelFolder, LoopsAndLinks) {
+TEST_F(FuzzModelFolder, LinksAndLoopsAreHandled) {
   namespace fs = std::filesystem;
   auto link = [&](const std::string& to, const std::string& name) {
     fs::remove_all(folder_ / name);

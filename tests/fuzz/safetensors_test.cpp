@@ -35,7 +35,7 @@ class FuzzSafetensors : public testing::Test {
     return with_length(text.size(), text + data_);
   }
 
-  // What is read is as the header's contract says.
+  // Reads the bytes as a file and checks the result against the promises of io/safetensors.h.
   bool attempt(const std::string& bytes) {
     put_file(path_, bytes);
     return attempts_.run([&] {
@@ -78,13 +78,14 @@ TEST_F(FuzzSafetensors, OtherHeaderLengths) {
         std::numeric_limits<uint64_t>::max()}) {
     EXPECT_FALSE(attempt(with_length(length, rest))) << length;
   }
-  // A file that is as long as its header says, but for a hole: nothing of that length is taken.
+  // The file is as long as its header says, but has a hole: the reader must not allocate that much
+  // memory.
   put_file(path_, with_length(uint64_t{1} << 40, rest));
   std::filesystem::resize_file(path_, (uint64_t{1} << 40) + 8);
   EXPECT_FALSE(attempts_.run([&] { read_safetensors_header(path_); }));
 }
 
-TEST_F(FuzzSafetensors, SizesThatLeaveTheFile) {
+TEST_F(FuzzSafetensors, SizesBeyondTheFile) {
   for (const char* shape :
        {"[4611686018427387904,4]", "[4294967296,4294967296]", "[9223372036854775807]", "[-4,-3]",
         "[1e300]", "[12.5]", "[[12]]", "[null]", "\"12\"", "{}"}) {
@@ -113,7 +114,7 @@ TEST_F(FuzzSafetensors, TensorsThatOverlapOrLeaveGaps) {
   }
 }
 
-TEST_F(FuzzSafetensors, NamesTwice) {
+TEST_F(FuzzSafetensors, DuplicateNames) {
   for (const auto& member : header_.object()) {
     Json header = header_;
     header.object().push_back(member);
@@ -124,8 +125,8 @@ TEST_F(FuzzSafetensors, NamesTwice) {
   EXPECT_FALSE(attempt(with_header(header)));
 }
 
-// Found by this file: what a header says was repeated in messages as it was.
-TEST_F(FuzzSafetensors, NamesThatAreNoLines) {
+// Found by this test: messages once repeated names of the file without escaping them.
+TEST_F(FuzzSafetensors, NamesOfSeveralLinesAreEscaped) {
   for (const std::string& name :
        {std::string("a\nb"), std::string("\x1b[2J"), std::string(100'000, 'x')}) {
     Json header = header_;

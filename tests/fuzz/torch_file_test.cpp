@@ -1,7 +1,5 @@
 #include "io/torch_file.h"
 
-#include <zlib.h>
-
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -10,13 +8,14 @@
 #include "attempt.h"
 #include "io/pickle.h"
 #include "io/zip.h"
+#include "io/zlib.h"
 #include "support/mutate.h"
 #include "support/temp_folder.h"
 
 namespace ds::test {
 namespace {
 
-// Every value is looked at, and every tensor read.
+// Visits every value and reads every tensor.
 void use(TorchFile& file) {
   file.check();
   std::vector<float> values;
@@ -112,8 +111,8 @@ TEST_F(FuzzTorchFile, RandomPickles) {
   EXPECT_GT(attempts_.refused, static_cast<int>(draws(400)));
 }
 
-// A dictionary of the directory says that an entry has terabytes.
-TEST_F(FuzzTorchFile, SizesThatLeaveTheFile) {
+// The archive's directory claims that an entry has gigabytes.
+TEST_F(FuzzTorchFile, SizesBeyondTheFile) {
   std::string good = archive(pickle());
   size_t central = good.find("PK\x01\x02");
   ASSERT_NE(central, std::string::npos);
@@ -145,8 +144,9 @@ TEST_F(FuzzTorchFile, SizesThatLeaveTheFile) {
   }
 }
 
-// Text that says it is longer than the file, memos, marks and containers that are not there.
-TEST_F(FuzzTorchFile, PicklesThatLie) {
+// Texts that claim to be longer than the file, and references to memos, marks and containers that
+// do not exist.
+TEST_F(FuzzTorchFile, PicklesWithFalseClaims) {
   for (const std::string& text :
        {std::string("\x80\x02X\xff\xff\xff\xff", 7),
         std::string("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f", 11),
@@ -156,13 +156,13 @@ TEST_F(FuzzTorchFile, PicklesThatLie) {
         std::string("\x80\x02(((((((((."), std::string("\x80\x02K\x01K\x02R."),
         std::string("\x80\x02i\x01os\nsystem\n.")})
     EXPECT_FALSE(attempt(archive(text)));
-  // A value that contains itself.
+  // A list that contains itself.
   EXPECT_TRUE(
       attempt(archive("\x80\x02]q\x01h\x01"
                       "a.")));
 }
 
-// What a file of 4 GiB has, on a small one.
+// Uses the 64-bit fields of files above 4 GiB in a small file.
 TEST_F(FuzzTorchFile, SixtyFourBitFields) {
   for (int64_t from : {0, 100, 300, 500}) {
     std::filesystem::remove(path_);
@@ -187,21 +187,23 @@ TEST_F(FuzzTorchFile, SixtyFourBitFields) {
   }
 }
 
-// Deflated by zlib: a text that unpacks to a thousand times its size is read in blocks, and one
-// that says it has more than deflate can pack is refused.
+// Entries deflated by zlib: one that inflates to a thousand times its size is read in blocks, and
+// one that claims more than deflate can achieve is refused.
 TEST_F(FuzzTorchFile, DeflatedEntries) {
   std::string plain(1 << 20, '\0'), packed(4096, '\0');
   z_stream stream = {};
-  ASSERT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, -MAX_WBITS, 9, Z_DEFAULT_STRATEGY), Z_OK);
+  ASSERT_EQ(zlib().begin_deflate(&stream, 9, Z_DEFLATED, -MAX_WBITS, 9, Z_DEFAULT_STRATEGY,
+                                 ZLIB_VERSION, sizeof stream),
+            Z_OK);
   stream.next_in = reinterpret_cast<Bytef*>(plain.data());
   stream.avail_in = static_cast<uInt>(plain.size());
   stream.next_out = reinterpret_cast<Bytef*>(packed.data());
   stream.avail_out = static_cast<uInt>(packed.size());
-  ASSERT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  ASSERT_EQ(zlib().deflate(&stream, Z_FINISH), Z_STREAM_END);
   packed.resize(stream.total_out);
-  deflateEnd(&stream);
+  zlib().end_deflate(&stream);
   auto crc = static_cast<uint32_t>(
-      crc32(0, reinterpret_cast<const Bytef*>(plain.data()), static_cast<uInt>(plain.size())));
+      zlib().checksum(0, reinterpret_cast<const Bytef*>(plain.data()), plain.size()));
   auto made = [&](uint32_t bytes) {
     std::string name = "a/data.pkl", out;
     auto put = [&](auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); };

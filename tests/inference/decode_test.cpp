@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "checkpoint/model_folder.h"
+#include "compile/decode_plan.h"
 #include "core/base/error.h"
+#include "core/config/parse_config.h"
 #include "diagnostics/golden.h"
 #include "engine/engine.h"
 #include "engine/inference.h"
@@ -64,7 +66,7 @@ std::unique_ptr<InferenceEngine> engine_of(const std::string& name, Communicator
   return engine;
 }
 
-// Logits behind every token, by a whole pass over the text.
+// Returns the logits after every token, computed by a full forward pass over the text.
 std::vector<std::vector<float>> full_logits(Engine& engine, const HfModel& model,
                                             const std::vector<int32_t>& text) {
   std::vector<int32_t> none(text.size(), -100), ones(text.size(), 1), rows(text.size());
@@ -108,14 +110,15 @@ float distance(const std::vector<float>& a, const std::vector<float>& b) {
 class Decode : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(All, Decode, testing::ValuesIn(causal_models()));
 
-TEST_P(Decode, cached_logits_are_those_of_whole_passes_in_any_chunks) {
+TEST_P(Decode, CachedLogitsEqualThoseOfFullPassesInAnyChunks) {
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(3);
   std::vector<std::vector<float>> want = full_logits(GetParam(), text, *comm);
   for (int64_t chunk : {1, 3, 64}) {
     auto engine = engine_of(GetParam(), *comm, 0, chunk);
     std::span<const int32_t> all(text);
-    for (size_t first : {size_t{0}, size_t{5}}) {  // the second time over caches that hold more
+    // In the second pass, the caches hold more tokens than are reused.
+    for (size_t first : {size_t{0}, size_t{5}}) {
       EXPECT_LT(distance(engine->text().decode(all.first(first + 6), 0), want[first + 5]), 2e-5f);
       for (size_t i = first + 6; i < text.size(); ++i) {
         ASSERT_LT(
@@ -127,7 +130,7 @@ TEST_P(Decode, cached_logits_are_those_of_whole_passes_in_any_chunks) {
   }
 }
 
-// |a - b| / |b|
+// Returns |a - b| / |b|.
 double relative(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_EQ(a.size(), b.size());
   double off = 0, size = 0;
@@ -138,9 +141,11 @@ double relative(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(off / size);
 }
 
-// The two differ in what they round to bf16 (weights of attention) and in the order of sums.
-TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
-  constexpr double kRounding = 0.05;  // of a few layers of roundings of 2^-9
+// The cached and the full computation round different values to bf16 (such as attention weights)
+// and sum in different orders.
+TEST_P(Decode, CachedLogitsInBf16EqualThoseOfFullPassesInBf16) {
+  // Bounds the accumulated effect of rounding errors of 2^-9 over a few layers.
+  constexpr double kRounding = 0.05;
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(3);
   std::vector<std::vector<float>> want = full_logits(GetParam(), text, *comm, DS_DTYPE_BF16);
@@ -155,8 +160,8 @@ TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
   }
 }
 
-// Families without recorded numbers: windows shorter than the text, softcaps, rope of half a head
-// and scaled.
+// Families without recorded numbers: windows shorter than the text, softcaps, rope over half a head
+// and scaled rope.
 constexpr std::array<const char*, 4> kMoreFamilies{
     R"({"model_type": "mistral", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -176,7 +181,7 @@ constexpr std::array<const char*, 4> kMoreFamilies{
 class DecodeFamilies : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, DecodeFamilies, testing::ValuesIn(kMoreFamilies));
 
-TEST_P(DecodeFamilies, cached_logits_are_those_of_whole_passes) {
+TEST_P(DecodeFamilies, CachedLogitsEqualThoseOfFullPasses) {
   auto comm = create_communicator("self", {});
   HfModel model = hf_model(Json::parse(GetParam(), "config.json"), kPositions, kPositions);
   EngineOptions options;
@@ -193,8 +198,8 @@ TEST_P(DecodeFamilies, cached_logits_are_those_of_whole_passes) {
   }
 }
 
-// Ropes that look at the length of the text: others beyond 6 tokens, and, but for longrope, at each
-// length.
+// Ropes that depend on the text's length: all use other rotations beyond 6 tokens and, except for
+// longrope, a different rotation for each length.
 constexpr std::array<const char*, 3> kLengthRopes{
     R"({"model_type": "phi3", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.5, "pad_token_id": null,
@@ -216,8 +221,8 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
     return hf_model(Json::parse(GetParam(), "config.json"), seq, seq);
   }
 
-  // An engine for texts by their length (or as of a forward graph of kPositions), with drawn
-  // parameters.
+  // Returns an engine with randomly initialized parameters. If by_length is set, ropes depend on
+  // the length of the text, otherwise on a fixed length of kPositions.
   std::unique_ptr<Engine> engine(Communicator& comm, int stage = 0, int64_t chunk = 64,
                                  bool by_length = true, DType compute = DS_DTYPE_F32) const {
     EngineOptions options;
@@ -226,7 +231,8 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
                                     comm, options);
   }
 
-  // Behind the first `length` tokens, by a whole pass over a graph of that length.
+  // Returns the logits after the first `length` tokens, by a forward pass of a graph with that
+  // length.
   std::vector<float> forward(Communicator& comm, const std::vector<int32_t>& text, int64_t length,
                              DType compute = DS_DTYPE_F32) const {
     HfModel whole = model(length);
@@ -235,7 +241,8 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
     return full_logits(engine, whole, part).back();
   }
 
-  // The text's first `length` tokens, as much of them as there is need to feed.
+  // Decodes the first `length` tokens of the text, of which only those that cannot be reused are
+  // passed to the engine.
   template <typename E>
   static std::vector<float> grown(E& engine, const std::vector<int32_t>& text, int64_t length) {
     int64_t first = std::min(engine.text().reusable(length), length - 1);
@@ -248,7 +255,7 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(All, DecodeByLength, testing::ValuesIn(kLengthRopes));
 
-TEST_P(DecodeByLength, every_length_is_the_pass_over_a_text_of_that_length) {
+TEST_P(DecodeByLength, EveryLengthEqualsAFullPass) {
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(8);
   std::vector<std::vector<float>> want{{}};
@@ -268,8 +275,9 @@ TEST_P(DecodeByLength, every_length_is_the_pass_over_a_text_of_that_length) {
   }
 }
 
-// The rotations differ by more than the distance above: as keys of the shorter text would.
-TEST_P(DecodeByLength, stale_keys_are_refused_and_would_show) {
+// Keys computed for a shorter text are refused. They would change the logits by more than the
+// tolerance.
+TEST_P(DecodeByLength, StaleKeysAreRefused) {
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(8);
   auto cached = engine(*comm), fixed = engine(*comm, 0, 64, false);
@@ -280,12 +288,14 @@ TEST_P(DecodeByLength, stale_keys_are_refused_and_would_show) {
   expect_names(message, {"first must be 0, got 6", "text of 7 tokens", "that of 6 tokens"});
   std::vector<float> beyond = forward(*comm, text, kSwitch + 1);
   EXPECT_LT(distance(cached->text().decode(all.first(kSwitch + 1), 0), beyond),
-            5e-5f);  // nothing is lost
-  // A shorter text, of the long one's first tokens.
+            // The refused call has not changed the caches.
+            5e-5f);
+  // A shorter text that consists of the first tokens of the longer one is refused as well.
   expect_names(
       message_of([&] { cached->text().decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
       {"got 2", "text of 4 tokens", "that of 7 tokens"});
-  // Of a run: one rotation for all lengths, that of its sequences.
+  // Without by_length, as in a run, the rotation of the run's sequence length is used for all
+  // lengths.
   std::vector<float> run = fixed->text().decode(all.first(kSwitch), 0);
   EXPECT_GT(distance(run, forward(*comm, text, kSwitch)), 1e-3f);
   fixed->text().decode(all.subspan(kSwitch, 1), kSwitch);
@@ -293,8 +303,9 @@ TEST_P(DecodeByLength, stale_keys_are_refused_and_would_show) {
   EXPECT_LT(distance(last, forward(*comm, text, kPositions)), 5e-5f);
 }
 
-TEST_P(DecodeByLength, in_bf16_and_by_shards) {
-  constexpr double kRounding = 0.05;  // as above
+TEST_P(DecodeByLength, WorksInBf16AndOnShards) {
+  // The bound of the bf16 test above.
+  constexpr double kRounding = 0.05;
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(8);
   auto half = engine(*comm, 0, 3, true, DS_DTYPE_BF16), whole = engine(*comm);
@@ -313,7 +324,7 @@ TEST_P(DecodeByLength, in_bf16_and_by_shards) {
   });
 }
 
-// The most probable tokens as Transformers found them.
+// Compares greedy decoding with the tokens recorded from Transformers.
 void expect_recorded(const std::string& name, Communicator& comm, int stage) {
   Golden golden(golden_path(name));
   ASSERT_FALSE(golden.greedy.empty());
@@ -325,14 +336,14 @@ void expect_recorded(const std::string& name, Communicator& comm, int stage) {
   }
 }
 
-TEST_P(Decode, greedy_texts_are_those_recorded) {
+TEST_P(Decode, GreedyTextsEqualTheRecording) {
   auto comm = create_communicator("self", {});
   expect_recorded(GetParam(), *comm, 0);
   run_ranks(2, [&](Communicator& pair) { expect_recorded(GetParam(), pair, 3); });
 }
 
-// Rotations change beyond 8 tokens: one recorded prompt is shorter, the other longer.
-TEST(Decode, greedy_texts_across_a_switch_of_rotations_are_those_recorded) {
+// The rotations change beyond 8 tokens: one recorded prompt is shorter, the other longer.
+TEST(Decode, GreedyTextsAcrossAChangeOfRotationsEqualTheRecording) {
   auto comm = create_communicator("self", {});
   for (const char* name : {"phi3_longrope", "llama_dynamic"}) {
     SCOPED_TRACE(name);
@@ -341,7 +352,7 @@ TEST(Decode, greedy_texts_across_a_switch_of_rotations_are_those_recorded) {
   }
 }
 
-TEST_P(Decode, shards_on_two_ranks_give_the_same_bits) {
+TEST_P(Decode, ShardsOnTwoRanksGiveTheSameBits) {
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(4);
   std::vector<float> want = engine_of(GetParam(), *comm)->text().decode(text, 0);
@@ -352,7 +363,7 @@ TEST_P(Decode, shards_on_two_ranks_give_the_same_bits) {
   });
 }
 
-TEST(Decode, refuses_texts_that_do_not_fit) {
+TEST(Decode, RefusesTextsThatDoNotFit) {
   auto comm = create_communicator("self", {});
   auto engine = engine_of("gpt2", *comm);
   std::vector<int32_t> text(kPositions - 2, 1), high{1, 500};
@@ -365,18 +376,18 @@ TEST(Decode, refuses_texts_that_do_not_fit) {
   expect_names(refusal([&] { engine->text().decode(text, 1); }), {"0 to 0", "got 1"});
   engine->text().decode(text, 0);
   expect_names(refusal([&] { engine->text().decode(text, 12); }), {"14", "24"});
-  EXPECT_EQ(generate(engine->text(), text, {9, {}, {}, true}).size(), 9u);  // beyond the caches
+  // The generated text may be longer than the caches.
+  EXPECT_EQ(generate(engine->text(), text, {9, {}, {}, true}).size(), 9u);
 }
 
-TEST(Decode, takes_the_memory_of_its_plan_and_is_refused_with_a_byte_less) {
+TEST(Decode, NeedsExactlyTheMemoryOfItsPlan) {
   auto comm = create_communicator("self", {});
   HfModel model = model_of("gpt2");
   EngineOptions options;
   options.programs.decode = {kPositions, model.position_offset};
   Config config = config_of(1);
-  int64_t total =
-      memory_plan(compile_inference(model.graph, config, options.programs.decode, 0, 1, {}))
-          .total(Tier::device);
+  int64_t total = compile_inference(model.graph, config, options.programs.decode, 0, 1, {})
+                      .memory.total(Tier::device);
   config.memory_budget.device = total;
   EXPECT_EQ(InferenceEngine(config, model.graph, *comm, options).runtime().mapped(Tier::device),
             total);
@@ -388,14 +399,14 @@ TEST(Decode, takes_the_memory_of_its_plan_and_is_refused_with_a_byte_less) {
                 "parameters", "activations and buffers", "nvme"});
 }
 
-TEST(Decode, ends_at_an_end_token) {
+TEST(Decode, EndsAtAnEndToken) {
   auto comm = create_communicator("self", {});
   auto engine = engine_of("gpt2", *comm);
   std::vector<int32_t> text{1, 2, 3}, all = generate(engine->text(), text, {8});
   EXPECT_EQ(generate(engine->text(), text, {8, {}, {all[0]}}), std::vector<int32_t>{all[0]});
 }
 
-TEST(Decode, graph_refuses_rows_that_see_later_rows) {
+TEST(Decode, GraphRefusesRowsThatSeeLaterRows) {
   HfModel model = model_of("bert");
   std::string message = message_of(
       [&] {
@@ -405,9 +416,9 @@ TEST(Decode, graph_refuses_rows_that_see_later_rows) {
   expect_names(message, {"attention", "later rows"});
 }
 
-// Caches lie in the memory of the step's activations. Whatever runs in between ends the text, and
-// nothing of the text is seen by training.
-TEST(Decode, texts_and_steps_share_memory_and_no_bits) {
+// Caches share memory with the activations of a step. Any other work in between ends the text, and
+// the text does not affect training.
+TEST(Decode, TextsAndStepsShareMemoryButNoBits) {
   auto comm = create_communicator("self", {});
   HfModel model = model_of("gpt2");
   std::vector<int32_t> text = some_tokens(5);
@@ -421,11 +432,8 @@ TEST(Decode, texts_and_steps_share_memory_and_no_bits) {
       Config config = config_of(1, stage);
       config.device = chaos ? "cpu" : "separate";
       Engine engine(config, model.graph, *comm, with), alone(config, model.graph, *comm, plain);
-      const DecodePlan& decode = *engine.plan().decode;
-      for (InputId i : decode.inputs.ids()) {
-        const bool cache = is_cache(decode.graph.values[decode.graph.inputs[i]]);
-        EXPECT_EQ(decode.program.buffers[decode.inputs[i]].kept(), cache);
-      }
+      for (const Buffer& buffer : engine.plan().program(ProgramKind::decode).buffers)
+        EXPECT_EQ(buffer.kept(), buffer.holds == Holds::cache) << buffer.name;
       for (Engine* e : {&engine, &alone}) e->checkpoints().load_weights(golden_path("gpt2"));
       for (int step = 0; step < 3; ++step) {
         const std::vector<float> whole = engine.text().decode(text, 0);
@@ -444,7 +452,7 @@ TEST(Decode, texts_and_steps_share_memory_and_no_bits) {
   }
 }
 
-TEST(Decode, training_engines_continue_with_their_newest_parameters) {
+TEST(Decode, TrainingEnginesContinueWithTheirNewestParameters) {
   auto comm = create_communicator("self", {});
   HfModel model = model_of("gpt2");
   EngineOptions options;
@@ -457,7 +465,8 @@ TEST(Decode, training_engines_continue_with_their_newest_parameters) {
   InputView ids{text.data(), DS_DTYPE_I32, kPositions};
   engine.train_batch(std::vector<InputView>{ids, ids});
   EXPECT_THROW(engine.text().decode(std::span(text).last(1), kPositions - 1),
-               Error);  // its caches are stale
+               // The caches are stale, because a step has used their memory.
+               Error);
   EXPECT_GT(distance(engine.text().decode(text, 0), before), 1e-4f);
 }
 

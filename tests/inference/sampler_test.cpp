@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "support/errors.h"
 
 namespace ds {
 namespace {
 
 const std::vector<float> kLogits{0.0f, 2.0f, 1.0f, 2.0f};
 
-TEST(sampler, greedy_takes_the_first_largest) { EXPECT_EQ(sample_token(kLogits, {}, 0), 1); }
+TEST(sampler, GreedyChoosesTheFirstLargest) { EXPECT_EQ(sample_token(kLogits, {}, 0), 1); }
 
-TEST(sampler, is_a_function_of_seed_and_position) {
+TEST(sampler, IsAFunctionOfSeedAndPosition) {
   SamplingOptions options{1.0, 0, 7};
   std::vector<int32_t> first, again, other;
   for (int64_t p = 0; p < 64; ++p) {
@@ -28,7 +29,7 @@ TEST(sampler, is_a_function_of_seed_and_position) {
   EXPECT_NE(first, other);
 }
 
-TEST(sampler, frequencies_follow_the_softmax) {
+TEST(sampler, FrequenciesFollowTheSoftmax) {
   constexpr int64_t kDraws = 20000;
   std::vector<double> count(kLogits.size());
   for (int64_t p = 0; p < kDraws; ++p)
@@ -41,25 +42,31 @@ TEST(sampler, frequencies_follow_the_softmax) {
   }
 }
 
-TEST(sampler, top_k_keeps_the_k_most_probable) {
+TEST(sampler, TopKKeepsTheKMostProbable) {
   for (int64_t p = 0; p < 200; ++p) {
     int32_t token = sample_token(kLogits, {5.0, 2, 1}, p);
     EXPECT_TRUE(token == 1 || token == 3) << token;
   }
 }
 
-TEST(sampler, refuses_bad_options_and_logits) {
+TEST(sampler, RefusesBadOptionsAndLogits) {
   EXPECT_THROW(sample_token(kLogits, {-1.0, 0, 0}, 0), Error);
   EXPECT_THROW(sample_token(kLogits, {1.0, -1, 0}, 0), Error);
   EXPECT_THROW(sample_token({}, {}, 0), Error);
   float infinite = std::numeric_limits<float>::infinity();
-  EXPECT_THROW(sample_token(std::vector<float>{0, infinite}, {}, 0), Error);
+  test::expect_names(test::message_of(
+                         [&] {
+                           sample_token(std::vector<float>{0, infinite}, {}, 0);
+                         },
+                         DS_ERROR_NUMERIC),
+                     {"position 0", "inf", "try dtype bf16 or f32"});
   EXPECT_THROW(sample_token(std::vector<float>{-infinite, -infinite}, {}, 0), Error);
   EXPECT_EQ(sample_token(std::vector<float>{-infinite, 0}, {}, 0), 1);
 }
 
-// One NaN anywhere is an error, whatever chooses the token: it names the position and the token.
-TEST(sampler, refuses_a_nan_among_logits) {
+// A single NaN is an error for every method of sampling; the message names the position and the
+// token.
+TEST(sampler, RefusesNanLogits) {
   float nan = std::numeric_limits<float>::quiet_NaN();
   for (size_t at = 0; at < 3; ++at) {
     std::vector<float> logits{1.0f, 2.0f, 0.5f};
@@ -71,8 +78,11 @@ TEST(sampler, refuses_a_nan_among_logits) {
         ADD_FAILURE() << at;
       } catch (const Error& e) {
         EXPECT_EQ(e.status(), DS_ERROR_NUMERIC);
-        EXPECT_NE(std::string(e.what()).find(fmt::format("position 5 that of token {} is NaN", at)),
-                  std::string::npos)
+        EXPECT_NE(
+            std::string(e.what()).find(fmt::format("position 5 the logit of token {} is NaN", at)),
+            std::string::npos)
+            << e.what();
+        EXPECT_NE(std::string(e.what()).find("try dtype bf16 or f32"), std::string::npos)
             << e.what();
       }
     }

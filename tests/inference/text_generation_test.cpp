@@ -23,7 +23,7 @@ TextRequest request(const char* options = R"({"ids": [1, 2], "tokens": 2, "threa
   return text_request("", Json::parse(options));
 }
 
-// A copy of the gpt2 reference model that may be edited; positions 48, 128 tokens.
+// A copy of the gpt2 reference model, with 48 positions and 128 tokens, that tests may edit.
 class GenerateModel : public testing::Test {
  protected:
   void SetUp() override {
@@ -50,8 +50,8 @@ class GenerateModel : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(GenerateModel, end_tokens_are_checked_by_file_and_key) {
-  edit("eos_token_id", "4294967351");  // 55 in 32 bits
+TEST_F(GenerateModel, EndTokensAreCheckedByFileAndKey) {
+  edit("eos_token_id", "4294967351");  // becomes 55 in 32 bits
   expect_names(refusal(DS_ERROR_CONFIG),
                {"config.json: eos_token_id:", "2147483647", "4294967351"});
   edit("eos_token_id", R"([1, "2"])");
@@ -64,7 +64,7 @@ TEST_F(GenerateModel, end_tokens_are_checked_by_file_and_key) {
                {"generation_config.json:", "must be an object, got array"});
 }
 
-TEST_F(GenerateModel, positions_are_checked_by_file_and_key) {
+TEST_F(GenerateModel, PositionsAreCheckedByFileAndKey) {
   for (const char* value : {"48.5", "-5", "\"48\""}) {
     edit("n_positions", value);
     expect_names(refusal(DS_ERROR_INVALID_ARGUMENT), {"config.json: key 'n_positions'", value});
@@ -73,7 +73,7 @@ TEST_F(GenerateModel, positions_are_checked_by_file_and_key) {
   EXPECT_FALSE(continued().empty());
 }
 
-TEST_F(GenerateModel, a_link_in_a_circle_is_no_absent_file) {
+TEST_F(GenerateModel, ACircularLinkIsNotAMissingFile) {
   loop("generation_config.json");
   expect_names(refusal(DS_ERROR_IO), {"generation_config.json", "Too many levels"});
   fs::remove(folder_ / "generation_config.json");
@@ -84,14 +84,14 @@ TEST_F(GenerateModel, a_link_in_a_circle_is_no_absent_file) {
   expect_names(refusal(DS_ERROR_IO), {"config.json", "Too many levels"});
 }
 
-TEST_F(GenerateModel, a_token_that_the_model_lacks_is_named_with_both_sides) {
+TEST_F(GenerateModel, ATokenThatTheModelLacksIsNamed) {
   fs::copy(kData + "tokenizers/qwen2/tokenizer.json", folder_ / "tokenizer.json");
   TextRequest words = text_request("the", Json::parse(R"({"tokens": 2})"));
   expect_names(refusal(DS_ERROR_INVALID_ARGUMENT, words),
                {"0 to 127", folder_.path() + "'", folder_ / "tokenizer.json"});
 }
 
-TEST(TextRequest, options_are_checked_by_kind_and_range) {
+TEST(TextRequest, OptionsAreCheckedByKindAndRange) {
   auto refusal = [](const char* options, const char* prompt = "a") {
     return message_of([&] { text_request(prompt, Json::parse(options)); }, DS_ERROR_CONFIG);
   };
@@ -112,11 +112,11 @@ TEST(TextRequest, options_are_checked_by_kind_and_range) {
   expect_names(refusal(R"({"temperature": -1})"), {"options.temperature: must be 0 to", "got -1"});
 }
 
-TEST(Readable, bad_bytes_are_replaced_as_in_a_stream) {
+TEST(Readable, BadBytesAreReplacedAsInAStream) {
   EXPECT_EQ(readable(std::string_view("a\0b\xff\xe2\x82", 6)), "a\nb\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-// A run of two steps in folder_/run, whose tokenizer is the folder `tokenizer`.
+// A run of two steps in folder_/run, which uses the tokenizer folder `tokenizer`.
 class GenerateRun : public testing::Test {
  protected:
   void train_with(const std::string& tokenizer) {
@@ -146,7 +146,7 @@ class GenerateRun : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(GenerateRun, holds_its_tokenizer) {
+TEST_F(GenerateRun, KeepsItsTokenizer) {
   for (const char* kind : {"gpt2_pair", "qwen2"}) {
     fs::remove_all(folder_ / "run");
     fs::copy(kData + "tokenizers/" + kind, folder_ / "mine", fs::copy_options::recursive);
@@ -162,7 +162,7 @@ TEST_F(GenerateRun, holds_its_tokenizer) {
   }
 }
 
-TEST_F(GenerateRun, a_file_and_what_stands_beside_it_are_copied_under_the_names_of_a_folder) {
+TEST_F(GenerateRun, TokenizerFilesAreCopiedUnderTheirUsualNames) {
   fs::create_directory(folder_ / "mine");
   fs::copy(kData + "tokenizers/qwen2/tokenizer.json", folder_ / "mine/other.json");
   write_file_atomic(folder_ / "mine/special_tokens_map.json", R"({"eos_token": "<|endoftext|>"})");
@@ -171,8 +171,8 @@ TEST_F(GenerateRun, a_file_and_what_stands_beside_it_are_copied_under_the_names_
             (std::vector<std::string>{"special_tokens_map.json", "tokenizer.json"}));
 }
 
-// Before it has an engine, a rank that refuses must not leave the others waiting for it.
-TEST_F(GenerateRun, an_error_of_one_rank_is_thrown_on_all) {
+// A rank that refuses before it has an engine must not leave the others waiting.
+TEST_F(GenerateRun, AnErrorOfOneRankIsThrownOnAll) {
   train_with("bytes");
   run_ranks(2, [&](Communicator& comm) {
     TextRequest asked = request();

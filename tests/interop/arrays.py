@@ -1,6 +1,6 @@
-"""Arrays of torch and of NumPy 2 go into the Python package and come out of it without copies (./run interop arrays).
+"""Checks that arrays of torch and of NumPy 2 enter and leave the Python package without copies (./run interop arrays).
 
-Both carry DLPack 1.x and an OpenMP run-time of their own, which Debian's NumPy does not.
+Both have DLPack 1.x and an OpenMP run-time of their own, which Debian's NumPy lacks.
 """
 import os
 import sys

@@ -1,9 +1,11 @@
-"""What Hugging Face's integration fills in for "auto" with the defaults of TrainingArguments, beside libds.
+"""Compares the values that Hugging Face's integration fills in for "auto", with the defaults of TrainingArguments, with
+those of libds.
 
 usage: auto.py
 
-A configuration in which every key that the integration fills in says "auto" goes through its own code, for a GPT-2 of
-a small width, and through libds.describe_config. Each value must be equal. Needs transformers, accelerate and the built Python package of libds.
+A configuration in which every key that the integration fills in says "auto" goes through its own code, for a GPT-2 of a
+small width, and through libds.describe_config. Each value must be equal. Needs transformers, accelerate and the built
+Python package of libds.
 """
 import json
 import os
@@ -45,7 +47,8 @@ def flat(value, path=""):
 
 
 def model():
-    class Model:  # all that the integration asks for
+    # The integration asks for nothing else.
+    class Model:
         config = GPT2Config(n_layer=2, n_embd=96, n_head=4, vocab_size=64, bos_token_id=0, eos_token_id=0)
     return Model()
 

@@ -1,21 +1,23 @@
 """Checkpoints of DeepSpeed 0.19.8 and libds, exchanged (./run interop checkpoints [CASE...]).
 
-Two ranks on gloo train GPT-2 and Llama (tests/data/models) with AdamW or Muon; the models have tied weights, frozen ones and
-buffers of many types. For each case (a stage, a type, a model, an optimizer):
-1. DeepSpeed trains 5 steps, saves, and trains 5 more; a second DeepSpeed loads and trains the same 5: the bar.
-2. `libds convert` makes a checkpoint of it, libds loads that and trains the 5 steps: losses as far from DeepSpeed's as
-   `./run interop deepspeed` allows in f32 (1e-5 relative), and in bf16 no further than TOLERANCE.
-3. What libds has after these 5 steps is exported with `--to universal`; DeepSpeed loads that with load_universal and
-   trains 5 more steps, and so does libds.
-   With Muon, `--to universal` is refused by name: DeepSpeed's layout has no momentum of it.
-4. `libds convert --to fp32` has the names, types, shapes and bits that DeepSpeed's zero_to_fp32 makes, second names and buffers
-   included; in shards, the same tensors in the same files. Stage 1 leaves frozen parameters out, libds does not.
-5. `libds convert` of what ds_to_universal makes has the payload of 2, and `--to fp32` of it the bits of 4.
+Two ranks on gloo train GPT-2 and Llama (tests/data/models) with AdamW or Muon; the models have tied and frozen weights
+and buffers of many types. For each case (a stage, a type, a model, an optimizer):
+1. DeepSpeed trains 5 steps, saves, and trains 5 more; a second DeepSpeed loads and trains the same 5, which sets the
+   bar.
+2. `libds convert` converts it; libds loads the result and trains the 5 steps. In f32, losses may differ from
+   DeepSpeed's as much as in `./run interop deepspeed` (1e-5 relative), and in bf16 by at most TOLERANCE.
+3. The state of libds after these 5 steps is exported with `--to universal`; DeepSpeed loads it with load_universal and
+   trains 5 more steps, and so does libds. With Muon, `--to universal` is refused by name: DeepSpeed's layout has no
+   momentum for it.
+4. `libds convert --to fp32` gives the names, types, shapes and bits of DeepSpeed's zero_to_fp32, including second names
+   and buffers; in shards, the same tensors in the same files. At stage 1 zero_to_fp32 leaves out frozen parameters,
+   libds does not.
+5. `libds convert` of a checkpoint by ds_to_universal has the payload of 2, and `--to fp32` of it the bits of 4.
 
---half FROM TO: instead, makes of a recorded checkpoint in f32 what DeepSpeed leaves of an fp16 run: DeepSpeed 0.19.8 has no fp16 on
-most CPUs. Weights of the module are f16, and the loss scale is dynamic, at 512 behind an overflow in step 3.
---record FOLDER [KIND...]: instead, one tiny checkpoint of each kind, with the losses of its resume and what zero_to_fp32 makes of
-it (fp32.json), for tests/checkpoint.
+--half FROM TO: instead, turns a recorded checkpoint in f32 into one as by an fp16 run, because DeepSpeed 0.19.8 has no
+fp16 on most CPUs. Weights of the module are f16, and the loss scale is dynamic, at 512 after an overflow in step 3.
+--record FOLDER [KIND...]: instead, writes one tiny checkpoint of each kind, with the losses of its resume and the
+result of zero_to_fp32 (fp32.json), for tests/checkpoint.
 """
 import glob
 import json
@@ -35,7 +37,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MODELS = os.path.join(ROOT, "tests", "data", "models")
 LIBDS = os.path.join(ROOT, "build", "bin", "libds")
 RANKS, STEPS = 2, 5
-# bf16: logits are rounded differently, by up to 2^-9. DeepSpeed's Muon makes momenta orthogonal in bf16, whatever the type.
+# In bf16, logits are rounded differently, by up to 2^-9. DeepSpeed's Muon orthogonalizes momenta in bf16, whatever the
+# type.
 TOLERANCE = {"f32": 1e-5, "bf16": 2e-3, "muon": 2e-3}
 ADAM = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 MUON = {"lr": 1e-3, "momentum": 0.9, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
@@ -59,7 +62,7 @@ def settings(stage, dtype):
 
 
 def batch(folder, step, rank):
-    """ids [2, tokens] of a step and a rank; labels are the ids."""
+    """Returns ids [2, tokens] of a step and a rank; the ids are also the labels."""
     import numpy as np
 
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
@@ -69,8 +72,8 @@ def batch(folder, step, rank):
 
 
 def decorate(model, filled):
-    """Buffers of many types and strides, which no training changes; filled: by a checkpoint, as torch cannot fill one whose
-    elements share their memory."""
+    """Buffers of many types and strides, which training does not change. filled: by a checkpoint, since torch cannot
+    fill one whose elements share memory."""
     import torch
 
     torch.manual_seed(7)
@@ -86,7 +89,7 @@ def decorate(model, filled):
 
 
 def optimizer(adam):
-    """As DeepSpeed has it."""
+    """The configuration in the form of DeepSpeed."""
     values = {"type": "Muon", "params": MUON} if adam == "muon" else {"type": "AdamW", "params": ADAM}
     return values | {"params": values["params"] | {"torch_adam": adam != "own"}}
 
@@ -108,7 +111,8 @@ def theirs(job):
         made |= {"bf16": {"enabled": False}, "fp16": {"enabled": True, "initial_scale_power": 8}}
     made["optimizer"] = optimizer(job["adam"])
     if job["adam"] == "muon" and job["stage"] == 3:
-        made["zero_optimization"]["reduce_scatter"] = False  # DeepSpeed has no other Muon at stage 3
+        # DeepSpeed supports Muon at stage 3 in no other way.
+        made["zero_optimization"]["reduce_scatter"] = False
     made |= {"zero_allow_untested_optimizer": True}
     if job.get("universal"):
         made["checkpoint"] = {"load_universal": True}
@@ -154,7 +158,8 @@ def ours(job):
     return losses
 
 
-# What --record leaves: (stage, type, further settings of ZeRO, frozen parameters). Those with "names" have decorate()'s buffers.
+# The checkpoints of --record: (stage, type, further settings of ZeRO, frozen parameters). Those with "names" have
+# decorate()'s buffers.
 KINDS = {f"zero{stage}_{dtype}": (stage, dtype, {}, []) for stage in (1, 2, 3) for dtype in ("f32", "bf16")} | {
     "zero2_round_robin": (2, "f32", {"round_robin_gradients": True}, []),
     "zero2_frozen": (2, "f32", {}, ["transformer.wpe.weight"]),
@@ -174,7 +179,7 @@ TINY = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 12
 
 
 def record_rank(folder, kinds):
-    """These kinds in one pair of processes; the losses [step] after the save, the mean over ranks."""
+    """Makes these kinds in one pair of processes; returns the losses [step] after the save, as means over ranks."""
     import deepspeed
     import torch
     import transformers
@@ -218,7 +223,7 @@ def record_rank(folder, kinds):
 
 
 def resave(folder, target):
-    """The same checkpoint in torch's older form."""
+    """Writes the same checkpoint in torch's older form."""
     import torch
 
     for path in glob.glob(os.path.join(folder, "**", "*"), recursive=True):
@@ -233,7 +238,7 @@ def resave(folder, target):
 
 
 def edited(path, edit):
-    """Writes an archive of torch.save again with what edit(name, content) makes of each member."""
+    """Writes an archive of torch.save again, with each member replaced by edit(name, content)."""
     with zipfile.ZipFile(path) as archive:
         members = [(name, archive.read(name)) for name in archive.namelist()]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
@@ -242,7 +247,7 @@ def edited(path, edit):
 
 
 def half(source, target):
-    """Pickles are edited as bytes, so that neither torch nor DeepSpeed is needed."""
+    """Edits pickles as bytes, so that neither torch nor DeepSpeed is needed."""
     def member(name, value):
         return b"X" + struct.pack("<I", len(name)) + name.encode() + value
 
@@ -278,7 +283,8 @@ def half(source, target):
 
 
 def fp32_of(saved):
-    """What zero_to_fp32 makes of a checkpoint: type, shape and checksum by name, and the number of the shard."""
+    """Returns the result of zero_to_fp32 on a checkpoint: type, shape and checksum by name, and the number of the
+    shard."""
     import torch
     from deepspeed.utils import zero_to_fp32
 
@@ -328,13 +334,13 @@ def record(folder, kinds):
 
 
 def launch(words):
-    """Runs this file with `words` on every rank."""
+    """Runs this file with the arguments `words` on every rank."""
     ranks.launch(" ".join(words), lambda rank: [os.path.abspath(__file__), *words], RANKS, rival="theirs" in words,
                  TORCH_COMPILE_DISABLE="1", DS_ACCELERATOR="cpu")
 
 
 def train(side, scratch, **job):
-    """The mean loss over ranks of each step."""
+    """Returns the mean loss over ranks of each step."""
     job["out"] = os.path.join(scratch, "losses")
     launch(["--rank", side, json.dumps(job)])
     losses = []
@@ -360,7 +366,8 @@ def furthest(mine, other):
 
 
 def same_fp32(saved, exported, stage, frozen):
-    """Whether the files have the names, types, shapes and bits that zero_to_fp32 makes, and those tensors in each file."""
+    """Tells whether the files have the same names, types, shapes and bits as those of zero_to_fp32, and the same
+    tensors in each file."""
     import torch
     from deepspeed.utils import zero_to_fp32
     from safetensors.torch import load_file
@@ -372,7 +379,8 @@ def same_fp32(saved, exported, stage, frozen):
         part = load_file(path)
         mine |= part
         places |= dict.fromkeys(part, os.path.basename(path))
-    more = set(frozen) if stage == 1 else set()  # zero_to_fp32 leaves frozen parameters of stage 1 out
+    # zero_to_fp32 leaves out frozen parameters of stage 1.
+    more = set(frozen) if stage == 1 else set()
     if set(mine) != set(other) | more:
         print(f"names differ: {sorted(set(mine) ^ set(other))}")
         return False
@@ -403,7 +411,8 @@ def to_universal(saved, target):
 def compare(model, stage, dtype, adam, frozen):
     job = {"model": os.path.join(MODELS, model), "stage": stage, "dtype": dtype, "adam": adam, "frozen": frozen}
     muon = adam == "muon"
-    whole = not (frozen and stage == 3)  # ds_to_universal leaves out the frozen parameters of stage 3
+    # ds_to_universal leaves out the frozen parameters of stage 3.
+    whole = not (frozen and stage == 3)
     with tempfile.TemporaryDirectory() as scratch:
         at = lambda name: os.path.join(scratch, name)
         train("theirs", scratch, **job, first=0, last=STEPS + 1, save=at("saved"), save_at=STEPS)

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Random changes of real configurations beside DeepSpeed's own reader (./run interop configurations [NUMBER [SEED]]).
+"""Compares random changes of real configurations with DeepSpeed's own reader (./run interop configurations [NUMBER
+[SEED]]).
 
-A file of tests/data/ds_configs gets another value at a random key: one that it has, or one that DeepSpeed's classes know.
-What DeepSpeedConfig refuses must be refused by libds. What DeepSpeedConfig takes may be refused with a reason: the value is
-of another kind or out of range, or it asks for what libds does not do. DeepSpeed is run as it is.
+A file of tests/data/ds_configs gets another value at a random key: one that it has, or one that DeepSpeed's classes
+know. libds must refuse every configuration that DeepSpeedConfig refuses. It may refuse one that DeepSpeedConfig accepts
+for a reason: the value is of another kind or out of range, or it asks for a feature that libds lacks. DeepSpeed is
+unchanged.
 """
 import copy
 import json
@@ -38,7 +40,8 @@ CLASSES = {
 VALUES = [True, False, 0, 1, 2, 3, -1, 7, 0.5, 1.5, 1e9, 5e8, 10**12, "auto", "cpu", "none", "nvme", "fp16", "yes", "False", "7", "",
           [], ["a"], [1], {}, {"enabled": True}]
 WORDS = ("true", "yes", "on", "t", "y", "1", "false", "no", "off", "f", "n", "0")
-# What libds takes and DeepSpeed refuses: a pattern of path, value and DeepSpeed's words, and why.
+# Configurations that libds accepts and DeepSpeed refuses: a pattern of path, value and DeepSpeed's message, and the
+# reason.
 TAKEN = {
     r"^fp16\.min_loss_scale [0-9.]+ ": "scales of libds may be fractions",
     r"^compile .*Extra inputs": "keys of compile in older releases",
@@ -56,10 +59,11 @@ def read_files():
 
 
 def refusal_of_deepspeed(given):
-    """Why DeepSpeed refuses a configuration; "" where it takes it."""
+    """Returns why DeepSpeed refuses a configuration; "" if it accepts it."""
     try:
         deepspeed_config.DeepSpeedConfig(copy.deepcopy(given))
-    except Exception as error:  # of any kind: assertions and what pydantic throws
+    # The error has any type: assertions and the errors of pydantic.
+    except Exception as error:
         return f"{type(error).__name__}: {error}" or "?"
     return ""
 
@@ -85,7 +89,7 @@ def known_paths():
 
 
 def changed(numbers, given, known):
-    """A copy with another value at one path, and the path. None where a section on the way has another kind."""
+    """Returns a copy with another value at one path, and the path; None if a section on the way is of another kind."""
     path = numbers.choice(list(paths_of(given)) if numbers.random() < 0.5 else known)
     out = copy.deepcopy(given)
     section = out
@@ -102,7 +106,7 @@ def is_number(value):
 
 
 def may_refuse(path, value, reason):
-    """Whether libds alone may refuse a value for this reason."""
+    """Tells whether libds alone may refuse a value for this reason."""
     in_class = path[0] in CLASSES
     if "expected true or false" in reason:
         return not (isinstance(value, bool) or value in (0, 1) or (in_class and str(value).lower() in WORDS))
@@ -112,13 +116,13 @@ def may_refuse(path, value, reason):
         return not isinstance(value, str)
     if re.search(r"is (below|above|not below) |must be (above|at least|positive)", reason):
         return is_number(value)
-    # It asks for what libds does not do, names what nobody knows, or is of another kind.
+    # The value asks for a feature that libds lacks, is an unknown name, or is of another kind.
     return bool(re.search(r"unsupported by this version|unknown|contradicts|needs (bf16|zero_optimization.stage)|fills no value in|expected (two|three) numbers|expected an array|"
                           r"expected a section|: missing|must not be above", reason))
 
 
 def switched_off(given, path):
-    """Whether the section of a path is one that is not enabled, where values ask for nothing."""
+    """Tells whether the section of a path is not enabled, so that its values have no effect."""
     for name in path[:-1]:
         given = given[name]
     return path[-1] != "enabled" and given.get("enabled", True) in (False, "false", "auto")

@@ -1,12 +1,12 @@
-"""Does training in bf16 with f32 masters follow PyTorch's? (./run interop curve [SEEDS])
+"""Tests whether training in bf16 with f32 masters follows PyTorch's. (./run interop curve [SEEDS])
 
-The main job's model and text, 200 steps of 2 x 8 sequences. Both sides of a seed start from the same weights and see the
-same batches in the same order: bf16 parameters, activations and gradients of a micro-batch, f32 sums over micro-batches,
-clipping at 1, AdamW on f32 masters, the same learning rates. Two losses are compared: of the training batch of a step, and
-of the same held-out sequences after it. Passed: at steps 50, 100, 150 and 200 the mean of the pairs' differences over the
-seeds is at most 0.02. That is what rounding alone does: libds with and without AMX, whose sums have another order, differ by
-up to 0.017 in a seed. A bound in standard errors of three seeds would miss, one time in nine at each mark, what is equal; that
-of the pairs is printed beside them.
+The main job's model and text, 200 steps of 2 x 8 sequences. Both sides of a seed start from the same weights and see
+the same batches in the same order: bf16 parameters, activations and gradients of a micro-batch, f32 sums over
+micro-batches, clipping at 1, AdamW on f32 masters, the same learning rates. Two losses are compared: of the training
+batch of a step, and of the same held-out sequences after it. It passes if at steps 50, 100, 150 and 200 the mean of the
+pairs' differences over the seeds is at most 0.02. Rounding alone causes as much: libds with and without AMX, whose sums
+have another order, differ by up to 0.017 in a seed. A bound in standard errors of three seeds would reject equal runs
+one time in nine at each mark; the standard error of the pairs is printed, too.
 """
 import json
 import os
@@ -25,7 +25,7 @@ ACCUMULATION, HELDOUT_BATCHES = 2, 16
 
 
 def corpus():
-    """(training text, held-out text) as bytes: what ./run train has gathered; its last 2 % are held out."""
+    """Returns (training text, held-out text) as bytes, as gathered by ./run train; the last 2 % are held out."""
     parts = []
     for folder, _, names in sorted(os.walk(os.path.join(ROOT, ".cache", "text"))):
         for name in sorted(names):
@@ -37,7 +37,7 @@ def corpus():
 
 
 def draw(data, rng, count):
-    """`count` micro-batches (tokens, targets) of [MICRO, SEQ]."""
+    """Returns `count` micro-batches (tokens, targets) of [MICRO, SEQ]."""
     for _ in range(count):
         starts = rng.integers(0, len(data) - SEQ - 1, MICRO)
         yield np.stack([data[s:s + SEQ] for s in starts]), np.stack([data[s + 1:s + SEQ + 1] for s in starts])
@@ -102,7 +102,7 @@ class Theirs:
 
 
 def train(name, side, seed, text, heldout):
-    """Losses [2, marks]: of the training batch, of the held-out text."""
+    """Returns losses [2, marks]: of the training batch, and of the held-out text."""
     rng, losses, begin = np.random.default_rng(seed), np.zeros((2, len(MARKS))), time.monotonic()
     for step in range(STEPS):
         loss = side.step(step, list(draw(text, rng, ACCUMULATION)))
@@ -114,7 +114,7 @@ def train(name, side, seed, text, heldout):
 
 
 def compare(what, ours, theirs):
-    """ours, theirs: [seeds, marks]. Prints a table; whether every mark is within the bar."""
+    """Prints a table of `ours` and `theirs` [seeds, marks]; returns whether every mark is within the bar."""
     print(f"{what}\n  step   libds   torch  differ  std.err of pairs")
     for i, mark in enumerate(MARKS):
         pairs = ours[:, i] - theirs[:, i]

@@ -1,10 +1,11 @@
-"""Ten steps of training beside DeepSpeed 0.19.8 on gloo, ZeRO stages 0 to 3 (./run interop deepspeed [STAGES]).
+"""Compares ten steps of training with DeepSpeed 0.19.8 on gloo, ZeRO stages 0 to 3 (./run interop deepspeed [STAGES]).
 
 Two ranks, f32, the recorded models of tests/data/models: GPT-2 and Llama start from the folder's weights and take
-micro-batch r on rank r (their target counts differ). SGD with momentum, unclipped: every parameter within 1e-5 of its
-tensor's largest value. AdamW with torch's and with DeepSpeed's own update, clipping at 1, weight decay everywhere: sum
-and norm of every tensor within the model's recorded `final_params` tolerances (elements whose gradient is rounding noise
-make full steps under Adam). Losses of every step, the mean over ranks: 1e-5 relative.
+micro-batch r on rank r (their target counts differ). For SGD with momentum, unclipped, every parameter must be within
+1e-5 of its tensor's largest value. For AdamW with torch's and with DeepSpeed's own update, clipping at 1 and weight
+decay everywhere, sum and norm of every tensor must be within the model's recorded `final_params` tolerances (elements
+whose gradient is rounding noise make full steps under Adam). The losses of every step, as means over ranks, must agree
+to 1e-5 relative.
 """
 import json
 import os
@@ -31,7 +32,7 @@ def settings(case, stage):
 
 
 def batch(folder, rank):
-    """ids and unshifted labels [rows, tokens] of micro-batch `rank`."""
+    """Returns ids and unshifted labels [rows, tokens] of micro-batch `rank`."""
     from safetensors.numpy import load_file
 
     golden = load_file(os.path.join(folder, "golden.safetensors"))
@@ -88,7 +89,7 @@ def ours(folder, case, stage, rank, out, _):
 
 
 def train(side, folder, case, stage, out, adam):
-    """Losses [rank][step]; leaves the trained model in `out`."""
+    """Returns losses [rank][step]; writes the trained model to `out`."""
     os.makedirs(out)
     ranks.launch(f"{side} {case} stage {stage}",
                  lambda rank: [os.path.abspath(__file__), "--rank", side, folder, case, str(stage), str(rank), out, adam],
@@ -107,7 +108,8 @@ def weights_of(folder):
 
 
 def parameters_agree(case, folder, mine, other):
-    """(whether, what to print): largest distance by the case's rule, as a share of what is allowed."""
+    """Returns (whether it passes, the text to print): the largest distance by the rule of the case, relative to the
+    allowed one."""
     with open(os.path.join(folder, "golden.json"), encoding="utf-8") as file:
         rule = json.load(file)["final_params"]
     shares = {}
@@ -130,7 +132,8 @@ def compare(model, case, stage, adam):
     with tempfile.TemporaryDirectory() as scratch:
         a, b = os.path.join(scratch, "ours"), os.path.join(scratch, "theirs")
         mine, other = train("ours", folder, case, stage, a, adam), train("theirs", folder, case, stage, b, adam)
-        means = [sum(step) / RANKS for step in zip(*other)]  # DeepSpeed tells each rank's own, libds their mean
+        # DeepSpeed reports the loss of each rank, libds the mean.
+        means = [sum(step) / RANKS for step in zip(*other)]
         distance, _ = largest({(rank, step): abs(x - y) / y for rank, losses in enumerate(mine)
                                for step, (x, y) in enumerate(zip(losses, means, strict=True))})
         ok, line = parameters_agree(case, folder, weights_of(a), weights_of(b))

@@ -3,7 +3,8 @@ import math
 
 
 def largest(distances):
-    """(distance, name) of {name: distance}. It is NaN if one of them is or if there is none: no bar holds for NaN."""
+    """Returns the largest of {name: distance} as (distance, name). It is NaN if one of them is NaN or if there is none,
+    since NaN fails every bar."""
     if not distances:
         return math.nan, "nothing was compared"
     name = max(distances, key=lambda one: (math.isnan(distances[one]), distances[one]))

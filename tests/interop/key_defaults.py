@@ -1,10 +1,10 @@
-"""What Transformers takes when a config.json lacks a key, for every family that libds has.
+"""Records the values that Transformers uses when a config.json lacks a key, for every family of libds.
 
 usage: key_defaults.py [--record]
 
 Compares tests/data/hf_defaults.json with the configuration classes of the installed Transformers and fails where they
-differ; --record writes the file. Needs transformers. tests/nn/hf_keys_test.cpp compares src/nn/models/hf_keys.cpp with the
-same file.
+differ; --record writes the file. Needs transformers. tests/nn/hf_keys_test.cpp compares src/nn/models/hf_keys.cpp with
+the same file.
 """
 import argparse
 import dataclasses
@@ -19,7 +19,7 @@ FAMILIES = ["gpt2", "llama", "mistral", "ministral", "qwen2", "qwen3", "phi3", "
 
 
 def defaults(family):
-    """Keys that the family's class adds to those of every class, its other names of keys, and its rope."""
+    """Returns the keys that the family's class adds to those of every class, its other names of keys, and its rope."""
     config = transformers.AutoConfig.for_model(family)
     shared = {field.name for field in dataclasses.fields(transformers.PreTrainedConfig)}
     keys = {field.name: field.default for field in dataclasses.fields(config) if field.name not in shared}

@@ -14,7 +14,7 @@ LAYERS, WIDTH, HEADS, VOCAB, SEQ, MICRO = 4, 384, 6, 256, 128, 8
 
 
 def config():
-    """examples/train.json on one rank with states in memory, and with the model above."""
+    """Returns examples/train.json on one rank, with states in memory and the model above."""
     with open(os.path.join(ROOT, "examples", "train.json"), encoding="utf-8") as file:
         made = json.loads("".join(line.split("//")[0] + "\n" for line in file))
     made["zero_optimization"] = {"stage": 0}
@@ -29,12 +29,13 @@ def config():
 
 
 def read(engine, kind):
-    """Every parameter's values of a state kind, f32, by name."""
+    """Returns every parameter's values of a state kind, in f32, by name."""
     return {param.name: np.array(engine.read(param, kind)) for param in engine.params}
 
 
 def forward(p, tokens, targets):
-    """Loss of one micro-batch in the element type of the parameters `p`; the softmax over logits is in f32."""
+    """Returns the loss of one micro-batch in the element type of the parameters `p`; the softmax over logits is in
+    f32."""
     x = p["wte.weight"][tokens] + p["wpe.weight"][:SEQ]
     for i in range(LAYERS):
         h = f"h.{i}."

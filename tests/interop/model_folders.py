@@ -1,5 +1,5 @@
-"""Draws model folders for models.py: a configuration of a family with any of its options, weights that belong to it, and
-the spellings that such folders have on the hub. Everything follows from the seed and the folder's index."""
+"""Draws model folders for models.py: a configuration of a family with any of its options, weights that belong to it,
+and the spellings that such folders have on the hub. Everything follows from the seed and the folder's index."""
 import json
 import random
 
@@ -9,7 +9,7 @@ import transformers
 
 ACTIVATIONS = ["gelu", "gelu_python", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate",
                "gelu_10", "relu", "relu2", "silu", "swish", "tanh", "laplace", "sigmoid", "quick_gelu"]
-# Keys that published files have and that Transformers does not read.
+# Keys of published files that Transformers does not read.
 IDLE = {"n_special": 0, "predict_special_tokens": True, "output_past": True, "is_llama_config": True,
         "rope_interleaved": False, "sliding_window_size": 4096, "full_attn_mod": 1, "interpolate_factor": 1,
         "lm_head_bias": False, "pooler_type": "first_token_transform", "max_sequence_length": 2048, "unsloth_fixed": True,
@@ -17,7 +17,8 @@ IDLE = {"n_special": 0, "predict_special_tokens": True, "output_past": True, "is
         "use_cache": False, "gradient_checkpointing": True, "_name_or_path": "some/where", "use_mrope": False,
         "_flash_attn_2_enabled": True, "tokenizer_class": "X", "learned_embeddings": True, "scale_embeddings": False,
         "rotary_emb_base_": 5, "logits_scaling": None, "quantization_note": [1, {"a": None}], "num_labels": 2}
-POSITION_TABLE = {"gpt2", "opt", "bert"}  # the others can be given longer texts than they were made for
+# The other families accept longer texts than they were made for.
+POSITION_TABLE = {"gpt2", "opt", "bert"}
 
 
 class Draw(random.Random):
@@ -25,14 +26,14 @@ class Draw(random.Random):
         return self.random() < share
 
     def some(self, target, **values):
-        """Puts a drawn value under each key into target, or leaves the key out."""
+        """Writes a drawn value under each key into target, or leaves the key out."""
         for key, choices in values.items():
             if self.chance(0.75):
                 target[key] = self.choice(choices)
 
 
 class Setup:
-    """How a folder is used: the batch, and how libds runs."""
+    """The use of a folder: the batch, and the settings of libds."""
 
     def __init__(self, draw, family):
         self.tokens = draw.choice([2, 3, 4, 5, 8, 11, 16, 17, 24] + ([1] if family == "bert" else []))
@@ -44,7 +45,7 @@ class Setup:
         self.bf16 = draw.chance(0.1)
         self.generate = draw.chance(0.2) and family != "bert"
         self.new_tokens = 4
-        self.text = max(self.tokens, 11, 5) + self.new_tokens  # the longest
+        self.text = max(self.tokens, 11, 5) + self.new_tokens  # the longest one
 
     def __str__(self):
         return (f"{self.rows}x{self.tokens} padding {self.padding}, {self.ranks} ranks, stage {self.stage}, "
@@ -52,14 +53,15 @@ class Setup:
 
 
 def shape(draw, even, free_width, family):
-    """Widths of a decoder with heads: hidden is heads * width unless the family has head_dim."""
+    """Returns the widths of a decoder with heads: hidden is heads * width unless the family has head_dim."""
     heads = draw.choice([1, 2, 3, 4, 6])
-    # LayerNorm of up to three numbers leaves next to nothing but rounding.
+    # A LayerNorm over up to three numbers leaves almost only rounding.
     width = draw.choice([2, 4, 6, 8, 16] if even else [n for n in [1, 2, 3, 5, 8, 16] if heads * n >= 4])
     out = {"num_attention_heads": heads, "hidden_size": heads * width}
     if free_width and draw.chance(0.4):
         out["head_dim"] = width
-        strict = family in ("llama", "gemma2")  # hidden_size must be a multiple of the heads
+        # hidden_size must be a multiple of the heads.
+        strict = family in ("llama", "gemma2")
         out["hidden_size"] = heads * draw.choice([2, 4, 5]) if strict else draw.choice([4, 6, 10, 24])
     out["num_hidden_layers"] = draw.choice([1, 2, 2, 3])
     out["vocab_size"] = draw.choice([17, 32, 50, 101, 128])
@@ -68,29 +70,31 @@ def shape(draw, even, free_width, family):
 
 
 def padding_id(draw, config):
-    """None, absent, in range, or counted from the end."""
+    """Draws None, no key, an index in range, or one counted from the end."""
     if draw.chance(0.6):
         config["pad_token_id"] = draw.choice([None, 0, 1, 3, config["vocab_size"] - 1, -1])
     elif config["model_type"] == "phi3":
-        config["pad_token_id"] = None  # the default lies beyond the vocabulary
+        # The default lies outside of the vocabulary.
+        config["pad_token_id"] = None
     if draw.chance(0.3):
         config["eos_token_id"] = draw.choice([0, 2, [1, 5], None])
 
 
 def positions(draw, config, setup):
-    """max_position_embeddings: around the length of the sequences."""
+    """Draws max_position_embeddings around the length of the sequences."""
     least = setup.text if config["model_type"] in POSITION_TABLE else 4
     around = draw.choice([setup.tokens // 2, setup.tokens, setup.text, 64, 2048])
     config["max_position_embeddings"] = max(least, around)
 
 
 def scaling(draw, config, width, kinds, partial=1.0):
-    """A rope_scaling of one of `kinds`, with any of its members; None: plain."""
+    """Draws a rope_scaling of one of `kinds`, with any of its members; None for a plain rope."""
     kind, pairs = draw.choice(kinds), int(width * partial + 1) // 2
     if kind is None or (kind == "dynamic" and int(width * partial) <= 2):
         return None
     if config["model_type"] in ("mixtral", "ministral") and kind != "default":
-        config.setdefault("head_dim", width)  # Transformers has no default for it
+        # Transformers has no default for it.
+        config.setdefault("head_dim", width)
     limit = config["max_position_embeddings"]
     out = {"rope_type": kind}
     factor = draw.choice([1.0, 1.5, 2, 4.0, 8, 32.0])
@@ -111,7 +115,8 @@ def scaling(draw, config, width, kinds, partial=1.0):
             return [round(draw.uniform(1, most), 3) for _ in range(pairs)]
         out |= {"short_factor": factors(1.5), "long_factor": factors(8)}
         draw.some(out, original_max_position_embeddings=[max(2, original)])
-        if kind == "su":  # which Transformers does not give the key that phi3 has beside the object
+        # Transformers does not give it the key that phi3 has next to the object.
+        if kind == "su":
             out["original_max_position_embeddings"] = config["original_max_position_embeddings"]
         if draw.chance(0.4):
             draw.some(out, factor=[factor], attention_factor=[1.0, 1.19, 2])
@@ -136,7 +141,7 @@ def rope(draw, config, width, kinds=(None, None, "default", "linear", "dynamic",
 
 
 def windows(draw, config, setup, always=True):
-    """Sliding windows by number and by layer."""
+    """Draws sliding windows by number and by layer."""
     layers, window = config["num_hidden_layers"], draw.choice([1, 2, 3, setup.tokens, 4096])
     draw.some(config, sliding_window=[window, window, 2 if config["model_type"] in ("gemma2", "ministral") else None])
     types = [draw.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
@@ -190,7 +195,8 @@ def phi3(draw, setup, family):
     config = llama(draw, setup, family)
     width = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     partial = draw.choice([1.0, 1.0, 0.75, 0.5]) if width >= 4 else 1.0
-    odd = int(width * partial) % 2 != 0  # then Transformers wants lists that its own code cannot use
+    # Transformers then requires lists that its own code cannot use.
+    odd = int(width * partial) % 2 != 0
     limit = config["max_position_embeddings"]
     config["original_max_position_embeddings"] = draw.choice([2, 8, limit, 4096])
     found = scaling(draw, config, width, [None] if odd else [None, "longrope", "longrope", "su"], partial)
@@ -285,7 +291,7 @@ ARCHITECTURE = {"gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "op
 
 
 def dress(draw, config):
-    """What surrounds a configuration in real files: who made it, other spellings, keys that nothing reads."""
+    """Adds the surroundings of a configuration in real files: its author, other spellings, keys that are never read."""
     family = config["model_type"]
     known = ARCHITECTURE.get(family, family[0].upper() + family[1:] + "ForCausalLM")
     names = [[known]] * 6 + [[known.replace("ForMaskedLM", "Model").replace("ForCausalLM", "Model")], None]
@@ -299,7 +305,8 @@ def dress(draw, config):
     config["initializer_range" if family != "opt" else "init_std"] = draw.choice([0.02, 0.1])
     for key in draw.sample(sorted(IDLE), draw.choice([0, 0, 1, 3])):
         config.setdefault(key, IDLE[key])
-    if draw.chance(0.2):  # of another family, and not read by this one
+    # A key of another family, which this one does not read.
+    if draw.chance(0.2):
         for key, value in {"mistral": {"attention_bias": True, "use_sliding_window": False},
                            "qwen2": {"attention_bias": True, "mlp_bias": True}, "phi3": {"mlp_bias": False},
                            "llama": {"sliding_window": 2, "layer_types": ["full_attention"] * config.get("num_hidden_layers", 1)},
@@ -314,7 +321,7 @@ def dress(draw, config):
 
 
 def fill(net, draw):
-    """Weights at random, so that no bias is 0 and no norm is 1. The scale decides how large the logits are."""
+    """Draws weights, so that no bias is 0 and no norm is 1. The scale decides how large the logits are."""
     scale = draw.choice([0.02, 0.1, 0.1, 0.3, 0.3, 0.6, 1.0])
     torch.manual_seed(draw.getrandbits(48))
     with torch.no_grad():
@@ -329,7 +336,7 @@ def fill(net, draw):
 
 
 def spell_tensors(draw, folder, family, prefix):
-    """Renames tensors as hub files of before have them, and adds what such files hold beside the weights."""
+    """Renames tensors as in older files of the hub, and adds the extra tensors of such files."""
     path = folder / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
     if family == "bert" and draw.chance(0.3):
@@ -349,7 +356,7 @@ def auto_model(family):
 
 
 def write(draw, folder, config, kind, shards="1GB"):
-    """The folder of a configuration, which stays as it is, with random weights."""
+    """Writes the folder of a configuration, which is not changed, with random weights."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(config, indent=1) + "\n"
     (folder / "config.json").write_text(text)
@@ -365,7 +372,7 @@ def family_of(index):
 
 
 def make(folder, seed, index):
-    """Writes folder `index` of `seed`; returns how it is to be used."""
+    """Writes folder `index` of `seed`; returns how to use it."""
     draw, family = Draw(f"{seed}/{index}"), family_of(index)
     setup = Setup(draw, family)
     config = dress(draw, FAMILIES[family](draw, setup, family))
@@ -377,7 +384,8 @@ def make(folder, seed, index):
 
 
 def shrink(config):
-    """A published configuration with few and narrow layers and few words, in the same ratios; all else as it is."""
+    """Reduces a published configuration to a few narrow layers and few words, in the same ratios; all else is
+    unchanged."""
     config = dict(config)
     names = {"gpt2": ("n_embd", "n_head", "n_layer", "n_inner")}.get(
         config["model_type"], ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"))
@@ -385,7 +393,8 @@ def shrink(config):
     if "ffn_dim" in config:
         inner_key = "ffn_dim"
     hidden, heads = config[hidden_key], config[heads_key]
-    if hidden <= 64:  # made tiny already
+    # The configuration is already tiny.
+    if hidden <= 64:
         return config
     kv = config.get("num_key_value_heads") or heads
     ratio = heads // kv
@@ -417,7 +426,7 @@ def shrink(config):
 
 
 def published(folder, path, padding, ranks):
-    """A folder with the configuration of `path`, made tiny, and random weights."""
+    """Writes a folder with the reduced configuration of `path`, and random weights."""
     draw = Draw(path.name)
     config = shrink(json.loads(path.read_text()))
     write(draw, folder, config, torch.float32)

@@ -1,16 +1,16 @@
-"""Random Hugging Face model folders, computed by libds and by Transformers (./run interop models).
+"""Compares random Hugging Face model folders, computed by libds and by Transformers (./run interop models).
 
 usage: models.py [N] [--seed S] [--only INDEX] [--published DIR] [--keep DIR]
 
-Draws N folders over every family that libds has and over every option of its configuration (model_folders.py). For each,
-Transformers computes logits, loss, gradients, a greedy continuation and a few training steps in float32 and in float64,
-and `libds verify` does the same on one rank or two. A number of libds is wrong when it is further from the one of
-float64 than ten times the float32 of Transformers is, and than a few roundings (tools/make_golden.py). A folder whose
-tolerances would be wider than 1 % is `vague`: nothing is compared there, and few may be so. Prints a line for
-each folder that does not pass, which --only repeats and explains, and a table; fails on a wrong number, a crash, a hang,
-or a refusal that no sentence of docs/reference/models.md covers (LIMITS below).
+Draws N folders over every family that libds has and over every option of its configuration (model_folders.py). For
+each, Transformers computes logits, loss, gradients, a greedy continuation and a few training steps in float32 and in
+float64, and `libds verify` does the same on one rank or two. A number of libds is wrong if its distance from that of
+float64 is more than ten times that of Transformers' float32, and more than a few roundings (tools/make_golden.py). A
+folder whose tolerances would be wider than 1 % is `vague`: it is not compared, and few folders may be so. Prints a line
+for each folder that does not pass, which --only repeats and explains, and a table. Fails on a wrong number, a crash, a
+hang, or a refusal that docs/reference/models.md does not explain (LIMITS below).
 
---published DIR: instead, every config.json of DIR, made tiny, with all other keys as they are.
+--published DIR: instead, takes every config.json of DIR, made tiny, with all other keys unchanged.
 """
 import argparse
 import collections
@@ -36,14 +36,16 @@ import transformers
 from distance import largest
 
 LIBDS = ROOT / "build" / "bin" / "libds"
-TIMEOUT = 60.0  # of one libds command, on a crowded machine
-# What libds refuses and docs/reference/models.md says so: the message, and what the folder's config.json must say.
+TIMEOUT = 60.0  # seconds for one libds command, on a crowded machine
+# Refusals of libds that docs/reference/models.md explains: the message, and the condition on the folder's config.json.
 LIMITS = [
     (r"must leave an even number of columns for yarn", r'"yarn"'),
     (r"key '[a-z_.]*partial_rotary_factor' of a \w+ model must be 1", r'"partial_rotary_factor": (?!1[,.\n])'),
 ]
-MOST_SKIPPED = 0.1  # of the folders: the generator draws what Transformers takes, nearly always
-MOST_VAGUE = 0.05  # of the folders: rounding decides their numbers, so that nothing can be compared
+# Share of the folders. Transformers accepts nearly everything that the generator draws.
+MOST_SKIPPED = 0.1
+# Share of the folders. Rounding decides their numbers, so that nothing can be compared.
+MOST_VAGUE = 0.05
 OUTCOMES = ["passed", "limit", "WRONG", "CRASH", "HANG", "REFUSED", "vague", "skipped"]
 Result = collections.namedtuple("Result", "index family outcome detail")
 
@@ -54,7 +56,7 @@ def is_limit(folder, message):
 
 
 def libds(words, ranks=1):
-    """Return code (None: it hung), stdout, and the last thing it said."""
+    """Returns the exit code (None: it hung), stdout, and the last line of stderr."""
     launch = [LIBDS, "launch", "-n", str(ranks)] if ranks > 1 else []
     try:
         done = subprocess.run([*launch, LIBDS, *words], capture_output=True, text=True, timeout=TIMEOUT)
@@ -88,7 +90,7 @@ def verify(index, family, folder, setup):
 
 
 def generate(index, family, folder):
-    """`libds generate` of the recorded prompts; None when it gives the recorded tokens."""
+    """Runs `libds generate` on the recorded prompts; returns None if it gives the recorded tokens."""
     record = json.loads((folder / "golden.json").read_text())
     for text in record.get("greedy", []):
         ids = ",".join(str(one) for one in text["prompt"])
@@ -109,7 +111,7 @@ def generate(index, family, folder):
 
 
 def survive(result, folder):
-    """What Transformers does not take libds may refuse or take, but not crash on."""
+    """A folder that Transformers refuses may be refused or accepted by libds, but must not crash it."""
     code, _, message = libds(["generate", folder, "--ids", "1,2", "--tokens", "2", "--temperature", "0"])
     if code not in (0, 1, 2):
         return result._replace(outcome="HANG" if code is None else "CRASH", detail=f"{message}; {result.detail}")
@@ -123,7 +125,7 @@ def quiet():
 
 
 def record(folder, setup, seed):
-    """golden.* of the folder, as Transformers loads it."""
+    """Writes golden.* of the folder, as Transformers loads it."""
     words = [str(folder), "--rows", setup.rows, "--tokens", setup.tokens, "--padding", setup.padding, "--seed", seed,
              "--steps", 3, "--new-tokens", setup.new_tokens] + ([] if setup.bf16 else ["--no-bf16"])
     with quiet():
@@ -131,14 +133,14 @@ def record(folder, setup, seed):
 
 
 def missing(folder, family):
-    """Weights that Transformers does not find in the folder and makes up."""
+    """Returns weights that Transformers does not find in the folder and initializes itself."""
     _, info = model_folders.auto_model(family).from_pretrained(folder, output_loading_info=True)
     unread = {"cls.predictions.bias", "cls.predictions.decoder.bias"}
     return sorted(set(info["missing_keys"]) - unread)
 
 
 def prepare(index, family, folder, make):
-    """A job of run_all: a folder by make() with what Transformers computes of it."""
+    """A job of run_all: makes a folder by make(), with the results of Transformers."""
     try:
         setup = make()
         lost = missing(folder, family)
@@ -148,7 +150,7 @@ def prepare(index, family, folder, make):
         message = f"does not find {lost[:2]}"
     except make_golden.Vague as vague:
         return survive(Result(index, family, "vague", str(vague)), folder), None
-    except Exception as error:  # whatever Transformers refuses
+    except Exception as error:  # Transformers refuses in any way
         message = f"{type(error).__name__}: {error}"
     return survive(Result(index, family, "skipped", f"Transformers: {message}"), folder), None
 
@@ -177,7 +179,7 @@ def table(results):
 
 
 def run_all(jobs, keep):
-    """`jobs` yields (result, None) or (None, arguments of check_folder). libds runs beside Transformers."""
+    """`jobs` yields (result, None) or (None, arguments of check_folder). libds runs in parallel to Transformers."""
     results = []
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = []
@@ -203,7 +205,7 @@ def random_jobs(root, args):
 
 
 def published_jobs(root, args):
-    """Each file on one rank, and with left padding on two."""
+    """Runs each file on one rank, and with left padding on two."""
     for path in sorted(args.published.glob("*.json")):
         family = json.loads(path.read_text()).get("model_type")
         for padding, ranks in [("none", 1), ("left", 2)] if family in model_folders.FAMILIES else []:
@@ -213,8 +215,8 @@ def published_jobs(root, args):
 
 
 def passes_published(results):
-    """Prints how many files pass every comparison of both settings; True if at most three of those that Transformers
-    loads do not, and none ends in a crash or a hang."""
+    """Prints how many files pass every comparison of both settings. Returns True if at most three of those that
+    Transformers loads fail, and none ends in a crash or a hang."""
     loaded = {result.index for result in results if result.outcome != "skipped"}
     short = {result.index for result in results if result.index in loaded and result.outcome != "passed"}
     print(f"{len(loaded) - len(short)} of {len(loaded)} published configurations pass everything")
@@ -222,8 +224,8 @@ def passes_published(results):
 
 
 def passes_random(results):
-    """No folder ends otherwise than passed, limit, vague or skipped, few are skipped or vague, and some of each family
-    pass, one at least of all."""
+    """Returns True if every folder ends as passed, limit, vague or skipped, few are skipped or vague, and a sufficient
+    number of each family passes, at least one."""
     if not any(result.outcome in ("passed", "limit") for result in results):
         print("models: nothing was compared")
         return False

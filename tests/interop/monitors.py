@@ -1,11 +1,11 @@
-"""A run's numbers in Weights & Biases and Comet, read back and compared with DeepSpeed's (./run interop monitors).
+"""Compares a run's numbers in Weights & Biases and Comet, read back, with DeepSpeed's (./run interop monitors).
 
-Both packages are the real ones, offline: what they would send later is a `.wandb` file and a zip archive, in a temporary
-folder. libds writes from an engine in f16 with accumulation and steps that are skipped, from `libds.train`, and into runs
-that its caller has begun. Names, values and steps must be those of the step results, exactly. DeepSpeed's WandbMonitor
-and CometMonitor get the same events and must leave the same behind. Last, an engine of DeepSpeed trains with both of its
-monitors on: what it sends must come from libds at the same samples; its rate and loss scale are already those of the
-next step. A listener in the place of a proxy must see no attempt to reach the network.
+Both packages are the real ones, offline: they write what they would send later to a `.wandb` file and a zip archive in
+a temporary folder. libds writes from an engine in f16 with accumulation and skipped steps, from `libds.train`, and into
+runs that its caller has begun. Names, values and steps must equal those of the step results. DeepSpeed's WandbMonitor
+and CometMonitor get the same events and must write the same. Last, an engine of DeepSpeed trains with both of its
+monitors on: libds must send the same values at the same samples, except that DeepSpeed's rate and loss scale are
+already those of the next step. A listener in place of a proxy must see no attempt to reach the network.
 """
 import collections
 import contextlib
@@ -25,8 +25,9 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, ROWS, LEAVES, WIDTH = 12, 3, 2, 16
 SAMPLES = ROWS * LEAVES
-OVERFLOWS = {3: math.inf, 8: math.nan}  # steps, from 1 on, and what one input is then
-INTERVAL = 18  # samples, of Comet: every third step
+OVERFLOWS = {3: math.inf, 8: math.nan}  # step, counted from 1: the value of one input
+# Samples between points of Comet: every third step.
+INTERVAL = 18
 SETTINGS = {"train_micro_batch_size_per_gpu": ROWS, "gradient_accumulation_steps": LEAVES,
             "fp16": {"enabled": True, "initial_scale_power": 1, "loss_scale_window": 3, "hysteresis": 1},
             "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3, "warmup_num_steps": 9}}}
@@ -37,7 +38,7 @@ Run = collections.namedtuple("Run", "facts points")  # points: {name: [(step, va
 
 
 def sections(project, interval=INTERVAL, **more):
-    """The two sections of a configuration, with DeepSpeed's keys."""
+    """Returns the two sections of a configuration, with DeepSpeed's keys."""
     return {"wandb": {"enabled": True, "project": project, "group": "night", "team": "us"},
             "comet": {"enabled": True, "online": False, "samples_log_interval": interval, "project": project,
                       "workspace": "ours", "mode": "create", **more}}
@@ -52,11 +53,11 @@ def check(name, ok, detail=""):
         failed.append(name)
 
 
-# ---------------------------------------------------------------- what is sent, in a process of its own for each side
+# ---------------------------------------------------------------- the senders, one process for each side
 
 
 def libds_engine(libds, np):
-    """An engine's step results, which went to both; one number more of the caller after the last step."""
+    """Sends an engine's step results to both packages, and one number of the caller after the last step."""
     graph = libds.Graph("linear", rows=ROWS)
     x, target = graph.input("x", "f16", [None, WIDTH]), graph.input("target", "f16", [None, WIDTH])
     weight = graph.op("cast", graph.param("w", [WIDTH, WIDTH], "normal", 0.1), dtype="f16")
@@ -75,7 +76,7 @@ def libds_engine(libds, np):
 
 
 def libds_train(libds, folder):
-    """The progress of a run of libds.train that sends by itself."""
+    """Sends the progress of a run of libds.train by its own monitors."""
     text = os.path.join(folder, "text.txt")
     with open(text, "w", encoding="utf-8") as file:
         file.write("to train or not to train " * 400)
@@ -90,7 +91,8 @@ def libds_train(libds, folder):
 
 
 def libds_in_begun_runs(libds):
-    """Whether runs of the caller are written to and go on, and whether one that was begun ends where the other fails."""
+    """Checks that runs of the caller are written to and continue, and that a run that was begun ends if the other
+    monitor fails."""
     import comet_ml
     import wandb
 
@@ -106,7 +108,8 @@ def libds_in_begun_runs(libds):
         wandb.finish()
         experiment.end()
     try:
-        libds.Monitors(config | {"comet": {"enabled": True, "online": False, "mode": "get"}})  # no key
+        # There is no key.
+        libds.Monitors(config | {"comet": {"enabled": True, "online": False, "mode": "get"}})
         refused = False
     except Exception:
         refused = wandb.run is None
@@ -131,7 +134,7 @@ def join_deepspeed(folder):
 
 
 def side_deepspeed(folder):
-    """The events of libds's steps through DeepSpeed's two classes."""
+    """Sends the events of libds's steps through DeepSpeed's two classes."""
     join_deepspeed(folder)
     import wandb
     from deepspeed.monitor.comet import CometMonitor
@@ -151,14 +154,15 @@ def side_deepspeed(folder):
 
 
 def side_engine(folder):
-    """An engine of DeepSpeed with its own monitors, the same settings and overflows in the same steps."""
+    """Trains an engine of DeepSpeed with its own monitors, the same settings and overflows in the same steps."""
     deepspeed = join_deepspeed(folder)
     import torch
     from deepspeed.accelerator import get_accelerator
 
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    get_accelerator().is_fp16_supported = lambda: True  # it trusts no CPU with that, but computes
+    # DeepSpeed allows fp16 on no CPU, but computes it.
+    get_accelerator().is_fp16_supported = lambda: True
     model = torch.nn.Linear(WIDTH, WIDTH, bias=False)
     config = SETTINGS | sections("steps", **NAMED) | {
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}, "zero_optimization": {"stage": 1},
@@ -170,7 +174,8 @@ def side_engine(folder):
             x[0, 0] = OVERFLOWS.get(step, x[0, 0])
             engine.backward(engine(x).float().pow(2).mean())
             engine.step()
-    engine.monitor.comet_monitor.experiment.end()  # it ends neither by itself
+    # DeepSpeed ends neither of them itself.
+    engine.monitor.comet_monitor.experiment.end()
     import wandb
 
     wandb.finish()
@@ -180,11 +185,11 @@ def side_engine(folder):
 SIDES = {"libds": side_libds, "deepspeed": side_deepspeed, "engine": side_engine}
 
 
-# ---------------------------------------------------------------- what must have been sent
+# ---------------------------------------------------------------- the expected events
 
 
 def events_of_steps(results, with_nan=False):
-    """(name, value, samples) of step results of fp16, in order."""
+    """Returns (name, value, samples) of step results of fp16, in order."""
     events = []
     for result in results:
         at = SAMPLES * result["step"]
@@ -211,7 +216,7 @@ def events_of_progress(results, samples):
 
 
 def points_of(events, interval=1):
-    """{name: [(step, value), ...]}; of each name only steps that are `interval` or more behind the last one kept."""
+    """Returns {name: [(step, value), ...]}; of each name only steps at least `interval` after the last one kept."""
     points = {}
     for name, value, step in events:
         kept = points.setdefault(name, [])
@@ -220,23 +225,25 @@ def points_of(events, interval=1):
     return points
 
 
-# ---------------------------------------------------------------- what the packages have written
+# ---------------------------------------------------------------- the files of the packages
 
 
 def wandb_records(path):
-    """The records of a `.wandb` file: a log of LevelDB, whose blocks have 32 KiB, behind a header of 7 bytes."""
+    """Yields the records of a `.wandb` file: a log of LevelDB with blocks of 32 KiB, after a header of 7 bytes."""
     from wandb.proto import wandb_internal_pb2
 
     data = pathlib.Path(path).read_bytes()
     at, whole = 7, b""
     while at + 7 <= len(data):
         if (left := 32768 - at % 32768) < 7:
-            at += left  # no header fits there
+            # No header fits there.
+            at += left
             continue
         _, size, kind = struct.unpack_from("<IHB", data, at)
         whole += data[at + 7:at + 7 + size]
         at += 7 + size
-        if kind in (1, 4):  # full, last; first and middle go on
+        # Kinds are 1 full, 2 first, 3 middle, 4 last.
+        if kind in (1, 4):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(whole)
             whole = b""
@@ -244,7 +251,7 @@ def wandb_records(path):
 
 
 def wandb_runs(folder):
-    """{project: Run} of all runs in a folder."""
+    """Returns {project: Run} of all runs in a folder."""
     runs = {}
     for path in sorted(glob.glob(os.path.join(folder, "wandb", "offline-run-*", "*.wandb"))):
         facts, points = None, {}
@@ -253,7 +260,8 @@ def wandb_runs(folder):
                 facts = {"project": record.run.project, "group": record.run.run_group, "team": record.run.entity}
             for item in record.history.item if record.HasField("history") else ():
                 name = item.key or "/".join(item.nested_key)
-                if not name.startswith("_"):  # its own: _step, _runtime, _timestamp
+                # Names of its own: _step, _runtime, _timestamp.
+                if not name.startswith("_"):
                     points.setdefault(name, []).append((record.history.step.num, json.loads(item.value_json)))
         assert facts["project"] not in runs, f"two runs of {facts['project']}"
         runs[facts["project"]] = Run(facts, points)
@@ -261,7 +269,7 @@ def wandb_runs(folder):
 
 
 def comet_runs(folder):
-    """{project: Run} of all archives in a folder."""
+    """Returns {project: Run} of all archives in a folder."""
     runs = {}
     for path in sorted(glob.glob(os.path.join(folder, "*.zip"))):
         with zipfile.ZipFile(path) as archive:
@@ -276,7 +284,8 @@ def comet_runs(folder):
                 facts["experiment_name"] = payload["value"]
             metric = payload.get("metric") if message["type"] == "metric_msg" else None
             if metric and not metric["metricName"].startswith("sys.") and metric["metricName"] != "process duration":
-                value = metric["metricValue"]  # infinity and NaN are texts there
+                # Infinity and NaN are texts there.
+                value = metric["metricValue"]
                 points.setdefault(metric["metricName"], []).append(
                     (metric["step"], float(value) if isinstance(value, str) else value))
         assert facts["project"] not in runs, f"two archives of {facts['project']}"
@@ -289,7 +298,7 @@ def comet_runs(folder):
 
 @contextlib.contextmanager
 def no_network():
-    """(environment, attempts): a proxy that notes and drops every connection."""
+    """Returns (environment, attempts): a proxy that notes and drops every connection."""
     attempts = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def drop():
@@ -307,10 +316,11 @@ def no_network():
 
 
 def run_side(side, folder, proxies):
-    """What a side returns, and its runs of both packages."""
+    """Returns the result of a side, and its runs in both packages."""
     place = os.path.join(folder, side)
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("WANDB_", "COMET_", "NO_PROXY"))}
-    settings = os.path.join(place, "settings")  # and what is else left behind
+    # For settings and other files that the packages leave.
+    settings = os.path.join(place, "settings")
     os.makedirs(settings)
     environment = kept | proxies | {
         "WANDB_MODE": "offline", "WANDB_DIR": place, "WANDB_CONFIG_DIR": settings, "WANDB_CACHE_DIR": settings,
@@ -327,7 +337,7 @@ def run_side(side, folder, proxies):
 
 
 def compare(what, run, events, facts, interval=1):
-    """A Run beside the events that it was made of and the keys of its section."""
+    """Compares a Run with the events that it was made of and the keys of its section."""
     expected = points_of(events, interval)
     wrong = [f"{name}: {run.points.get(name)} beside {expected.get(name)}"
              for name in sorted(run.points.keys() | expected.keys()) if run.points.get(name) != expected.get(name)]
@@ -360,7 +370,7 @@ def check_libds(results, wandb, comet):
 
 
 def check_deepspeed(mine, wandb, comet):
-    """DeepSpeed's classes have left behind what libds has, but for NaN, which libds does not send."""
+    """DeepSpeed's classes must have left the same as libds, except NaN, which libds does not send."""
     for what, ours, theirs in (("wandb", mine[1], wandb), ("comet", mine[2], comet)):
         ours, theirs = ours["steps"], theirs["steps"]
         (_, lost), = theirs.points.pop("Mine/none")
@@ -371,7 +381,7 @@ def check_deepspeed(mine, wandb, comet):
 
 
 def check_engine(mine, results, wandb, comet):
-    """What DeepSpeed's engine sends: at each step the rate and the scale of the next one, which libds sends a step later."""
+    """DeepSpeed's engine sends at each step the rate and the scale of the next one, which libds sends a step later."""
     steps = mine[0]["steps"]
     check("DeepSpeed's engine skips as many steps", results["skipped"] == len(OVERFLOWS), results)
     events = [(f"Train/Samples/{key}", later[key], SAMPLES * now["step"])

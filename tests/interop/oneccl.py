@@ -1,7 +1,9 @@
-"""Ranks over oneCCL, by the plugin of examples/oneccl, which knows ds_plugin.h and nothing else of libds: ./run interop oneccl.
+"""Ranks over oneCCL, by the plugin of examples/oneccl, which knows ds_plugin.h and nothing else of libds: ./run interop
+oneccl.
 
-Builds it, then runs the comm suite with a process for each of 2, 3 and 4 ranks; trains with the bits of shared memory; and
-looks at what is said of ranks that differ, die or do not come. Last it times an all_reduce beside shm and tcp.
+Builds it, then runs the comm suite with a process for each of 2, 3 and 4 ranks, compares the bits of training with
+those over shared memory, and checks the errors about ranks that differ, die or do not come. Last it times an all_reduce
+over oneCCL, shm and tcp.
 """
 import os
 import re
@@ -37,7 +39,7 @@ def build():
 
 
 def start(commands, **more):
-    """A process for each rank; none of them outlives the limit."""
+    """Starts a process for each rank; none of them outlives the limit."""
     url = f"oneccl://127.0.0.1:{free_port()}"
     return [subprocess.Popen(["timeout", "-k", "1", "300", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True, env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(len(commands)),
@@ -46,7 +48,7 @@ def start(commands, **more):
 
 
 def finish(ranks):
-    """What each rank wrote."""
+    """Returns the output of each rank."""
     return [rank.communicate()[0] for rank in ranks]
 
 
@@ -118,7 +120,8 @@ def errors():
         expect(time.monotonic() - begin < 12, f"after {how.name} of a rank the others took more than 12 seconds")
         for text in texts:
             expect("rank 1 has made no progress for 4000 ms" in text, f"after {how.name} rank 1 is not named", text)
-        os.kill(ranks[1].pid, signal.SIGTERM)  # timeout, which ends what it started, also after SIGKILL of its own
+        # The process is `timeout`, which then ends its child, too, if need be by SIGKILL.
+        os.kill(ranks[1].pid, signal.SIGTERM)
         ranks[1].communicate()
     print("errors: a configuration, a build, a rank that is missing, dead or stopped is named", flush=True)
 

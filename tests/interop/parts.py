@@ -1,7 +1,7 @@
-"""Everything that other programs say of libds, part after part: ./run interop [PART [ARGUMENTS]].
+"""Runs the comparisons with other programs, part after part: ./run interop [PART [ARGUMENTS]].
 
-Without a PART each is run in turn, also behind one that fails; a table is printed last, and the exit code is 1 if any
-failed. The minutes are those of two cores.
+Without a PART, all run in turn, even if one fails; a table is printed last, and the exit code is 1 if any failed. The
+minutes are those of two cores.
 """
 import os
 import subprocess
@@ -9,7 +9,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# PART: (file, arguments when all parts run, minutes, what it is)
+# PART: (file, arguments when all parts run, minutes, description)
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
     "published": ("published.py", [], 0.2, "what Transformers builds from the configurations of published models"),
@@ -30,7 +30,7 @@ PARTS = {
 
 
 def run(part, arguments):
-    """Exit code of a part, and its seconds."""
+    """Returns the exit code of a part, and its seconds."""
     begin = time.monotonic()
     code = subprocess.call([sys.executable, os.path.join(HERE, PARTS[part][0]), *arguments])
     return code, time.monotonic() - begin

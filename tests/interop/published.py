@@ -1,9 +1,10 @@
-"""What Transformers builds from the configurations of published models in tests/data/hf_configs.json.
+"""Records the models that Transformers builds from the published configurations in tests/data/hf_configs.json.
 
 usage: published.py [--record]
 
-Compares tests/data/hf_built.json with the models of the installed Transformers and fails where they differ; --record writes the
-file. Needs torch and transformers. tests/nn/built_models_test.cpp compares the graphs of libds with the same file.
+Compares tests/data/hf_built.json with the models of the installed Transformers and fails where they differ; --record
+writes the file. Needs torch and transformers. tests/nn/built_models_test.cpp compares the graphs of libds with the same
+file.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ def build(keys):
 
 
 def attention(module, config, layer):
-    """Heads, their width, factor of the products, window, cap and dropout of one layer's attention."""
+    """Returns heads, their width, factor of the products, window, cap and dropout of one layer's attention."""
     heads = config.num_attention_heads
     width = getattr(module, "head_dim", None) or getattr(module, "head_size", None) or getattr(module, "attention_head_size", None)
     scaling = module.scaling / (layer + 1) if getattr(module, "scale_attn_by_inverse_layer_idx", False) else module.scaling
@@ -47,7 +48,8 @@ def turns(frequencies):
 
 
 def rope(module, config):
-    """Frequencies of the pairs of columns; where they depend on the length of a text, also those of a longer one."""
+    """Returns the frequencies of the pairs of columns and, if they depend on the length of a text, those for a longer
+    one."""
     out = {"columns": 2 * len(module.inv_freq), **turns(module.inv_freq), "magnitude": float(module.attention_scaling)}
     out["scaling"] = module.rope_type
     if module.rope_type in ("llama3", "yarn", "longrope"):
@@ -68,7 +70,8 @@ def facts(keys):
               and hasattr(module, "scaling")]
     drops = [module.p for name, module in named if isinstance(module, torch.nn.Dropout) and module.p
              and not name.endswith(("attn_dropout", "self.dropout"))]
-    if config.model_type == "opt":  # its layers call the function
+    # The layers of OPT call the function.
+    if config.model_type == "opt":
         drops = [config.dropout] * (2 * len(layers)) if config.dropout else []
     turning = [module for name, module in named if name.endswith("rotary_emb")]
     out = {"parameters": sum(p.numel() for p in model.parameters()),

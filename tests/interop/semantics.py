@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Random schedules, loss scales, batch sizes, lengths and groups beside DeepSpeed and Transformers (./run interop semantics [NUMBER [SEED]]).
+"""Compares random schedules, loss scales, batch sizes, lengths and groups with DeepSpeed and Transformers (./run
+interop semantics [NUMBER [SEED]]).
 
-NUMBER of each are drawn: parameters of a schedule of DeepSpeed and of one of Transformers, whose rates over 60 steps must be the
-same to 1e-12, with an optimizer of one rate or with Muon, which has two; a dynamic loss scale and the steps that overflow, with
-the same scale after each and the same end; the three batch sizes for a number of ranks, which must be refused alike or have the
-same values; a curriculum, whose lengths must be those of the steps of a run of one small model; and documents with a bound of
-tokens, whose groups must have as many tokens and documents in each step of such a run. DeepSpeed and Transformers are run as they
-are; libds through its Python package. libds may also refuse a wrong value that DeepSpeed computes with, such as a negative number
-or one of another type.
+It draws NUMBER of each: parameters of a schedule of DeepSpeed and of one of Transformers, whose rates over 60 steps
+must agree to 1e-12, with an optimizer of one rate or with Muon, which has two; a dynamic loss scale and the steps that
+overflow, with the same scale after each step and the same end; the three batch sizes for a number of ranks, which both
+must refuse, or give the same values; a curriculum, whose lengths must be those of the steps of a run of one small
+model; and documents with a bound of tokens, whose groups must have the same numbers of tokens and documents in each
+step of such a run. DeepSpeed and Transformers are unchanged; libds is called through its Python package. libds may also
+refuse a wrong value that DeepSpeed accepts, such as a negative number or one of another type.
 """
 import csv
 import json
@@ -34,13 +35,13 @@ import libds  # noqa: E402
 import trainer_schedules  # noqa: E402
 
 STEPS = 60
-# What has which rates: an optimizer with one, and Muon's two halves, which are groups in DeepSpeed.
+# The rates of an optimizer: most have one; Muon has two, for its two halves, which are groups in DeepSpeed.
 ONE_RATE = {"type": "SGD", "params": {"lr": 0.1}}
 TWO_RATES = {"type": "Muon", "params": {"muon_lr": 0.1, "adam_lr": 0.03}}
 
 
 def host(**more):
-    """An engine without a program, with one parameter."""
+    """Makes an engine without a program, with one parameter."""
     engine = libds.DelegateEngine({"train_micro_batch_size_per_gpu": 1, "optimizer": ONE_RATE, **more})
     engine.add_param("p", [2])
     engine.start()
@@ -57,7 +58,7 @@ def step(engine, gradient):
 
 TOTALS, WARMUPS, SIZES = [1, 2, 5, 10, 30, 50, 60, 100], [1, 2, 3, 7, 10, 40, 59, 60, 100], [1, 2, 5, 10, 31, 60, 7.5, 2000]
 TYPES, RATIOS = ["linear", "log"], [0.0, 1e-4, 0.1, 0.5, 1.0, 2.0]
-# Of each schedule: parameters that it needs, and those that it may have, each with what it is drawn from; None: a rate.
+# For each schedule, the required and the optional parameters, each with the range that it is drawn from; None: a rate.
 SCHEDULES = {
     "WarmupLR": ({}, {"warmup_min_lr": None, "warmup_max_lr": None, "warmup_num_steps": WARMUPS, "warmup_type": TYPES}),
     "WarmupDecayLR": ({"total_num_steps": TOTALS},
@@ -87,12 +88,12 @@ def draw_schedule(numbers):
 
 
 def own_rates(optimizer):
-    """By the names that libds has for them."""
+    """Returns the parameters under the names of libds."""
     return dict(optimizer["params"])
 
 
 def rates_of_deepspeed(optimizer, name, params):
-    """Rates of the steps; None: refused, by the schedule or where it computes."""
+    """Returns the rates of the steps; None if the schedule refuses them, at once or while it computes."""
     groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": rate} for rate in own_rates(optimizer).values()]
     theirs = torch.optim.SGD(groups, lr=0.1)
     try:
@@ -100,13 +101,13 @@ def rates_of_deepspeed(optimizer, name, params):
         for _ in range(STEPS):
             rates.append([group["lr"] for group in theirs.param_groups])
             schedule.step()
-    except Exception:  # Python's own, too
+    except Exception:  # also Python's own errors
         return None
     return rates
 
 
 def rates_of_libds(optimizer, name, params):
-    """The same; what libds says where it refuses."""
+    """Does the same with libds; returns its message if it refuses."""
     try:
         engine = host(optimizer=optimizer, scheduler={"type": name, "params": params})
     except libds.Error as error:
@@ -120,7 +121,7 @@ def rates_of_libds(optimizer, name, params):
 
 
 def compared(what, got, want):
-    """"same", or the first step with another rate."""
+    """Returns "same", or the first step with another rate."""
     def far(one, other):
         return any(abs(a - b) > 1e-12 * abs(b) + 1e-15 for a, b in zip(one, other, strict=True))
     worst = [k for k in range(len(want)) if far(got[k], want[k])]
@@ -140,7 +141,7 @@ def same_rates(numbers):
 
 
 def same_trainer_rates(numbers):
-    """Beside Transformers. Its schedules are multiples of the rate that a group has."""
+    """Compares with Transformers, whose schedules are multiples of the rate of a group."""
     optimizer = numbers.choice([ONE_RATE, TWO_RATES])
     name, params = trainer_schedules.draw(numbers)
     what = f"{optimizer['type']} {name} {params}"
@@ -170,7 +171,8 @@ def same_scales(numbers):
             result = step(ours, float("inf") if bad else 0.0)
             try:
                 theirs.update_scale(bad)
-            except Exception:  # its scale is at the minimum, and the run ends
+            # The scale is at the minimum, and the run ends.
+            except Exception:
                 return "same end" if result.loss_scale_at_floor else f"{what}: DeepSpeed ends at step {number}"
             if result.loss_scale_at_floor:
                 return f"{what}: libds is at the minimum in step {number}"
@@ -198,7 +200,7 @@ def same_batches(numbers):
         theirs = deepspeed_config.DeepSpeedConfig(dict(given))
         want = {TRAIN: theirs.train_batch_size, MICRO: theirs.train_micro_batch_size_per_gpu,
                 STEPS_KEY: theirs.gradient_accumulation_steps}
-    except Exception:  # assertions, too
+    except Exception:  # also assertions
         want = None
     told = libds.describe_config(given, ranks)
     what = f"{given} on {ranks} ranks"
@@ -212,7 +214,7 @@ def same_batches(numbers):
 
 
 def steps_of_run(folder, text, name, steps, more):
-    """(tokens, learning rate) of each step of a run on a file of that text; what libds says where it refuses."""
+    """Returns (tokens, learning rate) of each step of a run on a file with that text; the message if libds refuses."""
     folder = pathlib.Path(folder)
     (folder / name).write_text(text, encoding="utf-8")
     config = {"optimizer": {"type": "SGD", "params": {"lr": 0.001}}, "train_batch_size": 1,
@@ -255,7 +257,7 @@ def same_lengths(numbers):
     try:
         scheduler = CurriculumScheduler(curriculum)
         want = [scheduler.update_difficulty(step + 1) for step in range(steps)]
-    except Exception:  # Python's own, too
+    except Exception:  # also Python's own errors
         want = None
     with tempfile.TemporaryDirectory() as folder:
         got = steps_of_run(folder, "".join(numbers.choices("abcdefgh \n", k=3000)), "text.txt", steps, {"curriculum_learning": curriculum})
@@ -276,13 +278,13 @@ def same_groups(numbers):
     if numbers.random() < 0.4:
         given["max_batch_size"] = numbers.choice([1, 2, 5, 8])
     documents = ["".join(numbers.choices("abcdefgh", k=size)) for size in sizes]
-    # A document has a token for each of its bytes, and one that ends it.
+    # A document has a token for each of its bytes, and an end token.
     lengths = [size + 1 for size in sizes]
     try:
         groups, counts, _ = batch_by_seqlens(lengths, most, min_batch_size=given.get("min_batch_size", 1),
                                              max_batch_size=given.get("max_batch_size"), effective_batch_size=batch,
                                              sequence_picking_order=given["sequence_picking_order"])
-        # Padding of the shorter groups of a step is none of its tokens.
+        # Padding of the shorter groups of a step does not count as tokens.
         tokens = [sum(lengths[i] for _, ids in groups[at:at + batch] for i in ids) for at in range(0, len(groups), batch)]
         steps = len(counts) + 2
         want = [(tokens[k % len(counts)], counts[k % len(counts)]) for k in range(steps)]
@@ -310,7 +312,7 @@ def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 150
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    loss_scaler.dist = types.SimpleNamespace(get_rank=lambda *a, **k: 1)  # asked only to decide who logs
+    loss_scaler.dist = types.SimpleNamespace(get_rank=lambda *a, **k: 1)  # only asked to decide which rank logs
     good = True
     for name, judge in JUDGES.items():
         found = {}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Random chat templates beside Transformers (./run interop templates [NUMBER [SEED]]).
+"""Compares random chat templates with Transformers (./run interop templates [NUMBER [SEED]]).
 
-Each template is drawn from the constructs that libds documents (docs/reference/data.md), rendered by `libds tokenize` and by
-apply_chat_template on one tokenizer, and the tokens must be the same. What Transformers refuses libds must refuse. libds may
-refuse more, but only for the reasons of REFUSED, which the documentation gives; they are counted, and so is each kind of
-construct that both took.
+Each template is drawn from the constructs that libds documents (docs/reference/data.md), rendered by `libds tokenize`
+and by apply_chat_template on one tokenizer, and the tokens must be the same. libds must refuse every template that
+Transformers refuses. It may refuse more, but only for the documented reasons in REFUSED; these are counted, and so is
+each kind of construct that both accept.
 """
 import collections
 import concurrent.futures
@@ -29,11 +29,12 @@ MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 VARIABLES = {"nums": [3, 1, 2], "words": ["b", "A", "c", "b"], "d": {"k": "v", "n": [1, 2], "items": 5}, "s": "H\u00e9 b\tc",
              "e": "", "f": False, "t": True, "none": None, "x": 2.5, "n": 7, "deep": {"a": {"b": [{"c": 1}, {"c": None}]}},
              "ms": [{"role": "user", "c": "hi"}, {"role": "tool", "c": None}, {"role": "user"}]}
-# Words of libds's refusals of what Python renders: shown generators and other objects of Python's, what is too large, and what
-# Python does not notice because a generator is not read or because jinja2 folds a constant.
+# Words of refusals by libds of templates that Python renders: generators and other Python objects shown as text,
+# results that are too large, and errors that Python does not notice because a generator is never read or jinja2 folds a
+# constant.
 REFUSED = ("cannot be shown", "read a second time", "is unsupported", "64 bits", "cannot be iterated", "cannot be sliced", "unique of a")
 
-# Of each kind of value: expressions, and filters that take it, each with the kind that it gives.
+# For each kind of value: expressions, and filters that accept it, each with the kind of its result.
 ATOMS = {
     "list": ["nums", "words", "ms", "messages", "deep.a.b", "range(4)", "range(0)", "range(1, 9, 3)", "[]", "(1, 'a')", "[none, 'q']",
              "d.n", "words[1:]", "(3,)", "[n, n, x]", "d.items()", "d.keys()", "d.values()"],
@@ -80,7 +81,7 @@ OPERATORS = {"number": [("+", "number"), ("-", "number"), ("*", "number"), ("/",
 
 
 class Drawn:
-    """One template, and the kinds of constructs in it. Most values are of a kind that suits; some are of any."""
+    """One template, and the kinds of constructs in it. Most values are of a suitable kind; some are of any kind."""
 
     def __init__(self, random_numbers):
         self.random = random_numbers
@@ -93,14 +94,15 @@ class Drawn:
         return one, gives
 
     def expression(self, depth, kind=None):
-        """A text, and the kind of its value."""
+        """Returns a text, and the kind of its value."""
         kind = kind or self.random.choice(["list", "list", "text", "text", "number", "mapping", "any"])
         part = self.random.random()
         if depth > 3 or part < 0.3:
             return self.random.choice(ATOMS[kind]), kind
         inner, has = self.expression(depth + 1, kind)
         if self.random.random() < 0.04:
-            has = self.random.choice(list(ATOMS))  # what may not suit
+            # This kind may be unsuitable.
+            has = self.random.choice(list(ATOMS))
         if part < 0.65:
             one, gives = self.pick("filter", FILTERS[has])
             text = f"{inner} | {one}"
@@ -168,16 +170,17 @@ class Drawn:
 
 
 def expected(tokenizer, template):
-    """Ids, or None where Transformers refuses the template or its text has an address of Python's in it."""
+    """Returns the ids, or None if Transformers refuses the template or its text contains the address of a Python
+    object."""
     try:
         text = tokenizer.apply_chat_template(MESSAGES, chat_template=template, tokenize=False, **json.loads(json.dumps(VARIABLES)))
-    except Exception:  # jinja2 raises its own and Python's
+    except Exception:  # jinja2 raises its own errors and Python's
         return None
     return None if " at 0x" in text else tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def tokens_of(path):
-    """Ids of a token file whose tokens are all targets (src/data/token_file.cpp)."""
+    """Returns the ids of a token file whose tokens are all targets (src/data/token_file.cpp)."""
     content = path.read_bytes()
     width, count = np.frombuffer(content, "<u4", 1, 12)[0], np.frombuffer(content, "<i8", 1, 24)[0]
     marked = np.frombuffer(content, "<u4", 1, 104)[0]
@@ -185,7 +188,7 @@ def tokens_of(path):
 
 
 def rendered(folder, number, template):
-    """Ids by libds, or what it says."""
+    """Returns the ids of libds, or its message."""
     source, out = folder / f"{number}.jinja", folder / f"{number}.tokens"
     source.write_text(template, encoding="utf-8")
     run = subprocess.run([LIBDS, "tokenize", "--data", folder / "line.jsonl", "--format", "jsonl", "--tokenizer", TOKENIZER,
@@ -197,7 +200,7 @@ def rendered(folder, number, template):
 
 
 def verdict(want, got):
-    """Of one template: what both made of it."""
+    """Compares the two results for one template."""
     if isinstance(got, list):
         return "same" if got == want else "another text" if want is not None else "rendered what Transformers refuses"
     if got.startswith("ended by"):

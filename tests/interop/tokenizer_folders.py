@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Random tokenizer folders beside Transformers (./run interop tokenizers [NUMBER [SEED]]).
+"""Compares random tokenizer folders with Transformers (./run interop tokenizers [NUMBER [SEED]]).
 
-Each folder is a small tokenizer of one of the families of tools/make_tokenizers.py with random files beside it: tokens that
-tokenizer_config.json, special_tokens_map.json or added_tokens.json name, flags, truncation and padding, and a chat template.
-Random texts, conversations, and prompts with completions go through `libds tokenize` and through AutoTokenizer; the ids must be
-the same. Which tokens are targets follows the offsets of characters that `tokenizers` gives (docs/reference/data.md says the
-rule); where apply_chat_template's own mask is defined by that rule, it must be the same, too.
+Each folder is a small tokenizer of one of the families of tools/make_tokenizers.py with random other files: tokens that
+tokenizer_config.json, special_tokens_map.json or added_tokens.json name, flags, truncation and padding, a chat
+template, and a class that tokenizer_config.json or config.json names, or none. Random texts, conversations, and prompts
+with completions go through `libds tokenize` and through AutoTokenizer; the ids must be the same. Targets follow from
+the offsets of characters that `tokenizers` gives (docs/reference/data.md has the rule); if apply_chat_template's own
+mask follows that rule, it must be the same, too.
 
-Transformers 5 builds some classes anew from parts of the file (docs/reference/tokenizers.md); of those, only the ones of EXACT
-are what libds makes of the files. For the others, which are counted, libds follows tokenizer.json and the flags, as PreTrainedTokenizerFast does of a file with the flags in it.
+Transformers 5 rebuilds some classes from parts of the file (docs/reference/tokenizers.md); of these, libds matches only
+those in EXACT. For the others, which are counted, libds follows tokenizer.json and the flags, as
+PreTrainedTokenizerFast does for a file that contains the flags.
 """
 import collections
 import concurrent.futures
@@ -27,21 +29,24 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
-from transformers.utils.chat_template_utils import render_jinja_template
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 from transformers.utils import logging
+from transformers.utils.chat_template_utils import render_jinja_template
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBDS = ROOT / "build" / "bin" / "libds"
 sys.path.insert(0, str(ROOT / "tools"))
 from make_tokenizers import BERT_STRINGS, FAMILIES, STRINGS  # noqa: E402
 
-# Classes that are built from the file, and the flags by which; EXACT: the result is the file's tokenizer with those flags.
+# Classes that are built from the file, and the flags that matter; EXACT: the result is the file's tokenizer with those
+# flags.
 CLASSES = {"gpt2": "GPT2Tokenizer", "bert": "BertTokenizer", "bert_cased": "BertTokenizer", "qwen2": "Qwen2Tokenizer",
            "gpt_neox": "GPTNeoXTokenizer", "llama2": "LlamaTokenizer", "metaspace": "LlamaTokenizer"}
 EXACT = {"gpt2", "bert", "bert_cased"}
 NAMES = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "image_token", "tool_token"]
 NEW = ["<|im_start|>", "<|im_end|>", "[PAD]", "<think>", "</think>", "<new>", " <x>", "ab", "\u00e9t\u00e9", "lantern", "    ", "\n\n",
-       "<|tool|>", "T1", "<pad>", "##x", "\u2581\u2581", "\u6771\u4eac", "<mask>", "<|endoftext|>", "HARBOUR", "\U0001f642"]
+       "<|tool|>", "T1", "<pad>", "##x", "\u2581\u2581", "\u6771\u4eac", "<mask>", "<|endoftext|>", "HARBOUR", "\U0001f642",
+       "\u0301"]
 TEMPLATES = [
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>"
     "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}",
@@ -75,11 +80,33 @@ class Folder:
         return taken
 
     def draw_class(self):
-        self.own_class = self.family in CLASSES and self.chance(0.35, "a class of its own")
-        if self.own_class:
-            self.config["tokenizer_class"] = CLASSES[self.family] + self.random.choice(["", "Fast"])
-        else:
-            self.config["tokenizer_class"] = self.random.choice(["PreTrainedTokenizerFast", "TokenizersBackend"])
+        """Returns the class, by either file that may decide it, and Transformers' choice from both."""
+        named = None
+        if self.family in CLASSES and self.chance(0.35, "a class of its own"):
+            named = CLASSES[self.family] + self.random.choice(["", "Fast"])
+        elif self.chance(0.7):
+            named = self.random.choice(["PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer", "NoSuchTokenizer"])
+        if named and self.chance(0.8):
+            self.config["tokenizer_class"] = named
+        elif named or self.chance(0.5):
+            self.beside["config.json"] = {"tokenizer_class": named} if named else {}
+            self.kinds.add("the class of config.json")
+        if self.chance(0.4, "model_type"):
+            self.beside.setdefault("config.json", {})["model_type"] = self.random.choice(self.model_types())
+        if "tokenizer_class" not in self.config:
+            self.kinds.add("no tokenizer_class")
+        with tempfile.TemporaryDirectory() as name:
+            self.write(pathlib.Path(name))
+            try:
+                self.class_name = type(AutoTokenizer.from_pretrained(name)).__name__
+            except Exception as error:  # a class that Transformers lacks
+                self.class_name = type(error).__name__
+        self.own_class = self.class_name in CLASSES.values()
+
+    def model_types(self):
+        """Returns the classes that can build this family's file."""
+        fitting = {"TokenizersBackend", CLASSES.get(self.family)}
+        return ["nosuch", "llama"] + [key for key, name in TOKENIZER_MAPPING_NAMES.items() if name in fitting]
 
     def flags(self, content):
         special = self.chance(0.6)
@@ -92,7 +119,7 @@ class Folder:
         return content
 
     def value(self, plain=False):
-        """A token as tokenizer_config.json or (plain) special_tokens_map.json spells it."""
+        """Spells a token as in tokenizer_config.json or (plain) special_tokens_map.json."""
         content = self.token()
         if not self.chance(0.25, "a named token with flags"):
             return content
@@ -136,8 +163,8 @@ class Folder:
     def draw_flags(self):
         if self.chance(0.3, "add_prefix_space"):
             self.config["add_prefix_space"] = self.chance(0.5)
-        if self.family.startswith("bert") and self.own_class:
-            # Without it Transformers lower-cases, whatever the file says.
+        if self.family.startswith("bert") and (self.own_class or self.chance(0.5, "BERT's flags without its class")):
+            # Without it, Transformers' class lower-cases, whatever the file says.
             self.config["do_lower_case"] = self.chance(0.5)
             if self.chance(0.3, "strip_accents"):
                 self.config["strip_accents"] = self.chance(0.5)
@@ -166,7 +193,8 @@ class Folder:
                 one = self.random.choice(STRINGS + BERT_STRINGS)
                 begin = self.random.randint(0, len(one))
                 pieces.append(one[begin:begin + self.random.randint(1, 20)])
-        return "".join(pieces).replace("\0", "")  # libds reads no NUL in JSON
+        # libds does not read NUL in JSON.
+        return "".join(pieces).replace("\0", "")
 
     def line(self):
         part = self.random.random()
@@ -183,7 +211,8 @@ class Folder:
         return not self.own_class or self.family in EXACT
 
     def with_flags(self):
-        """The folder as a class that only loads the file would have to find it: with the flag of its own class in the file."""
+        """Returns the folder as a class that only loads the file would have to find it: with the flag of its own class
+        in the file."""
         add, out = self.config.get("add_prefix_space"), copy.deepcopy(self)
         if add is None:
             return out
@@ -205,7 +234,7 @@ class Folder:
 
 
 class Expected:
-    """What Transformers makes of a folder's lines."""
+    """Returns the results of Transformers for a folder's lines."""
 
     def __init__(self, drawn, folder):
         if drawn.exact():
@@ -213,7 +242,7 @@ class Expected:
         else:
             drawn.with_flags().write(folder / "by_its_file")
             self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "by_its_file")
-        # Offsets before a post-processor trims spaces from them.
+        # These are the offsets before a post-processor trims spaces from them.
         self.raw = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         self.raw.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
         self.raw.no_truncation()
@@ -232,7 +261,7 @@ class Expected:
         return encoding.ids, marks, encoding.offsets
 
     def line(self, line):
-        """(ids, marks)."""
+        """Returns (ids, marks)."""
         if "messages" in line:
             return self.conversation(line["messages"])
         text = line.get("text", line.get("prompt", "") + line.get("completion", ""))
@@ -247,7 +276,7 @@ class Expected:
     def conversation(self, messages):
         try:
             whole = self.tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
-        except OverflowError:  # of an empty answer that begins the text
+        except OverflowError:  # an empty answer begins the text
             whole = None
         (text,), (ranges,) = render_jinja_template(conversations=[messages], chat_template=self.tokenizer.chat_template,
                                                    return_assistant_tokens_mask=True, add_generation_prompt=False,
@@ -268,7 +297,7 @@ class Expected:
 
 
 def documents(path):
-    """(ids, marks) of each document of a token file (src/data/token_file.cpp)."""
+    """Returns (ids, marks) of each document of a token file (src/data/token_file.cpp)."""
     content = path.read_bytes()
     width, count = int(np.frombuffer(content, "<u4", 1, 12)[0]), int(np.frombuffer(content, "<i8", 1, 24)[0])
     number, marked = int(np.frombuffer(content, "<i8", 1, 96)[0]), int(np.frombuffer(content, "<u4", 1, 104)[0])
@@ -283,17 +312,18 @@ def documents(path):
 
 
 def check(number, seed, files, root):
-    """What is found of one folder: a counter, and lines of what differs."""
+    """Returns the results for one folder: a counter, and lines about differences."""
     folder = root / str(number)
     drawn, found = Folder(number, seed, files), collections.Counter()
     drawn.write(folder)
-    described = f"folder {number} ({drawn.family}, {drawn.config['tokenizer_class']})"
+    described = f"folder {number} ({drawn.family}, {drawn.class_name})"
     try:
         expected = Expected(drawn, folder)
         want = [(line, *expected.line(line)) for line in drawn.lines]
     except AssertionError as error:
         return found, [f"{described}: {error}"], drawn.kinds
-    except BaseException as error:  # Transformers raises many kinds, and a panic of `tokenizers` is no Exception
+    # Transformers raises many kinds, and a panic of `tokenizers` is not an Exception.
+    except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         found[f"refused by Transformers: {type(error).__name__}"] += 1
@@ -310,7 +340,8 @@ def check(number, seed, files, root):
         return found, [f"{described}: {run.stderr.strip()}"], drawn.kinds
     wrong = []
     for (line, ids, marks), (got_ids, got_marks) in zip(want, documents(folder / "t.tokens"), strict=True):
-        same = got_ids == ids and got_marks[1:] == marks[1:]  # nothing predicts a first token
+        # A first token is never predicted.
+        same = got_ids == ids and got_marks[1:] == marks[1:]
         found["lines"] += 1
         if not same:
             what = "ids" if got_ids != ids else "targets"
@@ -333,7 +364,8 @@ def main():
             kinds.update(kind)
             wrong += differs
     shown = collections.Counter()
-    for line in wrong:  # two of each folder
+    # At most two of each folder are kept.
+    for line in wrong:
         folder = line.split(":", 1)[0]
         shown[folder] += 1
         if shown[folder] <= 2:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Random schedules of Transformers, and their rates.
+"""Draws random schedules of Transformers and computes their rates.
 
-As a program it records some for tests of libds that have no Transformers (trainer_schedules.py FILE [NUMBER [SEED]]):
+As a program it records some for tests that run without Transformers (trainer_schedules.py FILE [NUMBER [SEED]]):
 tests/data/trainer_schedules.json is `trainer_schedules.py FILE 100 1`.
 """
 import importlib.metadata
@@ -17,8 +17,9 @@ TOTALS, WARMUPS, DECAYS = [1, 2, 5, 10, 30, 50, 60, 100], [0, 1, 2, 3, 7, 10, 40
 RATIOS, CYCLES, WAYS = [0.0, 1e-4, 0.1, 0.5, 1.0], [0.0, 0.25, 0.5, 1.0, 1.5, 2.5], ["linear", "cosine", "1-sqrt"]
 WARMUP = {"warmup_num_steps": ("num_warmup_steps", WARMUPS)}
 TOTAL = {"total_num_steps": ("num_training_steps", TOTALS)}
-# Of each of libds's types: the function of Transformers, parameters that must be given and those that may be, each with its
-# name there and what it is drawn from. Where Transformers needs one that libds does not, KNOWN has libds's default.
+# For each schedule type of libds: the function of Transformers, and its required and optional parameters, each with its
+# name there and the range that it is drawn from. If Transformers requires one that libds does not, KNOWN has libds's
+# default.
 SCHEDULES = {
     "constant": ("get_constant_schedule_with_warmup", {}, WARMUP),
     "linear": ("get_linear_schedule_with_warmup", TOTAL, WARMUP),
@@ -34,7 +35,7 @@ NEEDED = {"constant": ["num_warmup_steps"], "linear": ["num_warmup_steps"], "cos
 
 
 def draw(numbers):
-    """A type of libds, and parameters."""
+    """Draws a type of libds, and parameters."""
     name = numbers.choice(list(SCHEDULES))
     _, needed, optional = SCHEDULES[name]
     params = {key: numbers.choice(choices) for key, (_, choices) in needed.items()}
@@ -43,8 +44,8 @@ def draw(numbers):
 
 
 def rates(name, params):
-    """Those of the steps of an optimizer with rate RATE. Behind its end Transformers' cosine rises again, which libds's does not:
-    that one has only the steps up to the end."""
+    """Returns the rates of the steps of an optimizer with rate RATE. After its end Transformers' cosine rises again,
+    unlike that of libds, so only the steps up to the end are compared."""
     function, needed, optional = SCHEDULES[name]
     names = {**needed, **optional}
     theirs = {key: KNOWN[key](params) for key in NEEDED[name]}

@@ -19,7 +19,7 @@
 namespace ds {
 namespace {
 
-// Memory at a multiple of 4096.
+// Memory whose address is a multiple of 4096.
 class Pages {
  public:
   explicit Pages(size_t bytes)
@@ -51,7 +51,8 @@ IoRequest read_request(const File& file, int64_t offset, void* data, size_t byte
   return {false, &file, offset, data, bytes, std::move(label), {}};
 }
 
-// Writes and reads back through a lane, in many chunks and at odd sizes.
+// Writes `bytes` bytes by one request and reads them back by another, both split into chunks of
+// `chunk` bytes, and checks the data, the counts and the trace.
 void round_trip(const File& file, size_t bytes, size_t chunk, int depth) {
   Trace trace(0);
   IoLane lane("test", chunk, depth, &trace);
@@ -73,16 +74,17 @@ void round_trip(const File& file, size_t bytes, size_t chunk, int depth) {
   EXPECT_LE(spans[0].end_ns, spans[1].begin_ns);
 }
 
-TEST(IoLane, RoundTripBuffered) {
+TEST(IoLane, BufferedFilesRoundTrip) {
   test::TempFolder folder;
   File file(folder / "a", File::Mode::create);
   for (size_t bytes : {size_t{1}, size_t{4095}, size_t{70000}, size_t{3} << 20}) {
     for (int depth : {1, 8}) round_trip(file, bytes, 16384, depth);
   }
-  round_trip(file, 100000, 1, 3);  // the smallest chunk is 4096
+  // The smallest chunk is 4096.
+  round_trip(file, 100000, 1, 3);
 }
 
-TEST(IoLane, RoundTripDirect) {
+TEST(IoLane, DirectFilesRoundTrip) {
   test::TempFolder folder;
   File file;
   try {
@@ -98,11 +100,11 @@ TEST(IoLane, RoundTripDirect) {
   EXPECT_THROW(lane.submit(read_request(file, 512, page.data(), 4096)), Error);
   EXPECT_THROW(lane.submit(read_request(file, 0, page.data() + 512, 4096)), Error);
   EXPECT_THROW(lane.submit(read_request(file, 0, page.data(), 1000)), Error);
-  lane.wait(lane.submit(
-      read_request(file, 0, page.data(), 4096)));  // a refused request does not stop the lane
+  // A refused request does not stop the lane.
+  lane.wait(lane.submit(read_request(file, 0, page.data(), 4096)));
 }
 
-TEST(IoLane, WhereReservingIsRefusedFilesGrow) {
+TEST(IoLane, FilesGrowWhereTheSystemRefusesToReserveSpace) {
   for (int error : {ENOSYS, EPERM}) {
     const std::vector<int> codes = test::spawn_processes(1, [&](int) {
       ASSERT_TRUE(test::refuse_call(SYS_fallocate, error));
@@ -116,8 +118,8 @@ TEST(IoLane, WhereReservingIsRefusedFilesGrow) {
   }
 }
 
-// A sandbox that lets io_setup through.
-TEST(IoLane, WhereSubmitIsRefusedChunksGoThePlainWay) {
+// Some sandboxes allow io_setup but not io_submit.
+TEST(IoLane, UsesPlainCallsIfIoSubmitIsRefused) {
   for (int error : {ENOSYS, EPERM}) {
     const std::vector<int> codes = test::spawn_processes(1, [&](int) {
       ASSERT_TRUE(test::refuse_call(SYS_io_submit, error));
@@ -129,13 +131,14 @@ TEST(IoLane, WhereSubmitIsRefusedChunksGoThePlainWay) {
   }
 }
 
-TEST(IoLane, WithoutKernelSupport) {
+TEST(IoLane, UsesPlainCallsAndWarnsOnceIfIoSetupFails) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   {
     test::TempFolder folder;
     File file(folder / "a", File::Mode::create);
-    round_trip(file, 300000, 16384, 1 << 30);  // no kernel allows this depth
+    // The kernel refuses a queue this deep.
+    round_trip(file, 300000, 16384, 1 << 30);
   }
   flush_log();
   set_log_sink(nullptr);
@@ -143,11 +146,12 @@ TEST(IoLane, WithoutKernelSupport) {
   EXPECT_NE(lines[0].find("io_setup"), std::string::npos) << lines[0];
 }
 
-TEST(IoLane, CompletesInOrder) {
+TEST(IoLane, RequestsCompleteInOrder) {
   test::TempFolder folder;
   File file(folder / "a", File::Mode::create);
   IoLane lane("order", 4096, 4, nullptr);
-  std::vector<int> order;  // written by the lane's thread only, read after wait()
+  // Only the lane's thread writes this, and the test reads it after wait().
+  std::vector<int> order;
   Pages page(size_t{40} * 4096);
   uint64_t last = 0;
   for (int i = 0; i < 40; ++i) {
@@ -184,7 +188,8 @@ TEST(IoLane, ReadyWaitsForAnotherLane) {
   EXPECT_TRUE(in == out);
 }
 
-// The lane must refuse everything after `bad`, with DS_ERROR_IO naming path and label.
+// Checks that the lane fails `bad` and all later requests with DS_ERROR_IO, and that the message
+// names the path and the label.
 void expect_failure(const File& file, IoRequest bad, const std::string& reason, int depth) {
   Pages page(4096);
   IoLane lane("failing", 4096, depth, nullptr);
@@ -206,7 +211,7 @@ void expect_failure(const File& file, IoRequest bad, const std::string& reason, 
   EXPECT_EQ(lane.bytes_read() + lane.bytes_written(), 0);
 }
 
-TEST(IoLane, ErrorsSurface) {
+TEST(IoLane, ErrorsNamePathAndLabel) {
   test::TempFolder folder;
   std::string path = folder / "a";
   write_file_atomic(path, std::string(100000, 'x'));
@@ -226,7 +231,7 @@ TEST(IoLane, ErrorsSurface) {
   EXPECT_THROW(lane.submit(write_request(File(), 0, page.data(), 1)), Error);
 }
 
-TEST(IoLane, EarlierTicketsSurviveALaterError) {
+TEST(IoLane, EarlierTicketsSucceedDespiteALaterError) {
   test::TempFolder folder;
   File file(folder / "a", File::Mode::create);
   Pages page(4096);
@@ -245,7 +250,7 @@ TEST(IoLane, EarlierTicketsSurviveALaterError) {
   EXPECT_TRUE(lane.done(good));
 }
 
-TEST(IoLane, DestructionFinishesWhatWasSubmitted) {
+TEST(IoLane, DestructionFinishesSubmittedRequests) {
   test::TempFolder folder;
   File file(folder / "a", File::Mode::create);
   Pages page(4096);

@@ -1,4 +1,4 @@
-// Bytes that are read past the page cache are those of the file, whatever the ranges.
+// Reads that bypass the page cache return the bytes of the file for any list of ranges.
 #include "io/direct_reader.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@
 namespace ds::test {
 namespace {
 
-constexpr int64_t kSize = 22'000'124;  // more than kCount blocks, and no whole page at the end
+// The file has more than DirectBlocks::kCount blocks, and its last page is partial.
+constexpr int64_t kSize = 22'000'124;
 
 std::string words(size_t size) {
   std::mt19937_64 dice(size);
@@ -31,8 +32,8 @@ std::string words(size_t size) {
   return text;
 }
 
-// What is read of the ranges, one after the other; every part must begin where the one before has
-// ended.
+// Returns the concatenated bytes of the ranges; checks that each part that the reader returns
+// begins where the previous one ended.
 std::string read_ranges(const std::string& path, const std::vector<DirectReader::Range>& ranges) {
   DirectBlocks blocks;
   DirectReader reader(path, blocks);
@@ -67,13 +68,13 @@ std::vector<DirectReader::Range> random_ranges(uint64_t seed) {
     ranges.push_back({at, std::min(below(most), kSize - at)});
     at = ranges.back().begin + ranges.back().bytes;
     if (below(3) == 0) at += below(below(4) == 0 ? 3'000'000 : 5000);  // a gap
-    if (below(20) == 0) at = below(kSize);                             // back, or far ahead
+    if (below(20) == 0) at = below(kSize);  // jumps backward, or far forward
   }
   ranges.push_back({kSize - 1, 1});
   return ranges;
 }
 
-TEST(DirectReader, RangesAreThoseOfTheFile) {
+TEST(DirectReader, RangesReturnTheBytesOfTheFile) {
   const std::string want = words(kSize);
   for (bool in_memory : {false, true}) {  // tmpfs may have no O_DIRECT
     TempFolder folder(in_memory ? "/dev/shm" : DS_BINARY_DIR);
@@ -94,7 +95,7 @@ TEST(DirectReader, RangesAreThoseOfTheFile) {
   }
 }
 
-TEST(DirectReader, EveryReadMayFail) {
+TEST(DirectReader, AFailureOfAnyReadIsReported) {
   TempFolder folder;
   const std::string path = folder / "file";
   write_file_atomic(path, words(kSize));
@@ -116,8 +117,8 @@ TEST(DirectReader, EveryReadMayFail) {
   }
 }
 
-// A file that is cut off while it is read, at any place.
-TEST(DirectReader, ACutFileIsRefusedByName) {
+// The file is truncated, to various sizes, while it is read.
+TEST(DirectReader, AFileTruncatedWhileReadIsRefusedByName) {
   TempFolder folder;
   const std::string path = folder / "file", want = words(kSize);
   for (int64_t size :
@@ -143,7 +144,7 @@ TEST(DirectReader, ACutFileIsRefusedByName) {
   }
 }
 
-TEST(DirectReader, WhatItsCallerThrowsEndsIt) {
+TEST(DirectReader, AnErrorInTheCallbackEndsTheRead) {
   TempFolder folder;
   const std::string path = folder / "file";
   write_file_atomic(path, words(kSize));

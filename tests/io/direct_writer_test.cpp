@@ -1,4 +1,5 @@
-// Bytes that go past the page cache are those that go through it, whatever the pieces.
+// Writes that bypass the page cache store the same bytes as buffered writes, for any division into
+// pieces.
 #include "io/direct_writer.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,8 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kSize = 18'000'123;  // more than kBlocks blocks, and no whole page at the end
+// The file has more than kBlocks blocks, and its last page is partial.
+constexpr int64_t kSize = 18'000'123;
 
 std::string random_text(uint64_t seed, size_t size) {
   std::mt19937_64 dice(seed);
@@ -27,9 +29,9 @@ std::string random_text(uint64_t seed, size_t size) {
   return text;
 }
 
-// Cuts [0, kSize) at random places, also within pages, and gives every other piece to one of two
-// writers, some pieces out of order.
-TEST(DirectWriter, PiecesOfTwoWritersMakeTheWhole) {
+// Cuts [0, kSize) at random places, some of them within a page, and divides the pieces between two
+// writers; with an odd seed, in random order.
+TEST(DirectWriter, PiecesOfTwoWritersFormTheFile) {
   for (uint64_t seed = 0; seed < 4; ++seed) {
     test::TempFolder folder;
     const std::string path = folder / "file", want = random_text(seed, kSize);

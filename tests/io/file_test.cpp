@@ -18,7 +18,8 @@
 namespace ds {
 namespace {
 
-// Status of the error that `body` must throw; its message must contain `part`.
+// Returns the status of the error that `body` must throw, and checks that its message contains
+// `part`.
 ds_status status_of(const std::function<void()>& body, const std::string& part) {
   try {
     body();
@@ -29,7 +30,7 @@ ds_status status_of(const std::function<void()>& body, const std::string& part) 
   return DS_OK;
 }
 
-TEST(File, ReadsWhatItWrote) {
+TEST(File, ReadsBackWrittenBytes) {
   test::TempFolder folder;
   std::string path = folder / "a.bin";
   File file(path, File::Mode::create);
@@ -79,7 +80,7 @@ TEST(File, ErrorsNamePathAndReason) {
   EXPECT_EQ(status_of([&] { list_folder(folder / "none"); }, "none"), DS_ERROR_NOT_FOUND);
 }
 
-TEST(File, OnlyRegularFilesAreOpenedAndNothingWaits) {
+TEST(File, OpeningOtherThanRegularFilesFailsAtOnce) {
   test::TempFolder folder;
   std::string path = folder / "odd";
   auto refusals = [&](const std::string& kind) {
@@ -128,7 +129,7 @@ TEST(File, LinksAreReadThroughAndNeverWrittenThrough) {
   EXPECT_NE(fresh_name(victim), fresh_name(victim));
 }
 
-TEST(File, WholeFilesAreBounded) {
+TEST(File, ReadFileRefusesFilesAboveTheLimit) {
   test::TempFolder folder;
   std::string path = folder / "a";
   write_file_atomic(path, "0123456789");
@@ -166,20 +167,20 @@ TEST(File, ResizeReservesSpace) {
   EXPECT_EQ(status_of([&] { file.resize(int64_t{1} << 60); }, "reserve"), DS_ERROR_IO);
 }
 
-TEST(File, AtomicWriteReplaces) {
+TEST(File, AtomicWriteReplacesTheWholeFile) {
   test::TempFolder folder;
   std::string path = folder / "a.json";
   write_file_atomic(path, "one");
   write_file_atomic(path, "two");
   EXPECT_EQ(read_file(path), "two");
   EXPECT_EQ(list_folder(folder.path()), std::vector<std::string>{"a.json"});
-  // A target that cannot be replaced stays, and no temporary file is left.
+  // If the target cannot be replaced, it remains and no temporary file is left.
   make_folders(folder / "b/c");
   EXPECT_EQ(status_of([&] { write_file_atomic(folder / "b", "x"); }, "rename"), DS_ERROR_IO);
   EXPECT_EQ(list_folder(folder.path()), (std::vector<std::string>{"a.json", "b"}));
 }
 
-TEST(File, Folders) {
+TEST(File, FoldersAreCreatedAndListedInOrder) {
   test::TempFolder folder;
   make_folders(folder / "x/y/z");
   make_folders(folder / "x/y/z");
@@ -190,7 +191,7 @@ TEST(File, Folders) {
   EXPECT_EQ(read_file(folder / "x/a"), "");
 }
 
-TEST(File, ScratchHasNoName) {
+TEST(File, ScratchFilesHaveNoName) {
   test::TempFolder folder;
   File scratch = File::scratch(folder.path(), /*direct=*/false);
   scratch.resize(8192);

@@ -21,7 +21,7 @@ std::string with_length(const std::string& header, std::string data, uint64_t le
 
 class Safetensors : public ::testing::Test {
  protected:
-  // Message of the refusal of a file with this content; "" when it is accepted.
+  // Returns the message with which a file with these bytes is refused, or "" if it is accepted.
   std::string refusal(const std::string& bytes, ds_status status = DS_ERROR_CORRUPT) {
     overwrite(bytes);
     try {
@@ -37,7 +37,8 @@ class Safetensors : public ::testing::Test {
                                 ds_status status = DS_ERROR_CORRUPT) {
     return refusal(with_length(header, std::string(data_bytes, '\0'), header.size()), status);
   }
-  // Not by truncation to nothing: some file systems then flush at every close.
+  // Overwrites the file without truncating it to zero bytes first, because some file systems then
+  // flush at every close.
   void overwrite(const std::string& bytes) {
     File file(path_, File::Mode::write);
     file.write(bytes.data(), bytes.size(), 0);
@@ -55,7 +56,7 @@ std::vector<SafetensorEntry> sample_entries() {
           {"u", DS_DTYPE_U8, {3}, 0, 0}};
 }
 
-TEST_F(Safetensors, WhatIsPlannedReadsBack) {
+TEST_F(Safetensors, PlannedEntriesReadBack) {
   auto entries = sample_entries();
   std::string header = plan_safetensors(entries, {{"format", "pt"}, {"key", "x y"}});
   EXPECT_EQ(header.size() % 64, 0u);
@@ -80,7 +81,7 @@ TEST_F(Safetensors, WhatIsPlannedReadsBack) {
             (std::vector<std::pair<std::string, std::string>>{{"format", "pt"}, {"key", "x y"}}));
 }
 
-TEST_F(Safetensors, PlanChecksItsEntries) {
+TEST_F(Safetensors, PlanRefusesInvalidEntries) {
   std::vector<SafetensorEntry> twice{{"a", DS_DTYPE_F32, {1}, 0, 0},
                                      {"a", DS_DTYPE_F32, {1}, 0, 0}};
   EXPECT_THROW(plan_safetensors(twice, {}), Error);
@@ -105,7 +106,7 @@ TEST_F(Safetensors, EntriesComeInFileOrder) {
   EXPECT_EQ(back.entries[0].name + back.entries[1].name + back.entries[2].name, "aeb");
 }
 
-TEST_F(Safetensors, HostileLengths) {
+TEST_F(Safetensors, HostileHeaderLengthsAreRefused) {
   EXPECT_THROW(read_safetensors_header(folder_ / "none"), Error);
   EXPECT_NE(refusal(""), "");
   EXPECT_NE(refusal("1234567"), "");
@@ -125,8 +126,8 @@ TEST_F(Safetensors, HostileLengths) {
   EXPECT_THROW(read_safetensors_header(path_), Error);
 }
 
-// 100 MB of tiny tensors took 20 seconds and gigabytes before they were refused.
-TEST_F(Safetensors, HeadersBeyondWhatModelsHaveAreRefusedUnread) {
+// Refusing a header with 100 MB of tiny tensors once took 20 seconds and gigabytes of memory.
+TEST_F(Safetensors, HeadersLargerThanThoseOfModelsAreRefusedUnread) {
   constexpr size_t limit = size_t{16} << 20;
   EXPECT_NE(
       refusal_of_header(std::string(limit + 1, ' '), 0).find(fmt::format("at most {}", limit)),
@@ -136,7 +137,7 @@ TEST_F(Safetensors, HeadersBeyondWhatModelsHaveAreRefusedUnread) {
   EXPECT_THROW(plan_safetensors(entries, {}), Error);
 }
 
-TEST_F(Safetensors, HostileHeaders) {
+TEST_F(Safetensors, HostileHeadersAreRefused) {
   auto tensor = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return R"({"t": {"dtype": ")" + dtype + R"(", "shape": )" + shape + R"(, "data_offsets": )" +
            offsets + "}}";
@@ -159,8 +160,8 @@ TEST_F(Safetensors, HostileHeaders) {
            {"[1e30]", "[0, 8]"},
            {"[\"8\"]", "[0, 8]"},
            {"null", "[0, 8]"},
-           {"[4]", "[0, 4]"},  // the file is longer
-           {"[4]", "[4, 8]"},  // a hole
+           {"[4]", "[0, 4]"},  // the file has more bytes
+           {"[4]", "[4, 8]"},  // bytes 0 to 3 belong to no tensor
        }) {
     std::string what = refusal_of_header(tensor("U8", shape, offsets), 8);
     EXPECT_NE(what, "") << shape << offsets;
@@ -175,7 +176,7 @@ TEST_F(Safetensors, HostileHeaders) {
   EXPECT_NE(refusal_of_header(std::string(5000, '['), 0), "");
 }
 
-TEST_F(Safetensors, OverlapAndDuplicates) {
+TEST_F(Safetensors, OverlapsAndDuplicatesAreRefused) {
   std::string u8 = R"({"dtype": "U8", "shape": [4], "data_offsets": )";
   EXPECT_EQ(refusal_of_header("{\"a\": " + u8 + "[0, 4]}, \"b\": " + u8 + "[4, 8]}}", 8), "");
   std::string overlap =
@@ -185,8 +186,8 @@ TEST_F(Safetensors, OverlapAndDuplicates) {
   EXPECT_NE(twice.find("duplicate key 'a'"), std::string::npos) << twice;
 }
 
-// Seeded mutations and truncations of a good file: each parses or throws ds::Error, nothing else.
-TEST_F(Safetensors, MutatedFiles) {
+// Each seeded mutation or truncation of a valid file is either parsed or refused with ds::Error.
+TEST_F(Safetensors, MutatedFilesAreParsedOrRefused) {
   auto entries = sample_entries();
   std::string good = plan_safetensors(entries, {{"format", "pt"}});
   good += std::string(
@@ -226,7 +227,8 @@ TEST_F(Safetensors, MutatedFiles) {
     }
     attempt(bytes);
   }
-  EXPECT_GT(accepted, 10);  // changes in names and data are harmless
+  // Changes of names and of data leave a valid file.
+  EXPECT_GT(accepted, 10);
   EXPECT_GT(refused, 1000);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 class TensorFolderTest : public testing::Test {
  protected:
-  // A file of f32 vectors.
+  // Writes a safetensors file of f32 vectors.
   void write_tensors(const std::string& name,
                      const std::vector<std::pair<std::string, int64_t>>& tensors) {
     std::vector<SafetensorEntry> entries;
@@ -71,7 +71,7 @@ TEST_F(TensorFolderTest, IndexAndShardsMustAgree) {
   expect_names(refusal(), {"b.safetensors", "'x'", "'a.safetensors'"});
 }
 
-TEST_F(TensorFolderTest, ShardsAreFilesOfTheFolder) {
+TEST_F(TensorFolderTest, ShardsMustBeFilesOfTheFolder) {
   two_shards();
   for (const char* name : {"../b.safetensors", "/etc/passwd", "sub/b.safetensors", "..", "b.bin",
                            "", ".safetensors"}) {
@@ -82,14 +82,15 @@ TEST_F(TensorFolderTest, ShardsAreFilesOfTheFolder) {
   write_index(R"({"z": "b.safetensors\u0000.safetensors"})");
   expect_names(refusal(), {"index.json", "\\u0000"});
   write_index(R"({"x": "a.safetensors", "y": "a.safetensors", "z": "none.safetensors"})");
-  expect_names(refusal(DS_ERROR_NOT_FOUND), {"none.safetensors"});
+  expect_names(refusal(DS_ERROR_NOT_FOUND),
+               {"none.safetensors", "does not exist", "index.json", "'z'"});
   std::filesystem::resize_file(folder_ / "b.safetensors",
                                std::filesystem::file_size(folder_ / "b.safetensors") - 1);
   write_index(kGoodMap);
-  expect_names(refusal(), {"b.safetensors"});
+  expect_names(refusal(), {"b.safetensors", "cut off"});
 }
 
-TEST_F(TensorFolderTest, DamagedIndexes) {
+TEST_F(TensorFolderTest, DamagedIndexesAreRefused) {
   two_shards();
   write_index(R"({"x": "a.safetensors", "x": "b.safetensors"})");
   expect_names(refusal(), {"index.json", "duplicate key 'x'"});
@@ -97,15 +98,17 @@ TEST_F(TensorFolderTest, DamagedIndexes) {
   expect_names(refusal(), {"index.json", "weight_map"});
   for (const char* map : {"[]", "3", R"({"x": 1})", R"({"x": "a.safetensors")"}) {
     write_index(map);
-    expect_names(refusal(), {"index.json"});
+    const bool whole = std::string_view(map).find('.') == std::string_view::npos;
+    expect_names(refusal(), {whole ? "index.json: weight_map" : "index.json"});
   }
   write_file_atomic(folder_ / "model.safetensors.index.json", "{}");
   expect_names(refusal(), {"weight_map"});
-  std::filesystem::resize_file(folder_ / "model.safetensors.index.json", 1LL << 40);  // a hole
+  // A sparse file of 1 TiB.
+  std::filesystem::resize_file(folder_ / "model.safetensors.index.json", 1LL << 40);
   expect_names(refusal(), {"index.json", "33554432", "1099511627776"});
 }
 
-TEST_F(TensorFolderTest, AnyChangedByteOfAnIndexEndsInAFolderOrAnError) {
+TEST_F(TensorFolderTest, AnIndexWithAnyByteChangedIsReadOrRefused) {
   two_shards();
   write_index(kGoodMap);
   std::string path = folder_ / "model.safetensors.index.json", good = read_file(path);
@@ -123,7 +126,7 @@ TEST_F(TensorFolderTest, AnyChangedByteOfAnIndexEndsInAFolderOrAnError) {
   }
 }
 
-TEST_F(TensorFolderTest, OddFiles) {
+TEST_F(TensorFolderTest, OtherFilesAreRefusedAndLinksAreRead) {
   expect_names(refusal(DS_ERROR_NOT_FOUND), {"model.safetensors"});
   std::filesystem::create_symlink("model.safetensors", folder_ / "model.safetensors");
   expect_names(refusal(DS_ERROR_IO), {"model.safetensors", "symbolic links"});
@@ -131,12 +134,13 @@ TEST_F(TensorFolderTest, OddFiles) {
   std::filesystem::create_directory(folder_ / "model.safetensors");
   expect_names(refusal(), {"model.safetensors", "regular file"});
   std::filesystem::remove(folder_ / "model.safetensors");
-  ASSERT_EQ(mkfifo((folder_ / "model.safetensors").c_str(), 0600),
-            0);  // opening it would wait for ever
+  // Opening a FIFO would block forever.
+  ASSERT_EQ(mkfifo((folder_ / "model.safetensors").c_str(), 0600), 0);
   expect_names(refusal(), {"model.safetensors", "regular file"});
   std::filesystem::remove(folder_ / "model.safetensors");
   write_tensors("blob", {{"w", 4}});
-  std::filesystem::create_symlink("blob", folder_ / "model.safetensors");  // as in the hub's cache
+  // The cache of the Hugging Face hub has such links.
+  std::filesystem::create_symlink("blob", folder_ / "model.safetensors");
   EXPECT_EQ(read_tensor_folder(folder_.path()).files.at(0).header.entries.at(0).name, "w");
   std::filesystem::create_symlink("model.safetensors.index.json",
                                   folder_ / "model.safetensors.index.json");

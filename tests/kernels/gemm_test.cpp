@@ -1,5 +1,5 @@
-// The cut of a bf16 product must not show in its bits, and every element must be the plain sum in
-// order, with the instructions of every set that the machine has.
+// With every instruction set of the machine, the bits of a bf16 product must not depend on how the
+// work is divided, and every element must be within the error bound of a plain f32 sum.
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ struct Problem {
   MatrixShape shape;
   std::vector<bf16> a, b, bias, c;
 
-  // `apart`: elements between the rows of each matrix.
+  // `apart`: number of unused elements between the rows of each matrix.
   Problem(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, bool with_bias,
           int64_t apart = 0)
       : shape{m,
@@ -64,7 +64,7 @@ struct Problem {
     return bits;
   }
 
-  // The same with f32 results, rounded here, and what lies between their rows.
+  // Computes f32 results and rounds them to bf16 afterwards, including the elements between rows.
   std::vector<uint16_t> run_wide(ThreadTeam& team, Isa isa) const {
     MatrixShape wide = shape;
     wide.store = Store::wide;
@@ -85,8 +85,8 @@ struct Problem {
         b[static_cast<size_t>(shape.transpose_b ? j * shape.ldb + k : k * shape.ldb + j)]);
   }
 
-  // Largest distance to the f64 sum, in units of what f32 sums of k terms and one rounding to bf16
-  // may lose.
+  // Returns the largest error relative to a sum in f64, in units of the error bound of an f32 sum
+  // of k terms that is then rounded to bf16.
   double worst() const {
     double most = 0;
     for (int64_t i = 0; i < shape.m; ++i) {
@@ -108,7 +108,8 @@ struct Problem {
     return most;
   }
 
-  // run() fills c with NaN, and no sum of these values is one.
+  // Returns whether the elements between the rows of c still are the NaNs with which run() filled
+  // c; no sum of these values is NaN.
   bool between_rows_untouched() const {
     for (int64_t e = 0; e < shape.m * shape.ldc; ++e) {
       if (e % shape.ldc >= shape.n && !std::isnan(static_cast<float>(c[static_cast<size_t>(e)])))
@@ -118,7 +119,7 @@ struct Problem {
   }
 };
 
-TEST_P(Gemm, EveryLayoutAndEdge) {
+TEST_P(Gemm, EveryLayoutAndEdgeIsWithinItsBound) {
   ThreadTeam team(2);
   struct Size {
     int64_t m, n, k;
@@ -134,7 +135,7 @@ TEST_P(Gemm, EveryLayoutAndEdge) {
   }
 }
 
-TEST_P(Gemm, BitsDoNotDependOnTheCut) {
+TEST_P(Gemm, BitsDoNotDependOnThreadsOrScratch) {
   ThreadTeam one(1), many(5), tight(3, 64 << 10), tighter(2, 16 << 10);
   for (bool turned : {false, true}) {
     Problem p(203, 391, 2307, turned, !turned, true);
@@ -145,9 +146,10 @@ TEST_P(Gemm, BitsDoNotDependOnTheCut) {
   }
 }
 
-// f32 results, and sums that go on from what c holds: in two parts along k, each whole steps of
-// every instruction set, the bits of the whole.
-TEST_P(Gemm, WideSumsGoOn) {
+// Checks f32 results and sums that continue from the contents of c. A product computed in two parts
+// along k must have the same bits as the whole product; each part is a multiple of the step along k
+// of every instruction set.
+TEST_P(Gemm, F32SumsContinueFromTheContentsOfC) {
   ThreadTeam team(2), tight(3, 16 << 10);
   for (bool turned : {false, true}) {
     Problem p(37, 101, 2306, turned, !turned, false);
@@ -174,15 +176,16 @@ TEST_P(Gemm, WideSumsGoOn) {
   }
 }
 
-TEST_P(Gemm, BitsOfARowDoNotDependOnTheOthers) {
+TEST_P(Gemm, BitsOfARowDoNotDependOnOtherRows) {
   ThreadTeam team(2);
   Problem whole(100, 96, 77, false, true, false), first(3, 96, 77, false, true, false);
   std::vector<uint16_t> all = whole.run(team, GetParam()), some = first.run(team, GetParam());
   EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()));
 }
 
-// Shapes, layouts, distances of rows, scratch and threads at random: all are the same sum.
-TEST_P(Gemm, RandomProducts) {
+// Random shapes, layouts, row distances, scratch sizes and thread counts: every division gives the
+// same bits.
+TEST_P(Gemm, RandomProductsHaveTheSameBitsForAnyDivision) {
   Dice dice(20261126);
   for (int turn = 0; turn < 60; ++turn) {
     int64_t m = 1 + dice.below(140), n = 1 + dice.below(200),
@@ -204,7 +207,7 @@ TEST_P(Gemm, RandomProducts) {
 class GemmCut : public testing::TestWithParam<Isa> {};
 INSTANTIATE_TEST_SUITE_P(On, GemmCut, kSets, name_of);
 
-TEST_P(GemmCut, FitsTheScratch) {
+TEST_P(GemmCut, BlocksFitIntoTheScratch) {
   const bool tiles = GetParam() == Isa::amx;
   const int64_t step = tiles ? 32 : 2, columns = tiles ? 32 : 48;
   for (size_t scratch : {size_t{tiles ? 16u : 8u} << 10, size_t{64} << 10, size_t{2} << 20}) {

@@ -1,5 +1,6 @@
-// A signal that comes during a product finds the thread on its own stack: nothing of the host's
-// heap is overwritten by the frame that the system writes below the stack pointer.
+// A signal that arrives during a product must find the stack pointer on the thread's own stack.
+// Otherwise the frame that Linux writes below the stack pointer would overwrite memory of the
+// host's heap.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -35,8 +36,8 @@ void on_alarm(int, siginfo_t*, void* context) {
   if (g_stack - stack > kNear) ++g_elsewhere;
 }
 
-// Has an alarm every 100 microseconds, taken on a stack of its own, so that a wrong frame does no
-// harm.
+// Raises a signal every 100 microseconds. Its handler runs on an alternate stack, so that a
+// misplaced frame does no harm.
 class Alarms {
  public:
   Alarms() {
@@ -72,14 +73,16 @@ class Alarms {
 struct Form {
   std::string name;
   DType dtype = DS_DTYPE_F32;
-  int64_t lead = 512;  // rows apart: oneDNN takes its general product
+  // Distance between rows, in elements. For f32 and a distance of 512, oneDNN chooses its gemm
+  // implementation.
+  int64_t lead = 512;
   bool transpose_a = false, transpose_b = false;
 };
 void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
 
 class OnednnSignals : public testing::TestWithParam<Form> {};
 
-TEST_P(OnednnSignals, FindTheThreadOnItsStack) {
+TEST_P(OnednnSignals, ArriveWhileTheThreadIsOnItsStack) {
   const Form& form = GetParam();
   MatrixShape shape{
       .m = 256, .n = 256, .k = 256, .lda = form.lead, .ldb = form.lead, .ldc = form.lead};
@@ -91,7 +94,8 @@ TEST_P(OnednnSignals, FindTheThreadOnItsStack) {
     product = std::make_unique<onednn::Matmul>(shape);
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), DS_ERROR_UNSUPPORTED);
-    return;  // bf16 where the processor has no instructions for it
+    // Not every processor has instructions for bf16.
+    return;
   }
   const bool general = form.dtype == DS_DTYPE_F32 && form.lead == 512;
   EXPECT_TRUE(!general || product->implementation().starts_with("gemm"))

@@ -10,7 +10,7 @@
 namespace ds::test {
 namespace {
 
-// Sets DS_KERNELS for one test and restores it.
+// Restores the value of DS_KERNELS after each test.
 class KernelFamilies : public testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +41,7 @@ class KernelFamilies : public testing::Test {
 std::string refuse_always(const KernelQuery&) { return "never"; }
 std::string accept_always(const KernelQuery&) { return ""; }
 
-TEST_F(KernelFamilies, VariableRestrictsThem) {
+TEST_F(KernelFamilies, TheVariableSelectsFamilies) {
   EXPECT_EQ(families("ref"), std::set<std::string>{"ref"});
   EXPECT_TRUE(families("").count("ref"));
   try {
@@ -65,7 +65,7 @@ TEST(KernelRegistry, FirstAcceptingImplementationWins) {
             (std::vector<std::string>{"a: never", "c: takes it", "d: takes it"}));
 }
 
-TEST(KernelRegistry, AKernelRunsOnItsDeviceAlone) {
+TEST(KernelRegistry, AKernelRunsOnlyOnItsDevice) {
   KernelRegistry registry;
   registry.add({.op = "gelu", .name = "a", .device = "sm_90"});
   registry.add({.op = "gelu", .name = "b"});
@@ -77,7 +77,7 @@ TEST(KernelRegistry, AKernelRunsOnItsDeviceAlone) {
   EXPECT_THROW(registry.find({"gelu", {}, {}, none, "sm_80"}), Error);
 }
 
-TEST(KernelRegistry, MissNamesOpAndEveryReason) {
+TEST(KernelRegistry, ErrorsNameTheOperationAndEveryReason) {
   KernelRegistry registry;
   registry.add({"gelu", "a", nullptr, refuse_always});
   Attrs none;

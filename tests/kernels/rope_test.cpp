@@ -1,5 +1,6 @@
-// Frequencies of rope against those of Hugging Face Transformers 5.23, which are f32.
-#include "kernels/rope.h"
+// Compares rope frequencies with those of Hugging Face Transformers 5.23, which computes them in
+// f32.
+#include "kernels/formulas/rope.h"
 
 #include <gtest/gtest.h>
 
@@ -30,14 +31,14 @@ void expect_frequencies(const Attrs& attrs, const std::array<double, 8>& want, i
   }
 }
 
-TEST(Rope, LinearScaling) {
+TEST(Rope, LinearScalingAgreesWithTransformers) {
   expect_frequencies(
       rope_attrs("linear", 4),
       {0.25, 0.07905694097280502, 0.02500000037252903, 0.007905694656074047, 0.0024999999441206455,
        0.0007905694656074047, 0.0002500000118743628, 7.905694656074047e-05});
 }
 
-TEST(Rope, Llama3Scaling) {
+TEST(Rope, Llama3ScalingAgreesWithTransformers) {
   expect_frequencies(
       rope_attrs("llama3", 8, 1, 4),
       {1.0, 0.24438458681106567, 0.013042256236076355, 0.0039528473280370235, 0.0012499999720603228,
@@ -52,9 +53,10 @@ TEST(Rope, YarnScalesFrequencyAndMagnitude) {
   EXPECT_NEAR(Rope(attrs, kHeads * kDepth).magnitude, 1.138629436111989, 1e-12);
 }
 
-// Where whole pairs do not bound the change, where no pair turns `low` times within the original
-// length, and with `low` above `high`, of which Transformers only warns.
-TEST(Rope, YarnAtItsEnds) {
+// Three cases of yarn: the bounds of the ramp are not rounded to whole pairs; the original length
+// is so short that no pair turns `low` times; and `low` is above `high`, for which Transformers
+// only warns.
+TEST(Rope, YarnHandlesUnusualBounds) {
   Attrs fine = rope_attrs("yarn", 4, 1, 32), brief = rope_attrs("yarn", 4, 4, 32),
         odd = rope_attrs("yarn", 4, 2, 1);
   fine.set("original", int64_t{2048});
@@ -72,8 +74,8 @@ TEST(Rope, YarnAtItsEnds) {
                            7.905694656074047e-05});
 }
 
-// By the operand where there is one, else by `seq`.
-TEST(Rope, DynamicStretchesThetaBeyondTheOriginalLength) {
+// The sequence length is that of the operand if there is one, otherwise `seq`.
+TEST(Rope, DynamicScalingRaisesThetaBeyondTheOriginalLength) {
   const std::array<double, 8> at_64{1.0,
                                     0.3162277638912201,
                                     0.10000000149011612,
@@ -109,7 +111,7 @@ TEST(Rope, DynamicStretchesThetaBeyondTheOriginalLength) {
   expect_frequencies(attrs, at_65, 65);
 }
 
-TEST(Rope, LongropeHasLongFactorsBeyondTheOriginalLength) {
+TEST(Rope, LongropeUsesLongFactorsBeyondTheOriginalLength) {
   const std::array<double, 8> at_64{1.0,
                                     0.3162277638912201,
                                     0.07999999821186066,
@@ -128,17 +130,17 @@ TEST(Rope, LongropeHasLongFactorsBeyondTheOriginalLength) {
             6.520160241052508e-06};
   Attrs attrs = rope_attrs("longrope", 1);
   attrs.set("factors", "1 1 1.25 1.5 2 2 3 4");
-  expect_frequencies(attrs, at_64, 65);  // no others
+  expect_frequencies(attrs, at_64, 65);  // long_factors is not set
   attrs.set("long_factors", "1 2 4 8 16 24 32 48.5");
   expect_frequencies(attrs, at_64, 64);
   expect_frequencies(attrs, at_65, 65);
-  expect_frequencies(attrs, at_65);  // seq 256
+  expect_frequencies(attrs, at_65);  // the length is `seq`, 256
   attrs.set("seq", int64_t{64});
   expect_frequencies(attrs, at_64);
   expect_frequencies(attrs, at_65, 200);
 }
 
-TEST(Rope, HeadsOfAPeriodTurn) {
+TEST(Rope, OnlyTheFirstHeadsOfEachPeriodAreRotated) {
   Attrs attrs{{"heads", int64_t{7}},  {"seq", int64_t{4}},     {"theta", 1e4},
               {"period", int64_t{3}}, {"rotated", int64_t{2}}, {"inverse", int64_t{1}}};
   Rope rope(attrs, 7 * kDepth);

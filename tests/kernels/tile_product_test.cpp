@@ -1,5 +1,6 @@
-// Small products by AMX's tiles: each number is what the instruction's definition gives, to the
-// bit, for every number of rows, columns and pairs, and nothing beyond them is read or written.
+// Small products on AMX tiles: each result equals the definition of the instruction bit for bit,
+// for any number of rows, columns and pairs, and the kernel reads and writes nothing beyond the
+// matrices.
 #include "kernels/cpu/tile_product.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ class TileProductTest : public testing::Test {
   void SetUp() override {
     if (machine_isa() != Isa::amx) GTEST_SKIP() << "this machine has no AMX";
   }
-  // A word of two bf16 between -1 and 1.
+  // Draws two bf16 numbers between -1 and 1, packed into one word.
   float word() {
     auto half = [&] {
       return std::bit_cast<uint32_t>(static_cast<float>(dice_.below(2001)) / 1000.0f - 1.0f) >> 16;
@@ -40,7 +41,8 @@ float number_of(float word, bool odd) {
   return std::bit_cast<float>(odd ? bits & 0xffff0000u : bits << 16);
 }
 
-// What TDPBF16PS is defined to be: even and odd numbers summed apart, then together, then added.
+// Computes the definition of TDPBF16PS for one element: for each 16 pairs, sums even and odd
+// numbers separately, and adds the two sums to the result.
 float expected(const cpu::TileProduct& p, int64_t i, int64_t j, float before) {
   float sum = p.add ? before : 0;
   for (int64_t k = 0; k < p.pairs; k += 16) {
@@ -56,7 +58,7 @@ float expected(const cpu::TileProduct& p, int64_t i, int64_t j, float before) {
   return p.scale == 1 ? sum : sum * p.scale;
 }
 
-TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
+TEST_F(TileProductTest, FollowsTheDefinitionOfTheInstruction) {
   cpu::TileProducts products;
   for (int turn = 0; turn < 400; ++turn) {
     int64_t rows = 1 + dice_.below(16), columns = 16 * (1 + dice_.below(9)),
@@ -64,7 +66,7 @@ TEST_F(TileProductTest, IsWhatTheInstructionIsDefinedToBe) {
     int64_t a_row = pairs + dice_.below(5), b_row = columns + dice_.below(20),
             c_row = columns + dice_.below(20);
     std::vector<float> a(
-        static_cast<size_t>((rows - 1) * a_row + pairs));  // ends where the last row does
+        static_cast<size_t>((rows - 1) * a_row + pairs));  // ends with the last row's last element
     std::vector<float> b(static_cast<size_t>((pairs - 1) * b_row + columns));
     std::vector<float> c(static_cast<size_t>(16 * c_row), kGuard);
     for (float& x : a) x = word();

@@ -8,8 +8,8 @@
 namespace ds {
 namespace {
 
-// `nodes` memory nodes of `cores` cores, each with two CPUs whose numbers lie `nodes * cores`
-// apart.
+// Returns a host with `nodes` memory nodes of `cores` cores each. Each core has two CPUs, whose
+// numbers differ by `nodes * cores`.
 HostTopology host_of(int nodes, int cores) {
   HostTopology host;
   for (int node = 0; node < nodes; ++node) {
@@ -25,18 +25,18 @@ HostTopology host_of(int nodes, int cores) {
 
 using Cpus = std::vector<int>;
 
-TEST(Binding, EveryRankHasCoresOfItsOwn) {
+TEST(Binding, EveryRankHasItsOwnCores) {
   HostTopology host = host_of(2, 2);
   EXPECT_EQ(bound_cpus(host, Binding::cores, 0, 2).cpus, (Cpus{0, 4, 1, 5}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 1, 2).cpus, (Cpus{2, 6, 3, 7}));
-  // 4 cores for 3 ranks: 1, 1 and 2.
+  // 3 ranks share 4 cores: they get 1, 1 and 2.
   EXPECT_EQ(bound_cpus(host, Binding::cores, 0, 3).cpus, (Cpus{0, 4}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 1, 3).cpus, (Cpus{1, 5}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 2, 3).cpus, (Cpus{2, 6, 3, 7}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 2, 3).sharers, 1);
 }
 
-TEST(Binding, RanksShareWhereThereAreMoreThanCores) {
+TEST(Binding, RanksShareIfThereAreMoreThanCores) {
   HostTopology host = host_of(1, 2);
   for (int rank = 0; rank < 6; ++rank) {
     BoundCpus bound = bound_cpus(host, Binding::cores, rank, 6);
@@ -46,7 +46,7 @@ TEST(Binding, RanksShareWhereThereAreMoreThanCores) {
   }
 }
 
-TEST(Binding, RanksOfANodeHaveAllOfIt) {
+TEST(Binding, NodeBindingGivesEachRankAWholeNode) {
   HostTopology host = host_of(2, 4);
   for (int rank = 0; rank < 4; ++rank) {
     BoundCpus bound = bound_cpus(host, Binding::nodes, rank, 4);
@@ -69,7 +69,7 @@ TEST(Binding, NoRankIsWithoutCpusOnAnyHost) {
             ASSERT_LT(bound.sharer, bound.sharers);
             if (bound.sharer == 0) used.insert(used.end(), bound.cpus.begin(), bound.cpus.end());
           }
-          // Every CPU belongs to one rank, or to those that share it.
+          // Each CPU belongs to one rank, or to the ranks that share it.
           EXPECT_EQ(used.size(), static_cast<size_t>(2 * nodes * cores))
               << nodes << " " << cores << " " << size;
         }
@@ -78,7 +78,7 @@ TEST(Binding, NoRankIsWithoutCpusOnAnyHost) {
   }
 }
 
-TEST(Binding, RefusesWhatIsNotKnown) {
+TEST(Binding, UnknownBindingsAreRefused) {
   HostTopology host;
   host.absent = "hwloc cannot be opened: libhwloc.so.15";
   EXPECT_THROW(bound_cpus(host, Binding::cores, 0, 1), std::runtime_error);

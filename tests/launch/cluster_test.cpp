@@ -1,5 +1,5 @@
-// The parts of a job over several hosts that need no other host; tests/launch/hosts.sh has the
-// whole.
+// The parts of a job over several hosts that can be tested on one host. tests/launch/hosts.sh tests
+// whole jobs.
 #include "launch/cluster.h"
 
 #include <arpa/inet.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 
@@ -34,7 +35,7 @@ std::string refusal(const std::function<void()>& call) {
   return "accepted";
 }
 
-// Whether `part` are neighbours within `words`.
+// Returns whether the words of `part` occur consecutively in `words`.
 bool has(const Words& words, const Words& part) {
   return std::search(words.begin(), words.end(), part.begin(), part.end()) != words.end();
 }
@@ -73,9 +74,8 @@ TEST(Starter, SrunHasAsManyRanksOnEachHost) {
   ClusterOptions options = two_hosts();
   options.starter = Starter::srun;
   EXPECT_EQ(refusal([&] { starter_words(options, {}, {"prog"}); }),
-            "srun starts as many ranks on each host: 'b' has 2 slots, 'a' has 1; use --launcher "
-            "mpirun or "
-            "--num-ranks");
+            "srun starts the same number of ranks on each host, but 'b' has 2 slots and 'a' has 1; "
+            "use --launcher mpirun or --num-ranks");
   options.hosts[1].slots = {0, 1};
   Words words = starter_words(options, {}, {"prog"});
   EXPECT_EQ(words[0], "srun");
@@ -86,14 +86,14 @@ TEST(Starter, SrunHasAsManyRanksOnEachHost) {
   EXPECT_EQ(words.back(), "prog");
 }
 
-TEST(Starter, RefusesAWordThatMpirunWouldTake) {
+TEST(Starter, RefusesAWordThatMpirunWouldInterpret) {
   EXPECT_EQ(refusal([] {
               starter_words(two_hosts(), {}, {"prog", ":"});
             }),
             "command: a word ':' cannot be handed to mpirun; put it into a script");
 }
 
-TEST(Starter, ForwardsWhatAJobNeeds) {
+TEST(Starter, ForwardsTheVariablesOfAJob) {
   for (const char* name :
        {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "DS_PLUGIN_PATH", "OMP_NUM_THREADS"}) {
     EXPECT_TRUE(forwarded(name)) << name;
@@ -119,14 +119,25 @@ TEST(Agent, PlacesFollowTheHosts) {
   RankPlace place = place_of_rank(hosts, 2, 4711);
   EXPECT_EQ(variables_of(place),
             (Words{"RANK=2", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_SIZE=1", "CROSS_RANK=1",
-                   "CROSS_SIZE=2", "DS_COMM_URL=mpi", "MASTER_ADDR=b", "MASTER_PORT=4711"}));
+                   "CROSS_SIZE=2", "DS_COMM_URL=mpi", "MASTER_ADDR=b", "MASTER_PORT=4711",
+                   "DS_OUTER_LAUNCHERS="}));
   EXPECT_EQ(place.host, "a");
   EXPECT_EQ(place_of_rank(hosts, 1, 1).local_rank, 1);
-  EXPECT_EQ(refusal([&] { place_of_rank(hosts, 3, 1); }), "agent: rank 3 of 3 ranks (b:2,a:1)");
+  EXPECT_EQ(refusal([&] { place_of_rank(hosts, 3, 1); }),
+            "agent: rank 3 is not one of the 3 ranks of b:2,a:1");
   EXPECT_EQ(refusal([] { parse_world("a"); }), "--world must be HOST:RANKS,..., got 'a'");
 }
 
-TEST(Report, RecordsLeaveTheStreamHoweverItIsCut) {
+TEST(Agent, RanksGetTheVariablesOfOuterLaunchers) {
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  setenv("PMIX_RANK", "1", 1);
+  const Words variables = variables_of(RankPlace{});
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  unsetenv("PMIX_RANK");
+  EXPECT_EQ(variables.back(), "DS_OUTER_LAUNCHERS=OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=1");
+}
+
+TEST(Report, RecordsAreExtractedHoweverTheStreamIsSplit) {
   RankFailure failure{3, 7, false, "rank 3 exited with code 7"};
   std::string stream = "before " + report_record("secret", failure) + "after\n";
   for (size_t part = 1; part <= stream.size(); ++part) {
@@ -143,14 +154,14 @@ TEST(Report, RecordsLeaveTheStreamHoweverItIsCut) {
   }
 }
 
-TEST(Report, OnlyRecordsWithTheTokenCount) {
+TEST(Report, RecordsWithoutTheTokenAreIgnored) {
   ReportReader reader("secret");
   std::string other = report_record("guess", {1, 5, false, "rank 1"});
   EXPECT_EQ(reader.feed(other) + reader.rest(), other);
   EXPECT_FALSE(reader.first());
 }
 
-TEST(Report, AStopIsNoFailure) {
+TEST(Report, AStopIsNotAFailure) {
   ReportReader reader("t");
   EXPECT_FALSE(reader.stopped());
   reader.feed(report_record("t", {4, 75, false, ""}));
@@ -162,9 +173,9 @@ TEST(Report, AStopIsNoFailure) {
   EXPECT_EQ(reader.first()->rank, 2);
 }
 
-// Ranks of one host were stopped, those of others go on: a failure, unless the launcher has asked
-// for it.
-TEST(Report, AStopOfOneHostIsAFailureInTheEnd) {
+// If the ranks of one host were stopped and those of others keep running, that is a failure, unless
+// the launcher had asked them to stop.
+TEST(Report, AStopOfOneHostOnlyIsAFailure) {
   RankFailure stopped{3, 75, false, ""};
   StopDoubt calm, doubt(std::chrono::milliseconds(0)), asked(std::chrono::milliseconds(0));
   EXPECT_FALSE(calm.next(stopped, false));
@@ -173,11 +184,10 @@ TEST(Report, AStopOfOneHostIsAFailureInTheEnd) {
   std::optional<RankFailure> failure = doubt.next(stopped, false);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->code, 1);
-  EXPECT_EQ(failure->text,
-            "rank 3 exited with code 75, as one that was stopped, and others went on");
+  EXPECT_EQ(failure->text, "rank 3 exited with code 75, as if stopped, while others went on");
 }
 
-TEST(Report, ASignalCountsBeforeAnExit) {
+TEST(Report, ASignalTakesPrecedenceOverAnExit) {
   ReportReader reader("t");
   reader.feed(report_record("t", {0, 1, false, "first"}));
   reader.feed(report_record("t", {1, 137, true, "killed"}));
@@ -185,9 +195,8 @@ TEST(Report, ASignalCountsBeforeAnExit) {
   EXPECT_EQ(reader.first()->text, "killed");
 }
 
-// Slurm ends the other ranks of a failed job by SIGTERM, and their records may be the first to
-// arrive.
-TEST(Report, RanksThatWereToldToEndAreNotToBlame) {
+// Slurm ends the other ranks of a failed job with SIGTERM, and their records may arrive first.
+TEST(Report, RanksThatWereTerminatedAreNotTheCause) {
   ReportReader reader("t");
   reader.feed(report_record("t", {0, 143, true, "told to end"}));
   EXPECT_EQ(reader.first()->text, "told to end");
@@ -196,7 +205,7 @@ TEST(Report, RanksThatWereToldToEndAreNotToBlame) {
   EXPECT_EQ(reader.first()->text, "exited");
 }
 
-TEST(Ports, AFreeOneIsFreeAndATakenOneIsRefused) {
+TEST(Ports, AFreePortIsFoundAndATakenOneIsRefused) {
   EXPECT_GT(free_port(), 0);
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -219,7 +228,8 @@ TEST(ThisHost, IsLocalhostAndItsOwnName) {
   for (const char* own : {"localhost", "127.0.0.1", static_cast<const char*>(name)}) {
     EXPECT_TRUE(is_this_host(own)) << own;
   }
-  EXPECT_FALSE(is_this_host("192.0.2.1"));  // an address for documentation
+  // 192.0.2.1 is reserved for documentation.
+  EXPECT_FALSE(is_this_host("192.0.2.1"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What docs/guides/hosts.md shows, on two hosts, a and b.
+# Runs the commands of docs/guides/hosts.md on two hosts, a and b.
 # usage: guide.sh BUILD SCRATCH
 transport=tcp
 . "$(dirname "$0")/namespaces.sh"

@@ -1,5 +1,6 @@
-# usage: host.sh NAME ADDRESS HOSTS SSHD. One host, until it is killed, in namespaces of its own; the working folder has ssh,
-# sshd_config and HOSTS, its /etc/hosts, and gets up.NAME. SSHD no: without an sshd.
+# Usage: host.sh NAME ADDRESS HOSTS SSHD. Runs one host in namespaces of its own until it is killed. The working folder
+# contains ssh, sshd_config and HOSTS, which becomes its /etc/hosts; the script creates up.NAME there. SSHD no: without
+# an sshd.
 set -e
 hostname "$1"
 mount -t tmpfs none /dev/shm

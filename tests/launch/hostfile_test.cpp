@@ -1,4 +1,5 @@
-// Every case of tests/data/semantics/hostfile.json, which DeepSpeed's launcher recorded.
+// Compares with every case of tests/data/semantics/hostfile.json, which was recorded from
+// DeepSpeed's launcher.
 #include "launch/hostfile.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,8 @@ Hosts hosts_of(const Json& list) {
   return hosts;
 }
 
-// A pool: [host, count of slots].
+// Compares a result with the recorded one, where a pool of hosts is a list of pairs [host, number
+// of slots].
 void expect_result(const test::Record& result, const std::function<Hosts()>& call,
                    const std::string& what) {
   std::optional<Hosts> got;
@@ -121,6 +123,16 @@ std::string refusal(const std::function<void()>& call) {
   return "accepted";
 }
 
+TEST(Hostfile, ByteOrderMarksAndCarriageReturnsAreIgnored) {
+  const Hosts hosts = parse_hostfile(
+      "\xef\xbb\xbf"
+      "a slots=2\r\n\r\n# b\r\n",
+      "f");
+  ASSERT_EQ(hosts.size(), 1u);
+  EXPECT_EQ(hosts[0].name, "a");
+  EXPECT_EQ(hosts[0].slots.size(), 2u);
+}
+
 TEST(Hostfile, RefusalsNameFileLineAndText) {
   auto of = [](const char* text) { return refusal([=] { parse_hostfile(text, "job/hosts"); }); };
   EXPECT_EQ(of("# two\na slots=1\n\n a slots=2\n"),
@@ -145,11 +157,12 @@ TEST(Hostfile, RefusalsOfFiltersNameOptionAndText) {
   EXPECT_EQ(of("", "b:3"), "--exclude: host 'b' has no slot 3, it has 1 slots");
   EXPECT_EQ(of("a:x", ""), "--include: a slot of host 'a' must be a number, got 'x'");
   EXPECT_EQ(of("a:0:1", ""), "--include: must be HOST or HOST:SLOT,..., got 'a:0:1'");
-  EXPECT_EQ(of("a", "b"), "--include and --exclude: one of the two, got 'a' and 'b'");
+  EXPECT_EQ(of("a", "b"), "--include and --exclude cannot be given together, got 'a' and 'b'");
 }
 
-// As DeepSpeed has it: a host alone says nothing beside slots of it, and 0 is no limit.
-TEST(Hostfile, AHostAloneSaysNothingBesideItsSlots) {
+// As in DeepSpeed, naming some slots of a host overrides naming the whole host, and a limit of 0
+// means no limit.
+TEST(Hostfile, NamingSlotsOverridesNamingTheHost) {
   const Hosts pool = {{"a", {0, 1}}, {"b", {0}}};
   EXPECT_EQ(filter_hosts(pool, "a@a:1", ""), (Hosts{{"a", {1}}}));
   EXPECT_EQ(filter_hosts(pool, "", "a@a:1"), (Hosts{{"a", {0}}, {"b", {0}}}));

@@ -55,14 +55,14 @@ bool within_ten_seconds(const std::function<bool()>& condition) {
   return false;
 }
 
-// Whether the process whose number is in the file has.
+// Returns whether the process whose id is in the file has ended.
 bool has_ended(const std::string& file) {
   std::string state = text_of("/proc/" + std::to_string(std::stoi(text_of(file))) + "/stat");
   return state.empty() || state.find(") Z") != std::string::npos;
 }
 
-// Runs launch in a child process; returns when every rank has written its file <rank> into the
-// folder.
+// Runs launch() in a child process and returns its id once every rank has written its file <rank>
+// to the folder.
 pid_t launch_beside(const LaunchOptions& options, const std::string& script,
                     const std::string& folder) {
   pid_t pid = fork();
@@ -101,30 +101,29 @@ TEST(Launch, EveryRankKnowsItsPlace) {
   EXPECT_EQ(urls.size(), 1u);
 }
 
-TEST(Launch, TwoJobsHaveTwoNames) {
+TEST(Launch, JobsHaveDifferentNames) {
   TempFolder folder;
   shell({.ranks = 1}, "echo $DS_COMM_URL > $1/a", {folder.path()});
   shell({.ranks = 1}, "echo $DS_COMM_URL > $1/b", {folder.path()});
   EXPECT_NE(text_of(folder.path() + "/a"), text_of(folder.path() + "/b"));
 }
 
-TEST(Launch, KeepsTheFirstFailure) {
+TEST(Launch, ReturnsTheFirstFailure) {
   TempFolder folder;
   Outcome outcome = shell({.ranks = 3},
                           "[ $RANK = 1 ] && { sleep 0.2; touch $1/x; exit 7; }; while [ ! -e $1/x "
-                          "]; do sleep 0.05; done; "
-                          "sleep 0.4; exit 9",
+                          "]; do sleep 0.05; done; sleep 0.4; exit 9",
                           {folder.path()});
   EXPECT_EQ(outcome.code, 7);
   EXPECT_EQ(outcome.complaint, "libds launch: rank 1 exited with code 7\n");
 }
 
-// Rank 0 ends first, because of rank 1, which takes longer to end.
+// Rank 0 ends first, but because of rank 1, which takes longer to end.
 TEST(Launch, NamesTheRankThatFailedFirst) {
   Outcome outcome = shell({.ranks = 3}, "[ $RANK = 1 ] || exit 1; sleep 0.3; kill -9 $$");
   EXPECT_EQ(outcome.code, 137);
   EXPECT_EQ(outcome.complaint, "libds launch: rank 1 was killed by signal 9\n");
-  // bash can write to descriptors above 9
+  // bash can write to descriptors above 9, which sh may not.
   std::string lost = "exec bash -c 'printf \"$RANK 1\" >&${DS_LAUNCHER_PIPE%%:*}; exit 1'";
   outcome = shell({.ranks = 3}, "[ $RANK = 1 ] || " + lost + "; sleep 0.3; exit 5");
   EXPECT_EQ(outcome.code, 5);
@@ -132,20 +131,18 @@ TEST(Launch, NamesTheRankThatFailedFirst) {
   outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || " + lost + "; exit 0");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 1 after it lost rank 1\n");
-  // Rank 0 lost rank 1, which stands still, and ended the group, which rank 2 was the first to
-  // leave.
+  // Rank 0 lost rank 1, which makes no progress, and ended the group; rank 2 was the first to exit.
   outcome = shell({.ranks = 3, .job = {.grace_ms = 300, .term_ms = 300}},
                   "case $RANK in 0) exec bash -c 'printf \"0 1\" >&${DS_LAUNCHER_PIPE%%:*}; sleep "
-                  "0.4; exit 1';; "
-                  "1) sleep 5;; 2) exec bash -c 'sleep 0.2; printf \"2 0\" "
+                  "0.4; exit 1';; 1) sleep 5;; 2) exec bash -c 'sleep 0.2; printf \"2 0\" "
                   ">&${DS_LAUNCHER_PIPE%%:*}; exit 1';; esac");
   EXPECT_EQ(outcome.complaint, "libds launch: rank 2 exited with code 1 after it lost rank 1\n");
 }
 
-// Rank 1 outlives the patience after rank 0's failure, which was rank 1's doing as far as rank 0
-// knew, and answers SIGTERM by a failure of its own, which would count more: the launcher has made
-// that one.
-TEST(Launch, DoesNotNameARankThatItHasEnded) {
+// Rank 0 fails and blames rank 1, which survives the grace time and then fails because of the
+// launcher's SIGTERM. A failure of rank 1 would take precedence, but not one that the launcher
+// caused.
+TEST(Launch, DoesNotNameARankThatItTerminated) {
   std::string lost = "exec bash -c 'printf \"$RANK 1\" >&${DS_LAUNCHER_PIPE%%:*}; exit 1'";
   std::string slow = "trap 'exit 9' TERM; while :; do sleep 0.05; done";
   for (const std::string& end : {slow, std::string("trap '' TERM; while :; do sleep 0.05; done")}) {
@@ -154,12 +151,13 @@ TEST(Launch, DoesNotNameARankThatItHasEnded) {
     EXPECT_EQ(outcome.code, 1);
     std::string line = "libds launch: rank 0 exited with code 1 after it lost rank 1\n";
     EXPECT_NE(outcome.complaint.find(line), std::string::npos)
-        << outcome.complaint;  // beside what a shell says
+        // The shell may print other lines.
+        << outcome.complaint;
     EXPECT_EQ(outcome.complaint.find("rank 1 "), std::string::npos) << outcome.complaint;
   }
 }
 
-TEST(Launch, EachJobHasAKeyOfItsOwn) {
+TEST(Launch, EachJobHasItsOwnKey) {
   TempFolder folder;
   for (const char* job : {"a", "b"})
     shell({.ranks = 2}, "echo $DS_JOB_KEY > $1/$2$RANK", {folder.path(), job});
@@ -170,9 +168,9 @@ TEST(Launch, EachJobHasAKeyOfItsOwn) {
   EXPECT_NE(key, text_of(folder.path() + "/b0"));
 }
 
-// 75 of a rank: it was stopped and has saved. Rank 1 ends long before rank 0 does, and nobody
-// presses.
-TEST(Launch, AStopIsNoFailure) {
+// Exit code 75 means that a rank was stopped and has saved. Rank 1 ends long before rank 0, and
+// nobody sends an interrupt.
+TEST(Launch, AStopIsNotAFailure) {
   Outcome outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || sleep 0.5; exit 75");
   EXPECT_EQ(outcome.code, 75);
   EXPECT_EQ(outcome.complaint, "");
@@ -184,22 +182,21 @@ TEST(Launch, AStopIsNoFailure) {
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 3\n");
 }
 
-// A program for which 75 means something else: the job does not wait for a rank that waits for the
-// other.
-TEST(Launch, ARankThatStopsAloneHasFailed) {
+// For this program, 75 means something else: the job must not wait for ever for a rank that waits
+// for the one that exited.
+TEST(Launch, AStopOfOneRankOnlyIsAFailure) {
   auto begin = std::chrono::steady_clock::now();
   LaunchOptions options{.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100, .doubt_ms = 100}};
   Outcome outcome =
       shell(options, "[ $RANK = 1 ] && exit 75; trap '' TERM; while :; do sleep 60; done");
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_EQ(
-      outcome.complaint,
-      "libds launch: rank 1 exited with code 75, as one that was stopped, and others went on\n");
+  EXPECT_EQ(outcome.complaint,
+            "libds launch: rank 1 exited with code 75, as if stopped, while others went on\n");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
-// The launcher has passed an interrupt on: a rank may take longer than the grace to save.
-TEST(Launch, AStopThatWasPassedOnHasTime) {
+// After the launcher has forwarded an interrupt, saving may take a rank longer than the grace time.
+TEST(Launch, AForwardedStopHasTimeToSave) {
   TempFolder folder;
   LaunchOptions options{.ranks = 2, .job = {.grace_ms = 50, .term_ms = 50, .doubt_ms = 50}};
   pid_t pid =
@@ -268,9 +265,9 @@ TEST(Launch, KeepsALogOfEachRank) {
   EXPECT_THROW(launch(options, {"true"}), std::system_error);
 }
 
-// What someone else has put where a rank's log goes: nothing waits for it, follows it or empties
-// it.
-TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
+// A foreign file is in the place of a rank's log: the launcher must not wait for it, follow it or
+// empty it.
+TEST(Launch, RefusesAForeignFileAsALog) {
   TempFolder folder;
   std::string log = folder.path() + "/rank_0.log", victim = folder.path() + "/victim";
   std::ofstream(victim) << "precious";
@@ -286,7 +283,8 @@ TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
   std::string wanted = "log '" + log + "' must be a regular file with one name";
   ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
   std::string outcome;
-  std::thread starter([&] { outcome = start_outcome(); });  // would wait for a reader
+  // Opening it would wait for a reader.
+  std::thread starter([&] { outcome = start_outcome(); });
   bool waits = !within_ten_seconds([&] { return !outcome.empty(); });
   int reader = waits ? open(log.c_str(), O_RDONLY | O_NONBLOCK) : -1;
   starter.join();
@@ -304,9 +302,9 @@ TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
   EXPECT_EQ(start_outcome(), "accepted");
 }
 
-// A link that is cut ends no connection: the agent of a launcher that says nothing ends what it has
-// started.
-TEST(Launch, AnAgentOutlivesNoLauncherThatFallsSilent) {
+// A failing network closes no connection: the agent of a launcher that has become silent must end
+// its processes by itself.
+TEST(Launch, AnAgentDoesNotOutliveASilentLauncher) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
   const LaunchOptions options{.ranks = 2, .job = {.orders = ends[1], .silence_ms = 1500}};
@@ -320,12 +318,12 @@ TEST(Launch, AnAgentOutlivesNoLauncherThatFallsSilent) {
   for (int end : ends) close(end);
 }
 
-TEST(Launch, RefusesNothingToDo) {
+TEST(Launch, RefusesAJobWithoutACommand) {
   EXPECT_THROW(launch({.ranks = 0}, {"true"}), std::invalid_argument);
   EXPECT_THROW(launch({.ranks = 1}, {}), std::invalid_argument);
 }
 
-TEST(Launch, EndsRanksThatOutliveTheGrace) {
+TEST(Launch, KillsRanksThatSurviveTheGraceTime) {
   auto begin = std::chrono::steady_clock::now();
   Outcome outcome = shell({.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100}},
                           "[ $RANK = 0 ] && exit 3; trap '' TERM; while :; do sleep 60; done");
@@ -344,7 +342,7 @@ TEST(Launch, LeavesNoZombieAndNoGrandchild) {
   }
 }
 
-TEST(Launch, DiesWithItsRanks) {
+TEST(Launch, KillingTheLauncherKillsItsRanks) {
   TempFolder folder;
   pid_t pid = launch_beside({.ranks = 2}, "echo $$ > $1/$RANK; exec sleep 60", folder.path());
   kill(pid, SIGKILL);
@@ -354,15 +352,15 @@ TEST(Launch, DiesWithItsRanks) {
   }
 }
 
-// The launcher's ranks are shells; what they run has moved to other groups and sessions.
-TEST(Launch, AKilledLauncherLeavesNothingThatARankStarted) {
+// The launcher's ranks are shells, and their children have moved to other process groups and
+// sessions.
+TEST(Launch, AKilledLauncherLeavesNoProcessOfARank) {
   TempFolder folder;
-  pid_t pid =
-      launch_beside({.ranks = 2},
-                    "sleep 60 & echo $! > $1/child$RANK; "
-                    "setsid sh -c 'echo $$ > $1/far$RANK; sleep 60; :' sh $1 & "
-                    "while [ ! -s $1/far$RANK ]; do sleep 0.02; done; echo $$ > $1/$RANK; wait",
-                    folder.path());
+  pid_t pid = launch_beside(
+      {.ranks = 2},
+      "sleep 60 & echo $! > $1/child$RANK; setsid sh -c 'echo $$ > $1/far$RANK; sleep 60; :' sh $1 "
+      "& while [ ! -s $1/far$RANK ]; do sleep 0.02; done; echo $$ > $1/$RANK; wait",
+      folder.path());
   kill(pid, SIGKILL);
   EXPECT_EQ(code_of(pid), 137);
   for (const char* name : {"/0", "/1", "/child0", "/child1", "/far0", "/far1"}) {
@@ -370,12 +368,12 @@ TEST(Launch, AKilledLauncherLeavesNothingThatARankStarted) {
   }
 }
 
-// Appends a word for each SIGINT and ends with 0 when told by the second file.
+// Appends a word to a file for each SIGINT, and exits with 0 once the file `end` exists.
 constexpr const char* kCounting =
     "trap 'echo hit >> $1/hits$RANK' INT; echo $$ > $1/$RANK; "
     "while [ ! -e $1/end ]; do sleep 0.05; done; exit 0";
 
-TEST(Launch, PassesAnInterruptOnOnce) {
+TEST(Launch, ForwardsAnInterruptOnce) {
   for (int number : {SIGINT, SIGTERM}) {
     TempFolder folder;
     pid_t pid = launch_beside({.ranks = 2}, kCounting, folder.path());
@@ -391,7 +389,7 @@ TEST(Launch, PassesAnInterruptOnOnce) {
   }
 }
 
-TEST(Launch, PassesHangupsOnAsOneTerm) {
+TEST(Launch, ForwardsHangupsAsOneTerm) {
   TempFolder folder;
   pid_t pid = launch_beside({.ranks = 2},
                             "trap 'echo term >> $1/hits$RANK' TERM; echo $$ > $1/$RANK; "
@@ -414,11 +412,12 @@ TEST(Launch, WatchersEndWithTheLauncher) {
   std::string errors = folder.path() + "/said";
   pid_t pid = fork();
   if (pid == 0) {
-    // A rank's child that lives on: what libds train does below a shell.
+    // The rank has a child that survives it, like libds train below a shell.
     LauncherPipe pipe;
     pid_t child = fork();
     if (child == 0) {
-      close(pipe.inherited() + 1);  // the writing end, which exec closes
+      // The write end, which exec would close.
+      close(pipe.inherited() + 1);
       putenv(strdup(pipe.variable().c_str()));
       setenv("RANK", "1", 1);
       (void)!freopen(errors.c_str(), "w", stderr);
@@ -440,7 +439,7 @@ TEST(Launch, WatchersEndWithTheLauncher) {
       [&] { return text_of(errors) == "libds: rank 1: the launcher is gone\n"; }));
 }
 
-TEST(Launch, TerminalInterruptIsNotCountedTwice) {
+TEST(Launch, ATerminalInterruptIsNotForwardedAgain) {
   TempFolder folder;
   pid_t pid = fork();
   if (pid == 0) {
@@ -448,7 +447,7 @@ TEST(Launch, TerminalInterruptIsNotCountedTwice) {
     _exit(launch({.ranks = 1}, {"sh", "-c", kCounting, "sh", folder.path()}));
   }
   EXPECT_TRUE(within_ten_seconds([&] { return !text_of(folder.path() + "/0").empty(); }));
-  kill(-pid, SIGINT);  // what a terminal does on Ctrl-C
+  kill(-pid, SIGINT);  // as a terminal does on Ctrl-C
   EXPECT_TRUE(within_ten_seconds([&] { return !text_of(folder.path() + "/hits0").empty(); }));
   std::ofstream(folder.path() + "/end") << "now";
   EXPECT_EQ(code_of(pid), 0);

@@ -1,7 +1,9 @@
-# Sourced by tests that need hosts: namespaces of network, host name, mounts and processes, each with its own sshd and
-# /dev/shm, on one bridge. All of them live in an outer set of namespaces, so that nothing outlives the test, and ports
-# and addresses are the test's own. The caller's arguments: BUILD SCRATCH. Skips (code 77) without what it takes.
-# $transport: what they need (mpi, unless set). Leaves: $build $source $scratch $libds, the working folder $scratch, and the functions below and of training.sh.
+# Tests that need hosts source this file. A host is a set of namespaces of network, host name, mounts and processes,
+# with its own sshd and /dev/shm; all are on one bridge. An outer set of namespaces contains them, so that nothing
+# outlives the test, and ports and addresses belong to the test. The caller's arguments are BUILD SCRATCH. Skips (code
+# 77) if anything required is missing. $transport names the transport that the hosts need (mpi, unless set). Afterwards
+# $build $source $scratch $libds and the functions below and of training.sh are defined, and $scratch is the working
+# folder.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
@@ -44,7 +46,7 @@ PermitRootLogin prohibit-password
 PidFile none
 END
 
-# host NAME ADDRESS SSHD: leaves the number of its first process in pid.NAME
+# host NAME ADDRESS SSHD: starts a host and writes the number of its first process to pid.NAME.
 host() {
   unshare --mount --net --uts --pid --fork --kill-child --mount-proc \
     sh "$source/tests/launch/host.sh" "$1" "$2" etc_hosts "$3" &
@@ -72,7 +74,7 @@ ip link set br0 up
 # ---- what jobs leave behind --------------------------------------------------------------------------------------
 
 busy() { ps -eo stat=,comm= | grep -qE '^[^Z]\S* +(libds|mpirun|orted|ssh)$'; }
-# Nothing runs and nothing lies in either host's shared memory, ten seconds from now at the latest.
+# Waits up to ten seconds until no process runs on the hosts and no file lies in their shared memory.
 require_quiet() {
   tries=0
   while busy || [ -n "$(on a ls /dev/shm)$(on b ls /dev/shm)" ]; do
@@ -94,7 +96,7 @@ wait_for() {
 }
 launch() { on a timeout -k 5 60 "$libds" launch "$@"; }
 
-# fails CODE TEXT OPTION...: that code, one line that says TEXT, nothing left
+# fails CODE TEXT OPTION...: expects that code, one line that contains TEXT, and no process or file afterwards.
 fails() {
   want=$1
   text=$2
@@ -113,11 +115,11 @@ fails() {
 
 # ---- how jobs over a and b end ------------------------------------------------------------------------------------
 
-# long_run DIR OPTION...: in the background, past its step 10; `job` is its launcher.
+# long_run DIR OPTION...: starts a run in the background and waits for its step 10; `job` is its launcher.
 long_run() {
   run=$1
   shift
-  : > out  # not of the run before
+  : > out  # not the file of the run before
   # shellcheck disable=SC2086
   on a "$libds" launch "$@" $train --steps 100000 --dir "$run" > out 2> err &
   wait_for "step 10 of $run" grep -q 'step *10/' out
@@ -125,8 +127,8 @@ long_run() {
 }
 end_of_run() { code=0; wait $! || code=$?; }
 
-# end_runs OPTION...: of a rank that is killed, an interrupted launcher, one that is killed, a rank that returns 75
-# though nobody has asked for a stop.
+# end_runs OPTION...: kills a rank, interrupts a launcher, kills one, and lets a rank return 75 although nobody has
+# asked for a stop.
 end_runs() {
   long_run killed "$@"
   on b pkill -KILL -f "^$libds train"
@@ -147,6 +149,6 @@ end_runs() {
   end_of_run
   require_quiet "a launcher that is killed"
 
-  fails 1 'rank 1 exited with code 75, as one that was stopped, and others went on' "$@" \
+  fails 1 'rank 1 exited with code 75, as if stopped, while others went on' "$@" \
     sh -c '[ $RANK = 1 ] && exit 75; exec sleep 60'
 }

@@ -1,4 +1,4 @@
-// Jobs that are started again: when, how often, on what, and what is said of it.
+// Jobs that are restarted: when, how often, on which hosts, and with which messages.
 #include "launch/restarts.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -38,7 +39,8 @@ Outcome outcome_of(const std::function<int()>& call) {
   return {code, testing::internal::GetCapturedStderr()};
 }
 
-// The script as the ranks of this host, with restarts that do not wait long; $1: the folder.
+// Runs the script as the ranks of this host, with short waits between restarts. In the script, $1
+// is the folder.
 Outcome shell(int ranks, int most, const std::string& script, const std::string& folder,
               const std::string& log_dir = "") {
   const LaunchOptions options{
@@ -62,7 +64,8 @@ RankFailure killed(int number) {
   return {.rank = 1, .code = 128 + number, .by_signal = true, .text = "rank 1 was killed"};
 }
 
-// A job whose starts and looks go as a list has it; beyond its end all is well.
+// A job whose starts and checks of hosts have the listed results; after the end of a list, all
+// succeed.
 class Scripted : public Attempts {
  public:
   explicit Scripted(std::vector<RankFailure> ends, std::vector<RanksLeft> looks = {})
@@ -78,8 +81,9 @@ class Scripted : public Attempts {
     return looked_ < looks_.size() ? looks_[looked_++] : RanksLeft{4, ""};
   }
   std::string hand_over() override { return elsewhere; }
+  void note(int made) override { noted.push_back(made); }
 
-  std::vector<int> restarts;
+  std::vector<int> restarts, noted;
   int lives_ms = 0, throws_at = -1;
   std::string elsewhere;
 
@@ -94,7 +98,7 @@ Outcome run(Scripted& job, RestartOptions options) {
   return outcome_of([&] { return run_with_restarts(options, job); });
 }
 
-TEST(Restarts, ARankThatDiesOnceIsStartedAgain) {
+TEST(Restarts, ARankThatDiesOnceIsRestarted) {
   TempFolder folder;
   const Outcome outcome = shell(
       2, 3, "echo $DS_RESTART $DS_RUN >> $1/$RANK; [ $RANK$DS_RESTART = 10 ] && kill -9 $$; exit 0",
@@ -109,7 +113,7 @@ TEST(Restarts, ARankThatDiesOnceIsStartedAgain) {
   EXPECT_EQ(lines, "0 " + name + "\n1 " + name + "\n");
 }
 
-TEST(Restarts, ARankThatAlwaysDiesEndsTheJobWithItsCode) {
+TEST(Restarts, ARankThatAlwaysFailsEndsTheJobWithItsCode) {
   TempFolder folder;
   const Outcome outcome =
       shell(2, 2, "[ $RANK = 1 ] || exit 0; echo start >> $1/starts; exit 7", folder.path());
@@ -117,11 +121,11 @@ TEST(Restarts, ARankThatAlwaysDiesEndsTheJobWithItsCode) {
   EXPECT_EQ(outcome.lines,
             "libds launch: rank 1 exited with code 7; restart 1 of 2 on 2 ranks in 0.01 s\n"
             "libds launch: rank 1 exited with code 7; restart 2 of 2 on 2 ranks in 0.02 s\n"
-            "libds launch: rank 1 exited with code 7; no restart: all 2 are made\n");
+            "libds launch: rank 1 exited with code 7; no restart: all 2 have been made\n");
   EXPECT_EQ(text_of(folder / "starts"), "start\nstart\nstart\n");
 }
 
-TEST(Restarts, RanksOfAJobWithoutRestartsLearnOfNone) {
+TEST(Restarts, WithoutRestartsRanksGetNoRestartVariables) {
   TempFolder folder;
   const Outcome outcome = shell(1, 0, "echo \"$DS_RESTART$DS_RUN\" > $1/0; exit 7", folder.path());
   EXPECT_EQ(outcome.code, 7);
@@ -129,7 +133,7 @@ TEST(Restarts, RanksOfAJobWithoutRestartsLearnOfNone) {
   EXPECT_EQ(text_of(folder / "0"), "\n");
 }
 
-TEST(Restarts, NothingOfAStartLivesOnInTheNext) {
+TEST(Restarts, NoProcessSurvivesARestart) {
   TempFolder folder;
   const Outcome outcome =
       shell(2, 1,
@@ -142,7 +146,7 @@ TEST(Restarts, NothingOfAStartLivesOnInTheNext) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
 }
 
-TEST(Restarts, LogsKeepWhatEarlierStartsWrote) {
+TEST(Restarts, LogsKeepTheLinesOfEarlierStarts) {
   TempFolder folder;
   const std::string logs = folder / "logs";
   for (int job = 0; job < 2; ++job) {
@@ -151,20 +155,29 @@ TEST(Restarts, LogsKeepWhatEarlierStartsWrote) {
   }
 }
 
-TEST(Restarts, AWrongCommandIsNotStartedAgain) {
-  for (int code : {2, 126, 127}) {
+TEST(Restarts, AWrongCommandIsNotRestarted) {
+  for (int code : {2, 126, 127, kRefusedCode}) {
     Scripted job({exited(code)});
     const Outcome outcome = run(job, {.most = 3});
     EXPECT_EQ(outcome.code, code);
     EXPECT_EQ(job.restarts.size(), 1u);
     EXPECT_NE(outcome.lines.find("rank 1 failed; no restart: code " + std::to_string(code) +
-                                 " says that its command"),
+                                 " says that its " +
+                                 (code == kRefusedCode ? "configuration is refused" : "command")),
               std::string::npos)
         << outcome.lines;
   }
 }
 
-TEST(Restarts, AStopIsNotStartedAgain) {
+TEST(Restarts, ARankThatRefusesItsConfigurationEndsTheJobAtOnce) {
+  TempFolder folder;
+  const Outcome outcome = shell(3, 5, "echo start >> $1/$RANK; exit 78", folder.path());
+  EXPECT_EQ(outcome.code, kRefusedCode);
+  EXPECT_EQ(text_of(folder / "0"), "start\n");
+  EXPECT_EQ(line_count(outcome.lines), 1) << outcome.lines;
+}
+
+TEST(Restarts, AStopIsNotRestarted) {
   Scripted job({{.rank = 0, .code = kStoppedCode}});
   const Outcome outcome = run(job, {.most = 3});
   EXPECT_EQ(outcome.code, kStoppedCode);
@@ -172,8 +185,8 @@ TEST(Restarts, AStopIsNotStartedAgain) {
   EXPECT_EQ(job.restarts.size(), 1u);
 }
 
-// Returns the code of a launcher that gets a SIGINT once the file has come; its lines go to
-// `lines`.
+// Returns the exit code of a launcher that receives SIGINT once the file exists. Its messages are
+// written to the file `lines`.
 int interrupted_launch(const RestartOptions& restarts, const std::string& script,
                        const std::string& folder) {
   const pid_t pid = fork();
@@ -194,11 +207,11 @@ int interrupted_launch(const RestartOptions& restarts, const std::string& script
   int status = 0;
   for (int i = 0; i < 1000 && waitpid(pid, &status, WNOHANG) == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  if (kill(pid, SIGKILL) == 0) waitpid(pid, &status, 0);  // it goes on
+  if (kill(pid, SIGKILL) == 0) waitpid(pid, &status, 0);  // it is still running
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-TEST(Restarts, AnInterruptedJobIsNotStartedAgain) {
+TEST(Restarts, AnInterruptedJobIsNotRestarted) {
   TempFolder folder;
   const std::string script = "trap 'exit 9' INT; echo up >> $1/up; while :; do sleep 0.05; done";
   EXPECT_EQ(interrupted_launch({.most = 3, .first_wait_ms = 1}, script, folder.path()), 9);
@@ -219,7 +232,7 @@ TEST(Restarts, AnInterruptEndsTheWait) {
   EXPECT_EQ(text_of(folder / "up"), "up\n");
 }
 
-// The waits that the lines name.
+// Returns the waiting times that the messages name.
 std::vector<std::string> waits_of(const std::string& lines) {
   std::vector<std::string> waits;
   for (size_t at = 0; (at = lines.find(" ranks in ", at)) != std::string::npos; ++at)
@@ -227,7 +240,7 @@ std::vector<std::string> waits_of(const std::string& lines) {
   return waits;
 }
 
-TEST(Restarts, WaitsGrowTwofoldToTheLongest) {
+TEST(Restarts, WaitsDoubleUpToTheLongest) {
   Scripted job(std::vector<RankFailure>(5, killed(SIGKILL)));
   const RestartOptions options{.most = 9, .first_wait_ms = 10, .longest_wait_ms = 40};
   const auto begin = std::chrono::steady_clock::now();
@@ -240,26 +253,28 @@ TEST(Restarts, WaitsGrowTwofoldToTheLongest) {
   EXPECT_EQ(job.restarts, (std::vector<int>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST(Restarts, AStartThatLivedLongMakesTheWaitShortAgain) {
+TEST(Restarts, ALongLivedStartResetsTheWait) {
   Scripted job(std::vector<RankFailure>(3, killed(SIGKILL)));
   job.lives_ms = 30;
   const Outcome outcome = run(job, {.most = 9, .first_wait_ms = 10, .long_ms = 20});
   EXPECT_EQ(waits_of(outcome.lines), (std::vector<std::string>{"0.01 s", "0.01 s", "0.01 s"}));
 }
 
-TEST(Restarts, ThreeStartsThatFailAlikeAtOnceAreEnough) {
+TEST(Restarts, ThreeEqualEarlyFailuresEndTheJob) {
   Scripted job(
-      {exited(1), exited(1, 0), exited(1)});  // a rank of those that end by the same error is named
+      // If several ranks fail with the same error, any of them may be named.
+      {exited(1), exited(1, 0), exited(1)});
   const Outcome outcome = run(job, {.most = 9});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(job.restarts.size(), 3u);
-  EXPECT_NE(outcome.lines.find(
-                "rank 1 failed; no restart: 3 starts in a row have ended so within 10 s\n"),
-            std::string::npos)
+  EXPECT_NE(
+      outcome.lines.find(
+          "rank 1 failed; no restart: 3 starts in a row have ended in this way within 10 s\n"),
+      std::string::npos)
       << outcome.lines;
 }
 
-TEST(Restarts, FailuresThatDifferOrComeLateOrFromOutsideAreNotAlike) {
+TEST(Restarts, DifferentLateOrExternalFailuresAreRestarted) {
   Scripted others({exited(1), exited(1), exited(3), exited(1), exited(1), exited(5)});
   EXPECT_EQ(run(others, {.most = 9}).code, 0);
   Scripted outside(std::vector<RankFailure>(5, killed(SIGKILL)));
@@ -271,7 +286,7 @@ TEST(Restarts, FailuresThatDifferOrComeLateOrFromOutsideAreNotAlike) {
   EXPECT_EQ(run(crash, {.most = 9}).code, 128 + SIGSEGV);
 }
 
-TEST(Restarts, ALaterStartThatCannotBeIsAFailure) {
+TEST(Restarts, AnImpossibleRestartIsAFailure) {
   Scripted job({killed(SIGKILL)});
   job.throws_at = 1;
   const Outcome outcome = run(job, {.most = 3});
@@ -310,12 +325,12 @@ TEST(Restarts, TooFewRanksAreWaitedFor) {
   Scripted never({killed(SIGKILL)}, std::vector<RanksLeft>(9, two));
   outcome = run(never, {.most = 2, .least_ranks = 4});
   EXPECT_EQ(outcome.code, 137);
-  EXPECT_NE(outcome.lines.find(few + "no restart: all 2 are made\n"), std::string::npos)
+  EXPECT_NE(outcome.lines.find(few + "no restart: all 2 have been made\n"), std::string::npos)
       << outcome.lines;
   EXPECT_EQ(never.restarts.size(), 1u);
 }
 
-TEST(Restarts, AJobOfTooFewRanksGoesElsewhere) {
+TEST(Restarts, AJobWithTooFewRanksIsRequeued) {
   Scripted job({killed(SIGKILL)}, {{2, "host 'b' is down"}});
   job.elsewhere = "Slurm starts job 7 again when it has hosts for it";
   const Outcome outcome = run(job, {.most = 3, .least_ranks = 4});
@@ -326,15 +341,71 @@ TEST(Restarts, AJobOfTooFewRanksGoesElsewhere) {
                 job.elsewhere + "\n");
 }
 
-TEST(Restarts, ThoseThatOthersHaveMadeCount) {
+TEST(Restarts, RestartsOfOuterLaunchersAreCounted) {
   Scripted job(std::vector<RankFailure>(9, killed(SIGKILL)));
   const Outcome outcome = run(job, {.most = 3, .made = 2});
   EXPECT_EQ(outcome.code, 137);
   EXPECT_EQ(job.restarts, (std::vector<int>{2, 3}));
-  EXPECT_NE(outcome.lines.find("no restart: all 3 are made\n"), std::string::npos) << outcome.lines;
+  EXPECT_NE(outcome.lines.find("no restart: all 3 have been made\n"), std::string::npos)
+      << outcome.lines;
 }
 
-TEST(Slurm, TasksOfEachHost) {
+class SlurmNote : public testing::Test {
+ protected:
+  void SetUp() override {
+    before_ = std::filesystem::current_path();
+    std::filesystem::current_path(folder_.path());
+    setenv("SLURM_JOB_ID", "7", 1);
+  }
+  void TearDown() override {
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT"}) unsetenv(name);
+    std::filesystem::current_path(before_);
+  }
+  static int after(const char* requeues) {
+    setenv("SLURM_RESTART_COUNT", requeues, 1);
+    return slurm_restarts();
+  }
+
+  TempFolder folder_;
+  std::filesystem::path before_;
+};
+
+TEST_F(SlurmNote, RestartsBeforeARequeueAreCounted) {
+  EXPECT_EQ(slurm_restarts(), 0);
+  EXPECT_EQ(after("2"), 2);
+  unsetenv("SLURM_RESTART_COUNT");
+  note_slurm_restarts(3);
+  EXPECT_EQ(slurm_restarts(), 3);
+  EXPECT_EQ(after("1"), 4);
+  // After two more restarts and the requeue.
+  note_slurm_restarts(6);
+  EXPECT_EQ(after("1"), 6);
+  EXPECT_EQ(after("2"), 7);
+  setenv("SLURM_JOB_ID", "8", 1);
+  EXPECT_EQ(after("1"), 1) << "the note is another job's";
+  setenv("SLURM_JOB_ID", "7", 1);
+  forget_slurm_restarts();
+  EXPECT_TRUE(std::filesystem::is_empty("."));
+  EXPECT_EQ(after("2"), 2);
+}
+
+TEST_F(SlurmNote, ADamagedNoteIsIgnored) {
+  for (const char* text : {"", "x", "3", "1 2", "3 9"}) {
+    std::ofstream(".libds-restarts-7") << text;
+    EXPECT_EQ(after("1"), 1) << text;
+  }
+}
+
+TEST_F(SlurmNote, EachRestartIsNoted) {
+  Scripted job({killed(SIGKILL), killed(SIGKILL)});
+  run(job, {.most = 3, .made = 1});
+  EXPECT_EQ(job.noted, (std::vector<int>{2, 3}));
+  Scripted few({killed(SIGKILL)}, {{2, "host 'b' is down"}, {2, "host 'b' is down"}, {4, ""}});
+  run(few, {.most = 3, .least_ranks = 4});
+  EXPECT_EQ(few.noted, (std::vector<int>{1, 2}));
+}
+
+TEST(Slurm, TasksPerHostAreParsed) {
   EXPECT_EQ(parse_tasks_per_node("2(x3),1"), (std::vector<int>{2, 2, 2, 1}));
   EXPECT_EQ(parse_tasks_per_node("4"), (std::vector<int>{4}));
   for (const char* text :

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Ranks that srun starts, on two hosts of a Slurm of its own: `libds launch --launcher srun`, plain srun with PMIx over
-# both hosts and without on one, the bits of one host, a rank that fails; the hosts of a job, and the script of
-# docs/guides/hosts.md, which is started again after a rank and after a host.  usage: slurm.sh BUILD SCRATCH
+# Ranks that srun starts, on two hosts of a private Slurm: `libds launch --launcher srun`, plain srun with PMIx over
+# both hosts and without PMIx on one, the bits of one host, and a rank that fails; the hosts of a job, and the script of
+# docs/guides/hosts.md, which is started again after the loss of a rank and of a host.
+# usage: slurm.sh BUILD SCRATCH
 . "$(dirname "$0")/namespaces.sh"
 for tool in srun salloc sbatch slurmctld slurmd munged; do
   command -v $tool > /dev/null || skip "$tool is not installed"
@@ -79,7 +80,7 @@ code=0
 on a timeout -k 5 60 srun --mpi=none -N 2 -n 2 $train --dir refused > log 2>&1 || code=$?
 [ $code -ne 0 ] && grep -q 'srun started 2 ranks on 2 hosts without PMIx: add --mpi=pmix to srun' log ||
   { cat log; die "srun without PMIx over two hosts"; }
-# srun has its own lines beside ours.
+# srun prints lines of its own besides ours.
 code=0
 launch --hostfile two --launcher srun sh -c '[ $RANK = 0 ] || exit 7; sleep 30' 2> err || code=$?
 [ $code -eq 7 ] && grep -q "^libds launch: rank 1 on host 'b' exited with code 7$" err ||
@@ -88,7 +89,7 @@ require_quiet "a rank that fails"
 printf 'b slots=1\na slots=1\n' > unsorted
 code=0
 launch --hostfile unsorted --launcher srun true 2> err || code=$?
-[ $code -eq 1 ] && grep -q "^libds launch: Slurm runs rank . on host '.', the hostfile has it on '.': list hosts" err ||
+[ $code -eq 1 ] && grep -q "^libds launch: Slurm runs rank . on host '.', but the hostfile has it on '.': list hosts" err ||
   { cat err; die "hosts in another order than Slurm's: code $code"; }
 require_quiet "hosts in another order than Slurm's"
 
@@ -119,11 +120,16 @@ wait_for "a checkpoint of a job" saved 00000020 1
 on b pkill -KILL -f '^libds train'
 wait_for "the restart of a job" grep -q "^libds launch: rank [23] on host 'b' was killed by signal 9; restart 1 of 5 on 4 ranks in 1 s$" batch.out
 wait_for "a checkpoint after the restart" sh -c 'ls slurm_run/checkpoints | grep -v "step-00000020-1"'
+# A fast machine would finish all steps before Slurm has taken the host away.
+on b pkill -STOP -f '^libds train'
 on a scontrol update nodename=b state=down reason=test
 wait_for "the requeue of a job" grep -q "ranks are left, 4 are needed (--min-ranks); Slurm starts job $job again when it has hosts for it" batch.out
+on b pkill -CONT -f '^libds train' || true
+[ "$(cat ".libds-restarts-$job")" = "1 0" ] || die "the restart before the requeue is not noted"
 on a scontrol update nodename=b state=resume 2> err || true # it may have registered again
-# Slurm lets a requeued job wait for two minutes, from when it has taken it back, which may be after any one word to it. A start
-# while the hosts still remember that it was revoked (cred_expire) fails. squeue leaves a job out while it is requeued.
+# Slurm lets a requeued job wait for two minutes from the time it took it back, which may come after any command about
+# it. A start fails while the hosts still remember that the job was revoked (cred_expire). squeue does not list a job
+# while it is being requeued.
 sleep 6
 ended() {
   on a scontrol show job "$job" > shown
@@ -133,6 +139,7 @@ ended() {
 }
 wait_for "the end of the job" ended
 grep -q 'step 120/120' batch.out || { cat batch.out; die "the job has not made its steps"; }
+[ ! -e ".libds-restarts-$job" ] || die "the note of a job that has ended is there"
 [ "$(hash_of local4)" = "$(hash_of slurm_run)" ] || die "the payload hash of a job that was started again differs"
 require_quiet "a job that was started again"
 echo "slurm: 2 hosts"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Jobs over two hosts, a and b, by ssh alone and TCP: places, bits, how they end, bad input. No MPI.
+# Jobs over two hosts, a and b, by ssh and TCP without MPI: places, bits, ends, and bad input.
 # usage: ssh.sh BUILD SCRATCH
 transport=tcp
 . "$(dirname "$0")/namespaces.sh"
@@ -47,12 +47,12 @@ no_key_to_see='[ ${#DS_JOB_KEY} -eq 64 ] && case "$(cat /proc/[0-9]*/cmdline | t
 # shellcheck disable=SC2086
 launch $by_ssh four sh -c "$no_key_to_see" > log 2>&1 || { cat log; die "the key of a job over ssh can be seen"; }
 
-# The ranks of a launcher of torch's kind, one on each host: of two hosts they need a key.
+# The ranks of a launcher like torch's, one on each host: across two hosts they need a key.
 as_torchrun="WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=4712 TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=0"
 code=0
 # shellcheck disable=SC2086
 on b env RANK=1 $as_torchrun timeout 20 $train --dir torchrun > log 2>&1 || code=$?
-[ $code -eq 1 ] && grep -q "host 'a' is another host than this: ranks of several hosts need a key. Set DS_JOB_KEY" log ||
+[ $code -eq 1 ] && grep -q "host 'a' is not this host: ranks on several hosts need a key. Set DS_JOB_KEY" log ||
   { cat log; die "ranks of two hosts without a key: code $code"; }
 printf 'a key that is secret enough\n' > key
 chmod 600 key

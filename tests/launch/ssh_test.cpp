@@ -1,4 +1,4 @@
-// The parts of a job by ssh alone that need no other host; tests/launch/ssh.sh has the whole.
+// The parts of a job over ssh that can be tested on one host. tests/launch/ssh.sh tests whole jobs.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ TEST(SshStarter, RunsAnAgentOnEachHost) {
   EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
 }
 
-TEST(SshAgent, VariablesArriveAsTheyAre) {
+TEST(SshAgent, VariablesArriveUnchanged) {
   Variables variables = {
       {"DS_A", "two\nlines"}, {"DS_EMPTY", ""}, {"DS_LONG", std::string(5000, 'x')}};
   int ends[2];
@@ -54,14 +54,14 @@ TEST(SshAgent, VariablesArriveAsTheyAre) {
   close(ends[0]);
 }
 
-TEST(SshAgent, ItsRanksAreThoseOfItsHost) {
+TEST(SshAgent, AnAgentHasTheRanksOfItsHost) {
   RankPlace place = place_of_rank(parse_world("a:1,b:2"), 2, 4711, "tcp://a:4711/x");
   EXPECT_EQ(place.url, "tcp://a:4711/x");
   EXPECT_EQ(place.cross_rank, 1);
   EXPECT_EQ(place.local_rank, 1);
 }
 
-TEST(Blame, CountsOverStreams) {
+TEST(Blame, CollectsLossesFromSeveralStreams) {
   Blame blame;
   blame.add({0, 1, false, "answer"});
   blame.add({1, 137, true, "cause"});
@@ -69,7 +69,7 @@ TEST(Blame, CountsOverStreams) {
   EXPECT_EQ(blame.first()->text, "cause");
 }
 
-// Rank 2 of one host lost rank 0 of another, which had lost rank 1: that one still stands.
+// Rank 2 lost rank 0, and rank 0 had lost rank 1, which is still running: rank 1 is the cause.
 TEST(Blame, FollowsLossesToTheirCause) {
   EXPECT_EQ(cause_of({{2, 0}, {0, 1}}, 2), 1);
   EXPECT_EQ(cause_of({{2, 0}, {0, 1}}, 1), -1);

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Ranks that are bound to the memory nodes of a host (of a machine that hwloc is told of, with a CPU each) and
-# "topology": "auto": collectives go by memory nodes first, and the bits stay.  usage: topology.sh BUILD SCRATCH
+# Ranks are bound to the memory nodes of a machine that hwloc reads from a file, with one CPU each. With "topology":
+# "auto", collectives go by memory nodes first, and the bits do not change.
+# usage: topology.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
 source=$(cd "$(dirname "$0")/../.." && pwd)
@@ -26,7 +27,7 @@ done
   die "payload hashes differ: hosts $(hash_of by_hosts), auto $(hash_of by_auto)"
 grep -q "groups 2x1" by_auto/communication.csv || { cat by_auto/communication.csv; die "no collective goes by memory nodes"; }
 ! grep -q "groups 2x1" by_hosts/communication.csv || die "collectives go by memory nodes unasked"
-# The short form of the key says the same; ranks that are not bound are one level.
+# The short form of the key means the same; unbound ranks form one level.
 sed '1s/{/{"topology": "auto", /' config.json > short.json
 "$libds" config short.json | grep -q 'topology.levels.*auto' || { "$libds" config short.json; die "the short form is not read"; }
 sed '1s/{/{"comms_logger": {"enabled": true}, /' short.json > unbound.json

@@ -13,7 +13,7 @@
 namespace ds {
 namespace {
 
-// hwloc takes the machine of a variable while this lives.
+// While it exists, hwloc reads the topology from an environment variable instead of this machine.
 class OtherMachine {
  public:
   OtherMachine(const char* variable, const std::string& value) : variable_(variable) {
@@ -54,29 +54,25 @@ std::string device(int index, const char* address, const char* kind, const char*
          "gp_index=\"" + std::to_string(index + 1) + "\" name=\"" + part + "\"/></object>";
 }
 
-// Two packages; a GPU and a network card at the first, a GPU at the second, a link between the
-// GPUs.
+// Returns the XML of a machine with two packages: the first has a GPU and a network card, the
+// second a GPU, and the two GPUs are linked.
 std::string machine_with_gpus() {
   std::string first = bridge(1, device(110, "0000:01:00.0", "0302", "nvml0\" osdev_type=\"1") +
                                     device(120, "0000:01:01.0", "0207", "mlx5_0\" osdev_type=\"3"));
   std::string second = bridge(2, device(210, "0000:02:00.0", "0302", "nvml1\" osdev_type=\"1"));
   return "<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology "
-         "version=\"2.0\">\n<object "
-         "type=\"Machine\" os_index=\"0\" gp_index=\"1\" cpuset=\"3\" complete_cpuset=\"3\" "
-         "allowed_cpuset=\"3\" "
-         "nodeset=\"3\" complete_nodeset=\"3\" allowed_nodeset=\"3\">" +
+         "version=\"2.0\">\n<object type=\"Machine\" os_index=\"0\" gp_index=\"1\" cpuset=\"3\" "
+         "complete_cpuset=\"3\" allowed_cpuset=\"3\" nodeset=\"3\" complete_nodeset=\"3\" "
+         "allowed_nodeset=\"3\">" +
          package(0, first) + package(1, second) +
          "</object><distances2 type=\"OSDev\" nbobjs=\"2\" kind=\"9\" name=\"NVLinkBandwidth\" "
-         "indexing=\"gp\">"
-         "<indexes length=\"8\">111 211 </indexes><u64values length=\"28\">1000000 50000 50000 "
-         "1000000 "
-         "</u64values>"
-         "</distances2></topology>\n";
+         "indexing=\"gp\"><indexes length=\"8\">111 211 </indexes><u64values length=\"28\">1000000 "
+         "50000 50000 1000000 </u64values></distances2></topology>\n";
 }
 
 bool have_hwloc() { return host_topology(false).absent.empty(); }
 
-TEST(HostTopology, KnowsTheCpusOfThisProcess) {
+TEST(HostTopology, HasTheCpusAllowedToThisProcess) {
   if (!have_hwloc()) GTEST_SKIP() << "hwloc is not installed";
   HostTopology host = host_topology(true);
   ASSERT_FALSE(host.nodes.empty());
@@ -87,7 +83,7 @@ TEST(HostTopology, KnowsTheCpusOfThisProcess) {
     ASSERT_LT(static_cast<size_t>(core.node), host.nodes.size());
     for (int cpu : core.cpus) EXPECT_TRUE(CPU_ISSET(cpu, &mine)) << cpu;
   }
-  // A process that is bound to one of them has one core.
+  // A process bound to one CPU sees one core.
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(host.cores[0].cpus[0], &one);
@@ -112,7 +108,7 @@ TEST(HostTopology, CoresBelongToNodes) {
   EXPECT_EQ(host.cores[4].cpus, (std::vector<int>{8, 9}));
 }
 
-TEST(HostTopology, GpusAndNetworksLieNearNodes) {
+TEST(HostTopology, GpusAndNetworksBelongToTheNearestNode) {
   if (!have_hwloc()) GTEST_SKIP() << "hwloc is not installed";
   test::TempFolder folder;
   std::string path = folder / "machine.xml";

@@ -1,10 +1,10 @@
-// One rank of the memory tests, run under count_shim.c: trains a GPT of a few MB of state and
-// prints what it planned and what was seen.
-//   memory_driver RANK WORLD URL FOLDER STEPS STAGE TIER BUDGET MODEL
-// TIER: device, cpu or nvme. BUDGET: bytes of memory_budget.device, or -1. FOLDER is nvme_path and
-// takes the checkpoint that is saved after the last step and loaded again. MODEL: small, vocab (one
-// parameter of 8 MiB), or main (the model of bench_train_small). stdout: lines "NAME VALUE", and
-// "mapping ASKED BYTES SHARED" for each live mapping after creation.
+// One rank of the memory tests, run under count_shim.c: trains a GPT with a few MB of state and
+// prints the planned and the counted memory.
+//  memory_driver RANK WORLD URL FOLDER STEPS STAGE TIER BUDGET MODEL
+// TIER: device, cpu or nvme. BUDGET: bytes of memory_budget.device, or -1. FOLDER: nvme_path, and
+// the place of the checkpoint that is saved after the last step and loaded again. MODEL: small,
+// vocab (one parameter of 8 MiB), or main (the model of bench_train_small). stdout: lines "NAME
+// VALUE", and "mapping ASKED BYTES SHARED" for each live mapping after creation.
 #include <dirent.h>
 #include <dlfcn.h>
 
@@ -75,7 +75,7 @@ void print(const std::string& phase, const shim_counts& c) {
   print(phase + ".stacks", c.stacks);
 }
 
-// RssAnon + RssShmem in bytes.
+// Returns the resident bytes of this process: RssAnon + RssShmem.
 long resident() {
   std::ifstream status("/proc/self/status");
   std::string word;
@@ -145,7 +145,7 @@ class Rank {
 
  private:
   void plan(const ds::Engine& engine) {
-    ds::MemoryPlan memory = ds::memory_plan(engine.plan());
+    ds::MemoryPlan memory = engine.plan().memory;
     for (int t = 0; t < 3; ++t) {
       std::string tier = ds::tier_name(static_cast<ds::Tier>(t));
       print("plan." + tier + ".persistent", memory.tiers[t].persistent);
@@ -181,8 +181,8 @@ class Rank {
     print("save.resident", resident());
   }
 
-  // After a step some of its writes may still be under way, each with a task on the heap: the least
-  // of some milliseconds.
+  // Returns the smallest heap size within some milliseconds, because after a step some of its
+  // writes may still be running, each with a task on the heap.
   long settled_heap() const {
     long least = shim_.counts().heap;
     for (int i = 0; i < 5; ++i) {

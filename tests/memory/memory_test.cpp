@@ -1,5 +1,6 @@
-// The memory promise seen from outside: what count_shim.c counts in each rank's process is the plan
-// and the overhead row, and what the kernel says is resident is within both and 64 MiB.
+// The memory promise, observed from outside the library. What count_shim.c counts in the process of
+// each rank equals the plan and the overhead row. The resident memory that Linux reports is at most
+// the plan, the overhead row and 64 MiB together.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -25,7 +26,7 @@ struct Mapping {
   bool shared = false;
 };
 
-// What one rank printed.
+// The output of one rank.
 struct Rank {
   std::map<std::string, std::vector<int64_t>> values;
   std::vector<Mapping> mappings;
@@ -94,8 +95,8 @@ std::vector<Rank> launch(int world, int steps, const Place& place, int64_t budge
 
 int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Takes the arenas of the plan out of the live mappings, each by its exact size; returns their
-// bytes in pages.
+// Removes the arenas of the plan from the live mappings, each by its exact size, and returns the
+// sum of their sizes in whole pages.
 int64_t find_arenas(const Rank& rank) {
   std::vector<Mapping> left = rank.mappings;
   int64_t sum = 0;
@@ -113,7 +114,7 @@ int64_t find_arenas(const Rank& rank) {
     sum += at->bytes;
     left.erase(at);
   }
-  // The rest is oneDNN's code, a mapping for each primitive.
+  // The remaining private mappings hold oneDNN's code, one for each primitive.
   for (const Mapping& m : left) EXPECT_TRUE(m.shared || m.bytes < kMiB) << m.bytes;
   return sum;
 }
@@ -128,8 +129,8 @@ class MemoryOnce : public testing::Test {
 
 class Memory : public MemoryOnce, public testing::WithParamInterface<Place> {};
 
-// What the kernel says at every step. Every rank is charged all the staging pages it has touched,
-// also those of the other's slot.
+// Checks the resident memory at every step. Linux charges each rank for every staging page that it
+// has touched, including pages in the other rank's slot.
 void check_resident(const Rank& rank, size_t steps) {
   const std::vector<int64_t>& resident = rank.values.at("resident");
   ASSERT_EQ(resident.size(), steps);
@@ -140,7 +141,7 @@ void check_resident(const Rank& rank, size_t steps) {
   EXPECT_GT(most, plan / 2) << "the samples do not show the arenas";
 }
 
-TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
+TEST_P(Memory, CountedMemoryEqualsPlanAndOverhead) {
   const std::string& tier = GetParam().tier;
   int steps = GetParam().model == "main" ? 2 : 10;
   for (const Rank& rank : launch(2, steps, GetParam())) {
@@ -150,19 +151,19 @@ TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
     EXPECT_EQ(rank["create.file_calls"], tier == "nvme" ? 1 : 0);
     EXPECT_EQ(rank.plan("nvme") > 0, tier == "nvme");
     EXPECT_GT(rank.plan(tier == "cpu" ? "host" : tier), kMiB);
-    // Everything else at its peak, over creation, steps, a save and a load; each rank has its share
-    // of the staging.
+    // `other` is the peak of all other memory during creation, steps, a save and a load. Each rank
+    // bears its share of the staging memory.
     int64_t peak =
         std::max({rank["create.total_peak"], rank["train.total_peak"], rank["save.total_peak"]});
     int64_t other =
         peak - rank["base.heap"] - arenas + rank["create.shared"] / 2 + rank["train.stacks"];
     EXPECT_LE(other, rank["overhead"]);
-    // [M] 1.01 to 1.10 times what is seen. With state in files one checkpoint block more is
-    // counted, which only a parameter of its size touches.
+    // [M] The overhead row is 1.01 to 1.10 times the measured amount. With states in files it
+    // includes one checkpoint block more, which only a parameter of that size touches.
     int64_t untouched = tier == "nvme" && GetParam().model == "small" ? 4 * kMiB : 0;
     EXPECT_LE(rank["overhead"] - untouched, other + other / 4) << "the overhead row is padded";
     EXPECT_LE(rank["train.stacks"], rank["thread_stacks"]);
-    // All of it is taken at creation.
+    // The steps take no memory beyond what creation took.
     EXPECT_EQ(rank["train.mapped"], rank["create.mapped"]);
     EXPECT_EQ(rank["train.shared_peak"], rank["create.shared"]);
     EXPECT_EQ(rank["train.file_peak"], rank["create.file"]);
@@ -180,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Places, Memory,
                                               p.param.tier);
                          });
 
-TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
+TEST_F(MemoryOnce, ATooSmallBudgetIsRefusedBeforeMemoryIsTaken) {
   for (const Rank& rank : launch(2, 1, {3, "nvme"}, 1'000'000)) {
     EXPECT_FALSE(rank.finished);
     EXPECT_NE(rank.errors.find("memory_budget is too small"), std::string::npos) << rank.errors;
@@ -191,11 +192,11 @@ TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
   }
 }
 
-TEST_F(MemoryOnce, ThreeHundredStepsTakeNothing) {
+TEST_F(MemoryOnce, ThreeHundredStepsTakeNoMoreMemory) {
   Rank rank = launch(1, 300, {3, "nvme"})[0];
   ASSERT_TRUE(rank.finished) << rank.errors;
-  // The least of twenty steps: on a crowded machine writes of a step may still be under way when
-  // the next has ended.
+  // Compares the smallest of twenty samples near the start and at the end, because on a busy
+  // machine writes of one step may still be running when the next step has ended.
   auto grown = [&](const std::string& name) {
     const std::vector<int64_t>& samples = rank.values.at(name);
     EXPECT_EQ(samples.size(), 300u);

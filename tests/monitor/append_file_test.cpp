@@ -13,7 +13,7 @@
 namespace ds {
 namespace {
 
-// While it lives, no file of this process may grow beyond so many bytes.
+// While it exists, no file of this process can grow beyond the given number of bytes.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) {
@@ -37,7 +37,7 @@ class Warnings {
   std::vector<std::string> lines;
 };
 
-TEST(AppendFile, WhatIsRefusedComesLaterOnceAndInOrder) {
+TEST(AppendFile, LinesThatFailToWriteAreWrittenLaterOnceAndInOrder) {
   signal(SIGXFSZ, SIG_DFL);
   test::TempFolder folder;
   Warnings warnings;
@@ -47,7 +47,8 @@ TEST(AppendFile, WhatIsRefusedComesLaterOnceAndInOrder) {
     file.append("head\n");
     for (int round = 0; round < 2; ++round) {
       {
-        FileLimit limit(expected.size() + 3);  // half of a line fits
+        // Part of a line still fits.
+        FileLimit limit(expected.size() + 3);
         for (int i = 0; i < 3; ++i) {
           std::string line = std::to_string(round) + " line " + std::to_string(i) + "\n";
           file.append(line);
@@ -61,14 +62,15 @@ TEST(AppendFile, WhatIsRefusedComesLaterOnceAndInOrder) {
     FileLimit limit(expected.size() + 2);
     file.append("never\n");
   }
-  EXPECT_EQ(read_file(path), expected);  // no half of the last line
+  // The last line of the file is complete.
+  EXPECT_EQ(read_file(path), expected);
   flush_log();
   ASSERT_EQ(warnings.lines.size(), 1u);
   EXPECT_NE(warnings.lines[0].find(path), std::string::npos) << warnings.lines[0];
   EXPECT_NE(warnings.lines[0].find("training goes on"), std::string::npos);
 }
 
-TEST(AppendFile, GoesOnBehindWhatItKeeps) {
+TEST(AppendFile, ContinuesAfterTheKeptPart) {
   test::TempFolder folder;
   std::string path = folder / "file";
   write_file_atomic(path, "kept\ndropped\n");
@@ -76,12 +78,12 @@ TEST(AppendFile, GoesOnBehindWhatItKeeps) {
   EXPECT_EQ(read_file(path), "kept\n");
   file.append("new\n");
   EXPECT_EQ(read_file(path), "kept\nnew\n");
-  File(path, File::Mode::write).resize(2);  // by someone else
+  File(path, File::Mode::write).resize(2);  // as another process may do
   file.append("more\n");
   EXPECT_EQ(read_file(path), "kemore\n");
 }
 
-TEST(AppendFile, GivesUpWhenTooMuchWaits) {
+TEST(AppendFile, GivesUpIfTooManyBytesAreWaiting) {
   test::TempFolder folder;
   Warnings warnings;
   std::string path = folder / "file", part(1 << 20, 'x');

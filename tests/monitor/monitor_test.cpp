@@ -38,7 +38,7 @@ std::string content(const std::string& path) {
   return text.str();
 }
 
-TEST(Text, NumbersForPeople) {
+TEST(Text, NumbersAreReadable) {
   EXPECT_EQ(bytes_text(0), "0 B");
   EXPECT_EQ(bytes_text(1023), "1023 B");
   EXPECT_EQ(bytes_text(3 << 19), "1.50 MiB");
@@ -84,7 +84,7 @@ TEST(MetricsCsv, ReadsBackTheSameBits) {
   EXPECT_EQ(content(path).substr(0, 10), "step,loss,");
 }
 
-TEST(MetricsCsv, GoesOnAfterACheckpoint) {
+TEST(MetricsCsv, ContinuesAfterACheckpoint) {
   test::TempFolder folder;
   std::string path = folder / "metrics.csv";
   {
@@ -94,7 +94,7 @@ TEST(MetricsCsv, GoesOnAfterACheckpoint) {
       if (s % 2 == 0) csv.write(EvalRecord{s, 1.0});
     }
   }
-  std::ofstream(path, std::ios::app) << "7,1.5";  // the process died here
+  std::ofstream(path, std::ios::app) << "7,1.5";  // as if the process had died while writing
   MetricsCsv csv(path, 4);
   csv.write(record(5));
   Metrics back = read_metrics(path);
@@ -104,8 +104,8 @@ TEST(MetricsCsv, GoesOnAfterACheckpoint) {
   EXPECT_EQ(back.evals.back().step, 4);
 }
 
-// A skipped step has no line, and may be evaluated all the same.
-TEST(MetricsCsv, GoesOnBehindTheEvaluationOfASkippedStep) {
+// A skipped step has no line but may still be evaluated.
+TEST(MetricsCsv, ContinuesAfterTheEvaluationOfASkippedStep) {
   test::TempFolder folder;
   std::string path = folder / "metrics.csv";
   {
@@ -125,8 +125,8 @@ TEST(MetricsCsv, GoesOnBehindTheEvaluationOfASkippedStep) {
   EXPECT_EQ(back.evals[1].step, 3);
 }
 
-// The file of a run that an older version began gets the column of the loss scale.
-TEST(MetricsCsv, ARunOfAnOlderVersionGoesOnWithALossScale) {
+// The file of a run started by an older version gains a column for the loss scale.
+TEST(MetricsCsv, ARunOfAnOlderVersionContinuesWithALossScale) {
   test::TempFolder folder;
   std::string path = folder / "metrics.csv";
   std::ofstream(path)
@@ -173,9 +173,8 @@ TEST(MetricsCsv, RefusesOtherFiles) {
   EXPECT_THROW(MetricsCsv("/nowhere/metrics.csv"), Error);
 }
 
-// Random damage, as a failing disk or an editor makes it: the file can always be gone on with,
-// every good line stays once and in order, and the damaged file is still there. Whether each line
-// has as many columns as the first; a last line that was cut off does not count.
+// Returns whether each line has as many columns as the first, ignoring a last line without a
+// newline.
 bool whole_lines(const std::string& text) {
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));
   std::string line;
@@ -188,6 +187,8 @@ bool whole_lines(const std::string& text) {
   return true;
 }
 
+// Applies random damage, as by a failing disk or an editor. A run can always continue the file,
+// every intact line remains once and in order, and the damaged file is kept.
 TEST(MetricsCsv, SetsADamagedFileAside) {
   set_log_sink([](LogLevel, std::string_view) {});
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -222,16 +223,16 @@ TEST(MetricsCsv, SetsADamagedFileAside) {
     if (exists(path + ".damaged")) {
       EXPECT_EQ(content(path + ".damaged"), bad) << "seed " << seed;
     } else if ((kind == 0 || kind == 4) && whole_lines(bad)) {
-      // A row that is gone, or whose step is another one, may leave a file of good rows: nothing
-      // shows it.
-    } else if (kind != 1) {  // a file that is only shorter looks like one of a run that was killed
+      // A missing row, or one whose step has changed, may leave a file of valid rows, in which
+      // nothing reveals the damage.
+    } else if (kind != 1) {
       EXPECT_EQ(back.steps.size(), static_cast<size_t>(keep) + 1) << "seed " << seed;
     }
   }
   set_log_sink({});
 }
 
-// CRC32C by the definition, bit by bit.
+// Computes CRC32C by its definition, bit by bit.
 uint32_t slow_crc32c(std::string_view bytes) {
   uint32_t crc = 0xffffffffu;
   for (char c : bytes) {
@@ -245,7 +246,8 @@ uint32_t slow_crc32c(std::string_view bytes) {
   return crc ^ 0xffffffffu;
 }
 
-// A small decoder of what TensorBoard reads: records with both checks, then fields of the messages.
+// A small decoder of TensorBoard event files: of records with both checksums, and of the fields of
+// their messages.
 struct Decoder {
   std::string_view rest;
 
@@ -287,7 +289,8 @@ struct Event {
   int64_t step = 0;
   std::string version, tag;
   float value = 0;
-  int64_t status = 0;  // of a session log
+  // Status of a session log.
+  int64_t status = 0;
 };
 
 void decode(std::string_view message, int depth, Event& event) {
@@ -365,9 +368,9 @@ TEST(EventFile, DecodesWithChecks) {
   EXPECT_THROW(EventFile("/nowhere/at/all"), Error);
 }
 
-// TensorBoard drops steps of earlier files from that of a START event on, and reads files by their
-// names.
-TEST(EventFile, ARunThatGoesOnTakesBackLaterSteps) {
+// At a START event, TensorBoard drops the events of earlier files from its step on. It reads files
+// in the order of their names.
+TEST(EventFile, AResumedRunDropsLaterSteps) {
   test::TempFolder folder;
   const std::string late = folder.path() + "/events.out.tfevents.4000000000.a-host.1.0";
   write_file_atomic(late, "");
@@ -389,7 +392,7 @@ TEST(EventFile, ARunThatGoesOnTakesBackLaterSteps) {
   EXPECT_EQ(events[1].status, 1);
 }
 
-TEST(Progress, PlainLines) {
+TEST(Progress, PrintsPlainLinesWithoutABar) {
   std::string out;
   ProgressOptions options;
   options.steps = 25;
@@ -402,17 +405,15 @@ TEST(Progress, PlainLines) {
   progress.finish();
   EXPECT_EQ(out.find_first_of("\r\x1b"), out.npos);
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 5);  // steps 1, 10, 20, 25 and the evaluation
-  EXPECT_EQ(
-      out.substr(0, out.find('\n')),
-      "step  1/25  loss 2.8333  lr 1.000e-04  norm 0.750  12.3k tokens/s  ETA 0:06  device 3.00 "
-      "MiB/4.00 MiB  "
-      "nvme 7 B/8 B");
+  EXPECT_EQ(out.substr(0, out.find('\n')),
+            "step  1/25  loss 2.8333  lr 1.000e-04  norm 0.750  12.3k tokens/s  ETA 0:06  device "
+            "3.00 MiB/4.00 MiB  nvme 7 B/8 B");
   EXPECT_NE(out.find("step 25  held-out loss 1.5000\n"), out.npos);
   EXPECT_EQ(out.find("MiB", out.find('\n')), out.npos)
       << "memory that has not changed is said once: " << out;
 }
 
-TEST(Progress, ALineSaysMemoryWhenItChanges) {
+TEST(Progress, ALineShowsMemoryOnlyWhenItChanges) {
   std::string out;
   Progress progress({.steps = 3}, [&](std::string_view text) { out = text; });
   for (int64_t s = 1; s <= 3; ++s) {
@@ -423,7 +424,7 @@ TEST(Progress, ALineSaysMemoryWhenItChanges) {
   }
 }
 
-TEST(Progress, BarFitsAndFills) {
+TEST(Progress, TheBarFitsTheTerminalAndFillsUp) {
   ProgressOptions options;
   options.steps = 200;
   options.bar = true;
@@ -444,7 +445,7 @@ TEST(Progress, BarFitsAndFills) {
             std::string::npos);
 }
 
-TEST(Progress, MessagesStandAboveTheBar) {
+TEST(Progress, MessagesArePrintedAboveTheBar) {
   std::string out;
   ProgressOptions options;
   options.steps = 4;
@@ -462,7 +463,7 @@ TEST(Progress, MessagesStandAboveTheBar) {
   EXPECT_EQ(out, "\n");
 }
 
-TEST(Progress, RemainingTimeForgetsASlowStart) {
+TEST(Progress, RemainingTimeIgnoresASlowStart) {
   ProgressOptions options;
   options.steps = 1000;
   options.first_step = 500;
@@ -478,8 +479,9 @@ TEST(Progress, RemainingTimeForgetsASlowStart) {
   EXPECT_NEAR(progress.remaining_seconds(), 200, 1);
 }
 
-// DeepSpeed's files of csv_monitor; a resumed run goes on behind the samples that it keeps.
-TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
+// The files have the format of DeepSpeed's csv_monitor. A resumed run keeps the samples up to its
+// checkpoint and appends to them.
+TEST(ScalarFiles, EachEventHasAFileThatContinuesAfterTheKeptPart) {
   test::TempFolder folder;
   const std::string job = make_monitor_folder(folder / "out", "job");
   {
@@ -513,7 +515,7 @@ TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
   EXPECT_THROW(make_monitor_folder("/proc/none", "job"), Error);
 }
 
-TEST(MetricsJsonl, IsAnObjectALine) {
+TEST(MetricsJsonl, EachLineIsAnObject) {
   test::TempFolder folder;
   const std::string path = folder / "metrics.jsonl";
   StepRecord record;

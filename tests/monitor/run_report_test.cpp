@@ -27,7 +27,7 @@ size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-// Every element that is opened is closed, in order. Returns the first complaint.
+// Checks that every opened element is closed, in order. Returns the first error, or "".
 std::string unbalanced(const std::string& html) {
   std::vector<std::string> open;
   for (size_t at = html.find('<'); at != html.npos; at = html.find('<', at + 1)) {
@@ -139,20 +139,20 @@ TEST(Report, IsOneCompleteDocument) {
   }
   EXPECT_EQ(html.find("broadcast"), html.npos);
   EXPECT_EQ(html.find("NaN"), html.npos);
-  // Nothing is fetched from elsewhere.
+  // The page loads nothing from elsewhere.
   for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("}) {
     EXPECT_EQ(html.find(outside), html.npos) << outside;
   }
-  // Each curve is there once: tokens a second is also what a step takes.
+  // Each curve appears once. That of tokens per second also shows the time of a step.
   EXPECT_EQ(count_of(html, "data-chart="), 4u);
   EXPECT_EQ(count_of(html, "<svg"), 4u + 3u + 1u);
   EXPECT_EQ(count_of(html, "<svg"), count_of(html, "role=\"img\" aria-label=\""));
-  // Defaults are folded away behind what was given.
+  // The given values come first, and the defaults are in a collapsed section after them.
   EXPECT_LT(html.find("<code>zero.stage"), html.find("<details>"));
   EXPECT_GT(html.find("<code>seed"), html.find("<details>"));
 }
 
-TEST(Report, ComparesBitsAByteWhereTheyAreKnown) {
+TEST(Report, ComparesBitsPerByteIfKnown) {
   RunSummary s = example();
   s.baselines.emplace_back("gzip", 2.5);
   s.bits_a_byte = 0.5;
@@ -166,7 +166,7 @@ TEST(Report, ComparesBitsAByteWhereTheyAreKnown) {
   }
 }
 
-TEST(Report, LeavesOutWhatDoesNotExist) {
+TEST(Report, OmitsMissingParts) {
   RunSummary empty;
   std::string html = report_html(empty);
   EXPECT_EQ(unbalanced(html), "");
@@ -202,7 +202,7 @@ TEST(Report, WritesFiles) {
   EXPECT_THROW(write_report("/nowhere/report.html", s), Error);
 }
 
-TEST(Chart, Ticks) {
+TEST(Chart, TicksAreRoundNumbersWithinTheRange) {
   EXPECT_EQ(axis_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(axis_ticks(0.1, 0.9, 4), (std::vector<double>{0.2, 0.4, 0.6000000000000001, 0.8}));
   EXPECT_TRUE(axis_ticks(1, 1, 5).empty());
@@ -216,7 +216,7 @@ TEST(Chart, Ticks) {
   }
 }
 
-TEST(Text, TimesForPeople) {
+TEST(Text, DurationsAreReadable) {
   EXPECT_EQ(time_text(0.0000003), "0.30 us");
   EXPECT_EQ(time_text(0.0415), "41.5 ms");
   EXPECT_EQ(time_text(0.9996), "1.00 s");
@@ -234,8 +234,9 @@ TEST(Chart, NumbersAreShort) {
   EXPECT_EQ(unit_text(0.0005, Unit::number), "0.0005");
 }
 
-// The lines of levels have their names where there is room: not on each other, and not on a curve.
-TEST(Chart, NamesOfLevelsHaveRoom) {
+// The name of a level is placed where there is room, so that it covers neither another name nor a
+// curve.
+TEST(Chart, NamesOfLevelsDoNotOverlap) {
   LineChart chart;
   chart.title = "a";
   chart.series = {{"b", 1, {{1, 0}, {2, 5}, {9, 10}}}};
@@ -243,7 +244,7 @@ TEST(Chart, NamesOfLevelsHaveRoom) {
   std::string html = line_chart(chart);
   EXPECT_EQ(count_of(html, "<span class=\"name"), 3u);
   EXPECT_LT(html.find("far 9.9"), html.find("high 2.1"));
-  EXPECT_EQ(count_of(html, "<span class=\"name left\""), 1u);   // far: the curve ends there
+  EXPECT_EQ(count_of(html, "<span class=\"name left\""), 1u);   // far; the curve ends at the right
   EXPECT_EQ(count_of(html, "<span class=\"name\""), 1u);        // high
   EXPECT_EQ(count_of(html, "<span class=\"name below\""), 1u);  // low
   EXPECT_NE(html.find("aria-label=\"a, steps 1 to 9: b from 0 to 10\""), html.npos);
@@ -266,7 +267,7 @@ TEST(Chart, ThinningKeepsExtremes) {
   EXPECT_EQ(smooth[2].second, 6);
 }
 
-TEST(QueueTime, OverlapByHand) {
+TEST(QueueTime, OverlapAgreesWithAComputationByHand) {
   int64_t s = 1000000000;
   RankSpans spans{{3,
                    {{kStepTrack, "step 1", 0, 9 * s, 0},
@@ -293,7 +294,7 @@ TEST(QueueTime, OverlapByHand) {
 
 TEST(QueueTime, CountsStepsOnly) {
   int64_t s = 1000000000;
-  // Steps 2 to 4 and 6 to 8; what happens at 5 is an evaluation.
+  // Steps last from 2 to 4 and from 6 to 8; the work at 5 belongs to an evaluation.
   RankSpans spans{{0,
                    {{kStepTrack, "step 1", 2 * s, 4 * s, 0},
                     {"comp", "a", 0, 3 * s, 0},
@@ -311,7 +312,8 @@ TEST(QueueTime, CountsStepsOnly) {
   EXPECT_EQ(lanes.step, "step 2");
   EXPECT_DOUBLE_EQ(lanes.seconds, 2);
   EXPECT_EQ(count_of(lanes.html, "<svg"), 2u);
-  EXPECT_EQ(count_of(lanes.html, "<rect"), 1u);  // nothing computes in step 2
+  // Step 2 has no work on the queue comp.
+  EXPECT_EQ(count_of(lanes.html, "<rect"), 1u);
   EXPECT_NE(lanes.html.find(R"(x="500.00" width="500.00")"), lanes.html.npos);
 }
 

@@ -1,8 +1,8 @@
-// ./run mutate: seeded faults, injected into compiled steps at run time; each must be caught by a
-// check that exists without it. Prints a line per kind and exits with 1 when one is missed.
-// `--quick` tries every tenth wait on the chaos device. `--separate` drops waits on the separate
-// device, and nothing else: for a build with TSan (tools/sanitize.sh run tsan mutate), whose
-// reports DS_MUTATE_REPORTS=1 shows.
+// ./run mutate: injects seeded faults into compiled steps at run time. The library's ordinary
+// checks must catch each of them. Prints a line for each kind of fault and exits with 1 if one is
+// missed. `--quick` tries every tenth wait on the chaos device. `--separate` only drops waits on
+// the separate device; use it in a build with TSan (tools/sanitize.sh run tsan mutate).
+// DS_MUTATE_REPORTS=1 shows the reports of TSan.
 #include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ Point offloaded() {
   return p;
 }
 
-// Weights and gradients as codes.
+// A point with quantized weights and gradients.
 Point coded() {
   Point p = offloaded();
   p.tier = Tier::host;
@@ -42,7 +42,7 @@ Point coded() {
   return p;
 }
 
-// An embedding's gradient as rows.
+// A point whose embedding has a sparse gradient, stored as rows.
 Point in_rows() {
   Point p = offloaded();
   p.stage = 2;
@@ -53,7 +53,7 @@ Point in_rows() {
   return p;
 }
 
-// Shard groups of two ranks.
+// A point with shard groups of two ranks.
 Point grouped() {
   Point p = offloaded();
   p.tier = Tier::device;
@@ -63,8 +63,8 @@ Point grouped() {
   return p;
 }
 
-// What caught a changed step: the verifier, an error, the bits under in-order or chaos execution;
-// "" when nothing did.
+// Returns what caught a changed step: the verifier, an error, or different bits under in-order or
+// chaos execution; returns "" if nothing did.
 std::string caught_by(const Point& point, const std::function<void(Program&)>& change,
                       const std::string& reference, int steps, int seeds) {
   for (int seed = 0; seed <= seeds; ++seed) {
@@ -80,12 +80,13 @@ std::string caught_by(const Point& point, const std::function<void(Program&)>& c
   return "";
 }
 
-// What shows of a changed step on the separate device: the bits, an error, or what ends the
-// process: a checker of races in a build with TSan (a status of its own), or a fault. "": nothing.
-// Each try is a process of its own.
+// Returns what reveals a changed step on the separate device: different bits, an error, a crash, or
+// a race that TSan reports (by a special exit status); returns "" if nothing does. Each attempt
+// runs in a new process.
 std::string caught_on_separate(const Point& point, const std::function<void(Program&)>& change,
                                const std::string& reference, int steps, int seeds) {
-  constexpr int kTsan = 66;  // its status, unless TSAN_OPTIONS has another
+  // Exit status of TSan, unless TSAN_OPTIONS sets another.
+  constexpr int kTsan = 66;
   for (int seed = 1; seed <= seeds; ++seed) {
     Point p = point;
     p.separate = static_cast<uint64_t>(seed);
@@ -119,31 +120,31 @@ bool verifier_refuses(const std::vector<Program>& ranks) {
   return false;
 }
 
-// Whether the certificate of these programs, a rank each, is refused.
+// Returns whether the checker refuses the certificate of these programs, one for each rank.
 bool certificate_refuses(const std::vector<Program>& ranks) {
   std::vector<std::vector<const Program*>> given;
   for (const Program& program : ranks) given.push_back({&program});
   return !::certificate::check(certificate(given)).empty();
 }
 
-// The steps of all ranks after a change.
+// Returns the steps of all ranks, each changed by `change`.
 std::vector<Program> changed_steps(const Point& p, const std::function<void(Program&)>& change) {
   std::vector<Program> steps;
   for (int r = 0; r < p.world; ++r) {
-    steps.push_back(compile_plan(graph_of(p), config_of(p), r, p.world, Machine{}).step);
+    steps.push_back(compile_plan(graph_of(p), config_of(p), r, p.world, Machine{}).step());
     change(steps.back());
   }
   return steps;
 }
 
-// "17 (all_gather h.1.full)".
+// Returns text such as "17 (all_gather h.1.full)".
 std::string named(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   const Buffer& b = p.buffers[in.operands.back().buffer];
   return fmt::format("{} ({} {} @{})", i, in.def->name, b.name, b.offset);
 }
 
-// The compiled step of rank 0.
+// Returns the compiled step of rank 0.
 Program step_of(const Point& p) {
   Program step;
   train_threads(p, 1, [&](Program& program) {
@@ -152,7 +153,7 @@ Program step_of(const Point& p) {
   return step;
 }
 
-// By class of hazard and by what found it: how many waits.
+// Number of waits, by class of hazard and by what caught their absence.
 using Finds = std::map<std::string, std::map<std::string, int>>;
 
 void print_finds(const Finds& finds) {
@@ -202,17 +203,17 @@ int dropped_waits(bool quick) {
   }
   fmt::print(
       "dropped waits: {} of {} refused by the verifier, {} by the certificate's checker; of {} "
-      "tried without "
-      "them, {} caught within 8 chaos seeds\n",
+      "tried without them, {} caught within 8 chaos seeds\n",
       refused, total, certified, tried, chaos);
   print_finds(finds);
   return 2 * total - refused - certified;
 }
 
-// The same on the separate device, in a build with TSan: there a missing wait is a race, whatever
-// the timing.
+// Drops waits on the separate device, in a build with TSan, which reports a missing wait as a race
+// whatever the timing.
 int dropped_waits_on_separate(bool quick) {
-  setenv("DS_KERNELS", "ref", 1);  // what libraries read and write is not seen
+  // TSan does not see the memory accesses of libraries.
+  setenv("DS_KERNELS", "ref", 1);
   Point p = offloaded();
   Program step = step_of(p);
   std::string reference = train_threads(p, 2).hash;
@@ -236,7 +237,7 @@ int dropped_waits_on_separate(bool quick) {
   return tried - races + !right.empty();
 }
 
-// All waits of one class of hazards are forgotten at once, as if a pass did not know it.
+// Drops all waits of one class of hazards at once, as if a pass did not know the class.
 int dropped_classes(const Point& point) {
   std::vector<Program> steps = changed_steps(point, [](Program&) {});
   std::map<std::string, int> classes;

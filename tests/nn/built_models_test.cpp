@@ -1,5 +1,5 @@
-// Graphs of published configurations (hf_configs.json) beside what Transformers builds from them,
-// as tests/interop/published.py recorded it in hf_built.json.
+// Compares graphs of published configurations (hf_configs.json) with the models that Transformers
+// builds from them, as recorded by tests/interop/published.py in hf_built.json.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
-#include "kernels/rope.h"
+#include "kernels/formulas/rope.h"
 #include "nn/models/hf.h"
 #include "support/record.h"
 #include "support/semantics.h"
@@ -18,7 +18,7 @@ namespace ds::test::built_models {
 namespace {
 
 constexpr int64_t kRows = 32, kSeq = 16;
-// Transformers has the frequencies of a rope in f32.
+// Relative tolerance of rope frequencies, which Transformers keeps in f32.
 constexpr double kSingle = 3e-7;
 
 class Built {
@@ -135,7 +135,7 @@ class Built {
       EXPECT_EQ(attrs.integer_or("causal", 1) != 0, want.at("causal").boolean());
     }
   }
-  // Probabilities of the dropouts that do something, in order of the graph.
+  // Returns the probabilities of the dropouts that are not 0, in graph order.
   std::vector<double> dropouts() const {
     std::vector<double> out;
     for (const Node* node : nodes(trained_, "dropout")) out.push_back(node->attrs.real("p"));
@@ -187,7 +187,7 @@ class Built {
   Graph graph_, trained_;
 };
 
-TEST(PublishedConfigs, GraphsAreWhatTransformersBuilds) {
+TEST(PublishedConfigs, GraphsEqualTheModelsThatTransformersBuilds) {
   const Recording recorded(data_path("hf_built.json"), {"models"});
   const Json configs = read_json(data_path("hf_configs.json"));
   const Json& models = recorded.document().at("models");

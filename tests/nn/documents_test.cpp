@@ -1,5 +1,5 @@
-// Documents one behind the other, in every causal family: each has the logits and gives the
-// gradients that it has as a sequence of its own.
+// Consecutive documents in one row, in every causal family: each has the same logits and gradients
+// as alone in a row.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,15 +18,16 @@ namespace ds::test {
 namespace {
 
 constexpr int64_t kSeq = 9;
-const std::vector<int64_t> kLengths{5, 1, 9, 2,
-                                    8};  // 25 rows; none begins at a multiple of kSeq but the first
+// 25 rows in total. Only the first document begins at a multiple of kSeq.
+const std::vector<int64_t> kLengths{5, 1, 9, 2, 8};
 
 struct Made {
   Tensor logits;
   std::vector<Tensor> grads;  // by parameter
 };
 
-// Tokens [first, first + count) of one text, as documents of these lengths or as one sequence.
+// Runs a model on tokens [first, first + count) of one text, arranged as documents of these lengths
+// or as one sequence.
 class DocumentModels : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { register_ref(registry_); }
@@ -89,7 +90,7 @@ class DocumentModels : public testing::TestWithParam<std::string> {
   ThreadTeam team_{1};
 };
 
-TEST_P(DocumentModels, HaveTheBitsThatTheyHaveAlone) {
+TEST_P(DocumentModels, EachHasTheBitsOfASeparateRow) {
   Made packed = run(HfRows::documents, 0, kLengths);
   std::vector<Tensor> sums;
   int64_t first = 0, rows = packed.logits.dims()[0], vocab = packed.logits.dims()[1];
@@ -99,7 +100,7 @@ TEST_P(DocumentModels, HaveTheBitsThatTheyHaveAlone) {
       ASSERT_EQ(alone.logits.at(e), packed.logits.at(first * vocab + e))
           << first << " element " << e;
     }
-    // Losses are means over rows.
+    // Losses are means over rows, so gradients are weighted by each document's share of the rows.
     double share = static_cast<double>(length) / static_cast<double>(rows);
     for (size_t p = 0; p < alone.grads.size(); ++p) {
       if (first == 0) sums.push_back(Tensor(DS_DTYPE_F64, alone.grads[p].dims()));
@@ -120,7 +121,7 @@ TEST_P(DocumentModels, HaveTheBitsThatTheyHaveAlone) {
   }
 }
 
-TEST_P(DocumentModels, TakeNoMask) {
+TEST_P(DocumentModels, HaveBeginningsInsteadOfAMask) {
   HfModel model = build(HfRows::documents);
   EXPECT_FALSE(model.graph.find_value("mask").exists());
   EXPECT_TRUE(model.graph.find_value("begin").exists());

@@ -27,7 +27,7 @@ ModelConfig tiny() {
 class Gpt : public testing::Test {
  protected:
   void SetUp() override { register_ref(registry_); }
-  // Sets inputs and parameters; n may be below the bound.
+  // Sets inputs and parameters; n may be less than the bound.
   void prepare(Interpreter& run, const Graph& graph, int64_t n, int64_t vocab) {
     run.init_params(3);
     run.set(graph.find_value("tokens"), random_ids(n, vocab, 1));
@@ -61,7 +61,7 @@ TEST_F(Gpt, TextRoundTripsWithBackward) {
   EXPECT_EQ(parse_graph(graph.print()).print(), graph.print());
 }
 
-TEST_F(Gpt, LossAtInitializationIsThatOfAGuess) {
+TEST_F(Gpt, LossAtInitializationEqualsThatOfAUniformGuess) {
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     Graph graph = build_gpt(tiny(), 16, 5);
     set_precision(graph, dtype);
@@ -86,12 +86,13 @@ TEST_F(Gpt, EveryParametersGradientMatchesFiniteDifferences) {
   prepare(run, graph, 13, 13);
   for (const Parameter& param : graph.params) {
     ASSERT_TRUE(param.grad.exists()) << param.name;
-    // Larger weights than at initialization, so that no gradient is lost in rounding.
+    // The weights are larger than at initialization, so that gradients are not lost in rounding.
     Tensor& value = run.at(param.value);
     Tensor noise = random_tensor(DS_DTYPE_F64, value.dims(), param.value.index());
     for (int64_t e = 0; e < value.numel(); ++e) value.set(e, value.at(e) + 0.3 * noise.at(e));
   }
-  int left_out = 0;  // layers
+  // Counts layers that layerdrop leaves out.
+  int left_out = 0;
   for (const Parameter& param : graph.params) {
     bool first = param.name.ends_with("ln_1.weight");
     Tensor& grad = run.at(param.grad);
@@ -109,7 +110,7 @@ TEST_F(Gpt, EveryParametersGradientMatchesFiniteDifferences) {
   EXPECT_LT(left_out, 3);
 }
 
-TEST_F(Gpt, SequencesDoNotSeeEachOtherOrTheFuture) {
+TEST_F(Gpt, SequencesSeeNeitherEachOtherNorTheFuture) {
   Graph graph = build_gpt(tiny(), 16, 4);
   Interpreter run(graph, registry_, team_, 10);
   prepare(run, graph, 10, 13);
@@ -144,7 +145,7 @@ TEST_F(Gpt, RefusesBySettingAndValue) {
   config.heads = 3;
   try {
     build_gpt(config, 16, 5);
-    FAIL() << "8 is no multiple of 3";
+    FAIL() << "8 is not a multiple of 3";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "model.hidden must be a multiple of model.heads 3, got 8");
   }

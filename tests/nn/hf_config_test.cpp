@@ -1,7 +1,8 @@
+#include "support/hf_config.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -9,7 +10,6 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
-#include "io/file.h"
 #include "nn/models/hf.h"
 #include "support/errors.h"
 #include "support/hf_golden.h"
@@ -17,175 +17,7 @@
 namespace ds::test {
 namespace {
 
-Json config_of(const std::string& model) {
-  return Json::parse(read_file(golden_path(model) + "/config.json"));
-}
-
-void drop(Json& config, std::string_view key) {
-  std::erase_if(config.object(), [&](const auto& member) { return member.first == key; });
-}
-
-// The text of the graph that a changed configuration gives.
-std::string graph_of(const std::string& model, const std::function<void(Json&)>& change = {}) {
-  Json config = config_of(model);
-  if (change) change(config);
-  return hf_model(config, 32, 16).graph.print();
-}
-
-std::string refusal(const std::string& model, ds_status status, const std::string& key,
-                    const Json& value) {
-  return message_of([&] { graph_of(model, [&](Json& c) { c.set(key, value); }); }, status);
-}
-
-TEST(HfConfig, OldAndNewSpellingOfRopeAreOne) {
-  Json old = config_of("qwen2"), now = old;
-  drop(now, "rope_theta");
-  drop(now, "rope_scaling");
-  drop(now, "torch_dtype");
-  now.set("dtype", "float32");
-  now.set("rope_parameters", Json::parse(R"({"rope_type": "default", "rope_theta": 1000000.0})"));
-  EXPECT_EQ(hf_model(old, 32, 16).graph.print(), hf_model(now, 32, 16).graph.print());
-  now.set("rope_parameters", Json::parse(R"({"rope_type": "default", "rope_theta": 10000.0})"));
-  EXPECT_NE(hf_model(old, 32, 16).graph.print(), hf_model(now, 32, 16).graph.print());
-}
-
-TEST(HfConfig, RopeScalings) {
-  Json scaling =
-      Json::parse(R"({"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
-                                 "original_max_position_embeddings": 32})");
-  std::string text = graph_of("qwen2", [&](Json& c) { c.set("rope_scaling", scaling); });
-  expect_names(text, {"scaling=\"llama3\"", "factor=8.0", "low=1.0", "high=4.0", "original=32"});
-  text = graph_of("llama", [](Json& c) {
-    c.set("rope_parameters",
-          Json::parse(
-              R"({"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 16})"));
-  });
-  expect_names(text, {"scaling=\"yarn\"", "theta=500.0", "low=1.0", "high=16.0", "original=64"});
-  EXPECT_EQ(graph_of("llama").find("scaling"), std::string::npos);
-}
-
-TEST(HfConfig, RefusesRopesByKeyAndValue) {
-  auto rope = [](const char* text, ds_status status = DS_ERROR_UNSUPPORTED) {
-    return refusal("llama", status, "rope_parameters", Json::parse(text));
-  };
-  expect_names(rope(R"({"rope_type": "proportional", "factor": 4.0})"),
-               {"rope_parameters.rope_type", "'proportional'"});
-  expect_names(rope(R"({"rope_type": "longrope", "short_factor": [1], "long_factor": [1]})",
-                    DS_ERROR_INVALID_ARGUMENT),
-               {"rope_parameters.short_factor", "got 1"});
-  expect_names(rope(R"({"rope_type": "yarn", "factor": 4.0, "attention_factor": -3.0})",
-                    DS_ERROR_INVALID_ARGUMENT),
-               {"attention_factor", "-3"});
-  expect_names(rope(R"({"partial_rotary_factor": 0.5})"),
-               {"partial_rotary_factor", "llama", "0.5"});
-  expect_names(
-      rope(R"({"rope_type": "yarn", "factor": 4.0, "truncate": 3})", DS_ERROR_INVALID_ARGUMENT),
-      {"truncate", "3"});
-  expect_names(rope(R"({"full_attention": {"rope_theta": 100.0}})"), {"full_attention", "llama"});
-  expect_names(rope(R"({"rope_type": "linear"})", DS_ERROR_INVALID_ARGUMENT),
-               {"rope_parameters.factor"});
-  expect_names(rope(R"({"rope_type": "linear", "factor": -1})", DS_ERROR_INVALID_ARGUMENT),
-               {"factor", "-1"});
-  expect_names(rope("3", DS_ERROR_INVALID_ARGUMENT), {"rope_parameters", "3"});
-}
-
-TEST(HfConfig, RopeScalingCountsBeforeRopeParameters) {
-  auto with = [](const char* now, const char* before) {
-    return graph_of("llama", [&](Json& c) {
-      c.set("rope_parameters", Json::parse(now));
-      c.set("rope_scaling", Json::parse(before));
-    });
-  };
-  const char *linear = R"({"type": "linear", "factor": 4.0})", *other = R"({"rope_theta": 50.0})";
-  std::string both = with(other, linear);
-  expect_names(both, {"scaling=\"linear\"", "theta=10000.0"});
-  expect_names(with(other, "{}"), {"theta=50.0"});
-}
-
-TEST(HfConfig, ThetaWithoutAKeyIsTheFamilys) {
-  auto bare = [](Json& c) {
-    drop(c, "rope_theta");
-    drop(c, "rope_parameters");
-    drop(c, "rope_scaling");
-  };
-  expect_names(graph_of("mixtral", bare), {"theta=1e+06"});
-  expect_names(graph_of("qwen2", bare), {"theta=10000.0"});
-}
-
-TEST(HfConfig, MagnitudeOfYarn) {
-  auto yarn = [](const char* more) {
-    Json rope = Json::parse(fmt::format(
-        R"({{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, {}}})",
-        more));
-    return graph_of("llama", [&](Json& c) { c.set("rope_parameters", rope); });
-  };
-  // (0.1 * 0.5 ln 4 + 1) / (0.1 * 2 ln 4 + 1)
-  expect_names(yarn(R"("mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=0.83719"});
-  expect_names(yarn(R"("attention_factor": 3.5, "mscale": 0.5, "mscale_all_dim": 2)"),
-               {"magnitude=3.5"});
-  EXPECT_EQ(yarn(R"("mscale": 0.5)").find("magnitude"), std::string::npos);
-  expect_names(yarn(R"("truncate": false)"), {"truncate=0"});
-  EXPECT_EQ(yarn(R"("truncate": true)").find("truncate"), std::string::npos);
-}
-
-TEST(HfConfig, LongropeAndDynamicLeaveTheLengthToTheGraph) {
-  Json config = config_of("llama");
-  int64_t pairs =
-      config.at("hidden_size").integer() / config.at("num_attention_heads").integer() / 2;
-  Json::Array brief(static_cast<size_t>(pairs), Json(1.5)),
-      wide(static_cast<size_t>(pairs), Json(3.5));
-  Json rope = Json::parse(R"({"rope_type": "longrope", "original_max_position_embeddings": 16})");
-  rope.set("short_factor", brief);
-  rope.set("long_factor", wide);
-  config.set("rope_parameters", rope);
-  config.set("max_position_embeddings", 64);
-  // sqrt(1 + ln 4 / ln 16)
-  expect_names(hf_model(config, 17, 17).graph.print(),
-               {" factors=\"1.5 1.5", "long_factors=\"3.5 3.5", "original=16", "magnitude=1.22474",
-                "seq=17"});
-
-  config.set("rope_parameters", Json::parse(R"({"rope_type": "dynamic", "factor": 2.0})"));
-  config.set("max_position_embeddings", 16);
-  // theta (2 * 24 / 16 - 1)^(dims / (dims - 2)) in a text of 24 tokens
-  Attrs want{{"power", static_cast<double>(pairs) / static_cast<double>(pairs - 1)}};
-  std::string text = hf_model(config, 24, 24).graph.print();
-  expect_names(text, {"theta=10000.0", "scaling=\"dynamic\"", "factor=2.0", "original=16",
-                      want.print().substr(1, want.print().size() - 2)});
-}
-
-// Files of Transformers 4.4x repeat rotary_pct and rotary_emb_base under other names, which 5 does
-// not read.
-TEST(HfConfig, NeoxReadsItsOwnNamesOfRope) {
-  Json config = Json::parse(R"({"model_type": "gpt_neox", "vocab_size": 32, "hidden_size": 32,
-    "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "rotary_pct": 0.5,
-    "rotary_emb_base": 500, "partial_rotary_factor": 0.5, "rope_theta": 500})");
-  expect_names(hf_model(config, 16, 16).graph.print(), {"dims=8", "theta=500.0"});
-  config.set("rope_theta", 600);
-  config.set("partial_rotary_factor", 0.25);
-  HfModel model = hf_model(config, 16, 16);
-  expect_names(model.graph.print(), {"dims=8", "theta=500.0"});
-  EXPECT_EQ(model.unread, (std::vector<std::string>{"partial_rotary_factor", "rope_theta"}));
-}
-
-// Three columns turn by 1 / (factor theta^(-2i/3)), i < 2: those of four columns of theta^(4/3).
-TEST(HfConfig, AnOddNumberOfColumnsHasAFactorForEachPair) {
-  Json config = Json::parse(R"({"model_type": "gpt_neox", "vocab_size": 32, "hidden_size": 10,
-    "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "rotary_pct": 0.7,
-    "rotary_emb_base": 1000, "max_position_embeddings": 64, "rope_scaling": {"rope_type": "longrope",
-    "short_factor": [1, 1.5], "long_factor": [2, 3], "original_max_position_embeddings": 8}})");
-  expect_names(hf_model(config, 16, 16).graph.print(),
-               {"dims=4", "theta=9999.99999999", "factors=\"1 1.5\"", "long_factors=\"2 3\""});
-  Json scaling = config.at("rope_scaling");
-  scaling.set("short_factor", Json::Array{1});
-  config.set("rope_scaling", scaling);
-  expect_names(message_of([&] { hf_model(config, 16, 16); }, DS_ERROR_INVALID_ARGUMENT),
-               {"rope_scaling.short_factor", "must have 2 numbers", "got 1"});
-  config.set("rope_scaling", Json::parse(R"({"rope_type": "yarn", "factor": 2})"));
-  expect_names(message_of([&] { hf_model(config, 16, 16); }, DS_ERROR_INVALID_ARGUMENT),
-               {"rotary_pct", "even number of columns for yarn", "got 3"});
-}
-
-TEST(HfConfig, PaddingTokens) {
+TEST(HfConfig, PaddingTokensHaveNoGradient) {
   auto padding = [](const std::string& model, const Json* value) {
     std::string text = graph_of(model, [&](Json& c) {
       drop(c, "pad_token_id");
@@ -208,7 +40,7 @@ TEST(HfConfig, PaddingTokens) {
                {"pad_token_id", "1000"});
 }
 
-TEST(HfConfig, RefusesWhatItDoesNotKnow) {
+TEST(HfConfig, RefusesUnknownKeysAndValues) {
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", "t5"),
                {"model_type", "gpt2", "'t5'"});
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", Json()),
@@ -233,7 +65,7 @@ TEST(HfConfig, RefusesWhatItDoesNotKnow) {
                {"layer_types", "chunked_attention"});
 }
 
-TEST(HfConfig, RefusesValuesThatCannotBe) {
+TEST(HfConfig, RefusesImpossibleValues) {
   auto wrong = [](const char* model, const char* key, const Json& value) {
     std::string text = refusal(model, DS_ERROR_INVALID_ARGUMENT, key, value);
     expect_names(text, {key, value.is_null() ? "none" : value.dump()});
@@ -275,7 +107,7 @@ TEST(HfConfig, KeysWithoutEffectAndNullChangeNothing) {
   }
 }
 
-TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
+TEST(HfConfig, DropoutIsPartOfTrainingOnly) {
   auto graph = [](const std::string& model, const char* key, double p, HfMode mode) {
     Json config = config_of(model);
     config.set(key, p);
@@ -285,7 +117,8 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
     return std::count_if(graph.nodes.begin(), graph.nodes.end(),
                          [](const Node& n) { return n.op == "dropout"; });
   };
-  // Two layers with two branches, and the embeddings where they have it.
+  // Two layers with two branches each, and the embeddings in families that apply this dropout to
+  // them.
   for (auto [model, key, count] : {std::tuple{"gpt2", "resid_pdrop", 4},
                                    {"gpt2", "embd_pdrop", 1},
                                    {"bert", "hidden_dropout_prob", 5},
@@ -295,7 +128,7 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
     EXPECT_EQ(dropouts(graph(model, key, 0.1, HfMode::evaluation)), 0) << key;
     EXPECT_THROW(graph(model, key, 1.0, HfMode::training), Error);
   }
-  // Weights of attention: two layers, each with a stream of its own.
+  // Dropout of attention weights: two layers with separate random streams.
   for (auto [model, key] : {std::pair{"gpt2", "attn_pdrop"},
                             {"bert", "attention_probs_dropout_prob"},
                             {"llama", "attention_dropout"},
@@ -323,7 +156,7 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
             graph("mixtral", key, 0.1, HfMode::evaluation).print());
 }
 
-// A whole layer, with a draw of its own; both forms of OPT's layer.
+// Layerdrop leaves out whole layers, each by a separate draw. Both forms of OPT's layer are tested.
 TEST(HfConfig, LayersOfOptAreLeftOut) {
   for (bool norm_before : {true, false}) {
     Json config = config_of("opt");
@@ -347,8 +180,8 @@ TEST(HfConfig, LayersOfOptAreLeftOut) {
   }
 }
 
-// As in Transformers' classes: tests/data/hf_defaults.json.
-TEST(HfConfig, AbsentNoiseIsThatOfTransformers) {
+// The defaults are those of Transformers' classes, recorded in tests/data/hf_defaults.json.
+TEST(HfConfig, AbsentDropoutKeysHaveTheDefaultsOfTransformers) {
   auto without = [](const std::string& model, std::string_view key) {
     Json config = config_of(model);
     drop(config, key);
@@ -374,8 +207,8 @@ TEST(HfConfig, AbsentNoiseIsThatOfTransformers) {
   }
 }
 
-// Transformers takes null for a false flag, but for is_causal it depends on the mask.
-TEST(HfConfig, NullOfAKeyWithOneValue) {
+// Transformers treats null as false, except for is_causal, where the result depends on the mask.
+TEST(HfConfig, NullEqualsTheOnlyAcceptedValue) {
   for (const std::string& model : golden_models()) {
     for (const char* key :
          {"is_encoder_decoder", "add_cross_attention", "is_decoder", "quantization_config",
@@ -391,7 +224,7 @@ TEST(HfConfig, NullOfAKeyWithOneValue) {
   }
 }
 
-// Whatever a configuration says, the answer is a graph or one error.
+// Any value of any key gives a graph or exactly one error.
 TEST(HfConfig, AnyValueOfAnyKeyEndsInAGraphOrAnError) {
   const char* values[] = {"null",
                           "true",
@@ -437,8 +270,9 @@ TEST(HfConfig, AnyValueOfAnyKeyEndsInAGraphOrAnError) {
   EXPECT_GT(errors, 500);
 }
 
-// Transformers reads a list of layer types in four families; elsewhere every layer has the window.
-TEST(HfConfig, LayerTypesCountOnlyWhereTransformersReadsThem) {
+// Transformers reads a list of layer types in four families. In the other families, every layer has
+// the window.
+TEST(HfConfig, LayerTypesApplyOnlyWhereTransformersReadsThem) {
   auto windows = [](const std::string& family, const char* like) {
     Json config = config_of(like);
     config.set("model_type", family);
@@ -469,8 +303,8 @@ TEST(HfConfig, LayerTypesCountOnlyWhereTransformersReadsThem) {
   }
 }
 
-// The listed keys are in published files; Transformers reads none of them.
-TEST(HfConfig, KeysThatTransformersDoesNotReadAreNamedAndPassedOver) {
+// These keys occur in published files, but Transformers does not read them.
+TEST(HfConfig, KeysThatTransformersDoesNotReadAreNamedAndIgnored) {
   Json odd = Json::parse(R"({"n_special": 0, "predict_special_tokens": true, "output_past": true,
     "is_llama_config": true, "rope_interleaved": false, "sliding_window_size": 4096, "full_attn_mod": 1,
     "interpolate_factor": 1, "lm_head_bias": false, "pooler_type": "first_token_transform",
@@ -495,8 +329,9 @@ TEST(HfConfig, KeysThatTransformersDoesNotReadAreNamedAndPassedOver) {
   EXPECT_EQ(hf_model(rope, 32, 16).unread, (std::vector<std::string>{"rope_scaling.finetuned"}));
 }
 
-// With rope a text may go on beyond max_position_embeddings; a table of positions ends.
-TEST(HfConfig, OnlyATableOfPositionsEndsAText) {
+// With rope, a text may continue beyond max_position_embeddings; with a table of positions it may
+// not.
+TEST(HfConfig, OnlyATableOfPositionsLimitsAText) {
   for (const std::string& model : golden_models()) {
     Json config = config_of(model);
     const char* key = model == "gpt2" ? "n_positions" : "max_position_embeddings";
@@ -511,7 +346,7 @@ TEST(HfConfig, OnlyATableOfPositionsEndsAText) {
   }
 }
 
-TEST(HfConfig, OneWarningNamesAllOfThem) {
+TEST(HfConfig, OneWarningNamesAllIgnoredKeys) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel level, std::string_view line) {
     if (level == LogLevel::warning) lines.emplace_back(line);
@@ -527,7 +362,7 @@ TEST(HfConfig, OneWarningNamesAllOfThem) {
   expect_names(lines[0], {"dir/config.json", "phi3", "layer_types, mlp_bias"});
 }
 
-TEST(HfConfig, OtherNamesOfKeysAreRead) {
+TEST(HfConfig, AlternativeNamesOfKeysAreRead) {
   std::string plain = graph_of("gpt2");
   EXPECT_NE(plain, graph_of("gpt2", [](Json& c) { c.set("num_attention_heads", 1); }));
   EXPECT_EQ(plain, graph_of("gpt2", [](Json& c) {
@@ -540,8 +375,8 @@ TEST(HfConfig, OtherNamesOfKeysAreRead) {
             }));
 }
 
-// Whatever heads a file was saved with: the names of its weights say what it holds.
-TEST(HfConfig, ArchitecturesAreNoMatterOfNumbers) {
+// The names of the weights determine what a file contains, whichever head it was saved with.
+TEST(HfConfig, ArchitecturesDoNotChangeNumbers) {
   for (const char* name : {"BertForPreTraining", "BertModel", "BertLMHeadModel"}) {
     EXPECT_EQ(graph_of("bert"),
               graph_of("bert", [&](Json& c) { c.set("architectures", Json::Array{name}); }));
@@ -554,7 +389,7 @@ TEST(HfConfig, MinistralIsMistralWithLayerTypes) {
   EXPECT_EQ(text.substr(text.find('\n')), same.substr(same.find('\n')));
 }
 
-TEST(HfConfig, OptWithoutWeightsOfNorms) {
+TEST(HfConfig, OptMayLackWeightsOfNorms) {
   Json config = config_of("opt");
   config.set("layer_norm_elementwise_affine", false);
   HfModel model = hf_model(config, 32, 16);
@@ -564,19 +399,7 @@ TEST(HfConfig, OptWithoutWeightsOfNorms) {
   }
 }
 
-// Of 5 columns Transformers makes 3 frequencies theta^(-2i/5), which turn 6 columns.
-TEST(HfConfig, OddColumnsOfRope) {
-  Json config = config_of("phi3");
-  for (const char* key : {"rope_scaling", "rope_parameters"}) drop(config, key);
-  int64_t width = config.at("hidden_size").integer() / config.at("num_attention_heads").integer();
-  config.set("partial_rotary_factor", 5.5 / static_cast<double>(width));
-  config.set("rope_theta", 1000.0);
-  Attrs want{{"theta", std::pow(1000.0, 6.0 / 5.0)}};
-  expect_names(hf_model(config, 32, 16).graph.print(),
-               {"dims=6", want.print().substr(1, want.print().size() - 2)});
-}
-
-TEST(HfConfig, ActivationsByTheirNamesInTransformers) {
+TEST(HfConfig, ActivationsHaveTheirNamesInTransformers) {
   for (auto [theirs, ours] : {std::pair{"gelu_python_tanh", "gelu_tanh"},
                               {"gelu_accurate", "gelu_tanh"},
                               {"tanh", "tanh"},
@@ -593,8 +416,8 @@ TEST(HfConfig, ActivationsByTheirNamesInTransformers) {
   }
 }
 
-// Any family takes a mask when asked to; only attention and the loss of routers look at it.
-TEST(HfConfig, MasksOnDemand) {
+// Any family supports a mask on request. Only attention and the routers' loss read it.
+TEST(HfConfig, EveryFamilySupportsAMask) {
   for (const std::string& model : golden_models()) {
     Json config = config_of(model);
     Graph graph = hf_model(config, 32, 16, HfMode::evaluation, HfRows::masked).graph;
@@ -611,7 +434,7 @@ TEST(HfConfig, MasksOnDemand) {
   }
 }
 
-TEST(HfConfig, WindowsByLayer) {
+TEST(HfConfig, WindowsApplyByLayer) {
   auto windows = [](const std::string& text) {
     size_t count = 0;
     for (size_t at = text.find("window=6"); at != std::string::npos;
@@ -629,7 +452,7 @@ TEST(HfConfig, WindowsByLayer) {
   };
   EXPECT_EQ(qwen(false, 0, false), 0u);
   EXPECT_EQ(qwen(true, 1, false), 2u);
-  EXPECT_EQ(qwen(true, 0, true), 0u);  // layer_types counts
+  EXPECT_EQ(qwen(true, 0, true), 0u);  // layer_types takes precedence
   Json types = Json::Array{"sliding_attention", "full_attention", "full_attention"};
   expect_names(refusal("qwen2", DS_ERROR_INVALID_ARGUMENT, "layer_types", types),
                {"sliding_window"});

@@ -20,7 +20,7 @@ class HfGoldenTest : public testing::TestWithParam<std::string> {
     return golden_.numbers.at("tolerance").at(of).at(kind).number();
   }
   double loss(const char* key) const { return golden_.numbers.at("loss").at(key).number(); }
-  // Rows of padding are computed, but nothing depends on them.
+  // Returns whether a row is not padding. Padding rows are computed, but no result depends on them.
   bool counts(int64_t row) const {
     auto mask = golden_.inputs.find("attention_mask");
     return mask == golden_.inputs.end() || mask->second.at(row) != 0;
@@ -47,7 +47,8 @@ TEST_P(HfGoldenTest, ParametersAreTheTensorsOfTheFile) {
   EXPECT_EQ(model_.family, golden_.numbers.at("model_type").string());
   for (const auto& [absent, present] : model_.tied)
     EXPECT_FALSE(golden_.weights.contains(absent)) << absent;
-  const Json* tied = golden_.numbers.find("tied");  // make_golden.py records none
+  // Files written by make_golden.py do not record which weights are tied.
+  const Json* tied = golden_.numbers.find("tied");
   if (tied == nullptr) return;
   ASSERT_EQ(model_.tied.size(), tied->object().size());
   for (const auto& [absent, present] : model_.tied) EXPECT_EQ(tied->at(absent).string(), present);
@@ -65,7 +66,7 @@ TEST_P(HfGoldenTest, LossAndLogitsInF32) {
             tolerance("logits", "abs"));
 }
 
-// In f64 nothing is left of rounding: the formulas are the same, and so are their derivatives.
+// In f64, rounding is negligible, so equal results mean equal formulas and derivatives.
 TEST_P(HfGoldenTest, LossAndGradientsInF64) {
   set_precision(model_.graph, DS_DTYPE_F64);
   differentiate(model_.graph, model_.graph.outputs[0].value);
@@ -82,8 +83,8 @@ TEST_P(HfGoldenTest, LossAndGradientsInF64) {
   }
 }
 
-// Losses and norms of the steps of one of the optimizers, as `libds verify` compares them, next to
-// those in f64.
+// Checks the recorded losses and norms of one optimizer's steps, within the tolerances of `libds
+// verify`, against those in f64.
 void expect_run(const Record& run, const Record& tolerance) {
   const bool sgd = run.at("optimizer").string() == "torch.optim.SGD";
   EXPECT_TRUE(sgd || run.at("optimizer").string() == "torch.optim.AdamW");
@@ -100,7 +101,8 @@ void expect_run(const Record& run, const Record& tolerance) {
   EXPECT_EQ(losses.size(), norms.size());
   const double loss_abs = tolerance.at("loss_abs").number(),
                norm_rel = tolerance.at("grad_norm_rel").number();
-  // Allowances are above what was measured between torch's own types and orders.
+  // The tolerances must exceed the differences measured between torch's own types and orders of
+  // addition.
   for (const char* name : {"measured_loss_abs", "measured_loss_abs_spread"}) {
     if (const Json* measured = tolerance.find(name)) {
       EXPECT_LE(measured->number(), loss_abs) << name;
@@ -131,9 +133,9 @@ double square_sum(const Tensor& t) {
   return sum;
 }
 
-// Every field of golden.json is known here or to `libds verify`, and what the files beside say,
-// too, agrees.
-TEST_P(HfGoldenTest, TheRecordSaysWhatTheFilesBesideSay) {
+// Each field of golden.json is used by this test or by `libds verify`, and agrees with the other
+// files in the folder.
+TEST_P(HfGoldenTest, TheRecordAgreesWithTheFilesOfItsFolder) {
   const Record all(golden_.numbers, GetParam() + "/golden.json");
   all.told({"case", "made_with", "seed", "notes", "model_type", "tied"});
   const Json config = read_json(golden_.folder + "/config.json");

@@ -1,5 +1,5 @@
-// The families' tables of keys against what Transformers' configuration classes take when a key is
-// absent, as tests/interop/key_defaults.py recorded it.
+// Compares the families' tables of keys with the values that Transformers' configuration classes
+// use for absent keys, as recorded by tests/interop/key_defaults.py.
 #include "nn/models/hf_keys.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 Recording recorded() { return {data_path("hf_defaults.json"), {"families"}}; }
 
-// The families, each as a record.
+// Returns a record for each family.
 std::map<std::string, Record> families(const Recording& all) {
   std::map<std::string, Record> out;
   for (const auto& [family, record] : all.document().at("families").object())
@@ -25,7 +25,7 @@ std::map<std::string, Record> families(const Recording& all) {
   return out;
 }
 
-// Sizes that libds wants to be given, where Transformers takes those of the family's first model.
+// Sizes that libds requires; Transformers uses those of the family's first model instead.
 const std::set<std::string_view> kNeeded{"vocab_size",
                                          "hidden_size",
                                          "num_hidden_layers",
@@ -35,9 +35,9 @@ const std::set<std::string_view> kNeeded{"vocab_size",
                                          "n_layer",
                                          "n_head",
                                          "ffn_dim"};
-// Keys of a class that no code of its model reads.
+// Keys of a configuration class that the code of its model does not read.
 const std::set<std::pair<std::string_view, std::string_view>> kUnread{{"phi3", "embd_pdrop"}};
-// Keys that model code or every configuration class reads, and older names of keys.
+// Keys that all configuration classes or the models' code read, and older names of keys.
 const std::set<std::string_view> kShared{"is_causal",
                                          "is_encoder_decoder",
                                          "per_layer_config",
@@ -52,7 +52,7 @@ const std::set<std::string_view> kShared{"is_causal",
                                          "transformers_weights",
                                          "original_max_position_embeddings"};
 
-// Null and false are one, and so are 1 and 1.0.
+// Returns whether two values are equal; null equals false, and 1 equals 1.0.
 bool same(const Json& one, const Json& other) {
   if (one.is_number() && other.is_number()) return one.number() == other.number();
   auto none = [](const Json& value) {
@@ -74,7 +74,7 @@ void expect_default(const std::string& family, const std::string& key, const Jso
   }
 }
 
-TEST(HfKeys, DefaultsAreThoseOfTransformers) {
+TEST(HfKeys, DefaultsEqualThoseOfTransformers) {
   const Recording all = recorded();
   const std::map<std::string, Record> each = families(all);
   for (const auto& [family, record] : each) {
@@ -100,7 +100,7 @@ TEST(HfKeys, DefaultsAreThoseOfTransformers) {
                                    "mistral", "mixtral", "opt", "phi3", "qwen2", "qwen3"}));
 }
 
-TEST(HfKeys, NoKeyIsOursAlone) {
+TEST(HfKeys, EveryKeyIsKnownToTransformers) {
   const Recording all = recorded();
   for (const auto& [family, record] : families(all)) {
     record.told({"rope", "other_names"});
@@ -111,7 +111,7 @@ TEST(HfKeys, NoKeyIsOursAlone) {
   }
 }
 
-TEST(HfKeys, OtherNamesAreThoseOfTransformers) {
+TEST(HfKeys, OtherNamesEqualThoseOfTransformers) {
   const Recording all = recorded();
   for (const auto& [family, record] : families(all)) {
     record.told({"keys", "rope"});

@@ -1,5 +1,5 @@
-// Configurations of published models, in the spelling of Transformers 4, with what is public of
-// them: the number of parameters and the names of tensors.
+// Configurations of published models, with the keys of Transformers 4, and two public facts about
+// each: its number of parameters and the names of its tensors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -142,7 +142,7 @@ std::vector<Published> published() {
 
 class HfShapes : public testing::TestWithParam<Published> {};
 
-TEST_P(HfShapes, CountsAndNamesAsPublished) {
+TEST_P(HfShapes, CountsAndNamesAreAsPublished) {
   const Published& p = GetParam();
   HfModel model = hf_model(Json::parse(p.config), 64, 32);
   const Graph& graph = model.graph;
@@ -160,8 +160,9 @@ TEST_P(HfShapes, CountsAndNamesAsPublished) {
   EXPECT_EQ(graph.type(graph.outputs.at(1).value).shape.dims().at(0), Dim::n());
 }
 
-// As Transformers draws them: matrices normal, biases 0, norms 1 (Gemma's, which add 1, 0).
-TEST_P(HfShapes, Initialization) {
+// Initial values are those of Transformers: matrices are normal, biases 0 and norms 1 (Gemma's are
+// 0, because it adds 1).
+TEST_P(HfShapes, InitialValuesAreThoseOfTransformers) {
   const Published& p = GetParam();
   for (const Parameter& param : hf_model(Json::parse(p.config), 64, 32).graph.params) {
     bool norm = param.name.find("norm") != std::string::npos ||

@@ -1,4 +1,5 @@
-// Operations by module as DeepSpeed 0.19.8 counted them (tests/data/semantics/flops_profile.json).
+// Compares the counted operations of modules with those recorded from DeepSpeed 0.19.8
+// (tests/data/semantics/flops_profile.json).
 #include "core/graph/module_cost.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ Recording recorded_costs() {
   return {semantics_path("flops_profile.json"), {"models", "modules", "ops"}};
 }
 
-// What a config.json says beside the sizes that were recorded.
+// Returns a config.json with the recorded sizes and the keys that the recording lacks.
 Json model_config(const Record& recorded) {
   const std::string family = recorded.at("model").string();
   Json config = Json::parse(
@@ -42,9 +43,11 @@ Json model_config(const Record& recorded) {
   return config;
 }
 
-// Calls of torch's functions by what they are in a graph: how many operations each node stands for.
+// For some of torch's functions, the graph ops that do their work, and the number of calls that
+// each node represents.
 struct Calls {
-  std::set<std::string> functions;  // counted together
+  // Functions whose calls are counted together.
+  std::set<std::string> functions;
   std::set<std::string> ops;
   int64_t of_a_node;
 };
@@ -71,7 +74,7 @@ void expect_calls(const Json& recorded, const Graph& graph) {
   EXPECT_EQ(known.size(), recorded.object().size()) << "functions that are not known here";
 }
 
-// Operations of the nodes that a module has by itself.
+// The ops of the nodes that belong directly to each module, not to a module inside it.
 using OpsByPath = std::map<std::string, std::set<std::string>>;
 
 OpsByPath ops_by_path(const Graph& graph) {
@@ -82,8 +85,8 @@ OpsByPath ops_by_path(const Graph& graph) {
   return out;
 }
 
-// A class of a recorded module: the operations that it may be here, or none of its own, and its
-// names.
+// For a class of recorded modules: the ops that such a module may have in libds, possibly none, and
+// its possible names.
 struct Class {
   std::set<std::string> ops, names;
 };
@@ -113,7 +116,7 @@ const std::map<std::string, Class> kClasses{
     {"Dropout", {{}, {"drop", "dropout", "attn_dropout", "resid_dropout"}}},
 };
 
-// path: the module's in libds.
+// Checks the class and name of a module; `path` is its path in libds.
 void expect_class(const Record& module, const OpsByPath& ops, const std::string& path) {
   const std::string& type = module.at("type").string();
   const auto known = kClasses.find(type);
@@ -139,7 +142,7 @@ std::map<std::string, Module> by_path(const std::vector<Module>& modules) {
   return out;
 }
 
-TEST(ModuleCost, ModelsCountWhatDeepSpeedCounted) {
+TEST(ModuleCost, ModelsHaveTheCountsOfDeepSpeed) {
   const Recording all = recorded_costs();
   for (const Record& recorded : all.list("models")) {
     size_t compared = 0;
@@ -166,8 +169,8 @@ TEST(ModuleCost, ModelsCountWhatDeepSpeedCounted) {
     for (const Record& module : recorded.list("modules")) {
       const std::string name = module.at("name").string();
       SCOPED_TRACE(name);
-      // Two names are libds's own: a head whose weight is an embedding is `logits`, without
-      // parameters of its own, and SwiGLU's activation is `act`.
+      // Two names are specific to libds: a head that shares its weight with the embedding is
+      // `logits` and has no parameters, and SwiGLU's activation is `act`.
       if (name == "(model)") {
         expect_class(module, ops, "(model)");
         EXPECT_EQ(found[""].cost.flops, module.at("flops").number());
@@ -193,12 +196,13 @@ TEST(ModuleCost, ModelsCountWhatDeepSpeedCounted) {
                                 : found[path];
       EXPECT_EQ(owner.params, module.at("params").integer());
     }
-    // All but the model itself, dropouts and what counts nothing.
+    // Most modules must have been compared: all but the model itself, dropouts and modules with no
+    // counted operations.
     EXPECT_GT(2 * compared, recorded.at("modules").array().size());
   }
 }
 
-// Modules of torch that libds has no operation for, or only in another form.
+// Modules of torch for which libds has no op, or only an op of another form.
 const std::set<std::string> kOtherModules{
     "Conv1d", "Conv2d", "ConvTranspose2d", "BatchNorm2d", "GroupNorm", "MaxPool2d", "AvgPool1d",
     "GRU",    "LSTM",   "Softmax",         "ReLU6",       "LeakyReLU", "ELU",       "Dropout"};
@@ -209,13 +213,13 @@ int64_t product(const Json& extents) {
   return all;
 }
 
-// One module as an operation of a graph; none where libds has no such.
+// Returns a graph that does the work of one module with one op; nullopt if libds has no such op.
 std::optional<Graph> graph_of_module(const Record& recorded) {
   const std::string name = recorded.at("module").string();
   const Json::Array& args = recorded.at("args").array();
   const Record options = recorded.inside("kwargs");
   const Json& shape = recorded.at("input_shape");
-  // The normalized shape may be one extent or a list, the last ones of the input.
+  // The normalized shape is a single extent or a list of the input's last extents.
   int64_t width = shape.array().back().integer();
   if (name == "LayerNorm" || name == "RMSNorm")
     width = args.at(0).is_array() ? product(args[0]) : args[0].integer();
@@ -239,7 +243,7 @@ std::optional<Graph> graph_of_module(const Record& recorded) {
     if (const Json* given = options.find("eps")) eps = given->number();
     const bool layer = name == "LayerNorm", affine = flag("elementwise_affine"),
                bias = layer && flag("bias");
-    // Without the one or the other no operation of libds is the module.
+    // libds has no layer_norm with a weight but no bias, and no rms_norm without a weight.
     if (affine ? layer && !bias : !layer) return std::nullopt;
     std::vector<ValueId> in{x};
     if (affine) in.push_back(g.add_param("m.weight", vector, {}));
@@ -257,8 +261,8 @@ std::optional<Graph> graph_of_module(const Record& recorded) {
                    [](unsigned char c) { return std::tolower(c); });
     g.add(op, {x}, {}, "m");
   } else if (name == "GELU") {
-    // torch's own module counts; libds's activation is that of Hugging Face's models, which does
-    // not.
+    // DeepSpeed counts torch's GELU module. The activation of libds is that of Hugging Face's
+    // models, which DeepSpeed does not count.
     const Json* form = options.find("approximate");
     EXPECT_TRUE(!form || form->string() == "none" || form->string() == "tanh") << form->string();
     return std::nullopt;
@@ -270,8 +274,8 @@ std::optional<Graph> graph_of_module(const Record& recorded) {
   return g;
 }
 
-// Single modules that one operation of libds is.
-TEST(ModuleCost, LinearNormsAndActivationsCountWhatDeepSpeedCounted) {
+// Compares single modules whose work libds does with one op.
+TEST(ModuleCost, LinearNormsAndActivationsHaveTheCountsOfDeepSpeed) {
   std::set<std::string> compared;
   const Recording all = recorded_costs();
   for (const Record& recorded : all.list("modules")) {
@@ -291,7 +295,7 @@ TEST(ModuleCost, LinearNormsAndActivationsCountWhatDeepSpeedCounted) {
   EXPECT_FALSE(compared.empty());
 }
 
-// Extents of operand i of a recorded function.
+// Returns the extents of operand i of a recorded function.
 std::vector<int64_t> extents(const Record& recorded, size_t i) {
   std::vector<int64_t> out;
   for (const Json& extent : recorded.at("shapes").array().at(i).array())
@@ -299,8 +303,8 @@ std::vector<int64_t> extents(const Record& recorded, size_t i) {
   return out;
 }
 
-// The product of [rows, in] and [in, out] by a linear operation, `count` times, perhaps of the bias
-// of an addmm.
+// Returns the cost of `count` products of [rows, in] and [in, out], optionally with the bias of an
+// addmm, as a linear op.
 ModuleCost product_of(int64_t count, const std::vector<int64_t>& left,
                       const std::vector<int64_t>& right, bool bias) {
   const int64_t rows = left.at(left.size() - 2), in = left.back(), out = right.back();
@@ -315,8 +319,9 @@ ModuleCost product_of(int64_t count, const std::vector<int64_t>& left,
   return {static_cast<double>(count) * one.flops, static_cast<double>(count) * one.macs};
 }
 
-// Queries [B, H, T, D], keys [B, H, S, D] and values [B, H, S, E] without their softmax, which the
-// function does not count: half of an attention of depth D, and half of one of depth E.
+// Returns the cost of an attention with queries [B, H, T, D], keys [B, H, S, D] and values [B, H,
+// S, E] without its softmax, which the function does not count: half of an attention of depth D
+// plus half of one of depth E.
 ModuleCost attention_of(const std::vector<int64_t>& q, const std::vector<int64_t>& k,
                         const std::vector<int64_t>& v) {
   EXPECT_EQ(k, (std::vector<int64_t>{q.at(0), q.at(1), k.at(2), q.at(3)}));
@@ -337,7 +342,7 @@ ModuleCost attention_of(const std::vector<int64_t>& q, const std::vector<int64_t
   return sum;
 }
 
-// Elements of the result of two operands, one of which may repeat the other's.
+// Returns the number of elements in the result of two operands, one of which may be broadcast.
 double elements_of(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
   double all = 1;
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
@@ -349,10 +354,10 @@ double elements_of(const std::vector<int64_t>& a, const std::vector<int64_t>& b)
   return all;
 }
 
-// Functions of torch by themselves: products and attention are operations of libds. Of sums and
-// products by element the functions count, and operators, as which Hugging Face's models write
-// them, do not.
-TEST(ModuleCost, FunctionsCountWhatDeepSpeedCounted) {
+// Compares single functions of torch. Products and attention are ops of libds. DeepSpeed counts
+// elementwise sums and products that are written as functions, but not operators, which Hugging
+// Face's models use.
+TEST(ModuleCost, FunctionsHaveTheCountsOfDeepSpeed) {
   const Recording all = recorded_costs();
   for (const Record& recorded : all.list("ops")) {
     const std::string& op = recorded.at("op").string();
@@ -369,7 +374,8 @@ TEST(ModuleCost, FunctionsCountWhatDeepSpeedCounted) {
       want = product_of(count, left, right, false);
       if (op.starts_with("einsum:")) {
         EXPECT_EQ(op, "einsum:bij,bjk->bik") << "is not known here";
-        want = {want.flops + 1, 0};  // what numpy's einsum_path prints
+        // numpy's einsum_path adds one operation to the number of flops.
+        want = {want.flops + 1, 0};
       }
     } else if (op == "addmm") {
       EXPECT_EQ(extents(recorded, 0), std::vector<int64_t>{extents(recorded, 2).back()});
@@ -389,7 +395,7 @@ TEST(ModuleCost, FunctionsCountWhatDeepSpeedCounted) {
   }
 }
 
-TEST(ModuleCost, ActivationsThatAreGatesCountAsThemselves) {
+TEST(ModuleCost, GatesAreCountedLikeTheirActivation) {
   const auto flops = [](const char* act) {
     Graph g;
     g.bound = 4;
@@ -402,7 +408,7 @@ TEST(ModuleCost, ActivationsThatAreGatesCountAsThemselves) {
     EXPECT_EQ(flops(other), 0) << other;
 }
 
-// A sum of two values hands one gradient to both.
+// The backward of a sum passes the same gradient to both of its operands.
 TEST(ModuleCost, BackwardBelongsToTheModuleOfItsForward) {
   Graph g;
   g.bound = 4;

@@ -1,6 +1,6 @@
-// Configurations of published models with small sizes (hf_configs.json): the graph has what each
-// key says, by Transformers' meaning; what a key is when it is absent is recorded in
-// hf_defaults.json.
+// Configurations of published models with small sizes (hf_configs.json): the graph must have the
+// properties that each key states, as Transformers interprets it. hf_defaults.json records the
+// meaning of absent keys.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,9 +25,8 @@ namespace {
 
 constexpr int64_t kRows = 32, kSeq = 16;
 
-// Keys that decide nothing of the graph: tokens of texts, names, files and habits of other
-// programs, heads other than that of the language model, and keys that Transformers does not read
-// either.
+// Keys that do not affect the graph: special tokens, names, files and settings of other programs,
+// heads other than the language model's, and keys that Transformers does not read.
 const std::vector<const char*> kNothing{"_attn_implementation",
                                         "_name_or_path",
                                         "_num_labels",
@@ -116,7 +115,7 @@ class Published {
   }
 
  private:
-  // The key, or what Transformers takes without it; null where that is null.
+  // Returns the value of the key, or else Transformers' default, which may be null.
   const Json& value(const std::string& key) const {
     static const Json none;
     if (const Json* given = config_.find(key); given && !given->is_null()) return *given;
@@ -159,10 +158,11 @@ class Published {
     EXPECT_EQ(graph_.params[p].init.scale, deviation) << name;
   }
 
-  // Every attention of the model, one a layer.
+  // The expected attention of all layers.
   struct Attention {
     int64_t layers, heads, kv_heads;
-    std::vector<int64_t> windows;  // none: nowhere
+    // The window of each layer; empty if no layer has a window.
+    std::vector<int64_t> windows;
     double scale = 0, softcap = 0, dropout = 0;
     bool causal = true;
   };
@@ -183,7 +183,7 @@ class Published {
       EXPECT_EQ(noisy[l]->attrs.real_or("dropout", 0), want.dropout);
     }
   }
-  // Probabilities of all dropouts in training, in order of the graph.
+  // Checks the probabilities of all dropouts in training, in graph order.
   void dropouts(const std::vector<double>& want) const {
     std::vector<double> got, all;
     for (const Node* node : nodes(trained_, "dropout")) got.push_back(node->attrs.real("p"));
@@ -216,7 +216,8 @@ class Published {
     ASSERT_FALSE(all.empty());
     EXPECT_EQ(all[0]->attrs.integer_or("padding", -1), padding);
   }
-  // The row of the token table without gradient; a family's own one may be none of a smaller table.
+  // Returns the row of the token table that has no gradient, or -1. The family's default row may
+  // not exist in a smaller table.
   int64_t padding() const {
     const Json& row = value("pad_token_id");
     const int64_t vocab = size("vocab_size");
@@ -224,7 +225,7 @@ class Published {
     return row.integer() < 0 ? row.integer() + vocab : row.integer();
   }
 
-  // Columns of a head of that width that turn, and how.
+  // Checks how many columns of a head of this width are rotated, and how.
   void ropes(int64_t width, const char* theta_key, const char* partial_key, double theta,
              double partial) const {
     const Json* object = config_.find("rope_scaling");
@@ -316,7 +317,7 @@ class Published {
     return out;
   }
 
-  // Llama and its relatives.
+  // Checks Llama and the families derived from it.
   void decoder() {
     const int64_t hidden = size("hidden_size"), inner = size("intermediate_size"),
                   layers = size("num_hidden_layers"), heads = size("num_attention_heads"),
@@ -359,7 +360,7 @@ class Published {
     }
     EXPECT_EQ(has_param("lm_head.weight"), !flag("tie_word_embeddings"));
     norms("rms_norm", number("rms_norm_eps"));
-    // Files of older Gemmas have a hidden_act that is not read.
+    // Files of older Gemma models have a hidden_act that is not read.
     config_.find("hidden_act");
     activations(activation(gemma ? "hidden_activation" : "hidden_act"), true);
     attention({layers, heads, kv, windows(layers),
@@ -370,7 +371,7 @@ class Published {
       EXPECT_EQ(nodes(graph_, "softcap")[0]->attrs.real("cap"), number("final_logit_softcapping"));
     }
     if (packed) {
-      // No code of the model reads these.
+      // The model's code does not read these keys.
       for (const char* key : {"embd_pdrop", "attn_pdrop", "mlp_bias"}) config_.find(key);
       dropouts(std::vector<double>(static_cast<size_t>(2 * layers), number("resid_pdrop")));
     }
@@ -390,7 +391,8 @@ class Published {
     std::vector<double> all(static_cast<size_t>(1 + 2 * layers), number("resid_pdrop"));
     all[0] = number("embd_pdrop");
     dropouts(all);
-    config_.find("pad_token_id");  // GPT-2's table has no row without a gradient
+    // GPT-2 ignores pad_token_id: every row of its table has a gradient.
+    config_.find("pad_token_id");
   }
 
   void gpt_neox() {
@@ -407,18 +409,18 @@ class Published {
     activations(activation("hidden_act"), false);
     attention({layers, heads, heads, {}, 0, 0, number("attention_dropout")});
     dropouts(std::vector<double>(static_cast<size_t>(2 * layers + 1), number("hidden_dropout")));
-    // Both norms of a layer read its input, or the second one what attention has made of it.
+    // Either both norms of a layer read its input, or the second one reads the result of attention.
     const std::vector<const Node*> norm = nodes(graph_, "layer_norm");
     EXPECT_EQ(norm.at(0)->in[0] == norm.at(1)->in[0], flag("use_parallel_residual"));
     ropes(hidden / heads, "rotary_emb_base", "rotary_pct", 1e4, 0.25);
-    // Files that were saved anew have both names, with one value.
+    // Files that were saved again have both names with equal values.
     for (auto [now, before] :
          {std::pair{"rope_theta", "rotary_emb_base"}, {"partial_rotary_factor", "rotary_pct"}}) {
       if (const Json* again = config_.find(now)) {
         EXPECT_EQ(again->number(), number(before)) << now;
       }
     }
-    // Older names, which no code of the model reads.
+    // Older names, which the model's code does not read.
     for (const char* key : {"pad_token_id", "attention_probs_dropout_prob", "hidden_dropout_prob"})
       config_.find(key);
   }
@@ -471,7 +473,7 @@ class Published {
   Graph graph_, trained_;
 };
 
-TEST(PublishedConfigs, GraphsHaveWhatTheKeysSay) {
+TEST(PublishedConfigs, GraphsHaveTheStatedProperties) {
   const Recording defaults(data_path("hf_defaults.json"), {"families"});
   const Json all = read_json(data_path("hf_configs.json"));
   EXPECT_FALSE(all.object().empty());

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The .deb on a machine without compiler and -dev packages: apt-get finds what it depends on, the command runs, and a program that
-# was compiled against its headers runs there.
+# The .deb on a machine without compiler and -dev packages: apt-get finds its dependencies, the command runs, and so
+# does a program that was compiled against its headers. Without the package libds-text, the command names it when it
+# needs texts.
 # usage: deb.sh SOURCE BUILD
 set -eu
 source=$1
@@ -12,7 +13,8 @@ rm -rf "$work" "$root/deb"
 mkdir -p "$work" "$root/deb"
 (cd "$build" && cpack -B "$work") > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cp "$work"/libds_*_amd64.deb "$root/deb/libds.deb"
-for plugin in mpi tcp cuda; do
+cp "$work"/libds-text_*_amd64.deb "$root/deb/libds-text.deb"
+for plugin in text mpi tcp cuda; do
   [ ! -e "$build/lib/libds_$plugin.so" ] || dpkg-deb -c "$work/libds-$plugin"_*_amd64.deb | grep -q "/usr/lib/.*libds_$plugin.so" ||
     { echo "no package has libds_$plugin.so"; exit 1; }
 done
@@ -20,11 +22,18 @@ dpkg-deb -c "$work"/libds-dbgsym_*.ddeb | grep -q '\.debug$' || { echo "no packa
 for field in Maintainer Section Version Description; do
   [ -n "$(dpkg-deb -f "$root/deb/libds.deb" $field)" ] || { echo "the package has no $field"; exit 1; }
 done
-dpkg-deb -f "$root/deb/libds.deb" Depends | grep -q 'libdnnl2 .*libfmt9'  # by dpkg-shlibdeps
+dpkg-deb -f "$root/deb/libds.deb" Depends | grep -q 'libdnnl[0-9.]* .*libfmt[0-9]'  # added by dpkg-shlibdeps
 sh "$here/inside.sh" "$root" "
 export DEBIAN_FRONTEND=noninteractive
 apt-get -q update
 apt-get -q install -y --no-install-recommends /deb/libds.deb
+if ls /usr/lib/x86_64-linux-gnu/libsentencepiece.so* 2> /dev/null; then exit 1; fi
+cd /deb
+echo a text > text.txt
+if libds tokenize --data text.txt --out text.tokens 2> said; then exit 1; fi
+grep 'libds_text.so, .*: install the package libds-text' said
+apt-get -q install -y --no-install-recommends /deb/libds-text.deb
+libds tokenize --data text.txt --out text.tokens
 " > "$work/apt.log" 2>&1 || {
   ! grep -q 'Temporary failure resolving\|Could not connect' "$work/apt.log" || { echo "skipped: Debian's mirror cannot be reached"; exit 77; }
   tail -n 20 "$work/apt.log"

@@ -1,5 +1,16 @@
 #!/bin/sh
-# Runs a shell program inside a root of Debian, with /proc, in namespaces of its own.
-# usage: inside.sh ROOT PROGRAM
+# Runs a shell program inside a root of Debian, with /proc, in namespaces of its own. A SOURCE appears at /src, with the
+# root's own folders build and .cache, and with the devices of this machine.
+# usage: inside.sh ROOT PROGRAM [SOURCE]
 set -eu
-exec unshare --mount --pid --fork sh -euc 'mount -t proc proc "$1/proc"; exec chroot "$1" /bin/sh -euc "$2"' sh "$1" "$2"
+exec unshare --mount --pid --fork sh -euc '
+mount -t proc proc "$1/proc"
+if [ -n "$3" ]; then
+  mkdir -p "$3/build" "$3/.cache" "$1/src" "$1/work/build" "$1/work/cache"
+  mount --rbind /dev "$1/dev"
+  mount --rbind /sys "$1/sys"
+  mount --bind "$3" "$1/src"
+  mount --bind "$1/work/build" "$1/src/build"
+  mount --bind "$1/work/cache" "$1/src/.cache"
+fi
+exec chroot "$1" /bin/sh -euc "$2"' sh "$1" "$2" "${3:-}"

@@ -1,4 +1,4 @@
-"""What an installed package must do, on one rank or as a rank of `libds launch`."""
+"""Checks an installed package, on one rank or as a rank of `libds launch`."""
 import libds
 
 with libds.Comm() as comm:

@@ -1,7 +1,8 @@
 #!/bin/sh
-# From an archive of the source, without git, on a bare Debian 12: ./run build and ./run install, then the first page of each
-# language word for word. The time from the end of apt's installation is told, and may be 6 minutes where the machine is idle.
-# usage: source.sh SOURCE BUILD     in the long form alone
+# Builds and installs from an archive of the source, without git, on a bare Debian 12, by ./run build and ./run install;
+# then follows the first page of each language word for word. Prints the time since apt has finished, which may be 6
+# minutes on an idle machine. Runs in the long form only.
+# usage: source.sh SOURCE BUILD
 set -eu
 source=$1
 build=$2
@@ -13,7 +14,7 @@ rm -rf "$root"
 cp -a "$bare" "$root"
 trap 'rm -rf "$root"' EXIT
 mkdir "$root/src"
-# What a working copy has and git does not ignore; outside of git all that is no build.
+# With git, all files of the working copy that git does not ignore; without git, all outside of build folders.
 { cd "$source" && git ls-files -z --cached --others --exclude-standard 2> /dev/null ||
     find . -name 'build*' -prune -o -name .cache -prune -o -type f -print0; } |
   (cd "$source" && tar --null --ignore-failed-read -T - -c) | tar -x -C "$root/src"
@@ -22,7 +23,7 @@ cat > "$root/pages.sh" << 'END'
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 cd /src
-# What each page takes for granted: a C compiler, NumPy, cargo and julia.
+# The programs that each page presupposes: a C compiler, NumPy, cargo and julia.
 apt-get -q update
 apt-get -q install -y --no-install-recommends cargo patchelf pkg-config ca-certificates python3-numpy
 bash tools/julia.sh build/julia

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The wheel in a fresh virtual environment of a machine that has only Python: it trains, its command runs, its ranks meet, and
-# its plugin for GPUs says in one line what is missing. Then in an environment of each CPython from 3.11 on that is here.
+# The wheel in a fresh virtual environment on a machine that has only Python: it trains, its command runs, its ranks
+# meet, texts become tokens, and its plugin for GPUs names in one line the libraries that are missing. Then the same in
+# an environment of each installed CPython from 3.11 on.
 # usage: wheel.sh SOURCE BUILD
 set -eu
 source=$1
@@ -20,7 +21,8 @@ if ! sh "$source/tools/wheel.sh" "$work" "cmake.define.DS_WERROR=$werror" "cmake
   exit 1
 fi
 wheel=$(basename "$work"/libds-*.whl)
-case $wheel in *-cp311-abi3-manylinux_2_36_x86_64.whl) ;; *) echo "the wheel is named $wheel"; exit 1 ;; esac
+glibc=$(getconf GNU_LIBC_VERSION | tr -dc 0-9. | tr . _)
+case $wheel in *-cp311-abi3-manylinux_"$glibc"_x86_64.whl) ;; *) echo "the wheel is named $wheel"; exit 1 ;; esac
 rm -rf "$root/wheel"
 mkdir "$root/wheel"
 cp "$work/$wheel" "$source/examples/quickstart.py" "$here/installed.py" "$root/wheel"
@@ -37,14 +39,15 @@ python3 -m venv venv
 venv/bin/pip install -q --no-index --disable-pip-version-check '$wheel'
 venv/bin/python quickstart.py
 venv/bin/libds env | head -n 1
-[ ! -e venv/lib/python3.11/site-packages/libds/lib/libds_cuda.so ] || {
+venv/bin/libds tokenize --data installed.py --out text.tokens
+[ ! -e venv/lib/python3.*/site-packages/libds/lib/libds_cuda.so ] || {
   venv/bin/libds env | grep '^CUDA .*there is no CUDA driver: libcuda.so.1'
   venv/bin/libds train --config gpu.json --dir gpu > gpu.log 2>&1
   [ \"\$(grep -c 'there is no CUDA driver' gpu.log)\" = 1 ]
 }
 venv/bin/libds launch -n 2 venv/bin/python installed.py
 venv/bin/python installed.py
-for file in py.typed bin/libds lowlevel.py ops.py; do ls venv/lib/python3.11/site-packages/libds/\$file > /dev/null; done
+for file in py.typed bin/libds lowlevel.py ops.py; do ls venv/lib/python3.*/site-packages/libds/\$file > /dev/null; done
 "
 rm -rf "$root/wheel"
 for python in $(PATH="$PATH:$(echo "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin | tr ' ' :)" && IFS=: && for folder in $PATH; do

@@ -29,7 +29,7 @@ TEST(Cse, MergesEqualNodesAndTheirConsumers) {
             "  output e=%e d=%c\n");
 }
 
-// Two operations of one name may have different callbacks.
+// Two custom operations with the same name may have different callbacks.
 TEST(Cse, KeepsCustomOperationsApart) {
   auto custom = [] {
     auto out = std::make_shared<CustomOp>();
@@ -64,7 +64,7 @@ TEST(Cse, KeepsDifferentRandomStreamsAndAttributes) {
   EXPECT_NE(graph.outputs[1].value, graph.outputs[0].value);
 }
 
-TEST(Cse, RemovesDeadNodesAndKeepsTheBackwardPart) {
+TEST(Cse, RemovesDeadNodesAndKeepsBackwardNodes) {
   Graph graph = two_layer_mlp();
   graph.add("relu", {graph.find_value("fc1")}, {}, "dead");
   differentiate(graph, graph.outputs[0].value);
@@ -76,7 +76,7 @@ TEST(Cse, RemovesDeadNodesAndKeepsTheBackwardPart) {
   EXPECT_EQ(graph.backward_begin, clean.backward_begin);
 }
 
-TEST(Precision, SetsParametersInputsAndEverythingBehindThem) {
+TEST(Precision, SetsParametersInputsAndDependentValues) {
   Graph graph = two_layer_mlp();
   set_precision(graph, DS_DTYPE_BF16);
   graph.check();
@@ -90,7 +90,7 @@ TEST(Precision, SetsParametersInputsAndEverythingBehindThem) {
   graph.check();
 }
 
-TEST(Precision, LeavesIdsAlone) {
+TEST(Precision, DoesNotChangeTheTypeOfIds) {
   Graph graph = parse_graph(
       "graph g n<=8\n"
       "input %ids i32[n]\n"

@@ -1,5 +1,3 @@
-#include "passes/fused_head.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include "compile/pipeline.h"
 #include "core/base/error.h"
 #include "engine/engine.h"
+#include "passes/fusion_rules.h"
 #include "support/models.h"
 
 namespace ds::test {
@@ -34,7 +33,8 @@ int64_t largest_transient(const Program& program) {
   return most;
 }
 
-// One head of 8 words; `use` are further lines.
+// Builds a graph with a head of 8 words from the lines `head` and `use`. Returns how many heads
+// were fused.
 int fused(const std::string& head, const std::string& use, int64_t fewest = 1) {
   Graph graph = parse_graph(
       "graph g n<=8\n"
@@ -44,12 +44,12 @@ int fused(const std::string& head, const std::string& use, int64_t fewest = 1) {
       "param %w f32[8,4] = zeros\n"
       "param %v f32[4,8] = zeros\n" +
       head + use + "output l=%l z=%z\n");
-  int count = fuse_head(graph, fewest);
+  int count = rewrite(graph, head_rules(fewest));
   graph.check();
   return count;
 }
 
-TEST(FusedHead, TakesLogitsThatNoOtherNodeReads) {
+TEST(FusedHead, FusesOnlyPlainLogitsThatNoOtherNodeReads) {
   const std::string plain = "%z = linear %x %w -> f32[n,8]\n",
                     loss = "%l %s = cross_entropy %z %t -> f32[] f32[n,2]\n";
   EXPECT_EQ(fused(plain, loss), 1);
@@ -64,7 +64,7 @@ TEST(FusedHead, TakesLogitsThatNoOtherNodeReads) {
       << "capped logits";
 }
 
-TEST(FusedHead, KeepsTheLossAsItIs) {
+TEST(FusedHead, KeepsTheAttributesOfTheLoss) {
   Graph graph = parse_graph(
       "graph g n<=8\n"
       "input %x f32[n,4]\n"
@@ -73,7 +73,7 @@ TEST(FusedHead, KeepsTheLossAsItIs) {
       "%z = linear %x %w -> f32[n,8]\n"
       "%l %s = cross_entropy %z %t {label_smoothing=0.1 reduction=\"none\"} -> f32[n] f32[n,2]\n"
       "output l=%l\n");
-  EXPECT_EQ(fuse_head(graph, 1), 1);
+  EXPECT_EQ(rewrite(graph, head_rules(1)), 1);
   graph.check();
   EXPECT_NE(graph.print().find(
                 "linear_cross_entropy %x %w %t {label_smoothing=0.1 reduction=\"none\"} -> f32[n]"),
@@ -81,7 +81,7 @@ TEST(FusedHead, KeepsTheLossAsItIs) {
       << graph.print();
 }
 
-TEST(FusedHead, TheConfigurationDecides) {
+TEST(FusedHead, FollowsTheConfiguration) {
   struct Row {
     const char* choice;
     DType compute;
@@ -94,33 +94,35 @@ TEST(FusedHead, TheConfigurationDecides) {
     c.fused_head = row.choice;
     c.compute = row.compute;
     Plan plan = compile_plan(gpt(), c, 0, 1, Machine{});
-    EXPECT_EQ(runs(plan.step, "linear_cross_entropy_dx"), row.step) << row.choice;
-    EXPECT_EQ(runs(plan.step, "cross_entropy"), !row.step) << row.choice;
-    EXPECT_EQ(runs(plan.eval, "linear_cross_entropy"), row.eval) << row.choice;
-    EXPECT_EQ(runs(plan.eval, "cross_entropy"), !row.eval) << row.choice;
+    EXPECT_EQ(runs(plan.step(), "linear_cross_entropy_dx"), row.step) << row.choice;
+    EXPECT_EQ(runs(plan.step(), "cross_entropy"), !row.step) << row.choice;
+    EXPECT_EQ(runs(plan.program(ProgramKind::eval), "linear_cross_entropy"), row.eval)
+        << row.choice;
+    EXPECT_EQ(runs(plan.program(ProgramKind::eval), "cross_entropy"), !row.eval) << row.choice;
   }
-  // A device keeps 16-bit logits, in rows that products read in whole vectors.
+  // On a GPU the fused head keeps its logits in 16 bits, in rows padded so that products read whole
+  // vectors.
   Config c = make_config(0, 1, 1);
   c.compute = DS_DTYPE_BF16;
   Machine machine;
   c.device = "cuda:0";
-  const std::string step = compile_plan(gpt(), c, 0, 1, machine).step.print();
+  const std::string step = compile_plan(gpt(), c, 0, 1, machine).step().print();
   EXPECT_NE(step.find("kept=1"), std::string::npos);
   EXPECT_NE(step.find("bf16[n,4504]"), std::string::npos) << step;
-  // Devices whose kernels are the CPU's have its plans, where its tiers are apart, too, and its
-  // bits.
+  // A device that runs the CPU's kernels has the plans of the CPU, even where the CPU has separate
+  // tiers.
   c.device = "separate";
   const Plan separate = compile_plan(gpt(), c, 0, 1, machine);
   c.device = "cpu";
   c.emulate_tiers = true;
-  EXPECT_EQ(separate.step.print(), compile_plan(gpt(), c, 0, 1, machine).step.print());
-  // A frozen weight gets no gradient.
+  EXPECT_EQ(separate.step().print(), compile_plan(gpt(), c, 0, 1, machine).step().print());
+  // A frozen weight has no gradient, so the step does not run the fused backward operation.
   c.device = "cuda:0";
   c.frozen = {"*wte*"};
-  EXPECT_FALSE(runs(compile_plan(gpt(), c, 0, 1, machine).step, "linear_cross_entropy_dx"));
+  EXPECT_FALSE(runs(compile_plan(gpt(), c, 0, 1, machine).step(), "linear_cross_entropy_dx"));
   c = make_config(0, 1, 1);
   EXPECT_FALSE(
-      runs(compile_plan(make_tiny_gpt(1, 24, 2, 300, kSeq, kRows, 0), c, 0, 1, Machine{}).step,
+      runs(compile_plan(make_tiny_gpt(1, 24, 2, 300, kSeq, kRows, 0), c, 0, 1, Machine{}).step(),
            "linear_cross_entropy"))
       << "a small vocabulary has nothing to save";
 }
@@ -134,10 +136,10 @@ TEST(FusedHead, NoBufferHoldsTheLogits) {
     c.fused_head = "always";
     Plan blocks = compile_plan(gpt(), c, 0, 1, Machine{});
     int64_t logits = kRows * kVocab * size_of(dtype);
-    EXPECT_EQ(largest_transient(stored.step), logits);
-    EXPECT_LT(largest_transient(blocks.step), kRows * 1024 * 4 + 1);
-    EXPECT_LT(largest_transient(blocks.eval), kRows * 1024 * 4 + 1);
-    EXPECT_LT(blocks.step.arenas[0].transient, stored.step.arenas[0].transient - logits / 2);
+    EXPECT_EQ(largest_transient(stored.step()), logits);
+    EXPECT_LT(largest_transient(blocks.step()), kRows * 1024 * 4 + 1);
+    EXPECT_LT(largest_transient(blocks.program(ProgramKind::eval)), kRows * 1024 * 4 + 1);
+    EXPECT_LT(blocks.step().arenas[0].transient, stored.step().arenas[0].transient - logits / 2);
   }
 }
 
@@ -177,7 +179,7 @@ Trained train(const std::string& choice, DType dtype, int threads, bool chaos,
   return run;
 }
 
-TEST(FusedHead, SameBitsOnAnyTeamAndOrder) {
+TEST(FusedHead, HasTheSameBitsOnAnyTeamAndOrder) {
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     Trained want = train("always", dtype, 1, false);
     for (bool chaos : {false, true}) {
@@ -189,7 +191,7 @@ TEST(FusedHead, SameBitsOnAnyTeamAndOrder) {
   }
 }
 
-TEST(FusedHead, TrainsAsStoredLogitsDo) {
+TEST(FusedHead, TrainsLikeStoredLogits) {
   const Attrs plain, smooth{{"label_smoothing", 0.1}, {"z_loss", 1e-3}};
   for (auto [dtype, loss] : {std::pair{DS_DTYPE_F32, plain},
                              {DS_DTYPE_BF16, plain},

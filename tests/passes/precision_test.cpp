@@ -8,9 +8,9 @@
 namespace ds::test {
 namespace {
 
-// Products are bf16, norms and losses f32, a sum of both kinds f32; one cast serves all that read
-// it.
-TEST(Autocast, CastsWhereAnOperationWantsAnotherType) {
+// Matrix products run in bf16, norms and losses in f32, and a sum of both types in f32. One cast
+// serves every reader of its result.
+TEST(Autocast, CastsWhereAnOperationNeedsAnotherType) {
   Graph graph = parse_graph(
       "graph g n<=8\n"
       "input %x f32[n,4]\n"
@@ -42,7 +42,7 @@ TEST(Autocast, CastsWhereAnOperationWantsAnotherType) {
   EXPECT_EQ(graph.type(graph.params[ParamId(0)].grad).dtype, DS_DTYPE_F32);
 }
 
-TEST(ScaleLoss, GivesTheSeedOfBackwardTheScale) {
+TEST(ScaleLoss, MarksTheBackwardSeedAsScaled) {
   Graph graph = parse_graph(
       "graph g n<=8\n"
       "input %x f32[n,4]\n"
@@ -51,7 +51,7 @@ TEST(ScaleLoss, GivesTheSeedOfBackwardTheScale) {
       "%b = linear %x %w -> f32[n,4]\n"
       "%g %g.1 = cross_entropy %b %t -> f32[] f32[n,2]\n"
       "output loss=%g\n");
-  scale_loss(graph);  // there is no backward part yet
+  scale_loss(graph);  // the graph has no backward part yet, so nothing changes
   differentiate(graph, graph.outputs[0].value);
   scale_loss(graph);
   EXPECT_EQ(graph.nodes[graph.backward_begin].op, "fill");

@@ -9,7 +9,7 @@
 #include "compile/pipeline.h"
 #include "engine/engine.h"
 #include "passes/cse.h"
-#include "passes/fusion.h"
+#include "passes/rewrite.h"
 #include "support/graphs.h"
 #include "support/models.h"
 
@@ -25,7 +25,7 @@ int64_t count(const Graph& graph, const std::string& op) {
                        [&](const Node& n) { return n.op == op; });
 }
 
-TEST(Recompute, MakesCheapResultsAgainAndIsLegal) {
+TEST(Recompute, RecomputesCheapResultsIntoAValidGraph) {
   Graph graph = gpt();
   differentiate(graph, graph.outputs[0].value);
   eliminate_common_subexpressions(graph);
@@ -65,12 +65,12 @@ Trained train(Config c, bool chaos) {
   for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
     run.masters.push_back(engine.store().read_tensor(ParamId(p), "master"));
   }
-  run.transient = engine.plan().step.arenas[0].transient;
+  run.transient = engine.plan().step().arenas[0].transient;
   run.notes = engine.plan().notes;
   return run;
 }
 
-TEST(Recompute, SameBitsWithLessMemory) {
+TEST(Recompute, HasTheSameBitsWithLessMemory) {
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     Config c = make_config(0, 1, 1);
     c.compute = dtype;
@@ -87,12 +87,12 @@ TEST(Recompute, SameBitsWithLessMemory) {
   }
 }
 
-TEST(Recompute, ABudgetTurnsItOn) {
+TEST(Recompute, ATightBudgetTurnsItOn) {
   Config c = make_config(0, 1, 1);
   auto needs = [&](const char* way) {
     Config with = c;
     with.recompute = way;
-    return memory_plan(compile_plan(gpt(), with, 0, 1, Machine{})).total(Tier::device);
+    return compile_plan(gpt(), with, 0, 1, Machine{}).memory.total(Tier::device);
   };
   const int64_t cheap = needs("cheap"), layers = needs("layers");
   ASSERT_LT(layers + 512, cheap);
@@ -106,8 +106,9 @@ TEST(Recompute, ABudgetTurnsItOn) {
   }
 }
 
-// Of 4 layers in blocks of k, only what crosses a block lives from forward to backward.
-TEST(Recompute, LayersAreMadeAgainInBlocks) {
+// With 4 layers in blocks of k, one activation of each block lives from forward to backward,
+// besides the values outside the layers.
+TEST(Recompute, LayersAreRecomputedInBlocks) {
   auto graph_of = [](int64_t k) {
     Graph graph = make_tiny_gpt(4, 24, 2, kVocab, kSeq, kRows, 0.1);
     differentiate(graph, graph.outputs[0].value);
@@ -116,7 +117,8 @@ TEST(Recompute, LayersAreMadeAgainInBlocks) {
     graph.check();
     return graph;
   };
-  // Values of the forward part that the backward part reads, parameters and inputs aside.
+  // Counts the values of the forward part that the backward part reads, without parameters and
+  // inputs.
   auto kept = [](const Graph& graph) {
     std::set<ValueId> out;
     for (NodeId i : IdRange(graph.backward_begin, graph.nodes.past())) {
@@ -128,8 +130,8 @@ TEST(Recompute, LayersAreMadeAgainInBlocks) {
     return static_cast<int64_t>(out.size());
   };
   const Graph whole = graph_of(0);
-  const int64_t outside = kept(graph_of(4)) - 1,
-                all = kept(whole);  // one activation enters the only block
+  // In blocks of 4 layers there is one block, and one activation enters it.
+  const int64_t outside = kept(graph_of(4)) - 1, all = kept(whole);
   EXPECT_GT(all, 40);
   for (auto [k, blocks] : {std::pair<int64_t, int64_t>{1, 4}, {2, 2}, {3, 2}, {4, 1}, {9, 1}}) {
     const Graph graph = graph_of(k);
@@ -152,7 +154,7 @@ TEST(Fusion, ActivationTimesValueIsGlu) {
       "%e = relu %x -> f32[n,4]\n"
       "%f = mul %e %u -> f32[n,4]\n"
       "output b=%b d=%d f=%f e=%e\n");
-  fuse(graph);
+  rewrite(graph, gate_rules());
   eliminate_common_subexpressions(graph);
   graph.check();
   EXPECT_EQ(graph.print(),

@@ -1,4 +1,5 @@
-"""A page of a headless Chromium, asked over the pipe of its DevTools protocol. Needs Python's standard library alone."""
+"""Controls a page of a headless Chromium over the pipe of its DevTools protocol. Needs only Python's standard
+library."""
 import base64
 import fcntl
 import json
@@ -16,7 +17,7 @@ from run_tests import browser as program  # noqa: E402
 
 
 class Browser:
-    """One page. What went wrong on it is in `faults` until the next open()."""
+    """One page. `faults` collects its errors until the next open()."""
 
     SECONDS = 60
 
@@ -25,7 +26,8 @@ class Browser:
         self.inp, theirs_out = os.pipe()
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (theirs_in, theirs_out)]
 
-        def as_expected():  # the browser reads from 3 and writes to 4
+        # The browser reads from descriptor 3 and writes to 4.
+        def as_expected():
             os.dup2(high[0], 3)
             os.dup2(high[1], 4)
 
@@ -42,7 +44,8 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def close(self):
-        os.close(self.out)  # the browser ends with its pipe
+        # Closing the pipe ends the browser.
+        os.close(self.out)
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -90,12 +93,13 @@ class Browser:
                 return answer["result"]
 
     def look(self, width, height, scheme):
-        """The size of the window, and whether the system prefers a `light` or a `dark` scheme."""
+        """Sets the size of the window, and whether the system prefers a `light` or a `dark` scheme."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, url):
-        for address in ("about:blank", url):  # from a place of the same page, a link to another would not load it again
+        # Coming from the same page, a link to another place of it would not load it again.
+        for address in ("about:blank", url):
             self.faults, self.events = [], []
             failed = self.call("Page.navigate", url=address).get("errorText")
             if failed:
@@ -104,20 +108,20 @@ class Browser:
                 self.heard(self.message())
 
     def ask(self, script):
-        """The value of a JavaScript expression; a promise is waited for."""
+        """Returns the value of a JavaScript expression, after waiting for a promise."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", script))
         return answer["result"].get("value")
 
     def picture(self, **clip):
-        """PNG of the window, or of a part of the page: x, y, width, height."""
+        """Returns a PNG of the window, or of a part of the page: x, y, width, height."""
         part = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
         return base64.b64decode(self.call("Page.captureScreenshot", format="png", **part)["data"])
 
 
 def pixels(png):
-    """Rows of a PNG of 8 bits: each a list of (red, green, blue)."""
+    """Returns the rows of a PNG of 8 bits: each a list of (red, green, blue)."""
     width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
     assert depth == 8 and kind in (2, 6), (depth, kind)
     step, data, at = (3 if kind == 2 else 4), b"", 8

@@ -1,16 +1,17 @@
-"""Runs what a page of docs/start or docs/guides shows, in a scratch folder with the parts of a working copy that pages name.
+"""Runs the commands that a page of docs/start or docs/guides shows, in a scratch folder with the parts of a working
+copy that pages name.
 
 usage: pages.py SOURCE BUILD PAGE [--renew] [--first] [--there]
-  --renew   writes the output of this run into the page where it differs
-  --first   only what stands before the page's first heading of a section
+  --renew   writes the output of this run into the page if it differs
+  --first   runs only the part before the first section heading of the page
   --there   runs in SOURCE itself, as its user would
 
-- ```console: lines after `$ ` are commands of one shell, what follows is their output, `...` any lines, nothing: not
-  shown. A command that fails is followed by `$ echo $?`.
+- ```console: lines after `$ ` are commands of one shell, and the lines after them their output; `...` stands for any
+  lines, and no lines mean that the output is not shown. A command that fails is followed by `$ echo $?`.
 - other blocks are files. The paragraph before them ends with the file's name in backquotes and a colon. A file of the
-  working copy must have these lines; any other is made.
-- what is not run stands in NOT_RUN, what prints other numbers each time in ANY_NUMBERS, with the reason.
-- what a page takes for granted, such as a model folder, is made by GIVEN.
+  working copy must have these lines; any other file is made.
+- NOT_RUN lists commands that are not run, and ANY_NUMBERS those that print other numbers each time, with the reason.
+- GIVEN makes what a page presupposes, such as a model folder.
 """
 import json
 import os
@@ -43,7 +44,7 @@ failures = []
 
 
 def model_folder(folder):
-    """A folder as a hub has them, tiny: a Llama with a tokenizer, trained for a few steps."""
+    """Makes a tiny folder as from a hub: a Llama with a tokenizer, trained for a few steps."""
     shape = folder / "shape"
     shape.mkdir()
     document = json.loads((SOURCE / "tests/data/models/llama/config.json").read_text())
@@ -59,7 +60,7 @@ def model_folder(folder):
 
 
 def deepspeed_folder(folder):
-    """A folder that DeepSpeed's save_checkpoint left: ZeRO 2 on two ranks."""
+    """Makes a folder like one of DeepSpeed's save_checkpoint: ZeRO 2 on two ranks."""
     shutil.copytree(SOURCE / "tests/data/deepspeed/zero2_f32", folder / "deepspeed_run")
 
 
@@ -67,7 +68,7 @@ GIVEN = {"finetuning.md": [model_folder], "checkpoints.md": [deepspeed_folder]}
 
 
 def commands(text):
-    """(command, shown lines) of a console block."""
+    """Yields (command, shown lines) of a console block."""
     found = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -86,7 +87,7 @@ def starts(command, table):
 
 
 def script(folder, steps):
-    """One shell program of the steps; step N leaves N.out and N.code."""
+    """Returns one shell program of the steps; step N writes N.out and N.code."""
     lines, last = [], None
     for number, (kind, what, _) in enumerate(steps):
         if kind == "file":
@@ -99,7 +100,7 @@ def script(folder, steps):
 
 
 def steps_of(text):
-    """("command", words, shown lines) and ("file", name, content) in the order of the page."""
+    """Yields ("command", words, shown lines) and ("file", name, content) in the order of the page."""
     for match in BLOCK.finditer(text):
         kind, content = match.groups()
         before = text[:match.start()].rstrip().splitlines()
@@ -113,7 +114,7 @@ def steps_of(text):
 
 
 def check_file(name, content):
-    """True: what is shown are lines of a file of the working copy."""
+    """Returns True if the shown lines are lines of a file of the working copy."""
     if not (SOURCE / name).exists():
         return False
     if "\n" + content not in "\n" + (SOURCE / name).read_text():
@@ -132,12 +133,13 @@ def check_command(words, shown, got, code, following):
 
 
 def working_copy(work):
-    """Makes the folder `work` with what pages name of a working copy."""
+    """Makes the folder `work` with the parts of a working copy that pages name."""
     work.mkdir()
     for name in ("examples", "include", "LICENSE", "bindings"):
         (work / name).symlink_to(SOURCE / name)
     (work / "build").symlink_to(BUILD)
-    if "$ ./run install " in PAGE.read_text():  # of what is built; package.source runs the whole of it
+    # Installs what is already built; package.source runs the whole command.
+    if "$ ./run install " in PAGE.read_text():
         (work / "run").write_text(f'#!/bin/sh\n[ "$1" = install ] && exec cmake --install "{BUILD}" --prefix "$2"\n')
         (work / "run").chmod(0o755)
     for make in GIVEN.get(PAGE.name, []):

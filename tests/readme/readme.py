@@ -1,6 +1,6 @@
-"""What README.md shows is what happens: its C program and output, its configuration, its compiled step, its picture, the
-options of its commands, fine-tuning in four commands, the files that it and the pages name, and its figures. The tests that
-promises.md names exist.
+"""What README.md shows is what happens: its three snippets, its configuration, its compiled step, its picture, the options
+of its commands, fine-tuning in four commands, the files that it and the pages name, and its figures. The front page of the
+site shows the same snippets and figures. The tests that promises.md names exist.
 
 usage: readme.py SOURCE BUILD [--renew]     --renew: draws docs/images/plan.svg again
 """
@@ -16,9 +16,19 @@ from shown import difference
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 LIBDS = str(BUILD / "bin" / "libds")
 README = (SOURCE / "README.md").read_text()
+FRONT = (SOURCE / "docs/README.md").read_text()
 PICTURE = SOURCE / "docs" / "images" / "plan.svg"
-SECTIONS = ["What it is for", "How fast", "Install and first run", "Fine-tune a Hugging Face folder", "A C program", "Coming from DeepSpeed",
-            "What works today", "Limitations", "Promises", "How it works", "Documentation"]
+SECTIONS = ["How fast", "Install and first run", "Fine-tune a Hugging Face folder", "Coming from DeepSpeed", "What works today",
+            "Limitations", "Promises", "How it works", "Documentation"]
+SNIPPET = 6  # lines of an example on the first screen, at most
+# What the Python snippet takes for granted, and what must be there when it has run.
+BEFORE = """import libds
+batches = [(libds.zeros([64], "i32"), libds.zeros([64], "i32"))] * 3
+"""
+AFTER = """
+assert engine is not None and loss < 6, loss
+assert libds.checkpoint_info("checkpoints")["step"] == 3
+"""
 failures = []
 
 
@@ -33,17 +43,58 @@ def run(*words, cwd=SOURCE):
     return done.stdout
 
 
+def shell(line, folder):
+    done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
+    expect(done.returncode == 0, f"{line}: exit code {done.returncode}: {done.stderr[-500:]}")
+    return done.stdout
+
+
+def write_text(folder):
+    """A folder of text for the commands that train."""
+    (folder / "text").mkdir()
+    (folder / "text/a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 200)
+
+
 def blocks(language):
-    """The fenced blocks of a language; '' for those without one."""
+    """Returns the fenced blocks of a language; '' for those without one."""
     return [text for kind, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S) if kind == language]
 
 
-def quickstart():
-    shown = blocks("c")
-    expect(shown == [(SOURCE / "examples" / "quickstart.c").read_text()], "the C program is not examples/quickstart.c")
-    wanted, got = blocks("")[0].splitlines(), run(BUILD / "bin" / "example_quickstart").splitlines()
-    line = difference(wanted, got)
-    expect(line is None, f"README has '{line}', the C program prints {got}")
+def command_snippet():
+    """The commands of the first screen."""
+    return re.findall(r"^    (libds .*)$", README[:README.index("\n## ")], re.M)
+
+
+def snippets(folder):
+    """Those of the first screen: the commands and the Python program run, and the host's calls are those of delegate.c."""
+    screen, host, program = command_snippet(), blocks("c")[0], blocks("python")[0]
+    for lines in (screen, host.splitlines(), program.splitlines()):
+        expect(0 < len(lines) <= SNIPPET, f"a snippet of the first screen has {len(lines)} lines, not 1 to {SNIPPET}")
+    for shown in (*(f"    {line}" for line in screen), program, *first_figures(README)):
+        expect(" ".join(shown.split()) in " ".join(FRONT.split()), f"docs/README.md does not show what README.md does: {shown}")
+    rest = (SOURCE / "examples/delegate.c").read_text()
+    for call in re.findall(r"\bds_\w+\(.*\);", host):
+        before, found, rest = rest.partition(f"must({call[:-1]});")
+        expect(found, f"examples/delegate.c does not call this, or not in this order: {call}")
+    if list((BUILD / "python/libds").glob("lowlevel*.so")):
+        (folder / "gpt.json").write_text(json.dumps({
+            "train_micro_batch_size_per_gpu": 4, "run": {"sequence": 16},
+            "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}},
+            "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2, "vocab": 256, "positions": 16}}))
+        (folder / "snippet.py").write_text(BEFORE + program + AFTER)
+        run("env", f"PYTHONPATH={BUILD / 'python'}", "/usr/bin/python3", "snippet.py", cwd=folder)
+    (folder / "ds_config.json").write_text(blocks("json")[0])
+    small = " --set run.sequence=16 --set run.steps=2 --set run.threads=1 --set data.tokenizer=bytes"
+    for line in screen:
+        line = line.split("#")[0].rstrip() + ("" if "generate" in line else small)
+        line = line.replace("MODEL_DIR", f"'{SOURCE}/tests/data/models/gpt2'").replace("TEXT_DIR", "text")
+        shell(re.sub(r"\blibds (?=[a-z])", f"'{LIBDS}' ", line), folder)
+
+
+def c_program():
+    page = (SOURCE / "docs/start/c_program.md").read_text()
+    shown = re.search(r"^```c\n(.*?)^```$", page, re.M | re.S)[1]
+    expect(shown == (SOURCE / "examples/quickstart.c").read_text(), "the first program of c_program.md is not examples/quickstart.c")
 
 
 def configuration(folder):
@@ -56,7 +107,7 @@ def configuration(folder):
 
 def compiled_step():
     step = run(LIBDS, "plan", "--config", "examples/train.json", "-n", 2, "--print").splitlines()
-    for line in blocks("")[1].splitlines():
+    for line in blocks("")[0].splitlines():
         expect(line.startswith("#") or line in step, f"no such instruction in the compiled step: {line}")
 
 
@@ -80,16 +131,23 @@ def commands():
     expect("train" in known and "plan" in known, f"libds help names {known}")
     for command, options in re.findall(r"(?:`|^ +|bin/)libds ([a-z]+)\b([^\n`#]*)", README, re.M):
         expect(command in known, f"libds has no command {command}")
-        options = "" if command == "launch" else options  # behind it comes another command
+        options = "" if command == "launch" else options  # after it comes another command
         for option in re.findall(r"(?<= )--?[a-z][a-z-]*", options):
             expect(re.search(rf"{option}\b", run(LIBDS, "help", command)), f"libds {command} has no option {option}")
 
 
+def first_figures(text):
+    """The sentence of figures on the first screen, without its link."""
+    return re.findall(r"^GPT-2 124M trains [^(]*", text, re.M)
+
+
 def figures():
-    """Those of the table of results, and of the flagship run, are in the page of benchmarks or in the text of the run."""
+    """Those of the first screen are in the table of results; those of the table and of the flagship run are in the page of benchmarks."""
     page = (SOURCE / "docs/results/benchmarks.md").read_text()
     rows = re.findall(r"^\| .* \| ([\d,]+) \| ([\d,]+), .* \| ([\d.]+) \| `(.*)` \|$", README, re.M)
     expect(len(rows) == 5, f"the table of results has {len(rows)} rows, not 5")
+    ratios = re.findall(r"([\d.]+) times as fast", "".join(first_figures(README)))
+    expect(len(ratios) == 3 and set(ratios) <= {row[2] for row in rows}, f"the first screen has the figures {ratios}")
     for ours, theirs, ratio, command in rows:
         mine, other = (float(one.replace(",", "")) for one in (ours, theirs))
         expect(abs(mine / other - float(ratio)) < 0.006, f"{ours} over {theirs} is not {ratio}")
@@ -100,11 +158,12 @@ def figures():
 
 
 def names():
-    """Paths that README, the examples' README and the pages name, the sections of README, and the tests of promises.md."""
+    """Checks the paths that README, the examples' README and the pages name, the sections of README, and the tests of
+    promises.md."""
     sections = re.findall(r"^## (.*)$", README, re.M)
     expect(sections == SECTIONS, f"README has the sections {sections}")
     kinds = set(re.findall(r"^```(\w*)\n.*?^```$", README, re.M | re.S))
-    expect(kinds == {"", "c", "json", "text"}, f"README has blocks of {kinds}, which are not all compared")
+    expect(kinds == {"", "c", "json", "python", "text"}, f"README has blocks of {kinds}, which are not all compared")
     for page in [SOURCE / "README.md", SOURCE / "examples/README.md", *sorted((SOURCE / "docs").rglob("*.md"))]:
         text = page.read_text()
         for path in re.findall(r"(?<![\w/.-])((?:examples|bench|tests|tools|cmake)/[\w/.-]*\w\.(?:json|c|cpp|h|py|sh|md|txt))\b", text):
@@ -120,9 +179,6 @@ def names():
 
 def fine_tuning(folder):
     """The four commands, on a tiny folder, with the words that stand for paths replaced."""
-    text = folder / "text"
-    text.mkdir()
-    (text / "a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 200)
     document = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
                 "zero_optimization": {"stage": 3}, "data": {"tokenizer": "bytes", "heldout": 0.1},
                 "model": {"folder": str(SOURCE / "tests/data/models/gpt2"), "dropout": 0},
@@ -132,20 +188,23 @@ def fine_tuning(folder):
     lines = re.findall(r"^    (build/bin/libds .*)$", section[:section.index("\n## ")], re.M)
     expect(len(lines) == 4, f"fine-tuning takes {len(lines)} commands, not 4")
     for line in lines:
-        # The first run ends early, so that the resumed one has steps to take.
+        # The first run ends early, so that the resumed one has steps to make.
         early = " --steps 2" if "--data" in line else " --steps 4" if "--resume" in line else ""
         line = line.split("#")[0].rstrip() + early
         line = line.replace("build/bin/libds", LIBDS).replace("TEXT_DIR", "text")
-        done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
-        expect(done.returncode == 0, f"{line}: exit code {done.returncode}: {done.stderr[-500:]}")
-        expect("--resume" not in line or "nothing is left" not in done.stdout, f"{line}: {done.stdout[-500:]}")
+        printed = shell(line, folder)
+        expect("--resume" not in line or "nothing is left" not in printed, f"{line}: {printed[-500:]}")
     expect((folder / "tuned" / "model" / "config.json").exists(), "fine-tuning leaves no folder")
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        quickstart()
+        (folder / "first").mkdir()
+        for each in (folder, folder / "first"):
+            write_text(each)
+        snippets(folder / "first")
+        c_program()
         configuration(folder)
         compiled_step()
         picture(folder)

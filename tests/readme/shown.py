@@ -1,9 +1,10 @@
 """Compares output that a page shows with output that a command printed."""
 import re
 
-NEAR = 0.05  # of a number with a decimal point, such as a loss: processors round differently
+# Relative tolerance of a number with a decimal point, such as a loss, because processors round differently.
+NEAR = 0.05
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
-# What differs from run to run or from machine to machine, and what stands for it in both texts.
+# Text that differs between runs or machines, and its replacement in both texts.
 VARIES = [
     (r"[\d.,]+k? tokens/s", "N tokens/s"),
     (r"ETA \d+:\d+(:\d+)?", "ETA T"),
@@ -19,7 +20,8 @@ VARIES = [
 
 
 def same_line(shown, got, any_number=False):
-    """Whether two lines are the same but for spaces, what varies, and the last digits of numbers with a point."""
+    """Tells whether two lines are equal except for spaces, varying text, and the last digits of numbers with a
+    point."""
     for pattern, stand_in in VARIES:
         shown, got = re.sub(pattern, stand_in, shown), re.sub(pattern, stand_in, got)
     if [*filter(None, NUMBER.sub(" ", shown).split())] != [*filter(None, NUMBER.sub(" ", got).split())]:
@@ -36,7 +38,8 @@ def same_number(one, two):
 
 
 def difference(shown, got, any_number=False):
-    """The first shown line that was not printed, or None. A line `...` stands for any lines, and so does nothing at all."""
+    """Returns the first shown line that was not printed, or None. A line `...` stands for any lines, and so does
+    nothing at all."""
     rest, skipping = list(got), False
     for line in shown:
         if line.strip() == "...":

@@ -1,9 +1,9 @@
-"""The site is built without a warning. Its search knows a call, a configuration key and a guide; every file that a page
-loads is there; every key of the configuration and every function of ds.h has its place. In Chromium no page has an
-error, or anything that is cut at the width of a phone; the search, the theme's switch and the dark scheme work.
+"""Checks that the site is built without a warning, its search finds a call, a configuration key and a guide, every file
+that a page loads exists, and every configuration key and every function of ds.h has an anchor. In Chromium, no page has
+an error or is cut at the width of a phone, and the search, the theme's switch and the dark scheme work.
 
 usage: site.py SOURCE OUT      DS_SCREENSHOTS=FOLDER: pictures of some pages, too
-Skipped (77) without Sphinx of `./run docs`, and behind all that needs none without a browser.
+Skipped (77) without Sphinx of `./run docs`; without a browser, skipped after the checks that need none.
 """
 import html.parser
 import os
@@ -21,7 +21,7 @@ SITE = OUT / "html"
 SPHINX = SOURCE / ".cache/venv-docs"
 PAGES = ["index", "start/first_run", "guides/memory", "reference/config", "reference/deepspeed_compat", "concepts/overview",
          "results/benchmarks", "project/dependencies", "tree/README", "tree/include/ds.h", "tree/include/functions"]
-WORDS = ["ds_train_batch", "gradient_clip", "nvme"]  # as the index has them: stems
+WORDS = ["ds_train_batch", "gradient_clip", "nvme"]  # stems, as in the index
 SCREENSHOTS = ["index", "guides/memory", "reference/config", "reference/deepspeed_compat", "tree/README",
                "tree/include/functions"]
 PHONE, DESK = 390, 1200
@@ -100,7 +100,8 @@ def check_functions(pages):
         for link in links or [""]:
             there = pages.get(file_of(path, link))
             place = urllib.parse.urlsplit(link).fragment
-            named = re.search(rf"(^|-){function.replace('_', '-')}(-|$)", place)  # as docutils makes an id of the heading
+            # docutils derives the id from the heading in this way.
+            named = re.search(rf"(^|-){function.replace('_', '-')}(-|$)", place)
             expect(there and named and place in there.ids, f"{function} leads to '{link}'")
     expect(len(listed) == len(functions), f"ds.h has {len(functions)} functions, their index {len(listed)}")
     index = (SITE / "index.html").read_text(encoding="utf-8")
@@ -118,7 +119,7 @@ def probe(page, path, contrasts=False):
 
 
 def check_probe(page, folder):
-    """The probe sees a fault of each kind, else it could not fail."""
+    """The probe must find a fault of each kind; otherwise it could not fail."""
     (folder / "faulty.html").write_text("""<!doctype html><script src="lost.js"></script><script>no_such_name()</script>
 <article><p style="width:900px">wide</p><p style="color:#888;background:#999">pale</p>
 <div style="overflow-x:auto"><div style="width:900px">hidden</div></div>
@@ -129,7 +130,8 @@ def check_probe(page, folder):
 
 
 def brightness(page):
-    """Mean of the brightest channel of a corner of the plan's picture, which is its background; 0 is black."""
+    """Returns the mean of the brightest channel of a corner of the plan's picture, which is its background; 0 is
+    black."""
     place = page.ask("(() => { const r = document.querySelector('article img').getBoundingClientRect();"
                      " return [r.x + scrollX, r.y + scrollY]; })()")
     rows = browser.pixels(page.picture(x=place[0] + 10, y=place[1] + 2, width=40, height=4))
@@ -138,7 +140,7 @@ def brightness(page):
 
 
 def check_switch(page):
-    """The theme's switch goes through its three states, and page and plan follow it whatever the system prefers."""
+    """The theme's switch cycles through its three states, and page and plan follow it, whatever the system prefers."""
     page.look(DESK, 900, "light")
     page.open((SITE / "tree/README.html").as_uri())
     seen = {}

@@ -1,5 +1,5 @@
-// Returns what is wrong with the article that the page shows, a line each: what is wider than the window or needs
-// sideways scrolling outside of code and pictures (on a desk, of tables, too), and text that does not stand out from what is under it.
+// Returns the faults of the article on the page, one a line: elements that are wider than the window or need sideways
+// scrolling, except code and pictures (on a desk, also tables), and text that does not contrast with its background.
 (contrasts => {
   const found = new Set(), root = document.documentElement;
   if (root.scrollWidth > innerWidth) found.add(`the page is ${root.scrollWidth} px wide of ${innerWidth}`);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""docs/tour.md: at least ten questions, at most three files each; every file is there and has the function named.
+"""Checks docs/tour.md: at least ten questions with at most three files each; every file exists and has the named
+function.
 
 usage: tour.py SOURCE_DIR
 """
@@ -11,7 +12,7 @@ ROW = re.compile(r"^\| ([^|]*) \| `([^`]+)`: `([^`]+)` \| [^|]+ \|$")
 
 
 def defines(text, function):
-    """Whether a line at namespace or class level begins a function's definition."""
+    """Tells whether a line at namespace or class level begins a function's definition."""
     lines = re.findall(rf"^(?:  )?(?!return\b)\w[\w:<>,&*\[\] ]*[ &*](?:\w+::)*{function}\([^\n]*$", text, re.M)
     return any(not line.rstrip().endswith(";") for line in lines)
 
@@ -19,7 +20,8 @@ def defines(text, function):
 def complaints(root):
     lines = (root / "docs/tour.md").read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith("|")][2:]
-    files = []  # of each question
+    # The files of each question.
+    files = []
     for line in rows:
         row = ROW.match(line.replace("| |", "|  |", 1))
         if not row:

@@ -37,9 +37,9 @@ READERS = {
         "ops": [("test_nn", "ModuleCost.Functions*")],
     },
     "semantics/hostfile.json": [("test_launch", "Hostfile.*Recorded")],
-    "semantics/loss_scaler.json": [("test_core", "LossScaler.GivesTheScalesOf*")],
+    "semantics/loss_scaler.json": [("test_core", "LossScaler.MatchesTheScalesOf*")],
     "semantics/lr_schedules.json": {
-        "runs": [("test_core", "RecordedSchedules.RatesAreDeepSpeeds")],
+        "runs": [("test_core", "RecordedSchedules.RatesEqualThoseOfDeepSpeed")],
         "resume": [("test_core", "RecordedSchedules.Resume*")],
         "errors": [("test_core", "RecordedSchedules.Refusals*")],
     },
@@ -54,14 +54,14 @@ READERS = {
     "semantics/zero_flat.json": [("test_checkpoint", "DeepSpeedLayout.*")],
     "curriculum.json": [("test_core", "Curriculum.*")],
     "dynamic_batches.json": [("test_data", "DynamicBatches.*")],
-    "trainer_schedules.json": [("test_core", "RecordedSchedules.RatesAreTransformers")],
+    "trainer_schedules.json": [("test_core", "RecordedSchedules.RatesEqualThoseOfTransformers")],
     "hf_configs.json": [("test_nn", "PublishedConfigs.*")],
-    "hf_built.json": [("test_nn", "PublishedConfigs.GraphsAre*")],
+    "hf_built.json": [("test_nn", "PublishedConfigs.GraphsEqual*")],
     "hf_defaults.json": [("test_nn", "HfKeys.*")],
-    "chat_templates/constructs.json": [("test_data", "ChatTemplate.RendersConstructs*")],
-    "chat_templates/renders.json": [("test_data", "ChatTemplate.RendersFamilies*")],
-    "chat_templates/tokens.json": [("test_data", "ChatEncoder.TokensAre*")],
-    "deepspeed/losses.json": [("test_checkpoint", "DeepSpeed.TrainingGoesOn*")],
+    "chat_templates/constructs.json": [("test_text", "ChatTemplate.RendersConstructs*")],
+    "chat_templates/renders.json": [("test_text", "ChatTemplate.RendersFamilies*")],
+    "chat_templates/tokens.json": [("test_data", "ChatEncoder.TokensEqual*")],
+    "deepspeed/losses.json": [("test_checkpoint", "DeepSpeed.TrainingContinues*")],
 }
 FRAMELESS = set()  # tokenizers that put no tokens around a text
 for expected in sorted((DATA / "tokenizers").glob("*/expected.json")):

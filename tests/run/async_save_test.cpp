@@ -1,4 +1,4 @@
-// Runs whose checkpoints are written by a thread while steps go on (run.async_save).
+// Runs whose checkpoints are written by a thread while training continues (run.async_save).
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -60,23 +60,23 @@ class AsyncSave : public testing::Test {
   std::string text_;
 };
 
-// Every checkpoint, also the last, has what a run that waits for its saves has.
-TEST_F(AsyncSave, SavesTheSame) {
+// Every checkpoint, including the last, equals that of a run that waits for its saves.
+TEST_F(AsyncSave, SavesTheSameCheckpoints) {
   for (int ranks : {1, 2}) {
     const std::string n = std::to_string(ranks);
     RunReport started = test::train_quietly(ranks, config("started" + n, 7));
     RunReport waited =
         test::train_quietly(ranks, config("waited" + n, 7, R"({"run": {"async_save": false}})"));
     EXPECT_EQ(hashes(started.folder), hashes(waited.folder));
-    EXPECT_EQ(hashes(started.folder).size(), 4u);  // 2, 4, 6 and the last step
+    EXPECT_EQ(hashes(started.folder).size(), 4u);  // after steps 2, 4, 6 and the last one
     EXPECT_EQ(started.checkpoint, started.folder + "/checkpoints/step-00000007-4");
     EXPECT_EQ(started.saves, 4);
     EXPECT_GT(started.save_seconds, 0);
   }
 }
 
-// The last step's own save is the one that is waited for, and a stop saves what it has.
-TEST_F(AsyncSave, AStopWaitsForTheSaveAndResumesTheSame) {
+// A stop waits for the save of the last step, and the stopped run saves its state.
+TEST_F(AsyncSave, AStopWaitsForTheSaveAndResumesExactly) {
   RunReport unbroken = test::train_quietly(2, config("unbroken", 8));
   volatile int32_t stop = 0;
   TrainOptions options;
@@ -94,7 +94,7 @@ TEST_F(AsyncSave, AStopWaitsForTheSaveAndResumesTheSame) {
   EXPECT_EQ(payload_hash(resumed.checkpoint), payload_hash(unbroken.checkpoint));
 }
 
-TEST_F(AsyncSave, WhatASaveCostIsInMetricsAndReport) {
+TEST_F(AsyncSave, MetricsAndReportShowTheCostOfASave) {
   RunReport report = test::train_quietly(2, config("run", 6));
   Metrics metrics = read_metrics(report.folder + "/metrics.csv");
   ASSERT_EQ(metrics.steps.size(), 6u);
@@ -104,8 +104,8 @@ TEST_F(AsyncSave, WhatASaveCostIsInMetricsAndReport) {
   EXPECT_NE(html.find("a thread wrote all but the last"), std::string::npos);
 }
 
-// A copy that the budget has no room for is not made.
-TEST_F(AsyncSave, WithoutRoomForTheCopyStepsWait) {
+// If a copy of the state does not fit the budget, saves do not run in the background.
+TEST_F(AsyncSave, WithoutMemoryForTheCopyStepsWait) {
   set_log_sink({});
   RunReport roomy =
       test::train_quietly(1, config("roomy", 4, R"({"memory_budget": {"host": "1GiB"}})"));
@@ -117,8 +117,8 @@ TEST_F(AsyncSave, WithoutRoomForTheCopyStepsWait) {
   EXPECT_EQ(read_file(tight.folder + "/report.html").find(by_thread), std::string::npos);
 }
 
-// A file system that refuses is a warning of the step whose save it was, and the last save counts.
-TEST_F(AsyncSave, ARefusedSaveIsAWarningOfItsStep) {
+// If the file system refuses a save, its step logs a warning; only the last save must succeed.
+TEST_F(AsyncSave, ARefusedSaveIsAWarning) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   Json c = config("refused", 6);

@@ -1,4 +1,4 @@
-// Runs on jsonl and on token files.
+// Runs on jsonl files and on token files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -79,7 +79,8 @@ class DocumentRun : public testing::Test {
     return read_metrics(report.folder + "/metrics.csv").steps;
   }
 
-  // Bits of a run straight on each number of ranks, and of one that saves and resumes on others.
+  // Trains uninterrupted runs on several numbers of ranks, and a run that is saved and resumed on
+  // other numbers of ranks. All must have the same bits.
   void expect_same_bits(const std::string& changes) {
     std::set<std::string> hashes;
     for (int ranks : {1, 2, 4}) {
@@ -110,7 +111,7 @@ TEST_F(DocumentRun, LearnsAnswers) {
   TokenFile text(report.folder + "/data/train.tokens");
   EXPECT_TRUE(text.marked());
   EXPECT_GT(text.documents(), 40);
-  // What a sample continues is the question.
+  // A sample continues one of the questions.
   ASSERT_FALSE(report.samples.empty());
   EXPECT_TRUE(report.samples[0].prompt.starts_with("<u>spell ")) << report.samples[0].prompt;
 }
@@ -133,8 +134,8 @@ TEST_F(DocumentRun, SameBitsWithIsolatedDocuments) {
       R"({"data": {"packing": "isolated"}, "run": {"sequence": 64}, "model": {"dropout": 0.1}})");
 }
 
-// What depends on neither ZeRO stage nor recomputation, in f32 and bf16.
-TEST_F(DocumentRun, IsolatedDocumentsInEveryStage) {
+// The bits depend on neither ZeRO stage nor recomputation, in f32 and bf16.
+TEST_F(DocumentRun, IsolatedDocumentsHaveTheSameBitsAtEveryStage) {
   for (const char* bf16 : {"false", "true"}) {
     std::set<std::string> hashes;
     for (int stage : {0, 1, 2, 3}) {
@@ -155,9 +156,10 @@ TEST_F(DocumentRun, IsolatedDocumentsInEveryStage) {
   }
 }
 
-// The same conversations as one micro-batch, as four and as two of two, on one rank and on two,
-// have one loss and one norm by tokens, and others by micro-batches.
-TEST_F(DocumentRun, AnyCutOfAStepHasOneLossByTokens) {
+// The same conversations form one micro-batch, four micro-batches, or two of two, on one rank and
+// on two. With loss_average "tokens", losses and norms are equal; with means of micro-batches they
+// differ.
+TEST_F(DocumentRun, AnyDivisionOfAStepHasOneLossByTokens) {
   make_folders(folder_ / "uneven");
   std::string lines;
   for (int i = 0; i < 24; ++i) {
@@ -200,8 +202,8 @@ TEST_F(DocumentRun, AnyCutOfAStepHasOneLossByTokens) {
   }
 }
 
-// Four documents in one row, and the same four in rows of their own.
-TEST_F(DocumentRun, APackedRowHasTheLossOfItsDocumentsAlone) {
+// Four documents packed into one row have the loss of the same documents in separate rows.
+TEST_F(DocumentRun, APackedRowHasTheLossOfItsSeparateDocuments) {
   make_folders(folder_ / "few");
   std::string lines;
   for (int i = 0; i < 4; ++i) {
@@ -225,7 +227,7 @@ TEST_F(DocumentRun, APackedRowHasTheLossOfItsDocumentsAlone) {
   EXPECT_GT(std::abs(joined[1].loss - alone[1].loss), 1e-4);
 }
 
-// Files of a text are told apart by the token between them.
+// In a text, the token between files separates them.
 TEST_F(DocumentRun, IsolatesTheFilesOfAText) {
   make_folders(folder_ / "text");
   for (int i = 0; i < 40; ++i) {
@@ -256,7 +258,7 @@ TEST_F(DocumentRun, SameBitsWithBoundedBatches) {
   expect_same_bits(dynamic_batching(R"("max_batch_size": 2, "lr_scaling_method": "sqrt")"));
 }
 
-// Four groups of at most 3 documents, where train_batch_size is 4.
+// A step has four groups of at most 3 documents each; train_batch_size is 4.
 TEST_F(DocumentRun, DynamicBatchingScalesTheRate) {
   auto rates = [&](const std::string& name, const std::string& method) {
     return rows(
@@ -273,7 +275,7 @@ TEST_F(DocumentRun, DynamicBatchingScalesTheRate) {
     EXPECT_LE(documents, 12);
     EXPECT_NEAR(root[i].lr, 0.005 * std::sqrt(documents / 4), 1e-9);
     EXPECT_EQ(none[i].lr, 0.005);
-    // No more rows than the groups have tokens, and nothing of run.sequence.
+    // A step has at most as many rows as its groups may have tokens; run.sequence does not matter.
     EXPECT_LE(linear[i].tokens_per_second * linear[i].seconds, 4 * 90 + 0.1);
   }
   EXPECT_EQ(linear[0].loss, none[0].loss);
@@ -284,7 +286,7 @@ TEST_F(DocumentRun, SameBitsWithLayerdrop) {
   expect_same_bits(R"({"model": {"layers": 3, "layerdrop": 0.4}})");
 }
 
-// The token files of one run are the data of another.
+// The token files of one run are the data of another run.
 TEST_F(DocumentRun, TrainsOnTokenFiles) {
   RunReport first = train_on(1, config("first", 1, R"({"data": {"heldout": 0}})"));
   std::string tokens = R"({"data": {"format": "tokens", "chat_template": null, "paths": [")" +
@@ -295,10 +297,11 @@ TEST_F(DocumentRun, TrainsOnTokenFiles) {
       "tokenizer": ")" + std::string(DS_SOURCE_DIR) +
                                             R"(/tests/data/tokenizers/gpt2", "paths": [")" +
                                             first.folder + R"(/data/train.tokens"]}})"));
-  EXPECT_NE(message.find("is of a tokenizer with hash"), std::string::npos) << message;
+  EXPECT_NE(message.find("was made by a tokenizer with hash"), std::string::npos) << message;
 }
 
-// Answers longer than a row, so that a shorter one has the same documents and fewer targets.
+// Writes answers that are longer than a row, so that shorter rows have the same documents and fewer
+// targets.
 std::string long_answers(const test::TempFolder& folder) {
   std::string lines;
   for (int i = 0; i < 40; ++i) {
@@ -312,9 +315,9 @@ std::string long_answers(const test::TempFolder& folder) {
   return R"("data": {"paths": [")" + (folder / "long") + R"("]})";
 }
 
-// A curriculum is the run on shorter sequences, as long as it stays there, and computes no more
-// than that.
-TEST_F(DocumentRun, CurriculumCutsSequences) {
+// While a curriculum has some length, its run equals a run with sequences of that length, and
+// computes no more.
+TEST_F(DocumentRun, ACurriculumShortensSequences) {
   std::string data = long_answers(folder_);
   std::string on =
       R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen", "min_difficulty": 16,
@@ -363,7 +366,7 @@ TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
   refused(dynamic_batching(R"("min_batch_size": 5, "max_batch_size": 4)"),
           "4 is below min_batch_size 5");
   refused(dynamic_batching(R"("min_batch_size": 50)"),
-          "fill no step of 4 groups of at most 90 tokens");
+          "do not fill a step of 4 groups of at most 90 tokens");
   refused(R"({"data": {"max_bytes": 5}})", "data.max_bytes: needs data.format \"text\"");
   refused(R"({"data": {"tokenizer": "learn"}})",
           "data.tokenizer: \"learn\" needs data.format \"text\"");

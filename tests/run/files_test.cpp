@@ -1,5 +1,5 @@
-// What happens to a run whose files are changed, removed or replaced by links and pipes, before or
-// while it goes.
+// Runs whose files are changed, removed or replaced by links and pipes, before the run or during
+// it.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ class RunFiles : public testing::Test {
                                    folder_ / text, dir(), steps));
   }
 
-  // Trains on one rank; `at_three` is called after step 3. Returns the error, "" without one.
+  // Trains on one rank, calling `at_three` after step 3. Returns the error, or "" if there is none.
   std::string train_to(int steps, const std::function<void()>& at_three = nullptr,
                        const std::string& resume = "") {
     TrainOptions options;
@@ -72,7 +72,7 @@ void expect_parts(const std::string& text, const std::vector<std::string>& parts
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
-TEST_F(RunFiles, TextThatIsCutShortEndsTheRunWithBothSizes) {
+TEST_F(RunFiles, TruncatedTextEndsTheRunWithBothSizes) {
   std::string path = dir() + "/data/train.tokens";
   int64_t size = 0;
   std::string error = train_to(12, [&] {
@@ -85,9 +85,9 @@ TEST_F(RunFiles, TextThatIsCutShortEndsTheRunWithBothSizes) {
   EXPECT_LE(last_, 4);
 }
 
-// A run that is killed before it has a configuration is begun again in its folder, which may hold
-// files of others.
-TEST_F(RunFiles, WhatAKilledBeginningLeftIsRemoved) {
+// A run that was killed before it had a configuration starts again in its folder, which may contain
+// other files.
+TEST_F(RunFiles, LeftoversOfAKilledStartAreRemoved) {
   make_folders(dir() + "/data/tokenizer");
   for (const char* name : {"train.tokens.12ab.tmp", "heldout.tokens.34cd.tmp", "mine.tmp",
                            "tokenizer/vocab.json.5.tmp"}) {
@@ -100,8 +100,9 @@ TEST_F(RunFiles, WhatAKilledBeginningLeftIsRemoved) {
   EXPECT_TRUE(name_exists(dir() + "/data/mine.tmp"));
 }
 
-// --dir may name a folder of the user's; a run that fails at once takes nothing of it away.
-TEST_F(RunFiles, ARunThatCannotBeginLeavesAUsersFiles) {
+// --dir may name a folder of the user's. A run that fails at its start must not remove anything
+// from it.
+TEST_F(RunFiles, ARunThatCannotStartKeepsAUsersFiles) {
   make_folders(dir() + "/data/tokenizer");
   const char* names[] = {"metrics.csv", "events.out.tfevents.1.mine", "data/train.tokens",
                          "data/tokenizer/vocab.txt"};
@@ -118,9 +119,10 @@ TEST_F(RunFiles, TextThatChangesDuringTheRunIsNoticedBeforeItIsSaved) {
   std::string path = dir() + "/data/heldout.tokens";
   std::string error = train_to(12, [&] { test::flip_byte(path, 70); });
   expect_parts(error, {path, "had hash ", "has "});
-  EXPECT_EQ(last_, 4);  // its row is recorded before it is saved
+  // The row of a step is written before the step is saved.
+  EXPECT_EQ(last_, 4);
   EXPECT_EQ(list_folder(dir() + "/checkpoints"), std::vector<std::string>{"step-00000002-1"});
-  // A file that was only touched, or replaced by a copy of itself, is the same text.
+  // A file that was only touched, or replaced by a copy, has the same text.
   fs::remove_all(dir());
   path = dir() + "/data/train.tokens";
   EXPECT_EQ(train_to(6, [&] { write_file_atomic(path, read_file(path)); }), "");
@@ -135,7 +137,8 @@ TEST_F(RunFiles, ChangedTextIsRefusedOnResume) {
     EXPECT_EQ(status_, DS_ERROR_CORRUPT);
     test::flip_byte(path, 80);
   }
-  // The checkpoint has its own record: a config.json of the changed text does not help.
+  // The checkpoint has its own record of the text, so changing config.json along with the text is
+  // noticed.
   std::string path = dir() + "/data/train.tokens", text = read_file(path);
   Json values = Json::parse(read_file(dir() + "/config.json"));
   values.set("text", Json());
@@ -165,7 +168,7 @@ TEST_F(RunFiles, RunFolderThatIsRemovedMovedOrReplacedEndsTheRun) {
   }
 }
 
-TEST_F(RunFiles, LinksArePutAsideAndNeverFollowed) {
+TEST_F(RunFiles, LinksAreReplacedAndNeverFollowed) {
   std::string victim = folder_ / "victim";
   write_file_atomic(victim, "mine");
   fs::create_directory(dir());
@@ -181,7 +184,7 @@ TEST_F(RunFiles, LinksArePutAsideAndNeverFollowed) {
   EXPECT_EQ(read_file(victim), "mine");
 }
 
-// What a resume reads or goes on writing, by its place in the run folder.
+// The paths in the run folder that a resumed run reads or continues to write.
 const std::vector<std::string> kPlaces = {"lock",
                                           "config.json",
                                           "metrics.csv",

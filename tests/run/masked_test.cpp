@@ -1,4 +1,4 @@
-// Runs on folders of masked language models.
+// Runs on model folders of masked language models.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +41,7 @@ class MaskedRun : public testing::Test {
     write_file_atomic(folder_ / "text/b.txt", prose(230).substr(900));
   }
 
-  // A copy of the reference folder with other values in its config.json.
+  // Returns a copy of the reference folder with changes in its config.json.
   std::string model(const std::string& changes = "{}") const {
     std::string to = folder_ / "model";
     if (std::filesystem::exists(to)) return to;
@@ -52,7 +52,8 @@ class MaskedRun : public testing::Test {
     return to;
   }
 
-  // On bytes, which have no mask token of their own. The folder's vocabulary is 120.
+  // Returns the configuration of a run on bytes, which have no mask token; the model's vocabulary
+  // has 120 tokens.
   Json config(const std::string& dir, int steps, const std::string& model_folder,
               const std::string& changes = "{}") const {
     Json c = Json::parse(R"({
@@ -92,7 +93,7 @@ class MaskedRun : public testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(MaskedRun, TrainsAFolderAndLeavesOneThatLoads) {
+TEST_F(MaskedRun, TrainsAFolderAndSavesOneThatLoads) {
   RunReport report = train_on(2, config("a", 40, model()));
   EXPECT_EQ(report.end, RunEnd::finished);
   EXPECT_TRUE(report.samples.empty());
@@ -101,13 +102,13 @@ TEST_F(MaskedRun, TrainsAFolderAndLeavesOneThatLoads) {
   EXPECT_LT(evals.back().loss, 0.75 * evals.front().loss);
   std::string left = report.folder + "/model";
   EXPECT_EQ(read_file(left + "/config.json"), read_file(model() + "/config.json"));
-  // A run on what is left goes on from the loss that was reached; its rate is 0.
+  // A run on the saved folder with a learning rate of 0 starts at the loss that was reached.
   Json again = config("b", 2, left, R"({"optimizer": {"params": {"lr": 0}}, "run": {"seed": 6}})");
   EXPECT_EQ(read_metrics(train_on(2, again).folder + "/metrics.csv").evals.front().loss,
             evals.back().loss);
 }
 
-// Every rank layout, stage and tier, with dropout of branches and of attention's weights.
+// Compares numbers of ranks, stages and tiers, with dropout in branches and attention weights.
 TEST_F(MaskedRun, LossesAndWeightsAreEqualOverRanksAndStages) {
   std::string noisy = model(R"({"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2})");
   std::set<std::string> hashes;
@@ -143,7 +144,7 @@ TEST_F(MaskedRun, ResumeIsBitEqual) {
   EXPECT_NE(rows(whole)[0].loss, rows(whole)[1].loss);
 }
 
-// With a rate of 0 a held-out loss is the same at every step and with every seed.
+// With a learning rate of 0, the held-out loss is equal at every step and for every seed.
 TEST_F(MaskedRun, HeldOutLossDoesNotDependOnStepOrSeed) {
   std::set<double> losses;
   for (int seed : {1, 2}) {
@@ -160,7 +161,8 @@ TEST_F(MaskedRun, HeldOutLossDoesNotDependOnStepOrSeed) {
   EXPECT_GT(*losses.begin(), 1);
 }
 
-// A tokenizer that has [CLS], [SEP] and [MASK]: rows are framed, and files are parted by [SEP].
+// The tokenizer has [CLS], [SEP] and [MASK]: rows begin with [CLS] and end with [SEP], which also
+// separates files.
 TEST_F(MaskedRun, TrainsOnWordPieces) {
   std::string to = folder_ / "pieces";
   std::filesystem::copy(kData + "tokenizers/bert_vocabulary", to);
@@ -184,7 +186,7 @@ TEST_F(MaskedRun, TrainsOnWordPieces) {
   EXPECT_TRUE(exists(report.folder + "/data/tokenizer/vocab.txt"));
 }
 
-// The caller's targets are taken as they are.
+// Targets that the caller supplies are used without masking.
 TEST_F(MaskedRun, CallerSuppliesTargets) {
   TrainOptions options;
   options.batch = [](int64_t, int32_t, std::span<int32_t> tokens, std::span<int32_t> targets) {
@@ -198,7 +200,7 @@ TEST_F(MaskedRun, CallerSuppliesTargets) {
   EXPECT_LT(rows(report).back().loss, 0.1 * rows(report).front().loss);
 }
 
-TEST_F(MaskedRun, ContinuesNoText) {
+TEST_F(MaskedRun, GeneratesNoText) {
   RunReport report = train_on(1, config("a", 2, model()));
   auto comm = create_communicator("threads://masked_text", {0, 1, 20000, 20000});
   TextRequest request = text_request("", Json::parse(R"({"ids": [5, 6], "tokens": 4})"));

@@ -1,5 +1,5 @@
-// wall_clock_breakdown and flops_profiler: what a run prints and writes, and that they change
-// nothing.
+// wall_clock_breakdown and flops_profiler: the reports that a run prints and writes, and that they
+// do not change its bits.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "engine/engine.h"
 #include "io/file.h"
+#include "monitor/keys.h"
 #include "run/setup.h"
 #include "support/models.h"
 #include "support/ranks.h"
@@ -20,7 +21,7 @@
 namespace ds::test::module_report_test {
 namespace {
 
-// Lines of an engine's reports, of rank 0.
+// Returns the report lines of rank 0's engine.
 std::vector<std::string> reports(const std::function<void(Config&)>& change, int steps,
                                  bool in_pieces = false, int world = 2) {
   std::vector<std::string> out;
@@ -49,12 +50,12 @@ double number_behind(const std::string& text, const std::string& words) {
   return at == text.npos ? 0 : std::stod(text.substr(at + words.size()));
 }
 
-TEST(ModuleReport, ABreakdownComesEveryStepsPerPrintSteps) {
+TEST(ModuleReport, ABreakdownIsPrintedEveryStepsPerPrintSteps) {
   for (bool in_pieces : {false, true}) {
     std::vector<std::string> found = reports(
         [](Config& c) {
-          c.wall_clock_breakdown = true;
-          c.steps_per_print = 3;
+          c.get<MonitorKeys>().wall_clock_breakdown = true;
+          c.get<MonitorKeys>().steps_per_print = 3;
         },
         7, in_pieces);
     ASSERT_EQ(found.size(), 2u);
@@ -70,7 +71,7 @@ TEST(ModuleReport, ABreakdownComesEveryStepsPerPrintSteps) {
                  moves = number_behind(text, "communication and copies ");
     for (double part : {forward, backward, update, moves}) EXPECT_GT(part, 0) << text;
     EXPECT_LE(forward + backward + update + moves, step * 1.001) << text;
-    // The model's line is the sum of everything that has a module.
+    // The line of the model is the sum over everything that belongs to a module.
     std::istringstream model(text.substr(text.find("(model)") + 7));
     double of_forward = 0, of_backward = 0;
     model >> of_forward >> of_backward;
@@ -80,14 +81,14 @@ TEST(ModuleReport, ABreakdownComesEveryStepsPerPrintSteps) {
   }
 }
 
-TEST(ModuleReport, AFlopsProfileIsOfItsStep) {
+TEST(ModuleReport, AFlopsProfileIsPrintedAtItsStep) {
   auto profile = [](bool detailed) {
     return reports(
         [&](Config& c) {
-          c.flops_profiler.enabled = true;
-          c.flops_profiler.profile_step = 2;
-          c.flops_profiler.top_modules = 2;
-          c.flops_profiler.detailed = detailed;
+          c.get<MonitorKeys>().flops_profiler.enabled = true;
+          c.get<MonitorKeys>().flops_profiler.profile_step = 2;
+          c.get<MonitorKeys>().flops_profiler.top_modules = 2;
+          c.get<MonitorKeys>().flops_profiler.detailed = detailed;
         },
         4);
   };
@@ -106,16 +107,17 @@ TEST(ModuleReport, AnOutputFileHasTheProfile) {
   const std::string path = folder / "flops.txt";
   EXPECT_TRUE(reports(
                   [&](Config& c) {
-                    c.flops_profiler.enabled = true;
-                    c.flops_profiler.output_file = path;
+                    c.get<MonitorKeys>().flops_profiler.enabled = true;
+                    c.get<MonitorKeys>().flops_profiler.output_file = path;
                   },
                   2)
                   .empty());
   EXPECT_NE(read_file(path).find("flops profiler at step 1"), std::string::npos);
 }
 
-// An engine without a callback tells the log, and a file that cannot be written is a warning.
-TEST(ModuleReport, TheLogHasItOtherwise) {
+// An engine without a callback writes the report to the log, and a file that cannot be written is a
+// warning.
+TEST(ModuleReport, WithoutACallbackTheLogHasTheReport) {
   std::string lines;
   set_log_sink([&](LogLevel level, std::string_view line) {
     lines += (level == LogLevel::warning ? "warning " : "info ") + std::string(line) + "\n";
@@ -124,11 +126,11 @@ TEST(ModuleReport, TheLogHasItOtherwise) {
   p.world = 1;
   auto comm = create_communicator("self", {});
   Config config = config_of(p);
-  config.wall_clock_breakdown = true;
-  config.steps_per_print = 1;
-  config.flops_profiler.enabled = true;
-  config.flops_profiler.profile_step = 2;
-  config.flops_profiler.output_file = "/nowhere/flops.txt";
+  config.get<MonitorKeys>().wall_clock_breakdown = true;
+  config.get<MonitorKeys>().steps_per_print = 1;
+  config.get<MonitorKeys>().flops_profiler.enabled = true;
+  config.get<MonitorKeys>().flops_profiler.profile_step = 2;
+  config.get<MonitorKeys>().flops_profiler.output_file = "/nowhere/flops.txt";
   Engine engine(config, graph_of(p), *comm, {});
   for (int s = 0; s < 3; ++s) train_step(p, engine, s);
   flush_log();
@@ -148,8 +150,9 @@ TEST(ModuleReport, BitsDoNotChange) {
     p.stage = 3;
     run_ranks(p.world, [&](Communicator& comm) {
       Config config = config_of(p);
-      config.wall_clock_breakdown = config.flops_profiler.enabled = on;
-      config.steps_per_print = 1;
+      config.get<MonitorKeys>().wall_clock_breakdown =
+          config.get<MonitorKeys>().flops_profiler.enabled = on;
+      config.get<MonitorKeys>().steps_per_print = 1;
       EngineOptions options;
       options.module_report = [](const std::string&) {};
       Engine engine(config, graph_of(p), comm, options);

@@ -1,5 +1,5 @@
-// The order of samples, recomputed from the formula of docs/reference/data.md, in runs that are
-// resumed with other batches; held-out losses on any layout; rows of padding.
+// The order of samples in runs that are resumed with other batch sizes, compared with the formula
+// of docs/reference/data.md. Also held-out losses on any layout, and padding rows.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +17,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
+#include "data/keys.h"
 #include "data/masking.h"
 #include "data/token_file.h"
 #include "io/file.h"
@@ -32,7 +34,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// The order as the page has it, without the library's own functions.
+// Computes the order as docs/reference/data.md defines it, without functions of the library.
 struct Order {
   uint64_t seed = 0;
 
@@ -72,7 +74,7 @@ struct Order {
   }
 };
 
-// Rows of tokens that all ranks of one step are given, in the order of the leaves.
+// Returns the token rows of all ranks in one step, in the order of leaves, and advances `at`.
 std::vector<std::vector<int32_t>> rows_of_step(const Json& document, int ranks,
                                                const std::string& folder, CheckpointInfo& at) {
   const Config config = parse_config(document, ranks);
@@ -136,7 +138,7 @@ class DataOrder : public testing::Test {
                        micro, accumulation);
   }
 
-  // Steps with batches that are drawn, each of which goes on where the one before ended.
+  // Takes steps with random batch sizes, each of which must continue where the previous one ended.
   void follow(unsigned seed) {
     std::mt19937 dice(seed);
     for (const char* format : {"text", "jsonl"}) {
@@ -146,7 +148,7 @@ class DataOrder : public testing::Test {
             config("x", format, fmt::format(R"({{"data": {{"packing": {}}}}})", packing));
         const Config whole = parse_config(document, 1);
         const std::string to = folder_ / fmt::format("{}{}{}", seed, format, packing);
-        prepare_run_data(whole, 256, TextUse::next, to, nullptr);
+        prepare_run_data(whole.get<DataKeys>(), 256, TextUse::next, to, nullptr);
         TokenFile file(to + "/train.tokens");
         const Order order{5};
         std::vector<int32_t> all(static_cast<size_t>(file.size()));
@@ -173,7 +175,8 @@ class DataOrder : public testing::Test {
           return std::vector<int32_t>(all.begin() + at, all.begin() + at + 12);
         };
         std::vector<std::vector<int32_t>>
-            unbroken;  // of a packed run, whose rows are not made again here
+            // Rows of a packed run without interruptions; the test does not recompute them.
+            unbroken;
         CheckpointInfo at, straight;
         int64_t taken = 0;
         while (taken < 90) {
@@ -200,9 +203,9 @@ class DataOrder : public testing::Test {
   test::TempFolder folder_;
 };
 
-// Each step goes on where the one before ended, with whatever batch: the samples are those of the
-// formula. DS_SEEDS=1000:5000 draws the batches of the seeds from 1000 to 4999.
-TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
+// Each step continues where the previous one ended, whatever the batch size: the samples follow the
+// formula. DS_SEEDS=1000:5000 draws batch sizes from seeds 1000 to 4999.
+TEST_F(DataOrder, FollowsTheFormulaWithAnyBatch) {
   unsigned first_seed = 17, end_seed = 18;
   if (const char* wanted = std::getenv("DS_SEEDS")) {
     ASSERT_EQ(std::sscanf(wanted, "%u:%u", &first_seed, &end_seed), 2) << wanted;
@@ -210,13 +213,14 @@ TEST_F(DataOrder, FollowsWhatWasTakenWithAnyBatch) {
   for (unsigned seed = first_seed; seed < end_seed; ++seed) follow(seed);
 }
 
-// Whole runs, whose checkpoints keep the place: with a rate of 0 a loss says which samples a step
-// had.
-TEST_F(DataOrder, AResumedRunGoesOnWithTheNextSample) {
+// Checkpoints of whole runs keep the position: with a learning rate near 0, the loss reveals which
+// samples a step had.
+TEST_F(DataOrder, AResumedRunContinuesWithTheNextSample) {
   RunReport one = test::train_quietly(1, config("one", "jsonl", R"({"run": {"steps": 80}})"));
   std::vector<StepRecord> each = rows(one.folder);
   int64_t steps = 0, taken = 0;
-  std::vector<std::array<int64_t, 3>> made;  // first sample, samples, micro-batch
+  // First sample, number of samples, and micro-batch of each step.
+  std::vector<std::array<int64_t, 3>> made;
   std::string folder;
   std::mt19937 dice(4);
   for (int phase = 0; phase < 5; ++phase) {
@@ -232,7 +236,8 @@ TEST_F(DataOrder, AResumedRunGoesOnWithTheNextSample) {
     }
   }
   ASSERT_LT(taken, 80);
-  ASSERT_NE(taken, steps * made.back()[1]);  // a place by the batch of now would be another one
+  // A position computed from the current batch size would be wrong.
+  ASSERT_NE(taken, steps * made.back()[1]);
   std::vector<StepRecord> got = rows(folder);
   ASSERT_EQ(got.size(), made.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -254,15 +259,16 @@ TEST_F(DataOrder, AResumedRunGoesOnWithTheNextSample) {
           "dynamic_batching.enabled: a resumed run");
 }
 
-// The same of groups, with the factor of each step's rate.
-TEST_F(DataOrder, DynamicBatchesGoOnWithTheNextGroup) {
+// Groups of dynamic batching continue in the same way, with the factor of each step's learning
+// rate.
+TEST_F(DataOrder, DynamicBatchesContinueWithTheNextGroup) {
   const std::string on = R"("data_efficiency": {"enabled": true, "data_sampling": {"enabled": true,
       "dynamic_batching": {"enabled": true, "max_tokens": 25, "lr_scaling_method": "linear"}}})";
   const std::string rate = R"("optimizer": {"params": {"lr": 1e-30}})";
   RunReport one = test::train_quietly(
       1, config("one", "jsonl", "{" + on + ", " + rate + R"(, "run": {"steps": 40}})"));
   std::vector<StepRecord> each = rows(one.folder);
-  // Losses repeat where the list begins again.
+  // The losses repeat when the list of groups starts again.
   size_t groups = 1;
   while (std::abs(each[groups].loss - each[0].loss) > 1e-7) ++groups;
   ASSERT_GT(groups, 8u);
@@ -294,10 +300,12 @@ TEST_F(DataOrder, DynamicBatchesGoOnWithTheNextGroup) {
   }
 }
 
-// A checkpoint of a version that did not count is at its steps times its own batch.
-TEST_F(DataOrder, AnOldCheckpointIsAtItsStepsTimesItsBatch) {
+// In a checkpoint of a version that did not count samples, the position is the number of steps
+// times the run's own batch size.
+TEST_F(DataOrder, AnOldCheckpointHasThePositionOfItsStepsTimesItsBatch) {
   const std::string to = folder_ / "old";
-  prepare_run_data(parse_config(config("x", "jsonl"), 1), 256, TextUse::next, to, nullptr);
+  prepare_run_data(parse_config(config("x", "jsonl"), 1).get<DataKeys>(), 256, TextUse::next, to,
+                   nullptr);
   CheckpointInfo old;
   old.step = 7;
   old.config = Json::parse(R"({"config": {"train_batch_size": 3}})");
@@ -308,9 +316,10 @@ TEST_F(DataOrder, AnOldCheckpointIsAtItsStepsTimesItsBatch) {
   EXPECT_THROW(data.go_on(old), Error);
 }
 
-// Every held-out target once: the same bits on any number of ranks, and no other number for another
-// micro-batch, with packing or without. What the loss is of is computed as a training loss, too.
-TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
+// Every held-out target counts once: the bits are equal on any number of ranks, and the value is
+// equal for any micro-batch, with and without packing. The loss is also compared with a training
+// loss over the same targets.
+TEST_F(DataOrder, HeldOutLossCountsEveryTargetOnceOnAnyLayout) {
   auto heldout = [&](const char* format, int ranks, int micro, const std::string& more) {
     static int serial = 0;
     Json c = config("h" + std::to_string(serial++), format,
@@ -330,7 +339,7 @@ TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
   }
   RunReport report = heldout("jsonl", 2, 2, packed);
   EXPECT_NEAR(report.heldout_loss, of["jsonl"], 1e-6);
-  // A cap is of rows, whatever the layout.
+  // run.eval_samples limits the number of rows, independently of the layout.
   const std::string capped = R"(, "run": {"eval_samples": 3})";
   const double some = heldout("jsonl", 1, 1, capped).heldout_loss;
   EXPECT_EQ(some, heldout("jsonl", 3, 1, capped).heldout_loss);
@@ -355,9 +364,9 @@ TEST_F(DataOrder, HeldOutLossIsOfEveryTargetOnAnyLayout) {
   EXPECT_NEAR(of["jsonl"], sum / targets, 1e-6);
 }
 
-// What a document of a packed sample sees is said by data.packing, not by what the graph can tell
-// apart.
-TEST_F(DataOrder, PackingMeansTheSameInEveryGraph) {
+// Only data.packing decides which documents of a packed sample see each other, even if the graph
+// could separate documents.
+TEST_F(DataOrder, PackingHasOneMeaningInEveryGraph) {
   const std::string curriculum =
       R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen",
       "min_difficulty": 24, "max_difficulty": 24, "schedule_type": "fixed_discrete",
@@ -383,9 +392,9 @@ TEST_F(DataOrder, PackingMeansTheSameInEveryGraph) {
   EXPECT_GT(std::abs(joined[0] - isolated[0]), 1e-5);
 }
 
-// Mixtral's loss of routers, its gradient and the tokens of a step do not see how much padding
-// there is.
-TEST_F(DataOrder, PaddingCountsNowhere) {
+// The amount of padding affects neither Mixtral's router loss and its gradient nor the token count
+// of a step.
+TEST_F(DataOrder, PaddingHasNoEffect) {
   const std::string model = folder_ / "mixtral";
   std::filesystem::copy(std::string(DS_SOURCE_DIR) + "/tests/data/models/mixtral", model);
   Json own = Json::parse(read_file(model + "/config.json"));
@@ -422,9 +431,9 @@ TEST_F(DataOrder, PaddingCountsNowhere) {
     }
     EXPECT_NEAR(narrow.heldout_loss, wide.heldout_loss, 5e-6);
   }
-  // The loss of routers is about 2 here, and no part of a held-out loss.
+  // The router loss is about 2 here, and is not included in the held-out loss.
   EXPECT_LT(narrow.heldout_loss + 1, a.back().loss);
-  // Micro-batches of one step have one length, which pads the shorter ones.
+  // The micro-batches of one step have equal lengths; shorter ones are padded.
   std::vector<StepRecord> c = rows(run("dynamic", 12, dynamic).folder);
   EXPECT_TRUE(std::isfinite(c.back().loss));
 }

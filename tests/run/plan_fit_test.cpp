@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-TEST(PlanFit, APlanIsTheEnginesOnEveryDevice) {
+TEST(PlanFit, APlanEqualsTheEnginesOnEveryDevice) {
   uint64_t taken = 0;
   const uint64_t draws = plan_draws(10);
   for (uint64_t seed = 0; seed < draws && !testing::Test::HasFailure(); ++seed) {
@@ -34,10 +34,10 @@ PlanSource gpt(const std::string& more, int ranks = 1) {
   return {document, nullptr, 0, ranks};
 }
 
-int64_t device_bytes(const Plan& plan) { return memory_plan(plan).total(Tier::device); }
+int64_t device_bytes(const Plan& plan) { return plan.memory.total(Tier::device); }
 
-// The caches of a sample lie where a step has its activations, and are as long as the sample.
-TEST(PlanFit, SampledTextHoldsNothingWhileTheRunTrains) {
+// The caches for a sample, which are as long as the sample, use the memory of a step's activations.
+TEST(PlanFit, SampledTextNeedsNoMemoryWhileTraining) {
   const MadePlan with = make_plan(gpt("{}")),
                  without = make_plan(gpt(R"({"run": {"sample_tokens": 0}})"));
   ASSERT_TRUE(with.plan.decode);
@@ -45,10 +45,10 @@ TEST(PlanFit, SampledTextHoldsNothingWhileTheRunTrains) {
   const int64_t logits = 300 * 2, tokens = 2 * 64 * 4;
   EXPECT_LE(device_bytes(with.plan), device_bytes(without.plan) + logits + tokens + 3 * 64);
   const int64_t caches = 2 * 2 * 64 * with.plan.decode->positions * 2;
-  EXPECT_GE(with.plan.decode->program.arenas[0].transient, caches);
+  EXPECT_GE(with.plan.program(ProgramKind::decode).arenas[0].transient, caches);
 }
 
-TEST(PlanFit, SaysBothNumbersAndWhatWouldHelp) {
+TEST(PlanFit, NamesBothNumbersAndASolution) {
   PlanSource source = gpt("{}", 2);
   MadePlan made = make_plan(source);
   PlanFit fit = plan_fit(source, made);
@@ -67,8 +67,8 @@ TEST(PlanFit, SaysBothNumbersAndWhatWouldHelp) {
   EXPECT_EQ(fit.json().find("limits")->array()[0].find("has")->integer(), limit);
 }
 
-// What is said to fit does.
-TEST(PlanFit, WhatItAdvisesFits) {
+// A configuration that the advice recommends must fit.
+TEST(PlanFit, AdvisedConfigurationsFit) {
   const int64_t whole = device_bytes(make_plan(gpt("{}", 2)).plan);
   for (int64_t part = 1; part < 10; part += 2) {
     const PlanSource source =
@@ -81,11 +81,11 @@ TEST(PlanFit, WhatItAdvisesFits) {
       merge_patch(changed.document, Json::parse(R"({"zero_optimization": {"stage": 3}})"));
       EXPECT_TRUE(plan_fit(changed, make_plan(changed)).fits()) << help;
     }
-    EXPECT_EQ(fit.fits(), fits(memory_plan(made.plan), made.config.memory_budget));
+    EXPECT_EQ(fit.fits(), fits(made.plan.memory, made.config.memory_budget));
   }
 }
 
-TEST(PlanFit, MemoryOfTheHostIsThatOfAllRanks) {
+TEST(PlanFit, HostMemoryIncludesAllRanks) {
   const HostMemory has{24 * kGiB, {}, 22 * kGiB};
   EXPECT_TRUE(host_limit(3 * kGiB, 8, has).holds());
   const MemoryLimit beyond = host_limit(3 * kGiB + 1, 8, has);
@@ -105,10 +105,10 @@ TEST(PlanFit, MemoryOfTheHostIsThatOfAllRanks) {
   EXPECT_FALSE(host_limit(INT64_MAX / 2, 8, has).holds()) << "products saturate";
 }
 
-TEST(PlanFit, ADeviceThatIsNotHereIsSaidToBeUnknown) {
+TEST(PlanFit, AMissingDeviceIsReportedAsUnknown) {
   const PlanSource source = gpt(R"({"device": "cuda:17"})");
   const MadePlan made = make_plan(source);
-  EXPECT_TRUE(made.plan.step.separate);
+  EXPECT_TRUE(made.plan.step().separate);
   const PlanFit fit = plan_fit(source, made);
   EXPECT_TRUE(fit.fits()) << fit.text();
   expect_names(fit.text(), {"the memory of device cuda:17 is not known here (",

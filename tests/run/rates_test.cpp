@@ -1,6 +1,6 @@
-// Rates of whole runs: what dynamic batching scales and what the progress callback sets, drawn
-// together with optimizers and groups, beside runs whose configuration has the scaled rates from
-// the beginning.
+// Learning rates in whole runs: dynamic batching scales them and the progress callback sets them,
+// in random combinations with optimizers and groups. The results must equal those of runs that are
+// configured with the scaled rates.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,15 +24,17 @@ namespace {
 
 using test::Dice;
 
-// A step has two groups of at most 36 tokens, in which there is room for three documents of 12.
+// A step has two groups of at most 36 tokens, each of which can hold three documents of 12.
 constexpr int kDocuments = 3, kSteps = 5;
 
 struct RunCase {
   std::string optimizer, method;
   std::map<std::string, double> rates, of_group;
-  int set_at = 0;  // the step behind which the callback sets a rate; 0: it sets none
+  // The callback sets a rate after this step; 0: never.
+  int set_at = 0;
   double set_to = 0;
-  int resume_at = 0;  // the run is saved and resumed behind this step; 0: it is not
+  // The run is saved and resumed after this step; 0: never.
+  int resume_at = 0;
   int stage = 0, ranks = 1;
 };
 
@@ -61,7 +63,7 @@ Json numbers(const std::map<std::string, double>& values, double factor) {
   return out;
 }
 
-// factor: of every rate; method: of dynamic batching.
+// `factor` multiplies every rate; `method` is dynamic batching's scaling method.
 Json config_of(const RunCase& c, const std::string& folder, const std::string& name, double factor,
                const std::string& method) {
   Json out = Json::parse(R"({
@@ -101,7 +103,8 @@ Json config_of(const RunCase& c, const std::string& folder, const std::string& n
 
 struct RunOutcome {
   std::string hash;
-  std::vector<double> rates, next;  // of each step; what the callback was told of the next one
+  // The rate of each step, and the next rate as the callback got it.
+  std::vector<double> rates, next;
 };
 
 RunOutcome run(const RunCase& c, Json config, double set_to, int resume_at) {
@@ -111,7 +114,8 @@ RunOutcome run(const RunCase& c, Json config, double set_to, int resume_at) {
   options.progress = [&](RunProgress& p) {
     out.next.push_back(p.next_lr);
     if (p.step == c.set_at) p.next_lr = set_to;
-    return p.step != resume_at;  // ends the run, with a checkpoint
+    // Ends the run, which saves a checkpoint.
+    return p.step != resume_at;
   };
   RunReport report = test::train_on(c.ranks, config, options);
   if (report.step < kSteps) {
@@ -124,7 +128,7 @@ RunOutcome run(const RunCase& c, Json config, double set_to, int resume_at) {
   return out;
 }
 
-TEST(RunRates, ScaledAndSetAsIfConfigured) {
+TEST(RunRates, ScaledAndSetRatesEqualConfiguredOnes) {
   test::TempFolder folder;
   std::string lines;
   for (int i = 0; i < 60; ++i)
@@ -151,8 +155,8 @@ TEST(RunRates, ScaledAndSetAsIfConfigured) {
             factor * c.set_to, 0);
     EXPECT_EQ(scaled.hash, configured.hash);
     EXPECT_EQ(scaled.rates, configured.rates);
-    // What is set holds in every step behind it, and the callback is told the rate before it is
-    // scaled.
+    // A rate that is set applies to every later step, and the callback gets the rate before
+    // scaling.
     ASSERT_EQ(scaled.rates.size(), static_cast<size_t>(kSteps));
     const double begin = c.rates.contains("lr") ? c.rates.at("lr") : c.rates.at("muon_lr");
     for (int k = 0; k < kSteps; ++k) {

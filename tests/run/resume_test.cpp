@@ -26,14 +26,14 @@ namespace {
 using test::RunTrain;
 using test::Warnings;
 
-TEST_F(RunTrain, resumed_run_is_bit_equal_to_the_unbroken_one) {
+TEST_F(RunTrain, ResumedRunIsBitEqualToTheUnbrokenOne) {
   RunReport whole = train_on(2, config("whole", 6), quiet());
   TrainOptions interrupted = quiet();
   interrupted.progress = [](const RunProgress& p) { return p.step < 3; };
   RunReport part = train_on(2, config("part", 6), interrupted);
   EXPECT_EQ(part.end, RunEnd::callback);
   EXPECT_EQ(part.step, 3);
-  // Rows beyond the checkpoint, as a killed run leaves them, are made again.
+  // Rows after the checkpoint, as a killed run leaves them, are written again.
   MetricsCsv(part.folder + "/metrics.csv", 3).write(StepRecord{4, 99, 99, 99, 99, 99, {}});
   RunReport rest = train_on(2, {}, quiet(part.folder));
   EXPECT_EQ(rest.step, 6);
@@ -52,7 +52,9 @@ TEST_F(RunTrain, resumed_run_is_bit_equal_to_the_unbroken_one) {
   EXPECT_EQ(whole.samples.back().text, rest.samples.back().text);
 }
 
-TEST_F(RunTrain, run_resume_goes_on_with_the_run_of_the_same_name) {
+// A launcher makes the same call for a new run, for a run that continues, and for a run that has
+// finished. Another job's run must be refused.
+TEST_F(RunTrain, RunResumeContinuesTheRunOfTheSameName) {
   Json whole = config("whole", 6), again = config("again", 4);
   std::string hash = payload_hash(train_on(2, whole, quiet()).checkpoint);
   merge_patch(again, Json::parse(R"({"run": {"resume": "job 1"}})"));
@@ -71,7 +73,8 @@ TEST_F(RunTrain, run_resume_goes_on_with_the_run_of_the_same_name) {
   EXPECT_EQ(error_of(again, DS_ERROR_CONFIG), "run.resume needs run.dir, which is not given");
 }
 
-TEST_F(RunTrain, a_killed_run_learns_again) {
+// The process was killed between learning the vocabulary and the first step.
+TEST_F(RunTrain, AKilledRunLearnsItsVocabularyAgain) {
   Json c = config("a", 2), d = config("b", 2),
        patch = Json::parse(R"({"model": {"vocab": 280}, "data": {"tokenizer": "learn"}})");
   merge_patch(c, patch);
@@ -86,7 +89,7 @@ TEST_F(RunTrain, a_killed_run_learns_again) {
   EXPECT_EQ(payload_hash(again.checkpoint), payload_hash(whole.checkpoint));
 }
 
-TEST_F(RunTrain, a_refused_resume_changes_nothing) {
+TEST_F(RunTrain, ARefusedResumeChangesNothing) {
   RunReport first = train_on(1, config("a", 2), quiet());
   std::string before = read_file(first.folder + "/config.json");
   Json wider = Json::parse(R"({"model": {"hidden": 64}, "run": {"steps": 4}})");
@@ -97,7 +100,7 @@ TEST_F(RunTrain, a_refused_resume_changes_nothing) {
   EXPECT_EQ(train_on(1, Json::parse(R"({"run": {"steps": 3}})"), quiet(first.folder)).step, 3);
 }
 
-TEST_F(RunTrain, a_run_in_use_is_refused_by_folder_and_process) {
+TEST_F(RunTrain, ARunInUseIsRefusedByFolderAndProcess) {
   Json own = config("a", 2);
   std::string messages[2];
   TrainOptions options = quiet();
@@ -114,7 +117,7 @@ TEST_F(RunTrain, a_run_in_use_is_refused_by_folder_and_process) {
   EXPECT_FALSE(exists(folder_ / "a/lock"));
 }
 
-TEST_F(RunTrain, a_run_without_a_first_step_leaves_its_folder_free) {
+TEST_F(RunTrain, ARunThatFailsBeforeItsFirstStepFreesItsFolder) {
   Json small = config("a", 2);
   merge_patch(small, Json::parse(R"({"model": {"vocab": 100}})"));
   std::string message = error_of(small, DS_ERROR_CONFIG);
@@ -131,14 +134,14 @@ TEST_F(RunTrain, a_run_without_a_first_step_leaves_its_folder_free) {
   EXPECT_EQ(train_on(1, config("a", 1), quiet()).step, 1);
 }
 
-TEST_F(RunTrain, a_run_killed_before_its_first_checkpoint_begins_again) {
+TEST_F(RunTrain, ARunKilledBeforeItsFirstCheckpointStartsAgain) {
   RunReport first = train_on(1, config("a", 2), quiet());
   std::string hash = payload_hash(first.checkpoint);
   std::filesystem::remove_all(first.folder + "/checkpoints");
   EXPECT_EQ(payload_hash(train_on(1, {}, quiet(first.folder)).checkpoint), hash);
 }
 
-TEST_F(RunTrain, a_checkpoint_is_resumed_by_name_and_a_damaged_one_by_no_chance) {
+TEST_F(RunTrain, ANamedCheckpointIsResumedUnlessItIsDamaged) {
   RunReport whole = train_on(1, config("a", 6), quiet());
   std::string folder = whole.folder + "/checkpoints/", hash = payload_hash(whole.checkpoint);
   std::string second = folder + list_folder(folder)[0];
@@ -154,7 +157,9 @@ TEST_F(RunTrain, a_checkpoint_is_resumed_by_name_and_a_damaged_one_by_no_chance)
   EXPECT_EQ(payload_hash(again.checkpoint), hash);
 }
 
-TEST_F(RunTrain, a_resume_falls_back_from_a_damaged_checkpoint_to_the_one_before) {
+// The damaged file has its old size, so only its hash reveals the damage. All ranks resume from the
+// previous checkpoint.
+TEST_F(RunTrain, AResumeFallsBackFromADamagedCheckpoint) {
   RunReport whole = train_on(2, config("a", 6), quiet());
   std::string hash = payload_hash(whole.checkpoint);
   std::string file = whole.checkpoint + "/exp_avg.safetensors", bytes = read_file(file);
@@ -177,7 +182,8 @@ std::vector<int64_t> steps(const std::string& folder) {
   return found;
 }
 
-TEST_F(RunTrain, a_checkpoint_that_cannot_be_read_is_skipped_for_the_one_before) {
+// Reading the newest checkpoint fails: resume and generation use the previous one.
+TEST_F(RunTrain, AnUnreadableCheckpointIsSkipped) {
   RunReport whole = train_on(1, config("a", 4), quiet());
   std::string hash = payload_hash(whole.checkpoint), folder = whole.folder + "/checkpoints/";
   std::string older = folder + list_folder(folder)[0];
@@ -196,7 +202,7 @@ TEST_F(RunTrain, a_checkpoint_that_cannot_be_read_is_skipped_for_the_one_before)
     EXPECT_EQ(generate_text(*comm, whole.folder, request), text);
     if (std::string(name) == "/master.safetensors") expect_skipped(warnings);
   }
-  // Files of the same size with another content: only the engine's load sees it.
+  // The file has the same size but different content, which only the engine's load notices.
   std::string file = whole.checkpoint + "/master.safetensors";
   test::flip_byte(file, File(file, File::Mode::read).size() - 3);
   EXPECT_EQ(generate_text(*comm, whole.folder, request), text);
@@ -208,7 +214,9 @@ TEST_F(RunTrain, a_checkpoint_that_cannot_be_read_is_skipped_for_the_one_before)
   expect_skipped(warnings);
 }
 
-TEST_F(RunTrain, the_checkpoint_that_a_run_fell_back_to_is_not_removed) {
+// The newest two checkpoints are kept, and the damaged one counts as one of them. The checkpoint
+// from which the run continued stays until there are two others.
+TEST_F(RunTrain, TheCheckpointThatARunFellBackToIsNotRemoved) {
   Json two = config("a", 4);
   merge_patch(two, Json::parse(R"({"run": {"keep": 2}})"));
   RunReport whole = train_on(1, two, quiet());
@@ -222,7 +230,9 @@ TEST_F(RunTrain, the_checkpoint_that_a_run_fell_back_to_is_not_removed) {
   EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{4, 6}));
 }
 
-TEST_F(RunTrain, no_checkpoint_is_removed_before_a_newer_one_is_there) {
+// There are more checkpoints than run.keep allows, as after a kill or a run of another version. A
+// resume that fails before its first save must remove none of them.
+TEST_F(RunTrain, NoCheckpointIsRemovedBeforeThereIsANewerOne) {
   Json all = config("a", 8);
   merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
   RunReport whole = train_on(1, all, quiet());
@@ -238,7 +248,9 @@ TEST_F(RunTrain, no_checkpoint_is_removed_before_a_newer_one_is_there) {
   EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{9}));
 }
 
-TEST_F(RunTrain, a_run_that_was_begun_before_run_keep_keeps_all) {
+// The configuration of an older run has no run.keep: all its checkpoints stay until a configuration
+// sets it.
+TEST_F(RunTrain, ARunOlderThanRunKeepKeepsAllCheckpoints) {
   Json old = config("a", 6);
   merge_patch(old, Json::parse(R"({"run": {"save_every": 1}})"));
   merge_patch(old, Json::parse(R"({"run": {"keep": 0}})"));
@@ -259,41 +271,44 @@ TEST_F(RunTrain, a_run_that_was_begun_before_run_keep_keeps_all) {
   EXPECT_EQ(steps(whole.folder), (std::vector<int64_t>{8, 9}));
 }
 
-TEST_F(RunTrain, the_newest_checkpoints_are_kept) {
+TEST_F(RunTrain, TheNewestCheckpointsAreKept) {
   EXPECT_EQ(steps(train_on(1, config("three", 8), quiet()).folder),
             (std::vector<int64_t>{4, 6, 8}));
   Json all = config("all", 8);
   merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
   RunReport report = train_on(1, all, quiet());
   EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 4, 6, 8}));
-  // The run that goes on from a checkpoint by its name keeps that one beside the newest.
+  // A run that continues from a named checkpoint keeps that one in addition to the newest.
   std::string second =
       report.folder + "/checkpoints/" + list_folder(report.folder + "/checkpoints")[0];
   train_on(1, Json::parse(R"({"run": {"keep": 1, "steps": 6}})"), quiet(second));
   EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 6}));
 }
 
-TEST_F(RunTrain, a_resume_removes_what_a_killed_process_left) {
+TEST_F(RunTrain, AResumeRemovesLeftoversOfAKilledProcess) {
   RunReport first = train_on(1, config("a", 2), quiet());
   std::vector<std::string> left = {"report.html.0123456789abcdef.tmp", "config.json.tmp",
                                    "data/train.tokens.tmp",
                                    "checkpoints/step-00000004-9/master.safetensors"};
   make_folders(first.folder + "/checkpoints/step-00000004-9");
-  for (int i = 2; i < 5; ++i) {  // of a process that was killed after a commit
+  // As after a process that was killed between a commit and the removal of older checkpoints.
+  for (int i = 2; i < 5; ++i) {
     std::filesystem::copy(first.checkpoint,
                           first.folder + "/checkpoints/step-00000002-" + std::to_string(i),
                           std::filesystem::copy_options::recursive);
   }
   for (const std::string& name : left) write_file_atomic(first.folder + "/" + name, "x");
   write_file_atomic(first.folder + "/notes.tmp", "mine");
-  train_on(1, {}, quiet(first.folder));  // nothing is left to do
+  // The resumed run has no steps left.
+  train_on(1, {}, quiet(first.folder));
   for (const std::string& name : left) EXPECT_FALSE(exists(first.folder + "/" + name)) << name;
   EXPECT_TRUE(exists(first.folder + "/notes.tmp"));
   EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(),
-            4u);  // whole ones go behind a newer one only
+            // Complete checkpoints are removed only once there is a newer one.
+            4u);
 }
 
-TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
+TEST_F(RunTrain, AResumeWithAnotherTextIsRefusedByBothHashes) {
   RunReport first = train_on(1, config("a", 1), quiet());
   std::string mine = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
   prepare_dataset(read_corpus({.paths = {text_ + "/b.txt"}}), *open_tokenizer("bytes"),
@@ -305,7 +320,7 @@ TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
   EXPECT_NE(message.find("has hash " + other), std::string::npos) << message;
 }
 
-TEST_F(RunTrain, a_finished_run_has_nothing_left) {
+TEST_F(RunTrain, AFinishedRunTrainsNoFurtherSteps) {
   RunReport first = train_on(1, config("a", 2), quiet());
   std::string before = read_file(first.folder + "/config.json");
   RunReport again = train_on(1, Json::parse(R"({"run": {"steps": 1}})"), quiet(first.folder));
@@ -317,7 +332,7 @@ TEST_F(RunTrain, a_finished_run_has_nothing_left) {
             std::string::npos);
 }
 
-TEST_F(RunTrain, a_used_folder_is_refused) {
+TEST_F(RunTrain, AUsedFolderIsRefused) {
   train_on(1, config("a", 1), quiet());
   EXPECT_NE(error_of(config("a", 1), DS_ERROR_STATE).find("run.dir"), std::string::npos);
 }

@@ -5,7 +5,7 @@
 namespace ds {
 namespace {
 
-TEST(merge_patch, follows_rfc_7396) {
+TEST(merge_patch, FollowsRfc7396) {
   Json document = Json::parse(R"({"a": {"b": 1, "c": 2}, "d": [1, 2], "e": 5})");
   merge_patch(
       document,

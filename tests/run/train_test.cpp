@@ -14,7 +14,7 @@
 #include "checkpoint/reader.h"
 #include "core/base/error.h"
 #include "data/dataset.h"
-#include "data/tokenizers/bpe_learner.h"
+#include "data/tokenizer.h"
 #include "inference/text_generation.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
@@ -47,7 +47,7 @@ std::string reference_model(const char* family) {
 
 class RunTrainModel : public RunTrain, public testing::WithParamInterface<const char*> {};
 
-TEST_P(RunTrainModel, trains_a_folder_and_leaves_one) {
+TEST_P(RunTrainModel, TrainsAFolderAndSavesOne) {
   std::string model = reference_model(GetParam());
   RunReport report = train_on(2, on_folder(config("m", 6), model), quiet());
   EXPECT_EQ(report.end, RunEnd::finished);
@@ -56,13 +56,13 @@ TEST_P(RunTrainModel, trains_a_folder_and_leaves_one) {
   std::string left = report.folder + "/model";
   EXPECT_EQ(read_file(left + "/config.json"), read_file(model + "/config.json"));
 
-  // The folder that is left is a model like the first: a run on it goes on from the loss that was
+  // The resulting folder is a model like the original: a run on it starts at the loss that was
   // reached.
   RunReport more = train_on(1, on_folder(config("n", 2), left), quiet());
   double reached = read_metrics(more.folder + "/metrics.csv").evals.front().loss;
   EXPECT_LT(reached, metrics.evals.front().loss);
 
-  // A resumed run takes its checkpoint, not the folder again.
+  // A resumed run loads its checkpoint and does not read the model folder again.
   Json longer = config("m", 8);
   RunReport resumed = train_on(2, Json::parse(R"({"run": {"steps": 8}})"), quiet(report.folder));
   EXPECT_EQ(resumed.step, 8);
@@ -72,7 +72,7 @@ TEST_P(RunTrainModel, trains_a_folder_and_leaves_one) {
 INSTANTIATE_TEST_SUITE_P(Folders, RunTrainModel, testing::Values("gpt2", "llama", "opt", "qwen2"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_F(RunTrain, a_folder_may_begin_with_random_weights) {
+TEST_F(RunTrain, AFolderMayStartFromRandomWeights) {
   std::string model = folder_.path() + "/bare";
   make_folders(model);
   write_file_atomic(model + "/config.json", read_file(reference_model("qwen2") + "/config.json"));
@@ -86,8 +86,8 @@ TEST_F(RunTrain, a_folder_may_begin_with_random_weights) {
   EXPECT_TRUE(exists(report.folder + "/model/config.json"));
 }
 
-// Dropout of attention's weights is part of training, not of evaluation and text.
-TEST_F(RunTrain, a_folder_is_trained_with_its_dropout) {
+// Dropout of attention weights applies in training, but not in evaluation and text generation.
+TEST_F(RunTrain, AFolderIsTrainedWithItsDropout) {
   std::string model = folder_.path() + "/noisy";
   std::filesystem::copy(reference_model("gpt2"), model);
   Json noisy = Json::parse(read_file(model + "/config.json"));
@@ -107,7 +107,7 @@ TEST_F(RunTrain, a_folder_is_trained_with_its_dropout) {
   EXPECT_EQ(with.samples[0].text, without.samples[0].text);
 }
 
-TEST_F(RunTrain, writes_the_whole_run_folder) {
+TEST_F(RunTrain, WritesTheWholeRunFolder) {
   RunReport report = train_on(2, config("a", 6), quiet());
   EXPECT_EQ(report.end, RunEnd::finished);
   EXPECT_EQ(report.step, 6);
@@ -123,7 +123,8 @@ TEST_F(RunTrain, writes_the_whole_run_folder) {
   EXPECT_LT(rows.back().loss, rows.front().loss);
   EXPECT_EQ(metrics.evals.back().loss, report.heldout_loss);
   EXPECT_LT(report.bigram_loss, report.unigram_loss);
-  ASSERT_EQ(report.samples.size(), 1u);  // the last; run.sample_every is 0
+  // Only the final sample, because run.sample_every is 0.
+  ASSERT_EQ(report.samples.size(), 1u);
   EXPECT_FALSE(report.samples[0].text.empty());
   EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 6);
   std::string html = read_file(report.folder + "/report.html");
@@ -142,7 +143,7 @@ TEST_F(RunTrain, writes_the_whole_run_folder) {
   EXPECT_EQ(saved.at("origins").at("run.seed").string(), "config");
 }
 
-TEST_F(RunTrain, the_flight_record_of_a_survivor_names_the_operations_of_the_step) {
+TEST_F(RunTrain, ASurvivorsFlightRecordNamesTheStepsOperations) {
   Json document = config("killed", 6);
   std::string url = "shm://run-killed-" + std::to_string(getpid());
   std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
@@ -165,13 +166,12 @@ TEST_F(RunTrain, the_flight_record_of_a_survivor_names_the_operations_of_the_ste
   }
   std::string last = text.substr(text.rfind('\n', text.size() - 2));
   EXPECT_NE(last.find("failed"), std::string::npos) << last;
-  EXPECT_NE(last.find("'stop flag'"), std::string::npos) << last;  // what begins the next step
+  // This operation is the first one of the next step.
+  EXPECT_NE(last.find("'stop flag'"), std::string::npos) << last;
 }
 
-// A vocabulary that the run learns: from the training text alone, and kept in the run folder.
-// A launcher makes the same call for a fresh run, for one that goes on, and for one that is done; a
-// run of another job is as safe as ever.
-TEST_F(RunTrain, learns_its_vocabulary_from_the_training_text) {
+// The run learns its vocabulary only from the training text, and saves it in the run folder.
+TEST_F(RunTrain, LearnsItsVocabularyFromTheTrainingText) {
   Json c = config("a", 4);
   merge_patch(c, Json::parse(R"({"model": {"vocab": 300}, "data": {"tokenizer": "learn"}})"));
   RunReport two = train_on(2, c, quiet());
@@ -188,7 +188,7 @@ TEST_F(RunTrain, learns_its_vocabulary_from_the_training_text) {
        {"/data/train.tokens", "/data/heldout.tokens", "/data/tokenizer/tokenizer.json"}) {
     EXPECT_EQ(read_file(one.folder + name), read_file(two.folder + name)) << name;
   }
-  // It is read, not learned again: the text is not needed any more.
+  // The vocabulary is read instead of learned again, so the text is not needed.
   std::filesystem::remove_all(text_);
   RunReport on = train_on(1, Json::parse(R"({"run": {"steps": 6}})"), quiet(one.folder));
   EXPECT_EQ(on.step, 6);
@@ -201,8 +201,7 @@ TEST_F(RunTrain, learns_its_vocabulary_from_the_training_text) {
   EXPECT_NE(message.find("learned its vocabulary"), std::string::npos) << message;
 }
 
-// What a process left that was killed between learning and the first step.
-TEST_F(RunTrain, a_vocabulary_too_small_to_learn_is_refused) {
+TEST_F(RunTrain, AVocabularyTooSmallToLearnIsRefused) {
   Json c = config("a", 2);
   merge_patch(c, Json::parse(R"({"model": {"vocab": 256}, "data": {"tokenizer": "learn"}})"));
   std::string message = error_of(c, DS_ERROR_CONFIG);
@@ -211,7 +210,7 @@ TEST_F(RunTrain, a_vocabulary_too_small_to_learn_is_refused) {
   EXPECT_FALSE(exists(folder_ / "a"));
 }
 
-TEST_F(RunTrain, samples_on_the_way_change_nothing) {
+TEST_F(RunTrain, IntermediateSamplesChangeNothing) {
   Json c = config("a", 5), d = config("b", 5);
   merge_patch(c, Json::parse(R"({"run": {"sample_every": 2}})"));
   RunReport with = train_on(2, c, quiet()), without = train_on(2, d, quiet());
@@ -229,7 +228,7 @@ TEST_F(RunTrain, samples_on_the_way_change_nothing) {
        {"before the first step", "after step 2<", "after step 5<", "The compiled step"}) {
     EXPECT_NE(html.find(part), html.npos) << part;
   }
-  // A resumed run has the samples of its own steps.
+  // A resumed run has only the samples of its own steps.
   Json e = config("c", 3);
   merge_patch(e, Json::parse(R"({"run": {"sample_every": 2}})"));
   RunReport first = train_on(1, e, quiet());
@@ -238,7 +237,7 @@ TEST_F(RunTrain, samples_on_the_way_change_nothing) {
   EXPECT_EQ(rest.samples[0].step, 4);
 }
 
-TEST_F(RunTrain, a_finished_run_that_misses_a_bar_fails_and_is_complete) {
+TEST_F(RunTrain, AFinishedRunThatMissesABarFailsAndIsComplete) {
   Json c = config("a", 2);
   merge_patch(c, Json::parse(R"({"run": {"bars": ["unigram", "gzip"]}})"));
   std::string message = error_of(c, DS_ERROR_CONFIG);
@@ -249,10 +248,10 @@ TEST_F(RunTrain, a_finished_run_that_misses_a_bar_fails_and_is_complete) {
     EXPECT_TRUE(exists(folder_ / "a/" + name));
   std::string checkpoint = latest_checkpoint(folder_ / "a/checkpoints");
   EXPECT_EQ(read_checkpoint_info(checkpoint).step, 2);
-  // Going on with it where nothing is left to do does not make it good.
+  // A resume with no steps left does not change the verdict.
   message = error_of({}, DS_ERROR_CONFIG, quiet(folder_ / "a"));
   EXPECT_NE(message.find("not below unigram"), message.npos) << message;
-  // More steps help; a run that is stopped on the way is not judged.
+  // More steps may pass the bar. A run that is stopped is not compared with its bars.
   volatile int32_t stop = 1;
   TrainOptions stopped = quiet(folder_ / "a");
   stopped.stop = &stop;
@@ -263,7 +262,7 @@ TEST_F(RunTrain, a_finished_run_that_misses_a_bar_fails_and_is_complete) {
   EXPECT_LT(good.heldout_loss, good.unigram_loss);
 }
 
-TEST_F(RunTrain, a_model_that_its_last_step_destroys_fails_the_run) {
+TEST_F(RunTrain, AModelRuinedByItsLastStepFailsTheRun) {
   for (int sample_tokens : {0, 4}) {
     Json c = config(fmt::format("destroyed-{}", sample_tokens), 1);
     merge_patch(c, Json::parse(R"({"optimizer": {"type": "SGD", "params": {"lr": 1e31}}})"));
@@ -275,7 +274,7 @@ TEST_F(RunTrain, a_model_that_its_last_step_destroys_fails_the_run) {
   }
 }
 
-TEST_F(RunTrain, a_bar_that_is_not_measured_or_not_known_is_refused_at_once) {
+TEST_F(RunTrain, AnUnknownOrUnmeasuredBarIsRefusedAtOnce) {
   Json c = config("a", 2), d = config("b", 2);
   merge_patch(c, Json::parse(R"({"run": {"bars": ["trigram"]}})"));
   EXPECT_NE(error_of(c, DS_ERROR_CONFIG).find("unigram, bigram, gzip"), std::string::npos);
@@ -284,7 +283,7 @@ TEST_F(RunTrain, a_bar_that_is_not_measured_or_not_known_is_refused_at_once) {
   EXPECT_FALSE(exists(folder_ / "b"));
 }
 
-TEST_F(RunTrain, stop_flag_saves_and_ends) {
+TEST_F(RunTrain, TheStopFlagSavesAndEndsTheRun) {
   volatile int32_t stop = 0;
   TrainOptions options = quiet();
   options.stop = &stop;
@@ -299,7 +298,7 @@ TEST_F(RunTrain, stop_flag_saves_and_ends) {
   EXPECT_TRUE(exists(report.folder + "/report.html"));
 }
 
-TEST_F(RunTrain, caller_supplies_batches_and_ends_the_run) {
+TEST_F(RunTrain, CallerSuppliesBatchesAndEndsTheRun) {
   TrainOptions options = quiet();
   std::vector<std::pair<int64_t, int32_t>> calls;
   options.batch = [&](int64_t step, int32_t micro, std::span<int32_t> tokens,
@@ -320,10 +319,11 @@ TEST_F(RunTrain, caller_supplies_batches_and_ends_the_run) {
   EXPECT_EQ(calls, want);
 }
 
-TEST_F(RunTrain, generates_the_same_text_on_any_number_of_ranks) {
+TEST_F(RunTrain, GeneratesTheSameTextOnAnyNumberOfRanks) {
   RunReport report = train_on(1, config("a", 4), quiet());
   auto comm = create_communicator("self", {});
-  TextRequest request{"the shard", {}, 40, {0.7, 0, 3}};  // beyond the sequence of 32
+  // The text continues beyond the sequence length of 32.
+  TextRequest request{"the shard", {}, 40, {0.7, 0, 3}};
   std::string parts,
       text = generate_text(*comm, report.folder, request, [&](auto part) { parts += part; });
   EXPECT_EQ(text, parts);
@@ -336,7 +336,7 @@ TEST_F(RunTrain, generates_the_same_text_on_any_number_of_ranks) {
   EXPECT_NE(text, generate_text(*comm, report.folder, request));
 }
 
-TEST_F(RunTrain, bad_input_is_named_and_leaves_no_folder) {
+TEST_F(RunTrain, BadInputIsNamedAndLeavesNoFolder) {
   Json missing = config("bad", 2);
   Json patch = Json::parse(R"({"data": {"paths": ["no/such/text"]}})");
   merge_patch(missing, patch);
@@ -359,11 +359,11 @@ TEST_F(RunTrain, bad_input_is_named_and_leaves_no_folder) {
   EXPECT_NE(message.find("run.stepz"), std::string::npos) << message;
   EXPECT_NE(message.find("steps"), std::string::npos) << message;
 
-  EXPECT_NE(error_of({}, DS_ERROR_NOT_FOUND, quiet(text_)).find("no run folder"),
+  EXPECT_NE(error_of({}, DS_ERROR_NOT_FOUND, quiet(text_)).find("not a run folder"),
             std::string::npos);
 }
 
-TEST_F(RunTrain, a_stop_is_seen_while_text_is_read_and_in_an_evaluation) {
+TEST_F(RunTrain, AStopIsObeyedWhileReadingTextAndInEvaluation) {
   volatile int32_t stop = 1;
   TrainOptions options = quiet();
   options.stop = &stop;
@@ -373,14 +373,9 @@ TEST_F(RunTrain, a_stop_is_seen_while_text_is_read_and_in_an_evaluation) {
   EXPECT_FALSE(exists(folder_ / "a"));
 }
 
-// Of the same size, so only its hashes tell: all ranks take the one before.
-// A medium that has gone bad under the newest checkpoint: resume and generation take the one
-// before. The newest two are kept, and the damaged one counts as one of them: the one that the run
-// went on from stays until there are two others. More checkpoints than the run is to keep, as after
-// a kill or by another version: a resume that fails before its first save removes none. Its
-// configuration has no run.keep: all of its checkpoints stay until someone says otherwise. The rate
-// that rank 0's callback sets is that of all ranks: each updates its part with it, as one rank all.
-TEST_F(RunTrain, a_callback_sets_the_rate_of_all_ranks) {
+// All ranks use the rate that rank 0's callback sets, each for its part of the update: losses equal
+// those of a single rank.
+TEST_F(RunTrain, ACallbackSetsTheRateOfAllRanks) {
   auto losses = [&](int world, bool set) {
     Json document = config(fmt::format("{}{}", world, set), 6);
     document.set("reproducible", true);
@@ -400,9 +395,9 @@ TEST_F(RunTrain, a_callback_sets_the_rate_of_all_ranks) {
   EXPECT_NE(losses(2, false), one);
 }
 
-// When the row of a saved step is recorded, the step is not saved yet: a run that dies in between
-// has a row too many, which a resume drops, and never one too few.
-TEST_F(RunTrain, a_row_is_recorded_before_its_step_is_saved) {
+// The row of a step is written before the step is saved. A run that dies in between therefore has a
+// surplus row, which a resume drops, and never lacks one.
+TEST_F(RunTrain, ARowIsRecordedBeforeItsStepIsSaved) {
   TrainOptions options = quiet();
   std::string folder = folder_ / "a/checkpoints";
   options.progress = [&](const RunProgress& p) {
@@ -414,9 +409,9 @@ TEST_F(RunTrain, a_row_is_recorded_before_its_step_is_saved) {
   EXPECT_EQ(train_on(1, config("a", 5), options).step, 5);
 }
 
-// A file in place of the folder of checkpoints, as a full disk would, refuses the save of step 2
-// only.
-TEST_F(RunTrain, a_save_that_is_refused_is_a_warning_until_the_last) {
+// A file in place of the checkpoints folder makes the save of step 2 fail, as a full disk would,
+// but no other save.
+TEST_F(RunTrain, ARefusedSaveIsAWarningExceptTheLast) {
   Warnings warnings;
   TrainOptions options = quiet();
   std::string place = folder_ / "a/checkpoints";
@@ -448,7 +443,7 @@ TEST_F(RunTrain, a_save_that_is_refused_is_a_warning_until_the_last) {
       << message;
 }
 
-TEST_F(RunTrain, monitors_that_cannot_be_written_are_warnings) {
+TEST_F(RunTrain, MonitorsThatCannotBeWrittenAreWarnings) {
   make_folders(folder_ / "a/trace.json");
   make_folders(folder_ / "a/report.html");
   Warnings warnings;
@@ -461,7 +456,7 @@ TEST_F(RunTrain, monitors_that_cannot_be_written_are_warnings) {
   }
 }
 
-TEST_F(RunTrain, a_damaged_metrics_file_is_set_aside) {
+TEST_F(RunTrain, ADamagedMetricsFileIsSetAside) {
   TrainOptions interrupted = quiet();
   interrupted.progress = [](const RunProgress& p) { return p.step < 3; };
   RunReport part = train_on(1, config("a", 6), interrupted);
@@ -480,7 +475,7 @@ TEST_F(RunTrain, a_damaged_metrics_file_is_set_aside) {
   EXPECT_NE(warnings.lines()[0].find("line 2"), std::string::npos) << warnings.lines()[0];
 }
 
-TEST_F(RunTrain, a_step_with_infinity_ends_the_run_saved_and_reported) {
+TEST_F(RunTrain, AStepWithInfinityEndsTheRunSavedAndReported) {
   Json c = config("a", 8);
   merge_patch(c, Json::parse(R"({"optimizer": {"params": {"lr": 1e38}}, "gradient_clipping": 0,
                                  "run": {"save_every": 0, "eval_every": 0}})"));
@@ -497,9 +492,9 @@ TEST_F(RunTrain, a_step_with_infinity_ends_the_run_saved_and_reported) {
   EXPECT_EQ(read_metrics(folder_ / "a/metrics.csv").steps.size(), static_cast<size_t>(step - 1));
 }
 
-// The model is lost, but the run is told to go on: every step behind the first is skipped, and
-// counted.
-TEST_F(RunTrain, a_run_goes_on_over_as_many_skipped_steps_as_it_is_told) {
+// The model is ruined, but the configuration allows skipped steps: every step after the first is
+// skipped and counted.
+TEST_F(RunTrain, ARunContinuesOverAsManySkippedStepsAsAllowed) {
   for (int64_t most : {3, 4}) {
     std::string name = fmt::format("skips-{}", most);
     Json c = config(name, 6);
@@ -518,9 +513,9 @@ TEST_F(RunTrain, a_run_goes_on_over_as_many_skipped_steps_as_it_is_told) {
   }
 }
 
-// A loss scale of 2^30 overflows, and so do some below it: these steps do not end a run. At a
-// minimum that is too high, the first one does.
-TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
+// A loss scale of 2^30 overflows, and so do some lower scales, without ending the run. If the
+// minimum scale is too high, the first overflow at the minimum ends the run.
+TEST_F(RunTrain, TheSearchForALossScaleDoesNotEndTheRun) {
   Json c = config("fp16", 24);
   merge_patch(c,
               Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1},
@@ -538,7 +533,8 @@ TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
       count += line.find(words) != line.npos ? 1 : 0;
     return count;
   };
-  for (const char* event : {"train_loss", "lr", "loss_scale"})  // and a header
+  // Each file also has a header line.
+  for (const char* event : {"train_loss", "lr", "loss_scale"})
     EXPECT_EQ(lines_with(job + "/Train_Samples_" + event + ".csv", ","), 25) << event;
   EXPECT_EQ(lines_with(report.folder + "/metrics.jsonl", "\"lr\": "), 24);
   EXPECT_EQ(lines_with(report.folder + "/metrics.jsonl", "\"skipped\": true, \"loss\": "),
@@ -550,7 +546,7 @@ TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
   EXPECT_EQ(saved.scaler->scale, std::ldexp(1.0, 30 - static_cast<int>(report.skipped)));
   EXPECT_EQ(saved.scaler->steps, 24);
   EXPECT_EQ(report.loss_scale, saved.scaler->scale);
-  // A run that updates nothing at all says so, too.
+  // A run that never updates also reports that.
   Json none = config("none", 5);
   merge_patch(none,
               Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 60, "hysteresis": 1},

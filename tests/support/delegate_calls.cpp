@@ -4,7 +4,7 @@
 
 namespace ds::test {
 
-DelegatePlan delegate_plan(const Config& config, int params, int rank, int world) {
+Plan delegate_plan(const Config& config, int params, int rank, int world) {
   IdVector<ParamId, ParamSpec> specs;
   IdVector<ParamId, Shape> shapes;
   for (int p = 0; p < params; ++p) {

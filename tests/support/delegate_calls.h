@@ -1,5 +1,5 @@
-// The plan of a delegate engine without an engine, and the calls of a host that trains layer by
-// layer.
+// Compiles the plan of a delegate engine without creating the engine, and lists the calls of a host
+// that trains layer by layer.
 #pragma once
 #include <cstdint>
 
@@ -8,11 +8,12 @@
 
 namespace ds::test {
 
-// `params` matrices of 40 x 33.
-DelegatePlan delegate_plan(const Config& config, int params, int rank, int world);
+// Returns the plan of an engine whose `params` parameters are matrices of 40 x 33.
+Plan delegate_plan(const Config& config, int params, int rank, int world);
 
-// Each micro-step gathers and releases every parameter, forward and back, and gives each its
-// gradient; that of `missing_last` does not come in the last micro-step.
+// Returns the host's calls of one step. Each micro-step gathers and releases every parameter in
+// forward and in backward order, and hands over every gradient, except that of `missing_last` in
+// the last micro-step.
 IdVector<EventId, HostEvent> layer_calls(int params, int64_t micros, ParamId missing_last = none);
 
 }  // namespace ds::test

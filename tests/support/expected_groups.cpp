@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/config/optimizer_types.h"
+#include "optim/optimizer_types.h"
 
 namespace ds::test {
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/environment.h"
+#include "comm/exchange.h"
 #include "comm/transport/transport.h"
 #include "core/base/half.h"
 #include "core/base/plugin.h"
@@ -33,7 +34,7 @@ std::vector<GroupCase> all_cases() {
   return out;
 }
 
-// The group that DS_TEST_GROUP gives this process as one of its ranks.
+// Returns the group of DS_TEST_GROUP, if set. This process is one of its ranks.
 std::optional<GroupCase> given_case() {
   if (!std::getenv("DS_TEST_GROUP")) return std::nullopt;
   const Place place = place_of_environment([](const char* name) { return std::getenv(name); });
@@ -87,7 +88,7 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
     auto comm = post     ? make_linked(post_transport(), "", options)
                 : called ? make_caller_group(rank, group.ranks, !swaps)
                          : create_communicator(url, options);
-    ASSERT_EQ(comm->reads_directly(), group.direct && !post && !called && !tcp);
+    ASSERT_EQ(comm->exchange().reads_directly(), group.direct && !post && !called && !tcp);
     body(*comm);
   };
   Office office;

@@ -74,7 +74,7 @@ Config make_config(int stage, int64_t accumulation, int world) {
   c.zero.stage = stage;
   c.optimizer.lr = 1e-2;
   c.optimizer.weight_decay = 0.1;
-  c.run.seed = 7;
+  c.seed = 7;
   if (const char* device = std::getenv("DS_TEST_DEVICE")) c.device = device;
   return c;
 }

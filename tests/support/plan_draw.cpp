@@ -1,4 +1,4 @@
-// `libds plan` shows the plan of an engine: random documents on any device.
+// Checks on random configurations that `libds plan` shows the plan that an engine runs.
 #include "support/plan_draw.h"
 
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 #include "checkpoint/model_folder.h"
 #include "core/base/device_name.h"
 #include "core/base/error.h"
+#include "core/config/parse_config.h"
 #include "engine/engine.h"
 #include "run/plan_fit.h"
 #include "run/setup.h"
@@ -101,7 +102,7 @@ void expect_equal(const MadePlan& made, const Engine& engine) {
   EXPECT_EQ(made.plan.hash, engine.plan().hash);
   EXPECT_EQ(made.plan.notes, engine.plan().notes);
   EXPECT_EQ(print_steps(made.plan), print_steps(engine.plan()));
-  const MemoryPlan planned = memory_plan(made.plan), own = memory_plan(engine.plan());
+  const MemoryPlan planned = made.plan.memory, own = engine.plan().memory;
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
     const auto t = static_cast<int>(tier);
     EXPECT_EQ(planned.tiers[t].persistent, own.tiers[t].persistent) << tier_name(tier);
@@ -129,7 +130,7 @@ bool plan_is_the_engines(uint64_t seed, const std::string& device) {
         << error.what();
     return false;
   }
-  const bool within = fits(memory_plan(made[0].plan), made[0].config.memory_budget);
+  const bool within = fits(made[0].plan.memory, made[0].config.memory_budget);
   std::atomic<bool> taken = true;
   run_ranks(drawn.ranks, [&](Communicator& comm) {
     Config config = parse_config(source.document, comm.size());

@@ -15,6 +15,7 @@
 #include "core/program/granules.h"
 #include "support/initial.h"
 #include "zero/policy.h"
+#include "zero/zero_plan.h"
 
 namespace ds::test {
 namespace {
@@ -35,8 +36,9 @@ std::vector<std::vector<float>> initial_values(const RandomCase& c) {
   return out;
 }
 
-// Sums of codes are themselves codes only if all summands are the same. So ranks whose sums are
-// quantized once more, at an outer level, have the gradients of the first of them.
+// Returns the rank whose gradients `rank` uses. Sums of codes are themselves codes only if all
+// summands are equal, so ranks whose sums are quantized again at an outer level use the gradients
+// of the first rank among them.
 int drawing_rank(const RandomCase& c, int rank) {
   if (!c.config.zero.quantized_gradients) return rank;
   RankLevels levels = make_levels(c.config, c.world, {c.world, 1}, {});
@@ -86,7 +88,7 @@ void RandomHost::fail(const std::string& what) const {
       fmt::format("rank {}, step {}, call {}: {}", comm_.rank(), steps_, call_, what));
 }
 
-// ---- the calls of a step
+// --- the calls of a step ---
 
 RandomHost::Place RandomHost::start() const {
   return {std::vector<int>(numel_.size()), std::vector<char>(numel_.size()), 0};
@@ -123,7 +125,7 @@ std::vector<int32_t> RandomHost::order() {
   return out;
 }
 
-// Asks where a gradient goes, which may then come or not, at once or later.
+// Asks where to write a gradient. The host may hand it over at once, later or never.
 void RandomHost::view(Calls& calls, Place& place, int32_t param) {
   size_t i = static_cast<size_t>(param);
   if (place.given[i] || frozen_[i] || place.micro >= case_.config.accumulation) return;
@@ -138,7 +140,7 @@ void RandomHost::give(Calls& calls, Place& place, int32_t param) {
   add(calls, place, {Call::Kind::grad, {param}});
 }
 
-// In one call: some of the leases, or all.
+// Releases some or all leases in one call.
 void RandomHost::release_some(Calls& calls, Place& place, bool all) {
   std::vector<int32_t> held;
   for (size_t p = 0; p < numel_.size(); ++p) {
@@ -170,7 +172,7 @@ void RandomHost::soup(Calls& calls, Place& place, int64_t length) {
   for (; length > 0; --length) random_call(calls, place);
 }
 
-// As a framework's hooks do it: layer by layer forward, and back.
+// Makes the calls that a framework's hooks make: layer by layer in forward, then in backward.
 void RandomHost::layers(Calls& calls, Place& place) {
   std::vector<int32_t> params = order();
   bool lease = !dice_.one_in(4), again = dice_.one_in(2), late = dice_.one_in(3);
@@ -204,13 +206,13 @@ void RandomHost::micro_step(Calls& calls, Place& place) {
   if (style < 2) layers(calls, place);
   if (style == 2) all_at_once(calls, place);
   if (style == 3) soup(calls, place, 2 + dice_.below(12));
-  if (style == 4) soup(calls, place, dice_.below(3));  // hardly any gradient
+  if (style == 4) soup(calls, place, dice_.below(3));  // few gradients or none
   add(calls, place, {Call::Kind::end, {}});
   if (dice_.one_in(3)) release_some(calls, place, true);
 }
 
-// From anywhere in a step to its end, without leases. A long step repeats the first micro-step that
-// it can, up to the last one.
+// Completes the calls from any point of a step to the end of the step, where no lease is open. A
+// long step repeats the first micro-step that can be repeated, up to the last micro-step.
 void RandomHost::finish(Calls& calls, Place place) {
   drop_ = dice_.pick<int64_t>({0, 0, 2, 6});
   bool steady = case_.options.programs.written_out == 0;
@@ -231,7 +233,9 @@ void RandomHost::finish(Calls& calls, Place place) {
 
 RandomHost::Calls RandomHost::next_calls() {
   int64_t what = calls_.empty() ? 3 : dice_.below(6);
-  Calls next = what == 1 ? older_ : calls_;  // 0, 1: those of the last step, or of one before
+  // `what`: 1 starts from the calls of the step before the last, all others from those of the last
+  // step. 2 and 4 keep a prefix of them, and 3 keeps none.
+  Calls next = what == 1 ? older_ : calls_;
   if (what == 2 || what == 4)
     next.resize(static_cast<size_t>(dice_.below(static_cast<int64_t>(next.size()))));
   if (what == 3) next.clear();
@@ -249,7 +253,7 @@ RandomHost::Calls RandomHost::next_calls() {
   return next;
 }
 
-// ---- a step
+// --- a step ---
 
 std::vector<float> RandomHost::gradient(int64_t micro, int rank, int32_t param) const {
   int64_t top = top_of(case_.config);
@@ -271,8 +275,7 @@ void RandomHost::hand_over(int32_t param) {
     std::vector<float> leaf = gradient(place_.micro, r, param);
     for (size_t e = 0; e < leaf.size(); ++e) sum_[i][e] += static_cast<double>(leaf[e]);
     if (r != comm_.rank()) continue;
-    // The loss that a host differentiates is multiplied by the loss scale, which the engine divides
-    // out.
+    // A host differentiates the loss times the loss scale; the engine divides the gradients by it.
     for (float& x : leaf) x *= static_cast<float>(engine_.control().scaler().scale);
     const auto& [view, owner, on_device] = grad_views_[i];
     if (view.data && numel_[i] > 0) {
@@ -290,7 +293,7 @@ void RandomHost::hand_over(int32_t param) {
     const DType compute = case_.config.compute;
     bool narrow_it = compute != DS_DTYPE_F32 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
-    if (stream_ && (param + place_.micro) % 3 == 0) {  // read later
+    if (stream_ && (param + place_.micro) % 3 == 0) {  // the stream reads it later
       std::byte* room = stage(bytes.size());
       narrow_it ? narrow(compute, leaf.data(), numel_[i], room)
                 : static_cast<void>(std::memcpy(room, leaf.data(), bytes.size()));
@@ -302,14 +305,15 @@ void RandomHost::hand_over(int32_t param) {
     engine_.grad_ready(ParamId(param),
                        {narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
                         narrow_it ? compute : DS_DTYPE_F32, numel_[i]});
-    std::fill(leaf.begin(), leaf.end(), -1e30f);  // it was copied
+    std::fill(leaf.begin(), leaf.end(), -1e30f);  // the engine must have copied it
     std::fill(bytes.begin(), bytes.end(), std::byte{0x7F});
   }
 }
 
-// How far rounding takes a parameter, or a gathered one, from its master.
+// Returns how far rounding may move a parameter, gathered or not, from its master.
 double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathered) const {
-  // What f16 cannot hold becomes infinity, and codes beside it NaN: nothing is promised there.
+  // Values outside the range of f16 become infinity, and codes in their granule NaN: nothing is
+  // promised there.
   constexpr double beyond = std::numeric_limits<double>::infinity(), most = 65504;
   auto holds = [&](Bounded x) {
     return case_.config.compute != DS_DTYPE_F16 || x.magnitude() < most;
@@ -327,7 +331,7 @@ double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathere
   return off + top / 127;
 }
 
-// What a lease shows is the parameter, and stays so.
+// Checks that leases show the values of their parameters and do not change.
 void RandomHost::check_leases(const std::vector<int32_t>& params) {
   for (int32_t p : params) {
     size_t i = static_cast<size_t>(p);
@@ -399,7 +403,8 @@ void RandomHost::perform(const Call& call) {
     seen = engine_.grad_view(ParamId(call.params[0]), call_ % 2 == 0 ? stream_ : nullptr);
     viewed_ = true;
     const TensorView& view = seen.view;
-    if (view.bytes() > 0) {  // it is the host's, and not yet a gradient
+    // The view belongs to the host and holds no gradient yet.
+    if (view.bytes() > 0) {
       seen.on_device
           ? stream_->queue().fill(view.data, 0x7F, view.bytes())
           : static_cast<void>(std::memset(view.data, 0x7F, static_cast<size_t>(view.bytes())));
@@ -441,7 +446,7 @@ void RandomHost::train_step() {
   if (dice_.one_in(2)) check_state();
 }
 
-// A whole tensor, of which this rank's part must be the same.
+// Reads a whole tensor, and checks this rank's part against it.
 std::vector<float> RandomHost::read(int32_t param, const std::string& kind) {
   std::vector<float> whole = engine_.store().read_tensor(ParamId(param), kind),
                      part = engine_.store().read_local(ParamId(param), kind);

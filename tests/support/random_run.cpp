@@ -36,7 +36,7 @@ std::vector<int32_t> those_that(const std::vector<char>& frozen, bool are) {
   return out;
 }
 
-// Some of them, one at least, and fewer than all where one must be left.
+// Draws at least one of the parameters, but not all if `leave_one` is set.
 std::vector<int32_t> some_of(std::vector<int32_t> params, Dice& dice, bool leave_one) {
   if (leave_one && !params.empty())
     params.erase(params.begin() + dice.below(static_cast<int64_t>(params.size())));
@@ -50,7 +50,7 @@ std::vector<int32_t> some_of(std::vector<int32_t> params, Dice& dice, bool leave
   return out;
 }
 
-// What is frozen from the beginning, and what happens before each step.
+// Draws the initially frozen parameters and the events before each step.
 void draw_events(RandomRun& run, Dice& dice) {
   std::vector<char> frozen(run.graph.params.size(), 0);
   auto mark = [&](const std::vector<int32_t>& params, bool as) {
@@ -124,12 +124,9 @@ std::string RandomRun::text() const {
   const OptimizerConfig& o = config.optimizer;
   std::string out = fmt::format(
       "seed {}: {} masters {} states {} stage {} states {} params {} world {} leaves {} {} {} clip "
-      "{} bucket "
-      "{} "
-      "persist {} prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz "
-      "{} "
-      "threads {} "
-      "pieces {} sparse {} compressed {} callbacks {} chaos {} mean by {}",
+      "{} bucket {} persist {} prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes "
+      "{} mics {} hpz {} threads {} pieces {} sparse {} compressed {} callbacks {} chaos {} mean "
+      "by {}",
       seed, o.type, dtype_name(o.masters), dtype_name(o.states), z.stage,
       tier_name(z.optimizer_tier), tier_name(z.param_tier), world, leaves,
       config.reproducible ? "tree" : config.reduction, dtype_name(config.compute),
@@ -174,7 +171,7 @@ RandomRun draw_plain_run(uint64_t seed) {
   run.world = dice.pick({1, 2, 4, 4});
   run.leaves = run.world * (1 + dice.below(4));
   run.config = make_config(0, run.leaves / run.world, run.world);
-  run.config.run.seed = seed;
+  run.config.seed = seed;
   run.config.compute =
       dice.pick({DS_DTYPE_F32, DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_BF16, DS_DTYPE_F16});
   run.config.loss_scale.initial_scale_power = dice.pick<int64_t>({4, 12, 30});
@@ -185,7 +182,7 @@ RandomRun draw_plain_run(uint64_t seed) {
   run.config.zero.overlap_comm = false;
   run.steps = static_cast<int>(3 + dice.below(3));
   for (int s = 0; s < run.steps; ++s) run.rows.push_back(1 + dice.below(run.graph.bound));
-  // Some have so many micro-steps that a policy repeats one of them.
+  // Some runs have so many micro-steps that their program repeats one of them.
   if (Dice longer(seed, 6); longer.one_in(5)) {
     run.leaves = run.world * (8 + longer.below(13));
     run.config.accumulation = run.leaves / run.world;
@@ -272,7 +269,8 @@ RandomRun with_compressed_layout(const RandomRun& run, uint32_t stream) {
   out.config.accumulation = run.config.accumulation;
   out.config.nodes = run.world > 1 && run.seed % 2 == 0 ? run.world / 2 : 0;
   out.config.sparse_gradients = false;
-  // Errors of answers are of a part of a bucket: another cut of it begins them at 0.
+  // The compression error of reduced sums is kept by part of a bucket: other buckets would reset it
+  // to 0.
   if (run.config.gradient_compression.type == "int8") {
     z.reduce_bucket_size = run.seed % 2 == 0 ? 500 : 500000000;
     z.param_persistence_threshold = 300;

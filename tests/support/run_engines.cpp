@@ -10,11 +10,13 @@
 namespace ds::test {
 
 std::string run_engines(const Point& point, const Config& config,
-                        const std::function<void(Engine&)>& body) {
+                        const std::function<void(Engine&)>& body,
+                        const std::function<void(KernelRegistry&)>& kernels) {
   std::vector<std::string> hashes(static_cast<size_t>(point.world));
   run_ranks(point.world, [&](Communicator& comm) {
     EngineOptions options;
     options.threads = point.threads;
+    options.kernel_filter = kernels;
     options.programs.written_out = point.written_out;
     set_device(options, point);
     Engine engine(config, graph_of(point), comm, options);

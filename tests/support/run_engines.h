@@ -8,15 +8,16 @@
 
 namespace ds::test {
 
-// Runs `body` with an engine of the point's model on every rank, a thread each. Returns the hash of
-// the states behind it, in which all ranks must agree.
+// Runs `body` with an engine of the point's model on every rank, each in a thread. Returns the hash
+// of the final states, which must agree on all ranks. `kernels` registers additional kernels.
 std::string run_engines(const Point& point, const Config& config,
-                        const std::function<void(Engine&)>& body);
+                        const std::function<void(Engine&)>& body,
+                        const std::function<void(KernelRegistry&)>& kernels = {});
 
-// The same of so many steps, none of which may be skipped.
+// Trains `steps` steps with run_engines(). The test fails if a step is skipped.
 std::string run_steps(const Point& point, const Config& config, int steps);
 
-// That the engine's rank has received in collectives, of all operations.
+// Returns the number of bytes that the engine's rank has received in all collectives.
 int64_t bytes_received(const Engine& engine);
 
 }  // namespace ds::test

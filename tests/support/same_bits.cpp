@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kSeq = 8, kRows = 2 * kSeq, kWidth = 24;
 
-// Tokens of leaf `leaf` of step `step`: the same whatever the layout of ranks.
+// Draws tokens and targets of leaf `leaf` in step `step`, independently of the layout of ranks.
 void draw_tokens(int64_t vocab, int64_t step, int64_t leaf, int32_t* tokens, int32_t* targets) {
   auto words = static_cast<uint32_t>(vocab);
   RandomStream stream{99, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf), 0};
@@ -34,7 +34,7 @@ void draw_tokens(int64_t vocab, int64_t step, int64_t leaf, int32_t* tokens, int
   targets[0] = -100;
 }
 
-// Of which leaf 1 has none, others from none to all.
+// Masks some targets: leaf 1 keeps none, the other leaves keep any number.
 void drop_targets(int64_t step, int64_t leaf, int32_t* targets) {
   const int64_t kept = leaf == 1 ? 0 : (leaf * 5 + step * 3) % (kRows + 1);
   std::fill(targets + kept, targets + kRows, -100);
@@ -56,7 +56,7 @@ ProcessIo process_io() {
   return io;
 }
 
-// Counts what happens from its construction to finish().
+// Measures everything between its construction and finish().
 class LedgerSpan {
  public:
   explicit LedgerSpan(const Engine& engine)
@@ -88,9 +88,9 @@ std::string hash_of(const std::vector<double>& values) {
   return hash.hex();
 }
 
-// Every rank computes the loss and the norm itself. "" when all ranks have the same bits, else a
-// text that no other run has, so that the run equals none, not even one whose ranks disagree in the
-// same way.
+// Returns "" if all ranks, each of which computes the loss and the norm itself, have equal bits.
+// Otherwise returns a text that is unique in this process, so that the run equals no other, not
+// even one whose ranks disagree in the same way.
 std::string disagreement(const std::vector<Outcome>& ranks) {
   static std::atomic<int> runs{0};
   std::string out;
@@ -105,7 +105,8 @@ std::string disagreement(const std::vector<Outcome>& ranks) {
 
 Config config_of(const Point& p) {
   Config c = make_config(p.stage, p.leaves / p.world, p.world);
-  if (p.chaos) c.device = "cpu";  // an order of its own on the host
+  // The chaos device reorders work on the host.
+  if (p.chaos) c.device = "cpu";
   c.zero.optimizer_tier = c.zero.param_tier = p.tier;
   if (p.hpz > 1 && p.tier == Tier::nvme) c.zero.param_tier = Tier::host;
   c.zero.nvme_path = scratch_folder();
@@ -123,7 +124,7 @@ Config config_of(const Point& p) {
   if (p.gradient_bits > 0) c.zero.gradient_bits = p.gradient_bits;
   c.zero.error_feedback = p.err_beta >= 0;
   c.zero.err_beta = std::max(0.0, p.err_beta);
-  // A device that options bring (set_device) is none that the configuration knows.
+  // The configuration cannot name a device that is set through options (set_device).
   const bool apart = p.separate || !(p.device.empty() || p.device == "cpu");
   c.emulate_tiers = p.emulate || apart;
   c.reproducible = p.reproducible;
@@ -138,7 +139,7 @@ Config config_of(const Point& p) {
   c.fused_head = p.fused_head;
   c.recompute = p.recompute;
   c.gradient_clipping = p.clipping;
-  c.run.seed = p.seed;
+  c.seed = p.seed;
   c.optimizer.type = p.optimizer;
   c.optimizer.masters = p.masters;
   c.optimizer.states = p.states;
@@ -152,15 +153,15 @@ Config config_of(const Point& p) {
                           {{"wte.weight"}, {{other, 0.5}}}};
   }
   if (c.optimizer.compressed()) {
-    // Of 0/1 Adam, updates 0 and 2 reduce, 1 and 3 send gradients as signs, 4 is the first behind
-    // the freeze, 5, 6 and 10 synchronise, and so does every fourth from there on; the others are
-    // local.
+    // With 0/1 Adam, updates 0 and 2 reduce gradients, and updates 1 and 3 send them as signs.
+    // Update 4 is the first after the freeze. Updates 5, 6 and 10 synchronise, and so does every
+    // fourth from there on. The others are local.
     c.optimizer.freeze_step = 3;
     c.optimizer.var_freeze_step = 4;
     c.optimizer.var_update_scaler = 1;
     c.optimizer.local_step_scaler = 2;
     c.optimizer.local_step_clipper = 4;
-    // A sign moves what never had a gradient, too, by a momentum over eps.
+    // A sign moves even elements that never had a gradient, by momentum / eps.
     if (p.optimizer == "ZeroOneAdam") c.optimizer.eps = 1e-3;
   }
   if (p.optimizer == "Muon") {
@@ -252,13 +253,8 @@ std::string Point::name() const {
   if (recompute != "none") rest += " recompute " + recompute;
   return fmt::format(
              "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} "
-             "threads {} "
-             "overlap {} "
-             "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} "
-             "bucket {} "
-             "reuse {} "
-             "vocab {} "
-             "tied {} sparse {} seed {}",
+             "threads {} overlap {} emulate {} reproducible {} leaves {} chaos {} {} {} head {} "
+             "dropout {} clipping {} bucket {} reuse {} vocab {} tied {} sparse {} seed {}",
              stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights,
              gradient_bits, err_beta, threads, overlap, emulate, reproducible, leaves,
              chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer, fused_head,
@@ -316,7 +312,7 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm,
     out.grad_norms.push_back(r.grad_norm);
   }
   out.ledgers.push_back(span.finish());
-  // Gradients are each rank's own in a step without a reduction.
+  // In a step without a reduction, gradients differ between ranks.
   const bool own = engine.runtime().config().optimizer.compressed();
   out.hash = own ? hash_of_states(engine) : state_hash(engine.store());
   out.loss_hash = hash_of(out.losses);

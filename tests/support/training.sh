@@ -1,5 +1,6 @@
-# Sourced by tests of shell that train: a short run, $libds, $source and $PWD given.
-# make_training: text and config.json here, $train its command. hash_of FOLDER: a run's payload hash.
+# Sourced by shell tests that train a short run. $libds, $source and $PWD must be set.
+# make_training writes text and config.json here and sets $train to the command of the run. hash_of FOLDER prints the payload
+# hash of a run.
 make_training() {
   mkdir text
   cp "$source"/docs/*/*.md text

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every bench fails when a bar is missed, and its verdict is the last line: feeds each judge of bench/ with figures.
+"""Tests that every bench fails when a bar is missed, with the verdict as the last line, by giving figures to its judge.
 
 usage: bench_verdict_test.py BENCH_FOLDER
 """
@@ -37,7 +37,7 @@ def tiers(nvme):
 
 
 def updates(ours=1.0, rival=0.7, cached=2.0):
-    """Parameters per second of forms of so many bytes, as shares of STREAM; cached: of those."""
+    """Returns parameters per second for forms with these bytes, as shares of STREAM; cached: for those in the cache."""
     sizes, rivals, triad = {"adamw": 30, "adamw-states16": 22, "adamw-lean16": 16, "adamw-lean16-drawn": 16,
                             "adamw-lean8": 12, "adamw-lean8-drawn": 12, "adamw-states8-drawn": 18}, {"DeepSpeed CPUAdam bf16": 22}, 2e10
     rates = {name: ours * triad / size for name, size in sizes.items()} | {name: rival * triad / size for name, size in rivals.items()}
@@ -47,12 +47,12 @@ def updates(ours=1.0, rival=0.7, cached=2.0):
 
 
 def disk(ours=1.8, torch=1.0, safetensors=1.5, fio=2.0):
-    """Bytes per second of 1.5 GB by side."""
+    """Returns bytes per second of 1.5 GB by side."""
     rates = {"libds": ours, "torch": torch, "safetensors": safetensors, "fio": 1.2, "fio direct": fio}
     return {side: rate * 1e9 for side, rate in rates.items()}
 
 
-HELPERS = ("verdict.py", "heldout.py")  # what benches share
+HELPERS = ("verdict.py", "heldout.py")  # modules shared by benches
 
 # (bench, judge, figures that hold, figures that each miss one bar)
 CASES = [
@@ -91,7 +91,7 @@ def expect(ok, complaint):
 
 
 def outcome(verdict, judge, figures):
-    """Exit code and text of a bench whose only measurement is `figures`."""
+    """Returns the exit code and text of a bench whose only measurement is `figures`."""
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
         try:
@@ -113,10 +113,12 @@ def judged(folder):
             code, text = outcome(verdict, judge, figures)
             expect(code == 1 and text.splitlines()[-1].startswith("FAIL: ") and "MISSED" in text,
                    f"{bench}.{name} of {figures}: exit code {code}, {text}")
-    for cached, reach in ((2.0, False), (1.05, True)):  # what even the cache misses is out of reach
+    # A bar that even the cache misses is out of reach.
+    for cached, reach in ((2.0, False), (1.05, True)):
         _, text = outcome(verdict, importlib.import_module("optimizers").judge, updates(ours=0.8, cached=cached))
         expect(("out of reach" in text) == reach, f"optimizers.judge of a cache of {cached}: {text}")
-    for path in folder.glob("*.py"):  # no judge is without a case
+    # Every judge has a case.
+    for path in folder.glob("*.py"):
         for name in re.findall(r"^def (judge\w*)\(", path.read_text(), re.MULTILINE):
             expect((path.stem, name) in seen, f"{path.name}: {name} has no case in this test")
 
@@ -135,7 +137,7 @@ def one_way(folder):
 
 
 def ends_early(folder):
-    """A program of its own: no figure, an exception, and an exit in the middle fail, with the verdict last."""
+    """Runs a program of its own: no figure, an exception and an exit in the middle must fail, with the verdict last."""
     for body, code, last in [("pass", 1, "FAIL: no bar was judged"), ("1 / 0", 1, "FAIL: the bench ended"),
                              ("bars.least('a', 2, 1); sys.exit(0)", 2, "FAIL: the bench ended"),
                              ("bars.least('a', 0, 1); bars.least('b', 2, 1)", 1, "FAIL: 1 of 2 bars missed: a 0 of at least 1"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rule by which ./run interop compares: NaN and nothing at all miss every bar."""
+"""Tests the rule by which ./run interop compares: NaN and an empty list fail every bar."""
 import math
 import pathlib
 import sys

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What ./run builds and tests for its arguments, with ninja, ctest and what installs replaced by a record of calls.
+"""Tests which targets ./run builds and tests for its arguments, with ninja, ctest and the installers replaced by a
+record of calls.
 
 usage: run_test.py SOURCE
 """
@@ -17,7 +18,7 @@ wrong = []
 
 
 def calls(*words, **variables):
-    """Exit code, what is printed, and the calls of ninja and ctest."""
+    """Returns the exit code, the output, and the calls of ninja and ctest."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for part in ("tests", "bench", "tools", "bindings", "examples"):
@@ -38,7 +39,7 @@ def calls(*words, **variables):
 
 
 def expect(words, *parts, without=(), **variables):
-    """The calls have the parts, and none of those of `without`."""
+    """Expects the calls to contain the parts, and none of those of `without`."""
     code, output, made = calls(*words.split(), **variables)
     lost = [part for part in parts if part not in made]
     found = [part for part in without if part in made]
@@ -47,7 +48,7 @@ def expect(words, *parts, without=(), **variables):
 
 
 def refuse(words, part):
-    """Refused before anything is built."""
+    """Expects a refusal before anything is built."""
     code, output, made = calls(*words.split())
     if code == 0 or part not in output or "ninja" in made:
         wrong.append(f"./run {words}: exit code {code}, not refused with '{part}':\n{made}{output}")
@@ -66,7 +67,7 @@ expect("build", " installed\n", without=["ctest"])
 refuse("build all", "build takes no argument, got all")
 refuse("install", "install takes one folder, got 0 arguments")
 refuse("test kernels " + "zz" + "z_none", "no test is named")
-for action in ("bench", "interop", "attack"):
+for action in ("bench", "interop", "attack", "elsewhere"):
     refuse(f"{action} nosuch", f"{action} takes one of: ")
 refuse("bench verdict", "bench takes one of: ")
 refuse("attack", "attack takes one of: ")

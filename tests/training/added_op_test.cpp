@@ -1,5 +1,5 @@
-// What a new operation needs: a row, kernels, nothing else. This file adds `square` and trains with
-// it; no pass, no executor and no engine knows it.
+// A new op needs only a row in the op table and kernels. This file adds `square` and trains with
+// it, although no pass, executor or engine knows it.
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -45,7 +45,7 @@ void square(const KernelContext& c) {
   }
 }
 
-// dx = dy x + dy x, in the order of the gradients of mul.
+// dx = dy x + dy x, in the order in which `mul` adds its two gradients.
 void square_dx(const KernelContext& c) {
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
     float part = c.in[0].as<float>()[e] * c.in[1].as<float>()[e];
@@ -60,7 +60,7 @@ void add_kernels(KernelRegistry& registry) {
 
 constexpr int64_t kRows = 8, kWidth = 12;
 
-// The same as an operation of the program.
+// The same function, x squared, as a custom op with callbacks of the host application.
 class OwnSquare final : public CustomKernels {
  public:
   OwnSquare() {
@@ -84,7 +84,8 @@ class OwnSquare final : public CustomKernels {
 
 enum class By { mul, added, custom };
 
-// Two layers with a square between them, by mul, by the new operation, or by callbacks.
+// Returns two layers with a square after each, computed by `mul`, by the new op or by the custom
+// op.
 Graph network(By by) {
   Graph g;
   g.bound = kRows;
@@ -141,7 +142,7 @@ Trained train(By by, int stage, int world, const std::string& recompute,
   return out;
 }
 
-TEST(AddedOp, TrainsWithTheBitsOfTheSameFormula) {
+TEST(AddedOp, HasTheBitsOfTheFormulaWithExistingOps) {
   add_rows();
   for (int world : {1, 2}) {
     for (int stage = 0; stage <= 3; ++stage) {
@@ -157,7 +158,7 @@ TEST(AddedOp, TrainsWithTheBitsOfTheSameFormula) {
   }
 }
 
-TEST(AddedOp, ANameIsTakenOnce) {
+TEST(AddedOp, ADuplicateNameIsRefused) {
   add_rows();
   EXPECT_THROW(add_op({.name = "square", .infer = as_first, .flops = one_each}), Error);
   EXPECT_THROW(add_op({.name = "linear", .infer = as_first, .flops = one_each}), Error);

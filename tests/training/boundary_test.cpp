@@ -1,5 +1,5 @@
-// Gradients that are reduced once a step: exact against sums made on the host, and beside
-// everything else that a step may be.
+// Gradients that are reduced once per step (reduction "boundary"): compared bit for bit with sums
+// computed by the test, and combined with the other features of a step.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -36,14 +36,14 @@ Point point(int world, int64_t micros, int stage = 0) {
   return {.stage = stage, .world = world, .boundary = true, .leaves = micros * world};
 }
 
-// --- sums made on the host ---
+// --- sums computed by the test ---
 
 float rounded(float x, DType dtype) {
   if (dtype == DS_DTYPE_BF16) return static_cast<float>(bf16(x));
   return dtype == DS_DTYPE_F16 ? static_cast<float>(f16(x)) : x;
 }
 
-// One micro-step of ds_forward and ds_backward, of a rank's own tokens.
+// Runs one micro-step, ds_forward and ds_backward, on a rank's own tokens.
 void micro_step(Engine& engine, int64_t micro, int rank) {
   RandomStream stream{3, static_cast<uint32_t>(micro), static_cast<uint32_t>(rank), 0};
   std::array<int32_t, 16> tokens, targets;
@@ -65,7 +65,8 @@ Tensors gradients(Engine& engine) {
   return out;
 }
 
-// Of each micro-step of a rank, by an engine of one rank and one micro-step that learns nothing.
+// Returns the gradients of each micro-step of a rank. They come from an engine with one rank and
+// one micro-step per step, whose parameters never change.
 std::vector<Tensors> leaves_of(const Point& p, int rank) {
   Point one{.world = 1, .leaves = 1, .compute = p.compute, .dropout = 0, .clipping = 0};
   Config config = config_of(one);
@@ -81,7 +82,8 @@ std::vector<Tensors> leaves_of(const Point& p, int rank) {
   return out;
 }
 
-// What this rank sends of a tensor, in micro order.
+// Returns what this rank contributes to a tensor's reduction: the sum of its own leaves in
+// micro-step order.
 Floats own_sum(const Point& p, const std::vector<Tensors>& leaves, size_t tensor) {
   const DType wire = p.communication == DS_DTYPE_NONE ? p.compute : p.communication;
   Floats sum(leaves[0][tensor].size());
@@ -107,7 +109,8 @@ Floats expected_mean(const Point& p, Communicator& comm, const Floats& own) {
   return mean;
 }
 
-// Returns how many elements differ from those of "micro".
+// Checks the reduced gradients against the test's own sums. Returns the number of elements that
+// differ from those of reduction "micro".
 int64_t expect_sums(Point p) {
   p.dropout = p.clipping = 0;
   int64_t other = 0;
@@ -137,10 +140,11 @@ int64_t expect_sums(Point p) {
   return other;
 }
 
-TEST(Boundary, TheSumIsThatOfTheHost) {
+TEST(Boundary, TheSumEqualsTheHostsSum) {
   struct Types {
     DType compute, communication, sums;
-    bool alone;  // one rank rounds, too
+    // Whether even a single rank rounds its sum.
+    bool alone;
   };
   const Types all[] = {{DS_DTYPE_F32, DS_DTYPE_NONE, DS_DTYPE_F32, false},
                        {DS_DTYPE_BF16, DS_DTYPE_NONE, DS_DTYPE_F32, true},
@@ -159,20 +163,20 @@ TEST(Boundary, TheSumIsThatOfTheHost) {
       p.nodes = world == 4 ? 1 + i / 3 % 2 : 0;
       if (++i % 3 == 0) p.separate = 0;
       const int64_t other = expect_sums(p);
-      // A few gradients of bf16 have an exact sum in f32.
+      // Sums of so few bf16 gradients may be exact in f32.
       if (p.communication == DS_DTYPE_F32 && world > 1) continue;
       EXPECT_EQ(other > 0, world > 1 || types.alone) << p.name();
     }
   }
 }
 
-// --- what it leaves as it is ---
+// --- unchanged properties ---
 
 std::string program_of(const Point& p, int rank) {
   return print_steps(compile_plan(graph_of(p), config_of(p), rank, p.world, Machine{}));
 }
 
-TEST(Boundary, OneMicroStepIsTheProgramOfMicro) {
+TEST(Boundary, OneMicroStepHasTheProgramOfMicro) {
   for (DType communication : {DS_DTYPE_NONE, DS_DTYPE_F32}) {
     for (int stage : {0, 1}) {
       Point p = point(3, 1, stage), micro = p;
@@ -184,8 +188,8 @@ TEST(Boundary, OneMicroStepIsTheProgramOfMicro) {
   }
 }
 
-// Sums are whole in stage 1, too, and where they lie they lie in either order.
-TEST(Boundary, StatesTakeNoMoreMemory) {
+// Even at stage 1, each rank accumulates whole gradients: both reductions need the same memory.
+TEST(Boundary, StatesNeedNoMoreMemory) {
   for (int stage : {0, 1}) {
     Point p = point(2, 4, stage), micro = p;
     micro.boundary = false;
@@ -193,8 +197,9 @@ TEST(Boundary, StatesTakeNoMoreMemory) {
   }
 }
 
-// Gradients that stay on their rank are exchanged once a step in either order.
-TEST(Boundary, CompressedGradientsAreTheSame) {
+// Compressed gradients stay on their rank until they are exchanged, once per step under either
+// reduction.
+TEST(Boundary, CompressedGradientsHaveTheBitsOfMicro) {
   for (const char* type : {"int8", "top_k"}) {
     Point p = point(2, 3, 1);
     Config once = config_of(p), each = once;
@@ -204,7 +209,7 @@ TEST(Boundary, CompressedGradientsAreTheSame) {
   }
 }
 
-TEST(Boundary, EveryOptimizer) {
+TEST(Boundary, WorksWithEveryOptimizer) {
   for (const char* optimizer :
        {"SGD", "Lion", "Adagrad", "Lamb", "Muon", "OneBitAdam", "OneBitLamb"}) {
     Point p = point(3, 2), micro = p;
@@ -219,8 +224,8 @@ TEST(Boundary, EveryOptimizer) {
   }
 }
 
-// A step of 2 micro-steps names 32 rows at most: of 24 elements in bf16, and a number each, to 3
-// others.
+// The 2 micro-steps of a step name at most 32 rows. Each row has 24 bf16 elements and a row number,
+// and is received from 3 other ranks.
 TEST(Boundary, NotesCountTheRowsOfAStep) {
   Point p = point(4, 2, 1);
   p.vocab = 400;
@@ -233,8 +238,9 @@ TEST(Boundary, NotesCountTheRowsOfAStep) {
                 "as rows, 46080 as a whole"});
 }
 
-// The rows that the ids of all micro-steps name, of which each names a third.
-TEST(Boundary, RowsOfAllMicroSteps) {
+// A reduction sends the rows that the ids of all micro-steps name. The micro-steps name different
+// rows.
+TEST(Boundary, ReducesTheRowsOfAllMicroSteps) {
   for (int world : {2, 3, 4}) {
     Point plain = point(world, 3);
     plain.vocab = 400;
@@ -267,8 +273,9 @@ TEST(Boundary, RowsOfAllMicroSteps) {
   }
 }
 
-// Rows of a micro-batch that is shorter than it may be: ids of an earlier step lie behind them.
-TEST(Boundary, RowsOfShortMicroBatches) {
+// A micro-batch may be shorter than its bound. In memory, its ids are then followed by those of an
+// earlier step, which must be ignored.
+TEST(Boundary, ReducesTheRowsOfShortMicroBatches) {
   Point p = point(2, 2);
   p.vocab = 400;
   p.tied = false;
@@ -277,7 +284,7 @@ TEST(Boundary, RowsOfShortMicroBatches) {
     p.sparse = sparse;
     return run_engines(p, config_of(p), [&](Engine& engine) {
       train_step(p, engine, 0);
-      std::vector<int32_t> tokens(16), targets(16, 5);  // of 2 micro-steps of 8 rows
+      std::vector<int32_t> tokens(16), targets(16, 5);  // 2 micro-steps of 8 rows
       for (size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = static_cast<int32_t>(300 + i) + 20 * engine.runtime().comm().rank();
       InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, 16}, {targets.data(), DS_DTYPE_I32, 16}};
@@ -287,9 +294,9 @@ TEST(Boundary, RowsOfShortMicroBatches) {
   EXPECT_EQ(train(true), train(false));
 }
 
-// --- beside other things ---
+// --- combined with other features ---
 
-TEST(Boundary, UnevenRanksJoin) {
+TEST(Boundary, UnevenRanksMayJoin) {
   auto train = [](const Point& p) {
     return run_engines(p, config_of(p), [&](Engine& engine) {
       const int mine = std::array{3, 1, 2}[static_cast<size_t>(engine.runtime().comm().rank())];
@@ -309,7 +316,7 @@ TEST(Boundary, UnevenRanksJoin) {
   EXPECT_NE(train(p), want);
 }
 
-TEST(Boundary, FrozenParametersAndCallsInPieces) {
+TEST(Boundary, WorksWithFrozenParametersAndCallsInPieces) {
   auto train = [](const Point& p, bool pieces) {
     return run_engines(p, config_of(p), [&](Engine& engine) {
       const std::vector<int32_t> some{2, 5};
@@ -324,8 +331,8 @@ TEST(Boundary, FrozenParametersAndCallsInPieces) {
   EXPECT_EQ(train(point(2, 3, 1), true), want);
 }
 
-// A sum of f16 gradients overflows where none of them does: the step is skipped, the scale falls,
-// and the run goes on. With sums in f32 it would not be.
+// A sum of f16 gradients may overflow although no gradient does. The step is then skipped, the loss
+// scale is lowered, and the run continues. A sum in f32 would not overflow.
 TEST(Boundary, ASumThatOverflowsIsSkipped) {
   for (int stage : {0, 1}) {
     Point p = point(2, 8, stage);
@@ -354,7 +361,7 @@ TEST(Boundary, ASumThatOverflowsIsSkipped) {
   }
 }
 
-TEST(Boundary, AResumedRunHasTheBitsOfTheUnbroken) {
+TEST(Boundary, AResumedRunHasTheBitsOfAnUnbrokenRun) {
   TempFolder folder;
   const Point from = point(3, 3, 1);
   Point onto = point(3, 3);
@@ -377,7 +384,7 @@ TEST(Boundary, AResumedRunHasTheBitsOfTheUnbroken) {
             want);
 }
 
-TEST(Boundary, HasANumericsKeyOfItsOwn) {
+TEST(Boundary, HasADifferentNumericsKey) {
   auto key = [](const Point& p) {
     std::string out;
     run_ranks(p.world, [&](Communicator& comm) {
@@ -390,8 +397,8 @@ TEST(Boundary, HasANumericsKeyOfItsOwn) {
   micro.boundary = false;
   expect_names(key(p), {"reduction boundary"});
   expect_names(key(micro), {"reduction micro"});
-  p.communication = micro.communication =
-      DS_DTYPE_F32;  // of sums it keeps more than of bf16 leaves
+  // Communication in f32 matters only for sums: under "micro", bf16 leaves lose nothing in bf16.
+  p.communication = micro.communication = DS_DTYPE_F32;
   expect_names(key(p), {"communication f32"});
   EXPECT_EQ(key(micro).find("communication"), std::string::npos);
   EXPECT_EQ(key(point(2, 1)), key({.world = 2, .leaves = 2}))
@@ -400,8 +407,8 @@ TEST(Boundary, HasANumericsKeyOfItsOwn) {
 
 // --- delegates ---
 
-// Between micro-steps there is no gradient to read: a rank's own sums are nobody's business. Behind
-// the last it is the mean over all ranks, which can be changed.
+// Between micro-steps no gradient can be read, because the ranks' own sums have not been reduced
+// yet. After the last micro-step a gradient is the mean over all ranks, and the host may change it.
 TEST(Boundary, ADelegateReadsGradientsBeforeItsStep) {
   for (int stage : {0, 1}) {
     Config config = config_of(point(3, 3, stage));
@@ -425,7 +432,7 @@ TEST(Boundary, ADelegateReadsGradientsBeforeItsStep) {
           expect_names(message_of([&] { engine.store().read_tensor(w, "grad"); }, DS_ERROR_STATE),
                        {"before the first"});
         }
-        // Ranks have 6, 12 and 18, and 3s each.
+        // The sums of the ranks are 6, 12 and 18, and each rank adds 3 s.
         const float mean = static_cast<float>(36 + 9 * s) * static_cast<float>(1.0 / 9.0);
         EXPECT_EQ(engine.store().read_tensor(w, "grad"), Floats(300, mean)) << "stage " << stage;
         float used = mean;

@@ -9,8 +9,9 @@
 namespace ds::test::callback_bits_test {
 namespace {
 
-// Ranks that meet by the collectives of a program: all collectives, and groups of a split.
-TEST(CallbackBits, OverStagesTiersAndGroups) {
+// Ranks communicate through callbacks of a host application, which implement all collectives and
+// the groups of a split.
+TEST(CallbackBits, AreTheSameOverStagesTiersAndGroups) {
   constexpr int kFewSteps = 8;
   constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
   auto bits = [](const Point& p) {

@@ -1,7 +1,7 @@
-// Classes of parameters: gradients of some are summed over all ranks along `data`, those of experts
-// over the ranks that have the same ones. Both are multiplied by one over the leaves of the step,
-// and the norm has every parameter once. A training in double over all leaves says what must come
-// out.
+// Classes of parameters: most gradients are summed over all ranks along `data`, those of experts
+// only over the ranks that hold the same experts. Both sums are divided by the number of leaves of
+// the step, and the norm includes every parameter once. The expected values come from training in
+// double over all leaves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +80,8 @@ Config config_of(const Case& c, const std::string& folder) {
   return out;
 }
 
-// y = x dense^T + x mine^T, where `mine` are the rows of `experts` that an expert coordinate has.
+// y = x dense^T + x mine^T, where `mine` are the rows of `experts` that belong to coordinate
+// `expert`.
 Graph graph_of(const Case& c, int expert) {
   Graph g;
   g.bound = kRows;
@@ -102,7 +103,7 @@ float value_of(int64_t leaf, int64_t step, int64_t i, int64_t salt) {
   return static_cast<float>(((leaf * 131 + step * 17 + i) * salt) % 29) / 29.0f - 0.4f;
 }
 
-// The same in double, by all leaves one after the other.
+// Trains the same steps in double, leaf by leaf.
 struct Reference {
   explicit Reference(const Case& which) : c(which) {}
 
@@ -110,7 +111,7 @@ struct Reference {
     const auto w = static_cast<size_t>(c.width);
     std::vector<double> d_dense(dense.size(), 0), d_experts(experts.size(), 0);
     for (int64_t leaf = 0; leaf < c.leaves(); ++leaf) {
-      // Leaf m of a data rank is m * data + its number there, in which the first axis is the
+      // Leaf m of a data rank is leaf m * data + rank of the step; the mesh's first axis varies
       // fastest.
       int64_t at = leaf % c.data();
       auto expert = static_cast<size_t>(c.expert_first ? at % c.experts : at / c.copies);
@@ -196,7 +197,7 @@ void expect_reference(const Case& c) {
   });
 }
 
-TEST(ParamClasses, TrainAsAllLeavesInDouble) {
+TEST(ParamClasses, TrainAsOneProcessInDouble) {
   int several = 0, clipped = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Case c = draw(seed);
@@ -208,7 +209,8 @@ TEST(ParamClasses, TrainAsAllLeavesInDouble) {
   EXPECT_GT(clipped, 10);
 }
 
-// Experts that lie on other ranks, at another stage, train on with the same bits.
+// Training continues with equal bits from a checkpoint at another stage, with experts on other
+// ranks.
 TEST(ParamClasses, CheckpointsHoldAllExperts) {
   TempFolder folder;
   auto run = [&](const Case& c, const std::string& from, int64_t first, int64_t steps,
@@ -255,10 +257,10 @@ TEST(ParamClasses, AnAxisThatTheMeshLacksIsRefused) {
                   Mesh({{kData, 2}, {kExpert, 2}});
                 },
                 DS_ERROR_INVALID_ARGUMENT),
-            "mesh axis 'expert' is a part of 'data', which is there, too");
+            "mesh axis 'expert' is a part of 'data', which the mesh also has");
 }
 
-// No norm is one of such a parameter.
+// The norm of a parameter that is reduced over an axis other than `data` is not defined yet.
 TEST(ParamClasses, AnAxisBesideDataIsRefused) {
   Case c;
   Graph graph = graph_of(c, 0);
@@ -274,7 +276,7 @@ TEST(ParamClasses, AnAxisBesideDataIsRefused) {
   }
 }
 
-TEST(ParamClasses, BucketsAreOfOneClass) {
+TEST(ParamClasses, ABucketHasOneClass) {
   Case c{.width = 17, .experts = 2, .copies = 3, .stage = 3};
   Config config = config_of(c, "");
   config.zero.reduce_bucket_size = 1 << 20;

@@ -1,5 +1,5 @@
-// Hosts that leave their order, evaluate between steps, or release late: one case each of what the
-// random hosts of delegate_random_test.cpp do.
+// Hosts that deviate from their recorded order of calls, evaluate between steps or release late.
+// Each test isolates one thing that the random hosts of delegate_random_test.cpp do.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ constexpr int64_t kNumel = 300;
 Config config_of(int stage, int world, int64_t accumulation) {
   Config c = make_config(stage, accumulation, world);
   c.zero.param_persistence_threshold = 0;
-  c.zero.reduce_bucket_size = 512;  // a bucket for each parameter
+  c.zero.reduce_bucket_size = 512;  // one parameter a bucket
   c.gradient_clipping = 0;
   c.comm_timeout_ms = 20000;
   return c;
@@ -49,8 +49,8 @@ void release(DelegateEngine& engine, std::vector<int32_t> params) {
   engine.release(ids_of<ParamId>(params));
 }
 
-// Everything gathered at once, gradients from the last one down, released before or behind the
-// micro-step's end.
+// Gathers all parameters at once, hands over gradients in reverse order, and releases before or
+// after the end of the micro-step.
 void take_micro_step(DelegateEngine& engine, bool late) {
   gather(engine, {0, 1, 2, 3});
   for (int32_t p : {3, 2, 1, 0}) give(engine, p);
@@ -78,7 +78,7 @@ void expect_gradient(DelegateEngine& engine, int32_t param, float want, const st
     ASSERT_EQ(g, want) << "parameter " << param << " " << where;
 }
 
-TEST(DelegateOrder, MayChangeBehindAReduction) {
+TEST(DelegateOrder, MayChangeAfterAReduction) {
   for (int world : {1, 2}) {
     for (int stage : {0, 1, 2, 3}) {
       Config c = config_of(stage, world, 2);
@@ -98,9 +98,9 @@ TEST(DelegateOrder, MayChangeBehindAReduction) {
   }
 }
 
-// Parameters 0 and 1 share a bucket. The step that was recorded has a gradient of 0 alone; the next
-// time that of 1 comes, too, behind others.
-TEST(DelegateOrder, AMissingGradientMayComeAgain) {
+// Parameters 0 and 1 share a bucket. The recorded step has a gradient for 0 only. In a later step
+// parameter 1 has a gradient as well, handed over last.
+TEST(DelegateOrder, AParameterMayHaveAGradientThatTheRecordLacks) {
   for (int stage : {0, 2, 3}) {
     auto self = create_communicator("self", {});
     Config c = config_of(stage, 1, 2);
@@ -122,14 +122,14 @@ TEST(DelegateOrder, AMissingGradientMayComeAgain) {
   }
 }
 
-// A gradient that is written before the update is the one that the step uses, also where norms and
-// sums lie on the host and the recorded step has begun nothing too early.
-TEST(DelegateOrder, AGradientMayBeEditedBehindAnyCall) {
+// An update uses the gradient as edited before it, even if norms and sums are on the host: a
+// recorded step does not read them too early.
+TEST(DelegateOrder, AGradientMayBeEditedAfterAnyCall) {
   for (int stage : {0, 2, 3}) {
     for (bool late : {false, true}) {
       Config c = config_of(stage, 2, 1);
       c.zero.optimizer_tier = Tier::host;
-      if (stage == 3) c.zero.param_tier = Tier::host;  // whose fetches are made ahead
+      if (stage == 3) c.zero.param_tier = Tier::host;  // fetches run ahead
       c.emulate_tiers = true;
       run_ranks(2, [&](Communicator& comm) {
         DelegateEngine engine(c, comm, {});
@@ -171,7 +171,7 @@ Cost cost(const Config& c, bool late) {
   return out;
 }
 
-TEST(DelegateOrder, ReleasingBehindTheLastBackwardCostsNothing) {
+TEST(DelegateOrder, ReleasingAfterTheLastBackwardCostsNothing) {
   for (bool reproducible : {false, true}) {
     for (int stage : {0, 2, 3}) {
       Config c = config_of(stage, 2, 1);
@@ -194,7 +194,8 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
     run_ranks(2, [&](Communicator& comm) {
       DelegateEngine engine(config_of(stage, 2, 1), comm, {});
       add_params(engine);
-      forward(engine);  // also before the first step
+      // Evaluation works even before the first step.
+      forward(engine);
       micro_step(engine);
       engine.step();
       std::string recorded = engine.print_plan();
@@ -221,8 +222,8 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
   }
 }
 
-// Calls that belong to no step are not kept for ever; a step whose first calls are gone is not
-// recorded.
+// Calls outside of steps are forgotten after a while. A step whose first calls were forgotten is
+// not recorded.
 TEST(DelegateOrder, EvaluationMayGoOnForLong) {
   for (bool held : {false, true}) {
     auto self = create_communicator("self", {});
@@ -283,13 +284,13 @@ TEST(DelegateOrder, ReleasingTooOftenInOneCallChangesNothing) {
   EXPECT_THROW(engine.view(ParamId(1)), Error);
 }
 
-// With no reuse at all every lease is a range of its own, unless an older one is still open.
-// Proves {delegate.view.stays}.
-TEST(DelegateOrder, ALeaseStaysWhereItIsWhileOthersComeAndGo) {
+// Without reuse, each lease has its own gather range, unless an older lease of the parameter is
+// still open. Proves {delegate.view.stays}.
+TEST(DelegateOrder, ALeaseKeepsItsAddressWhileOthersComeAndGo) {
   run_ranks(2, [](Communicator& comm) {
     Config c = config_of(3, 2, 1);
     c.zero.max_reuse_distance = 0;
-    c.zero.max_live_parameters = 600;  // of 512 a bucket
+    c.zero.max_live_parameters = 600;  // a bucket has 512
     DelegateEngine engine(c, comm, {});
     add_params(engine);
     for (int s = 0; s < 3; ++s) {
@@ -312,8 +313,9 @@ TEST(DelegateOrder, ALeaseStaysWhereItIsWhileOthersComeAndGo) {
   });
 }
 
-// A local write is no call of the others: what all ranks know of the host's order stays.
-TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
+// A local write does not involve other ranks: what all ranks know about the host's order stays
+// valid.
+TEST(DelegateOrder, ALocalWriteDuringEvaluationInvolvesNoOtherRank) {
   for (int writer : {0, 1}) {
     run_ranks(2, [&](Communicator& comm) {
       DelegateEngine engine(config_of(3, 2, 1), comm, {});
@@ -321,7 +323,7 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
       for (int s = 0; s < 4; ++s) {
         micro_step(engine);
         engine.step();
-        for (int32_t p : {0, 1, 2, 3}) {  // as the step begins, which fetches ahead
+        for (int32_t p : {0, 1, 2, 3}) {  // as at the start of a step, where fetches run ahead
           gather(engine, {p});
           EXPECT_EQ(engine.view(ParamId(p)).view.as<float>()[0],
                     engine.store().read_tensor(ParamId(p), "param")[0]);
@@ -336,9 +338,9 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
   }
 }
 
-// One rank alone calls otherwise: all ranks get an error, before any of them updates, and none
-// waits forever. Proves {delegate.order.differs}.
-TEST(DelegateOrder, OneRankThatLeavesItIsAnErrorOnAll) {
+// If one rank alone deviates from the order, all ranks get an error before any of them updates, and
+// none waits forever. Proves {delegate.order.differs}.
+TEST(DelegateOrder, ARankThatDepartsFromTheOrderFailsAllRanks) {
   using Odd = std::function<void(DelegateEngine&)>;
   std::vector<Odd> ways = {[](DelegateEngine& e) {
                              micro_step(e, {3, 1, 2, 0});

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "engine/engine.h"
+#include "support/errors.h"
 #include "support/initial.h"
 #include "support/models.h"
 #include "support/ranks.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr int kLayers = 4, kSteps = 20;
 constexpr int64_t kWidth = 32, kRows = 8, kMicros = 2;
 
-// Of more ranks than one: in shard groups, secondary shards, over nodes; and what they reduce when.
+// Settings for several ranks: nodes, MiCS shard groups, hpZ secondary shards, and the reduction.
 struct Groups {
   int64_t nodes = 0, mics = -1, hpz = 1;
   const char* reduction = "micro";
@@ -71,9 +72,9 @@ State state_of(E& engine) {
   return out;
 }
 
-// Gathers, reductions and updates of a program in the order of each queue, by name and the buffer
-// they write. Between queues the order may differ: a recorded reduction is whole before the next
-// call of the host, that of a native step is finished when the next one has started.
+// Returns the gathers, reductions and updates of a program, by queue, in order, each with its name
+// and the buffer that it writes. Orders between queues are not compared: a recorded reduction ends
+// before the host's next call, but a native one may end after the next reduction has started.
 std::map<Queue, std::vector<std::string>> moves(const std::string& text) {
   Program p = parse_program(text);
   std::map<Queue, std::vector<std::string>> out;
@@ -89,13 +90,13 @@ std::map<Queue, std::vector<std::string>> moves(const std::string& text) {
   return out;
 }
 
-// A host with a network of its own: a second engine of one rank computes leaf gradients and never
+// A host with its own network: a second engine with one rank computes the leaf gradients and never
 // trains.
 class Host {
  public:
   Host(DelegateEngine& engine, Engine& calculator) : engine_(engine), calculator_(calculator) {}
 
-  // gather_order: leaves the usual order of calls when reversed.
+  // If `odd` is set, gathers the layers in reverse order.
   void micro_step(const Batch& batch, bool odd) {
     for (int l = 0; l < kLayers; ++l) lease(odd ? kLayers - 1 - l : l, true);
     calculator_.forward(views(batch.x, batch.target));
@@ -183,7 +184,7 @@ Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2,
   return out;
 }
 
-TEST(Delegate, SameBitsAndInstructionsAsNative) {
+TEST(Delegate, HasTheBitsAndInstructionsOfNative) {
   for (int stage : {0, 1, 2, 3}) {
     for (Tier tier : {Tier::device, Tier::nvme}) {
       Trained native = train_native(stage, tier), delegate = train_delegate(stage, tier, -1);
@@ -194,7 +195,7 @@ TEST(Delegate, SameBitsAndInstructionsAsNative) {
   }
 }
 
-TEST(Delegate, SameBitsInShardGroupsAndOverNodes) {
+TEST(Delegate, HasTheBitsOfNativeInShardGroupsAndOverNodes) {
   Trained plain = train_native(3, Tier::device, 4);
   for (const Groups& groups : {Groups{2, -1, 1}, Groups{0, 2, 1}, Groups{0, -1, 2}}) {
     Trained native = train_native(3, Tier::host, 4, groups);
@@ -206,7 +207,7 @@ TEST(Delegate, SameBitsInShardGroupsAndOverNodes) {
   }
 }
 
-TEST(Delegate, SameBitsAndInstructionsAtTheBoundary) {
+TEST(Delegate, HasTheBitsAndInstructionsOfNativeAtTheBoundary) {
   struct {
     int stage;
     Tier tier;
@@ -221,14 +222,14 @@ TEST(Delegate, SameBitsAndInstructionsAtTheBoundary) {
     Trained delegate = train_delegate(stage, tier, -1, world, groups);
     EXPECT_EQ(native.state, want) << stage << tier_name(tier) << world;
     EXPECT_EQ(delegate.state, want) << stage << tier_name(tier) << world;
-    // A native step adds up the next bucket while ranks reduce this one.
+    // A native step accumulates the next bucket while ranks reduce the current one.
     EXPECT_EQ(moves(native.program)[Queue::comm], moves(delegate.program)[Queue::comm]) << world;
     EXPECT_EQ(train_delegate(stage, tier, 7, world, groups).state, want)
         << "a host that leaves its order";
   }
 }
 
-TEST(Delegate, AHostThatLeavesItsOrderGetsTheSameBits) {
+TEST(Delegate, AHostThatDepartsFromItsOrderGetsTheSameBits) {
   for (int stage : {0, 3}) {
     Trained usual = train_delegate(stage, Tier::host, -1),
             odd = train_delegate(stage, Tier::host, 7);
@@ -248,6 +249,12 @@ TEST(Delegate, WrongCallsAreRefused) {
   EXPECT_THROW(engine.view(ParamId(p)), Error);
   EXPECT_THROW(engine.grad_ready(ParamId(p), {w.data(), DS_DTYPE_F32, 3}), Error);
   EXPECT_THROW(engine.grad_ready(ParamId(1), {w.data(), DS_DTYPE_F32, 64}), Error);
+  EXPECT_EQ(test::message_of(
+                [&] {
+                  engine.grad_ready(ParamId(p), {w.data(), DS_DTYPE_F64, 64});
+                },
+                DS_ERROR_INVALID_ARGUMENT),
+            "gradient of 'w' must be f32, got f64");
   EXPECT_THROW(engine.step(), Error);
   ParamId params[] = {p};
   engine.gather(params);

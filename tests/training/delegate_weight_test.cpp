@@ -1,4 +1,4 @@
-// Losses by tokens in delegate mode, where a host says how much each micro-step weighs.
+// Token-weighted losses in delegate mode, where the host sets the weight of each micro-step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 
 using namespace loss_average;
 
-// A host with a network of its own: an engine of one rank computes the gradients of a leaf, and
-// never trains. It hands over what its loss times `weight` would give.
+// Trains a host with its own network: an engine with one rank computes the gradients of a leaf and
+// never trains. The host hands over the gradients of its loss times the leaf's weight.
 Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& texts,
                  double unit) {
   Steps out;
@@ -80,13 +80,13 @@ Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& 
   return out;
 }
 
-TEST(DelegateWeight, AHostGivesWeights) {
+TEST(DelegateWeight, AHostMayGiveWeights) {
   const Cut cut{1, 2, 2};
   for (int stage : {0, 2, 3}) {
     Config config = plain_config(cut, true);
     config.zero.stage = stage;
     config.optimizer.momentum = 0.5;
-    // Numbers of targets, in any unit: to rounding.
+    // Weights are numbers of targets times any unit: results are equal up to rounding.
     const std::vector<Text> texts = texts_of({1, 3, 0, 7}, 4);
     const Steps want = train(config, cut, graph_of(1), texts);
     for (double unit : {1.0, 3.0}) {
@@ -96,7 +96,7 @@ TEST(DelegateWeight, AHostGivesWeights) {
       for (size_t s = 0; s < texts.size(); ++s)
         EXPECT_NEAR(got.norms[s], want.norms[s], 1e-5 * want.norms[s]);
     }
-    // Numbers that nothing rounds, in the unit of native mode: the same bits.
+    // With weights that round no product, in the unit of native mode, the bits are equal.
     const std::vector<Text> powers = texts_of({1, 4, 8, 2}, 4);
     const Steps exact = train(config, cut, graph_of(1), powers),
                 same = train_host(config, cut, powers, kSeq);
@@ -106,7 +106,7 @@ TEST(DelegateWeight, AHostGivesWeights) {
   }
 }
 
-TEST(DelegateWeight, AHostIsRefusedWithoutAWeight) {
+TEST(DelegateWeight, AHostWithoutAWeightIsRefused) {
   auto comm = create_communicator("self", {});
   auto started = [&](bool by_tokens) {
     auto engine = std::make_unique<DelegateEngine>(plain_config({1, 2, 1}, by_tokens), *comm,
@@ -130,7 +130,8 @@ TEST(DelegateWeight, AHostIsRefusedWithoutAWeight) {
   expect_names(message_of([&] { engine->end_micro_step(); }, DS_ERROR_STATE),
                {"ds_backward needs the weight of micro-step 0"});
   engine->set("micro_weight", 7);
-  engine->set("micro_weight", 1);  // the last one counts
+  // The last call before the end of the micro-step applies.
+  engine->set("micro_weight", 1);
   EXPECT_EQ(engine->weight(), 1);
   engine->end_micro_step();
   EXPECT_FALSE(engine->weight());

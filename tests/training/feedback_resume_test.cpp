@@ -1,4 +1,5 @@
-// ZeRO++'s error feedback in checkpoints: what a rank has not sent yet is its own state.
+// Checkpoints of ZeRO++'s error feedback: the error that a rank has not sent yet is part of that
+// rank's state.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -31,7 +32,8 @@ Point point(int world, int stage, int nodes = 1) {
 
 using Body = std::function<void(Engine&)>;
 
-// The hash after `body` on all ranks, which must agree. reset: zeropp_loco_param.reset_T.
+// Runs `body` on all ranks and returns the hash of the states, which must agree. reset:
+// zeropp_loco_param.reset_T.
 std::string run_engines(const Point& p, const Body& body, int64_t reset = 1024) {
   std::vector<std::string> hashes(static_cast<size_t>(p.world));
   run_ranks(p.world, [&](Communicator& comm) {
@@ -67,7 +69,8 @@ void save_half(const Point& p, const std::string& folder, bool started, int64_t 
           return;
         }
         engine.checkpoints().start_save(folder);
-        steps(p, engine, kHalf, kHalf + 3);  // which the copy must not see
+        // The saved copy must not include these steps.
+        steps(p, engine, kHalf, kHalf + 3);
         engine.checkpoints().wait();
       },
       reset);
@@ -78,9 +81,9 @@ std::string go_on(const Point& p, const std::string& folder, int64_t reset = 102
   return run_engines(
       p,
       [&](Engine& engine) {
-        train_step(p, engine, 50);  // what the load must overwrite
+        train_step(p, engine, 50);  // overwritten by the load
         engine.checkpoints().load(folder);
-        if (forget) engine.store().forget_own();
+        if (forget) engine.store().own_states().forget();
         steps(p, engine, kHalf, kSteps);
       },
       reset);
@@ -99,7 +102,8 @@ TEST(Feedback, ResumesExactly) {
   }
 }
 
-// Whatever the buckets: errors are saved by tensor. And a reset comes at the same step.
+// Errors are saved by tensor, so the buckets may change. The errors are reset at the same step as
+// in an unbroken run.
 TEST(Feedback, ResumesExactlyInOtherBucketsAndOverAReset) {
   Point p = point(2, 2), q = p;
   q.bucket_size = 3000;
@@ -111,7 +115,7 @@ TEST(Feedback, ResumesExactlyInOtherBucketsAndOverAReset) {
   EXPECT_EQ(go_on(q, folder.path(), 7), expected);
 }
 
-// The log lines of the process while it lives.
+// Collects the process's log lines as long as it lives.
 class Lines {
  public:
   Lines() {
@@ -135,17 +139,16 @@ class Lines {
   std::string text_;
 };
 
-TEST(Feedback, OnAnotherNumberOfRanksErrorsBeginAtZero) {
+TEST(Feedback, ErrorsStartAtZeroOnAnotherNumberOfRanks) {
   TempFolder folder;
   save_half(point(2, 2), folder.path(), false);
   Lines lines;
   EXPECT_EQ(go_on(point(4, 2), folder.path()), go_on(point(4, 2), folder.path(), 1024, true));
-  EXPECT_NE(lines.text().find("nothing that 4 ranks had for themselves"), std::string::npos)
-      << lines.text();
+  EXPECT_NE(lines.text().find("no per-rank states of 4 ranks"), std::string::npos) << lines.text();
 }
 
-// A checkpoint of a run without feedback, too; and one with it loads where there is none.
-TEST(Feedback, OneSideMayHaveNone) {
+// A checkpoint without feedback loads into a run with feedback, and vice versa.
+TEST(Feedback, ACheckpointOrARunMayLackFeedback) {
   TempFolder folder, other;
   Point with = point(2, 2), without = with;
   without.err_beta = -1;

@@ -1,5 +1,5 @@
-// The same bits for Hugging Face folders: over stages, tiers, groups of ranks and, where
-// reproducible, ranks.
+// Models from Hugging Face folders have equal bits over stages, tiers and shard groups and, with
+// `reproducible`, over numbers of ranks.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// The recorded batch of leaf `leaf` of step `step`: its ids moved on, so that no two leaves are
+// The recorded batch as leaf `leaf` of step `step`, with ids shifted so that no two leaves are
 // equal.
 class LeafBatch {
  public:
@@ -40,7 +40,8 @@ class LeafBatch {
   std::vector<InputView> views;
 
  private:
-  static constexpr int64_t kWords = 50;  // every folder has as many
+  // The vocabulary of every folder has at least this many words.
+  static constexpr int64_t kWords = 50;
   std::vector<std::vector<int32_t>> data_;
 };
 
@@ -66,7 +67,7 @@ std::string train_folder(const std::string& folder, const Point& p) {
 
 class FolderBits : public testing::TestWithParam<std::string> {};
 
-TEST_P(FolderBits, StagesTiersAndGroups) {
+TEST_P(FolderBits, AreTheSameOverStagesTiersAndGroups) {
   Point plain;
   plain.world = 4;
   plain.leaves = 8;
@@ -93,7 +94,7 @@ TEST_P(FolderBits, StagesTiersAndGroups) {
   }
 }
 
-TEST_P(FolderBits, ReproducibleOverRanks) {
+TEST_P(FolderBits, AreReproducibleOverRanks) {
   std::set<std::string> hashes;
   for (int world : {1, 2, 4, 8}) {
     Point p;

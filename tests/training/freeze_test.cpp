@@ -1,4 +1,4 @@
-// Parameters that are not trained, from the beginning, for a while, or no more.
+// Parameters that are frozen: always, for a while or from some step on.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkpoint/manifest.h"
+#include "compile/named_params.h"
 #include "engine/delegate.h"
 #include "support/errors.h"
 #include "support/initial.h"
@@ -18,7 +19,7 @@
 namespace ds::test {
 namespace {
 
-// Names that are frozen here: some of a layer, some small, a whole layer.
+// Patterns that freeze part of a layer, a small parameter and a whole layer.
 const std::vector<std::string> kPatterns = {"h.0.mlp.*", "ln_f.weight", "h.1.*"};
 
 std::vector<int32_t> frozen_params(const Engine& engine) {
@@ -32,7 +33,8 @@ std::vector<int32_t> frozen_params(const Engine& engine) {
   return out;
 }
 
-// When the patterns' parameters are frozen: by the configuration, or by calls before these steps.
+// When the parameters of kPatterns are frozen: from the beginning by the configuration, or by calls
+// before the given steps.
 struct Schedule {
   bool from_config = false;
   int freeze_at = -1, thaw_at = -1;
@@ -53,7 +55,8 @@ std::string train(const Point& p, const Schedule& schedule, int steps) {
       if (s == schedule.thaw_at) engine.trained().freeze(params, false);
       train_step(p, engine, s);
     }
-    engine.trained().freeze(std::vector<int32_t>{}, true);  // changes nothing
+    // An empty list changes nothing.
+    engine.trained().freeze(std::vector<int32_t>{}, true);
     hashes[static_cast<size_t>(comm.rank())] = hash_of_states(engine);
   });
   for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]);
@@ -78,9 +81,10 @@ std::vector<Point> layouts(DType compute) {
   return points;
 }
 
-// Without states from the beginning, or with states that are not touched: the same bits, on every
-// layout. In f32, because bf16 keeps no master of what is frozen from the beginning.
-TEST(Freeze, FromTheBeginningOrByCall) {
+// Parameters that are frozen from the beginning have no states; parameters that a call freezes keep
+// unused ones. Both trainings have equal bits on every layout. The test uses f32, because in bf16 a
+// parameter that is frozen from the beginning has no master.
+TEST(Freeze, FreezingFromTheBeginningEqualsFreezingByCall) {
   std::vector<Point> points = layouts(DS_DTYPE_F32);
   std::string expected = train(points[0], {.freeze_at = 0}, 4);
   EXPECT_NE(expected, train(points[0], {}, 4));
@@ -90,7 +94,7 @@ TEST(Freeze, FromTheBeginningOrByCall) {
   }
 }
 
-TEST(Freeze, TrainedLater) {
+TEST(Freeze, ParametersMayBeTrainedLater) {
   std::string expected = train(layouts(DS_DTYPE_F32)[0], {.freeze_at = 0, .thaw_at = 2}, 5);
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     std::set<std::string> hashes;
@@ -101,7 +105,7 @@ TEST(Freeze, TrainedLater) {
   }
 }
 
-TEST(Freeze, ForAWhile) {
+TEST(Freeze, ParametersMayBeFrozenForAWhile) {
   std::vector<Point> points = layouts(DS_DTYPE_BF16);
   std::string expected = train(points[0], {.freeze_at = 1, .thaw_at = 3}, 5);
   EXPECT_NE(expected, train(points[0], {.freeze_at = 0, .thaw_at = 3}, 5));
@@ -113,9 +117,9 @@ TEST(Freeze, ForAWhile) {
             train(plain, {.freeze_at = 1, .thaw_at = 3}, 5));
 }
 
-// Frozen values stay to the bit, all others move; what was never trained has no states.
-// Proves {engine.freeze.states}, with TrainedLater.
-TEST(Freeze, WhatStaysAndWhatItTakes) {
+// Frozen masters keep their bits and all others change; parameters that were never trained have no
+// states. Proves {engine.freeze.states}, with ParametersMayBeTrainedLater.
+TEST(Freeze, FrozenParametersKeepTheirStates) {
   Point p;
   p.world = 1;
   p.emulate = false;
@@ -147,7 +151,7 @@ TEST(Freeze, WhatStaysAndWhatItTakes) {
   EXPECT_EQ(bytes(engine, "exp_avg"), bytes(all, "exp_avg"));
 }
 
-TEST(Freeze, ACheckpointIsOfEveryParameter) {
+TEST(Freeze, ACheckpointHasEveryParameter) {
   TempFolder folder;
   Point p;
   run_ranks(p.world, [&](Communicator& comm) {
@@ -174,9 +178,10 @@ TEST(Freeze, ACheckpointIsOfEveryParameter) {
   });
 }
 
-// A run that goes on from its checkpoint is the unbroken one, whatever calls had frozen and thawed;
-// another setting than the checkpoint's stands.
-TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
+// A run that resumes from its checkpoint equals an unbroken one, even if calls had frozen or thawed
+// parameters. An engine whose own calls or configuration differ from the checkpoint keeps its own
+// setting.
+TEST(Freeze, ACheckpointKeepsTheFrozenSetOfCalls) {
   for (bool from_config : {false, true}) {
     for (int stage : {0, 3}) {
       Point p{.stage = stage, .tier = stage == 0 ? Tier::device : Tier::nvme};
@@ -198,7 +203,7 @@ TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
         EXPECT_EQ(resumed.checkpoints().load(first).step, 1);
         EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), from_config)
             << "a load is not a call of this program";
-        resumed.checkpoints().load(folder.path());  // the newest
+        resumed.checkpoints().load(folder.path());  // loads the newest
         EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), !from_config);
         train_step(p, resumed, 2);
         EXPECT_EQ(hash_of_states(resumed), hash_of_states(run)) << p.name();
@@ -215,7 +220,7 @@ TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
   }
 }
 
-// torch.optim.AdamW of one parameter in double precision: its step counts its own updates.
+// torch.optim.AdamW for one parameter, in double. `updates` counts the parameter's own updates.
 struct OwnAdamW {
   std::vector<double> p, m, v;
   double updates = 0;
@@ -232,8 +237,8 @@ struct OwnAdamW {
   }
 };
 
-// Three parts of the model: frozen from the beginning and trained late, frozen for a while, always
-// trained. Proves {engine.freeze.states}.
+// The model has three parts: one is frozen from the beginning and trained late, one is frozen for a
+// while, one is always trained. Proves {engine.freeze.states}.
 TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
   for (const Point& from : layouts(DS_DTYPE_F32)) {
     if (from.stage == 1 || (from.stage == 3) != (from.tier == Tier::nvme)) continue;
@@ -274,9 +279,9 @@ TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
   }
 }
 
-// Own updates go with a checkpoint, to another layout too; without them every parameter has the
-// run's.
-TEST(Freeze, ACheckpointHasOwnUpdates) {
+// A checkpoint includes each parameter's own number of updates, even for another layout. If it
+// lacks them, as those of older versions do, every parameter gets the run's number of updates.
+TEST(Freeze, ACheckpointHasTheCountsOfOwnUpdates) {
   TempFolder folder;
   Point p{.compute = DS_DTYPE_F32}, other{.stage = 3, .tier = Tier::host, .compute = DS_DTYPE_F32};
   run_ranks(p.world, [&](Communicator& comm) {
@@ -310,17 +315,18 @@ TEST(Freeze, ACheckpointHasOwnUpdates) {
     unaware.checkpoints().load(thawed);
     for (int s = 5; s < 7; ++s) train_step(p, unaware, s);
     EXPECT_NE(hash_of_states(unaware), hash_of_states(run));
-    unaware.checkpoints().load(frozen);  // the same engine takes the counts of what it loads
+    // A second load replaces the numbers of the first one.
+    unaware.checkpoints().load(frozen);
     unaware.trained().freeze(params, false);
     for (int s = 4; s < 7; ++s) train_step(p, unaware, s);
     EXPECT_EQ(hash_of_states(unaware), hash_of_states(run));
   });
 }
 
-// What is kept of a parameter depends on what became of it, not on what lies beside it in its
-// bucket: its states when it is frozen again, and how many bits a written master has that was never
-// trained.
-TEST(Freeze, WhatIsKeptIsOfAParameterNotOfItsBucket) {
+// The states of a frozen parameter depend on its own history and not on its neighbours in the
+// bucket: both the states that it had when it was frozen again, and the precision of a written
+// master that was never trained.
+TEST(Freeze, StatesAreKeptByParameterNotByBucket) {
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     TempFolder folder;
     std::set<std::string> hashes;
@@ -372,9 +378,9 @@ TEST(Freeze, WhatIsKeptIsOfAParameterNotOfItsBucket) {
   }
 }
 
-// 0/1 Adam makes parameters anew from masters: those of a thawed one must be there before. Proves
-// {engine.freeze.variance}: a variance of 0 would make steps of any size.
-TEST(Freeze, ThawedWhereRanksStepByThemselves) {
+// 0/1 Adam recomputes parameters from masters, so a thawed parameter needs its master first.
+// Proves {engine.freeze.variance}: a variance of 0 would allow steps of any size.
+TEST(Freeze, ParametersThawUnderZeroOneAdam) {
   for (int64_t size : {500000000, 300}) {
     Point p{.optimizer = "ZeroOneAdam", .bucket_size = size};
     run_ranks(p.world, [&](Communicator& comm) {
@@ -395,7 +401,7 @@ TEST(Freeze, ThawedWhereRanksStepByThemselves) {
   }
 }
 
-TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
+TEST(Freeze, ARefusedLoadFreezesNothing) {
   Point p{.stage = 2};
   TempFolder folder;
   run_ranks(p.world, [&](Communicator& comm) {
@@ -418,7 +424,7 @@ TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
   });
 }
 
-TEST(Freeze, WhatALoadLosesIsSaid) {
+TEST(Freeze, ALoadWarnsOfDroppedStates) {
   TempFolder folder;
   Point p{.world = 1};
   auto comm = create_communicator("self", {});
@@ -433,15 +439,15 @@ TEST(Freeze, WhatALoadLosesIsSaid) {
   expect_names(testing::internal::GetCapturedStderr(),
                {"'" + all.store().param_names()[static_cast<size_t>(frozen_params(some)[0])] +
                     "' is trained there, frozen here",
-                "this engine's setting stands", "they are dropped, masters are rounded"});
+                "this engine's setting applies", "they are dropped, masters are rounded"});
   path = some.checkpoints().save(folder.path());
   testing::internal::CaptureStderr();
   again.checkpoints().load(path);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-// Thawed one by one the same bytes as at once, but for the norms of the beginning.
-TEST(Freeze, ThawingOneByOneTakesNoMore) {
+// Thawing one by one needs no more memory than thawing at once.
+TEST(Freeze, ThawingOneByOneNeedsNoMoreMemory) {
   auto comm = create_communicator("self", {});
   Point p{.world = 1, .bucket_size = 600};
   Config c = config_of(p);
@@ -462,9 +468,9 @@ TEST(Freeze, ThawingOneByOneTakesNoMore) {
   EXPECT_EQ(state_hash(one.store()), state_hash(all.store()));
 }
 
-// Found by a random host: nothing is left whose squares could be added, and those of the step
-// before were.
-TEST(Freeze, OfAllButAnEmptyParameterLeavesANormOfZero) {
+// Found by a random host: no gradient is left whose norm could be computed, but the step before had
+// some.
+TEST(Freeze, FreezingAllButAnEmptyParameterLeavesANormOfZero) {
   auto comm = create_communicator("self", {});
   Config c = make_config(1, 1, 1);
   const std::vector<float> values(300, 1.0f), grad(300, 2.0f);
@@ -481,7 +487,7 @@ TEST(Freeze, OfAllButAnEmptyParameterLeavesANormOfZero) {
   EXPECT_EQ(engine.step().grad_norm, 0);
 }
 
-TEST(Freeze, WhatCannotBeIsRefused) {
+TEST(Freeze, ImpossibleSettingsAreRefused) {
   auto comm = create_communicator("self", {});
   Point p;
   p.world = 1;
@@ -499,14 +505,14 @@ TEST(Freeze, WhatCannotBeIsRefused) {
   expect_names(message_of([&] { engine.trained().freeze(every, true); }, DS_ERROR_CONFIG), {"all"});
   int32_t wrong[] = {99};
   message_of([&] { engine.trained().freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT);
-  train_step(p, engine, 0);  // still good
+  train_step(p, engine, 0);  // still usable
   int32_t one[] = {3};
   engine.trained().freeze(one, true);
   expect_names(message_of([&] { engine.store().read_tensor(ParamId(3), "grad"); }, DS_ERROR_STATE),
                {"frozen", engine.store().param_names()[3]});
 }
 
-// What one rank asks wrongly, or otherwise than the others, is refused on all before anything
+// If one rank's request is invalid or differs from the others, all ranks refuse it before anything
 // changes.
 TEST(Freeze, RanksThatDoNotAgreeAreRefused) {
   for (int stage : {0, 3}) {
@@ -538,8 +544,8 @@ TEST(Freeze, RanksThatDoNotAgreeAreRefused) {
   }
 }
 
-// What the old programs took is given back.
-TEST(Freeze, TheOverheadDoesNotGrow) {
+// Each change of the frozen set compiles a new program; the memory of the old ones is released.
+TEST(Freeze, RepeatedFreezingLeaksNoMemory) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a sanitizer's malloc is not counted";
 #endif
@@ -560,8 +566,9 @@ TEST(Freeze, TheOverheadDoesNotGrow) {
   EXPECT_LT(late - early, most) << "a single one of forty plans";
 }
 
-// A host hands over gradients of what is trained; buckets of the rest are never reduced.
-TEST(Freeze, Delegate) {
+// A host hands over gradients of trained parameters only; buckets without trained parameters are
+// never reduced.
+TEST(Freeze, ADelegateReducesTrainedParametersOnly) {
   constexpr int64_t kNumel = 4096;
   std::vector<float> ones(kNumel, 1.0f);
   for (int stage : {0, 3}) {

@@ -1,5 +1,5 @@
-// Compressed gradients: exact against a reference on the host, what their bits depend on, bytes,
-// checkpoints and refusals.
+// Compressed gradients: equal to a reference in the test, independent of the layout; the bytes they
+// send, the state they save and the settings they refuse.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/config/parse_config.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
 #include "support/errors.h"
@@ -52,7 +53,8 @@ std::string train(const Point& p, const std::string& type, int steps = 5) {
 
 using Floats = std::vector<float>;
 
-// What ranks exchange of one tensor: errors, and the mean of their shares.
+// Computes the exchange of one tensor among ranks: tracks their errors and returns the compressed
+// sum of their shares.
 struct Reference {
   std::string type;
   std::vector<Floats> errors;  // by rank
@@ -98,8 +100,8 @@ struct Reference {
     for (size_t r = 0; r < shares.size(); ++r)
       parts.push_back(type == "int8" ? through_codes(shares[r], errors[r])
                                      : largest(shares[r], errors[r]));
-    // Codes are added as a reduction adds, neighbours first; largest elements one rank after the
-    // other.
+    // Codes are added in the order of a reduction, neighbours first; largest elements are added in
+    // rank order.
     if (type == "int8") return through_codes(sum_of_neighbours(parts), answer_error);
     Floats sum(shares[0].size());
     for (const Floats& part : parts) {
@@ -150,9 +152,9 @@ Config descent(int world, int stage, const std::string& type) {
   return c;
 }
 
-// Every step: from the ranks' own gradients follow the mean that was applied and all errors, to the
-// bit.
-TEST(GradientCompression, TheMeanIsThatOfTheReference) {
+// In every step, the applied mean and all errors equal those computed from the ranks' own
+// gradients, bit for bit.
+TEST(GradientCompression, TheMeanEqualsTheReference) {
   for (const char* type : {"int8", "top_k"}) {
     for (int world : {2, 3, 4}) {
       for (int stage : {0, 1}) {
@@ -215,7 +217,7 @@ TEST(GradientCompression, SameBitsOverStagesTiersBucketsThreadsAndOrders) {
   }
 }
 
-TEST(GradientCompression, EveryOptimizerAndPrecision) {
+TEST(GradientCompression, WorksWithEveryOptimizerAndPrecision) {
   for (const char* optimizer : {"SGD", "Lion", "Adagrad", "Lamb"}) {
     for (const char* type : {"int8", "top_k"}) {
       Point p = plain(2);
@@ -240,7 +242,7 @@ TEST(GradientCompression, OneRankSendsNothing) {
   EXPECT_EQ(train(plain(1), "top_k"), train(plain(1), "none"));
 }
 
-TEST(GradientCompression, FrozenParametersAndSkippedSteps) {
+TEST(GradientCompression, WorksWithFrozenParametersAndSkippedSteps) {
   for (const char* type : {"int8", "top_k"}) {
     Point p = plain(2), q = plain(2, 1);
     q.bucket_size = 3000;
@@ -276,7 +278,7 @@ TEST(GradientCompression, FrozenParametersAndSkippedSteps) {
 
 // --- the wire ---
 
-TEST(GradientCompression, TheLedgerHasItsBytes) {
+TEST(GradientCompression, TheLedgerCountsItsBytes) {
   for (int world : {2, 3}) {
     for (const char* type : {"int8", "top_k"}) {
       run_ranks(world, [&](Communicator& comm) {
@@ -312,7 +314,7 @@ TEST(GradientCompression, ResumesExactlyWithItsErrors) {
       });
       EXPECT_EQ(run_engines(q, config_with(q, type),
                             [&](Engine& engine) {
-                              train_step(q, engine, 50);  // what the load must overwrite
+                              train_step(q, engine, 50);  // overwritten by the load
                               engine.checkpoints().load(folder.path(), "");
                               for (int s = 10; s < 20; ++s) train_step(q, engine, s);
                             }),
@@ -334,7 +336,7 @@ TEST(GradientCompression, ResumesExactlyWithItsErrors) {
 
 // --- refusals ---
 
-TEST(GradientCompression, ConfigurationsThatMakeNoSense) {
+TEST(GradientCompression, InvalidConfigurationsAreRefused) {
   const struct {
     const char *config, *says;
   } cases[] = {

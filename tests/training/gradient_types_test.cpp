@@ -1,5 +1,5 @@
-// Gradients that travel or are summed in another type: what exactly is rounded, and the same bits
-// over layouts.
+// Gradients that are communicated or summed in another type: which values are rounded, and equal
+// bits over layouts.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +9,7 @@
 #include "checkpoint/agree.h"
 #include "core/base/half.h"
 #include "core/config/loss_scaler.h"
+#include "core/config/parse_config.h"
 #include "engine/engine.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -26,7 +27,7 @@ float rounded(float x, DType dtype) {
   return dtype == DS_DTYPE_F16 ? static_cast<float>(f16(x)) : x;
 }
 
-// Gradients behind one step, of all parameters.
+// Returns the gradients of all parameters after one step.
 Tensors gradients_of(const Point& p) {
   Tensors out;
   run_ranks(p.world, [&](Communicator& comm) {
@@ -44,7 +45,8 @@ Point plain(int world, int64_t leaves) {
   return {.world = world, .leaves = leaves, .compute = DS_DTYPE_F32, .dropout = 0, .clipping = 0};
 }
 
-// One leaf is rounded on its way, although it goes nowhere; its sum, too.
+// Even with one rank, each leaf is rounded to the communication type, or the sum to the
+// accumulation type.
 TEST(GradientTypes, ALeafIsRoundedOnce) {
   const Tensors exact = gradients_of(plain(1, 1));
   for (DType dtype : {DS_DTYPE_BF16, DS_DTYPE_F16}) {
@@ -65,7 +67,7 @@ TEST(GradientTypes, ALeafIsRoundedOnce) {
   }
 }
 
-// Over ranks sums stay f32: what is rounded is each leaf, or the finished sum.
+// Sums over ranks are computed in f32: only the leaves are rounded, or only the finished sum.
 TEST(GradientTypes, TheSumOverRanksIsF32) {
   const Tensors exact = gradients_of(plain(2, 2));
   Point p = plain(2, 2);
@@ -118,7 +120,7 @@ TEST(GradientTypes, HaveTheSameBitsOverStagesTiersAndDevices) {
   EXPECT_EQ(runs, 30);
 }
 
-TEST(GradientTypes, WhatTravelsDoesNotDependOnRanksOrOnRows) {
+TEST(GradientTypes, RoundingDoesNotDependOnRanksOrRows) {
   Point p{.world = 1,
           .reproducible = true,
           .leaves = 4,
@@ -136,7 +138,7 @@ TEST(GradientTypes, WhatTravelsDoesNotDependOnRanksOrOnRows) {
   }
   Point untied = p;
   untied.tied = false;
-  untied.vocab = 2003;  // so that rows move less
+  untied.vocab = 2003;  // moves fewer bytes as rows
   untied.sparse = false;
   const std::string whole = train_threads(untied, 3).bits();
   untied.sparse = true;
@@ -145,8 +147,8 @@ TEST(GradientTypes, WhatTravelsDoesNotDependOnRanksOrOnRows) {
   EXPECT_NE(train_threads(untied, 3).bits(), whole);
 }
 
-// Half the bytes on the wire, half of them in the sums.
-TEST(GradientTypes, ShowInLedgerAndMemory) {
+// bf16 leaves halve the bytes sent, and bf16 sums halve their memory.
+TEST(GradientTypes, HalveTrafficAndMemory) {
   auto bytes = [](const Point& p, const char* op) {
     return train_threads(p, 2).ledgers[0].steps[op].bytes;
   };
@@ -159,8 +161,8 @@ TEST(GradientTypes, ShowInLedgerAndMemory) {
   EXPECT_EQ((train_threads(p, 1).ledgers[0].state[{Tier::device, "grad"}] * 2), sums);
 }
 
-// Masters and gradients are f32, products f16: the scale searches, and a resumed run goes on with
-// it.
+// Under f16 autocast, masters and gradients are f32 and matrix products f16. The loss scale is
+// searched for, and a resumed run continues with it.
 TEST(GradientTypes, Float16AutocastHasTorchsScale) {
   Point p{.stage = 1, .compute = DS_DTYPE_F32, .autocast = "f16"};
   const Config parsed = parse_config(Json::parse(R"({"train_micro_batch_size_per_gpu": 1,
@@ -173,7 +175,7 @@ TEST(GradientTypes, Float16AutocastHasTorchsScale) {
   auto config = [&] {
     Config c = config_of(p);
     c.loss_scale = parsed.loss_scale;
-    c.loss_scale.initial_scale_power = 24;  // more than f16 has
+    c.loss_scale.initial_scale_power = 24;  // beyond the range of f16
     c.loss_scale.window = 3;
     return c;
   };

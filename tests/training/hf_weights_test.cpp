@@ -14,7 +14,7 @@
 namespace ds::test {
 namespace {
 
-// The batch as an engine takes it.
+// A batch in the form that an engine accepts.
 struct Batch {
   Batch(const HfGolden& golden, const HfModel& model) {
     for (ValueId id : model.graph.inputs) {
@@ -28,8 +28,8 @@ struct Batch {
 
 class HfWeights : public testing::TestWithParam<std::string> {
  protected:
-  // Loads into an engine of this stage, compares parameters and loss, saves back and compares the
-  // file.
+  // Loads the folder into engines at this stage, compares parameters and loss with the recorded
+  // ones, saves, and compares the saved file.
   void round_trip(int world, int stage) {
     std::string path = golden_path(GetParam()),
                 saved = folder_ / fmt::format("w{}s{}", world, stage);
@@ -62,12 +62,12 @@ class HfWeights : public testing::TestWithParam<std::string> {
   TempFolder folder_;
 };
 
-TEST_P(HfWeights, OneRank) {
+TEST_P(HfWeights, RoundTripOnOneRank) {
   round_trip(1, 0);
   round_trip(1, 3);
 }
 
-TEST_P(HfWeights, TwoRanks) {
+TEST_P(HfWeights, RoundTripOnTwoRanks) {
   round_trip(2, 0);
   round_trip(2, 3);
 }
@@ -75,7 +75,7 @@ TEST_P(HfWeights, TwoRanks) {
 INSTANTIATE_TEST_SUITE_P(Models, HfWeights, testing::ValuesIn(golden_models()),
                          [](const auto& info) { return info.param; });
 
-TEST(HfWeightsOfEngines, AFailedSavePoisonsNothingAndAFailedLoadBeforeTheFirstWriteNeither) {
+TEST(HfWeightsOfEngines, FailedSavesAndEarlyFailedLoadsDoNotPoison) {
   std::string path = golden_path("gpt2");
   TempFolder folder;
   HfGolden golden(path);

@@ -1,4 +1,4 @@
-// Ranks whose data end at different steps.
+// Ranks whose data end after different numbers of steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Joined {
   std::vector<double> losses;
 };
 
-// Rank r has data for `lengths[r]` steps.
+// Trains a run in which rank r has data for `lengths[r]` steps.
 Joined train_uneven(const Point& p, const std::vector<int>& lengths) {
   Joined out;
   run_ranks(p.world, [&](Communicator& comm) {
@@ -35,15 +35,16 @@ Joined train_uneven(const Point& p, const std::vector<int>& lengths) {
     EXPECT_EQ(mine + steps, *std::max_element(lengths.begin(), lengths.end()));
     EXPECT_EQ(engine.control().steps(), mine + steps);
     for (int s = 0; s < 2; ++s)
-      losses.push_back(train_step(p, engine, 10 + s).loss);             // a new epoch
-    const bool own = engine.runtime().config().optimizer.compressed();  // gradients are each rank's
+      losses.push_back(train_step(p, engine, 10 + s).loss);  // a new epoch
+    // Under compressed optimizers, each rank keeps its own gradients.
+    const bool own = engine.runtime().config().optimizer.compressed();
     std::string hash = own ? hash_of_states(engine) : state_hash(engine.store());
     if (comm.rank() == 0) out = {hash, losses};
   });
   return out;
 }
 
-TEST(Join, UnevenRanksGoOnTogetherOnEveryLayout) {
+TEST(Join, UnevenRanksHaveTheSameBitsOnEveryLayout) {
   const std::vector<int> lengths = {4, 2, 3, 0};
   Point plain;
   plain.world = 4;
@@ -61,8 +62,8 @@ TEST(Join, UnevenRanksGoOnTogetherOnEveryLayout) {
   }
 }
 
-// An embedding reduced as rows: of a rank without data there are none.
-TEST(Join, RowsOfUnevenRanks) {
+// A rank without data contributes no rows to an embedding that is reduced as rows.
+TEST(Join, RowsMayComeFromUnevenRanks) {
   const std::vector<int> lengths = {0, 3, 1, 2};
   Point p{.stage = 2, .world = 4, .leaves = 8, .vocab = 400, .tied = false};
   std::string expected = train_uneven(p, lengths).hash;
@@ -74,8 +75,8 @@ TEST(Join, RowsOfUnevenRanks) {
   }
 }
 
-// When no rank has data the update is skipped, on every tier and in any order of queues.
-TEST(Join, AStepOfNoLeafChangesNothing) {
+// If no rank has data, the update is skipped, on every tier and in any order of queues.
+TEST(Join, AStepWithoutLeavesChangesNothing) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
       for (const char* optimizer : {"AdamW", "SGD"}) {
@@ -106,9 +107,9 @@ TEST(Join, AStepOfNoLeafChangesNothing) {
   }
 }
 
-// With error feedback: what ranks without data have not sent waits, on every layout of the same
-// levels; a step of no leaf changes no error.
-TEST(Join, ErrorsOfQuantization) {
+// With error feedback, ranks without data keep the errors that they have not sent, on every layout
+// with the same levels. A step without leaves changes no error.
+TEST(Join, QuantizationErrorsAreKept) {
   const std::vector<int> lengths = {4, 1, 3, 0};
   for (int64_t nodes : {1, 2}) {
     Point p{
@@ -137,9 +138,9 @@ TEST(Join, ErrorsOfQuantization) {
   }
 }
 
-// The first step behind a freeze begins with a gather of what all ranks have updated in parts: a
-// rank without data is one of them.
-TEST(Join, InTheStepThatChangesItsProgram) {
+// The first step after a freeze begins by gathering parts that every rank has updated, even a rank
+// without data.
+TEST(Join, RanksMayRunOutOfDataWhereTheProgramChanges) {
   for (const char* optimizer : {"OneBitAdam", "OneBitLamb"}) {
     for (const std::vector<int>& lengths : {std::vector<int>{6, 3}, std::vector<int>{3, 4}}) {
       Point p{.optimizer = optimizer};
@@ -155,8 +156,9 @@ TEST(Join, InTheStepThatChangesItsProgram) {
   }
 }
 
-// The mean gradient has the same scale before and after the update, whoever has data.
-TEST(Join, GradientsAreMeansOfTheLeavesThatAreThere) {
+// The mean gradient has the same scale before and after the update, no matter which ranks have
+// data.
+TEST(Join, GradientsAreMeansOfTheLeavesOfRanksWithData) {
   for (int stage : {0, 2}) {
     for (int64_t leaves : {2, 4}) {
       Point p{.stage = stage, .leaves = leaves, .compute = DS_DTYPE_F32};
@@ -174,7 +176,7 @@ TEST(Join, GradientsAreMeansOfTheLeavesThatAreThere) {
           });
           EXPECT_EQ(engine.store().read_local(ParamId(0), "grad"), before);
           EXPECT_NE(before, std::vector<float>(before.size(), 0.0f));
-          if (stage == 0) {  // where a rank has all of them
+          if (stage == 0) {  // every rank has all gradients
             EXPECT_NEAR(std::sqrt(norm), r.grad_norm, 1e-6 * r.grad_norm);
           }
         }
@@ -184,8 +186,8 @@ TEST(Join, GradientsAreMeansOfTheLeavesThatAreThere) {
   }
 }
 
-// A rank that is not there is as if the group were smaller: means are of the leaves that there are.
-TEST(Join, MeansAreOfTheLeavesThatAreThere) {
+// Means are taken over the leaves of the ranks that have data.
+TEST(Join, ResultsAreMeansOfTheLeavesOfRanksWithData) {
   Point one{.world = 1, .compute = DS_DTYPE_F32, .dropout = 0};
   one.leaves = 1;
   Point two = one;
@@ -204,9 +206,9 @@ TEST(Join, MeansAreOfTheLeavesThatAreThere) {
   EXPECT_EQ(joined.grad_norm, alone.grad_norm);
 }
 
-// Proves {engine.join.set}: a program that sets a rate for each step updates every part of every
-// copy with it, whoever has data. Rank r has data for lengths[r] steps and then sets the rate of
-// the next step, or not.
+// Trains a run whose host sets a rate before each step. Rank r has data for lengths[r] steps and
+// may then set the rate of the next step. Every copy of every part must be updated with the current
+// rate, no matter which ranks have data. Proves {engine.join.set}.
 std::vector<float> train_with_rates(const Point& p, const std::vector<int>& lengths) {
   std::vector<std::vector<float>> of_ranks(lengths.size());
   run_ranks(p.world, [&](Communicator& comm) {
@@ -235,7 +237,7 @@ std::vector<float> train_with_rates(const Point& p, const std::vector<int>& leng
   return of_ranks[0];
 }
 
-TEST(Join, RanksWithoutDataHaveTheNumbersThatOthersSet) {
+TEST(Join, RanksWithoutDataUseTheRatesThatOthersSet) {
   for (const char* optimizer : {"SGD", "Muon", "AdamW"}) {
     Point p{.compute = DS_DTYPE_F32, .optimizer = optimizer};
     p.groups = true;
@@ -250,7 +252,7 @@ TEST(Join, RanksWithoutDataHaveTheNumbersThatOthersSet) {
   }
 }
 
-TEST(Join, OtherNumbersOfARankWithoutDataAreNoSilence) {
+TEST(Join, DifferentRatesOfARankWithoutDataAreRefused) {
   run_ranks(2, [&](Communicator& comm) {
     Point p;
     Engine engine(config_of(p), graph_of(p), comm, {});
@@ -279,7 +281,7 @@ TEST(Join, ANanOfOneRankIsNamedOnAll) {
     EXPECT_NE(engine.control().last().reason.find("first tensor with NaN"), std::string::npos);
     EXPECT_EQ(engine.control().updates(), 0);
     std::fill(x.begin(), x.end(), 0.5f);
-    EXPECT_GT(engine.train_batch(views).loss, 0);  // the engine is still good
+    EXPECT_GT(engine.train_batch(views).loss, 0);  // still usable
   });
 }
 

@@ -1,4 +1,4 @@
-// Checkpoints, tensors by name and edits do not depend on how ranks are grouped.
+// Checkpoints, tensors by name and edits are independent of how ranks are grouped.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ struct Left {
   std::string path, payload, state;
 };
 
-// Begins with the checkpoint `from` ("": anew), takes three steps, saves into `to`.
+// Loads the checkpoint `from` unless it is empty, trains three steps and saves to `to`.
 Left train_three(const Point& p, const std::string& from, const std::string& to) {
   Left left;
   run_ranks(p.world, [&](Communicator& comm) {
@@ -51,7 +51,7 @@ Left train_three(const Point& p, const std::string& from, const std::string& to)
   return left;
 }
 
-TEST(Layouts, AnyGroupingFollowsAnyOther) {
+TEST(Layouts, AnyGroupingResumesFromAnyOther) {
   TempFolder first, second;
   Left saved = train_three(layouts()[0], "", first.path());
   Left after = train_three(layouts()[0], saved.path, second.path());
@@ -67,7 +67,7 @@ TEST(Layouts, AnyGroupingFollowsAnyOther) {
   }
 }
 
-// A value written by name reaches every rank that holds a copy.
+// A value written by name changes every rank's copy.
 TEST(Layouts, AnEditReachesEveryCopy) {
   for (const Point& p : layouts()) {
     run_ranks(p.world, [&](Communicator& comm) {
@@ -91,8 +91,9 @@ TEST(Layouts, AnEditReachesEveryCopy) {
   }
 }
 
-// What ranks hold of a tensor adds up to it, once for each copy; edits of it are seen by all.
-TEST(Layouts, LocalPartsAreTheWhole) {
+// The parts that ranks hold of a tensor cover it once for each copy, and all ranks see edits of the
+// parts.
+TEST(Layouts, LocalPartsFormTheWholeTensor) {
   for (const Point& p : layouts()) {
     run_ranks(p.world, [&](Communicator& comm) {
       Engine engine(config_of(p), graph_of(p), comm, {});
@@ -119,7 +120,8 @@ TEST(Layouts, LocalPartsAreTheWhole) {
         for (int64_t k = first; k < first + count; ++k) part.push_back(static_cast<float>(k % 128));
         engine.store().write_local(ParamId(param), "master", part);
       }
-      // Until then some ranks would see their own part changed, and none those of the others.
+      // Until all parts are written and refreshed, a rank would see its own changes but not those
+      // of others.
       for (const auto& call : std::vector<std::function<void()>>{
                [&] { engine.store().read_tensor(ParamId(0), "param"); },
                [&] { train_step(p, engine, 1); },
@@ -136,10 +138,11 @@ TEST(Layouts, LocalPartsAreTheWhole) {
   }
 }
 
-// An edited gradient is the one that the update and the clipping see.
+// The update and the clipping use an edited gradient.
 TEST(Layouts, AnEditedGradientIsUsed) {
   std::vector<Point> points = layouts();
-  points.push_back(at({.stage = 1}, 2));  // states are cut, gradients whole
+  // At stage 1, states are partitioned and gradients are whole.
+  points.push_back(at({.stage = 1}, 2));
   for (const Point& p : points) {
     run_ranks(p.world, [&](Communicator& comm) {
       Config c = config_of(p);

@@ -1,4 +1,4 @@
-// What a run counts equals the closed form.
+// Compares the counters of a run with their closed form.
 #include "training/ledger.h"
 
 #include <fmt/core.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLedgerSteps = 3;
 
-// The model of train_rank, and the settings that it fixes.
+// Returns the case of the model and the settings of train_rank.
 LedgerCase ledger_case(const Point& p, int rank) {
   constexpr int64_t kWidth = 24, kSeq = 8, kTokens = 16;
   LedgerCase c;
@@ -46,9 +46,10 @@ LedgerCase ledger_case(const Point& p, int rank) {
   for (const char* h : {"h.0.", "h.1."}) {
     for (const char* name : layer) c.reads.push_back(fmt::format("{}{}.weight", h, name));
   }
-  std::vector<std::string> back(c.reads.rbegin(),
-                                c.reads.rend() - 1);  // the embedding reads no weights back
-  c.reads.push_back(head);                            // forward and backward
+  // In backward, the embedding reads no weights.
+  std::vector<std::string> back(c.reads.rbegin(), c.reads.rend() - 1);
+  // The end of forward and the beginning of backward both read the head.
+  c.reads.push_back(head);
   c.reads.insert(c.reads.end(), back.begin(), back.end());
 
   c.world = p.world;
@@ -69,7 +70,8 @@ LedgerCase ledger_case(const Point& p, int rank) {
   c.persistence_threshold = 600;
   c.max_reuse_distance = p.max_reuse_distance;
   c.sub_group_size = 4096;
-  c.resident_accumulators = int64_t{4} * 4096 * 4;  // buffer_count sub-groups
+  // buffer_count sub-groups stay resident.
+  c.resident_accumulators = int64_t{4} * 4096 * 4;
   return c;
 }
 
@@ -100,7 +102,7 @@ void expect_ledger(const Point& p) {
     expect_ledger(ledger_case(p, r), p.name(), out.ledgers[static_cast<size_t>(r)]);
 }
 
-TEST(Ledger, StageTierEmulateOverlap) {
+TEST(Ledger, AgreesOverStageTierEmulateOverlap) {
   for (int i = 0; i < 4 * 3 * 4; ++i) {
     Point p;
     p.stage = i / 12;
@@ -111,7 +113,7 @@ TEST(Ledger, StageTierEmulateOverlap) {
   }
 }
 
-TEST(Ledger, WorldOrderTypeBucket) {
+TEST(Ledger, AgreesOverWorldOrderTypeBucket) {
   int i = 0;
   for (int world : {1, 4}) {
     for (int stage = 0; stage <= 3; ++stage) {
@@ -131,7 +133,7 @@ TEST(Ledger, WorldOrderTypeBucket) {
   }
 }
 
-TEST(Ledger, Codes) {
+TEST(Ledger, CountsCodes) {
   int i = 0;
   for (int world : {1, 2, 4}) {
     for (int stage : {2, 3}) {
@@ -154,8 +156,8 @@ TEST(Ledger, Codes) {
   }
 }
 
-// Stages 0 and 1 on every tier: of k micro-steps 1/k of the calls and bytes.
-TEST(Ledger, ReductionsAtTheBoundary) {
+// At stages 0 and 1, k micro-steps have 1/k of the calls and bytes, on every tier.
+TEST(Ledger, CountsReductionsAtTheBoundary) {
   int i = 0;
   for (int world : {1, 2, 3}) {
     for (int stage : {0, 1}) {
@@ -182,8 +184,8 @@ TEST(Ledger, ReductionsAtTheBoundary) {
   }
 }
 
-// Where rows are fewer bytes, and where they are not.
-TEST(Ledger, RowTables) {
+// Some tables have rows that need fewer bytes than the whole gradient, others do not.
+TEST(Ledger, CountsRowTables) {
   int i = 0, tables = 0;
   for (int world : {1, 2, 4}) {
     for (int stage = 0; stage <= 3; ++stage) {
@@ -216,7 +218,7 @@ struct Nested {
   size_t state, parameter;
 };
 
-TEST(Ledger, ShardGroupsAndNodes) {
+TEST(Ledger, CountsShardGroupsAndNodes) {
   std::vector<Nested> cases;
   for (int stage = 0; stage <= 3; ++stage)
     cases.push_back({{.stage = stage, .nodes = 2}, {4, 2}, 2, 2});
@@ -227,7 +229,7 @@ TEST(Ledger, ShardGroupsAndNodes) {
   cases.push_back({{.stage = 3, .mics = 4}, {4, 2}, 1, 1});
   cases.push_back({{.stage = 3, .nodes = 4, .mics = 4}, {4, 2}, 1, 1});
   cases.push_back({{.stage = 3, .nodes = 4, .mics = 4, .gather_by_node = true}, {2, 2, 2}, 2, 2});
-  for (size_t n = 0, plain = cases.size(); n < plain; ++n) {  // stage 2 and 3 with codes, too
+  for (size_t n = 0, plain = cases.size(); n < plain; ++n) {  // stages 2 and 3 with codes, too
     if (cases[n].point.stage < 2) continue;
     Nested coded = cases[n];
     coded.point.quantized_weights = coded.point.stage == 3;
@@ -267,9 +269,11 @@ bool takes_direct(const std::string& folder) {
   }
 }
 
-// The kernel's own count of what a rank process moved to and from storage.
+// Compares with the kernel's own counters of the bytes that a rank's process read from and wrote to
+// storage.
 TEST(Ledger, FileBytesAreStorageBytes) {
-  if (!takes_direct(scratch_folder())) GTEST_SKIP() << scratch_folder() << " takes no O_DIRECT";
+  if (!takes_direct(scratch_folder()))
+    GTEST_SKIP() << scratch_folder() << " does not support O_DIRECT";
   for (int stage = 0; stage <= 3; ++stage) {
     Point p;
     p.stage = stage;

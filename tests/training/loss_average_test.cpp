@@ -1,7 +1,7 @@
-// Losses by tokens: a step is the mean over all targets of its micro-steps and ranks, whatever
-// their shape.
+// Losses averaged over tokens: a step is the mean over all targets of its micro-steps and ranks,
+// however it is divided.
 //
-// DS_SEEDS=17 runs seed 17 of the random steps alone, DS_SEEDS=1000:5000 those from 1000 to 4999.
+// DS_SEEDS=17 runs only seed 17 of the random steps, and DS_SEEDS=1000:5000 seeds 1000 to 4999.
 #include "training/loss_average.h"
 
 #include <fmt/core.h>
@@ -29,7 +29,7 @@ namespace {
 
 using namespace loss_average;
 
-TEST(LossAverage, EveryCutOfAStepHasOneMean) {
+TEST(LossAverage, EveryDivisionOfAStepHasTheSameMean) {
   const std::vector<int64_t> counts = {1, 2, 4, 8, 0, 3, 8, 1};
   const std::vector<Text> texts = texts_of(counts, 2);
   const Steps want = train_as_one(8, texts);
@@ -54,9 +54,9 @@ TEST(LossAverage, EveryCutOfAStepHasOneMean) {
   }
 }
 
-// Every family: causal ones, and one whose targets are masked tokens. The routers' loss of Mixtral
-// is a number of a micro-batch, so it is left out here.
-TEST(LossAverage, EveryFamilyHasOneMean) {
+// Covers every family: causal models, and one whose targets are masked tokens. Mixtral's router
+// loss is a mean per micro-batch, so it is switched off here.
+TEST(LossAverage, EveryFamilyHasTheSameMeanForEveryDivision) {
   const std::vector<Text> texts = texts_of({1, 8, 0, 3}, 1);
   for (const char* family : {"bert", "gemma2", "gpt2", "gpt_neox", "llama", "mistral", "mixtral",
                              "opt", "phi3", "qwen2", "qwen3"}) {
@@ -76,7 +76,8 @@ TEST(LossAverage, EveryFamilyHasOneMean) {
   }
 }
 
-// A cut, a layout and features drawn together, against the step as one micro-batch.
+// Draws a division, a layout and features, and compares the step with a single micro-batch. Returns
+// the differences.
 std::string run_random_step(uint64_t seed) {
   Dice dice(seed, 3);
   Cut cut;
@@ -132,7 +133,7 @@ std::string run_random_step(uint64_t seed) {
       gradient);
 }
 
-TEST(LossAverage, RandomSteps) {
+TEST(LossAverage, RandomStepsHaveTheSameMeanForEveryDivision) {
   uint64_t first = 0, end = 24;
   if (const char* wanted = std::getenv("DS_SEEDS")) {
     char* rest = nullptr;
@@ -142,7 +143,8 @@ TEST(LossAverage, RandomSteps) {
   for (uint64_t seed = first; seed < end; ++seed) EXPECT_EQ(run_random_step(seed), "");
 }
 
-// Every stage, tier and order of queues, with steps that are written out and repeated.
+// Covers every stage, tier and order of queues, with programs that are written out and programs
+// that repeat a micro-step.
 TEST(LossAverage, LayoutsHaveTheSameBits) {
   for (const char* optimizer : {"AdamW", "Muon"}) {
     std::set<std::string> bits;
@@ -163,8 +165,8 @@ TEST(LossAverage, LayoutsHaveTheSameBits) {
   }
 }
 
-// For any number of ranks, where sums are one tree over all leaves.
-TEST(LossAverage, ReproducibleOverRanks) {
+// Bits are equal for any number of ranks if sums are one tree over all leaves.
+TEST(LossAverage, IsReproducibleOverRanks) {
   std::set<std::string> bits;
   for (int world : {1, 2, 4}) {
     Point p{.stage = world - 1, .world = world, .reproducible = true, .by_tokens = true};
@@ -173,9 +175,9 @@ TEST(LossAverage, ReproducibleOverRanks) {
   EXPECT_EQ(bits.size(), 1u);
 }
 
-// Each rank's own gradients, of which it has a share of the targets: one-bit optimizers and
-// compressed gradients begin with the mean over ranks that others have.
-TEST(LossAverage, GradientsThatStayOnTheirRank) {
+// Under 1-bit optimizers and compressed gradients, each rank keeps the gradients of its own
+// targets. Their mean over ranks must be the gradient that other optimizers use.
+TEST(LossAverage, GradientsKeptByTheirRankAreWeighted) {
   const std::vector<int64_t> counts = {1, 8, 2, 0, 5, 3, 8, 8};
   for (const char* optimizer : {"OneBitAdam", "OneBitLamb"}) {
     const std::vector<Text> texts = texts_of(counts, 3);
@@ -192,7 +194,7 @@ TEST(LossAverage, GradientsThatStayOnTheirRank) {
         EXPECT_NEAR(l[s], losses[0][s], 2e-5 * l[s]) << optimizer;
     }
   }
-  // int8 codes of each rank's own share: their mean is the gradient but for rounding.
+  // The mean of the ranks' int8 codes is the gradient, up to rounding.
   const std::vector<Text> texts = texts_of(counts, 1);
   const Steps want = train_as_one(8, texts);
   const Cut cut{2, 1, 4};
@@ -208,8 +210,8 @@ TEST(LossAverage, GradientsThatStayOnTheirRank) {
   EXPECT_LT(std::sqrt(off / moved), 0.05);
 }
 
-// A micro-batch without targets counts for nothing; a step without any is skipped, changes nothing
-// and says why, and the loss scale does not move.
+// A micro-batch without targets has weight 0. A step without any targets is skipped: it changes
+// nothing, logs the reason and keeps the loss scale.
 TEST(LossAverage, AStepWithoutTargetsIsSkipped) {
   const Cut cut{1, 2, 2};
   for (bool checked : {true, false}) {
@@ -245,7 +247,7 @@ TEST(LossAverage, AStepWithoutTargetsIsSkipped) {
   }
 }
 
-// The dynamic scale of f16 is found by overflows as without weights.
+// The dynamic scale of f16 is found through overflows, as it is without weights.
 TEST(LossAverage, TheLossScaleFallsAndTheStepIsTheMean) {
   const std::vector<int64_t> counts = {1, 8, 2, 0};
   const std::vector<Text> texts = texts_of(counts, 1);
@@ -272,8 +274,8 @@ TEST(LossAverage, TheLossScaleFallsAndTheStepIsTheMean) {
   });
 }
 
-// Of ranks that have joined nothing counts.
-TEST(LossAverage, JoinedRanksCountForNothing) {
+// Ranks that have joined contribute neither loss nor weight.
+TEST(LossAverage, JoinedRanksContributeNothing) {
   const std::vector<int64_t> counts = {1, 8, 2, 0};
   const std::vector<Text> texts = texts_of(counts, 1);
   const Steps want = train_as_one(4, texts);
@@ -311,7 +313,8 @@ TEST(LossAverage, EvaluationWeighsRanksByTargets) {
   }
 }
 
-// mean of a cross-entropy and another term: both are weighed by the targets of their micro-batch.
+// Returns a graph whose loss is the mean of a cross-entropy plus another term. Both are weighted by
+// the number of targets of their micro-batch.
 Graph with_term(const char* reduction, bool second_targets = false) {
   Graph g;
   g.name = "terms";
@@ -335,7 +338,7 @@ Graph with_term(const char* reduction, bool second_targets = false) {
   return g;
 }
 
-TEST(LossAverage, OtherTermsAreWeighedWithTheirMicroBatch) {
+TEST(LossAverage, OtherLossTermsAreWeightedByTargets) {
   const std::vector<int64_t> counts = {1, 8, 2, 5};
   const Text text(counts, 9);
   const Cut cut{1, 2, 2};
@@ -354,7 +357,7 @@ TEST(LossAverage, OtherTermsAreWeighedWithTheirMicroBatch) {
   });
 }
 
-TEST(LossAverage, WhatIsNoMeanOverTargetsIsRefusedByName) {
+TEST(LossAverage, LossesThatAreNotMeansOverTargetsAreRefusedByName) {
   auto comm = create_communicator("self", {});
   auto refused = [&](const Graph& g, const std::vector<std::string>& parts) {
     expect_names(message_of([&] { Engine(plain_config({}, true), g, *comm, {}); }, DS_ERROR_CONFIG),
@@ -371,7 +374,7 @@ TEST(LossAverage, WhatIsNoMeanOverTargetsIsRefusedByName) {
   refused(with_term("mean", true), {"has means over the targets", "%tokens", "%targets"});
 }
 
-TEST(LossAverage, IsAPartOfTheNumericsKeyAndOfThePlan) {
+TEST(LossAverage, IsInTheNumericsKeyAndThePlan) {
   auto comm = create_communicator("self", {});
   Engine by_batch(plain_config({}, false), graph_of(1), *comm, {});
   Engine by_tokens(plain_config({}, true), graph_of(1), *comm, {});

@@ -1,5 +1,5 @@
-// fp16 with its loss scale: the same bits over layouts, skipped steps included, and a scale that
-// goes on.
+// fp16 with its loss scale: equal bits over layouts, even with skipped steps, and a scale that a
+// resumed run continues with.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ using namespace test;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What became of each step, as text: a step whose gradients overflow has no norm to compare.
+// Returns the result of a step as text. The norm is left out if gradients overflowed.
 std::string trace_of(const StepResult& r) {
   return fmt::format("step {} updates {} loss {} norm {} scale {} {}\n", r.step, r.updates, r.loss,
                      r.skipped ? 0 : r.grad_norm, r.loss_scale, r.skipped ? "skipped" : "");
@@ -39,8 +39,8 @@ struct Course {
   bool operator==(const Course&) const = default;
 };
 
-// A scale that begins too high and grows every third step: steps are skipped at the beginning and
-// later on.
+// Returns a configuration whose scale starts too high and grows every third step, so that steps are
+// skipped early and again later.
 Config searching(const Point& p) {
   Config config = config_of(p);
   config.loss_scale = {.initial_scale_power = 22, .window = 3, .hysteresis = 2};
@@ -104,8 +104,9 @@ TEST(LossScale, HasTheSameBitsOverNumbersOfRanksWhereReproducible) {
   }
 }
 
-// 10 steps, save, 10 more elsewhere: with overflows that the scale met and one that was put in.
-TEST(LossScale, AResumedRunHasTheBitsOfTheUnbroken) {
+// Trains 10 steps, saves, and trains 10 more on another layout. The scale causes some overflows,
+// and the test causes one.
+TEST(LossScale, AResumedRunHasTheBitsOfAnUnbrokenRun) {
   Point from{.stage = 1, .compute = DS_DTYPE_F16};
   Point onto{.stage = 3, .tier = Tier::host, .threads = 2, .compute = DS_DTYPE_F16};
   run_ranks(from.world, [&](Communicator& comm) {
@@ -138,9 +139,9 @@ TEST(LossScale, AResumedRunHasTheBitsOfTheUnbroken) {
   });
 }
 
-// The scale reaches neither loss, norm, gradients nor updates: only what f16 keeps of small
-// gradients.
-TEST(LossScale, IsDividedOutOfAllThatIsShown) {
+// The scale affects no loss, norm, gradient or update, except that it decides which small gradients
+// f16 can represent.
+TEST(LossScale, IsDividedOutOfAllResults) {
   auto numbers = [](double scale, DType compute) {
     std::vector<std::vector<float>> out;
     Point p{.world = 1, .leaves = 1, .compute = compute, .dropout = 0, .clipping = 0};
@@ -172,7 +173,7 @@ TEST(LossScale, IsDividedOutOfAllThatIsShown) {
   }
 }
 
-// f32 inputs of an f16 graph: refused, or rounded where auto_cast asks for it.
+// An f16 graph refuses f32 inputs, unless auto_cast is set: then they are rounded.
 TEST(LossScale, AutoCastRoundsInputs) {
   auto train = [](bool cast, DType given) {
     double loss = 0;
@@ -208,7 +209,7 @@ TEST(LossScale, AutoCastRoundsInputs) {
                {"input 'x' must be f16, got f32"});
 }
 
-// A run without an overflow check goes on with what it has; fp16 and f32 keep theirs.
+// A bf16 run without an overflow check updates even with NaN. fp16 and f32 always check.
 TEST(LossScale, AnUncheckedBf16StepUpdatesWithNan) {
   for (bool check : {true, false}) {
     Point p{.compute = DS_DTYPE_BF16};

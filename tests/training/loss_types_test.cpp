@@ -1,4 +1,4 @@
-// Losses and results of other types than f32: an engine hands all of them out as f32.
+// Losses and other outputs in types other than f32: an engine returns all of them as f32.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kRows = 4, kWidth = 6;
 
-// Mean squared error in element type `inner` of a linear layer; the loss itself in `outer`.
+// Returns the mean squared error of a linear layer, computed in element type `inner` and returned
+// in `outer`.
 Graph graph_of(const char* inner, const char* outer) {
   Graph g;
   g.name = "typed";
@@ -58,7 +59,7 @@ Numbers run(const Graph& graph, int world) {
   return out;
 }
 
-TEST(LossTypes, AreReadAsWhatTheyAre) {
+TEST(LossTypes, AreReadInTheirOwnType) {
   for (int world : {1, 2}) {
     Numbers want = run(graph_of("f32", "f32"), world);
     EXPECT_GT(want.trained, 0.01);

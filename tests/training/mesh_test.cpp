@@ -1,9 +1,10 @@
-// What a new axis of the mesh, and another granule, ask of zero/ and exec/: nothing. Both are made
-// here.
+// A new axis of the mesh and a new granule need no change in zero/ and exec/. This file adds one of
+// each.
 #include <gtest/gtest.h>
 
 #include "checkpoint/folder.h"
 #include "checkpoint/payload.h"
+#include "compile/pipeline.h"
 #include "engine/checkpoints.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
@@ -37,7 +38,8 @@ void expect_replicas(Point p, const char* what) {
     p.mesh = mesh;
     Outcome got = train_threads(p, kSteps);
     EXPECT_EQ(got.bits(), want.bits()) << what << " " << p.name();
-    // Every copy moves what its data coordinate moves without copies.
+    // Every rank has the state and traffic of the rank with its data coordinate in a run without
+    // copies.
     ASSERT_EQ(got.ledgers.size(), static_cast<size_t>(mesh.ranks()));
     for (int r = 0; r < mesh.ranks(); ++r) {
       const RankLedger &mine = got.ledgers[static_cast<size_t>(r)],
@@ -51,7 +53,7 @@ void expect_replicas(Point p, const char* what) {
   }
 }
 
-// An axis `replica`: ranks that differ in it alone train the same batch. ZeRO cuts over `data`
+// Ranks that differ only in the axis `replica` train the same batch. ZeRO partitions over `data`
 // only.
 TEST(MeshTraining, EqualCopiesTrainAsOne) {
   for (int stage = 0; stage <= 3; ++stage) {
@@ -75,7 +77,8 @@ TEST(MeshTraining, EqualCopiesTrainAsOne) {
   expect_replicas(rows, "rows of tables");
 }
 
-// Of equal copies one is saved; a run without copies, and one with others, go on from it.
+// Only one of several equal copies is saved. Runs without copies or with other copies resume from
+// it.
 TEST(MeshTraining, EqualCopiesSaveOneCheckpoint) {
   TempFolder folder;
   auto run = [&](Point p, const std::string& from, int64_t first, int64_t steps,
@@ -110,8 +113,8 @@ TEST(MeshTraining, EqualCopiesSaveOneCheckpoint) {
   }
 }
 
-// A host that computes by itself, too: gradients are means over the leaves of `data`, in one copy
-// or in several.
+// Equal copies of a delegate host train as one: gradients are means over the leaves of `data`, for
+// any number of copies.
 TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
   auto train = [](int stage, std::optional<Mesh> mesh) {
     std::vector<float> out;
@@ -151,8 +154,8 @@ TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
   }
 }
 
-// A granule that is a row: no rank's part ends within a row, and without clipping nothing of the
-// training changes.
+// If a granule is a row, no rank's part ends within a row. Without clipping, training has the same
+// bits.
 TEST(GranuleTraining, WholeRowsAreGranules) {
   for (int world : {1, 2, 3}) {
     Point plain = point(0, Tier::device, world);
@@ -166,14 +169,15 @@ TEST(GranuleTraining, WholeRowsAreGranules) {
         Outcome got = train_threads(p, kSteps);
         EXPECT_EQ(got.hash, want.hash) << p.name();
         EXPECT_EQ(got.loss_hash, want.loss_hash) << p.name();
-        for (int s = 0; s < kSteps; ++s)  // added up in another order
+        // The norms are added in another order.
+        for (int s = 0; s < kSteps; ++s)
           EXPECT_NEAR(got.grad_norms[static_cast<size_t>(s)],
                       want.grad_norms[static_cast<size_t>(s)],
                       1e-12 * want.grad_norms[static_cast<size_t>(s)]);
       }
     }
   }
-  // Parts end between rows.
+  // All parts end between rows.
   Point p = point(3, Tier::device, 3);
   PlanPrograms programs;
   programs.row_granules = true;

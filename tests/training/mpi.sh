@@ -1,5 +1,6 @@
 #!/bin/sh
-# The points of same bits on ranks that mpirun starts.  usage: mpi.sh BUILD SCRATCH [RANKS]...
+# Trains the points of the same-bits matrix on ranks that mpirun starts.
+# usage: mpi.sh BUILD SCRATCH [RANKS]...
 set -eu
 build=$(cd "$1" && pwd)
 scratch=$2
@@ -8,7 +9,8 @@ shift 2
 limit=100  # seconds for each number of ranks
 [ "${DS_SAME_BITS:-}" != full ] || limit=1000
 mkdir -p "$scratch"
-# Several ranks on any number of cores, as any user, without a look at other hosts: so many tests of a filter pass on each.
+# points COUNT TESTS FILTER: TESTS tests of FILTER must pass on each of COUNT ranks. It works on any number of cores, as any
+# user, and asks for no other hosts.
 points() {
   count=$1 tests=$2 filter=$3
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout "$limit" \

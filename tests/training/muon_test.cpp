@@ -1,7 +1,7 @@
-// Muon on engines whose host gives them gradients: against its formulas in plain f64 loops,
-// whichever way it multiplies; which parameters have matrices, what a stack of them is, what is
-// gathered and what is refused. Recorded trajectories: optimizer_semantics_test.cpp; the same bits
-// everywhere: optimizers_test.cpp.
+// Muon in engines whose host hands over the gradients: compared with its formulas in plain f64
+// loops, for both methods of orthogonalization. Also which parameters are matrices, how stacks of
+// matrices are treated, what is gathered and what is refused. Recorded trajectories are in
+// optimizer_semantics_test.cpp, equal bits over layouts in optimizers_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,7 +57,7 @@ Config muon(int stage, int world, const std::string& method) {
   return c;
 }
 
-// Masters after some steps, gradients of which every rank gives the same.
+// Returns the masters after `steps` steps. Every rank hands over the same gradients.
 Values train(const Config& config, int world, const std::vector<Param>& params, int steps) {
   Values initial, out;
   for (size_t p = 0; p < params.size(); ++p) initial.push_back(drawn(params[p].numel(), 10 + p));
@@ -82,7 +82,7 @@ Values train(const Config& config, int world, const std::vector<Param>& params, 
   return out;
 }
 
-// a[m,k] b[k,n]
+// Returns a[m,k] b[k,n].
 Matrix times(const Matrix& a, const Matrix& b, int64_t m, int64_t k, int64_t n) {
   Matrix out(static_cast<size_t>(m * n));
   for (int64_t i = 0; i < m; ++i) {
@@ -123,7 +123,7 @@ Matrix orthogonal(Matrix x, int64_t rows, int64_t cols) {
   return x;
 }
 
-// The same training of one matrix by the formulas.
+// Trains one matrix on the same gradients by the formulas.
 Matrix expected(const Config& c, const Param& param, size_t number, int steps) {
   std::vector<float> start = drawn(param.numel(), 10 + number);
   Matrix p(start.begin(), start.end()), m(p.size());
@@ -131,7 +131,7 @@ Matrix expected(const Config& c, const Param& param, size_t number, int steps) {
   for (int s = 0; s < steps; ++s) {
     std::vector<float> g = drawn(param.numel(), 1000 + 50 * static_cast<uint64_t>(s) + number);
     Matrix ahead(p.size());
-    if (c.compute == DS_DTYPE_BF16) {  // as the host gives them
+    if (c.compute == DS_DTYPE_BF16) {  // as the host hands them over
       for (float& x : g) x = static_cast<float>(bf16(x));
     }
     for (size_t e = 0; e < p.size(); ++e) {
@@ -164,7 +164,7 @@ TEST(Muon, FollowsThePlainFormulas) {
   }
 }
 
-// Where the model is bf16, "standard" multiplies in bf16 and "gram" in f32.
+// In a bf16 model, "standard" multiplies in bf16 and "gram" in f32.
 TEST(Muon, StandardMultipliesInTheTypeOfTheModel) {
   constexpr int kSteps = 2;
   auto worst = [&](const char* method) {
@@ -185,7 +185,7 @@ TEST(Muon, StandardMultipliesInTheTypeOfTheModel) {
 
 TEST(Muon, AStackIsMatricesSideBySide) {
   const Config c = muon(1, 3, "gram");
-  // A draw of a stack is that of its matrices one behind the other.
+  // The initial values and gradients of the stack are those of its matrices in order.
   Values stack = train(c, 3, {{"s", {3, 14, 9}}}, 3);
   const std::vector<float> start = drawn(3 * 14 * 9, 10);
   for (size_t k = 0; k < 3; ++k) {
@@ -210,7 +210,8 @@ TEST(Muon, AStackIsMatricesSideBySide) {
   }
 }
 
-// The name decides, in any case; what is no matrix has AdamW's bits at Muon's second rate.
+// Names of embeddings and heads are matched in any case. A parameter that is not updated as a
+// matrix has AdamW's bits at Muon's second rate.
 TEST(Muon, LeavesEmbeddingsAndVectorsToAdamw) {
   const std::vector<Param> params{
       {"tok_Embed.weight", {10, 30}}, {"LM_head", {30, 10}}, {"bias", {300}}, {"w", {10, 30}}};
@@ -240,7 +241,7 @@ TEST(Muon, MatricesHaveOneState) {
   });
 }
 
-// A plan says what a step gathers: what other ranks have of matrices, in f32.
+// A plan notes what a step gathers: other ranks' parts of matrices, in f32.
 TEST(Muon, ThePlanSaysWhatItGathers) {
   Point p;
   p.optimizer = "Muon";
@@ -262,8 +263,9 @@ TEST(Muon, ThePlanSaysWhatItGathers) {
   EXPECT_TRUE(compile_plan(graph_of(p), config_of(p), 1, 4, Machine{}).zero.notes.empty());
 }
 
-// A matrix that is frozen between steps stays, beside others of its bucket, and comes back.
-TEST(Muon, AFrozenMatrixStays) {
+// A matrix that is frozen between steps does not change, although others in its bucket do, and
+// trains again once thawed.
+TEST(Muon, AFrozenMatrixStaysUnchanged) {
   Point p;
   p.optimizer = "Muon";
   p.world = 2;
@@ -296,7 +298,7 @@ TEST(Muon, AFrozenMatrixStays) {
   }
 }
 
-TEST(Muon, RefusesWhatHasNoMatrix) {
+TEST(Muon, RefusesSettingsWithoutMatrices) {
   run_ranks(1, [&](Communicator& comm) {
     DelegateEngine engine(muon(0, 1, "gram"), comm, with_values({}));
     engine.add_param("conv", {2, 3, 4, 5});
@@ -321,7 +323,7 @@ TEST(Muon, RefusesWhatHasNoMatrix) {
                    },
                    DS_ERROR_UNSUPPORTED),
                {"optimizer.type", "matrices of Muon", "mesh cuts"});
-  // The same of 8-bit states.
+  // 8-bit states are refused on this mesh as well.
   p.optimizer = "AdamW";
   p.states = DS_DTYPE_U8;
   expect_names(message_of(

@@ -15,7 +15,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// The key names what bits depend on, and a checkpoint of another one says which parts differ.
+// The numerics key names everything that the bits depend on. Loading a checkpoint with another key
+// logs the parts that differ.
 namespace ds::test::numerics_key_test {
 namespace {
 
@@ -30,7 +31,7 @@ void with_engine(Body body) {
 
 std::string families(const char* names) { return std::string(names) + "/" + kernels_build(); }
 
-// The lines that loading the checkpoint logs.
+// Returns the lines that are logged when the checkpoint is loaded.
 std::vector<std::string> lines_of_load(Engine& engine, const std::string& folder) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -50,7 +51,8 @@ TEST(NumericsKey, NamesTheMachineAndTheVersions) {
   });
 }
 
-// Host, chaos and separate run the same kernels. A device of another kind is another key.
+// The host, chaos and separate devices run the same kernels. A device of another kind has another
+// key.
 TEST(NumericsKey, NamesTheKindOfTheDevice) {
   std::string host;
   with_engine([&](Engine& engine) {
@@ -69,7 +71,7 @@ TEST(NumericsKey, NamesTheKindOfTheDevice) {
   }
 }
 
-// What training.separate relies on.
+// The CTest entry training.separate relies on this.
 TEST(NumericsKey, TestsRunOnTheDeviceOfTheEnvironment) {
   const char* device = std::getenv("DS_TEST_DEVICE");
   with_engine([&](Engine& engine) {
@@ -86,7 +88,7 @@ TEST(NumericsKey, DifferencesAreNamedWithBothValues) {
   EXPECT_EQ(difference(here, here), "");
   EXPECT_EQ(difference("ranks 4 isa avx2 libc 2_36", here),
             "ranks 4 there, 2 here; isa avx2 there, avx512 here");
-  // Keys of versions that knew fewer parts, or more.
+  // Keys of versions that had fewer or more parts.
   EXPECT_EQ(difference("ranks 2 isa avx512", here), "libc none there, 2_36 here");
   EXPECT_EQ(difference(here + " device sm_90", here), "device sm_90 there, none here");
   EXPECT_EQ(difference(here + " quantized weights int8 above 600", here),
@@ -94,7 +96,7 @@ TEST(NumericsKey, DifferencesAreNamedWithBothValues) {
   EXPECT_EQ(difference("", "isa avx2"), "isa none there, avx2 here");
 }
 
-TEST(NumericsKey, ACheckpointOfAnotherKeyLoadsWithALine) {
+TEST(NumericsKey, ACheckpointWithAnotherKeyLoadsAndLogsALine) {
   TempFolder folder;
   std::vector<int> saved = spawn_processes(1, [&](int) {
     setenv("DS_MAX_ISA", "sse4", 1);

@@ -1,5 +1,6 @@
-// 1-bit LAMB: what its bits depend on, what it keeps of each parameter, checkpoints and refusals.
-// The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
+// 1-bit LAMB: on what its bits depend, which coefficients it keeps for each parameter, its
+// checkpoints and refusals. The comparison with DeepSpeed's recorded numbers is in
+// onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/config/parse_config.h"
 #include "engine/engine.h"
 #include "support/errors.h"
 #include "support/ranks.h"
@@ -60,7 +62,7 @@ TEST(OneBitLamb, SameBitsOverStagesTiersBucketsThreadsAndOrders) {
   }
 }
 
-// Until the freeze it is LAMB without bias correction.
+// Until the freeze, the optimizer is LAMB without bias correction.
 TEST(OneBitLamb, WarmsUpAsLamb) {
   for (int stage : {0, 1}) {
     Point p = lamb(2, stage), q = lamb(2, stage);
@@ -82,7 +84,7 @@ TEST(OneBitLamb, WarmsUpAsLamb) {
   }
 }
 
-TEST(OneBitLamb, GroupsFrozenParametersAndLongSteps) {
+TEST(OneBitLamb, WorksWithGroupsFrozenParametersAndLongSteps) {
   auto freezing = [](const Point& p) {
     return run_engines(p, config_with(p), [&](Engine& engine) {
       const std::vector<int32_t> some{2, 5};
@@ -112,8 +114,8 @@ TEST(OneBitLamb, GroupsFrozenParametersAndLongSteps) {
   EXPECT_EQ(train(half), written);
 }
 
-// All momenta are one tensor: one block for each rank, with one scale.
-TEST(OneBitLamb, TheWireHasABitAnElementAndOneScale) {
+// All momenta are sent as one tensor: one block for each rank, with one scale.
+TEST(OneBitLamb, SendsOneBitAnElementAndOneScale) {
   for (int world : {2, 3}) {
     Point p = lamb(world);
     run_engines(p, config_with(p), [&](Engine& engine) {
@@ -186,7 +188,7 @@ std::string resumed(const Point& p, const Point& q, int64_t freeze_step,
     engine.checkpoints().save(folder, {}, {}, "");
   });
   return run_engines(q, config_with(q, freeze_step), [&](Engine& engine) {
-    train_step(q, engine, 50);  // what the load must overwrite
+    train_step(q, engine, 50);  // overwritten by the load
     engine.checkpoints().load(folder, "");
     for (int s = 10; s < 20; ++s) train_step(q, engine, s);
   });
@@ -205,14 +207,15 @@ TEST(OneBitLamb, ResumesExactlyOnBothSidesOfTheFreeze) {
 }
 
 std::vector<float> coefficients(Engine& engine) {
-  const BufferId b = engine.plan().zero.joined.coefficients;
-  std::vector<float> out(static_cast<size_t>(engine.plan().zero.buffers[b].numel));
-  engine.runtime().read_floats(engine.runtime().buffer(b), 0, std::ssize(out), out.data());
+  const BufferId b = engine.plan().zero.joint_buffer(kCoefficients);
+  std::vector<float> out(static_cast<size_t>(engine.plan().zero.memory.buffers[b].numel));
+  engine.runtime().memory().read_floats(engine.runtime().buffer(b), 0, std::ssize(out), out.data());
   return out;
 }
 
-// Without the mean ratios of the warm-up the steps behind the freeze would have no length.
-TEST(OneBitLamb, CoefficientsGoToAnyNumberOfRanks) {
+// Checkpoints hold the mean ratios of the warm-up, without which the steps after the freeze would
+// have length 0.
+TEST(OneBitLamb, CoefficientsResumeOnAnyNumberOfRanks) {
   TempFolder folder;
   std::vector<float> saved;
   Point p = lamb(2), q = lamb(3, 1);
@@ -234,7 +237,7 @@ TEST(OneBitLamb, CoefficientsGoToAnyNumberOfRanks) {
 
 // --- refusals ---
 
-TEST(OneBitLamb, ConfigurationsThatMakeNoSense) {
+TEST(OneBitLamb, InvalidConfigurationsAreRefused) {
   auto refusal = [](const std::string& params, const std::string& more) -> std::string {
     try {
       parse_config(

@@ -1,5 +1,5 @@
-// 1-bit optimizers against numbers that DeepSpeed 0.19.6 recorded (onebit.json), on every rank of
-// several.
+// 1-bit optimizers on several ranks, compared with numbers that DeepSpeed 0.19.6 recorded
+// (onebit.json).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
 #include "engine/engine.h"
 #include "optim/optimizer.h"
 #include "support/ranks.h"
@@ -20,14 +21,14 @@
 namespace ds::test::onebit_recorded {
 namespace {
 
-// signs_test.cpp reads the first one.
+// The list "allreduce" is read by signs_test.cpp.
 Recording recorded() {
   return {semantics_path("onebit.json"),
           {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"}};
 }
 
-// Tensor i of a case has its gradients of every step given: the loss is the sum of mse(p, target),
-// whose gradient is 2 (p - target) / numel.
+// Feeds recorded gradients to an engine: its loss is the sum of mse(p, target), whose gradient is 2
+// (p - target) / numel, so the targets determine the gradients.
 struct Replay {
   const Record& json;
   Tolerance tolerance;
@@ -48,7 +49,7 @@ struct Replay {
   std::vector<float> read(const std::string& what, size_t i) const {
     return tensors.read(name + "." + what + "." + std::to_string(i));
   }
-  // Of one step and worker.
+  // Returns tensor i's values of one step and worker from `all`.
   std::vector<float> slice(const std::vector<float>& all, size_t i, size_t step, int worker) const {
     auto numel = static_cast<size_t>(numels[i]);
     auto first = all.begin() +
@@ -73,8 +74,9 @@ struct Replay {
   }
 };
 
-// Counts elements that are farther from the recorded ones than the tolerance, of the value and of
-// what it has moved so far: each step is rounded relative to itself.
+// Returns the number of elements that are farther from the recorded ones than the tolerance allows.
+// The tolerance applies to the value plus the distance that it has moved so far, because each step
+// is rounded relative to itself.
 int64_t differing(const std::vector<float>& got, const std::vector<float>& want,
                   const std::vector<double>& moved, const Tolerance& tolerance) {
   EXPECT_EQ(got.size(), want.size());
@@ -86,10 +88,11 @@ int64_t differing(const std::vector<float>& got, const std::vector<float>& want,
   return count;
 }
 
-// What a step leaves behind, and with which form it was made.
+// A check of the engine after a step of this form.
 using AfterStep = std::function<void(size_t step, StepForm form, Engine& engine)>;
 
-// Steps of DeepSpeed behind its first one, which is a dry run, so that freeze_step counts one less.
+// Repeats DeepSpeed's steps, except for the first, which is a dry run; freeze_step is therefore one
+// less.
 void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int stage,
             const AfterStep& after = {}) {
   const Replay r(json, tolerance);
@@ -153,7 +156,8 @@ void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int 
   });
 }
 
-// What a case says beside its own layout is a parameter, which the configuration knows or refuses.
+// Returns the optimizer parameters of a case: all its entries except those that describe the case
+// itself.
 Json params_of(const Record& c) {
   Json params{Json::Object()};
   for (const auto& [name, value] : c.all().object()) {
@@ -172,9 +176,9 @@ OptimizerConfig optimizer_config(const char* type, const Record& c) {
   return parse_config(document, 2).optimizer;
 }
 
-// DeepSpeed's own counters say which steps reduce gradients and which are behind the freeze.
-// trace[k] is of step k + 1; its first one is DeepSpeed's dry run. Returns the records, for what
-// else they have.
+// Compares the forms of the steps with DeepSpeed's own counters, which say which steps reduce
+// gradients and which come after the freeze. trace[k] belongs to step k + 1, and trace[0] to
+// DeepSpeed's dry run. Returns the trace, whose records have further entries to check.
 std::vector<Record> follow_trace(const char* type, const Record& c) {
   const OptimizerConfig config = optimizer_config(type, c);
   std::vector<Record> trace = c.list("trace");
@@ -210,18 +214,18 @@ TEST(OneBitRecorded, AdamFollowsDeepSpeed) {
   }
 }
 
-// The numbers that an engine of 1-bit LAMB keeps of every parameter: what its momentum is
-// multiplied by on its way, the mean of its ratios, and the last factor of this.
+// The numbers that an engine with 1-bit LAMB keeps for every parameter: the factor that scales its
+// momentum for the exchange, the mean of its ratios, and the last factor of its ratio.
 struct Coefficients {
   std::vector<float> scales, means, factors;
 };
 
 Coefficients coefficients_of(StateStore& store) {
-  const std::vector<OwnState> states = store.own_states();
+  const std::vector<OwnState> states = store.own_states().states();
   for (size_t i = 0; i < states.size(); ++i) {
     if (states[i].name != "coefficients") continue;
     std::vector<float> all(static_cast<size_t>(states[i].numel));
-    store.read_own(i, 0, states[i].numel, all.data());
+    store.own_states().read(i, 0, states[i].numel, all.data());
     const auto third = static_cast<int64_t>(all.size() / 3);
     return {{all.begin(), all.begin() + third},
             {all.begin() + third, all.begin() + 2 * third},
@@ -231,8 +235,9 @@ Coefficients coefficients_of(StateStore& store) {
   return {};
 }
 
-// The trace has the numbers of the first parameter, and the ratios of all in this step. In the
-// first steps a ratio is what its mean has moved by: mean = beta * mean + (1 - beta) * ratio.
+// The trace has the coefficients of the first parameter and the ratios of all parameters. Before
+// the freeze, the test recovers a ratio from the change of its mean: mean = beta * mean + (1 -
+// beta) * ratio.
 TEST(OneBitRecorded, LambFollowsDeepSpeed) {
   const Recording all = recorded();
   for (const Record& c : all.list("onebit_lamb")) {
@@ -253,8 +258,8 @@ TEST(OneBitRecorded, LambFollowsDeepSpeed) {
         EXPECT_NEAR(value, wanted, given.of(wanted) + more * std::abs(wanted));
       };
       near(got.means[0], want.at("lamb_coeff_freeze").number(), 0);
-      // Factors begin with the freeze. There a gradient is made of two momenta, whose rounding
-      // grows by 1 / (1 - beta1).
+      // Factors other than 1 begin with the freeze. From then on a gradient is computed from two
+      // momenta, which amplifies their rounding by 1 / (1 - beta1).
       const double factor = want.at("last_factor").number();
       if (form == StepForm::reduced) {
         EXPECT_EQ(factor, 1);
@@ -282,7 +287,7 @@ TEST(OneBitRecorded, LambFollowsDeepSpeed) {
       means.clear();
       expect_recorded(all, c, "OneBitLamb", {stage}, follow);
     }
-    // The dry run has none of them.
+    // The dry run does not set any of the coefficients.
     EXPECT_EQ(trace[0].at("lamb_coeff_freeze").number(), 0);
     EXPECT_EQ(trace[0].at("last_factor").number(), 1);
     EXPECT_TRUE(trace[0].at("lamb_coeff").array().empty());
@@ -297,7 +302,7 @@ TEST(OneBitRecorded, ZeroOneAdamFollowsDeepSpeed) {
   }
 }
 
-// Steps that count until an interval doubles.
+// An interval that doubles, and the number of steps counted towards its next doubling.
 struct Doubling {
   int64_t interval = 1, counted = 0;
 
@@ -308,7 +313,7 @@ struct Doubling {
   }
 };
 
-// The steps behind which ranks agree, and the intervals between them, which double.
+// Compares the steps after which ranks agree, and the doubling intervals between them.
 TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
   const Recording all = recorded();
   for (const Record& c : all.list("zero_one_adam")) {
@@ -321,9 +326,9 @@ TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
       SCOPED_TRACE(k);
       if (k > 0) {
         const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
-        const auto number = static_cast<int64_t>(k) + 1;  // DeepSpeed's, of this step
-        // It asks for the variance before it counts the step, and for the synchronisation behind
-        // that.
+        const auto number = static_cast<int64_t>(k) + 1;  // DeepSpeed's number of this step
+        // DeepSpeed tests the variance interval before it counts the step, and the synchronisation
+        // interval afterwards.
         if (!trace[k - 1].at("frozen").boolean()) {
           EXPECT_EQ(form == StepForm::reduced, number % variance.interval == 0);
           if (form == StepForm::reduced) variance.count(config.var_update_scaler, INT64_MAX);

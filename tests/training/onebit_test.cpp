@@ -1,5 +1,5 @@
-// 1-bit Adam behind its freeze: what its bits depend on, what goes over the wire, what is kept, and
-// refusals. The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
+// 1-bit Adam after its freeze: on what its bits depend, what it sends, keeps and refuses. The
+// comparison with DeepSpeed's recorded numbers is in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/json.h"
+#include "core/config/parse_config.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
 #include "support/errors.h"
@@ -66,7 +67,7 @@ TEST(OneBit, SameBitsOverStagesTiersThreadsAndOrders) {
   }
 }
 
-TEST(OneBit, ALongStepIsRepeated) {
+TEST(OneBit, ALongStepRepeatsItsProgram) {
   Point p = onebit(2, 1);
   p.leaves = 24;
   const std::string expected = train(p, 2, 4);
@@ -103,7 +104,7 @@ TEST(OneBit, GroupsAndFrozenParametersHaveTheSameBitsOnEveryLayout) {
   }
 }
 
-// One rank has nobody to tell: its variance stops, and that is all.
+// A single rank has no peers: its variance is frozen, and nothing else changes.
 TEST(OneBit, OneRankCompressesNothing) {
   Point p = onebit(1);
   auto comm = create_communicator("self", {});
@@ -120,9 +121,9 @@ TEST(OneBit, OneRankCompressesNothing) {
   EXPECT_GT(sizes.size(), moved.size() / 2) << "no signs";
 }
 
-// Behind the freeze the momentum of a tensor has one size for each rank's chunk, and the variance
-// stands.
-TEST(OneBit, MomentumIsSignsBehindTheFreeze) {
+// After the freeze, all elements of a tensor's momentum within one rank's chunk have one magnitude,
+// and the variance does not change.
+TEST(OneBit, MomentumConsistsOfSignsAfterTheFreeze) {
   Point p = onebit(2, 1);
   run_engines(p, config_with(p), [&](Engine& engine) {
     for (int s = 0; s < kFreeze; ++s) train_step(p, engine, s);
@@ -139,7 +140,8 @@ TEST(OneBit, MomentumIsSignsBehindTheFreeze) {
 
 // --- the wire ---
 
-// Two large tensors and a small one, so that scales and padding weigh as they do in a model.
+// Returns a graph with two large tensors and a small one, so that scales and padding have a
+// realistic share of the bytes.
 Graph large_graph() {
   Graph g;
   g.bound = 1;
@@ -186,8 +188,8 @@ StepResult step_of(Engine& engine, int step) {
   return step_on(engine, targets(engine.runtime().comm().rank(), step));
 }
 
-// Received from other ranks, all operations together.
-TEST(OneBit, TheWireHasABitAnElement) {
+// Compares the bytes that a rank receives in all operations.
+TEST(OneBit, SendsOneBitAnElement) {
   for (int world : {2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
       Config c = make_config(0, 1, world);
@@ -201,8 +203,8 @@ TEST(OneBit, TheWireHasABitAnElement) {
         step_of(engine, s);
         steps.push_back(bytes_received(engine) - before);
       }
-      // What any all-reduce of bf16 gradients receives at least: a rank's part of the others' and
-      // the others' parts of the sum.
+      // The least that any all-reduce of bf16 gradients receives: a rank's part from all other
+      // ranks, and the other ranks' parts of the sum.
       const double share = static_cast<double>(world - 1) / world;
       const double bf16 = 2 * share * 2 * (40000 + 999 + 60000);
       double all = 0;
@@ -213,7 +215,7 @@ TEST(OneBit, TheWireHasABitAnElement) {
       EXPECT_GE(static_cast<double>(steps[0]), bf16);
       EXPECT_LE(static_cast<double>(steps[2]), bf16 / 14) << world << " ranks";
       EXPECT_LE(all, 10 * bf16 / 3.5) << world << " ranks";
-      // Exactly: blocks to and from each rank, losses, squares of norms.
+      // The exact number of bytes: blocks to and from each rank, losses and squared norms.
       int64_t block = 0;
       for (int64_t numel : {40000, 999, 60000}) {
         int64_t unit = 8 * world / std::gcd(world, 8) * world;
@@ -226,7 +228,7 @@ TEST(OneBit, TheWireHasABitAnElement) {
 
 // --- skipped steps ---
 
-TEST(OneBit, ASkippedStepBehindTheFreezeChangesNothing) {
+TEST(OneBit, ASkippedStepAfterTheFreezeChangesNothing) {
   auto run = [](bool bad) {
     std::vector<std::string> hashes(3);
     run_ranks(3, [&](Communicator& comm) {
@@ -251,9 +253,9 @@ TEST(OneBit, ASkippedStepBehindTheFreezeChangesNothing) {
   EXPECT_EQ(run(true), run(false));
 }
 
-// The norm behind the freeze is the root of the mean square of the norms of the ranks' own
-// gradients, which is what reads as "grad".
-TEST(OneBit, TheNormIsThatOfTheRanksOwnGradients) {
+// After the freeze, the norm is the root mean square of the norms of the ranks' own gradients.
+// Reading "grad" returns the rank's own gradient.
+TEST(OneBit, TheNormComesFromTheRanksOwnGradients) {
   for (int stage : {0, 1}) {
     run_ranks(3, [&](Communicator& comm) {
       Config c = make_config(stage, 1, 3);
@@ -299,8 +301,8 @@ double size_of_all(const std::vector<float>& values) {
   return sum;
 }
 
-// Of a reduced and a compressed step: the norm, and the size of the gradient and the momentum of
-// each tensor.
+// Returns, for one reduced and one compressed step, the loss, the norm, and for each tensor the
+// norms of gradient and momentum.
 std::vector<double> sizes_of_two_steps(int world, DType compute, double scale) {
   std::vector<double> out;
   Point p = onebit(world, 1);
@@ -325,7 +327,7 @@ std::vector<double> sizes_of_two_steps(int world, DType compute, double scale) {
   return out;
 }
 
-// Every rank's own gradient is scaled as the sum of all is.
+// Every rank's own gradient is divided by the loss scale, as the reduced gradient is.
 TEST(OneBit, TheLossScaleIsDividedOutOnBothSidesOfTheFreeze) {
   for (int world : {1, 2, 3}) {
     const std::vector<double> plain = sizes_of_two_steps(world, DS_DTYPE_F32, 0);
@@ -333,8 +335,8 @@ TEST(OneBit, TheLossScaleIsDividedOutOnBothSidesOfTheFreeze) {
       const std::vector<double> scaled = sizes_of_two_steps(world, DS_DTYPE_F16, scale);
       ASSERT_EQ(scaled.size(), plain.size());
       for (size_t i = 0; i < plain.size(); ++i) {
-        // Losses and norms are nearly equal. Of tensors whose gradients are nearly 0, f16 keeps
-        // little.
+        // Losses and norms are nearly equal. If a tensor's gradients are nearly 0, f16 represents
+        // them poorly.
         const bool step = i % (plain.size() / 2) < 2;
         EXPECT_NEAR(scaled[i], plain[i], (step ? 0.02 : 0.5) * plain[i] + 1e-4)
             << world << " ranks, " << scale << ": " << i;
@@ -343,8 +345,8 @@ TEST(OneBit, TheLossScaleIsDividedOutOnBothSidesOfTheFreeze) {
   }
 }
 
-// A scale that begins too high and grows every second step: steps are skipped on both sides of the
-// freeze.
+// Returns a configuration whose scale starts too high and grows every second step, so that steps
+// are skipped before and after the freeze.
 Config searching(const Point& p) {
   Config c = config_with(p);
   c.loss_scale = {.initial_scale_power = 22, .window = 2, .hysteresis = 1};
@@ -365,7 +367,7 @@ Skipped half_steps(const Point& p, Engine& engine, int begin, int end) {
   return skipped;
 }
 
-TEST(OneBit, HalfPrecisionHasTheSameBitsOnEveryLayoutWhateverIsSkipped) {
+TEST(OneBit, HalfPrecisionHasTheSameBitsOnEveryLayoutDespiteSkippedSteps) {
   constexpr int kSteps = 18;
   for (int world : {2, 3}) {
     auto course = [&](const Point& p) {
@@ -389,7 +391,7 @@ TEST(OneBit, HalfPrecisionHasTheSameBitsOnEveryLayoutWhateverIsSkipped) {
   }
 }
 
-TEST(OneBit, HalfPrecisionResumesExactlyBehindTheFreeze) {
+TEST(OneBit, HalfPrecisionResumesExactlyAfterTheFreeze) {
   TempFolder folder;
   Point p = half(2), q = half(2, 1);
   const std::string straight =
@@ -409,7 +411,8 @@ TEST(OneBit, HalfPrecisionResumesExactlyBehindTheFreeze) {
 
 // --- checkpoints ---
 
-// 20 steps, or 10 and 10 more by another engine.
+// Trains and saves 10 steps of p, then loads them into an engine of q and trains 10 more. Returns
+// the hash of its states.
 std::string resumed(const Point& p, const Point& q, int64_t freeze_step,
                     const std::string& folder) {
   run_engines(p, config_with(p, freeze_step), [&](Engine& engine) {
@@ -417,7 +420,7 @@ std::string resumed(const Point& p, const Point& q, int64_t freeze_step,
     engine.checkpoints().save(folder, {}, {}, "");
   });
   return run_engines(q, config_with(q, freeze_step), [&](Engine& engine) {
-    train_step(q, engine, 50);  // what the load must overwrite
+    train_step(q, engine, 50);  // overwritten by the load
     engine.checkpoints().load(folder, "");
     for (int s = 10; s < 20; ++s) train_step(q, engine, s);
   });
@@ -435,7 +438,7 @@ TEST(OneBit, ResumesExactlyOnBothSidesOfTheFreeze) {
   }
 }
 
-TEST(OneBit, OnAnotherNumberOfRanksErrorsBeginAgain) {
+TEST(OneBit, ErrorsStartAtZeroOnAnotherNumberOfRanks) {
   TempFolder folder;
   Point more = onebit(4, 1);
   resumed(onebit(2), more, 5, folder.path());  // 4 ranks agree
@@ -468,7 +471,7 @@ std::string refusal(const char* text) {
   return "";
 }
 
-TEST(OneBit, ConfigurationsThatMakeNoSense) {
+TEST(OneBit, InvalidConfigurationsAreRefused) {
   const struct {
     const char *config, *says;
   } cases[] = {
@@ -491,8 +494,8 @@ TEST(OneBit, ConfigurationsThatMakeNoSense) {
   }
 }
 
-// As real files write it.
-TEST(OneBit, ConfigurationsAsTheyAreFound) {
+// The JSON form that configuration files in use have.
+TEST(OneBit, AcceptsConfigurationsOfRealFiles) {
   Config c = parse_config(
       Json::parse(R"({"train_batch_size": 96, "optimizer": {"type": "OnebitAdam", "params": {
       "lr": 3e-05, "freeze_step": 400, "weight_decay": 0.0, "bias_correction": false, "cuda_aware": true,

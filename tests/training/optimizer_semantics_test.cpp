@@ -1,6 +1,6 @@
-// Optimizers against what DeepSpeed 0.19.8 and torch 2.15 computed from the same parameters and
-// gradients (optimizers.json, whose notes have the formulas), by engines whose host gives them
-// these gradients.
+// Optimizers compared with the results of DeepSpeed 0.19.8 and torch 2.15 for the same parameters
+// and gradients (optimizers.json, whose notes give the formulas). The host hands these gradients to
+// the engines under test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/json.h"
+#include "core/config/parse_config.h"
 #include "engine/delegate.h"
 #include "support/initial.h"
 #include "support/ranks.h"
@@ -32,15 +33,14 @@ struct Layout {
   const char* tier = "none";
 };
 
-// Of the recorded class: the value of optimizer.type, and names that differ from the
-// configuration's.
+// The libds optimizer for a recorded class: its optimizer.type, and the states whose names differ.
 struct Counterpart {
   std::string type;
   std::map<std::string, Json> params;  // given beside the recorded ones
   std::map<std::string, std::string> states;
 };
 
-// Throws where libds has none.
+// Returns the libds optimizer for a recorded class; throws if there is none.
 const Counterpart& counterpart(const std::string& optimizer) {
   static const std::map<std::string, Counterpart> all{
       {"DeepSpeedCPUAdam", {"Adam", {}, {}}},
@@ -60,7 +60,7 @@ const Counterpart& counterpart(const std::string& optimizer) {
   return found->second;
 }
 
-// A case that libds refuses; docs/reference/deepspeed_compat.md says why.
+// Returns whether libds refuses a case; docs/reference/deepspeed_compat.md gives the reason.
 bool refused(const Record& item) {
   const Json* amsgrad = item.at("params").find("amsgrad");
   return amsgrad && amsgrad->boolean();
@@ -78,9 +78,9 @@ Json config_of_case(const Record& item, const std::vector<std::vector<int64_t>>&
   Json params = Json::Object();
   for (const auto& [name, value] : ours.params) params.set(name, value);
   for (const auto& [name, value] : item.at("params").object()) {
-    if (name == "lr_by_step" || name == "dtype") continue;  // the latter is said below
-    if (name == "compute")
-      continue;  // of Newton-Schulz: f32 here, unless bf16.enabled says otherwise
+    if (name == "lr_by_step" || name == "dtype") continue;  // dtype is set below
+    // In libds, Newton-Schulz computes in f32 unless bf16.enabled is set.
+    if (name == "compute") continue;
     params.set(name == "adamw_mode" ? "adam_w_mode" : name, value);
   }
   Json optimizer = Json::Object();
@@ -119,11 +119,12 @@ Json config_of_case(const Record& item, const std::vector<std::vector<int64_t>>&
   return config;
 }
 
-// Parameters and one gradient a step that cases have in common.
+// Parameters, and a gradient for each step, that several cases share.
 struct Data {
   std::vector<std::vector<int64_t>> shapes;
   int64_t steps = 0;
-  std::vector<int64_t> zeros;  // parameters that are 0 at first
+  // The parameters that are initially 0.
+  std::vector<int64_t> zeros;
   std::vector<std::vector<float>> initial, grads;
 };
 
@@ -136,8 +137,9 @@ std::vector<float> rounded(DType type, const std::vector<float>& values) {
   return out;
 }
 
-// The gradients are draws: `grad_scale` times a normal number each, of which the share `zeros` is
-// 0. A count and a mean of squares of n draws are within six deviations.
+// Checks that the gradients are random: each is `grad_scale` times a normal number, except for a
+// share `zeros` of them that is 0. The count of zeros and the mean square must be within six
+// standard deviations.
 void expect_drawn(const Record& data, const std::vector<std::vector<float>>& grads) {
   const double scale = data.at("grad_scale").number(), share = data.at("zeros").number();
   double all = 0, zeros = 0, squares = 0;
@@ -153,8 +155,8 @@ void expect_drawn(const Record& data, const std::vector<std::vector<float>>& gra
               6 * scale * scale * std::sqrt(2 / (all - zeros)));
 }
 
-// How far DeepSpeed's kernels of the CPU are from the formulas: they take betas as f32, and so 1 -
-// beta, relatively much where beta is near 1.
+// Returns the relative error of 1 - beta in DeepSpeed's CPU kernels, which take betas as f32. It is
+// large if beta is near 1.
 double shift_of(double beta) {
   const auto narrow = static_cast<float>(beta);
   return std::abs(static_cast<double>(1.0f - narrow) / (1 - beta) - 1);
@@ -179,8 +181,8 @@ struct Betas {
     if (const Json* given = params.find("bias_correction")) corrected = given->boolean();
   }
   double shift() const { return narrow ? shift_of(first) + shift_of(second) : 0; }
-  // Of an update relative to it. Corrections have the factors of the means, too, but are themselves
-  // made of powers of betas in f32, whose distance to 1 is small at first.
+  // Returns the relative error of an update. With bias correction the errors of 1 - beta cancel,
+  // but the corrections are computed from powers of betas in f32, which are close to 1 at first.
   double of_updates() const {
     if (!narrow) return 0;
     constexpr double kRounding = 0x1p-24;
@@ -268,7 +270,7 @@ class Recorded {
     });
   }
 
-  // Every recorded tensor of a case that is compared was asked for, and at least one of each
+  // Checks that every recorded tensor of a compared case was compared, and at least one for each
   // parameter.
   void expect_all_compared(const Record& item) const {
     const std::string name = item.at("name").string();
@@ -279,8 +281,8 @@ class Recorded {
   }
 
  private:
-  // A parameter's way: where each element is, how far it has gone, and what a sign that rounding
-  // decides has moved it at most.
+  // The path of a parameter: its current elements, how far each has moved, and the largest part of
+  // that distance that depends on signs that rounding decides.
   struct Trajectory {
     std::vector<float> now;
     std::vector<int64_t> shape;
@@ -296,9 +298,9 @@ class Recorded {
     }
   };
 
-  // Lion goes by the sign of b1 m + (1 - b1) g: the elements where the betas of the kernels or
-  // rounding may choose the other one, and where FusedLion, unlike DeepSpeedCPULion and libds,
-  // takes 0 for negative.
+  // Lion uses the sign of b1 m + (1 - b1) g. Marks the elements whose sign the kernels' betas or
+  // rounding may flip, and those where FusedLion, unlike DeepSpeedCPULion and libds, treats 0 as
+  // negative.
   static std::vector<char> signs_unsure(const Record& item, const Data& data, size_t p,
                                         int64_t step) {
     const std::string& optimizer = item.at("optimizer").string();
@@ -323,8 +325,8 @@ class Recorded {
     return out;
   }
 
-  // The ratio of LAMB as the step that was made tells it: by least squares, the step in units of
-  // the rate divided by the update before the ratio.
+  // Checks LAMB's ratio, which a least-squares fit recovers from the step: the step divided by the
+  // rate and by the update before the ratio.
   void check_ratio(const Record& item, const OptimizerConfig& o, StateStore& store, size_t p,
                    int64_t step, const std::vector<float>& before,
                    const std::vector<float>& after) const {
@@ -348,14 +350,14 @@ class Recorded {
     const double got = square == 0 ? 1 : product / (rate * square);
     const Tolerance given = recording_.tolerance("FusedLamb");
     const Betas betas(item);
-    // What rounding the parameters and the update's terms makes of it, and narrow betas of the
-    // update.
+    // The error from rounding the parameters and the terms of the update, and from betas in f32.
     const double rounding = square == 0 ? 0 : 0x1p-22 * std::sqrt(of_params / square) / rate;
     EXPECT_NEAR(got, want, given.of(want) + rounding + betas.of_updates() * want)
         << item.at("name").string() << " tensor " << p << " step " << step;
   }
 
-  // By the type, the class and how DeepSpeed made Muon's products: exactly, or in 16 bits.
+  // Returns the tolerance for the element type, the class and, for Muon, the type in which
+  // DeepSpeed multiplied: f32 or 16 bits.
   Tolerance allowed(const Record& item, const std::string& kind, int64_t steps,
                     const std::vector<int64_t>& shape) const {
     const Json& all = recording_.document().at("tolerance");
@@ -369,7 +371,7 @@ class Recorded {
       const std::string& made_in = item.at("newton_schulz_dtype").string();
       const bool f32 = made_in == "float32";
       EXPECT_TRUE(f32 || made_in == "float16" || made_in == "bfloat16") << made_in;
-      // Without being asked for, too, where DeepSpeed takes the machine to have no narrower
+      // DeepSpeed multiplies in f32 if asked to, or if it believes that the machine has no narrower
       // products.
       if (const Json* compute = params.find("compute")) {
         EXPECT_TRUE(f32);
@@ -378,7 +380,7 @@ class Recorded {
       double factor = 0;
       const std::string& text = all.at(f32 ? "muon _fp32" : "muon others").string();
       EXPECT_EQ(std::sscanf(text.c_str(), "atol %lf*lr*steps", &factor), 1) << text;
-      // A matrix with more rows than columns takes longer steps.
+      // The steps of a matrix with more rows than columns are longer.
       const double longer =
           static_cast<double>(shape[shape.size() - 2]) / static_cast<double>(shape.back());
       const Json* rate = params.find("lr");
@@ -394,18 +396,20 @@ class Recorded {
     return out;
   }
 
-  // Beyond what the recording allows of an element at `want`: a share of its way.
+  // Returns the allowed error of an element at `want` on top of the recording's tolerance: a share
+  // of its path.
   static double of_way(const Record& item, const Trajectory& way, size_t e, double want,
                        int64_t steps) {
     // Each term of an update is rounded a few times.
     double out = way.unsure[e] + (0x1p-20 + Betas(item).of_updates()) * way.moved[e];
-    // DeepSpeed's parameter is rounded to the type in every step; of libds the master stays f32.
+    // DeepSpeed rounds the parameter to f16 in every step; the master of libds stays f32.
     if (type_of(item) == DS_DTYPE_F16)
       out += static_cast<double>(steps) * 0x1p-11 * (std::abs(want) + way.moved[e]);
     return out;
   }
 
-  // Parameters are recorded after some steps only.
+  // Compares a tensor with its recorded values, if there are any: parameters were recorded only
+  // after some steps.
   void check(const Record& item, const std::vector<float>& got, const std::string& kind,
              const std::string& recorded, int64_t steps, const Trajectory& way) {
     if (!tensors_.find(recorded)) return;
@@ -416,11 +420,11 @@ class Recorded {
     const Tolerance tolerance = allowed(item, kind, steps, way.shape);
     std::vector<float> want = tensors_.read(recorded);
     ASSERT_EQ(got.size(), want.size()) << recorded;
-    // What decays into the gradient brings the parameter's own distance into the states.
+    // If decay is added to the gradient, errors of the parameter propagate to the states.
     const bool master = kind == "master", coupled = !master && type_of(item) == DS_DTYPE_F16;
-    // Of states in bf16 a few elements are rounded the other way, which the steps behind it carry
-    // on: where the two results lie on both sides of the middle between two neighbours. In step t
-    // about 1/t of a state is new, which the betas of the kernels shift; a neighbour is 2^-8 away.
+    // In bf16 states, a few elements round to the other neighbour, because the two results lie on
+    // either side of the midpoint, and later steps propagate this. In step t about 1/t of a state
+    // is new, which the kernels' betas shift; neighbours are 2^-8 apart.
     const Json* states = item.at("params").find("fp32_optimizer_states");
     const bool lean = states && !states->boolean();
     double share = 0;
@@ -459,7 +463,7 @@ class Recorded {
   std::set<std::string> compared_;
 };
 
-TEST(OptimizerSemantics, RecordedTrajectories) {
+TEST(OptimizerSemantics, FollowRecordedTrajectories) {
   Recorded recorded;
   for (const Record& item : recorded.cases()) {
     const std::string name = item.at("name").string();
@@ -476,7 +480,7 @@ TEST(OptimizerSemantics, RecordedTrajectories) {
   }
 }
 
-TEST(OptimizerSemantics, WhatIsDecidedOtherwise) {
+TEST(OptimizerSemantics, UnsupportedCasesAreRefusedWithTheReason) {
   Recorded recorded;
   for (const Record& item : recorded.cases()) {
     static_cast<void>(item.all());
@@ -489,10 +493,9 @@ TEST(OptimizerSemantics, WhatIsDecidedOtherwise) {
     }
     const std::string reason =
         "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no "
-        "optimizer here "
-        "keeps "
-        "the largest second moment";
-    EXPECT_EQ(message.substr(0, reason.size()), reason);  // then the place in the reference
+        "optimizer here keeps the largest second moment";
+    // The message continues with the anchor in the reference.
+    EXPECT_EQ(message.substr(0, reason.size()), reason);
   }
 }
 

@@ -1,6 +1,6 @@
-// Every optimizer on every layout of states: the same bits over stages, tiers and ranks, with
-// groups and with frozen parameters, straight and resumed elsewhere. What its numbers must be say
-// optimizer_semantics_test.cpp and tests/conformance.
+// Every optimizer on every layout of states: equal bits over stages, tiers and ranks, with groups
+// and with frozen parameters, in one run and resumed on another layout.
+// optimizer_semantics_test.cpp and tests/conformance check the values.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -16,8 +16,9 @@ namespace {
 
 constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
 
-// "AdamW", or "AdamW_u8" with states in codes, "AdamW_bf16" with states, "AdamW_bf16_masters" with
-// masters in bf16, too, rounded by draws.
+// The parameter is "AdamW" or another type, optionally with a suffix: "AdamW_u8" has states in
+// 8-bit codes, "AdamW_bf16" bf16 states, and "AdamW_bf16_masters" also bf16 masters, which are
+// rounded stochastically.
 class Optimizers : public testing::TestWithParam<std::string> {
  protected:
   Point point() const {
@@ -81,7 +82,7 @@ struct Part {
   std::string hash, path;
 };
 
-// Of masters, states and parameters; what is frozen has no gradient.
+// Hashes masters, states and parameters, but not gradients: frozen parameters have none.
 std::string hash_of_states(StateStore& store) {
   Hash128 hash;
   std::vector<std::string> kinds = store.state_kinds();
@@ -95,7 +96,7 @@ std::string hash_of_states(StateStore& store) {
   return hash.hex();
 }
 
-// Steps [begin, end), after loading what `from` holds, and saved in `to`.
+// Trains steps [begin, end) after loading `from`, then saves to `to`.
 Part train_part(const Point& p, int begin, int end, const std::string& from,
                 const std::string& to) {
   Part out;
@@ -118,7 +119,7 @@ Part train_part(const Point& p, int begin, int end, const std::string& from,
   return out;
 }
 
-TEST_P(Optimizers, TenStepsAndTenElsewhereAreTwenty) {
+TEST_P(Optimizers, ResumesExactlyOnAnotherLayout) {
   Point first = point();
   first.reproducible = true;
   first.stage = 1;
@@ -136,7 +137,7 @@ TEST_P(Optimizers, TenStepsAndTenElsewhereAreTwenty) {
   }
 }
 
-TEST_P(Optimizers, FrozenParametersStay) {
+TEST_P(Optimizers, FrozenParametersDoNotChange) {
   Point p = point();
   Point other = p;
   other.stage = 3;
@@ -144,8 +145,9 @@ TEST_P(Optimizers, FrozenParametersStay) {
   EXPECT_EQ(train_part(p, 0, 8, "", "").hash, train_part(other, 0, 8, "", "").hash);
 }
 
-// What is drawn depends on the parameter and its element, not on the buckets that hold it.
-TEST(OptimizersRounded, BucketsDoNotMatter) {
+// The random bits of stochastic rounding depend on the parameter and its element, not on the
+// bucket.
+TEST(OptimizersRounded, BitsDoNotDependOnBuckets) {
   Point p;
   p.states = p.masters = DS_DTYPE_BF16;
   const std::string expected = train_threads(p, 3).hash;

@@ -1,5 +1,5 @@
-// Parameters whose updates have values of their own. What these updates must be exactly, random
-// delegate hosts with groups say (support/random_host.h); here are layouts, calls, schedules,
+// Parameter groups, whose updates use different optimizer values. Random delegate hosts with groups
+// check the exact updates (support/random_host.h); this file tests layouts, calls, schedules,
 // checkpoints and refusals.
 #include <gtest/gtest.h>
 
@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "compile/named_params.h"
 #include "core/base/json.h"
-#include "core/config/schedule.h"
+#include "optim/schedule.h"
 #include "support/errors.h"
 #include "support/ranks.h"
 #include "support/run_engines.h"
@@ -35,7 +36,8 @@ std::vector<int32_t> numbers_of(const IdVector<ParamId, int32_t>& groups, int32_
   return out;
 }
 
-// After some steps of a configuration on one rank, with `before` called in front of each.
+// Trains a configuration for `steps` steps on one rank and calls `before` before each step. Returns
+// the hash of its states.
 std::string train(const Point& p, const Config& config, int steps,
                   const std::function<void(Engine&, int)>& before = {}) {
   auto comm = create_communicator("self", {});
@@ -70,7 +72,7 @@ TEST(ParamGroups, SameBitsOnEveryLayout) {
   }
 }
 
-TEST(ParamGroups, OneOfAllParametersIsTheOptimizerWithItsValues) {
+TEST(ParamGroups, AGroupOfAllParametersActsAsTheOptimizer) {
   Point p;
   p.world = 1;
   for (const char* type : {"AdamW", "Adam", "SGD"}) {
@@ -97,7 +99,7 @@ TEST(ParamGroups, OneOfAllParametersIsTheOptimizerWithItsValues) {
   }
 }
 
-TEST(ParamGroups, ByCallAsByConfiguration) {
+TEST(ParamGroups, ACallEqualsTheConfiguration) {
   Point p = with_groups(0);
   p.world = 1;
   const Config configured = config_of(p);
@@ -132,7 +134,7 @@ TEST(ParamGroups, NoDecayIsAGroupOfNormsAndBiases) {
     ruled.optimizer.groups.pop_back();
     EXPECT_NE(train(p, ruled, 3), expected);
   }
-  // A group of the caller keeps its parameters, also such of one dimension.
+  // A group of the configuration keeps its parameters, even those with one dimension.
   IdVector<ParamId, std::string> names;
   for (const char* name : {"w", "b", "n"}) names.push_back(name);
   IdVector<ParamId, size_t> dims;
@@ -145,7 +147,7 @@ TEST(ParamGroups, NoDecayIsAGroupOfNormsAndBiases) {
   EXPECT_EQ(groups[ParamId(2)], 1);
 }
 
-TEST(ParamGroups, SetCountsFromTheNextStepOn) {
+TEST(ParamGroups, SetAppliesFromTheNextStepOn) {
   Point p = with_groups(0);
   p.world = 1;
   Config still = config_of(p);
@@ -191,7 +193,7 @@ TEST(ParamGroups, AScheduleBeginsFromTheGroupsRate) {
   }
 }
 
-TEST(ParamGroups, WhatWasSetIsPartOfACheckpoint) {
+TEST(ParamGroups, ValuesThatWereSetArePartOfACheckpoint) {
   TempFolder folder;
   std::vector<std::string> hashes(4);
   for (int stage : {0, 3}) {
@@ -204,8 +206,8 @@ TEST(ParamGroups, WhatWasSetIsPartOfACheckpoint) {
         engine.set("lr", 0.004);
         engine.checkpoints().save(folder.path());
       } else {
-        engine.set("param_groups[1].eps",
-                   1e-3);  // the checkpoint has no such value: it ends with the load
+        // The checkpoint has no such value, so the load discards it.
+        engine.set("param_groups[1].eps", 1e-3);
         engine.checkpoints().load(folder.path());
       }
       train_step(p, engine, 1);
@@ -216,7 +218,7 @@ TEST(ParamGroups, WhatWasSetIsPartOfACheckpoint) {
   EXPECT_EQ(hashes[0], hashes[3]);
 }
 
-TEST(ParamGroups, WhatCannotBeIsRefused) {
+TEST(ParamGroups, ImpossibleGroupsAreRefused) {
   auto comm = create_communicator("self", {});
   Point p;
   p.world = 1;
@@ -226,7 +228,7 @@ TEST(ParamGroups, WhatCannotBeIsRefused) {
     return message_of([&] { Engine(c, graph_of(p), *comm, {}); }, DS_ERROR_CONFIG);
   };
   expect_names(refusal({{{"*.bais"}, {}}}),
-               {"optimizer.param_groups[0].params", "'*.bais' means none of"});
+               {"optimizer.param_groups[0].params", "'*.bais' matches none of"});
   expect_names(refusal({{{"*.bias"}, {}}, {{"h.*"}, {}}}),
                {"optimizer.param_groups[1].params", "is in optimizer.param_groups[0], too"});
   Engine engine(config_of(p), graph_of(p), *comm, {});
@@ -253,12 +255,12 @@ TEST(ParamGroups, WhatCannotBeIsRefused) {
   expect_names(set("param_groups[0]", 1, DS_ERROR_NOT_FOUND), {"param_groups[0]"});
   expect_names(set("momentum", 1, DS_ERROR_NOT_FOUND), {"momentum", "beta1"});
   expect_names(set("beta1", 1, DS_ERROR_INVALID_ARGUMENT), {"beta1", "below 1", "got 1"});
-  train_step(p, engine, 0);  // still good
+  train_step(p, engine, 0);  // still usable
   EXPECT_EQ(engine.control().get("param_groups"), 1);
 }
 
-// Proves {engine.group_add.rate}: calls refuse what the configuration refuses of a group and of a
-// number.
+// Calls refuse the groups and values that the configuration refuses.
+// Proves {engine.group_add.rate}.
 TEST(ParamGroups, CallsObeyTheRulesOfTheConfiguration) {
   struct Rule {
     const char *optimizer, *schedule, *number;

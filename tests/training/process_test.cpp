@@ -22,7 +22,7 @@ TEST(Processes, FourRanksReproduceOne) {
     EXPECT_TRUE(r.ok && r.text == hash) << r.text;
 }
 
-TEST(Processes, ADeadRankEndsTheOthersByName) {
+TEST(Processes, ADeadRankIsNamedBySurvivors) {
   Point p;
   p.stage = 3;
   std::vector<RankReport> reports = train_processes(p, kSteps, 1);

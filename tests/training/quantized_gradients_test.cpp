@@ -1,5 +1,5 @@
-// ZeRO++: gradients reduced as codes. How far sums are off, that they have the right scale, and
-// that nothing else changes their bits.
+// ZeRO++ gradients that are reduced as codes: the error and scale of sums, and that nothing else
+// affects their bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace ds::test {
 namespace {
 
-// Mean gradient after one step of `micros` micro-steps, in each of which every rank gives
+// Returns the mean gradients, summed over `steps` steps. In every micro-step each rank contributes
 // `leaf(rank)`.
 std::vector<float> reduce(Config c, int world, const std::function<std::vector<float>(int)>& leaf,
                           int64_t steps = 1) {
@@ -51,9 +51,9 @@ struct Ways {
 const Ways kWays[] = {
     {2, 1, -1, {2}}, {3, 1, -1, {3}}, {4, 2, -1, {2, 2}}, {8, 2, -1, {4, 2}}, {4, 1, 2, {2, 2}}};
 
-// A constant is a code of its scale: if a level summed where it should average, or the other way
-// round, this would be off by the size of a level.
-TEST(QuantizedGradients, HaveTheRightScale) {
+// A code represents a constant exactly. If a level summed instead of averaging, or averaged instead
+// of summing, the result would be off by the level's number of ranks.
+TEST(QuantizedGradients, AreAveragedOnceOverAllRanks) {
   for (const Ways& w : kWays) {
     for (int bits : {4, 8}) {
       for (int stage : {2, 3}) {
@@ -75,7 +75,8 @@ TEST(QuantizedGradients, HaveTheRightScale) {
   }
 }
 
-// The sum of the errors that each level may make, from the scales of what it quantizes.
+// Returns a bound of the error of each element: the sum over levels of what quantization may lose,
+// from the scales of the quantized values.
 std::vector<double> reduction_bound(const Ways& w, const std::vector<std::vector<float>>& leaves,
                                     int bits) {
   double codes = bits == 8 ? 127 : 7;
@@ -83,7 +84,7 @@ std::vector<double> reduction_bound(const Ways& w, const std::vector<std::vector
   std::vector<std::vector<double>> have(leaves.size()),
       off(leaves.size(), std::vector<double>(numel));
   for (size_t r = 0; r < leaves.size(); ++r) have[r] = {leaves[r].begin(), leaves[r].end()};
-  for (int ranks : w.levels) {  // groups of neighbours become one
+  for (int ranks : w.levels) {  // each level joins groups of neighbours
     std::vector<std::vector<double>> sums, errors;
     for (size_t r = 0; r < have.size(); r += static_cast<size_t>(ranks)) {
       sums.emplace_back(numel);
@@ -131,9 +132,9 @@ TEST(QuantizedGradients, AreWithinTheErrorsOfTheirScales) {
   }
 }
 
-// The same gradient again and again: without feedback the same is lost every time, with it no more
-// than once.
-TEST(QuantizedGradients, FeedbackGivesBackWhatWasLost) {
+// Every step has the same gradient. Without feedback, the same error is lost in every step; with
+// feedback, at most once.
+TEST(QuantizedGradients, FeedbackCorrectsQuantizationErrors) {
   const int64_t steps = 24;
   for (const Ways& w : kWays) {
     auto leaf = [&](int rank) { return random_values(30 + static_cast<uint64_t>(rank), 1e-3); };
@@ -185,7 +186,8 @@ TEST(QuantizedGradients, NanSkipsTheStepAndIsForgotten) {
   }
 }
 
-// Tiers, overlap, threads, chaos, buckets, and stage 2 beside 3: the codes are those of granules.
+// Varies tiers, overlap, threads, chaos, buckets, and stages 2 and 3: codes depend on granules
+// alone.
 TEST(QuantizedGradients, BitsDependOnNothingElse) {
   for (int64_t nodes : {1, 2}) {
     Point base{.stage = 2,

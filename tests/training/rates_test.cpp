@@ -1,9 +1,9 @@
-// Rates that are configured, scheduled, set and scaled, of every optimizer and of groups, drawn
-// together. What must come of them is computed twice from outside: the rates by the loops below,
-// and the states by engines of which each makes one step of a configuration that has these rates
-// from the beginning.
+// Learning rates that are configured, scheduled, set and scaled, for every optimizer and for
+// groups, in random combinations. The expected results are computed independently in two ways: the
+// rates by the loops below, and the states by engines that each train one step with a configuration
+// that has these rates from the beginning.
 //
-// DS_RATE_SEEDS=1000:3000 draws the seeds from 1000 to 2999 in place of the first few.
+// DS_RATE_SEEDS=1000:3000 draws seeds 1000 to 2999 instead of the default ones.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/schedule.h"
+#include "optim/schedule.h"
 #include "support/dice.h"
 #include "support/run_engines.h"
 #include "support/temp_folder.h"
@@ -23,25 +23,25 @@ namespace {
 
 constexpr int kSteps = 6;
 
-// The rates of a group: of matrices with Muon and of all parameters without, and of Muon's other
-// half.
+// The rates of a group. Muon has one for matrices and one for all other parameters; other
+// optimizers use only `first`.
 struct Rates {
   double first = 0, second = 0;
 };
 
 struct Setting {
-  std::optional<size_t> group;  // none: all
+  std::optional<size_t> group;  // nullopt: all groups
   std::string name;
-  std::optional<double> value;  // none: back to configuration and schedule
+  std::optional<double> value;  // nullopt: back to configuration and schedule
   std::string path() const {
     return group ? "param_groups[" + std::to_string(*group) + "]." + name : name;
   }
 };
 
-// What happens before a step.
+// The calls before a step.
 struct Before {
   std::vector<Setting> settings;
-  bool reload = false;  // in another engine, from a checkpoint
+  bool reload = false;  // into another engine, from a checkpoint
   double factor = 1;
 };
 
@@ -53,7 +53,7 @@ struct RateCase {
   bool muon() const { return point.optimizer == "Muon"; }
 };
 
-// Every product of these is exact.
+// Returns a rate; all products of these rates are exact.
 double rate_of(Dice& dice) { return dice.pick({0x1p-9, 0x1p-8, 0x1p-7, 0x3p-9, 0x5p-10}); }
 
 std::vector<std::string> rate_names(const RateCase& c) {
@@ -121,7 +121,7 @@ RateCase draw(uint64_t seed) {
   return c;
 }
 
-// ---- what must come of it, without code of src
+// --- expected results, without code of src ---
 
 Rates configured(const RateCase& c, size_t group) {
   const OptimizerConfig& o = c.config.optimizer;
@@ -141,7 +141,7 @@ double scheduled(const RateCase& c, double rate, int update) {
   return rate;
 }
 
-// The rates that are set, by group.
+// Tracks the rates that were set, by group.
 class Expected {
  public:
   explicit Expected(const RateCase& c)
@@ -159,7 +159,7 @@ class Expected {
     return {factor * first_[group].value_or(scheduled(case_, own.first, update)),
             factor * second_[group].value_or(scheduled(case_, own.second, update))};
   }
-  // A configuration that has the rates of this step from the beginning.
+  // Returns a configuration that has the rates of this update from the beginning.
   Config config(int update, double factor) const {
     Config out = case_.config;
     out.scheduler = {};
@@ -197,8 +197,8 @@ void expect_rates(const RateCase& c, const StepControl& control, const Expected&
   }
 }
 
-// The engine under test, with another one behind each reload. Returns its states behind each step,
-// saved.
+// Trains the engine under test, and continues with a new engine after each reload. Returns the
+// checkpoint saved after each step.
 std::vector<std::string> run_case(const RateCase& c, const std::string& folder) {
   std::vector<std::string> saved;
   Expected expected(c);
@@ -233,7 +233,8 @@ std::vector<std::string> run_case(const RateCase& c, const std::string& folder) 
   return saved;
 }
 
-// A fresh engine for every step.
+// Trains every step with a new engine whose configuration has the step's rates. Returns the hash of
+// the states after each step.
 std::vector<std::string> run_configured(const RateCase& c, const std::string& folder) {
   std::vector<std::string> hashes;
   Expected expected(c);
@@ -278,8 +279,8 @@ TEST(Rates, HoldForEveryGroupOfEveryOptimizer) {
   }
 }
 
-// All of it in one look: a rate of 0 stops every parameter, and the later of two settings counts.
-TEST(Rates, OfZeroStopAllOfMuon) {
+// A rate of 0 stops every parameter, and the later of two settings applies.
+TEST(Rates, ARateOfZeroStopsAllOfMuon) {
   Point p;
   p.world = 1;
   p.optimizer = "Muon";

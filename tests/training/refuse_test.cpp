@@ -1,12 +1,12 @@
-// What an engine refuses, and what it is good for afterwards.
+// Calls and settings that an engine refuses, and whether the engine is usable afterwards.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <future>
 
-#include "core/config/schedule.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
+#include "optim/schedule.h"
 #include "support/errors.h"
 #include "support/initial.h"
 #include "support/models.h"
@@ -42,7 +42,7 @@ int64_t mapped_now() {
   return pages * 4096;
 }
 
-TEST(Refuse, ADelegateTakesItsMemoryWhenItStarts) {
+TEST(Refuse, ADelegateAllocatesItsMemoryWhenItStarts) {
   auto comm = create_communicator("self", {});
   std::vector<float> data{1, 2, 3, 4};
   DelegateEngine engine(make_config(0, 1, 1), *comm, with_values({data}));
@@ -55,9 +55,9 @@ TEST(Refuse, ADelegateTakesItsMemoryWhenItStarts) {
   EXPECT_GT(engine.runtime().mapped(Tier::device), 0);
 }
 
-// Which part is a rank's own is known when all ranks have compiled: no call of one rank alone finds
-// out.
-TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
+// A rank's parts are known only once all ranks have compiled, which a call on one rank cannot bring
+// about.
+TEST(Refuse, LocalPartsAreRefusedBeforeADelegateHasStarted) {
   run_ranks(2, [](Communicator& comm) {
     std::vector<float> data(1000, 1.0f);
     DelegateEngine engine(make_config(2, 1, 2), comm, with_values({data}));
@@ -81,9 +81,9 @@ TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
   });
 }
 
-// What a host has is compared with what a step needs at once: states and parameters, not the places
-// of leases and gradients, which have pages only while the host program holds a bucket.
-TEST(Refuse, LeasePlacesCountForNothingUntilTheyAreUsed) {
+// The host's memory is compared with what a step needs at once: states and parameters, but not the
+// buffers of leases and gradients, which have pages only while the host application holds a bucket.
+TEST(Refuse, UnusedLeaseMemoryIsNotCounted) {
   constexpr int64_t kHuge = int64_t{1} << 38;
   for (int stage : {0, 3}) {
     auto comm = create_communicator("self", {});
@@ -96,7 +96,8 @@ TEST(Refuse, LeasePlacesCountForNothingUntilTheyAreUsed) {
     ASSERT_NE(at, std::string::npos) << message;
     const int64_t needed = std::stoll(message.substr(at + 6)) << 30;
     expect_names(message.substr(at), {" GiB of host memory (1 rank), this machine has "});
-    // Parameter, momentum, sum of gradients and a draft of initial values; norms beside them.
+    // The parameter, its momentum, the sum of gradients and a buffer for initial values; norms need
+    // a little more.
     EXPECT_GE(needed, 4 * 4 * kHuge) << message;
     EXPECT_LT(needed, 4 * 4 * kHuge + kHuge / 8) << message;
   }
@@ -113,7 +114,7 @@ TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
   EXPECT_EQ(engine.runtime().mapped(Tier::device), 0);
 }
 
-// One step of a host; returns the bytes of device memory after it.
+// Runs one step of a host and returns the bytes of device memory after it.
 int64_t delegate_step(DelegateEngine& engine, ParamId p, const std::vector<float>& grad) {
   engine.gather({&p, 1});
   engine.release({&p, 1});
@@ -160,7 +161,7 @@ TEST(Refuse, AFailedSaveChangesNothing) {
   EXPECT_EQ(engine.control().steps(), 2);
 }
 
-TEST(Refuse, RanksWithOtherConfigurationsAreToldTheKey) {
+TEST(Refuse, RanksWithDifferentConfigurationsAreRefusedWithTheKey) {
   std::string message = message_of(
       [&] {
         run_ranks(2, [&](Communicator& comm) {
@@ -173,7 +174,7 @@ TEST(Refuse, RanksWithOtherConfigurationsAreToldTheKey) {
   expect_names(message, {"warmup_min_lr", "1e-05", "rank 1"});
 }
 
-TEST(Refuse, ARankWithoutItsFilesIsAnErrorOnAll) {
+TEST(Refuse, ARankWithoutItsFilesFailsAllRanks) {
   for (int stage : {0, 3}) {
     std::vector<std::string> messages(2);
     EXPECT_THROW(run_ranks(2,
@@ -192,7 +193,7 @@ TEST(Refuse, ARankWithoutItsFilesIsAnErrorOnAll) {
   }
 }
 
-TEST(Refuse, AFailedCreationGivesItsMemoryBack) {
+TEST(Refuse, AFailedCreationReleasesItsMemory) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a sanitizer keeps freed memory for a while";
 #endif
@@ -207,7 +208,7 @@ TEST(Refuse, AFailedCreationGivesItsMemoryBack) {
   EXPECT_LT(mapped_now() - before, 5 * 512 * 512 * 4) << "ten engines of more than 2 MB each";
 }
 
-TEST(Refuse, GradientsOfHalfAStep) {
+TEST(Refuse, GradientsOfAnUnfinishedStepAreNotReadable) {
   for (Tier tier : {Tier::device, Tier::nvme}) {
     auto comm = create_communicator("self", {});
     Config c = on_files(3, 2);
@@ -228,15 +229,15 @@ TEST(Refuse, GradientsOfHalfAStep) {
   }
 }
 
-TEST(Refuse, TimeoutOfTheConfigurationIsTheGroups) {
+TEST(Refuse, TheConfiguredTimeoutAppliesToTheGroup) {
   std::promise<void> ended;
   std::string message;
   run_ranks(2, [&](Communicator& comm) {
     Config c = make_config(0, 1, 2);
     c.comm_timeout_ms = 50;
     Engine engine(c, make_mlp(2, kWidth, kRows), comm, {});
-    if (comm.rank() == 1)
-      return ended.get_future().wait();  // stands still until the other has given up
+    // This rank waits until the other has given up.
+    if (comm.rank() == 1) return ended.get_future().wait();
     message = message_of([&] { engine.train_batch(Inputs().views()); });
     ended.set_value();
   });

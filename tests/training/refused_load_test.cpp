@@ -1,5 +1,4 @@
-// Checkpoints that cannot be read: a load that is refused changes nothing, or the engine says so
-// ever after.
+// Checkpoints that cannot be read: a refused load either changes nothing or poisons the engine.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -41,7 +40,8 @@ bool is_poisoned(Engine& engine) {
 
 class RefusedLoad : public testing::Test {
  protected:
-  // Two checkpoints of a run of one rank; parameter 0 is frozen in the second.
+  // Saves two checkpoints of a run on one rank, then calls `body`. Parameter 0 is frozen in the
+  // second checkpoint.
   void with_checkpoints(const std::function<void(Communicator&)>& body) {
     run_ranks(1, [&](Communicator& comm) {
       Engine run(config_of(point_), graph_of(point_), comm, {});
@@ -60,9 +60,8 @@ class RefusedLoad : public testing::Test {
   std::string first_, second_;
 };
 
-// Every read of the check in turn, then the first of the states themselves, by which time the
-// frozen parameters are already the checkpoint's: an engine whose frozen parameters change checks
-// first. Proves {checkpoint.load.refused}.
+// Fails each read of the verification in turn, and finally the first read into the states. An
+// engine whose frozen parameters change verifies the files first. Proves {checkpoint.load.refused}.
 TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
   with_checkpoints([&](Communicator& comm) {
     Engine engine(config_of(point_), graph_of(point_), comm, {}),
@@ -86,8 +85,8 @@ TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
   });
 }
 
-// Ranks that load the first checkpoint, one rank's: an engine that has done nothing begins again
-// where a load ended, whatever had been read.
+// Several ranks load the first checkpoint, which one rank saved. An engine that has not trained yet
+// is reinitialized after a failed load, no matter how much was read.
 class RefusedLoadOfRanks : public RefusedLoad {
  protected:
   void with_engines(const Point& point,
@@ -109,7 +108,7 @@ class RefusedLoadOfRanks : public RefusedLoad {
     ASSERT_EQ(state_of(engine), state_of(twin)) << point.name();
   }
 
-  // Of different layouts, tiers and optimizers' states.
+  // Returns points with different layouts, tiers and optimizer states.
   std::vector<Point> points() const {
     std::vector<Point> out{
         {.stage = 0, .world = 1}, {.stage = 1, .world = 2}, {.stage = 3, .world = 4}};
@@ -121,7 +120,7 @@ class RefusedLoadOfRanks : public RefusedLoad {
   }
 };
 
-TEST_F(RefusedLoadOfRanks, EveryReadMayFailInAnEngineThatHasDoneNothing) {
+TEST_F(RefusedLoadOfRanks, AFailedReadLeavesAnUntrainedEngineUnchanged) {
   for (const Point& point : points()) {
     with_engines(point, [&](Communicator& comm, Engine& engine, Engine& twin) {
       std::optional<FailingReads> bad;
@@ -152,9 +151,9 @@ TEST_F(RefusedLoadOfRanks, EveryReadMayFailInAnEngineThatHasDoneNothing) {
   }
 }
 
-// One byte of every section of every file: the first and the last of each tensor, and of the
-// header. Proves {checkpoint.load.corrupt}.
-TEST_F(RefusedLoadOfRanks, AByteOfAnySectionIsRefusedByNameAndChangesNothing) {
+// Flips a byte in every section of every file: the header, and the beginning and end of the first
+// and the last tensor. Proves {checkpoint.load.corrupt}.
+TEST_F(RefusedLoadOfRanks, ADamagedByteOfAnySectionIsRefusedByName) {
   for (const Point& point : points()) {
     with_engines(point, [&](Communicator& comm, Engine& engine, Engine& twin) {
       std::vector<std::pair<std::string, int64_t>> places;
@@ -184,13 +183,14 @@ TEST_F(RefusedLoadOfRanks, AByteOfAnySectionIsRefusedByNameAndChangesNothing) {
       };
       refuse_each();
       expect_same(point, engine, twin);
-      refuse_each();  // by an engine that has trained, which checks first
+      // An engine that has trained verifies the files first.
+      refuse_each();
     });
   }
 }
 
-// Files are read once by an engine that has done nothing, and twice by another.
-TEST_F(RefusedLoadOfRanks, FilesAreReadOnceWhereStatesCanBeMadeAgain) {
+// An engine that has not trained yet reads the files once, any other engine twice.
+TEST_F(RefusedLoadOfRanks, FilesAreReadOnceBeforeTraining) {
   with_engines(point_, [&](Communicator&, Engine& engine, Engine& twin) {
     const std::string file = first_ + "/exp_avg.safetensors";
     int64_t reads[2] = {};
@@ -206,8 +206,8 @@ TEST_F(RefusedLoadOfRanks, FilesAreReadOnceWhereStatesCanBeMadeAgain) {
   });
 }
 
-// By its folder, the one before is taken, unless a part of the newest has been read into the
-// states. Proves {checkpoint.load.damaged}.
+// If the newest checkpoint of a folder is damaged, the previous one is loaded, unless part of the
+// newest has already been read into the states. Proves {checkpoint.load.damaged}.
 TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });

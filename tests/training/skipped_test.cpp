@@ -1,4 +1,4 @@
-// Steps that NaN or infinity make the update leave out.
+// Steps whose update is skipped because of NaN or infinity.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/random.h"
-#include "core/config/schedule.h"
 #include "engine/engine.h"
+#include "optim/schedule.h"
 #include "support/errors.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -38,8 +38,8 @@ std::vector<std::vector<float>> numbers_of(Engine& engine) {
   return out;
 }
 
-// The gradients that the model computes are good: were they made again, the update would take
-// place.
+// The engine must use the written gradient: the model's own gradients are finite and would be
+// applied.
 TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
   for (const Point& p : layouts()) {
     run_ranks(p.world, [&](Communicator& comm) {
@@ -78,13 +78,13 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
         engine.store().write_tensor(ParamId(3), "grad", grad);
       });
       expect_names(two.reason, {"gradient written to '" + name});
-      train_step_in_pieces(
-          p, engine, 1, [&] {  // written again before the update, it is as good as never
-            std::vector<float> grad = engine.store().read_tensor(ParamId(2), "grad"),
-                               bad(grad.size(), kNan);
-            engine.store().write_tensor(ParamId(2), "grad", bad);
-            engine.store().write_tensor(ParamId(2), "grad", grad);
-          });
+      // If a gradient is written again before the update, the last value applies.
+      train_step_in_pieces(p, engine, 1, [&] {
+        std::vector<float> grad = engine.store().read_tensor(ParamId(2), "grad"),
+                           bad(grad.size(), kNan);
+        engine.store().write_tensor(ParamId(2), "grad", bad);
+        engine.store().write_tensor(ParamId(2), "grad", grad);
+      });
       EXPECT_EQ(engine.control().updates(), 2);
       EXPECT_FALSE(engine.control().last().skipped);
       EXPECT_EQ(engine.control().last().reason, "");
@@ -93,8 +93,8 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
   }
 }
 
-// A model that computes NaN: its first tensor is named, in whatever order and from whatever tier
-// the update would have begun, and the step after it has the bits that it would have had.
+// If the model computes NaN, the message names the first tensor with NaN, for any order and any
+// tier of the update. The next step has the bits that it would have without the NaN.
 TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
   for (Point p : layouts()) {
     for (Tier tier : {p.tier, Tier::nvme}) {
@@ -121,10 +121,10 @@ TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
   }
 }
 
-// Random runs in which some steps are skipped, saved and resumed on the way: parameters, states,
-// learning rate and bias corrections are those of a run that never saw the skipped batches. With
-// dropout, whose random numbers go on, the resumed run has the bits of the one that went through.
-TEST(Skipped, ARunGoesOnAsIfTheStepHadNotBeen) {
+// In random runs, some steps are skipped, saved and resumed. Parameters, states, learning rate and
+// bias corrections equal those of a run that never saw the skipped batches. With dropout, whose
+// random numbers advance even in skipped steps, the resumed run equals the uninterrupted one.
+TEST(Skipped, ARunContinuesAsIfTheStepHadNotHappened) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     RandomStream random{seed, 0, 0, 0};
     std::vector<int64_t> bad;

@@ -1,6 +1,6 @@
 // Parameters that are slices of larger tensors: each coordinate of an axis `tensor` trains a model
-// of its own columns, and states, files and draws are those of the whole tensors. Nothing of the
-// graphs meets across the axis, so that every coordinate is a training by itself.
+// with its own columns, while states, files and initial values are those of the whole tensors. The
+// graphs do not communicate along the axis, so each coordinate trains independently.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/pipeline.h"
 #include "core/program/mesh.h"
 #include "engine/checkpoints.h"
 #include "engine/engine.h"
@@ -21,8 +22,8 @@ namespace {
 
 constexpr int64_t kRows = 4, kWidth = 12, kColumns = 36, kLeaves = 6, kExperts = 6;
 
-// Runs of a dimension of kColumns, of which coordinate t of `ranks` has an equal share, in three
-// stretches.
+// Returns the slice of coordinate t of `ranks`: an equal share of dimension `dim` in three separate
+// runs.
 ParamSlice columns(const std::vector<int64_t>& shape, size_t dim, int t, int ranks) {
   ParamSlice slice{shape, dim, {}, {"tensor"}};
   int64_t third = shape[dim] / 3, count = third / ranks;
@@ -34,7 +35,8 @@ void cut(Graph& graph, ParamSlice slice) {
   if (slice.numel() != slice.whole_numel()) graph.params.back().slice = std::move(slice);
 }
 
-// What coordinate t has: some rows of `a`, the same columns of `b`, and some of the experts.
+// Returns the graph of coordinate t: some rows of `a`, the corresponding columns of `b`, and some
+// of the experts.
 Graph graph_of(int t, int ranks) {
   Graph g;
   g.bound = kRows;
@@ -52,8 +54,8 @@ Graph graph_of(int t, int ranks) {
   ValueId x = g.add_input("x", {DS_DTYPE_F32, {Dim::n(), kWidth}});
   ValueId target = g.add_input("target", {DS_DTYPE_F32, {Dim::n(), kWidth}});
   ValueId a = param("a", rows);
-  param("experts",
-        experts);  // which no operation reads: drawn, kept and never changed but by weight decay
+  // No op reads the experts: they are initialized and kept, and only weight decay changes them.
+  param("experts", experts);
   ValueId h = g.add("linear", {x, a});
   ValueId b = param("b", back);
   g.add_output("loss", g.add("mse", {g.add("linear", {g.add("mul", {h, h}), b}), target}));
@@ -114,15 +116,15 @@ States read_all(Engine& engine) {
   return out;
 }
 
-// What rank 0 has.
+// Broadcasts the states of rank 0 and returns them on every rank.
 States of_rank_0(Communicator& comm, States states) {
   for (std::vector<float>& values : states)
     comm.broadcast(values.data(), values.size() * sizeof(float), 0, "states of rank 0");
   return states;
 }
 
-// Loads `from` [may be ""], makes so many steps from `first` on, saves to `to` [may be ""]. What
-// every rank reads.
+// Loads `from` unless it is empty, trains `steps` steps from step `first` on and saves to `to`
+// unless it is empty. Returns the whole tensors that every rank reads.
 States run(const Where& w, const std::string& from, int first, int steps, const std::string& to) {
   States out;
   TempFolder folder;
@@ -142,7 +144,7 @@ States run(const Where& w, const std::string& from, int first, int steps, const 
   return out;
 }
 
-// The places of a slice have the values that the whole tensor has there.
+// The initial values of a slice are those of the whole tensor at its position.
 TEST(SlicedParams, AreDrawnAsTheWholeTensor) {
   States want = run({}, "", 0, 0, "");
   for (bool first : {true, false}) {
@@ -154,7 +156,7 @@ TEST(SlicedParams, AreDrawnAsTheWholeTensor) {
   }
 }
 
-// Training goes on with the same bits at another stage, on another tier, with axes in another
+// Training continues with equal bits at another stage, on another tier, with the axes in another
 // order, and on half the data ranks. Proves {checkpoint.load.any}.
 TEST(SlicedParams, ResumeOnAnotherMeshStageAndTier) {
   TempFolder folder;
@@ -169,7 +171,7 @@ TEST(SlicedParams, ResumeOnAnotherMeshStageAndTier) {
   }
 }
 
-// Whole tensors stay as they are through meshes that cut them otherwise.
+// Whole tensors are unchanged after loads and saves on meshes that slice them differently.
 TEST(SlicedParams, FilesHoldWholeTensors) {
   TempFolder folder;
   States want = run({2, 2, 1, Tier::host, false}, "", 0, 3, folder / "0");
@@ -182,7 +184,7 @@ TEST(SlicedParams, FilesHoldWholeTensors) {
   }
 }
 
-// Nothing of a wrong slice is used before it is refused.
+// A wrong slice is refused before any of it is used.
 TEST(SlicedParams, AWrongSliceIsRefused) {
   Where w{2, 1};
   auto refusal = [&](const std::function<void(Parameter&, Config&)>& change, ds_status status) {
@@ -201,15 +203,14 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
                   p.slice->shape = {INT64_MAX, 12};
                 },
                 DS_ERROR_INVALID_ARGUMENT),
-            "parameter 'a' has an extent of 12, its size is no 64-bit number");
+            "parameter 'a' has an extent of 12: its number of elements does not fit 64 bits");
   EXPECT_EQ(
       refusal([](Parameter& p, Config&) { p.slice->axes = {"tensr"}; }, DS_ERROR_INVALID_ARGUMENT),
       "parameter 'a' is cut over 'tensr', the mesh is tensor:2,data:1");
   EXPECT_EQ(refusal([](Parameter&, Config& c) { c.gradient_clipping = 1; }, DS_ERROR_UNSUPPORTED),
             "parameter 'a' is cut over 'tensor', whose ranks have norms of their own: "
-            "gradient_clipping must be 0, "
-            "got 1");
-  // Two ranks of three.
+            "gradient_clipping must be 0, got 1");
+  // Models cut for three ranks, on a mesh of two.
   run_ranks(2, [&](Communicator& comm) {
     EngineOptions options;
     options.mesh = w.mesh();
@@ -220,8 +221,8 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
   });
 }
 
-// What one rank writes of its own elements is what all read, and local_blocks() says where.
-TEST(SlicedParams, LocalElementsHavePlacesInTheWholeTensor) {
+// All ranks read what one rank writes to its own elements, whose positions local_blocks() returns.
+TEST(SlicedParams, LocalElementsMapToElementsOfTheWholeTensor) {
   for (Where w :
        {Where{2, 2, 3, Tier::device, true}, Where{3, 2, 1, Tier::host, false}, Where{1, 3, 2}}) {
     TempFolder folder;

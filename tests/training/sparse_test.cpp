@@ -1,9 +1,10 @@
-// Gradients of embeddings that are reduced as rows: the bits of whole reductions, where rows are
-// used and where they are not, and what they are not used with.
+// Embedding gradients that are reduced as rows have the same bits as those that are reduced whole.
+// Also tests which features exclude rows.
 #include <gtest/gtest.h>
 
 #include <atomic>
 
+#include "compile/pipeline.h"
 #include "engine/delegate.h"
 #include "nn/models/hf.h"
 #include "support/errors.h"
@@ -16,8 +17,8 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// An embedding of 160 rows, of which the 16 tokens of a micro-step name few, and several ranks'
-// some; and a head of its own.
+// Returns a point with an embedding of 160 rows and a separate head. The 16 tokens of a micro-step
+// name few rows, and those of several ranks name more.
 Point table_point() { return {.vocab = 160, .tied = false}; }
 
 std::string hash_of(const Point& p) {
@@ -29,7 +30,7 @@ std::string hash_of(const Point& p) {
   return hash;
 }
 
-// The axes that must not matter, different ones for each i.
+// Returns the point with rows, varying the axes that must not matter differently for each i.
 Point varied(Point p, int i) {
   p.sparse = true;
   p.tier = static_cast<Tier>(i % 3);
@@ -42,7 +43,7 @@ Point varied(Point p, int i) {
   return p;
 }
 
-TEST(SparseGradients, HaveTheBitsOfWholeOnes) {
+TEST(SparseGradients, HaveTheSameBitsAsWholeReductions) {
   int i = 0;
   for (int world : {2, 4}) {
     for (int64_t accumulation : {1, 3}) {
@@ -60,7 +61,7 @@ TEST(SparseGradients, HaveTheBitsOfWholeOnes) {
   }
 }
 
-TEST(SparseGradients, HaveTheBitsOfWholeOnesOverLevels) {
+TEST(SparseGradients, HaveTheSameBitsAsWholeReductionsOverLevels) {
   Point plain = table_point();
   plain.world = plain.leaves = 8;
   plain.compute = DS_DTYPE_F32;
@@ -81,8 +82,8 @@ TEST(SparseGradients, HaveTheBitsOfWholeOnesOverLevels) {
   }
 }
 
-// A vocabulary far above the tokens of a step, as language models have it.
-TEST(SparseGradients, OfALlama) {
+// The vocabulary is far larger than the number of tokens in a step, as in language models.
+TEST(SparseGradients, MoveFewerBytesInALlama) {
   constexpr const char* kLlama = R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "max_position_embeddings": 16, "vocab_size": 5000, "rms_norm_eps": 1e-5,
@@ -113,11 +114,11 @@ TEST(SparseGradients, OfALlama) {
     });
   }
   EXPECT_EQ(hashes[0], hashes[1]);
-  // Half of 5000 x 32 elements, padded to granules of both ranks.
+  // Half of 5000 x 32 elements, padded to granules of both ranks, in f32.
   EXPECT_EQ(received[0] - received[1], kSteps * 160256 / 2 * 4);
 }
 
-TEST(SparseGradients, ReproducibleOverWorldSizes) {
+TEST(SparseGradients, AreReproducibleOverWorldSizes) {
   std::string expected;
   for (int world : {1, 2, 4, 8}) {
     Point p = table_point();
@@ -134,8 +135,8 @@ TEST(SparseGradients, ReproducibleOverWorldSizes) {
   }
 }
 
-// A batch shorter than the bound, by forward, backward and step.
-TEST(SparseGradients, ShortBatchesInPieces) {
+// Trains batches shorter than the bound by forward, backward and step.
+TEST(SparseGradients, WorkWithShortBatchesInPieces) {
   std::vector<std::string> hashes;
   for (bool sparse : {false, true}) {
     Point p = table_point();
@@ -143,7 +144,8 @@ TEST(SparseGradients, ShortBatchesInPieces) {
     p.sparse = sparse;
     run_ranks(p.world, [&](Communicator& comm) {
       Engine engine(config_of(p), graph_of(p), comm, {});
-      train_step_in_pieces(p, engine, 0, [] {});  // leaves its ids behind the short ones
+      // This full batch leaves its ids in memory after those of the short batches.
+      train_step_in_pieces(p, engine, 0, [] {});
       for (int64_t m = 0; m < p.leaves / p.world; ++m) {
         std::vector<int32_t> tokens(8), targets(8, 5);
         for (size_t t = 0; t < tokens.size(); ++t)
@@ -160,7 +162,7 @@ TEST(SparseGradients, ShortBatchesInPieces) {
   EXPECT_EQ(hashes[0], hashes[1]);
 }
 
-TEST(SparseGradients, FrozenTablesAndLaterOnes) {
+TEST(SparseGradients, WorkWithTablesThatAreFrozenOrThawed) {
   std::vector<std::string> hashes;
   for (bool sparse : {false, true}) {
     Point p = table_point();
@@ -185,8 +187,8 @@ TEST(SparseGradients, FrozenTablesAndLaterOnes) {
   EXPECT_EQ(hashes[0], hashes[1]);
 }
 
-// Beside codes a table is exact, whatever else the layout is.
-TEST(SparseGradients, AreExactBesideQuantizedOnes) {
+// A table reduced as rows is exact even if other gradients are quantized, on any layout.
+TEST(SparseGradients, AreExactBesideQuantizedGradients) {
   Point base = table_point();
   base.stage = 2;
   base.gradient_bits = 4;
@@ -234,15 +236,14 @@ TEST(SparseGradients, NotesSayWhichTablesAndWhy) {
   auto gpt = [](int64_t vocab, bool tied) {
     return make_tiny_gpt(1, 24, 2, vocab, 8, 16, 0, tied);
   };
-  // 16 rows of 24 bf16 and their numbers; a quarter of 1024 padded elements, each from 3 ranks.
+  // 16 rows of 24 bf16 elements and their row numbers, against a quarter of 1024 padded elements;
+  // each from 3 other ranks.
   EXPECT_EQ(notes_of(gpt(29, false), 4),
             "sparse_gradients: 'wte.weight' is reduced as a whole: 2496 bytes received in a "
-            "micro-step as rows, "
-            "1536 as a whole\n");
+            "micro-step as rows, 1536 as a whole\n");
   EXPECT_EQ(notes_of(gpt(400, false), 4),
             "sparse_gradients: 'wte.weight' is reduced as rows: 2496 bytes received in a "
-            "micro-step as rows, "
-            "15360 as a whole\n");
+            "micro-step as rows, 15360 as a whole\n");
   EXPECT_EQ(
       notes_of(gpt(400, true), 4),
       "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else\n");
@@ -250,8 +251,8 @@ TEST(SparseGradients, NotesSayWhichTablesAndWhy) {
   EXPECT_EQ(notes_of(gpt(400, false), 4, [](Config& c) { c.sparse_gradients = false; }), "");
 }
 
-// What is read twice, or by something else, is none.
-TEST(SparseGradients, TablesAreReadByInputIdsAlone) {
+// A parameter that is read twice, or by another op, is not a table.
+TEST(SparseGradients, TablesAreReadOnlyByInputIds) {
   Graph g;
   g.bound = 8;
   TensorType ids{DS_DTYPE_I32, Shape{Dim::n()}};

@@ -1,5 +1,5 @@
-// Engines whose states are 8-bit codes: what they take, what a host reads and writes of them, and
-// what becomes of a checkpoint with f32 states. The same bits everywhere: optimizers_test.cpp.
+// Engines whose states are 8-bit codes: their memory, reading and writing them by a host, and
+// checkpoints with f32 states. optimizers_test.cpp tests equal bits over layouts.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,8 +28,9 @@ Point coded(int stage, Tier tier, int world) {
   return p;
 }
 
-// One byte for each element, one for each block; scales of codes on files lie in memory.
-TEST(StateCodesEngine, TakeABytePerElement) {
+// Each element needs a byte, and each block one more for its scale. If codes are on files, scales
+// stay in memory.
+TEST(StateCodesEngine, NeedOneBytePerElement) {
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
     const Point p = coded(2, tier, 2);
     run_ranks(2, [&](Communicator& comm) {
@@ -49,9 +50,9 @@ TEST(StateCodesEngine, TakeABytePerElement) {
   }
 }
 
-// After the first step from zeros: m = (1 - beta1) g and v = (1 - beta2) g^2, each as exact as a
-// drawn code.
-TEST(StateCodesEngine, SayWhatTheyHold) {
+// After the first step from zero states, m = (1 - beta1) g and v = (1 - beta2) g^2, up to the
+// precision of a stochastically rounded code.
+TEST(StateCodesEngine, StoreMomentsWithinThePrecisionOfTheirCodes) {
   const Point p = coded(1, Tier::device, 2);
   run_ranks(2, [&](Communicator& comm) {
     EngineOptions options;
@@ -91,13 +92,13 @@ TEST(StateCodesEngine, AreReadAndWrittenAsF32) {
       double most = 0;
       for (size_t n = 0; n < store.param_names().size(); ++n) {
         for (const char* kind : {"exp_avg", "exp_avg_sq"}) {
-          // What was read is written and read again without a change.
+          // Values that were read can be written back without change.
           const std::vector<float> held = store.read_tensor(ParamId(n), kind);
           store.write_tensor(ParamId(n), kind, held);
           ASSERT_EQ(store.read_tensor(ParamId(n), kind), held)
               << store.param_names()[ParamId(n)] << " " << kind;
           for (float x : held) most = std::max(most, std::abs(static_cast<double>(x)));
-          // What has no code becomes the nearest.
+          // A value without an exact code becomes a neighbouring one.
           std::vector<float> values;
           for (size_t e = 0; e < held.size(); ++e)
             values.push_back(0.01f + 0.001f * static_cast<float>(e % 97));
@@ -111,8 +112,9 @@ TEST(StateCodesEngine, AreReadAndWrittenAsF32) {
   }
 }
 
-// A run goes on with other states from the same folder, which always has f32.
-TEST(StateCodesEngine, TakeUpF32StatesAndGiveThemBack) {
+// A checkpoint always has f32 states, so runs with codes and without continue from each other's
+// folders.
+TEST(StateCodesEngine, ResumeFromAndSaveF32States) {
   TempFolder folder;
   Point p = coded(1, Tier::device, 2);
   run_ranks(2, [&](Communicator& comm) {
@@ -135,7 +137,7 @@ TEST(StateCodesEngine, TakeUpF32StatesAndGiveThemBack) {
   });
 }
 
-TEST(StateCodesEngine, WantGranulesOfWholeBlocks) {
+TEST(StateCodesEngine, GranulesThatAreNotWholeBlocksAreRefused) {
   const Point p = coded(1, Tier::device, 2);
   PlanPrograms programs;
   programs.row_granules = true;

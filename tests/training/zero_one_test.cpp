@@ -1,5 +1,6 @@
-// 0/1 Adam: forms of its steps, what ranks have in common and what not, and what a checkpoint keeps
-// between two synchronisations. The recorded numbers of DeepSpeed are in onebit_recorded_test.cpp.
+// 0/1 Adam: the forms of its steps, what ranks have in common and where they differ, and what a
+// checkpoint keeps between two synchronisations. The comparison with DeepSpeed's recorded numbers
+// is in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/config/parse_config.h"
 #include "engine/engine.h"
 #include "support/errors.h"
 #include "support/models.h"
@@ -21,8 +23,8 @@
 namespace ds::test::zero_one {
 namespace {
 
-// Updates behind which ranks agree, with the steps that config_of() gives 0/1 Adam; 1 to 7 are
-// others.
+// A number of updates after which ranks agree, with the settings of 0/1 Adam in config_of(). They
+// also agree after 1 to 7 updates.
 constexpr int kAgreed = 11;
 
 Point zero_one(int world) {
@@ -35,7 +37,7 @@ Point zero_one(int world) {
 
 std::string train(const Point& p, int steps = kAgreed) { return run_steps(p, config_of(p), steps); }
 
-TEST(ZeroOne, TheFormsOfItsSteps) {
+TEST(ZeroOne, StepsHaveTheExpectedForms) {
   std::string forms;
   const OptimizerConfig o = config_of(zero_one(2)).optimizer;
   for (int64_t u = 0; u < 20; ++u) forms += form_name(optimizer_of(o).form(o, u))[0];
@@ -58,7 +60,7 @@ TEST(ZeroOne, SameBitsOverTiersBucketsThreadsAndOrders) {
   }
 }
 
-TEST(ZeroOne, HalfPrecisionGroupsAndLongSteps) {
+TEST(ZeroOne, WorksInHalfPrecisionWithGroupsAndLongSteps) {
   Point p = zero_one(3);
   p.compute = DS_DTYPE_F32;
   p.groups = true;
@@ -84,7 +86,7 @@ std::vector<float> read_all(Engine& engine, const char* kind) {
   return out;
 }
 
-// Whether all ranks have the same.
+// Returns whether all ranks have the same values.
 bool agrees(Engine& engine, const std::vector<float>& mine) {
   Communicator& comm = engine.runtime().comm();
   std::vector<float> all(mine.size() * static_cast<size_t>(comm.size()));
@@ -95,7 +97,7 @@ bool agrees(Engine& engine, const std::vector<float>& mine) {
   return true;
 }
 
-TEST(ZeroOne, MastersAreThoseOfAllRanksAndParametersAreNotBetweenSynchronisations) {
+TEST(ZeroOne, RanksAgreeOnMastersButNotOnParametersBetweenSynchronisations) {
   Point p = zero_one(3);
   p.compute = DS_DTYPE_F32;
   run_engines(p, config_of(p), [&](Engine& engine) {
@@ -137,8 +139,7 @@ TEST(ZeroOne, ALocalStepSendsLossesAndOneNumber) {
   }
 }
 
-// Steps that are skipped leave states, sums of steps and sums of rates as they are, whatever form
-// they have.
+// A skipped step of any form leaves states, sums of steps and sums of rates unchanged.
 TEST(ZeroOne, ASkippedStepChangesNothing) {
   Graph g;
   g.bound = 1;
@@ -189,7 +190,7 @@ std::string resumed(const Point& p, const Point& q, int at, int steps, const std
     engine.checkpoints().save(folder, {}, {}, "");
   });
   return run_engines(q, config_of(q), [&](Engine& engine) {
-    for (int s = 0; s < 9; ++s) train_step(q, engine, 50 + s);  // what the load must overwrite
+    for (int s = 0; s < 9; ++s) train_step(q, engine, 50 + s);  // overwritten by the load
     engine.checkpoints().load(folder, "");
     for (int s = at; s < steps; ++s) train_step(q, engine, s);
   });
@@ -215,8 +216,8 @@ TEST(ZeroOne, OneRankResumesExactlyBetweenSynchronisations) {
             train(zero_one(1), kAgreed + 4));
 }
 
-// Steps since ranks last agreed are of ranks that are no more.
-TEST(ZeroOne, AnotherNumberOfRanksGoesOnFromWhereRanksLastAgreed) {
+// The steps since ranks last agreed belong to ranks that no longer exist, and are lost.
+TEST(ZeroOne, AnotherNumberOfRanksResumesWhereRanksLastAgreed) {
   TempFolder folder;
   std::vector<float> agreed;
   run_ranks(2, [&](Communicator& comm) {
@@ -229,7 +230,7 @@ TEST(ZeroOne, AnotherNumberOfRanksGoesOnFromWhereRanksLastAgreed) {
   });
   Point more = zero_one(3);
   run_engines(more, config_of(more), [&](Engine& engine) {
-    for (int s = 0; s < 8; ++s) train_step(more, engine, s);  // it has steps of its own, too
+    for (int s = 0; s < 8; ++s) train_step(more, engine, s);  // these local steps must be discarded
     engine.checkpoints().load(folder.path(), "");
     EXPECT_EQ(read_all(engine, "master"), agreed);
     EXPECT_TRUE(agrees(engine, read_all(engine, "param")));
@@ -257,8 +258,8 @@ TEST(ZeroOne, FreezingAParameterBetweenSynchronisationsDropsTheLocalSteps) {
   }
 }
 
-// A written master moves what ranks agreed on; their own steps stay.
-TEST(ZeroOne, AWrittenMasterStandsBesideTheLocalSteps) {
+// Writing a master moves the common part of all ranks' parameters and keeps their local steps.
+TEST(ZeroOne, AWrittenMasterKeepsTheLocalSteps) {
   Point p = zero_one(2);
   p.compute = DS_DTYPE_F32;
   run_engines(p, config_of(p), [&](Engine& engine) {
@@ -287,7 +288,7 @@ std::string refusal(const std::string& params, const std::string& more = "") {
   return "";
 }
 
-TEST(ZeroOne, ConfigurationsThatMakeNoSense) {
+TEST(ZeroOne, InvalidConfigurationsAreRefused) {
   const struct {
     const char *params, *more, *says;
   } cases[] = {

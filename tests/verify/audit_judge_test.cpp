@@ -1,4 +1,5 @@
-// What an audit holds results against: groups of ranks, orders of sums, bounds.
+// Tests the references with which an audit judges results: groups of ranks, orders of sums, error
+// bounds.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -27,7 +28,7 @@ TensorView view_of(std::vector<float>& values) {
   return view;
 }
 
-// Of many sizes, so that the order of a sum decides its last bits.
+// Returns values of many magnitudes, so that the order of a sum changes its last bits.
 std::vector<float> values_of(int rank, size_t count) {
   std::vector<float> out(count);
   RandomStream stream{1, 0, static_cast<uint32_t>(rank), 0};
@@ -40,7 +41,8 @@ std::vector<float> values_of(int rank, size_t count) {
 
 using Collective = void (*)(Communicator&, const std::vector<float>& in, std::vector<float>& out);
 
-// Verdicts of all ranks on a collective over all of them; `spoil` changes rank 2's result.
+// Runs a collective over all ranks, changes rank 2's result by `spoil`, and returns the verdicts of
+// all ranks.
 std::vector<Verdict> judged(Op op, size_t in_count, size_t out_count, Collective run,
                             const std::function<void(std::vector<float>&)>& spoil) {
   constexpr int kRanks = 4;
@@ -56,7 +58,7 @@ std::vector<Verdict> judged(Op op, size_t in_count, size_t out_count, Collective
   return verdicts;
 }
 
-constexpr size_t kCount = 100003;  // more than a piece
+constexpr size_t kCount = 100003;  // more than one piece of the audit
 
 struct Case {
   Op op;
@@ -81,7 +83,7 @@ const Case kCases[] = {
        comm.all_to_all(in.data(), out.data(), in.size(), "test");
      }}};
 
-TEST(JudgeCollective, PassesWhatCollectivesGive) {
+TEST(JudgeCollective, AcceptsTheResultsOfCollectives) {
   for (const Case& c : kCases) {
     for (const Verdict& v : judged(c.op, c.in, c.out, c.run, [](std::vector<float>&) {})) {
       EXPECT_TRUE(v.passed()) << instruction(c.op).name << " " << v.where;
@@ -90,7 +92,7 @@ TEST(JudgeCollective, PassesWhatCollectivesGive) {
   }
 }
 
-TEST(JudgeCollective, SeesOneBitOfOneRank) {
+TEST(JudgeCollective, DetectsAWrongBitOnOneRank) {
   for (const Case& c : kCases) {
     std::vector<Verdict> all = judged(c.op, c.in, c.out, c.run, [](std::vector<float>& out) {
       uint32_t bits = 0;
@@ -104,8 +106,8 @@ TEST(JudgeCollective, SeesOneBitOfOneRank) {
   }
 }
 
-// A sum from the left, where neighbours come first.
-TEST(JudgeCollective, SeesAnotherOrderOfSums) {
+// This sums in the order of ranks, whereas the collective first sums neighbours.
+TEST(JudgeCollective, DetectsAnotherOrderOfSums) {
   std::vector<Verdict> all =
       judged(Op::all_reduce, kCount, kCount, kCases[2].run, [](std::vector<float>& out) {
         std::vector<std::vector<float>> given;
@@ -117,8 +119,8 @@ TEST(JudgeCollective, SeesAnotherOrderOfSums) {
   EXPECT_FALSE(all[2].passed());
 }
 
-// Groups that are not all ranks: blocks of neighbours, and ranks at a distance of 2.
-TEST(JudgeCollective, KnowsGroups) {
+// Groups of two ranks: neighbours, and ranks at a distance of 2.
+TEST(JudgeCollective, JudgesCollectivesInGroups) {
   test::run_ranks(4, [](Communicator& comm) {
     for (int stride : {1, 2}) {
       int first = stride == 1 ? comm.rank() / 2 * 2 : comm.rank() % 2;
@@ -139,7 +141,8 @@ TEST(JudgeCollective, KnowsGroups) {
   });
 }
 
-// One launch of the reference in f32, with its output changed by `spoil`.
+// Runs an operation once in f32 with the reference kernels, changes its output by `spoil`, and
+// returns the verdict.
 Verdict judged(const std::string& op, std::vector<std::vector<float>> rows, size_t out_count,
                const std::function<void(std::vector<float>&)>& spoil) {
   std::vector<float> y(out_count);
@@ -173,7 +176,7 @@ Verdict judged_gelu(const std::function<void(std::vector<float>&)>& spoil) {
   return judged("gelu", {values_of(0, 300)}, 300, spoil);
 }
 
-TEST(JudgeKernel, HoldsAgainstTheBound) {
+TEST(JudgeKernel, ComparesWithTheErrorBound) {
   Verdict right = judged_gelu([](std::vector<float>&) {});
   EXPECT_EQ(right.how, Verdict::How::bound);
   EXPECT_TRUE(right.passed()) << right.where;
@@ -187,8 +190,9 @@ TEST(JudgeKernel, HoldsAgainstTheBound) {
   EXPECT_FALSE(judged_gelu([](std::vector<float>& y) { y[0] = kInfinity; }).passed());
 }
 
-// 1.2e39 - 1.2e39, which is 0, but not in f32; and whatever comes of an infinity.
-TEST(JudgeKernel, ForgivesWhatOverflows) {
+// 1.2e39 - 1.2e39 is 0, but the sum overflows in f32. The audit accepts any result that is not
+// finite if the sum overflows or an input is infinite.
+TEST(JudgeKernel, AcceptsResultsThatOverflow) {
   std::vector<std::vector<float>> in{{3e38F, 3e38F}, {4, -4}};
   Verdict overflow =
       judged("linear", in, 1, [](std::vector<float>& y) { EXPECT_FALSE(std::isfinite(y[0])); });

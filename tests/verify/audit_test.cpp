@@ -1,4 +1,4 @@
-// Whole audits of small models, and what they say when a kernel, memory or a file is wrong.
+// Complete audits of small models, and what they report when a kernel, memory or a file is wrong.
 #include "diagnostics/audit.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ Json config_of(const std::string& model, const std::string& zero, bool bf16 = fa
       accumulation, bf16, zero, model));
 }
 
-// Buckets and ranges are small, so that stage 3 gathers and reduces often.
+// Buckets and thresholds are small, so that stage 3 gathers and reduces often.
 std::string zero_of(int stage, const std::string& files) {
   std::string out = fmt::format(
       R"({{"stage": {}, "reduce_bucket_size": 10000, "stage3_prefetch_bucket_size": 1000,
@@ -90,8 +90,8 @@ TEST_P(AuditOf, PassesAtEveryStageOnFilesToo) {
 INSTANTIATE_TEST_SUITE_P(Families, AuditOf, testing::Values("gpt", "llama", "mixtral"),
                          [](const auto& name) { return std::string(name.param); });
 
-// Codes of weights and gradients, at two levels of ranks.
-TEST(Audit, PassesOnCodes) {
+// Quantized weights and gradients, with two levels of ranks.
+TEST(Audit, PassesWithQuantizedWeightsAndGradients) {
   Json config = config_of(kGpt, R"({"stage": 3, "stage3_param_persistence_threshold": 100,
       "zero_quantized_weights": true, "zero_quantized_gradients": true, "zero_hpz_partition_size": 2,
       "zeropp_loco_param": {"err_beta": 0.8}})");
@@ -104,8 +104,8 @@ TEST(Audit, PassesOnCodes) {
   }
 }
 
-// Kernels are plain functions, so what breaks one belongs to the process: the reference runs, and
-// `spoil` afterwards.
+// A kernel is a plain function, so a broken kernel needs global state: the reference kernel to run
+// first, and `spoil`, which then changes its results.
 struct Broken {
   KernelFn exact = nullptr;
   std::function<void(const KernelContext&)> spoil;
@@ -137,7 +137,7 @@ void scale(const TensorView& view, float factor) {
   for (int64_t e = 0; e < view.numel(); ++e) view.as<float>()[e] *= factor;
 }
 
-// One rank's results are off by a ten-thousandth.
+// The results of one rank are wrong by a factor of 1.0001.
 TEST(Audit, NamesABrokenKernel) {
   for (const char* op : {"cross_entropy_dx", "position_dw", "embedding"}) {
     EngineOptions hooks = breaking(op, [](const KernelContext& c) {
@@ -154,8 +154,8 @@ TEST(Audit, NamesABrokenKernel) {
   }
 }
 
-// One bit of an update, which has one result.
-TEST(Audit, SeesOneBitOfAnUpdate) {
+// An update must have exactly one result; here one bit of it changes.
+TEST(Audit, DetectsAWrongBitInAnUpdate) {
   EngineOptions hooks = breaking("adamw", [](const KernelContext& c) {
     if (c.scalars.step == 1) c.out[0].as<uint32_t>()[3] ^= 1;
   });
@@ -165,7 +165,7 @@ TEST(Audit, SeesOneBitOfAnUpdate) {
   EXPECT_NE(report.rows[0].verdict.where.find("output 0[3]"), std::string::npos) << report.text(1);
 }
 
-TEST(Audit, SeesAnInputThatIsChanged) {
+TEST(Audit, DetectsAChangedInput) {
   EngineOptions hooks =
       breaking("cross_entropy", [](const KernelContext& c) { c.in[0].as<float>()[7] += 1; });
   AuditReport report = audit_on(1, config_of(kGpt, zero_of(0, "")), hooks);
@@ -178,9 +178,9 @@ TEST(Audit, SeesAnInputThatIsChanged) {
       << first.verdict.where;
 }
 
-// The loss's kernel writes into what gelu has left for the backward part: its reader is named, and
-// the writer.
-TEST(Audit, SeesMemoryThatSomethingElseWrites) {
+// The kernel of the loss overwrites values that gelu stored for the backward part. The audit names
+// the instruction that reads them and the one that wrote them.
+TEST(Audit, DetectsMemoryOverwrittenByAnotherInstruction) {
   static float* victim;
   static KernelFn gelu;
   KernelRegistry reference;
@@ -209,7 +209,7 @@ TEST(Audit, SeesMemoryThatSomethingElseWrites) {
       << report.text(1);
 }
 
-// Writes into the scratch file of this process in `folder`, which has no name any more.
+// Overwrites bytes in this process's scratch file in `folder`, which no longer has a name.
 void spoil_file(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
@@ -223,7 +223,7 @@ void spoil_file(const std::string& folder) {
   }
 }
 
-TEST(Audit, SeesAFileThatIsChanged) {
+TEST(Audit, DetectsAChangedFile) {
   test::TempFolder scratch;
   EngineOptions hooks;
   int steps = 0;
@@ -237,8 +237,8 @@ TEST(Audit, SeesAFileThatIsChanged) {
             std::string::npos);
 }
 
-// An instruction of a plugin has no reference.
-TEST(Audit, NamesWhatItCannotAudit) {
+// An instruction added by a plugin has no reference.
+TEST(Audit, NamesInstructionsWithoutReference) {
   static KernelFn add;
   KernelRegistry reference;
   register_ref(reference);
@@ -267,7 +267,7 @@ TEST(Audit, NamesWhatItCannotAudit) {
   EXPECT_TRUE(report.verdict().starts_with("passed: ")) << report.verdict();
 }
 
-TEST(Audit, RefusesOptions) {
+TEST(Audit, RefusesUnsupportedOptions) {
   auto refuse = [](const char* options, const char* text) {
     test::expect_names(
         test::message_of([&] { audit_request(Json::parse(options)); }, DS_ERROR_CONFIG), {text});

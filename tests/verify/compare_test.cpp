@@ -1,4 +1,4 @@
-// Comparisons and tolerances on made-up numbers.
+// Tests comparisons and tolerances with invented numbers.
 #include "diagnostics/compare.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::string models() { return std::string(DS_SOURCE_DIR) + "/tests/data/models"; }
 
-TEST(Compare, FindingKeepsTheLargestShare) {
+TEST(Compare, AFindingKeepsTheErrorWithTheLargestShareOfItsTolerance) {
   Finding f{"grad", "rel", 0, 1, "", {}};
   f.see(0.5, 1, "a");
   f.see(0.4, 0.5, "b");  // 0.8 of its tolerance
@@ -33,14 +33,14 @@ TEST(Compare, FindingKeepsTheLargestShare) {
   EXPECT_EQ(f.beyond, (std::vector<std::string>{"d", "e"}));
 }
 
-TEST(Compare, NoPlaceOfErrorZeroIsLost) {
+TEST(Compare, AFindingNamesAPlaceEvenIfItsErrorIsZero) {
   Finding f{"loss", "abs", 0, 1, "", {}};
   f.see(0, 1, "only");
   EXPECT_EQ(f.where, "only");
   EXPECT_EQ(f.share(), 0);
 }
 
-TEST(Compare, NanPassesEveryTolerance) {
+TEST(Compare, NanIsBeyondEveryTolerance) {
   Finding f{"loss", "abs", 0, 1, "", {}};
   f.see(std::nan(""), 1, "bad");
   f.see(2, 1, "also");
@@ -88,7 +88,7 @@ TEST(Compare, GradientsOfZeroTensorsHaveNoRelativeError) {
   EXPECT_EQ(c.absolute().beyond, std::vector<std::string>{"nan"});
 }
 
-TEST(Compare, RunsAreLossesAbsoluteAndNormsRelative) {
+TEST(Compare, RunsCompareLossesAbsolutelyAndNormsRelatively) {
   GoldenRun want;
   want.name = "adamw";
   want.loss = {4, 2};
@@ -105,7 +105,7 @@ TEST(Compare, RunsAreLossesAbsoluteAndNormsRelative) {
   EXPECT_EQ(bad[1].beyond, std::vector<std::string>{"step 2"});
 }
 
-TEST(Compare, WhatIsRecordedAsZeroIsComparedAbsolutely) {
+TEST(Compare, NumbersRecordedAsZeroAreComparedAbsolutely) {
   GoldenRun want;
   want.loss = {1, 1};
   want.grad_norm = {0, 0};
@@ -126,7 +126,7 @@ TEST(Compare, WhatIsRecordedAsZeroIsComparedAbsolutely) {
   EXPECT_EQ(c.absolute().beyond, std::vector<std::string>{"x"});
 }
 
-TEST(Compare, WhatCannotBeComparedIsNamed) {
+TEST(Compare, ImpossibleComparisonsAreNamed) {
   VerifyReport report;
   report.findings = {{"loss", "abs", 0, 1, "", {}},
                      {"greedy", "other tokens", 0, 0, "", {}, {"prompt 0: no"}}};
@@ -139,7 +139,7 @@ TEST(Compare, WhatCannotBeComparedIsNamed) {
             "prompt 0: no");
 }
 
-TEST(Compare, ParamsBySumAndNorm) {
+TEST(Compare, ParamsAreComparedBySumAndNorm) {
   ParamComparison c;
   std::vector<float> values{3, -4};
   c.see({"w", -1, 5, 1e-6, 1e-6}, values);
@@ -149,12 +149,12 @@ TEST(Compare, ParamsBySumAndNorm) {
   EXPECT_TRUE(c.l2().passed());
 }
 
-TEST(Compare, AnotherTokenIsForgivenNearATieOnly) {
+TEST(Compare, ADifferentTokenIsAcceptedOnlyNearATie) {
   GoldenText text{{1}, {5, 6, 7}, {0.5, 1e-6, 0.5}};
   std::vector<int32_t> tie{5, 9, 9}, wrong{5, 6, 9}, same{5, 6, 7};
   Finding f{"greedy", "other tokens", 0, 0, "", {}};
   compare_text(text, 0, same, 1e-5, f);
-  compare_text(text, 1, tie, 1e-5, f);  // what follows is not compared
+  compare_text(text, 1, tie, 1e-5, f);  // tokens after an accepted difference are not compared
   EXPECT_TRUE(f.passed());
   compare_text(text, 2, tie, 1e-7, f);
   compare_text(text, 3, wrong, 1e-5, f);
@@ -162,7 +162,7 @@ TEST(Compare, AnotherTokenIsForgivenNearATieOnly) {
   expect_names(f.beyond[1], {"prompt 3", "token 2", "9 for 7"});
 }
 
-TEST(Compare, TextNamesWhatIsBeyond) {
+TEST(Compare, TextNamesPlacesBeyondTheTolerance) {
   Finding f{"grad", "rel", 0, 1, "", {}};
   for (int i = 0; i < 20; ++i) f.see(2, 1, "t" + std::to_string(i));
   std::vector<Finding> all{f};
@@ -192,7 +192,7 @@ TEST(Options, AreCheckedByKey) {
   EXPECT_EQ(refusal("null"), "options: must be an object, got null");
 }
 
-// A copy of a folder whose golden.json may be edited.
+// A copy of a model folder whose golden.json a test may edit.
 class GoldenFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -217,7 +217,7 @@ TEST_F(GoldenFiles, ErrorsNameFileAndKey) {
                {"golden.json: tolerance.", ".loss_abs: must be a number, got string \"x\""});
 }
 
-TEST_F(GoldenFiles, LinksInACircleAreNoAbsentFiles) {
+TEST_F(GoldenFiles, ACircularLinkIsNotReportedAsAnAbsentFile) {
   std::filesystem::remove(folder_ / "golden.json");
   std::filesystem::create_symlink("golden.json", folder_ / "golden.json");
   expect_names(refusal(DS_ERROR_IO), {"golden.json", "Too many levels"});

@@ -1,4 +1,4 @@
-// The recorded step of a delegate host, audited instruction by instruction.
+// Audits the recorded step of a delegated engine, instruction by instruction.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void train_step(DelegateEngine& engine, int step) {
   engine.step();
 }
 
-// The report of the third step, which follows the record.
+// Returns the audit report of the third step, which replays the recorded order.
 AuditReport audited(int stage, Tier tier, const char* device, const EngineOptions& options = {}) {
   AuditReport report;
   test::run_ranks(2, [&](Communicator& comm) {
@@ -54,7 +54,7 @@ AuditReport audited(int stage, Tier tier, const char* device, const EngineOption
       train_step(engine, step);
     }
     engine.observe(nullptr);
-    std::vector<AuditRow> rows = merge_verdicts(*engine.recorded_step(), audit.verdicts(), comm);
+    std::vector<AuditRow> rows = merge_verdicts(engine.plan().step(), audit.verdicts(), comm);
     if (comm.rank() == 0) report.rows = std::move(rows);
   });
   return report;
@@ -95,7 +95,7 @@ void one_bit_off(const KernelContext& c) {
   c.out[0].as<uint32_t>()[0] ^= 1;
 }
 
-TEST(DelegateAudit, SeesOneBitOfAnUpdate) {
+TEST(DelegateAudit, DetectsAWrongBitInAnUpdate) {
   for (const char* device : {"cpu", "separate"}) {
     EngineOptions options;
     options.kernel_filter = [](KernelRegistry& kernels) {

@@ -1,4 +1,5 @@
-// The reference models against their recorded numbers, and that every mistake in a model shows.
+// Compares the reference models with their recorded numbers, and checks that every mistake in a
+// model is detected.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +49,8 @@ TEST_P(Models, AgreeWithTheRecordedNumbers) {
     if (comm.rank() == 0) fmt::print("{}", report.text());
     EXPECT_EQ(report.failed(), 0) << report.text();
     bool causal = std::string(c.family) != "bert", half = golden_has_bf16(c.family);
-    // Two findings of grad, final_params and each of five runs; one of logits, loss and greedy.
+    // There are two findings each for grad, final_params and each of five runs, and one each for
+    // logits, loss and greedy.
     EXPECT_EQ(report.findings.size(), (causal ? 17u : 16u) - (half ? 0u : 4u));
   });
 }
@@ -64,10 +66,11 @@ std::vector<Case> cases() {
     out.push_back({family, 1, 0, Tier::device});
     out.push_back({family, 2, 3, Tier::device});
   }
-  // Left padding with a router's loss, windows in spite of layer_types, yarn between pairs; left
-  // padding with norms without weights; holes, an odd number of columns of rope; windows by
-  // layer_types. Other activations. And texts that grow beyond the length where longrope and
-  // dynamic change the rotations.
+  // What the folders add. mixtral_left: left padding with the router's loss, sliding windows in
+  // spite of layer_types, yarn bounds between pairs. opt_left: left padding, norms without weights.
+  // phi3_odd: holes in the mask, an odd number of rotated columns. ministral: sliding windows by
+  // layer_types. Some have other activations. phi3_longrope and llama_dynamic: texts that grow
+  // beyond the length at which the rotations change.
   for (const char* folder :
        {"mixtral_left", "opt_left", "phi3_odd", "ministral", "phi3_longrope", "llama_dynamic"}) {
     out.push_back({folder, 1, 0, Tier::device});
@@ -80,7 +83,7 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, Models, testing::ValuesIn(cases()));
 
-// Folders that tests/interop/models.py drew: keys that nothing reads, other names of tensors,
+// Folders drawn at random by tests/interop/models.py, with unused keys, other tensor names and
 // hidden tokens.
 class RandomFolders : public testing::TestWithParam<const char*> {};
 
@@ -98,8 +101,8 @@ INSTANTIATE_TEST_SUITE_P(All, RandomFolders,
                          testing::Values("random_bert_gamma", "random_gpt2_bare",
                                          "random_llama_left", "random_phi3_layer_types"));
 
-// A tolerance of more than 1 % of its number tells no wrong program from a right one
-// (docs/reference/verify.md).
+// A tolerance of more than 1 % of the recorded number would not distinguish a wrong program from a
+// correct one (docs/reference/verify.md).
 TEST(Golden, NoRecordedToleranceIsWiderThanOnePercent) {
   constexpr double kWidest = 0.01;
   int folders = 0;
@@ -126,7 +129,7 @@ TEST(Golden, NoRecordedToleranceIsWiderThanOnePercent) {
   EXPECT_GE(folders, 19);
 }
 
-// A model folder whose weights and record may be changed before use.
+// A model folder whose weights and record a test may change before use.
 struct Damaged {
   using Edit = std::function<void(const std::string& name, std::vector<float>& values)>;
   explicit Damaged(const std::string& family)
@@ -134,7 +137,7 @@ struct Damaged {
         golden(folder),
         config(Json::parse(read_file(folder + "/config.json"))) {}
 
-  // Comparisons beyond their tolerance with the edited weights.
+  // Applies `edit` to the weights and returns the number of comparisons beyond their tolerance.
   int failed(const Edit& edit, std::vector<std::string> kinds = {"logits", "loss", "grad"}) {
     return report(edit, std::move(kinds)).failed();
   }
@@ -170,7 +173,7 @@ struct Damaged {
 
 class Sensitivity : public testing::TestWithParam<const char*> {};
 
-TEST_P(Sensitivity, EveryTensorTimes101Shows) {
+TEST_P(Sensitivity, ScalingAnyTensorBy101IsDetected) {
   Damaged model(GetParam());
   EXPECT_EQ(model.failed({}), 0);
   const std::vector<std::string>& zero = model.golden.grad_zero;
@@ -187,8 +190,9 @@ TEST_P(Sensitivity, EveryTensorTimes101Shows) {
   EXPECT_EQ(static_cast<size_t>(seen) + zero.size(), model.golden.grad_names.size());
 }
 
-// Without what a layer adds to its input the layer is not there.
-TEST_P(Sensitivity, ASkippedLayerShows) {
+// Sets to zero the weights that produce what a layer adds to its input, so that the layer has no
+// effect.
+TEST_P(Sensitivity, ASkippedLayerIsDetected) {
   const std::vector<std::string> ends{
       "attn.c_proj.", "mlp.c_proj.", "o_proj.",       "down_proj.",       "w2.",
       "out_proj.",    "fc2.",        "output.dense.", "attention.dense.", "dense_4h_to_h."};
@@ -206,7 +210,7 @@ TEST_P(Sensitivity, ASkippedLayerShows) {
       ++cleared;
     });
     EXPECT_GE(cleared, 2) << layer;
-    EXPECT_GE(failed, 3) << layer;  // at least logits and both of grad
+    EXPECT_GE(failed, 3) << layer;  // at least logits and both findings of grad
   }
 }
 
@@ -214,10 +218,11 @@ INSTANTIATE_TEST_SUITE_P(All, Sensitivity,
                          testing::Values("gpt2", "llama", "mixtral", "bert", "qwen2", "opt",
                                          "mistral", "qwen3", "phi3", "gemma2", "gpt_neox"));
 
-// The record says one thing, the run does another: each run sees it.
+// The record and the run use different settings; each run must detect this.
 class Runs : public testing::Test {
  protected:
-  // Findings beyond tolerance when member `key` of `run`'s optimizer parameters is `value`.
+  // Returns the number of findings beyond their tolerance if member `key` of the optimizer
+  // parameters of `run` is `value`.
   int failed(const std::string& run, const char* key, const Json& value) {
     Damaged model("opt");
     for (GoldenRun& r : model.golden.runs) {
@@ -230,7 +235,7 @@ class Runs : public testing::Test {
   }
 };
 
-TEST_F(Runs, AnotherOptimizerSettingShows) {
+TEST_F(Runs, OtherOptimizerSettingsAreDetected) {
   EXPECT_EQ(failed("adamw", "lr", 1e-3), 0);
   EXPECT_GT(failed("adamw", "lr", 1.01e-3), 0);
   EXPECT_GT(failed("adamw", "weight_decay", 0.09), 0);
@@ -240,7 +245,7 @@ TEST_F(Runs, AnotherOptimizerSettingShows) {
   EXPECT_GT(failed("sgd", "nesterov", true), 0);
 }
 
-TEST_F(Runs, ClippingAndMicroBatchesShow) {
+TEST_F(Runs, OtherClippingAndMicroBatchesAreDetected) {
   Damaged clip("opt"), swapped("opt");
   for (GoldenRun& r : clip.golden.runs) r.clip = 0;
   EXPECT_GT(clip.failed({}, {"accum"}), 0);
@@ -248,7 +253,7 @@ TEST_F(Runs, ClippingAndMicroBatchesShow) {
   EXPECT_GT(swapped.failed({}, {"accum"}), 0);
 }
 
-TEST_F(Runs, FinalParamsShowADriftingTensor) {
+TEST_F(Runs, FinalParamsDetectADriftingTensor) {
   Damaged model("opt");
   for (GoldenParam& p : model.golden.final_params) {
     if (p.name.find("fc1.weight") != std::string::npos) p.l2 *= 1.0001;
@@ -256,20 +261,21 @@ TEST_F(Runs, FinalParamsShowADriftingTensor) {
   EXPECT_EQ(model.failed({}, {"final_params"}), 1);
 }
 
-TEST_F(Runs, GreedyShowsAnotherToken) {
+TEST_F(Runs, GreedyDetectsADifferentToken) {
   Damaged model("opt");
   EXPECT_EQ(model.failed({}, {"greedy"}), 0);
   model.golden.greedy[1].tokens.back() ^= 1;
   EXPECT_EQ(model.failed({}, {"greedy"}), 1);
 }
 
-TEST_F(Runs, WhatIsNotRecordedIsRefused) {
+TEST_F(Runs, KindsWithoutARecordAreRefused) {
   Damaged model("bert");
   expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_NOT_FOUND), {"greedy"});
 }
 
-// A record with a text of a model whose rows see later rows.
-TEST_F(Runs, ATextThatCannotBeContinuedLeavesTheRest) {
+// Adds a record of generated text to a model that attends to later tokens and so cannot generate
+// text.
+TEST_F(Runs, OnlyGreedyIsRefusedForAModelThatCannotGenerateText) {
   Damaged model("bert");
   model.golden.greedy = {{{1, 2, 3}, {4, 5}, {1, 1}}};
   VerifyReport report = model.report({}, {});
@@ -281,7 +287,7 @@ TEST_F(Runs, ATextThatCannotBeContinuedLeavesTheRest) {
                {"later rows"});
 }
 
-// Tensors of a file whose names begin with `from` begin with the shorter `to`.
+// Replaces the prefix `from` of tensor names in a file by the shorter prefix `to`.
 void rename_tensors(const std::string& path, const std::string& from, const std::string& to) {
   std::string bytes = read_file(path), wanted = "\"" + from;
   for (size_t at = 0; (at = bytes.find(wanted, at)) != std::string::npos; ++at) {
@@ -292,7 +298,7 @@ void rename_tensors(const std::string& path, const std::string& from, const std:
   write_file_atomic(path, bytes);
 }
 
-TEST(VerifyNames, TheModelsAndTheFilesAreTheSame) {
+TEST(VerifyNames, NamesOfTheModelOrOfTheFileAreAccepted) {
   TempFolder folder;
   std::filesystem::copy(folder_of("gpt2"), folder / "model");
   VerifyRequest options;
@@ -305,14 +311,14 @@ TEST(VerifyNames, TheModelsAndTheFilesAreTheSame) {
     return report;
   };
   rename_tensors(folder / "model/model.safetensors", "transformer.", "");
-  EXPECT_EQ(verified().failed(), 0);  // the record has the model's names
+  EXPECT_EQ(verified().failed(), 0);  // the record has the names of the model
   rename_tensors(folder / "model/golden.safetensors", "grad.transformer.", "grad.");
-  EXPECT_EQ(verified().failed(), 0);  // the record has the file's names
+  EXPECT_EQ(verified().failed(), 0);  // the record has the names of the file
   rename_tensors(folder / "model/golden.safetensors", "grad.wte", "grad.w");
   expect_names(message_of([&] { verified(); }, DS_ERROR_CONFIG), {"transformer.wte.weight"});
 }
 
-TEST_F(Runs, NanFailsTheKind) {
+TEST_F(Runs, NanFailsItsKind) {
   Damaged model("opt");
   int failed = model.failed(
       [](const std::string& name, std::vector<float>& values) {

@@ -1,15 +1,15 @@
-// Problem. A loss tells no precision from another: one of bf16 agrees with one of f32 to three
-// digits, and two bf16 programs differ by as much. What layers compute tells them apart, when the
-// distance to the recorded numbers is judged from both sides: too far is wrong, and too near is
-// another precision.
+// Problem. A loss does not distinguish precisions: a loss in bf16 agrees with one in f32 to three
+// digits, and the losses of two bf16 programs differ by as much. The results of layers distinguish
+// them if their distance from the recorded numbers has a lower and an upper bound: above the upper
+// bound the results are wrong, and below the lower bound the precision is higher than claimed.
 //
-// Evidence. Errors of many roundings add up like a random walk, so that the relative distance of
-// logits and of gradients (the root of the mean square) is proportional to the roundoff of the
-// type: 2^-9 in bf16, 2^-12 in fp16, 2^-24 in f32. The factor depends on the model. kRecorded has
-// the distances that torch 2.15 with Transformers has from the same recorded numbers, in
-// model.to(dtype) and under torch.autocast. libds was within a factor of 1.25 of all of them when
-// this was written; bands of a factor of 1.6 on both sides do not meet, because neighbours are 8
-// apart.
+// Evidence. Rounding errors add up like a random walk, so the relative distance of logits and of
+// gradients (root mean square) is proportional to the roundoff of the type: 2^-9 in bf16, 2^-12 in
+// fp16, 2^-24 in f32. The factor depends on the model. kRecorded contains the distances of torch
+// 2.15 with Transformers from the same recorded numbers, with model.to(dtype) and with
+// torch.autocast. When this was written, libds was within a factor of 1.25 of all of them. Bands of
+// a factor of 1.6 in both directions do not overlap, because the roundoffs of bf16 and fp16 differ
+// by a factor of 8.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,14 +45,15 @@ bool near(double found, double recorded) {
   return found >= recorded / kFactor && found <= recorded * kFactor;
 }
 
-// Whether these are distances of programs in `type`.
+// Returns whether `found` has the distances expected of a program in `type`.
 bool takes(const Recorded& recorded, DType type, const Distances& found) {
   if (type == DS_DTYPE_F32) return found.logits < kMostOfF32 && found.gradients < kMostOfF32;
   const Distances& want = type == DS_DTYPE_F16 ? recorded.f16 : recorded.bf16;
   return near(found.logits, want.logits) && near(found.gradients, want.gradients);
 }
 
-// Squares of distances and of what was wanted, over many tensors.
+// Sums, over many tensors, of the squared differences from the recorded values and of the squared
+// recorded values.
 struct Distance {
   double off = 0, all = 0;
   void see(const std::vector<float>& got, const std::vector<float>& want) {
@@ -95,7 +96,7 @@ Distances distances(const char* name, DType compute, bool autocast = false) {
   return out;
 }
 
-TEST(Precision, IsToldByWhatLayersCompute) {
+TEST(Precision, IsRecognizedFromTheResultsOfLayers) {
   const DType types[] = {DS_DTYPE_F32, DS_DTYPE_F16, DS_DTYPE_BF16};
   for (const Recorded& recorded : kRecorded) {
     for (DType own : types) {
@@ -109,9 +110,9 @@ TEST(Precision, IsToldByWhatLayersCompute) {
   }
 }
 
-// torch_autocast rounds in the same places as torch.autocast: it is off by as much, which is less
-// than in bf16.
-TEST(Precision, AutocastIsOffAsMuchAsTorchs) {
+// torch_autocast rounds in the same places as torch.autocast, so its distance is the same; it is
+// less than that of a program entirely in bf16.
+TEST(Precision, AutocastHasTheErrorOfTorchAutocast) {
   for (const Recorded& recorded : kRecorded) {
     const Distances found = distances(recorded.folder, DS_DTYPE_F32, true);
     EXPECT_TRUE(near(found.logits, recorded.autocast.logits))

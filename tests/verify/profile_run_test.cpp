@@ -2,12 +2,13 @@
 
 #include "checkpoint/model_folder.h"
 #include "compile/pipeline.h"
+#include "core/config/parse_config.h"
 #include "diagnostics/profile.h"
 
 namespace ds {
 namespace {
 
-// A profile has the programs of a run, and no more memory than it.
+// A profile runs the same programs as training and fits into the same memory.
 TEST(ProfileRun, FitsTheMemoryOfARun) {
   Json document = Json::parse(R"({
     "train_micro_batch_size_per_gpu": 1, "run": {"sequence": 16, "threads": 1},
@@ -16,7 +17,7 @@ TEST(ProfileRun, FitsTheMemoryOfARun) {
   Plan plan =
       compile_plan(configured_model(config).graph, config, 0, 1, {}, true, {.infer = false});
   Json budget;
-  budget.set("device", memory_plan(plan).total(Tier::device));
+  budget.set("device", plan.memory.total(Tier::device));
   document.set("memory_budget", std::move(budget));
   ProfileRequest request;
   request.steps = 1;

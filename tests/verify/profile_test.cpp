@@ -9,7 +9,8 @@ namespace {
 
 constexpr double kMs = 1e-3;
 
-// fetch; linear of 10 x 8 by 8 x 4 twice; a save beside them.
+// A program with a fetch, two products of 10 x 8 by 8 x 4 (linear), and a save that runs beside
+// them.
 Program program() {
   Program start;
   start.bound = 10;
@@ -37,7 +38,8 @@ std::vector<Trace::Span> spans() {
           {"comp", "linear y", 3'000'000, 7'000'000, 0, 2}};
 }
 
-// 640 flops a linear in 6.4 us, its 304 bytes in 3.04; fetch moves 128 bytes.
+// Peak rates at which each linear's 640 flops take 6.4 us and its 304 bytes 3.04 us, and the 128
+// bytes of the fetch 1.28 us.
 Peak peak() { return {1e6, 1e8, 1e8}; }
 
 const ProfileRow& row(const ProfileTable& table, const std::string& name) {
@@ -47,7 +49,7 @@ const ProfileRow& row(const ProfileTable& table, const std::string& name) {
   raise(DS_ERROR_NOT_FOUND, "no row '{}'", name);
 }
 
-TEST(Profile, AddsUpByOpAndDividesByTheLimit) {
+TEST(Profile, SumsByOperationAndComparesWithTheLimit) {
   Program p = program();
   StepProfile sums(p);
   sums.add(spans(), 0, 10'000'000);
@@ -68,24 +70,25 @@ TEST(Profile, AddsUpByOpAndDividesByTheLimit) {
   EXPECT_EQ(save.bytes, 4096);
   EXPECT_NEAR(save.seconds, 9 * kMs, 1e-12);
   std::string text = table.text();
-  EXPECT_NE(text.find("54.5 %"), std::string::npos) << text;  // linear of the step
-  EXPECT_NE(text.find("0.2 %"), std::string::npos) << text;   // of its limit
+  EXPECT_NE(text.find("54.5 %"), std::string::npos) << text;  // share of linear in the step
+  EXPECT_NE(text.find("0.2 %"), std::string::npos)
+      << text;  // limit of linear as a share of its time
 }
 
-TEST(Profile, NoShareOfALimitIsAboveAllOfIt) {
+TEST(Profile, SharesOfALimitStayWithin100Percent) {
   Program p = program();
   StepProfile sums(p);
   sums.add(spans(), 0, 10'000'000);
   EXPECT_EQ(sums.table(peak()).text().find(">100 %"), std::string::npos);
   Peak slow = peak();
-  slow.bf16_flops = 640 * 2 / (1.74 * 6 * kMs);  // linear is faster than that
+  slow.bf16_flops = 640 * 2 / (1.74 * 6 * kMs);  // linear is faster than this rate allows
   std::string text = sums.table(slow).text();
   EXPECT_EQ(text.find("174.0 %"), std::string::npos) << text;
   EXPECT_NE(text.find(">100 %\n"), std::string::npos) << text;
   EXPECT_NE(text.find(">100 %: faster than the limit"), std::string::npos) << text;
 }
 
-TEST(Profile, ByInstructionKeepsThemApart) {
+TEST(Profile, ByInstructionListsEachCall) {
   Program p = program();
   StepProfile sums(p);
   sums.add(spans(), 0, 10'000'000);
@@ -105,7 +108,7 @@ TEST(Profile, RefusesSpansOfAnotherProgram) {
   EXPECT_THROW(StepProfile(p).add(other, 0, 1), Error);
 }
 
-TEST(Profile, PeaksAreThoseOfAMachine) {
+TEST(Profile, PeaksArePlausible) {
   ThreadTeam one(1);
   Peak measured = measure_peak(one);
   EXPECT_GT(measured.bytes, 1e8);

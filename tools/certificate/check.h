@@ -21,8 +21,8 @@ namespace certificate {
 using Int = int64_t;
 using Text = std::string;
 using View = std::string_view;
-constexpr Int kMost =
-    Int{1} << 42;  // of every number of a certificate: products with kMostRanks fit
+// The largest number that a certificate may have. Products with kMostRanks fit.
+constexpr Int kMost = Int{1} << 42;
 constexpr Int kMostRanks = 1 << 16, kMostRounds = 1 << 22, kMostStride = Int{1} << 38;
 constexpr Int kAfter = kMost + 1, kNone = -kAfter;  // a wait from kAfter on is for the round before
 constexpr Int kBlock = 4096;  // file transfers move whole blocks, to the end of the last
@@ -40,8 +40,8 @@ struct Buffer {
   Tier tier = dev;
   bool persistent = false, files = false;  // files: a file transfer of the program touches it
   Int bytes = 0, offset = -1;
-  Int first = -1, last = -1,
-      ended = -1;  // instructions: the first and last that use it; the one marked last
+  // The first and the last instruction that use it, and the one that is marked last.
+  Int first = -1, last = -1, ended = -1;
   bool kept() const { return !persistent && holds == "cache"; }
   Int align() const { return files || tier == nvme ? kBlock : kLine; }
 };
@@ -57,8 +57,8 @@ struct Instr {
   Int ranks = 0, stride = 0, order = -1;  // of a collective
   std::vector<Operand> operands;
   std::vector<Int> waits;
-  Int number = 0, copy = 0,
-      times = 1;  // in the text, its copy, and how many rounds that stands for
+  // Its number in the text, its copy, and how many rounds the copy stands for.
+  Int number = 0, copy = 0, times = 1;
 };
 struct Program {
   Text name;
@@ -75,8 +75,7 @@ struct Certificate {
   std::set<Text> claims;  // those of a program behind its name and rank
 };
 inline Int round_up(Int x, Int unit) { return (x + unit - 1) / unit * unit; }
-template <typename... Parts>
-Text cat(const Parts&... parts) {
+Text cat(const auto&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return out.str();
@@ -94,14 +93,12 @@ using Malformed = std::invalid_argument;
 // instructions, queues and waits, and the same bytes or (by the stride) bytes of their own. So what
 // is ordered and written between two rounds is so between any two, and the last meets what follows.
 inline void write_out(Program& p) {
-  Int count = std::ssize(p.instrs), length = p.end - p.begin;
-  if (p.end > count || length < 0) malformed("repeated instructions", cat(p.begin, " to ", p.end));
+  Int count = std::ssize(p.instrs), size = p.end - p.begin;
+  if (p.end > count || size < 0) malformed("repeated instructions", cat(p.begin, " to ", p.end));
   Int more = std::min<Int>(p.rounds, 3) - 1;
   std::array<Int, 3> rounds{0, 1, p.rounds - 1};
   auto inside = [&](Int i) { return i >= p.begin && i < p.end; };
-  auto place = [&](Int i, Int copy) {
-    return i < p.begin ? i : i + (i < p.end ? copy : more) * length;
-  };
+  auto place = [&](Int i, Int k) { return i < p.begin ? i : i + (i < p.end ? k : more) * size; };
   std::vector<Instr> out;
   auto add = [&](Int i, Int copy) {
     Instr& in = out.emplace_back(p.instrs[i]);
@@ -111,8 +108,7 @@ inline void write_out(Program& p) {
       bool before = wait < 0, after = wait >= kAfter;
       Int to = before ? wait + count : wait - (after ? kAfter : 0);
       bool both = inside(i) && inside(to), right = before ? to >= 0 : after ? both : to < i;
-      wait =
-          place(to, both && !before ? copy - after : more) - (before ? count + more * length : 0);
+      wait = place(to, both && !before ? copy - after : more) - (before ? count + more * size : 0);
       if (!right || (after && copy == 0)) wait = right ? kNone : kAfter;
     }
     std::erase(in.waits, kNone);
@@ -133,8 +129,7 @@ class Parser {
         if (end == text.npos || ended_) malformed("the end of a whole certificate", text);
         line_ = rest_ = text.substr(0, end);
         text.remove_prefix(end + 1);
-        bool plain =
-            std::all_of(line_.begin(), line_.end(), [](char c) { return c >= ' ' && c <= '~'; });
+        bool plain = std::ranges::all_of(line_, [](char c) { return c >= ' ' && c <= '~'; });
         plain ? parse_line(next()) : malformed("printable characters", line_);
         if (!rest_.empty()) malformed("the end of the line", rest_);
       } catch (const Malformed& error) {
@@ -204,8 +199,7 @@ class Parser {
     b.name = next(), b.tier = Tier(one_of(kTierNames));
     b.persistent = one_of<2>({"persistent", "transient"}) == 0;
     b.holds = next(), b.bytes = number(), b.offset = number(-1);
-    if (!names_.try_emplace(b.name, std::ssize(now().buffers)).second)
-      malformed("a new name", b.name);
+    if (!names_.emplace(b.name, std::ssize(now().buffers)).second) malformed("a new name", b.name);
     now().buffers.push_back(std::move(b));
   }
   // instr 12 comm all_gather 2 1 6: of groups of 2 ranks, 1 apart, the seventh collective of the
@@ -216,8 +210,7 @@ class Parser {
     in.queue = Queue(one_of(kQueueNames)), in.op = next();
     if (in.queue == comm) {
       in.ranks = number(1, out_.ranks), in.stride = number(1, out_.ranks), in.order = number(-1);
-      if (out_.ranks % (in.ranks * in.stride) != 0)
-        malformed(cat("a group of ", out_.ranks), line_);
+      if (out_.ranks % (in.ranks * in.stride)) malformed(cat("a group of ", out_.ranks), line_);
     }
     now().instrs.push_back(std::move(in));
   }
@@ -264,8 +257,7 @@ class ProgramCheck {
       : p_(p), findings_(findings), count_(std::ssize(p.instrs)) {}
 
   void run() {
-    for (at_ = 0; at_ < count_; ++at_)
-      check_operands(p_.instrs[at_]), check_transfer(p_.instrs[at_]);
+    for (at_ = 0; at_ < count_; ++at_) check_operands(p_.instrs[at_]), check_move(p_.instrs[at_]);
     at_ = -1;
     check_places();
     for (Int base : {Int{0}, count_}) {
@@ -278,14 +270,11 @@ class ProgramCheck {
 
  private:
   using Clock = std::array<Int, kQueues>;
-  template <typename... Parts>
-  void find(const Parts&... parts) {
+  void find(const auto&... parts) {
     Text line = cat(title(p_), at_ < 0 ? "" : named(at_) + " ", parts...);
     if (reported_.insert(line).second) findings_.push_back(line);
   }
-  Text named(Int i) const {
-    return cat("instruction ", p_.instrs[i].number, " (", p_.instrs[i].op, ")");
-  }
+  Text named(Int i) { return cat("instruction ", p_.instrs[i].number, " (", p_.instrs[i].op, ")"); }
   const Buffer& buffer(const Operand& o) const { return p_.buffers[o.buffer]; }
   // Separate memories: compute and comm reach that of the device, host its own, copy both.
   bool reaches(Queue queue, const Operand& o, Tier tier) const {
@@ -315,8 +304,7 @@ class ProgramCheck {
         find("the last use of ", b.name, " is ", b.last, ", not ", b.ended);
       if (b.offset < 0 || b.offset % b.align() != 0)
         find(b.name, " lies at ", b.offset, ", no multiple of ", b.align());
-      Int end = b.offset + round_up(b.bytes, b.align()),
-          &size = p_.arena[b.tier][b.persistent ? 0 : 1];
+      Int end = b.offset + round_up(b.bytes, b.align()), &size = p_.arena[b.tier][!b.persistent];
       size = std::max(size, end);
       if (b.persistent) persistent[{b.tier, b.offset, b.name}] = end;
     }
@@ -328,7 +316,7 @@ class ProgramCheck {
       if (tier == other_tier && end > other_begin) find(name, " reaches into ", other);
     }
   }
-  void check_transfer(const Instr& in) {
+  void check_move(const Instr& in) {
     if (in.queue < comm) return;
     bool two = in.operands.size() == 2 && !in.operands[0].writes && !in.operands[1].reads;
     if (!two) return find("must read one operand and write another");
@@ -358,15 +346,13 @@ class ProgramCheck {
     clock_ = run_began_;
     advance(clock_, queue_clock_[in.queue]);
     for (Int wait : in.waits) {
-      if (wait < -count_ || wait >= at_)
-        find("waits for instruction ", wait);
-      else if (base + wait >= 0)
-        advance(clock_, clocks_[base + wait]);
+      bool known = wait >= -count_ && wait < at_;
+      if (!known) find("waits for instruction ", wait);
+      if (known && base + wait >= 0) advance(clock_, clocks_[base + wait]);
     }
     for (bool writes : {false, true}) {
       for (const Operand& o : in.operands)
-        if (writes ? o.writes && !written_before(in, o) : o.reads)
-          access(in, o, base + at_, writes);
+        if (writes ? o.writes && !was_written(in, o) : o.reads) access(in, o, base + at_, writes);
     }
     for (const Operand& o : in.operands)  // nobody may read it from here on
       if (o.ends)
@@ -378,7 +364,7 @@ class ProgramCheck {
     clocks_.push_back(clock_);
   }
   // A parameter in f32 is its own master: an update may name one tensor twice.
-  static bool written_before(const Instr& in, const Operand& o) {
+  static bool was_written(const Instr& in, const Operand& o) {
     return std::any_of(in.operands.data(), &o, [&](const Operand& other) {
       bool same = other.buffer == o.buffer && other.begin == o.begin && other.bytes == o.bytes;
       return other.writes && same && other.type == o.type;
@@ -391,7 +377,7 @@ class ProgramCheck {
     const Buffer& b = buffer(o);
     Int begin = b.offset + o.begin, used = begin + o.bytes;
     Int end = in.queue >= read ? begin + round_up(o.bytes, kBlock) : used;
-    if (end > p_.arena[b.tier][b.persistent ? 0 : 1]) find("touches what lies behind ", b.name);
+    if (end > p_.arena[b.tier][!b.persistent]) find("touches what lies behind ", b.name);
     Pieces& pieces = pieces_[b.tier][b.persistent ? 0 : 1];
     for (Int at : {begin, used, end}) pieces.cut(at);
     for (auto it = pieces.find(begin); it != pieces.end() && it->first < end; ++it) {
@@ -408,13 +394,12 @@ class ProgramCheck {
       if (writes) piece = {id, it->first < used ? o.buffer : -2};
     }
   }
-  // `earlier` must have ended before the current instruction starts.
-  void after(Int earlier, Int id, const Buffer& b, const char* does) {
-    if (earlier < 0 || earlier == id || clock_[place_[earlier].first] >= place_[earlier].second)
-      return;
-    const char* run = earlier < count_ && id >= count_ ? " of the run before" : "";
-    find("touches ", b.name, " without waiting for ", named(earlier % count_), run, ", which ",
-         does, " its bytes");
+  // `prior` must have ended before the current instruction starts.
+  void after(Int prior, Int id, const Buffer& b, const char* does) {
+    if (prior < 0 || prior == id || clock_[place_[prior].first] >= place_[prior].second) return;
+    const char* run = prior < count_ && id >= count_ ? " of the run before" : "";
+    find("touches ", b.name, " without waiting for ", named(prior % count_), run, ", which ", does,
+         " its bytes");
   }
   Program& p_;
   std::vector<Text>& findings_;
@@ -431,16 +416,14 @@ class ProgramCheck {
 // Returns what goes wrong first, or nothing.
 inline Text simulate(const std::vector<const Program*>& ranks) {
   std::vector<Int> next(ranks.size(), 0), arriving;
-  std::map<std::tuple<Int, Int, Int>, std::vector<Int>>
-      waiting;  // by group: its first rank, ranks, stride
+  // The ranks that wait, by their group's first rank, number of ranks and stride.
+  std::map<std::tuple<Int, Int, Int>, std::vector<Int>> waiting;
   auto head = [&](Int rank) {
     const std::vector<Instr>& list = ranks[rank]->instrs;
     while (next[rank] < std::ssize(list) && list[next[rank]].queue != comm) ++next[rank];
     return next[rank] < std::ssize(list) ? &list[next[rank]] : nullptr;
   };
-  auto place = [&](Int rank) {
-    return cat(title(*ranks[rank]), head(rank)->op, " ", next[rank], " ");
-  };
+  auto place = [&](Int r) { return cat(title(*ranks[r]), head(r)->op, " ", next[r], " "); };
   auto kind = [&](Int rank) {
     const Instr& in = *head(rank);
     Text out = cat(in.op, " #", in.order, in.times > 1 ? cat(" times ", in.times) : "");
@@ -453,15 +436,14 @@ inline Text simulate(const std::vector<const Program*>& ranks) {
     arriving.pop_back();
     const Instr* in = head(rank);
     if (!in) continue;
-    std::vector<Int>& here =
+    auto& here =
         waiting[{rank - rank / in->stride % in->ranks * in->stride, in->ranks, in->stride}];
     here.push_back(rank);
     if (std::ssize(here) < in->ranks) continue;
     for (Int member : here)
       if (kind(member) != kind(here[0]))
         return cat(place(member), "meets ", kind(here[0]), " of rank ", here[0]);
-    for (Int member : here) ++next[member];
-    arriving.insert(arriving.end(), here.begin(), here.end());
+    for (Int member : here) ++next[member], arriving.push_back(member);
     here.clear();
   }
   for (const auto& [group, here] : waiting)

@@ -1,7 +1,7 @@
 """
 Training of large models from Julia: engines, graphs, collectives, tensors and runs of libds.
 
-Handles are freed by `close` or when they are collected; a call on one that is closed throws. Every error of libds is an
+Handles are freed by `close` or when they are garbage-collected; a call on a closed handle throws. Every error of libds is an
 `Error`. Arrays are lent without copies. Julia's arrays are column-major and libds's tensors row-major, so **the dimensions
 of a tensor are those of the array in reverse**: an array of size (3, 4), three numbers in each of four columns, is a tensor
 of shape [4, 3], three numbers in each of four rows. All functions here take and give Julia's order.
@@ -10,7 +10,7 @@ module Libds
 
 export Comm, Tensor, Graph, Plan, Engine
 
-# By the name that the library gives itself: what __init__ has loaded has it already.
+# The library is opened by its soname: __init__ has already loaded it.
 const libds = "libds.so.0"
 
 include("lowlevel.jl")
@@ -36,7 +36,7 @@ function last_error(status)
     Error(status, unsafe_string(ds_last_error_message()), text(key), text(tensor), rank[] < 0 ? nothing : Int(rank[]))
 end
 
-# What a callback of each thread has thrown goes on behind the call that it was called in.
+# The exception that a callback of each thread has thrown. It is rethrown after the surrounding call.
 const thrown = Any[]
 
 function check(status)
@@ -50,7 +50,7 @@ function check(status)
     nothing
 end
 
-# A callback's exception is kept, the call that it is in ends, and `check` throws it again.
+# Runs the body of a callback. Its exception is kept, the surrounding call ends, and `check` rethrows it.
 function contained(body, failed)
     try
         body()
@@ -63,7 +63,7 @@ end
 
 argument_error(message) = throw(Error(DS_ERROR_INVALID_ARGUMENT, message, nothing, nothing, nothing))
 
-# Calls make(out), and takes the text that it has made.
+# Calls make(out), and returns the text that it has made.
 function text_of(make)
     out = Ref{Ptr{Cchar}}(C_NULL)
     check(make(out))
@@ -105,7 +105,7 @@ end
 
 abstract type Handle end
 
-# The address, for calls; a handle is alive for as long as its holder is preserved.
+# The address, for calls; a handle lives as long as its holder is preserved.
 function raw(h::Handle)
     h.raw == C_NULL && throw(Error(DS_ERROR_STATE, "this $(nameof(typeof(h))) is closed", nothing, nothing, nothing))
     h.raw
@@ -123,7 +123,7 @@ end
 
 made(h::Handle) = finalizer(close, h)
 
-# DS_LIBRARY names libds.so where the system's loader would not find it.
+# DS_LIBRARY names libds.so if the system's loader would not find it.
 function __init__()
     if haskey(ENV, "DS_LIBRARY")
         lazily = 1  # RTLD_LAZY

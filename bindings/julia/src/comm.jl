@@ -13,6 +13,74 @@ mutable struct Comm <: Handle
 end
 destroy(::Comm, at) = ds_comm_destroy(at)
 
+# The functions of another library's collectives, while libds has them. It says in finalizers, too, that a group has ended, which
+# only leaves a mark; the next one that is made forgets it.
+mutable struct Transport
+    all_to_all::Any
+    send::Any
+    receive::Any
+    size::Int
+    live::Bool
+end
+const transports = Transport[]
+const transports_lock = ReentrantLock()
+
+transport_of(user) = unsafe_pointer_to_objref(user)::Transport
+bytes_of(at, count) = unsafe_wrap(Array, count == 0 ? Ptr{UInt8}(1) : Ptr{UInt8}(at), count)
+lists_of(at, counts, size) = [bytes_of(unsafe_load(at, r), Int(unsafe_load(counts, r))) for r in 1:size]
+
+function call_all_to_all(ins::Ptr{Ptr{Cvoid}}, in_sizes::Ptr{Csize_t}, outs::Ptr{Ptr{Cvoid}}, out_sizes::Ptr{Csize_t},
+                         user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        t = transport_of(user)
+        t.all_to_all(lists_of(ins, in_sizes, t.size), lists_of(outs, out_sizes, t.size))
+        DS_OK
+    end
+end
+function call_send(data::Ptr{Cvoid}, count::Csize_t, to::Int32, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        transport_of(user).send(bytes_of(data, Int(count)), Int(to))
+        DS_OK
+    end
+end
+function call_receive(data::Ptr{Cvoid}, count::Csize_t, from::Int32, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        transport_of(user).receive(bytes_of(data, Int(count)), Int(from))
+        DS_OK
+    end
+end
+end_transport(user::Ptr{Cvoid})::Cvoid = (transport_of(user).live = false; nothing)
+
+"""
+    Comm(all_to_all; rank, size, send = nothing, receive = nothing)
+
+A group whose bytes go through the functions of another library, which keeps its own process groups; sums have the same bits as over
+every url. `all_to_all(outgoing, incoming)` gets a vector of bytes for each rank: it sends `outgoing[r + 1]` to rank r and fills
+`incoming[r + 1]` with what rank r sends; those of this rank are empty. `send(data, to)` and `receive(data, from)` move bytes between
+two ranks; without them, sends, receives and splits are unsupported. Each returns when the bytes of this rank have gone and come.
+The vectors must not be used after the call, and the functions must not use the group. While one of them waits for other tasks, these
+must not call libds, and it must stay on its thread. Time-outs are those of the functions: other ranks wait for a rank that has left
+as long as their functions do. An exception in one ends the group for this rank, and the call that it is part of throws it.
+"""
+function Comm(all_to_all::Function; rank, size, send = nothing, receive = nothing)
+    t = Transport(all_to_all, send, receive, size, true)
+    options, out = Ref(ds_comm_options(sizeof(ds_comm_options), rank, size, 300_000, 60_000)), Ref{Ptr{ds_comm}}(C_NULL)
+    status = GC.@preserve t begin
+        own = Ref(ds_comm_callbacks(sizeof(ds_comm_callbacks), C_NULL,
+            @cfunction(call_all_to_all, Int32, (Ptr{Ptr{Cvoid}}, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t}, Ptr{Cvoid})),
+            send === nothing ? C_NULL : @cfunction(call_send, Int32, (Ptr{Cvoid}, Csize_t, Int32, Ptr{Cvoid})),
+            receive === nothing ? C_NULL : @cfunction(call_receive, Int32, (Ptr{Cvoid}, Csize_t, Int32, Ptr{Cvoid})),
+            C_NULL, @cfunction(end_transport, Cvoid, (Ptr{Cvoid},)), pointer_from_objref(t)))
+        ds_comm_create_from_callbacks(own, options, out)
+    end
+    check(status)
+    lock(transports_lock) do
+        filter!(other -> other.live, transports)
+        push!(transports, t)
+    end
+    Comm(out[])
+end
+
 rank(comm::Comm) = Int(GC.@preserve comm ds_comm_rank(raw(comm)))
 Base.size(comm::Comm) = Int(GC.@preserve comm ds_comm_size(raw(comm)))
 Base.show(io::IO, c::Comm) = isopen(c) ? print(io, "Comm(rank $(rank(c)) of $(size(c)))") : print(io, "Comm(closed)")
@@ -20,7 +88,7 @@ Base.show(io::IO, c::Comm) = isopen(c) ? print(io, "Comm(rank $(rank(c)) of $(si
 const reduce_ops = Dict(:sum => DS_REDUCE_OP_SUM, :mean => DS_REDUCE_OP_MEAN, :max => DS_REDUCE_OP_MAX, :min => DS_REDUCE_OP_MIN)
 reduce_op(op) = get(() -> argument_error("op must be :sum, :mean, :max or :min, got $(repr(op))"), reduce_ops, op)
 
-# Types whose sum has their own type, so that it can take their place.
+# Types whose sums have the same type, so that the sum can replace the data.
 const Summed = Union{Float32,Float64,Int32,Int64,UInt8}
 sum_type(T) = T <: Union{Float16,BFloat16Bits} ? Float32 : T
 
@@ -108,7 +176,7 @@ mutable struct Work <: Handle
 end
 destroy(::Work, at) = ds_work_destroy(at)
 
-# Started collectives, whose arrays must not be collected before they have ended, whoever still holds the Work.
+# Started collectives: their arrays must not be collected before they have ended, whoever still holds the Work.
 const started = Work[]
 const started_lock = ReentrantLock()
 keep(test) = lock(() -> filter!(test, started), started_lock)
@@ -136,7 +204,7 @@ function Base.close(w::Work)
     at, w.raw = w.raw, C_NULL
     ds_work_destroy(at)
 end
-# Finalizers must not wait: a Work is in `started` until it has ended.
+# Finalizers must not wait, so a Work stays in `started` until it has ended.
 function forget(w::Work)
     at, w.raw = w.raw, C_NULL
     at == C_NULL || ds_work_destroy(at)
@@ -147,7 +215,7 @@ Base.show(io::IO, w::Work) = print(io, !isopen(w) ? "Work(closed)" : isdone(w) ?
 divided(n, parts) = n % parts == 0 ? n ÷ parts : argument_error("an array must have a multiple of $parts elements, got $n")
 expect(n, expected, what) = n == expected || argument_error("$what must have $expected elements, got $n")
 
-# Of one array in blocks: how many elements come out.
+# Checks one array in blocks; returns the number of elements of the result.
 function check_blocks(comm, kind, arrays, blocks, out_blocks)
     parts, n = size(comm), length(arrays) == 1 ? length(arrays[1]) : argument_error("blocks take one array, got $(length(arrays))")
     length(blocks) == parts || argument_error("blocks must be one for each of $parts ranks, got $(length(blocks))")
@@ -163,7 +231,7 @@ function check_blocks(comm, kind, arrays, blocks, out_blocks)
     Csize_t[], [kind === :all_gather ? all : own]
 end
 
-# Of a list: the count of each array as ds.h counts it, and how many elements come out.
+# Checks a list; returns the count of each array as ds.h counts it, and the numbers of elements of the results.
 function check_list(comm, kind, arrays, counts, root)
     parts, at_root = size(comm), rank(comm) == root
     if kind === :scatter
@@ -183,7 +251,8 @@ function check_list(comm, kind, arrays, counts, root)
     Csize_t[lengths...], lengths
 end
 
-# Checks the arrays and calls ds_comm_submit; out_work C_NULL: it is made. Returns the arrays that it uses.
+# Checks the arrays and calls ds_comm_submit; with out_work C_NULL the collective runs at once. Returns the arrays that
+# it uses.
 function submit(comm, kind, arrays, out_work; op = :sum, root = 0, counts = nothing, blocks = nothing, out_blocks = nothing)
     haskey(comm_ops, kind) ||
         argument_error("no collective is named $(repr(kind)); there are $(join(sort!(collect(keys(comm_ops))), ", "))")
@@ -216,19 +285,20 @@ end
 """
     collective(comm, kind, arrays = []; op = :sum, root = 0, counts, blocks, out_blocks)
 
-Makes one collective over a list of arrays of one type: `kind` is :all_reduce, :all_gather, :reduce_scatter, :all_to_all,
+Runs one collective over a list of arrays of one type: `kind` is :all_reduce, :all_gather, :reduce_scatter, :all_to_all,
 :broadcast, :barrier, :reduce, :gather or :scatter, `op` :sum, :mean, :max or :min. Returns the list of results; an all_reduce
-(but of 16-bit floats, whose sum is Float32) and a broadcast change the arrays themselves. Of `reduce` and `gather` only the root
-gets anything. A `scatter` has the arrays of the root, and `counts`: elements of a block of each. With `blocks` one array lies in
-blocks of unequal size: blocks[r + 1] elements belong to rank r; an :all_to_all also has `out_blocks`, what comes from each rank.
+(except of 16-bit floats, whose sum is Float32) and a broadcast change the arrays themselves. Only the root gets the results of
+`reduce` and `gather`. For a `scatter`, give the arrays of the root, and `counts`, the number of elements in a block of each. With
+`blocks`, one array has blocks of unequal size: blocks[r + 1] elements belong to rank r; an :all_to_all also needs `out_blocks`,
+the number of elements from each rank.
 """
 collective(comm::Comm, kind::Symbol, arrays = Vector{UInt8}[]; options...) = submit(comm, kind, arrays, C_NULL; options...)[2]
 
 """
     start(comm, kind, arrays = []; options...)
 
-Starts what `collective` makes, and returns a `Work`. The arrays are libds's until `fetch(work)` or `wait(work)` has returned: do
-not touch them before. Nothing of them is collected until then, also when nobody holds the work.
+Starts the collective that `collective` would run, and returns a `Work`. The arrays belong to libds until `fetch(work)` or
+`wait(work)` has returned: do not use them before. They are kept alive until then, even if nobody holds the work.
 """
 function start(comm::Comm, kind::Symbol, arrays = Vector{UInt8}[]; options...)
     keep(w -> isopen(w) && !isdone(w))

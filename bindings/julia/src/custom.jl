@@ -1,4 +1,4 @@
-# Operations whose work is done by Julia functions.
+# Operations that Julia functions compute.
 
 mutable struct CustomOp
     forward::Any
@@ -7,12 +7,13 @@ mutable struct CustomOp
     outputs::Int
     live::Bool  # libds has it
 end
-# libds says in finalizers, too, that one has ended, which only leaves a mark; the next one that is made forgets it.
+# libds may tell in a finalizer that an operation has ended. That only sets a mark; the next operation that is made
+# removes the marked ones.
 const custom_ops = CustomOp[]
 const custom_lock = ReentrantLock()
 
 custom_of(user) = unsafe_pointer_to_objref(user)::CustomOp
-# Arrays of a list; nothing where libds has none.
+# The arrays of a list; nothing for those that libds does not pass.
 arrays_of(list, count) = [(at = unsafe_load(list, i)) == C_NULL ? nothing : array_of(at) for i in 1:count]
 
 function call_forward(inputs::Ptr{Ptr{ds_tensor}}, outputs::Ptr{Ptr{ds_tensor}}, user::Ptr{Cvoid})::Int32
@@ -37,10 +38,10 @@ end_custom(user::Ptr{Cvoid})::Cvoid = (custom_of(user).live = false; nothing)
     custom!(forward, graph, name, inputs, outputs; backward = nothing)
 
 Adds an operation of your own and returns its first output. `outputs` has for each output its element type and dimensions, as
-`(Float32, 2, :)`, with nothing for the type that the engine computes in. `forward(inputs, outputs)` fills the arrays `outputs`;
-`backward(inputs, outputs, output_grads, input_grads)` fills those of `input_grads` that are not nothing, and without it no gradient
-passes. The arrays must not be used behind the call. Keep the functions away from the engine that calls them; after an exception of
-theirs it is poisoned. On the device "cpu" only.
+`(Float32, 2, :)`; a type of nothing stands for the compute type of the engine. `forward(inputs, outputs)` fills the arrays `outputs`;
+`backward(inputs, outputs, output_grads, input_grads)` fills those of `input_grads` that are not nothing; without it, the operation
+is not differentiable. Do not use the arrays after the call. The functions must not use the engine that calls them; after an
+exception in them it is poisoned. Only on the device "cpu".
 """
 function custom!(forward, g::Graph, name, inputs, outputs; backward = nothing)
     op = CustomOp(forward, backward, length(inputs), length(outputs), true)

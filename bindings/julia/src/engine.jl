@@ -11,8 +11,8 @@ end
 """
     Engine(config, graph = nothing; comm = nothing, threads = 0, trace = false, init = nothing)
 
-A training engine; without a graph one in delegate mode. `init(param, name, first, values)` may overwrite the initial values of
-elements `first`, `first` + 1, ... of a parameter, counted from 0 in libds's order; it is called for what this rank keeps.
+A training engine; without a graph it is in delegate mode. `init(param, name, first, values)` may overwrite the initial values of
+elements `first`, `first` + 1, ... of a parameter, counted from 0 in libds's order; it is called for the elements that this rank keeps.
 """
 mutable struct Engine <: Handle
     raw::Ptr{ds_engine}
@@ -31,7 +31,7 @@ destroy(::Engine, at) = ds_engine_destroy(at)
 Base.show(io::IO, e::Engine) = isopen(e) ?
     print(io, "Engine($(param_count(e)) parameters, step $(Int(get(e, "step"))))") : print(io, "Engine(closed)")
 
-# A handle for one call: an array is lent to it, a tensor has its own, nothing is NULL.
+# A handle for one call: an array is lent for it, a tensor has its own, nothing is NULL.
 input(t::Tensor) = raw(t)
 input(data::AbstractArray) = lend(data)
 input(::Nothing) = Ptr{ds_tensor}(C_NULL)
@@ -40,7 +40,7 @@ end_input(::AbstractArray, at) = at == C_NULL || ds_tensor_destroy(at)
 end_input(_, at) = nothing
 
 function with_inputs(call, inputs::Tuple, stream)
-    if stream !== nothing  # which goes on with them behind the call
+    if stream !== nothing  # its work uses them after the call
         tensors = map(i -> i isa AbstractArray ? Tensor(i) : i, inputs)
         GC.@preserve tensors stream check(call(Ptr{ds_tensor}[input(t) for t in tensors], length(tensors)))
         return keep_for(stream, tensors...)
@@ -66,7 +66,7 @@ train_batch!(e::Engine, inputs...; stream = nothing) = loss_of(ds_train_batch, e
 forward!(e::Engine, inputs...; stream = nothing) = loss_of(ds_forward, e, inputs, stream)
 """
 For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have called this. Returns
-the steps that it took part in.
+the number of those steps.
 """
 function join!(e::Engine)
     steps = Ref{Int64}(0)
@@ -180,8 +180,8 @@ evaluate!(e::Engine, on::Bool) = GC.@preserve e check(ds_engine_evaluate(raw(e),
 """
     gather(f, engine, params...)
 
-Leases parameters while `f` runs, which gets them as arrays without copies, of the compute type (BFloat16Bits for bf16). The
-arrays must not be used behind that.
+Leases parameters while `f` runs. `f` gets them as arrays without copies, in the compute type (BFloat16Bits for bf16). Do not use
+the arrays afterwards.
 """
 function gather(f, e::Engine, params::Integer...)
     numbers = Int32[params...]

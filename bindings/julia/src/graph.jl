@@ -17,7 +17,7 @@ Graph(config::AbstractString; size = 1) = graph_of(out -> ds_graph_from_config(c
 Base.parse(::Type{Graph}, text::AbstractString) = graph_of(out -> ds_graph_parse(text, out))
 Base.string(g::Graph) = GC.@preserve g text_of(out -> ds_graph_print(raw(g), out))
 
-# Of Julia's order: the rows of a micro-step are the last dimension, `:`.
+# Dimensions in Julia's order: the rows of a micro-step, written `:`, are the last one.
 graph_dims(dims) = Int64[d === Colon() ? -1 : d for d in reverse(dims)]
 
 function value_of(make)
@@ -47,8 +47,8 @@ function dims(g::Graph, value)
 end
 
 """
-Appends the gradients of scalar `loss` by `values`, once for a graph; nothing where it does not depend on one. Training needs no
-call of this: a differentiated graph is for printing and study.
+Appends the gradients of scalar `loss` by `values`, once for a graph; nothing for a value that it does not depend on.
+Training does not need this call: a differentiated graph is for printing and study.
 """
 function grad!(g::Graph, loss, values)
     out = fill(Int32(-1), length(values))
@@ -71,7 +71,7 @@ destroy(::Plan, at) = ds_plan_destroy(at)
 report(p::Plan, format = :text) = GC.@preserve p text_of(out -> ds_plan_report(raw(p), format_of(format), out))
 Base.string(p::Plan) = GC.@preserve p text_of(out -> ds_plan_print(raw(p), out))
 
-# The plans' handles, for calls over those of several ranks.
+# Passes the handles of plans to a call over those of several ranks.
 with_plans(call, plans) = GC.@preserve plans text_of(out -> call(Ptr{ds_plan}[raw(p) for p in plans], length(plans), out))
 "What each queue of these ranks does over a step, as an SVG document."
 picture(plans::AbstractVector{Plan}) = with_plans(ds_plan_picture, plans)

@@ -132,7 +132,7 @@ struct ds_custom_op
 end
 
 """
-What an engine runs on. Training options are JSON.
+The resources of an engine. Training options are JSON.
 """
 struct ds_engine_options
     struct_size::Csize_t
@@ -143,7 +143,7 @@ struct ds_engine_options
 end
 
 """
-What became of the last step.
+The outcome of the last step.
 """
 struct ds_step_result
     struct_size::Csize_t
@@ -980,8 +980,8 @@ function ds_engine_write(engine, param, state, data, data_count)
 end
 
 """
-Tells which elements of a flattened parameter have states that this rank updates: [*out_first, *out_first +
-*out_count), where a count of 0 means none. All ranks together have the whole parameter, once per copy. No
+Tells which elements of a flattened parameter have states that this rank updates: *out_count elements from
+*out_first on, where a count of 0 means none. All ranks together have the whole parameter, once per copy. No
 communication.
 - `out_first`: [out]
 - `out_count`: [out]
@@ -1034,7 +1034,7 @@ groups: an engine that loads one keeps its own. The call compiles the step again
 parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank are wrong
 or different, all ranks get an error, and nothing changes.
 - `options`: [nullable] JSON: \"lr\", \"weight_decay\", with Adam and AdamW \"betas\" (two numbers) and
-  \"eps\", with SGD and Muon \"momentum\", with Muon \"muon_lr\" and \"adam_lr\", which go before \"lr\"; the
+  \"eps\", with SGD and Muon \"momentum\", with Muon \"muon_lr\" and \"adam_lr\", which override \"lr\"; the
   default of each is the configuration's. A schedule begins from the group's lr; beside one that names the
   rate of every group (warmup_max_lr, cycle_min_lr, lr_range_test_min_lr) a group's lr is refused.
 - `out`: [out] number of the group
@@ -1044,7 +1044,7 @@ function ds_engine_group_add(engine, params, params_count, options, out)
 end
 
 """
-Tells what became of the last step. Before the first step, all members but struct_size are zero.
+Tells the outcome of the last step. Before the first step, all members but struct_size are zero.
 - `struct_size`: sizeof(ds_step_result) of the caller
 - `out`: [out]
 """
@@ -1203,9 +1203,9 @@ of the forms of \"to\".
   \"file_bytes\" (of \"fp32\": 5e9, more are shards), \"step_tensor\" (false; of \"universal\": steps are in a
   tensor, as torch's)
 - `out_text`: [out] [nullable] JSON: path, form, steps, parameters and states of what was converted
-Returns DS_ERROR_NOT_FOUND if `from` is no checkpoint or lacks the file of a rank. DS_ERROR_CORRUPT with the
-name of a damaged file. DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor parallelism, and
-for a pickle that names a function of the system.
+Returns DS_ERROR_NOT_FOUND if `from` is not a checkpoint or lacks the file of a rank. DS_ERROR_CORRUPT with
+the name of a damaged file. DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor parallelism,
+and for a pickle that names a function of the system.
 """
 function ds_checkpoint_convert(from, to, options, out_text)
     @ccall libds.ds_checkpoint_convert(from::Cstring, to::Cstring, options::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
@@ -1222,7 +1222,7 @@ end
 """
 Describes what `config`, JSON text, means for `size` ranks: each value with its origin (\"config\", \"auto\",
 \"derived\", \"default\" or \"refused\"), keys without effect, warnings, refusals. A refused configuration is
-described, too, which is no error of this call.
+described, too; this is not an error of the call.
 - `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and refusals
 - `out_refused`: [nullable] how many refusals the text has; 0: the library takes this configuration
 """

@@ -474,8 +474,8 @@ laplace_dx(g::Graph, dy, x) =
 
 A gated linear unit act(gate) up, rounded once.
 
-- `gate`: T[n,F], what is activated
-- `up`: T[n,F], what is gated
+- `gate`: T[n,F], the operand that is activated
+- `up`: T[n,F], the operand that is gated
 - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
   gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
@@ -504,8 +504,8 @@ glu_packed(g::Graph, x; act::AbstractString) =
 The gradients of a glu. Not differentiable.
 
 - `dy`: T[n,F], gradient of the result
-- `gate`: T[n,F], what is activated
-- `up`: T[n,F], what is gated
+- `gate`: T[n,F], the operand that is activated
+- `up`: T[n,F], the operand that is gated
 - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
   gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
@@ -601,8 +601,8 @@ Attention within sequences: softmax(scores) v for each row and head.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
-  other, none longer than seq; rows see only their document
+- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+  longer than seq; rows see only their document
 
 Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
 """
@@ -631,8 +631,8 @@ Attention within sequences: softmax(scores) v for each row and head.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
-  other, none longer than seq; rows see only their document
+- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+  longer than seq; rows see only their document
 
 Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
 """
@@ -666,8 +666,8 @@ The gradients of an attention. Not differentiable.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
-  other, none longer than seq; rows see only their document
+- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+  longer than seq; rows see only their document
 
 Returns `dq` T[n,HD], gradient of q; `dk` T[n,GD], gradient of k; `dv` T[n,GD], gradient of v
 """
@@ -699,8 +699,8 @@ The gradients of an attention. Not differentiable.
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 - `dropout`: probability of dropping a weight in a step of training, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the
-  other, none longer than seq; rows see only their document
+- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+  longer than seq; rows see only their document
 
 Returns `dqkv` T[n,(H+2G)D], gradient of qkv
 """
@@ -779,15 +779,15 @@ Rotary positions: turns pairs of columns of each head by angles that grow with t
 - `interleaved`: 1: a pair is two neighbours, 0: a half apart
 - `inverse`: 1: turns back
 - `scaling`: how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
-- `factor`: of every scaling but none and longrope, > 0
-- `low`: of llama3 and yarn, > 0
-- `high`: of llama3 and yarn, > 0
+- `factor`: for every scaling except none and longrope, > 0
+- `low`: for llama3 and yarn, > 0
+- `high`: for llama3 and yarn, > 0
 - `original`: length of texts before scaling, of all but none and linear; of longrope with long_factors
-- `power`: of dynamic
-- `factors`: of longrope: dims/2 numbers > 0 with blanks between them
-- `long_factors`: of longrope: factors of texts longer than original
+- `power`: for dynamic
+- `factors`: for longrope: dims/2 numbers > 0 with blanks between them
+- `long_factors`: for longrope: factors for texts longer than original
 - `magnitude`: factor of the result in place of the scaling's own; 0: that
-- `truncate`: of yarn: 1 rounds the first and the last scaled pair to whole ones
+- `truncate`: for yarn: 1 rounds the first and the last scaled pair to whole ones
 
 Returns `y` T[n,H*D], turned rows
 """
@@ -1023,16 +1023,16 @@ cast(g::Graph, x; dtype::AbstractString) =
     cross_entropy(g, logits, targets; ...)
 
 The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
-Attributes change the loss of a row, or what becomes of them.
+Attributes change the loss of a row, or how losses are combined.
 
 - `logits`: T[n,V], a score for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
-Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], what the
-backward part needs of the softmax of each row
+Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], statistics of
+each row's softmax for the backward part
 """
 cross_entropy(g::Graph, logits, targets; label_smoothing::Real = 0.0, z_loss::Real = 0.0, reduction::AbstractString =
     "mean") =
@@ -1047,10 +1047,10 @@ The gradient of the logits of a cross_entropy. Not differentiable.
 - `dloss`: A[], gradient of the loss; A[n] with reduction \"none\"
 - `logits`: T[n,V], a score for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
-- `stats`: A[n,2], what the backward part needs of the softmax of each row
+- `stats`: A[n,2], statistics of each row's softmax for the backward part
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
 Returns `dlogits` T[n,V], gradient of logits
 """
@@ -1070,11 +1070,11 @@ whole.
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 - `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
-Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], what the
-backward part needs of the softmax of each row
+Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], statistics of
+each row's softmax for the backward part
 """
 linear_cross_entropy(g::Graph, x, w, targets; label_smoothing::Real = 0.0, z_loss::Real = 0.0, reduction::AbstractString
     = "mean", kept::Integer = 0) =
@@ -1091,10 +1091,10 @@ its kept logits. Not differentiable.
 - `x`: T[n,C], rows
 - `w`: T[V,C], a row for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
-- `stats`: A[n,2], what the backward part needs of the softmax of each row
+- `stats`: A[n,2], statistics of each row's softmax for the backward part
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 - `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
 Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
@@ -1114,12 +1114,12 @@ its kept logits. Not differentiable.
 - `x`: T[n,C], rows
 - `w`: T[V,C], a row for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
-- `stats`: A[n,2], what the backward part needs of the softmax of each row
+- `stats`: A[n,2], statistics of each row's softmax for the backward part
 - `logits`: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up to
   a multiple of 8
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
 - `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-- `reduction`: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+- `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 - `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
 Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
@@ -1147,7 +1147,7 @@ count_targets(g::Graph, targets) =
 The mean of (x - target)^2 over all elements, added in order in f64.
 
 - `x`: T[any], any tensor
-- `target`: T[any], what x should be
+- `target`: T[any], the wanted values of x
 
 Returns `loss` A[], the loss
 """
@@ -1161,7 +1161,7 @@ The gradient 2 dloss (x - target) / elements of x in an mse. Not differentiable.
 
 - `dloss`: A[], gradient of the loss
 - `x`: T[any], any tensor
-- `target`: T[any], what x should be
+- `target`: T[any], the wanted values of x
 
 Returns `dx` T[any], gradient of x
 """

@@ -16,7 +16,7 @@ end
     next_lr!(progress, rate)
 
 Inside the `progress` function of `train`: sets the learning rate from the next step on, on all ranks, until it is set again; NaN
-gives it back to the schedule. `next_lr(progress)` is the rate of the next step.
+returns it to the schedule. `next_lr(progress)` is the rate of the next step.
 """
 next_lr!(progress::ds_run_progress, rate::Real) = unsafe_store!(progress.next_lr, Float64(rate))
 next_lr(progress::ds_run_progress) = unsafe_load(progress.next_lr)
@@ -34,10 +34,11 @@ end
     train([progress,] config; comm = nothing, resume = nothing, quiet = 0, batch = nothing, stop = nothing)
 
 Trains as `libds train` does; `config` may be nothing with `resume`, a run folder. `progress` is called after each step, on rank
-0, with what has `step`, `steps`, `samples` (taken by the whole run), `loss`, `heldout_loss` (NaN where it was not evaluated),
-`grad_norm`, `lr`, `tokens_per_second` and `loss_scale`. With it, `next_lr!` sets the learning rate. When it returns false, or `stop`, a `Ref{Int32}`, is not 0 any more, the run is saved and ends with an
-`Error` of DS_ERROR_USER. `batch(step, micro_step, tokens, targets)` fills both arrays in place of the configured data. An
-exception of either goes on when the run is saved.
+0, with an object that has `step`, `steps`, `samples` (taken by the whole run), `loss`, `heldout_loss` (NaN if it was not
+evaluated), `grad_norm`, `lr`, `tokens_per_second` and `loss_scale`; `next_lr!` sets the learning rate there. If it returns false,
+or `stop`, a `Ref{Int32}`, becomes nonzero, the run is saved and ends with an `Error` of DS_ERROR_USER.
+`batch(step, micro_step, tokens, targets)` fills both arrays instead of the configured data. An exception of either is rethrown
+after the run was saved.
 """
 function train(progress, config; comm = nothing, resume = nothing, quiet = 0, batch = nothing, stop = nothing)
     box = Any[RunCallbacks(progress, batch)]  # not a Ref: one that leaves by its address alone would lie on the stack
@@ -70,7 +71,7 @@ function generate(each, model, prompt; options = nothing, comm = nothing)
 end
 generate(model::AbstractString, prompt; keywords...) = generate(nothing, model, prompt; keywords...)
 
-# What counts its failures: their number and the report.
+# Calls a function that counts its failures; returns their number and the report.
 function outcome(make)
     failed = Ref{Int32}(-1)
     report = text_of(out -> make(failed, out))

@@ -3,8 +3,8 @@
 """
     Stream(engine)
 
-A queue of work on the engine's device, whose memory the host does not see. Copies, steps and inference that are given it
-(`stream = s`) run in its order; `synchronize(s)` waits for them. Tensors that they use are kept until then. On "cpu" there are none.
+A queue of work on the engine's device, whose memory the host does not see. Copies, steps and inference that get it
+(`stream = s`) run in its order; `synchronize(s)` waits for them. Tensors that they use are kept until then. "cpu" has no streams.
 """
 mutable struct Stream <: Handle
     raw::Ptr{ds_stream}
@@ -24,10 +24,10 @@ function synchronize(s::Stream)
     nothing
 end
 
-# Before a tensor that it uses ends, in a finalizer, too.
+# Runs before a tensor that the stream uses is freed, also in a finalizer.
 finish(s::Stream) = isopen(s) && ds_stream_synchronize(s.raw)
 
-# Keeps tensors until the stream has done its work, and by waiting for that now and then not too many of them.
+# Keeps tensors until the stream has done its work; waits for it now and then to limit their number.
 function keep_for(s::Stream, tensors...)
     for t in tensors
         t === nothing && continue

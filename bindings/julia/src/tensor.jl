@@ -1,4 +1,4 @@
-# Types of elements; tensors; tensors of other libraries by DLPack.
+# Element types; tensors; tensors of other libraries by DLPack.
 
 const Element = Union{Float32,Float64,Float16,Int32,Int64,UInt8}
 "One bfloat16 number as its bits, which Julia 1.5 has no type for."
@@ -27,7 +27,7 @@ end
 Base.zero(::Type{BFloat16Bits}) = reinterpret(BFloat16Bits, 0x0000)
 Base.show(io::IO, x::BFloat16Bits) = print(io, "BFloat16Bits(", Float32(x), ")")
 
-# Memory that lies together: Array, and views and reshapes of one that do.
+# Contiguous memory: an Array, and views and reshapes of one that are contiguous.
 function dense(data::AbstractArray{T}) where {T}
     dtype_of(T)
     data isa Array && return data
@@ -41,8 +41,8 @@ function dense(data::AbstractArray{T}) where {T}
 end
 
 """
-Elements on the host or, with a stream, on an engine's device. `Tensor(array)` lends the array without a copy and keeps it; views
-may lie apart. `Tensor(T, dims...; stream = nothing)` is of zeros.
+Elements on the host or, with a stream, on an engine's device. `Tensor(array)` lends the array without a copy and keeps it alive;
+views may have gaps. `Tensor(T, dims...; stream = nothing)` has zeros.
 """
 mutable struct Tensor <: Handle
     raw::Ptr{ds_tensor}
@@ -55,7 +55,7 @@ function destroy(t::Tensor, at)
     ds_tensor_destroy(at)
 end
 
-# The one place that makes tensors. The memory must outlive the handle.
+# The only function that makes tensors. The memory must outlive the handle.
 function create(::Type{T}, dims, strides, data::Ptr, stream) where {T}
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     reversed = Int64[dims[d] for d in length(dims):-1:1]
@@ -63,7 +63,7 @@ function create(::Type{T}, dims, strides, data::Ptr, stream) where {T}
     out[]
 end
 
-# A handle over an array's memory, for as long as the array is preserved.
+# Makes a handle over an array's memory, valid as long as the array is preserved.
 lend(data::Array{T}) where {T} = create(T, size(data), C_NULL, pointer(data), nothing)
 function lend(data::AbstractArray{T}) where {T}
     dtype_of(T)
@@ -74,7 +74,7 @@ end
 Tensor(data::AbstractArray) = GC.@preserve data Tensor(lend(data), data)
 Tensor(T::Type, dims::Integer...; stream = nothing) = Tensor(create(T, dims, C_NULL, C_NULL, stream), nothing)
 
-# The one place that asks what a tensor is.
+# The only function that reads the description of a tensor.
 function info_of(at::Ptr{ds_tensor})
     dtype, dims, strides, count = Ref{Int32}(0), zeros(Int64, 8), zeros(Int64, 8), Ref{Csize_t}(0)
     device, data = Ref{Ptr{Cchar}}(C_NULL), Ref{Ptr{Cvoid}}(C_NULL)
@@ -89,7 +89,7 @@ Base.eltype(t::Tensor) = info(t).type
 device(t::Tensor) = info(t).device
 Base.show(io::IO, t::Tensor) = isopen(t) ? print(io, "Tensor($(eltype(t)), $(size(t)))") : print(io, "Tensor(closed)")
 
-# The memory of a tensor as an array, for as long as it is there.
+# Returns the memory of a tensor as an array, valid as long as the tensor.
 function array_of(at::Ptr{ds_tensor})
     i = info_of(at)
     i.device == "cpu" || argument_error("the tensor must be on the host for an array, got device '$(i.device)'")
@@ -148,8 +148,8 @@ end
 
 """
 A DLPack tensor, without a copy. `Capsule(tensor)` shares the memory of a tensor, `Capsule(array)` that of an array, and
-`Capsule(pointer)` takes over one of another library, a `Ptr` to DLManaged or DLVersioned. `Tensor(capsule)` is the way back.
-`release(capsule)` gives the pointer away: its receiver calls the deleter, on a thread of Julia where the memory is an array's.
+`Capsule(pointer)` takes over one of another library, a `Ptr` to DLManaged or DLVersioned. `Tensor(capsule)` imports it again.
+`release(capsule)` gives the pointer away: its receiver calls the deleter, on a thread of Julia if the memory belongs to an array.
 """
 mutable struct Capsule <: Handle
     raw::Union{Ptr{DLManaged},Ptr{DLVersioned}}
@@ -166,8 +166,8 @@ function release(c::Capsule)
     at
 end
 
-# Arrays whose memory a DLPack tensor shows. Deleters run in finalizers, which may come while the list is being changed, so they
-# only leave a mark in `context`; the next export forgets what is marked.
+# Arrays whose memory a DLPack tensor shows. Deleters run in finalizers, which may interrupt a change of the list, so
+# they only set a mark in `context`; the next export removes the marked ones.
 const shown = Vector{Any}[]
 const shown_lock = ReentrantLock()
 const ended = Ptr{Cvoid}(1)
@@ -193,7 +193,7 @@ function Capsule(data::AbstractArray{T}) where {T}
     Capsule(pointer(managed))
 end
 
-# The one place that exports: the memory of libds goes on with the capsule, that of an array is shown anew.
+# The only function that exports: the memory of libds lives on with the capsule, and that of an array gets a new export.
 function Capsule(t::Tensor)
     t.lent isa AbstractArray && isopen(t) && return Capsule(t.lent)
     out = Ref{Ptr{DLManagedTensor}}(C_NULL)
@@ -208,7 +208,7 @@ function VersionedCapsule(t::Tensor)
     Capsule(convert(Ptr{DLVersioned}, out[]))
 end
 
-# The one place that imports. A capsule that is refused stays as it is.
+# The only function that imports. A capsule that is refused stays unchanged.
 function Tensor(c::Capsule)
     old, new, out = Ptr{DLManagedTensor}(C_NULL), Ptr{DLManagedTensorVersioned}(C_NULL), Ref{Ptr{ds_tensor}}(C_NULL)
     at = raw(c)

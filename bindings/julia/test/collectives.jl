@@ -1,4 +1,4 @@
-# Collectives as values, alone; three ranks have them in ranks.jl.
+# Collectives as values, on one rank; ranks.jl tests them on three.
 
 @testset "lists, blocks and started collectives of one rank" begin
     c = Comm("self")

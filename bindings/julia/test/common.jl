@@ -1,4 +1,4 @@
-# What the tests share.
+# Shared by the tests.
 using Libds, Test
 
 const HERE = @__DIR__
@@ -19,7 +19,7 @@ catch e
     e
 end
 
-# y = x * w + b with a mean squared error; output 1 is y.
+# Makes y = x * w + b with a mean squared error; output 1 is y.
 function linear_graph()
     g = Graph("linear", 4)
     x, target = Libds.input!(g, "x", Float32, 3, :), Libds.input!(g, "target", Float32, 2, :)
@@ -36,7 +36,7 @@ function batch()
     x, vcat((x[1, :] - x[2, :])', (0.5f0 * x[3, :] .+ 1)')
 end
 
-# The error of a call that must be refused so, in one line.
+# Expects a call to be refused with this code, in one line; returns the error.
 function refused(f, code, part)
     e = failure(f)
     @test e isa Libds.Error && e.status == code && occursin(part, e.message) && !occursin('\n', e.message)

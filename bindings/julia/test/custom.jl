@@ -1,4 +1,4 @@
-# Operations whose work is done by Julia functions.
+# Operations that Julia functions compute.
 
 # The linear graph with its prediction scaled by `scaled(graph, y)`.
 function graph_with(scaled)

@@ -1,4 +1,4 @@
-# A host with a backward of its own.
+# A host with its own backward.
 
 @testset "a host with gradients of its own" begin
     e = Engine("""{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0,

@@ -1,6 +1,6 @@
-# Random sequences of calls, right and wrong ones. Whatever a program does, a call throws an error that asks something of it:
-# never a defect of libds, an engine is never lost by a refused call, and every refusal has one line of text. A sequence is its
-# seed.
+# Random sequences of calls, right and wrong ones. Whatever a program does, a call throws an error that asks something
+# of the caller, never a defect of libds; a refused call never costs the engine; and every refusal has one line of text.
+# A sequence is determined by its seed.
 
 mutable struct Dice
     state::UInt64
@@ -18,7 +18,7 @@ one_of(d, list) = list[below(d, length(list))+1]
 const TEXTS = ("", "lr", "weight_decay", "param_groups[1].lr", "w", "{", "{}", "[1]", "{\"lr\": 0.1}", "\n", "null", "x")
 const STATES = ("master", "momentum_buffer", "exp_avg", "param", "grad", "none")
 
-# What every call may do. Its answer, its status, goes into the list.
+# Judges a call by the rules for every call. Its status goes into the list.
 function took(call, w, name, may_be_lost = false)
     e = failure(call)
     if e isa Libds.Error
@@ -31,7 +31,7 @@ function took(call, w, name, may_be_lost = false)
     elseif e !== nothing
         throw(e)
     end
-    # A rank whose init was not called is told by the others.
+    # The other ranks tell a rank whose init was not called.
     push!(w.answers, (name, Int(e === nothing ? Libds.DS_OK : e isa Libds.Error ? e.status : Libds.DS_ERROR_USER)))
 end
 

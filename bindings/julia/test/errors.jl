@@ -1,4 +1,4 @@
-# Bad input throws with the message of libds, and what it was given to goes on.
+# Bad input throws with the message of libds, and the object stays usable.
 
 @testset "errors say what they are about and harm nothing" begin
     e = failure(() -> Engine("""{"train_micro_batch_size_per_gpu": 4, "optimizer": {"params": {"lr": -1}}}""", linear_graph()))

@@ -1,7 +1,8 @@
-# Handles end in any order and leave nothing behind.
+# Handles end in any order and leak nothing.
 
-# Bytes that `count` calls leave behind. The collector's heap grows by leaps, for several rounds on a busy machine; what
-# leaks grows in every round. So the least growth of up to 20 rounds counts, and the first round without any ends them.
+# Returns the bytes that `count` calls leak. The collector's heap grows in jumps, for several rounds on a busy machine,
+# but a leak grows in every round. So the least growth of up to 20 rounds counts, and the first round without growth
+# ends them.
 function grown(cycle, count)
     least, before = typemax(Int), 0
     for round in 0:20
@@ -47,7 +48,7 @@ include("kinds.jl")
         end
     end
     GC.gc()
-    # A process ends with handles that are alive.
+    # A process ends with live handles.
     for exits in ("", "exit(0)")
         code = """include("$(joinpath(HERE, "common.jl"))"); include("$(joinpath(HERE, "kinds.jl"))")
                   const kept = a_handle_of_every_kind(); close(kept[1]); $exits"""

@@ -1,4 +1,4 @@
-# Handles of every kind, of which some depend on others.
+# Handles of every kind; some depend on others.
 function a_handle_of_every_kind()
     c, g = Comm("self"), linear_graph()
     e = Engine(CONFIG, g; comm = c)

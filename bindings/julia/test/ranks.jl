@@ -4,6 +4,35 @@ include("common.jl")
 comm = Comm("env")
 r = Libds.rank(comm)
 @test size(comm) == 3
+
+# A group over functions of this program: here named pipes, one from each rank to each other one.
+pipes = strip(String(Libds.broadcast!(comm, Vector{UInt8}(rpad(r == 0 ? mktempdir() : "", 200)))))
+pipe(from, to) = joinpath(pipes, "$from-$to")
+others = [o for o in 0:2 if o != r]
+foreach(to -> run(`mkfifo $(pipe(r, to))`), others)
+Libds.barrier(comm)
+# Opening for reading and writing waits for nobody.
+ends = Dict((a, b) => open(pipe(a, b), "r+") for a in 0:2 for b in 0:2 if a != b && r in (a, b))
+put(data, to) = (write(ends[r, to], data); flush(ends[r, to]))
+take!(data, from) = (read!(ends[from, r], data); nothing)
+function exchange(outgoing, incoming)
+    @test isempty(outgoing[r+1]) && isempty(incoming[r+1])
+    foreach(to -> isempty(outgoing[to+1]) || put(outgoing[to+1], to), others)
+    foreach(from -> isempty(incoming[from+1]) || take!(incoming[from+1], from), others)
+end
+own = Comm(exchange; rank = r, size = 3, send = put, receive = take!)
+@test Libds.all_reduce!(own, Float32[r, 0.1]) == Libds.all_reduce!(comm, Float32[r, 0.1])
+@test Libds.all_gather(own, Int32[r, -r]) == [0 1 2; 0 -1 -2]
+@test Libds.all_to_all(own, UInt8[3r, 3r + 1, 3r + 2]) == [r, r + 3, r + 6]
+r == 0 && Libds.send(own, UInt8[1, 2, 3], 2)
+r == 2 && @test Libds.receive!(own, zeros(UInt8, 3), 0) == [1, 2, 3]
+@test size(Libds.split(own, r == 0 ? 0 : 1)) == (r == 0 ? 1 : 2)
+without = Comm((a...) -> exchange(a...); rank = r, size = 3)
+refused(() -> Libds.split(without, 0), Libds.DS_ERROR_UNSUPPORTED, "split")
+@test failure(() -> Comm((a...) -> error("of the wire"); rank = r, size = 3)).msg == "of the wire"
+refused(() -> Comm(exchange; rank = 3, size = 3), Libds.DS_ERROR_INVALID_ARGUMENT, "rank must be 0 to 2, got 3")
+GC.gc()
+
 @test Libds.all_reduce!(comm, Float32[r, 1]) == [3, 3]
 @test Libds.all_reduce!(comm, Int64[10r]; op = :max) == [20]
 @test Libds.all_gather(comm, Int32[r, -r]) == [0 1 2; 0 -1 -2]
@@ -18,7 +47,7 @@ part = Libds.split(comm, r == 0 ? nothing : 0)
 Libds.barrier(comm)
 @test occursin("barrier", Libds.flight_record(comm, :json))
 
-# Every operation over a list of two arrays or blocks of unequal size, made and started.
+# Runs and starts every operation over a list of two arrays, or over blocks of unequal size.
 of(rank) = [Int64[rank + 1, 10], fill(Int64(rank), 3)]
 wide(rank) = [Int64[10rank, 10rank + 1, 10rank + 2]]
 for call in (Libds.collective, (a...; options...) -> fetch(Libds.start(a...; options...)))
@@ -42,7 +71,7 @@ for call in (Libds.collective, (a...; options...) -> fetch(Libds.start(a...; opt
     @test isempty(call(comm, :barrier))
 end
 
-# They overlap, end in order, and a direct one waits for them. Arrays that nobody holds are kept.
+# They overlap, end in order, and a direct one waits for them. Arrays that nobody else holds are kept alive.
 works = [Libds.start(comm, :all_reduce, [fill(Float32(i), 5000)]) for i in 1:10]
 for i in 1:20
     Libds.start(comm, :all_reduce, [fill(Float32(i), 50_000)])
@@ -85,12 +114,12 @@ for seed in 1:20
     @test length(unique(Libds.all_gather(comm, [reinterpret(Int64, hash(answers))]))) == 1
 end
 
-# A failing function of one rank is an exception on all.
+# An error in the function of one rank is an exception on all ranks.
 e = failure(() -> Engine(CONFIG, linear_graph(); comm = comm,
                          init = (a...) -> r == 1 && error("of rank 1")))
 @test r == 1 ? e.msg == "of rank 1" : e.status == Libds.DS_ERROR_USER
 
-# Ranks that diverge are told: the engine says that it is lost, and the group has ended.
+# Ranks that diverge get an error: the engine says that it is lost, and the group has ended.
 Libds.grad_ready!(engine, r == 1 ? q : p, ones(Float32, 5))
 e = failure() do
     Libds.backward!(engine)
@@ -100,7 +129,7 @@ end
 refused(() -> Libds.step!(engine), Libds.DS_ERROR_POISONED, "in another order than rank")
 refused(() -> Libds.barrier(comm), Libds.DS_ERROR_COMM, "in another order than rank")
 
-# Collectives that differ name both calls.
+# The error about different collectives names both calls.
 other = Comm("env:shm://julia-ranks-$(ccall(:getppid, Cint, ()))"; timeout_ms = 20_000)
 e = failure(() -> r == 1 ? Libds.barrier(other) : Libds.all_reduce!(other, Float32[1]))
 @test e.status == Libds.DS_ERROR_COMM && occursin("ds_comm_barrier", e.message) && occursin("ds_comm_submit", e.message)

@@ -14,7 +14,7 @@
     @test length(Libds.generate(joinpath(folder, "one"), "to "; options = "{\"tokens\": 5}")) > 0
 end
 
-# examples/train.json, made small: one layer, six steps.
+# Returns examples/train.json, made small: one layer, six steps.
 function main_job(folder)
     write(joinpath(folder, "text.txt"), join("def f$i(x):\n    return x * $(i % 7) + f$(i ÷ 2)(x)\n" for i in 0:399))
     patch = """{"model": {"layers": 1, "hidden": 32, "vocab": 300, "positions": 32}, "data": {"paths": ["$folder/text.txt"]},

@@ -1,4 +1,4 @@
-# The scenarios of every wrapper. julia --project=bindings/julia bindings/julia/test/runtests.jl
+# The scenarios of every wrapper. Run: julia --project=bindings/julia bindings/julia/test/runtests.jl
 include("common.jl")
 include("train.jl")
 include("ops.jl")
@@ -12,7 +12,7 @@ include("handles.jl")
 include("sequence.jl")
 include("streams.jl")
 
-# Each in a module of its own.
+# Each program runs in a module of its own.
 @testset "the programs of the guide" begin
     text = read(joinpath(HERE, "..", "..", "..", "docs", "start", "julia.md"), String)
     blocks = [m.captures[1] for m in eachmatch(r"```julia\n(.*?)```"s, text)]

@@ -21,13 +21,13 @@ on(device) = Engine(replace(CONFIG, "{\"train" => "{\"device\": \"$device\", \"t
     close(e)
     Libds.synchronize(s)
     @test all(all(Array(outs[i]) .== i) for i in 1:300)
-    refused(() -> copyto!(t, zeros(Float32, 10); stream = s), Libds.DS_ERROR_INVALID_ARGUMENT, "from is")
+    refused(() -> copyto!(t, zeros(Float32, 10); stream = s), Libds.DS_ERROR_INVALID_ARGUMENT, "to and from must have one type and shape")
     copyto!(t, zeros(Float32, 100, 100); stream = s)
     close(s)
     refused(() -> Libds.synchronize(s), Libds.DS_ERROR_STATE, "this Stream is closed")
     foreign = Libds.Stream(on("separate"))
     e = on("separate")
-    refused(() -> Libds.train_batch!(e, batch()...; stream = foreign), Libds.DS_ERROR_INVALID_ARGUMENT, "made of this engine")
+    refused(() -> Libds.train_batch!(e, batch()...; stream = foreign), Libds.DS_ERROR_INVALID_ARGUMENT, "made for this engine")
     refused(() -> Libds.train_batch!(on("cpu"), batch()...; stream = foreign), Libds.DS_ERROR_INVALID_ARGUMENT, "NULL on device")
 end
 

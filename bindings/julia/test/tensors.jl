@@ -1,4 +1,4 @@
-# Arrays where they lie; DLPack.
+# Arrays in place; DLPack.
 
 @testset "arrays are lent, not copied" begin
     a = Float32[i + 10j for i in 1:3, j in 1:4]
@@ -7,7 +7,7 @@
     Libds.with_array(v -> v[2, 3] = -1, t)
     @test a[2, 3] == -1
     @test Libds.info(Tensor(view(a, :, 2:3))).data == pointer(a, 4)
-    # Views may lie apart.
+    # Views may have gaps.
     v = Tensor(view(a, 2:-1:1, 1:2:3))
     @test Libds.info(v).data == pointer(a, 2) && size(v) == (2, 2) && strides(v) == (-1, 6) && Libds.device(v) == "cpu"
     @test Array(copyto!(Tensor(Float32, 2, 2), v)) == a[2:-1:1, 1:2:3]
@@ -32,14 +32,14 @@ end
     t = Tensor(Float32, 2, 3)
     @test Array(copyto!(t, Float32[1 3 5; 2 4 6])) == [1 3 5; 2 4 6]
     @test Array(copyto!(Tensor(Float32, 2, 3), t)) == [1 3 5; 2 4 6]
-    refused(() -> copyto!(t, zeros(Float32, 3, 2)), Libds.DS_ERROR_INVALID_ARGUMENT, "from is")
-    refused(() -> copyto!(t, zeros(2, 3)), Libds.DS_ERROR_INVALID_ARGUMENT, "from is")
+    refused(() -> copyto!(t, zeros(Float32, 3, 2)), Libds.DS_ERROR_INVALID_ARGUMENT, "to and from must have one type and shape")
+    refused(() -> copyto!(t, zeros(2, 3)), Libds.DS_ERROR_INVALID_ARGUMENT, "to and from must have one type and shape")
     refused(() -> Tensor(Float32, -1), Libds.DS_ERROR_INVALID_ARGUMENT, "must not be negative, got -1")
     refused(() -> Tensor(Float32, ones(Int, 9)...), Libds.DS_ERROR_INVALID_ARGUMENT, "at most 8, got 9")
 end
 
 @testset "DLPack tensors share memory" begin
-    # An array goes out and comes back, also when nobody else holds it.
+    # An array is exported and imported again, also if nobody else holds it.
     a = Float32[10j + i for i in 1:3, j in 1:4]
     at = pointer(a)
     capsule = Libds.Capsule(a)
@@ -51,7 +51,7 @@ end
     t = Tensor(Libds.Capsule(Libds.release(capsule)))  # by its pointer, as from another library
     @test !isopen(capsule) && Libds.info(t).data == at && size(t) == (3, 4) && Array(t)[3, 4] == 43
     close(t)
-    # Memory of libds goes on behind its tensor.
+    # Memory of libds outlives its tensor.
     t = Tensor(Int64, 2, 3)
     copyto!(t, Int64[1 2 3; 4 5 6])
     at = Libds.info(t).data
@@ -59,7 +59,7 @@ end
     close(t)
     back = Tensor(capsule)
     @test Libds.info(back).data == at && Array(back) == [1 2 3; 4 5 6]
-    # DLPack 1.x says what is lent for reading.
+    # DLPack 1.x tells which memory may only be read.
     capsule = Libds.VersionedCapsule(back)
     v = unsafe_load(capsule.raw)
     @test v.major == 1 && v.flags == 0 && v.tensor.data == at
@@ -68,7 +68,7 @@ end
     @test Array(lent) == [1 2 3; 4 5 6]
     refused(() -> copyto!(lent, zeros(Int64, 2, 3)), Libds.DS_ERROR_INVALID_ARGUMENT, "reading only")
     @test unsafe_load(Libds.VersionedCapsule(Tensor(ones(3))).raw).tensor.bits == 64
-    # A lent array is shown anew.
+    # A lent array gets a new export.
     b = ones(Float64, 5)
     @test unsafe_load(Libds.Capsule(Tensor(b)).raw).tensor.data == pointer(b)
     @test_throws Libds.Error Libds.Capsule(Ptr{Libds.DLManaged}(C_NULL))

@@ -2,17 +2,17 @@
 
 The pieces:
 
-- `Engine` trains a `Graph`; `DelegateEngine` serves a host that has forward and backward itself.
-- `Comm` is a group of ranks with its collectives; `Work` one that was started.
+- `Engine` trains a `Graph`; `DelegateEngine` serves a host with its own forward and backward.
+- `Comm` is a group of ranks with its collectives; `Work` is a collective that was started.
 - `Tensor` shares memory with NumPy, torch and buffers; `tensor` and `zeros` make one.
 - `train`, `generate`, `verify`, `profile` and `audit` are the commands of `libds` as functions.
 - `Monitors` sends an engine's numbers to Weights & Biases and Comet; `train` does so by itself.
-- `Plan` says what a step will do and need. `merge_config`, `describe_config`, `env_report` and `checkpoint_info` are small helpers.
+- `Plan` tells what a step will do and need. `merge_config`, `describe_config`, `env_report` and `checkpoint_info` are small helpers.
 - Every error is an `Error`, with a subclass for each status.
 
 - `ops` has a function for each operation of a graph.
 
-`libds.lowlevel` has the calls of ds.h as they are. The guide is docs/start/python.md.
+`libds.lowlevel` has the plain calls of ds.h. The guide is docs/start/python.md.
 """
 from . import lowlevel, ops
 from .comm import Comm, Work

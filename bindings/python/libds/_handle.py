@@ -1,4 +1,4 @@
-"""What every object over a handle of ds.h has in common: its end, its lock and the forms in which configurations come."""
+"""The common part of all objects over a handle of ds.h: closing, the lock, and the forms of configurations."""
 from __future__ import annotations
 
 import json
@@ -7,30 +7,47 @@ import threading
 from typing import Any, Callable, Mapping, Union
 
 from . import errors
+from ._arguments import shown
 
 Config = Union[Mapping[str, Any], str, "os.PathLike[str]"]
 
 
-def config_text(config: Config) -> str:
-    """A configuration as JSON text: a dictionary, JSON text itself (it has a brace), or the path of a file."""
+def config_text(config: Config, name: str = "config") -> str:
+    """Returns a configuration as JSON text. It is given as a dictionary, as JSON text (it has a brace), or as the path
+    of a file."""
     if isinstance(config, Mapping):
-        return json.dumps(config, default=_plain)
+        return json_text(name, config)
     if isinstance(config, str) and "{" in config:
         return config
     if isinstance(config, (str, os.PathLike)):
-        with open(config, encoding="utf-8") as file:
-            return file.read()
-    raise TypeError(f"a configuration is a dictionary, JSON text or a path, got {type(config).__name__}")
+        try:
+            with open(config, encoding="utf-8") as file:
+                return file.read()
+        except ValueError as error:
+            raise errors.refuse(f"{name} must be a mapping, JSON text or the path of a text file, got {config!r}: {error}") from None
+    raise TypeError(f"{name} must be a mapping, JSON text or a path, got {shown(config)}")
 
 
 def options_text(**options: Any) -> str | None:
-    """Options of a call as JSON: those that are not None."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return json.dumps(given, default=_plain) if given else None
+    """Returns the options of a call as JSON: those that are not None."""
+    given = [f"{json.dumps(name)}: {json_text(name, value)}" for name, value in options.items() if value is not None]
+    return f"{{{', '.join(given)}}}" if given else None
+
+
+def json_text(name: str, value: Any) -> str:
+    """Returns the argument `name` as JSON."""
+    try:
+        text = json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        if "\\u0000" in text.replace("\\\\", ""):
+            raise ValueError("a text has a NUL character")
+        return text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise errors.refuse(f"{name} must be what JSON can say, got {shown(value)}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
-    """What json cannot write by itself: scalars and arrays of NumPy or torch, paths, mappings."""
+    """Converts values that json cannot write by itself: scalars and arrays of NumPy or torch, paths, mappings."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
@@ -40,22 +57,16 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
-def raw_handle(one: Any, kind: type[Handle], name: str) -> Any:
-    """The low-level handle of the argument `name`, which must be a `kind`."""
-    if not isinstance(one, kind):
-        raise TypeError(f"{name} must be a libds.{kind.__name__}, got {type(one).__name__}")
-    return one._need()
-
-
 class Handle:
-    """An object that libds keeps something for. It is a context manager, and `close()` ends it.
+    """An object with state in libds. It is a context manager, and `close()` ends it.
 
-    Without either it ends when it is collected, in any order with other objects. A call on a closed object raises
+    Without either, it is closed when it is garbage-collected, in any order with other objects. A call on a closed object raises
     `StateError`. Calls of several threads on one object wait for each other.
     """
 
     _raw: Any = None
-    _lock: threading.RLock  # shared by a comm and its engines
+    # Shared by a comm and its engines. This one serves objects whose __init__ has not run.
+    _lock = threading.RLock()
 
     def _open(self, raw: Any, lock: threading.RLock | None = None) -> None:
         self._raw = raw
@@ -64,11 +75,16 @@ class Handle:
     def _need(self) -> Any:
         raw = self._raw
         if raw is None:
-            raise errors.closed(type(self).__name__)
+            raise self._error()
         return raw
 
+    def _error(self) -> errors.StateError:
+        kind = next(one.__name__ for one in type(self).__mro__ if one.__module__.startswith("libds."))
+        return errors.closed(kind) if "_raw" in self.__dict__ else errors.unmade(kind)
+
     def _call(self, fn: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls fn(handle, ...). The handle lives until the call has returned, even if another thread closes this object."""
+        """Calls fn(handle, ...). The handle lives until the call has returned, even if another thread closes this
+        object."""
         with self._lock:
             return fn(self._need(), *arguments)
 
@@ -78,7 +94,7 @@ class Handle:
         return self._raw is None
 
     def close(self) -> None:
-        """Gives back what libds keeps for this object. May be called again."""
+        """Frees the state in libds. May be called repeatedly."""
         self._raw = None
 
     def __enter__(self):

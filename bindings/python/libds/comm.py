@@ -1,12 +1,15 @@
 """Groups of ranks and their collectives."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
+import time
 from typing import Any, Callable, Iterable, Sequence
 
 from . import errors, lowlevel
+from ._arguments import checked, milliseconds, ranged, shown
 from ._handle import Handle
 from .tensor import DTYPES, Tensor, raw_of, zeros
 
@@ -16,20 +19,22 @@ _OPS = {"all_reduce": 0, "all_gather": 1, "reduce_scatter": 2, "all_to_all": 3, 
         "gather": 7, "scatter": 8}
 _REDUCE = {"sum": 0, "mean": 1, "max": 2, "min": 3}
 _FORMATS = {"text": 0, "data": 1}
+_INT32 = (1 << 31) - 1
 
 
 def format_code(form: str) -> int:
-    """The constant of ds.h of a report's form."""
+    """Returns the constant of ds.h for the form of a report."""
     if form not in _FORMATS:
-        raise errors.refuse(f"form must be 'text' or 'data', got {form!r}")
+        raise errors.refuse(f"form must be 'text' or 'data', got {shown(form)}")
     return _FORMATS[form]
 
 
 def report(form: str, text: str) -> Any:
-    """A report as it was asked for: its text, or what its JSON says."""
+    """Returns a report in the requested form: its text, or the content of its JSON."""
     return json.loads(text) if form == "data" else text
 
 
+@checked
 class Work(Handle):
     """A collective that was started with `start=True`.
 
@@ -37,25 +42,29 @@ class Work(Handle):
     Python's own types cannot change their size.
     """
 
-    def __init__(self, comm: Comm, raw: Any, buffers: tuple[Any, ...], result: Any) -> None:
+    def __init__(self, comm: Comm, raw: Any, name: str, loan: Any, result: Any) -> None:
         self._open(raw, comm._lock)
         self._loans = comm._loans
+        self._loan = loan  # the key of its buffers
+        self._hears = comm._waits
         self._result = result
-        self._name = buffers[0]
-        self._loans[id(self)] = buffers
+        self._name = name
 
     def wait(self) -> Any:
-        """Waits until the collective has ended, and returns what the call without `start` returns. May be called again."""
+        """Waits until the collective has ended, and returns the result of the call without `start`. May be called
+        repeatedly."""
         raw = self._need()
+        if self._hears:
+            _until_done(raw)
         try:
             lowlevel.work_wait(raw)
         finally:
-            self._loans.pop(id(self), None)
+            self._loans.pop(self._loan, None)
         return self._result
 
     @property
     def done(self) -> bool:
-        """Whether the collective has ended, well or not. Call `wait()` before you use its buffers."""
+        """Whether the collective has ended, with success or not. Call `wait()` before you use its buffers."""
         return lowlevel.work_test(self._need())
 
     def __exit__(self, *exception: Any) -> None:
@@ -66,49 +75,57 @@ class Work(Handle):
             self.close()
 
     def close(self) -> None:
-        """Forgets the collective, which goes on; its buffers stay lent until the comm ends."""
-        if self._raw is not None and id(self) in self._loans:  # another object may get this one's id
-            self._loans[object()] = self._loans.pop(id(self))
+        """Forgets the collective, which continues; its buffers stay lent until the comm ends."""
         super().close()
 
     def __repr__(self) -> str:
         return f"Work({self._name}, {'closed' if self.closed else 'done' if self.done else 'running'})"
 
 
-def _joined(url: str, options: Any) -> Any:
-    """The handle of a group that is joined by a thread of its own where this one hears Control-C and joining may take long.
+def _hears_signals() -> bool:
+    """Whether this thread is the one that runs Python's signal handlers."""
+    return threading.current_thread() is threading.main_thread()
 
-    A thread that is left behind leaves the group as soon as it has joined it, or gives up after the time to join.
-    """
-    waits = isinstance(url, str) and url.partition("://")[0] in ("threads", "shm", "tcp", "env") and not any(
-        name.startswith(("OMPI_", "PMI_", "PMIX_")) for name in os.environ)  # MPI wants its calls from one thread
-    if not waits or threading.current_thread() is not threading.main_thread():
-        return lowlevel.comm_create(url, options)
-    made: list[Any] = []
-    failed: list[BaseException] = []
+
+def _heard(call: Callable[[], Any], leave: Callable[[], None]) -> Any:
+    """Runs call() on another thread while this one handles signals; if a handler raises, `leave` must end the call."""
+    outcomes: list[tuple[Any, BaseException | None]] = []
     left = threading.Event()
 
-    def join() -> None:
+    def run() -> None:
         try:
-            raw = lowlevel.comm_create(url, options)
-            if not left.is_set():
-                made.append(raw)
+            outcomes.append((call(), None))
         except BaseException as error:  # pylint: disable=broad-exception-caught
-            failed.append(error)
+            outcomes.append((None, error))
+        if left.is_set():
+            outcomes.clear()
 
-    thread = threading.Thread(target=join, name="libds-join", daemon=True)
+    thread = threading.Thread(target=run, name="libds-call", daemon=True)
     thread.start()
     try:
         thread.join()
     except BaseException:
         left.set()
-        made.clear()
+        outcomes.clear()
+        leave()
         raise
-    if failed:
-        raise failed.pop()
-    return made.pop()
+    result, error = outcomes.pop()
+    if error is not None:
+        raise error
+    return result
 
 
+def _until_done(raw: Any) -> None:
+    """Returns when a started collective has ended. If this thread receives signals, their handlers run in the
+    meantime."""
+    begin = time.monotonic()
+    while _hears_signals() and not lowlevel.work_test(raw):
+        passed = time.monotonic() - begin
+        if passed > 0.0002:
+            time.sleep(min(passed / 8, 0.02))
+
+
+@checked
 class Comm(Handle):
     """A group of ranks, which this process or thread joins.
 
@@ -116,23 +133,34 @@ class Comm(Handle):
         url: "env" (as `libds launch`, torchrun, mpirun or srun set the environment; one rank without any), "self" (one rank),
             "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes of one host), "mpi",
             "tcp://HOST:PORT" and further ones, see `help(libds.lowlevel.comm_create)`.
-        rank, size: this rank and the number of ranks; "self" and "env" know them.
-        timeout: seconds without progress after which a peer is taken for dead.
+        rank, size: this rank and the number of ranks; "self" and "env" supply them.
+        timeout: seconds without progress after which a peer counts as dead.
         join_timeout: seconds to wait until all ranks have joined.
+        interruptible: while a call on the main thread waits for other ranks, signal handlers run, including that of Control-C. A
+            handler that raises ends the call, and the group. A small collective then takes some 100 us instead of 10. Over MPI
+            and over callbacks, handlers run only after the call. Signals always interrupt joining the group.
 
-    Arrays are NumPy arrays, torch tensors, `libds.Tensor` or any buffer, and are used where they lie. Every collective is called
-    by all ranks in the same order, and raises `CommError` on all ranks when one dies, aborts or calls another one. With
-    `start=True` a collective only begins, and the call returns a `Work`.
+    Arrays are NumPy arrays, torch tensors, `libds.Tensor` or any buffer, and are used in place. All ranks must call
+    every collective in the same order. It raises `CommError` on all ranks if one dies, aborts or calls something else. With
+    `start=True` the call only starts the collective, and returns a `Work`.
 
-    An array may be a list of arrays: one collective over all of them, faster than single calls where they are small.
+    An array may be a list of arrays: one collective over all of them, which is faster than single calls if they are small.
     """
 
     def __init__(self, url: str = "env", *, rank: int = 0, size: int = 1, timeout: float = 300.0,
-                 join_timeout: float = 60.0) -> None:
+                 join_timeout: float = 60.0, interruptible: bool = False) -> None:
         options = lowlevel.comm_options()
         options.rank, options.size = rank, size
-        options.timeout_ms, options.join_ms = round(timeout * 1000), round(join_timeout * 1000)
-        self._start(_joined(url, options))
+        options.timeout_ms, options.join_ms = milliseconds("timeout", timeout), milliseconds("join_timeout", join_timeout)
+        # MPI requires its calls to come from one thread.
+        hears = url.partition("://")[0] in ("threads", "shm", "tcp", "env") and not any(
+            name.startswith(("OMPI_", "PMI_", "PMIX_")) for name in os.environ)
+        # If the joining thread is abandoned, it leaves the group as soon as it has joined, or gives up.
+        if hears and _hears_signals():
+            raw = _heard(lambda: lowlevel.comm_create(url, options), lambda: None)
+        else:
+            raw = lowlevel.comm_create(url, options)
+        self._start(raw, hears=hears and interruptible)
 
     @classmethod
     def from_callbacks(cls, *, rank: int, size: int, all_to_all: Callable[[list[bytes], list[int]], Sequence[Any]],
@@ -142,18 +170,17 @@ class Comm(Handle):
 
         Args:
             rank, size: this rank and the number of ranks.
-            all_to_all: gets the bytes for each rank and the number of bytes that each rank sends to this one, and returns a list
-                of buffers with what has come from each. Nothing moves from a rank to itself.
-            all_gather: gets this rank's bytes and returns those of all ranks, one after the other. Without it, all_to_all does
-                its work.
-            send, receive: send(data, to) sends bytes to a rank, receive(count, source) returns as many bytes of a rank. Without
-                them, `send`, `receive` and `split` raise UnsupportedError.
-            abort: gets a reason, and ends the collective that runs and every later one on all ranks, if it can.
+            all_to_all: gets the bytes for each rank and the number of bytes that each rank sends to this one; returns a list of
+                buffers with the bytes from each rank. A rank sends nothing to itself.
+            all_gather: gets this rank's bytes and returns those of all ranks in order. Without it, all_to_all is used.
+            send, receive: send(data, to) sends bytes to a rank; receive(count, source) returns that many bytes from a rank.
+                Without them, `send`, `receive` and `split` raise UnsupportedError.
+            abort: gets a reason, and ends the running collective and every later one on all ranks, if it can.
 
-        Each call returns when this rank's bytes have gone and come. Sums have the same bits as over every url. Time-outs are
-        those of the callables: libds cannot see a rank that they wait for. An exception in a callable ends the group, and the
-        call that ran it raises it. The callables must not use this comm or its engines. Where a callable refers to the comm,
-        close the comm, or neither ends. All ranks give the same callables.
+        Each callable must return only when this rank's bytes were sent and received. Sums have the same bits as over any url.
+        The callables need time-outs of their own, because libds cannot see which rank they wait for. An exception in a callable
+        ends the group, and the call that ran it raises it. The callables must not use this comm or its engines. If a callable
+        refers to the comm, close the comm; otherwise neither is ever freed. All ranks must pass the same callables.
         """
         options = lowlevel.comm_options()
         options.rank, options.size = rank, size
@@ -161,9 +188,13 @@ class Comm(Handle):
         out._start(lowlevel.comm_create_from_callbacks((size, all_to_all, all_gather, send, receive, abort), options))
         return out
 
-    def _start(self, raw: Any, parent: Comm | None = None) -> None:
-        self._loans: dict[Any, Any] = parent._loans if parent else {}  # buffers of what was started, by its Work
-        raw.kept = self._loans  # for calls that another thread is in when this object is closed
+    def _start(self, raw: Any, parent: Comm | None = None, hears: bool = False) -> None:
+        # Calls wait for other ranks, and handle signals in the meantime.
+        self._waits = hears and lowlevel.comm_size(raw) > 1
+        # Buffers of started collectives, by their Work.
+        self._loans: dict[Any, Any] = parent._loans if parent else {}
+        # For calls that another thread is making while this object is closed.
+        raw.kept = self._loans
         self._open(raw, parent._lock if parent else None)
 
     @property
@@ -181,8 +212,8 @@ class Comm(Handle):
     def all_reduce(self, data: Any, out: Any = None, *, op: str = "sum", start: bool = False) -> Any:
         """Combines the elements of all ranks by "sum", "mean", "max" or "min"; every rank gets the result.
 
-        Without `out` the result replaces `data`. That of "bf16" and "f16" is "f32", so these need an `out`, or get a new
-        Tensor. Sums have the same bits on any transport. Returns `data` or `out`.
+        Without `out` the result replaces `data`. Sums of "bf16" and "f16" are "f32", so these need an `out`, or return a
+        new Tensor. Sums have the same bits on any transport. Returns `data` or `out`.
         """
         return self._reduction("all_reduce", data, out, op, 0, start)
 
@@ -200,9 +231,9 @@ class Comm(Handle):
         return self._blocks("reduce_scatter", data, out, blocks, None, op, 0, start)
 
     def all_gather(self, data: Any, out: Any = None, *, blocks: Sequence[int] | None = None, start: bool = False) -> Any:
-        """Puts the arrays of all ranks together in the order of ranks; every rank gets the result.
+        """Concatenates the arrays of all ranks in the order of ranks; every rank gets the result.
 
-        `blocks`: elements that each rank gives, where they differ. Without `out` the result is a new Tensor of shape
+        `blocks`: elements that each rank contributes, if they differ. Without `out` the result is a new Tensor of shape
         [ranks, *shape], with `blocks` of one dimension.
         """
         return self._blocks("all_gather", data, out, blocks, None, "sum", 0, start)
@@ -212,21 +243,21 @@ class Comm(Handle):
         return self._blocks("gather", data, out, None, None, "sum", root, start)
 
     def scatter(self, data: Any, root: int = 0, out: Any = None, *, start: bool = False) -> Any:
-        """Block r of the array of rank `root` goes to rank r. Other ranks give None as `data` and need an `out`."""
+        """Block r of the array of rank `root` goes to rank r. Other ranks pass None as `data` and need an `out`."""
         return self._blocks("scatter", data, out, None, None, "sum", root, start)
 
     def all_to_all(self, data: Any, out: Any = None, *, blocks: Sequence[int] | None = None,
                    out_blocks: Sequence[int] | None = None, start: bool = False) -> Any:
         """Block b of `data` goes to rank b, and block r of the result comes from rank r.
 
-        `blocks` and `out_blocks`: elements that go to each rank and come from each, where they differ. Without `out` the result
+        `blocks` and `out_blocks`: elements that go to each rank and come from each, if they differ. Without `out` the result
         is a new Tensor, of the shape of `data`, or with `out_blocks` of one dimension.
         """
         return self._blocks("all_to_all", data, out, blocks, out_blocks, "sum", 0, start)
 
     def broadcast(self, data: Any, root: int = 0, *, start: bool = False) -> Any:
         """Copies the elements of rank `root` to all ranks, in place. Returns `data`."""
-        outs = [raw_of(array, writable=True) for array in _list(data)]
+        outs = _raws("data", data, writable=True)
         return self._submit("broadcast", None, outs, [_numel(raw) for raw in outs], root=root, result=data, kept=data,
                             start=start)
 
@@ -235,43 +266,45 @@ class Comm(Handle):
         return self._submit("barrier", None, None, None, start=start)
 
     def send(self, data: Any, to: int) -> None:
-        """Sends an array to rank `to`, which calls `receive` with one of as many bytes; returns when it is there."""
-        self._call(lowlevel.comm_send, _buffer(data), to)
+        """Sends an array to rank `to`, which calls `receive` with one of as many bytes; returns when it has arrived."""
+        self._wait("send", lowlevel.comm_send, bytes_of("data", data, False), to)
 
     def receive(self, data: Any, source: int) -> Any:
-        """Fills an array with what rank `source` sends. Returns `data`."""
-        self._call(lowlevel.comm_receive, _buffer(data), source)
+        """Fills an array with the bytes that rank `source` sends. Returns `data`."""
+        self._wait("receive", lowlevel.comm_receive, bytes_of("data", data, True), ranged("source", source, -_INT32, _INT32))
         return data
 
     def split(self, color: int | None, key: int = 0) -> Comm | None:
-        """Makes groups of the ranks that give the same color, ordered by key, then by rank. None: no group, and no result."""
-        raw = self._call(lowlevel.comm_split, -1 if color is None else color, key)
+        """Makes a group of all ranks with the same color, ordered by key, then by rank. A rank with color None joins no
+        group and gets None."""
+        raw = self._wait("split", lowlevel.comm_split, -1 if color is None else color, key)
         if raw is None:
             return None
         part = Comm.__new__(Comm)
-        part._start(raw, self)
+        part._start(raw, self, self._waits)
         return part
 
     def abort(self, reason: str) -> None:
-        """Ends this and every later collective of all ranks with `CommError` and this reason; any thread may call it."""
+        """Ends this and every later collective of all ranks with `CommError` and this reason; any thread may call
+        it."""
         lowlevel.comm_abort(self._need(), reason)
 
     # ------------------------------------------------------------ reports
 
     def log_start(self) -> None:
         """Times the collectives from now on. Collective."""
-        self._call(lowlevel.comm_log_start)
+        self._wait("log_start", lowlevel.comm_log_start)
 
     def log(self, form: str = "text") -> Any:
-        """What the collectives of this rank have cost since `log_start`; form "data": as a dictionary. Collective."""
-        return report(form, self._call(lowlevel.comm_log, format_code(form)))
+        """Returns the cost of this rank's collectives since `log_start`; form "data": as a dictionary. Collective."""
+        return report(form, self._wait("log", lowlevel.comm_log, format_code(form)))
 
     def flight_record(self, form: str = "text") -> Any:
-        """The last 64 operations of this rank, each with its state; any thread may ask."""
+        """Returns the last 64 operations of this rank, each with its state; any thread may call it."""
         return report(form, lowlevel.comm_flight_record(self._need(), format_code(form)))
 
     def close(self) -> None:
-        """Leaves the group, as soon as no engine uses it. Buffers of collectives that were not waited for are freed."""
+        """Leaves the group as soon as no engine uses it. Frees the buffers of collectives that were not waited for."""
         super().close()
         self._loans = {}
 
@@ -281,18 +314,17 @@ class Comm(Handle):
     # ------------------------------------------------------------ calls
 
     def _reduction(self, name: str, data: Any, out: Any, op: str, root: int, start: bool) -> Any:
-        arrays = _list(data)
-        ins = [raw_of(array) for array in arrays]
+        ins = _raws("data", data)
         at_root = name == "all_reduce" or self.rank == root
         outs = result = None
         if at_root:
             if out is not None:
-                outs = [raw_of(array, writable=True) for array in _list(out)]
+                outs = _raws("out", out, writable=True)
             elif any(_dtype(raw) in ("bf16", "f16") for raw in ins):
                 out = [Tensor._of(lowlevel.tensor_create(1, _dims(raw))) for raw in ins]
                 outs, out = [made._raw for made in out], out if isinstance(data, (list, tuple)) else out[0]
             else:
-                out, outs = data, [raw_of(array, writable=True) for array in arrays]
+                out, outs = data, _raws("data", data, writable=True)
             result = out
             _check(name, ins, outs, 1, 1, f32_of_16=True)
         return self._submit(name, ins, outs, [_numel(raw) for raw in ins], op=op, root=root, result=result, kept=(data, out),
@@ -300,16 +332,18 @@ class Comm(Handle):
 
     def _blocks(self, name: str, data: Any, out: Any, blocks: Any, out_blocks: Any, op: str, root: int, start: bool) -> Any:
         size = self.size
+        blocks = None if blocks is None else list(blocks)
+        out_blocks = None if out_blocks is None else list(out_blocks)
         more, less = name in ("all_gather", "gather"), name in ("reduce_scatter", "scatter")
         at_root = name not in ("gather", "scatter") or self.rank == root
-        ins = [raw_of(array) for array in _list(data)] if data is not None else None
+        ins = _raws("data", data) if data is not None else None
         if ins is None and (name != "scatter" or at_root):
             raise errors.refuse("data must be an array, got None")
         several = isinstance(data if data is not None else out, (list, tuple))
         if name == "gather" and not at_root:
             out = outs = None
         elif out is not None:
-            outs = [raw_of(array, writable=True) for array in _list(out)]
+            outs = _raws("out", out, writable=True)
         elif ins is None:
             raise errors.refuse("a scatter needs an out on the ranks that give no data")
         else:
@@ -331,7 +365,7 @@ class Comm(Handle):
                             op=op, root=root, result=out, kept=(data, out), start=start)
 
     def _made(self, name: str, raw: Any, blocks: Any, out_blocks: Any) -> Tensor:
-        """A new Tensor for the result of a collective over `raw`."""
+        """Makes a new Tensor for the result of a collective over `raw`."""
         dtype, dims = _dtype(raw), _dims(raw)
         if name == "reduce_scatter" and dtype in ("bf16", "f16"):
             dtype = "f32"
@@ -351,26 +385,59 @@ class Comm(Handle):
     def _submit(self, name: str, ins: Any, outs: Any, counts: Any, *, blocks: Any = None, out_blocks: Any = None,
                 op: str = "sum", root: int = 0, result: Any = None, kept: Any = None, start: bool = False) -> Any:
         if op not in _REDUCE:
-            raise errors.refuse(f"op must be one of {', '.join(_REDUCE)}, got {op!r}")
+            raise errors.refuse(f"op must be one of {', '.join(_REDUCE)}, got {shown(op)}")
+        root = ranged("root", root, -_INT32, _INT32)
         some = ins or outs
         code = DTYPES.index(_dtype(some[0])) + 1 if some else 7
         if name == "barrier":
             ins, outs = None, None
         call = (_OPS[name], code, _REDUCE[op], root, ins, outs, counts, blocks, out_blocks)
         with self._lock:
-            work = lowlevel.comm_submit(self._need(), call, start)
-            if not start:
-                self._loans.clear()  # what was started before has ended, too
-                return result
-            return Work(self, work, (name, ins, outs, kept), result)
+            raw, loan = self._need(), object()
+            # Comes first, because a signal handler may raise after any of these lines.
+            self._loans[loan] = (ins, outs, kept)
+            try:
+                work = lowlevel.comm_submit(raw, call, start or (self._waits and _hears_signals()))
+            except (errors.Error, BufferError, TypeError, ValueError, MemoryError):  # no collective has started
+                self._loans.pop(loan)
+                raise
+            if start:
+                return Work(self, work, name, loan, result)
+            if work is not None:
+                try:
+                    _until_done(work)
+                except BaseException:
+                    self._leave(raw, name)
+                    with contextlib.suppress(errors.Error):
+                        lowlevel.work_wait(work)  # until the buffers are no longer used
+                    raise
+                lowlevel.work_wait(work)
+            # Collectives that were started before have ended, too.
+            self._loans.clear()
+            return result
+
+    def _leave(self, raw: Any, name: str) -> None:
+        """Ends the group, because a signal handler has raised while this rank waited for the others."""
+        with contextlib.suppress(errors.Error):
+            lowlevel.comm_abort(raw, f"rank {lowlevel.comm_rank(raw)} has left {name}: a signal's handler has raised an exception")
+
+    def _wait(self, name: str, fn: Callable[..., Any], *arguments: Any) -> Any:
+        """Like `_call`, for calls that wait for other ranks and cannot be started: signals are handled in the
+        meantime."""
+        raw = self._need()
+        if not (self._waits and _hears_signals()):
+            return self._call(fn, *arguments)
+        with self._lock:
+            return _heard(lambda: fn(raw, *arguments), lambda: self._leave(raw, name))
 
 
-def _list(arrays: Any) -> list[Any]:
-    if isinstance(arrays, (list, tuple)):
-        if not arrays:
-            raise errors.refuse("a list of arrays must not be empty")
-        return list(arrays)
-    return [arrays]
+def _raws(name: str, arrays: Any, writable: bool = False) -> list[Any]:
+    """Returns the low-level tensors of an argument that is an array or a list of arrays."""
+    if not isinstance(arrays, (list, tuple)):
+        return [raw_of(arrays, writable=writable, name=name)]
+    if not arrays:
+        raise errors.refuse(f"{name} must be an array or a list of arrays, got an empty one")
+    return [raw_of(array, writable=writable, name=f"{name}[{i}]") for i, array in enumerate(arrays)]
 
 
 def _info(raw: Any) -> tuple[int, list[int]]:
@@ -393,12 +460,17 @@ def _numel(raw: Any) -> int:
     return count
 
 
-def _buffer(data: Any) -> Any:
-    """What the low-level module takes as bytes."""
+def bytes_of(name: str, array: Any, writable: bool) -> memoryview:
+    """Returns the memory of an array for the low-level module: contiguous, and writable if it will be written."""
     try:
-        return memoryview(data)
+        view = memoryview(array)
     except TypeError:
-        return Tensor(data)
+        view = memoryview(Tensor._of(raw_of(array, writable=writable, name=name)))
+    if not view.c_contiguous:
+        raise BufferError(f"{name} must be contiguous, in row-major order")
+    if writable and view.readonly:
+        raise BufferError(f"{name} must be writable, got memory that is read-only")
+    return view
 
 
 def _check(name: str, ins: Iterable[Any], outs: Iterable[Any], grows: int, shrinks: int, f32_of_16: bool) -> None:

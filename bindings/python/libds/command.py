@@ -1,4 +1,4 @@
-"""The command `libds` of a wheel: runs the program that lies beside this package."""
+"""The command `libds` of a wheel: runs the program that is installed with this package."""
 import os
 import sys
 
@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Becomes the program, with the same arguments."""
+    """Replaces this process by the program, with the same arguments."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "libds")
     try:
         os.execv(program, ["libds", *sys.argv[1:]])

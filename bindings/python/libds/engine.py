@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 from . import errors, lowlevel
-from ._handle import Config, Handle, config_text, options_text, raw_handle
-from .comm import Comm, format_code, report
+from ._arguments import checked, ranged, shown
+from ._handle import Config, Handle, config_text, options_text
+from .comm import Comm, bytes_of, format_code, report
 from .graph import Graph
-from .tensor import Tensor, inputs_of, raw_of, zeros
+from .tensor import DTYPES, Tensor, dims_of, inputs_of, raw_of, zeros
 
 __all__ = ["Engine", "DelegateEngine", "Param", "StepResult", "Lease"]
 
-#: Gives initial values of a parameter: (name, first, values), where the memoryview `values` of float32 holds the elements of
-#: the flattened parameter from `first` on, and is changed in place.
+#: Sets initial values of a parameter: (name, first, values). The memoryview `values` of float32 holds the elements of the
+#: flattened parameter from `first` on; change it in place.
 Init = Callable[[str, int, memoryview], None]
 
 
@@ -32,23 +33,24 @@ ParamLike = Union[Param, str, int]
 
 
 class StepResult(NamedTuple):
-    """What became of a step."""
+    """The result of a step."""
 
     step: int  #: steps made so far, skipped ones included
-    updates: int  #: updates of the optimizer so far
+    updates: int  #: number of updates by the optimizer so far
     loss: float  #: mean over all ranks
-    grad_norm: float  #: of the mean gradient, before clipping
-    lr: float  #: of parameter group 0
-    skipped: bool  #: loss or gradients had NaN or infinity, and nothing was updated
-    loss_scale: float  #: what the loss was multiplied by; 1 unless fp16 is enabled
-    loss_scale_at_floor: bool  #: skipped, and the dynamic loss scale is at its minimum
+    grad_norm: float  #: norm of the mean gradient, before clipping
+    lr: float  #: rate of parameter group 0
+    skipped: bool  #: loss or gradients had NaN or infinity, so nothing was updated
+    loss_scale: float  #: factor of the loss; 1 unless fp16 is enabled
+    loss_scale_at_floor: bool  #: the step was skipped, and the dynamic loss scale is at its minimum
 
 
+@checked
 class _AnyEngine(Handle):
-    """What both kinds of engine have: parameters, states, numbers, checkpoints and reports.
+    """The common part of both kinds of engine: parameters, states, numbers, checkpoints and reports.
 
-    `engine["lr"]` is a number by name, and those of ds_engine_set may be changed from the next step on:
-    `engine["lr"] = 1e-4`, `engine["param_groups[1].weight_decay"] = 0`. `del engine["lr"]` gives the number back to
+    `engine["lr"]` reads a number by name. Those of ds_engine_set can be changed from the next step on:
+    `engine["lr"] = 1e-4`, `engine["param_groups[1].weight_decay"] = 0`. `del engine["lr"]` returns the number to
     configuration and schedule. See `help(libds.lowlevel.engine_get)` and `engine_set` for the names.
     """
 
@@ -61,41 +63,43 @@ class _AnyEngine(Handle):
         if comm is None:
             lock, raw = None, lowlevel.engine_create(None, text, raw_graph, options)
         else:
-            raw_comm, lock = raw_handle(comm, Comm, "comm"), comm._lock
+            raw_comm, lock = comm._need(), comm._lock
             with lock:
                 raw = lowlevel.engine_create(raw_comm, text, raw_graph, options)
         self._open(raw, lock)
         self._comm = comm
-        # Calls hold the handle, and so what they use, also when another thread or a callback closes this object: delegate
-        # mode calls init inside start, and the group lives as long as its engines.
+        # Calls hold the handle, and with it all that they use, even if another thread or a callback closes this object:
+        # delegate mode calls init inside start, and the group lives as long as its engines.
         raw.kept = (options, comm._loans if comm else None)
         self._numbers: dict[str, int] = {}
 
     def close(self) -> None:
-        """Gives back the memory of the engine. May be called again."""
+        """Frees the memory of the engine. May be called repeatedly."""
         super().close()
         self._comm = None
 
     # ------------------------------------------------------------ parameters and states
 
-    def _number(self, param: ParamLike) -> int:
+    def _number(self, param: ParamLike, name: str = "param") -> int:
         if isinstance(param, Param):
             return param.number
+        self._need()
         if isinstance(param, str):
             index = self._numbers.get(param)
             if index is None:
                 index = self._numbers[param] = self._call(lowlevel.engine_param_find, param)
             return index
-        if hasattr(param, "__index__"):
-            return param.__index__()
-        raise TypeError(f"a parameter, its name or its number is needed, got {type(param).__name__}")
+        try:
+            return ranged(name, param, -1 << 31, (1 << 31) - 1)
+        except TypeError:
+            raise TypeError(f"{name} must be a parameter, its name or its number, got {shown(param)}") from None
 
     def _list(self, params: Iterable[ParamLike] | ParamLike | None) -> list[int]:
         if params is None:
             return list(range(lowlevel.engine_param_count(self._need())))
         if isinstance(params, (Param, str)) or not isinstance(params, Iterable):
-            return [self._number(params)]
-        return [self._number(param) for param in params]
+            return [self._number(params, "params")]
+        return [self._number(param, "params") for param in params]
 
     def param(self, param: ParamLike) -> Param:
         """A parameter by its name or number."""
@@ -110,23 +114,24 @@ class _AnyEngine(Handle):
 
     @property
     def state_names(self) -> list[str]:
-        """What `read` and `write` access: "master", the states of the optimizer by PyTorch's names, "param" and "grad"."""
+        """The names that `read` and `write` accept: "master", the states of the optimizer by PyTorch's names, "param"
+        and "grad"."""
         names: list[str] = []
         while (name := self._call(lowlevel.engine_state_name, len(names))) is not None:
             names.append(name)
         return names
 
     def read(self, param: ParamLike, state: str = "master", out: Any = None) -> Any:
-        """Copies a whole tensor out, on every rank: into the float32 array `out`, else a new Tensor. Collective."""
+        """Copies a whole tensor out, on every rank: into the float32 array `out`, or into a new Tensor. Collective."""
         index = self._number(param)
         if out is None:
             out = zeros(self.param(index).shape)
-        self._call(lowlevel.engine_read, index, state, _floats(out, True))
+        self._call(lowlevel.engine_read, index, state, _floats("out", out, True))
         return out
 
     def write(self, param: ParamLike, values: Any, state: str = "master") -> None:
         """Replaces a whole tensor by float32 values, the same on all ranks. Collective."""
-        self._call(lowlevel.engine_write, self._number(param), state, _floats(values))
+        self._call(lowlevel.engine_write, self._number(param), state, _floats("values", values))
 
     def local_range(self, param: ParamLike) -> tuple[int, int]:
         """(first, count): the elements of the flattened parameter whose states this rank updates."""
@@ -134,23 +139,24 @@ class _AnyEngine(Handle):
         return first, count
 
     def read_local(self, param: ParamLike, state: str = "master", out: Any = None) -> Any:
-        """As `read`, of this rank's elements only, without communication."""
+        """Like `read`, for this rank's elements only, without communication."""
         index = self._number(param)
         if out is None:
             out = zeros([self.local_range(index)[1]])
-        self._call(lowlevel.engine_read_local, index, state, _floats(out, True))
+        self._call(lowlevel.engine_read_local, index, state, _floats("out", out, True))
         return out
 
     def write_local(self, param: ParamLike, values: Any, state: str = "master") -> None:
-        """As `write`, of this rank's elements only, without communication. Write on all ranks, then call `refresh`."""
-        self._call(lowlevel.engine_write_local, self._number(param), state, _floats(values))
+        """Like `write`, for this rank's elements only, without communication. Write on all ranks, then call
+        `refresh`."""
+        self._call(lowlevel.engine_write_local, self._number(param), state, _floats("values", values))
 
     def refresh(self) -> None:
-        """Makes all compute copies from their masters, behind `write_local`. Collective."""
+        """Makes all compute copies from their masters, after `write_local`. Collective."""
         self._call(lowlevel.engine_refresh)
 
     def freeze(self, params: Iterable[ParamLike] | ParamLike, frozen: bool = True) -> None:
-        """From the next step on these parameters are not trained, or are trained again. Collective."""
+        """From the next step on, these parameters are not trained, or are trained again. Collective."""
         self._call(lowlevel.engine_freeze, self._list(params), int(frozen))
 
     def add_group(self, params: Iterable[ParamLike] | ParamLike, **values: Any) -> int:
@@ -171,12 +177,12 @@ class _AnyEngine(Handle):
 
     @property
     def last_step(self) -> StepResult:
-        """What became of the last step; zeros before the first."""
+        """The result of the last step; zeros before the first."""
         return StepResult(**self._call(lowlevel.engine_last_step))
 
     @property
     def skip_reason(self) -> str:
-        """Why the last step was skipped, with the first bad tensor of this rank; "" when it was not."""
+        """Why the last step was skipped, with the first bad tensor of this rank; "" if it was not."""
         return self._call(lowlevel.engine_skip_reason)
 
     # ------------------------------------------------------------ steps
@@ -186,7 +192,7 @@ class _AnyEngine(Handle):
         self._call(lowlevel.backward)
 
     def step(self) -> StepResult:
-        """Ends a step that was made in pieces: clipping and the update. Collective."""
+        """Ends a step that was made in pieces: clips and updates. Collective."""
         self._call(lowlevel.step)
         return self.last_step
 
@@ -196,26 +202,26 @@ class _AnyEngine(Handle):
              keep: int | None = None, wait: bool = True) -> None:
         """Saves a checkpoint below `folder`, complete and on disk on return. Collective.
 
-        `wait=False`: returns when the state is copied; a thread writes it, and `wait_saved` says when it is on disk.
+        `wait=False`: returns when the state is copied; a thread writes it, and `wait_saved` returns when it is on disk.
 
-        `client_state`: anything that JSON can say, which `load` returns. `tag`: a name by which `load` finds it. `keep`: how
-        many of the newest are left, besides the newest of each tag.
+        `client_state`: any JSON value, which `load` returns. `tag`: a name by which `load` finds it. `keep`: how many of the
+        newest checkpoints stay, besides the newest of each tag.
         """
         asynchronous = {} if wait else {"async": True}
         options = options_text(client_state=client_state, tag=tag, keep=keep, **asynchronous)
         self._call(lowlevel.checkpoint_save, os.fspath(folder), options)
 
     def wait_saved(self) -> None:
-        """Waits for the end of a save that was not waited for, and raises its error. Collective."""
+        """Waits for the end of a save with `wait=False`, and raises its error. Collective."""
         self._call(lowlevel.checkpoint_wait)
 
     def load(self, folder: str | os.PathLike[str], *, tag: str | None = None) -> Any:
-        """Loads the newest checkpoint below `folder`, or the newest with this tag, or the one at `folder`; returns its client
-        state. Collective."""
+        """Loads the newest checkpoint below `folder`, or the newest with this tag, or the one at `folder`; returns its
+        client state. Collective."""
         return json.loads(self._call(lowlevel.checkpoint_load, os.fspath(folder), options_text(tag=tag)))
 
     def load_model(self, folder: str | os.PathLike[str]) -> None:
-        """Takes the weights of a Hugging Face model folder, by name. Collective."""
+        """Loads the weights of a Hugging Face model folder, by name. Collective."""
         self._call(lowlevel.checkpoint_load_model, os.fspath(folder))
 
     def save_model(self, folder: str | os.PathLike[str], like: str | os.PathLike[str] | None = None) -> None:
@@ -225,7 +231,7 @@ class _AnyEngine(Handle):
     # ------------------------------------------------------------ reports
 
     def plan(self) -> str:
-        """The step program in its text form; of a delegate the recorded one, from the second step on."""
+        """The step program in its text form; for a delegate the recorded one, from the second step on."""
         return self._call(lowlevel.engine_plan_print)
 
     def report(self, form: str = "text") -> Any:
@@ -233,7 +239,7 @@ class _AnyEngine(Handle):
         return report(form, self._call(lowlevel.engine_plan_report, format_code(form)))
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes what was done since the last call as Chrome's trace events; needs `trace=True` at creation."""
+        """Writes the work since the last call as Chrome's trace events; needs `trace=True` at creation."""
         self._call(lowlevel.engine_trace, os.fspath(path))
 
     def __repr__(self) -> str:
@@ -248,6 +254,7 @@ class _AnyEngine(Handle):
         return True
 
 
+@checked
 class Engine(_AnyEngine):
     __doc__ = """Trains a graph: libds has forward, backward, optimizer, ZeRO and offload.
 
@@ -268,10 +275,10 @@ class Engine(_AnyEngine):
                  trace: bool = False, init: Init | None = None) -> None:
         own = graph is None
         if graph is None:
-            size = 1 if comm is None else lowlevel.comm_size(raw_handle(comm, Comm, "comm"))
+            size = 1 if comm is None else comm.size
             graph = Graph.from_config(config, size)
         try:
-            self._create(config, raw_handle(graph, Graph, "graph"), comm, threads, trace, init)
+            self._create(config, graph._need(), comm, threads, trace, init)
         finally:
             if own:
                 graph.close()
@@ -285,12 +292,13 @@ class Engine(_AnyEngine):
         return self._call(lowlevel.train_batch, inputs_of(inputs))
 
     def join(self) -> int:
-        """For a rank without data left: takes part in the steps of the others, until all have called this; returns how many
-        there were. Collective."""
+        """For a rank that has run out of data: takes part in the steps of the others until all have called this;
+        returns the number of those steps. Collective."""
         return self._call(lowlevel.engine_join)
 
     def forward(self, *inputs: Any) -> float:
-        """The first piece of a step: forward, `backward`, for each micro-batch, then `step`. Returns this rank's loss."""
+        """The first piece of a step: call forward and `backward` for each micro-batch, then `step`. Returns this rank's
+        loss."""
         return self._call(lowlevel.forward, inputs_of(inputs))
 
     def eval_batch(self, *inputs: Any) -> float:
@@ -303,7 +311,7 @@ class Engine(_AnyEngine):
 
 
 class Lease(Mapping[str, Tensor]):
-    """Whole parameters in the compute type, by name, number or `Param`: what `DelegateEngine.gathered` gives."""
+    """Whole parameters in the compute type, by name, number or `Param`, as `DelegateEngine.gathered` returns them."""
 
     def __init__(self, engine: DelegateEngine, numbers: list[int]) -> None:
         self._engine = engine
@@ -333,6 +341,7 @@ class Lease(Mapping[str, Tensor]):
             view.close()
 
 
+@checked
 class DelegateEngine(_AnyEngine):
     __doc__ = """Optimizer, ZeRO and offload for a host that has forward and backward itself.
 
@@ -359,21 +368,22 @@ class DelegateEngine(_AnyEngine):
 
     def add_param(self, name: str, shape: Sequence[int] | int) -> Param:
         """Registers a parameter."""
-        dims = list(shape) if isinstance(shape, Sequence) else [shape]
+        dims = dims_of(shape)
         return Param(self._call(lowlevel.engine_param_add, name, dims), name, tuple(dims))
 
     def start(self) -> DelegateEngine:
-        """Ends the registration, plans the memory and takes it; returns the engine. Collective."""
+        """Ends the registration, plans and allocates the memory, and returns the engine. Collective."""
         self._call(lowlevel.engine_start)
         self._running = True
         return self
 
     @contextlib.contextmanager
     def gathered(self, params: Iterable[ParamLike] | ParamLike | None = None) -> Iterator[Lease]:
-        """Leases whole parameters, None: all, for the block behind `with`; a mapping from names to tensors. Collective.
+        """Leases whole parameters (None: all) for the `with` block; returns a mapping from names to tensors.
+        Collective.
 
-        The tensors are closed at the end of the block. Arrays that were made from them may still be read then, but their
-        values mean nothing.
+        The tensors are closed at the end of the block. Arrays made from them may still be read afterwards, but their values
+        have no meaning.
         """
         numbers = self._list(params)
         self._call(lowlevel.gather_params, numbers)
@@ -382,7 +392,7 @@ class DelegateEngine(_AnyEngine):
             lease = Lease(self, numbers)
             yield lease
         except BaseException:
-            with contextlib.suppress(errors.Error):  # what happened in the block is what counts
+            with contextlib.suppress(errors.Error):  # the exception of the block is the one to raise
                 self._call(lowlevel.release_params, numbers)
             raise
         else:
@@ -392,17 +402,17 @@ class DelegateEngine(_AnyEngine):
                 lease._end()
 
     def grad_view(self, param: ParamLike) -> Tensor:
-        """Where this rank's gradient goes, in the compute type: write it there and give it to `grad_ready`, which then copies
-        nothing. Collective."""
+        """Returns the place of this rank's gradient, in the compute type: write it there and pass it to `grad_ready`,
+        which then copies nothing. Collective."""
         return Tensor._of(self._call(lowlevel.engine_grad_view, self._number(param)))
 
     def grad_ready(self, param: ParamLike, grad: Any) -> None:
         """Hands over this rank's gradient of a parameter for the running micro-step, in the compute type or f32. Collective."""
-        self._call(lowlevel.grad_ready, self._number(param), raw_of(grad))
+        self._call(lowlevel.grad_ready, self._number(param), raw_of(grad, name="grad"))
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """The block behind `with` is an evaluation: leases in it are no part of a step. Collective."""
+        """The `with` block is an evaluation: leases in it are not part of a step. Collective."""
         self._call(lowlevel.engine_evaluate, 1)
         try:
             yield
@@ -410,13 +420,12 @@ class DelegateEngine(_AnyEngine):
             self._call(lowlevel.engine_evaluate, 0)
 
 
-def _floats(array: Any, writable: bool = False) -> Any:
-    """An array as a buffer of float32: buffers stay as they are, others come over DLPack."""
+def _floats(name: str, array: Any, writable: bool = False) -> Any:
+    """Returns an array of float32 for the low-level module."""
     if isinstance(array, (list, tuple)):
-        raise TypeError("an array of float32 is needed, got a list: libds.tensor(values) makes one")
-    try:
-        memoryview(array)
-        return array
-    except TypeError:
-        raw_of(array, writable=writable)  # says what is wrong with it
-        return Tensor(array)
+        raise TypeError(f"{name} must be an array of float32, got {shown(array)}: libds.tensor(values) makes one")
+    raw = raw_of(array, writable=writable, name=name)
+    dtype = DTYPES[lowlevel.tensor_info(raw)[0] - 1]
+    if dtype != "f32":
+        raise TypeError(f"{name} must be an array of float32, got {dtype}")
+    return bytes_of(name, array, writable)

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import enum
+import os
+import sys
 
 __all__ = [
     "Status", "Error", "InvalidArgument", "ConfigError", "NotFound", "StateError", "Unsupported", "OutOfMemory", "FileError",
@@ -10,7 +12,7 @@ __all__ = [
 
 
 class Status(enum.IntEnum):
-    """How a call of libds ended; each negative number asks something else of the caller."""
+    """How a call of libds ended; each negative number asks something different of the caller."""
 
     OK = 0
     INVALID_ARGUMENT = -1
@@ -29,7 +31,7 @@ class Status(enum.IntEnum):
 
 
 class Error(Exception):
-    """What a call of libds reports.
+    """The error of a call of libds.
 
     `status` is a `Status`, `message` one line for people. `key` is the configuration key that the message is about (dotted),
     `tensor` the parameter or tensor, `rank` the rank; each is None where the message names none.
@@ -74,11 +76,11 @@ class StateError(Error, RuntimeError):
 
 
 class Unsupported(Error, NotImplementedError):
-    """Known, but not in this build, machine or version."""
+    """Known, but not available in this build, machine or version."""
 
 
 class OutOfMemory(Error, MemoryError):
-    """The plan exceeds a budget, or the system refuses memory."""
+    """The plan exceeds a budget, or memory is exhausted."""
 
 
 class FileError(Error, OSError):
@@ -118,15 +120,48 @@ _CLASSES = {
 
 
 def of_status(status: int, message: str, key: str | None = None, tensor: str | None = None, rank: int = -1) -> Error:
-    """The exception of a status; rank -1: none. The low-level module raises what this returns."""
+    """Returns the exception of a status; rank -1 means none. The low-level module raises the result."""
     return _CLASSES.get(Status(status), Error)(status, message, key, tensor, rank if rank >= 0 else None)
 
 
+def end_child(error: BaseException | None, parent: int) -> None:
+    """Ends this process, which was forked in a callback of `parent` and has returned from it, or raised `error`
+    there."""
+    code = 1
+    try:
+        if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+            code = error.code or 0
+        else:
+            error = error or StateError(Status.STATE, f"process {os.getpid()} was forked in a callback of process {parent} and has "
+                                        f"returned from it: the call is the parent's; end the child with os._exit")
+            sys.excepthook(type(error), error, error.__traceback__)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
 def closed(kind: str) -> StateError:
-    """The error of a call on an object that was closed."""
+    """Returns the error of a call on a closed object."""
     return StateError(Status.STATE, f"this {kind} is closed")
 
 
+def named(name: str, error: Exception) -> Exception:
+    """Returns an exception about the argument `name`, which its message does not mention."""
+    text = " ".join(str(error).split())
+    if isinstance(error, Error):
+        return type(error)(error.status, f"{name}: {text}", error.key, error.tensor, error.rank)
+    for kind in (BufferError, TypeError, ValueError, MemoryError):
+        if isinstance(error, kind):
+            return kind(f"{name}: {text}")
+    return BufferError(f"{name}: its memory is not shared: {type(error).__name__}: {text}")
+
+
+def unmade(kind: str) -> StateError:
+    """Returns the error of a call on an object whose own __init__ has not called that of libds."""
+    return StateError(Status.STATE, f"this {kind} was not made: an __init__ of its class must call that of libds.{kind}")
+
+
 def refuse(message: str) -> InvalidArgument:
-    """The error of an argument that this package refuses itself."""
+    """Returns the error of an argument that this package itself refuses."""
     return InvalidArgument(Status.INVALID_ARGUMENT, message)

@@ -1,19 +1,20 @@
 """Graphs of operations, and plans of training steps."""
 from __future__ import annotations
 
-import json
 from typing import Any, Callable, Sequence
 
 from . import errors, lowlevel
-from ._handle import Config, Handle, config_text, raw_handle
+from ._arguments import checked, ranged, shown
+from ._handle import Config, Handle, config_text, options_text
 from .comm import format_code, report
 from .tensor import DTYPES, Tensor, dtype_code
 
 __all__ = ["Graph", "Value", "Plan"]
 
 
+@checked
 class Value:
-    """A value of a graph: an input, a parameter or what an operation has computed."""
+    """A value of a graph: an input, a parameter or the result of an operation."""
 
     __slots__ = ("graph", "index")
 
@@ -43,6 +44,7 @@ class Value:
         return f"Value({self.index}, shape={self.shape}, dtype={self.dtype!r})"
 
 
+@checked
 class Graph(Handle):
     """A model as a graph of operations (docs/reference/ops.md).
 
@@ -62,7 +64,7 @@ class Graph(Handle):
 
     @classmethod
     def from_config(cls, config: Config, size: int = 1) -> Graph:
-        """The graph of a configuration's `model` section, for training on `size` ranks."""
+        """Makes the graph of a configuration's `model` section, for training on `size` ranks."""
         return cls._of(lowlevel.graph_from_config(config_text(config), size))
 
     @classmethod
@@ -72,70 +74,72 @@ class Graph(Handle):
 
     def input(self, name: str, dtype: Any, shape: Sequence[int | None]) -> Value:
         """Adds an input. A dimension of None is the rows of a micro-step."""
-        dims = [-1 if dim is None else dim for dim in shape]
+        dims = _dims("shape", shape)
         return Value(self, self._call(lowlevel.graph_input, name, dtype_code(dtype), dims))
 
     def param(self, name: str, shape: Sequence[int], init: str = "zeros", scale: float = 0.0) -> Value:
-        """Adds an f32 parameter; `init` is "zeros", "ones" or "normal", of which `scale` is the standard deviation."""
-        return Value(self, self._call(lowlevel.graph_param, name, list(shape), init, scale))
+        """Adds an f32 parameter; `init` is "zeros", "ones" or "normal" with standard deviation `scale`."""
+        return Value(self, self._call(lowlevel.graph_param, name, _dims("shape", shape), init, scale))
 
     def op(self, name: str, *inputs: Value, outputs: int = 1, **attributes: Any) -> Any:
         """Adds an operation and returns its output: graph.op("layer_norm", x, weight, bias, eps=1e-5).
 
-        `outputs`: how many outputs are wanted; two and more come as a tuple.
+        `outputs`: the number of outputs; two or more are returned as a tuple.
         """
-        attrs = json.dumps(attributes) if attributes else None
-        first = self._call(lowlevel.graph_op, name, self._values(inputs), attrs)
+        outputs = ranged("outputs", outputs, 0, 1000)
+        first = self._call(lowlevel.graph_op, name, self._values("inputs", inputs), options_text(**attributes))
         values = tuple(Value(self, first + i) for i in range(outputs))
         return values if outputs != 1 else values[0]
 
     def custom_op(self, name: str, inputs: Sequence[Value], outputs: Sequence[tuple[Any, Sequence[int | None]]],
                   forward: Callable[[list[Tensor], list[Tensor]], Any],
                   backward: Callable[[list[Tensor], list[Tensor], list[Tensor | None], list[Tensor | None]], Any] | None = None) -> Any:
-        """Adds an operation whose work Python does; returns its output, two and more as a tuple.
+        """Adds an operation that Python computes; returns its output, or a tuple of two or more.
 
         Args:
-            name: what texts and messages call it.
-            inputs: values that it takes.
+            name: its name in texts and messages.
+            inputs: its input values.
             outputs: (dtype, shape) of each output; a dtype of None is that of the first floating input, a dimension of None
                 the rows of a micro-step.
             forward: is called with (inputs, outputs) and writes every element of each output.
-            backward: is called with (inputs, outputs, output_grads, input_grads) and writes every element of each input_grad. A grad
-                is None where nobody needs it. Without `backward` the operation is not differentiable.
+            backward: is called with (inputs, outputs, output_grads, input_grads) and writes every element of each input_grad. A
+                grad that is not needed is None. Without `backward` the operation is not differentiable.
 
-        The tensors are closed behind each call: an array over one must not be kept. What a callback raises goes on behind the step,
-        and the engine is then poisoned. The graph keeps the callables, also from the collector.
+        The tensors are closed after each call, so do not keep an array over one. The step raises the exception of a callback, and
+        the engine is then poisoned. The graph keeps the callables alive.
         """
-        shapes = [(0 if dtype is None else dtype_code(dtype), [-1 if dim is None else dim for dim in shape])
-                  for dtype, shape in outputs]
-        call = (_lending(forward), None if backward is None else _lending(backward), len(inputs), shapes)
-        first = self._call(lowlevel.graph_custom_op, name, call, self._values(inputs))
+        taken = self._values("inputs", inputs)
+        shapes = [(0 if dtype is None else dtype_code(dtype), _dims("outputs", shape)) for dtype, shape in outputs]
+        call = (_lending(forward), None if backward is None else _lending(backward), len(taken), shapes)
+        first = self._call(lowlevel.graph_custom_op, name, call, taken)
         values = tuple(Value(self, first + i) for i in range(len(shapes)))
         return values[0] if len(values) == 1 else values
 
     def output(self, name: str, value: Value) -> None:
-        """Makes a value the next output. Output 0 is the scalar loss that is trained, output 1 what `Engine.infer` returns."""
-        self._call(lowlevel.graph_output, name, self._values([value])[0])
+        """Makes a value the next output. Output 0 is the scalar loss that is trained; `Engine.infer` returns output
+        1."""
+        self._call(lowlevel.graph_output, name, self._values("value", [value])[0])
 
     def find(self, name: str) -> Value:
-        """The value of an output, or else the input, parameter or result of this name."""
+        """Returns the value of the output of this name, or else of the input, parameter or result."""
         return Value(self, self._call(lowlevel.graph_find, name))
 
     def grad(self, loss: Value, values: Sequence[Value]) -> list[Value | None]:
-        """Appends the gradients of `loss`, once per graph; None where it does not depend on a value.
+        """Appends the gradients of `loss`, once per graph; returns None for a value that it does not depend on.
 
-        Training needs no call of this: a differentiated graph is for printing and study.
+        Training does not need this call: a differentiated graph is for printing and study.
         """
-        found = self._call(lowlevel.graph_grad, self._values([loss])[0], self._values(values))
+        found = self._call(lowlevel.graph_grad, self._values("loss", [loss])[0], self._values("values", values))
         return [None if index < 0 else Value(self, index) for index in found]
 
-    def _values(self, values: Sequence[Any]) -> list[int]:
-        for value in values:
-            if isinstance(value, Value) and value.graph is not self:
-                raise errors.refuse(f"value {value.index} is of another graph")
-            if not hasattr(value, "__index__"):
-                raise TypeError(f"a value of this graph is needed, got {type(value).__name__}")
-        return [value.__index__() for value in values]
+    def _values(self, name: str, values: Sequence[Value]) -> list[int]:
+        found = list(values)
+        for value in found:
+            if not isinstance(value, Value):
+                raise TypeError(f"{name} must be values of this graph, got {shown(value)}")
+            if value.graph is not self:
+                raise errors.refuse(f"{name} must be of this graph; value {value.index} is of another one")
+        return [value.index for value in found]
 
     def __str__(self) -> str:
         return self._call(lowlevel.graph_print)
@@ -147,8 +151,12 @@ class Graph(Handle):
         return f"Graph({lines[0].strip(' {') if lines else ''!r}, {len(lines)} lines)"
 
 
+def _dims(name: str, shape: Sequence[int | None]) -> list[int]:
+    return [-1 if dim is None else ranged(name, dim, -1, (1 << 63) - 1) for dim in shape]
+
+
 def _lending(fn: Callable[..., Any]) -> Callable[..., None]:
-    """`fn` over tensors that are closed behind it, for lists of low-level ones."""
+    """Wraps `fn` to get tensors for lists of low-level ones; they are closed after the call."""
 
     def call(*lists: list[Any]) -> None:
         lent = [[None if raw is None else Tensor._of(raw) for raw in some] for some in lists]
@@ -164,32 +172,34 @@ def _lending(fn: Callable[..., Any]) -> Callable[..., None]:
     return call
 
 
+@checked
 class Plan(Handle):
-    """What one rank of a group will do in a training step, and the memory that it needs; nothing is taken or sent.
+    """The plan of one rank in a training step, and the memory that it needs; nothing is allocated or sent.
 
     Args:
         config: the configuration.
-        graph: the model; None: that of the configuration.
+        graph: the model; None: the model of the configuration.
         rank, size: the rank that is planned, and the number of ranks.
     """
 
     def __init__(self, config: Config, graph: Graph | None = None, *, rank: int = 0, size: int = 1) -> None:
-        raw = None if graph is None else raw_handle(graph, Graph, "graph")
+        raw = None if graph is None else graph._need()
         self._open(lowlevel.plan_create(config_text(config), raw, rank, size))
         self._place = (rank, size)
 
     def report(self, form: str = "text") -> Any:
-        """Whether it fits this machine, parameters, bytes per tier and kind, instructions, collectives; form "data": as a
-        dictionary, whose member "fit" has what would help."""
+        """Reports whether the plan fits this machine, parameters, bytes per tier and kind, instructions, collectives.
+        form "data": as a dictionary, whose member "fit" has advice."""
         return report(form, self._call(lowlevel.plan_report, format_code(form)))
 
     def picture(self, *others: Plan) -> str:
-        """An SVG document of this plan, and others of the same scale beside it: queues over a step, and bytes in use."""
-        return lowlevel.plan_picture([raw_handle(plan, Plan, "a plan") for plan in (self, *others)])
+        """Returns an SVG document of this plan, with `others` next to it on the same scale: queues over a step, and
+        bytes in use."""
+        return lowlevel.plan_picture([plan._need() for plan in (self, *others)])
 
     def certificate(self, *others: Plan) -> str:
-        """The certificate of the plans of all ranks, this one being rank 0 (docs/concepts/certificate.md)."""
-        return lowlevel.plan_certificate([raw_handle(plan, Plan, "a plan") for plan in (self, *others)])
+        """Returns the certificate of the plans of all ranks; this one must be rank 0 (docs/concepts/certificate.md)."""
+        return lowlevel.plan_certificate([plan._need() for plan in (self, *others)])
 
     def __str__(self) -> str:
         return self._call(lowlevel.plan_print)

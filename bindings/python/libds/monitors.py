@@ -1,7 +1,7 @@
 """Weights & Biases and Comet: the sections `wandb` and `comet` of a configuration, with DeepSpeed's keys.
 
-The library itself sends nothing: a program in C or the command has no `wandb` or `comet_ml`, so it refuses a section that is
-enabled. Here they are imported when a section asks for them, on rank 0 alone.
+The library itself sends nothing: a program in C or the command cannot import `wandb` or `comet_ml`, so it refuses a section
+that is enabled. This module imports them if a section asks for them, on rank 0 only.
 """
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import os
 from typing import Any, Mapping
 
 from . import errors, lowlevel
+from ._arguments import checked, shown
 from ._handle import Config, config_text
 from .comm import Comm, format_code
 
@@ -32,7 +33,7 @@ def _refusal(key: str, text: str) -> errors.ConfigError:
 
 
 def _plain(path: str, key: str, value: Any) -> Any:
-    """A value of the kind that the key has, by the rules of all configurations; refused if it is of another."""
+    """Returns a value of the kind that the key has, by the rules of all configurations; any other value is refused."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if key in _BOOLEANS:
         if isinstance(value, bool) or (number and value in (0, 1)):
@@ -52,7 +53,8 @@ def _plain(path: str, key: str, value: Any) -> Any:
 
 
 def _section(name: str, given: Any) -> dict[str, Any]:
-    """The values of a section; a key that is unknown or of another type is refused. Null and "auto" are not given."""
+    """Returns the values of a section; an unknown key or a value of another type is refused. Null and "auto" count as
+    missing."""
     if not isinstance(given, Mapping):
         raise _refusal(name, f"expected a section, got {json.dumps(given)}")
     values = dict(_KEYS[name])
@@ -74,7 +76,7 @@ def _module(section: str, name: str) -> Any:
 
 
 def _document(resume: Any) -> dict[str, Any]:
-    """What the configuration of a run was given as; nothing without one, or where the run itself will be refused."""
+    """Returns the given configuration of a run; empty if there is none, or if the run itself will be refused."""
     if resume is None:
         return {}
     for folder in (os.fspath(resume), os.path.dirname(os.path.dirname(os.path.abspath(resume)))):
@@ -87,7 +89,7 @@ def _document(resume: Any) -> dict[str, Any]:
 
 
 def _scales_loss(config: Mapping[str, Any]) -> bool:
-    """Whether steps of a configuration, as it is described, have a loss scale, be it 1."""
+    """Whether the steps of a configuration, as described, have a loss scale, even if it is 1."""
     fp16, autocast = config.get("fp16", {}), config.get("torch_autocast", {})
     return bool(fp16.get("enabled") or (autocast.get("enabled") and autocast.get("dtype") == "torch.float16"))
 
@@ -97,7 +99,8 @@ class _Wandb:
         module = _module("wandb", "wandb")
         before = module.run
         self._run = module.init(project=values["project"], group=values["group"], entity=values["team"])
-        self._begun = self._run is not before  # else the caller's, who goes on with it
+        # Otherwise the run belongs to the caller, who continues it.
+        self._begun = self._run is not before
 
     def write(self, events: Mapping[str, float], samples: int) -> None:
         for name, value in events.items():
@@ -115,7 +118,8 @@ class _Comet:
                  if values[name] is not None}
         before = module.get_running_experiment()
         self._experiment = module.start(**given)
-        self._begun = self._experiment is not before  # else the caller's, who goes on with it
+        # Otherwise the experiment belongs to the caller, who continues it.
+        self._begun = self._experiment is not before
         self._interval, self._logged = values["samples_log_interval"], {}
         if values["experiment_name"] is not None:
             try:
@@ -136,29 +140,30 @@ class _Comet:
             self._experiment.end()
 
 
+@checked
 class Monitors:
     """Sends a run's numbers to Weights & Biases and Comet, as the configuration's sections `wandb` and `comet` say.
 
-    `libds.train` makes one by itself. Beside an engine::
+    `libds.train` makes one by itself. With an engine::
 
         with libds.Monitors(config, comm=comm) as monitors, libds.Engine(monitors.config, graph, comm=comm) as engine:
             monitors.step(engine.train_batch(inputs))
 
-    A run of Weights & Biases or an experiment of Comet that the caller has begun is written to and left open. Where the section
-    names another one, `wandb.init` and `comet_ml.start` decide what becomes of it; Comet ends it.
+    If the caller has begun a run of Weights & Biases or an experiment of Comet, this object writes to it and leaves it open. If the
+    section names another one, `wandb.init` and `comet_ml.start` decide; Comet ends the caller's.
 
     Args:
         config: a configuration as elsewhere.
-        comm: the ranks that train together; events are those of rank 0, the others send none.
-        resume: the run, or a checkpoint of it, whose configuration `config` is laid over.
+        comm: the ranks that train together; only rank 0 sends events.
+        resume: a run, or a checkpoint of it; `config` is merged over its configuration.
 
     Raises:
         ConfigError: a key of the sections is wrong, or a module that one needs cannot be imported.
     """
 
-    config: dict[str, Any]  #: the configuration without the two sections, which the library refuses when they are enabled
+    config: dict[str, Any]  #: the configuration without the two sections, which the library refuses if they are enabled
 
-    def __init__(self, config: Config, comm: Comm | None = None, resume: Any = None) -> None:
+    def __init__(self, config: Config, comm: Comm | None = None, resume: str | os.PathLike[str] | None = None) -> None:
         self.config = json.loads(lowlevel.config_merge(config_text(config), "{}"))
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         given = {name: self.config.pop(name) for name in _KEYS if name in self.config}
@@ -183,18 +188,20 @@ class Monitors:
     def write(self, step: int, events: Mapping[str, float], samples: int | None = None) -> None:
         """Sends numbers by name; NaN and None are left out.
 
-        Their place is the number of samples consumed with this step: `samples`, or the step times the batch of the
-        configuration. A program that goes on from a checkpoint with another batch counts them itself.
+        They are placed at the number of samples consumed up to this step: `samples`, or the step times the batch of the
+        configuration. A program that continues from a checkpoint with another batch must count the samples itself.
         """
         sent = {name: value for name, value in events.items() if value is not None and not math.isnan(value)}
         for sender in self._senders:
             sender.write(sent, step * self._batch if samples is None else samples)
 
     def step(self, result: Any, samples: int | None = None) -> None:
-        """Sends a `StepResult` or `Progress` under DeepSpeed's names; of a step that was skipped no norm.
+        """Sends a `StepResult` or `Progress` under DeepSpeed's names; the norm of a skipped step is left out.
 
         `samples` as in `write`; a `Progress` has them.
         """
+        if not all(hasattr(result, name) for name in ("step", "loss", "lr", "grad_norm")):
+            raise TypeError(f"result must be a StepResult or a Progress, got {shown(result)}")
         events = {"Train/Samples/train_loss": result.loss, "Train/Samples/lr": result.lr}
         if not getattr(result, "skipped", False):
             events["Train/Samples/grad_norm"] = result.grad_norm
@@ -206,9 +213,9 @@ class Monitors:
         self.write(result.step, events, getattr(result, "samples", samples))
 
     def close(self) -> None:
-        """Ends what was begun; a second time does nothing."""
+        """Ends the runs that this object has begun. May be called repeatedly."""
         senders, self._senders = self._senders, []
-        with contextlib.ExitStack() as ends:  # what one raises keeps no other open
+        with contextlib.ExitStack() as ends:  # an exception of one must not keep the other open
             for sender in senders:
                 ends.callback(sender.close)
 

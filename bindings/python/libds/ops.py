@@ -5,6 +5,10 @@ all results, several as a tuple. Written by tools/bindings.py; do not edit.
 """
 from typing import Literal, Optional, Sequence
 
+from . import errors
+from ._arguments import checked, shown
+from .graph import Graph, Value
+
 __all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "linear", "linear_dx", "linear_dw",
            "linear_db", "layer_norm", "layer_norm_dx", "layer_norm_dw", "rms_norm", "rms_norm_dx", "rms_norm_dw",
            "gelu", "gelu_dx", "relu", "relu_dx", "silu", "silu_dx", "tanh", "tanh_dx", "relu2", "relu2_dx", "sigmoid",
@@ -44,12 +48,29 @@ _DEFAULTS = {
 }
 
 
-def _add(graph, op, operands, outputs, /, **attributes):
+def _taken(graph, name, operand):
+    if not isinstance(operand, Value):
+        raise TypeError(f"{name} must be a value of the graph, got {shown(operand)}")
+    if operand.graph is not graph:
+        raise errors.refuse(f"{name} must be a value of this graph, got one of another graph")
+    return operand
+
+
+def _add(graph, op, operands, outputs, /, *, optional=(), several="", **attributes):
+    if not isinstance(graph, Graph):
+        raise TypeError(f"graph must be a libds.Graph, got {shown(graph)}")
+    taken = []
+    for name, operand in operands.items():
+        if name == several:
+            taken += [_taken(graph, f"{name}[{i}]", one) for i, one in enumerate(operand)]
+        elif operand is not None or name not in optional:
+            taken.append(_taken(graph, name, operand))
     defaults = _DEFAULTS.get(op, {})
     given = {name: int(value) if isinstance(value, bool) else value for name, value in attributes.items()
              if value is not None and value != defaults.get(name)}
-    return graph.op(op, *(operand for operand in operands if operand is not None), outputs=outputs, **given)
+    return graph.op(op, *taken, outputs=len(operands[several]) if outputs is None else outputs, **given)
 
+@checked
 def embedding(graph, w, ids, *, padding: int = -1):
     """The rows of a table that ids name.
 
@@ -62,9 +83,10 @@ def embedding(graph, w, ids, *, padding: int = -1):
     Returns:
         y: T[n,C], a row for each id
     """
-    return _add(graph, "embedding", [w, ids], 1, padding=padding)
+    return _add(graph, "embedding", {"w": w, "ids": ids}, 1, padding=padding)
 
 
+@checked
 def embedding_dw(graph, dy, ids, *, rows: int, padding: int = -1):
     """The gradient of the table of an embedding: the sum of the rows of dy by id, in row order in A. Not
     differentiable.
@@ -79,9 +101,10 @@ def embedding_dw(graph, dy, ids, *, rows: int, padding: int = -1):
     Returns:
         dw: T[V,C], gradient of w
     """
-    return _add(graph, "embedding_dw", [dy, ids], 1, rows=rows, padding=padding)
+    return _add(graph, "embedding_dw", {"dy": dy, "ids": ids}, 1, rows=rows, padding=padding)
 
 
+@checked
 def position(graph, x, w, *, seq: int):
     """Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].
 
@@ -94,9 +117,10 @@ def position(graph, x, w, *, seq: int):
     Returns:
         y: T[n,C], sums
     """
-    return _add(graph, "position", [x, w], 1, seq=seq)
+    return _add(graph, "position", {"x": x, "w": w}, 1, seq=seq)
 
 
+@checked
 def position_dw(graph, dy, *, seq: int, rows: int):
     """The gradient of the table of a position; rows from seq on are 0. Not differentiable.
 
@@ -109,9 +133,10 @@ def position_dw(graph, dy, *, seq: int, rows: int):
     Returns:
         dw: T[P,C], gradient of w
     """
-    return _add(graph, "position_dw", [dy], 1, seq=seq, rows=rows)
+    return _add(graph, "position_dw", {"dy": dy}, 1, seq=seq, rows=rows)
 
 
+@checked
 def last_row(graph, x):
     """The last row. Not differentiable.
 
@@ -122,9 +147,10 @@ def last_row(graph, x):
     Returns:
         y: T[1,C], x[n-1]
     """
-    return _add(graph, "last_row", [x], 1)
+    return _add(graph, "last_row", {"x": x}, 1)
 
 
+@checked
 def linear(graph, x, w, b = None, *, transposed: bool = False):
     """The product x w^T of rows and a weight, plus a bias where there is one.
 
@@ -138,9 +164,10 @@ def linear(graph, x, w, b = None, *, transposed: bool = False):
     Returns:
         y: T[n,O], products
     """
-    return _add(graph, "linear", [x, w, b], 1, transposed=transposed)
+    return _add(graph, "linear", {"x": x, "w": w, "b": b}, 1, optional=["b"], transposed=transposed)
 
 
+@checked
 def linear_dx(graph, dy, w, *, transposed: bool = False):
     """The gradient dy w of the rows of a linear. Not differentiable.
 
@@ -153,9 +180,10 @@ def linear_dx(graph, dy, w, *, transposed: bool = False):
     Returns:
         dx: T[n,I], gradient of x
     """
-    return _add(graph, "linear_dx", [dy, w], 1, transposed=transposed)
+    return _add(graph, "linear_dx", {"dy": dy, "w": w}, 1, transposed=transposed)
 
 
+@checked
 def linear_dw(graph, dy, x, *, transposed: bool = False):
     """The gradient dy^T x of the weight of a linear. Not differentiable.
 
@@ -168,9 +196,10 @@ def linear_dw(graph, dy, x, *, transposed: bool = False):
     Returns:
         dw: T[O,I], gradient of w
     """
-    return _add(graph, "linear_dw", [dy, x], 1, transposed=transposed)
+    return _add(graph, "linear_dw", {"dy": dy, "x": x}, 1, transposed=transposed)
 
 
+@checked
 def linear_db(graph, dy):
     """The gradient of the bias of a linear: the sum of each column. Not differentiable.
 
@@ -181,9 +210,10 @@ def linear_db(graph, dy):
     Returns:
         db: T[O], gradient of b
     """
-    return _add(graph, "linear_db", [dy], 1)
+    return _add(graph, "linear_db", {"dy": dy}, 1)
 
 
+@checked
 def layer_norm(graph, x, w = None, b = None, *, eps: float):
     """Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
 
@@ -199,9 +229,10 @@ def layer_norm(graph, x, w = None, b = None, *, eps: float):
         mean: A[n], mean of each row
         rstd: A[n], 1 / sqrt(variance + eps) of each row
     """
-    return _add(graph, "layer_norm", [x, w, b], 3, eps=eps)
+    return _add(graph, "layer_norm", {"x": x, "w": w, "b": b}, 3, optional=["w", "b"], eps=eps)
 
 
+@checked
 def layer_norm_dx(graph, dy, x, mean, rstd, w = None):
     """The gradient of the rows of a layer_norm. Not differentiable.
 
@@ -216,9 +247,10 @@ def layer_norm_dx(graph, dy, x, mean, rstd, w = None):
     Returns:
         dx: T[n,C], gradient of x
     """
-    return _add(graph, "layer_norm_dx", [dy, x, w, mean, rstd], 1)
+    return _add(graph, "layer_norm_dx", {"dy": dy, "x": x, "w": w, "mean": mean, "rstd": rstd}, 1, optional=["w"])
 
 
+@checked
 def layer_norm_dw(graph, dy, x, mean, rstd):
     """The gradients of weight and bias of a layer_norm. Not differentiable.
 
@@ -233,9 +265,10 @@ def layer_norm_dw(graph, dy, x, mean, rstd):
         dw: T[C], gradient of w
         db: T[C], gradient of b
     """
-    return _add(graph, "layer_norm_dw", [dy, x, mean, rstd], 2)
+    return _add(graph, "layer_norm_dw", {"dy": dy, "x": x, "mean": mean, "rstd": rstd}, 2)
 
 
+@checked
 def rms_norm(graph, x, w, *, eps: float, offset: bool = False):
     """Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of
     q and k.
@@ -251,9 +284,10 @@ def rms_norm(graph, x, w, *, eps: float, offset: bool = False):
         y: T[n,C], normalized rows
         rstd: A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
     """
-    return _add(graph, "rms_norm", [x, w], 2, eps=eps, offset=offset)
+    return _add(graph, "rms_norm", {"x": x, "w": w}, 2, eps=eps, offset=offset)
 
 
+@checked
 def rms_norm_dx(graph, dy, x, w, rstd, *, offset: bool = False):
     """The gradient of the rows of an rms_norm. Not differentiable.
 
@@ -268,9 +302,10 @@ def rms_norm_dx(graph, dy, x, w, rstd, *, offset: bool = False):
     Returns:
         dx: T[n,C], gradient of x
     """
-    return _add(graph, "rms_norm_dx", [dy, x, w, rstd], 1, offset=offset)
+    return _add(graph, "rms_norm_dx", {"dy": dy, "x": x, "w": w, "rstd": rstd}, 1, offset=offset)
 
 
+@checked
 def rms_norm_dw(graph, dy, x, rstd, *, width: int):
     """The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd over rows and runs. Not
     differentiable.
@@ -285,9 +320,10 @@ def rms_norm_dw(graph, dy, x, rstd, *, width: int):
     Returns:
         dw: T[D], gradient of w
     """
-    return _add(graph, "rms_norm_dw", [dy, x, rstd], 1, width=width)
+    return _add(graph, "rms_norm_dw", {"dy": dy, "x": x, "rstd": rstd}, 1, width=width)
 
 
+@checked
 def gelu(graph, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
     """The activation x Phi(x), Phi the distribution function of normal numbers, of each element.
 
@@ -300,9 +336,10 @@ def gelu(graph, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "gelu", [x], 1, form=form)
+    return _add(graph, "gelu", {"x": x}, 1, form=form)
 
 
+@checked
 def gelu_dx(graph, dy, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
     """The gradient of the activation gelu. Not differentiable.
 
@@ -316,9 +353,10 @@ def gelu_dx(graph, dy, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "gelu_dx", [dy, x], 1, form=form)
+    return _add(graph, "gelu_dx", {"dy": dy, "x": x}, 1, form=form)
 
 
+@checked
 def relu(graph, x):
     """The activation max(x, 0) of each element.
 
@@ -329,9 +367,10 @@ def relu(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "relu", [x], 1)
+    return _add(graph, "relu", {"x": x}, 1)
 
 
+@checked
 def relu_dx(graph, dy, x):
     """The gradient of the activation relu. Not differentiable.
 
@@ -343,9 +382,10 @@ def relu_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "relu_dx", [dy, x], 1)
+    return _add(graph, "relu_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def silu(graph, x):
     """The activation x / (1 + exp(-x)) of each element.
 
@@ -356,9 +396,10 @@ def silu(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "silu", [x], 1)
+    return _add(graph, "silu", {"x": x}, 1)
 
 
+@checked
 def silu_dx(graph, dy, x):
     """The gradient of the activation silu. Not differentiable.
 
@@ -370,9 +411,10 @@ def silu_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "silu_dx", [dy, x], 1)
+    return _add(graph, "silu_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def tanh(graph, x):
     """The activation tanh(x) of each element.
 
@@ -383,9 +425,10 @@ def tanh(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "tanh", [x], 1)
+    return _add(graph, "tanh", {"x": x}, 1)
 
 
+@checked
 def tanh_dx(graph, dy, x):
     """The gradient of the activation tanh. Not differentiable.
 
@@ -397,9 +440,10 @@ def tanh_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "tanh_dx", [dy, x], 1)
+    return _add(graph, "tanh_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def relu2(graph, x):
     """The activation max(x, 0)^2 of each element.
 
@@ -410,9 +454,10 @@ def relu2(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "relu2", [x], 1)
+    return _add(graph, "relu2", {"x": x}, 1)
 
 
+@checked
 def relu2_dx(graph, dy, x):
     """The gradient of the activation relu2. Not differentiable.
 
@@ -424,9 +469,10 @@ def relu2_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "relu2_dx", [dy, x], 1)
+    return _add(graph, "relu2_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def sigmoid(graph, x):
     """The activation 1 / (1 + exp(-x)) of each element.
 
@@ -437,9 +483,10 @@ def sigmoid(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "sigmoid", [x], 1)
+    return _add(graph, "sigmoid", {"x": x}, 1)
 
 
+@checked
 def sigmoid_dx(graph, dy, x):
     """The gradient of the activation sigmoid. Not differentiable.
 
@@ -451,9 +498,10 @@ def sigmoid_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "sigmoid_dx", [dy, x], 1)
+    return _add(graph, "sigmoid_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def quick_gelu(graph, x):
     """The activation x / (1 + exp(-1.702 x)) of each element.
 
@@ -464,9 +512,10 @@ def quick_gelu(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "quick_gelu", [x], 1)
+    return _add(graph, "quick_gelu", {"x": x}, 1)
 
 
+@checked
 def quick_gelu_dx(graph, dy, x):
     """The gradient of the activation quick_gelu. Not differentiable.
 
@@ -478,9 +527,10 @@ def quick_gelu_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "quick_gelu_dx", [dy, x], 1)
+    return _add(graph, "quick_gelu_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def softplus(graph, x):
     """The activation log(1 + exp(x)) of each element.
 
@@ -491,9 +541,10 @@ def softplus(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "softplus", [x], 1)
+    return _add(graph, "softplus", {"x": x}, 1)
 
 
+@checked
 def softplus_dx(graph, dy, x):
     """The gradient of the activation softplus. Not differentiable.
 
@@ -505,9 +556,10 @@ def softplus_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "softplus_dx", [dy, x], 1)
+    return _add(graph, "softplus_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def laplace(graph, x):
     """The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
 
@@ -518,9 +570,10 @@ def laplace(graph, x):
     Returns:
         y: T[any], activations
     """
-    return _add(graph, "laplace", [x], 1)
+    return _add(graph, "laplace", {"x": x}, 1)
 
 
+@checked
 def laplace_dx(graph, dy, x):
     """The gradient of the activation laplace. Not differentiable.
 
@@ -532,26 +585,28 @@ def laplace_dx(graph, dy, x):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "laplace_dx", [dy, x], 1)
+    return _add(graph, "laplace_dx", {"dy": dy, "x": x}, 1)
 
 
+@checked
 def glu(graph, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
         "sigmoid", "quick_gelu", "softplus"]):
     """A gated linear unit act(gate) up, rounded once.
 
     Args:
         graph: the graph that the operation is added to
-        gate: T[n,F], what is activated
-        up: T[n,F], what is gated
+        gate: T[n,F], the operand that is activated
+        up: T[n,F], the operand that is gated
         act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
             gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
     Returns:
         y: T[n,F], act(gate) up
     """
-    return _add(graph, "glu", [gate, up], 1, act=act)
+    return _add(graph, "glu", {"gate": gate, "up": up}, 1, act=act)
 
 
+@checked
 def glu_packed(graph, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
         "sigmoid", "quick_gelu", "softplus"]):
     """A gated linear unit act(gate) up, rounded once.
@@ -565,9 +620,10 @@ def glu_packed(graph, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_
     Returns:
         y: T[n,F], act(gate) up
     """
-    return _add(graph, "glu", [x], 1, act=act)
+    return _add(graph, "glu", {"x": x}, 1, act=act)
 
 
+@checked
 def glu_dx(graph, dy, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
         "laplace", "sigmoid", "quick_gelu", "softplus"]):
     """The gradients of a glu. Not differentiable.
@@ -575,8 +631,8 @@ def glu_dx(graph, dy, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf",
     Args:
         graph: the graph that the operation is added to
         dy: T[n,F], gradient of the result
-        gate: T[n,F], what is activated
-        up: T[n,F], what is gated
+        gate: T[n,F], the operand that is activated
+        up: T[n,F], the operand that is gated
         act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
             gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 
@@ -584,9 +640,10 @@ def glu_dx(graph, dy, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf",
         dgate: T[n,F], gradient of gate
         dup: T[n,F], gradient of up
     """
-    return _add(graph, "glu_dx", [dy, gate, up], 2, act=act)
+    return _add(graph, "glu_dx", {"dy": dy, "gate": gate, "up": up}, 2, act=act)
 
 
+@checked
 def glu_dx_packed(graph, dy, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
         "laplace", "sigmoid", "quick_gelu", "softplus"]):
     """The gradients of a glu. Not differentiable.
@@ -601,9 +658,10 @@ def glu_dx_packed(graph, dy, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf",
     Returns:
         dx: T[n,2F], gradient of x
     """
-    return _add(graph, "glu_dx", [dy, x], 1, act=act)
+    return _add(graph, "glu_dx", {"dy": dy, "x": x}, 1, act=act)
 
 
+@checked
 def mul(graph, a, b):
     """The product of two tensors of one shape, element by element.
 
@@ -615,9 +673,10 @@ def mul(graph, a, b):
     Returns:
         y: T[any], a b
     """
-    return _add(graph, "mul", [a, b], 1)
+    return _add(graph, "mul", {"a": a, "b": b}, 1)
 
 
+@checked
 def scale(graph, x, *, factor: float):
     """A tensor times a number, which is rounded to A first; its own backward.
 
@@ -629,9 +688,10 @@ def scale(graph, x, *, factor: float):
     Returns:
         y: T[any], x factor
     """
-    return _add(graph, "scale", [x], 1, factor=factor)
+    return _add(graph, "scale", {"x": x}, 1, factor=factor)
 
 
+@checked
 def softcap(graph, x, *, cap: float):
     """Values bounded smoothly: cap tanh(x / cap).
 
@@ -643,9 +703,10 @@ def softcap(graph, x, *, cap: float):
     Returns:
         y: T[any], bounded values
     """
-    return _add(graph, "softcap", [x], 1, cap=cap)
+    return _add(graph, "softcap", {"x": x}, 1, cap=cap)
 
 
+@checked
 def softcap_dx(graph, dy, y, *, cap: float):
     """The gradient dy (1 - (y / cap)^2) of a softcap. Not differentiable.
 
@@ -658,9 +719,10 @@ def softcap_dx(graph, dy, y, *, cap: float):
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "softcap_dx", [dy, y], 1, cap=cap)
+    return _add(graph, "softcap_dx", {"dy": dy, "y": y}, 1, cap=cap)
 
 
+@checked
 def attention(graph, q, k, v, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool = True, window: int
         = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0, op: Optional[int] =
         None, documents: bool = False):
@@ -682,18 +744,19 @@ def attention(graph, q, k, v, mask = None, *, heads: int, seq: int, kv_heads: in
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
-            the other, none longer than seq; rows see only their document
+        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+            longer than seq; rows see only their document
 
     Returns:
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
     """
-    return _add(graph, "attention", [q, k, v, mask], 2, heads=heads, seq=seq, kv_heads=kv_heads, causal=causal,
-                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
-                documents=documents)
+    return _add(graph, "attention", {"q": q, "k": k, "v": v, "mask": mask}, 2, optional=["mask"], heads=heads, seq=seq,
+                kv_heads=kv_heads, causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head,
+                dropout=dropout, op=op, documents=documents)
 
 
+@checked
 def attention_packed(graph, qkv, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool = True, window:
         int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0, op:
         Optional[int] = None, documents: bool = False):
@@ -713,18 +776,19 @@ def attention_packed(graph, qkv, mask = None, *, heads: int, seq: int, kv_heads:
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
-            the other, none longer than seq; rows see only their document
+        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+            longer than seq; rows see only their document
 
     Returns:
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
     """
-    return _add(graph, "attention", [qkv, mask], 2, heads=heads, seq=seq, kv_heads=kv_heads, causal=causal,
-                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
-                documents=documents)
+    return _add(graph, "attention", {"qkv": qkv, "mask": mask}, 2, optional=["mask"], heads=heads, seq=seq,
+                kv_heads=kv_heads, causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head,
+                dropout=dropout, op=op, documents=documents)
 
 
+@checked
 def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool =
         True, window: int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0,
         op: Optional[int] = None, documents: bool = False):
@@ -749,19 +813,20 @@ def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: in
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
-            the other, none longer than seq; rows see only their document
+        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+            longer than seq; rows see only their document
 
     Returns:
         dq: T[n,HD], gradient of q
         dk: T[n,GD], gradient of k
         dv: T[n,GD], gradient of v
     """
-    return _add(graph, "attention_dx", [dy, q, k, v, mask, y, lse], 3, heads=heads, seq=seq, kv_heads=kv_heads,
-                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
-                documents=documents)
+    return _add(graph, "attention_dx", {"dy": dy, "q": q, "k": k, "v": v, "mask": mask, "y": y, "lse": lse}, 3,
+                optional=["mask"], heads=heads, seq=seq, kv_heads=kv_heads, causal=causal, window=window, scale=scale,
+                softcap=softcap, per_head=per_head, dropout=dropout, op=op, documents=documents)
 
 
+@checked
 def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool =
         True, window: int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0,
         op: Optional[int] = None, documents: bool = False):
@@ -784,17 +849,18 @@ def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq:
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
         dropout: probability of dropping a weight in a step of training, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind
-            the other, none longer than seq; rows see only their document
+        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
+            longer than seq; rows see only their document
 
     Returns:
         dqkv: T[n,(H+2G)D], gradient of qkv
     """
-    return _add(graph, "attention_dx", [dy, qkv, mask, y, lse], 1, heads=heads, seq=seq, kv_heads=kv_heads,
-                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op,
-                documents=documents)
+    return _add(graph, "attention_dx", {"dy": dy, "qkv": qkv, "mask": mask, "y": y, "lse": lse}, 1, optional=["mask"],
+                heads=heads, seq=seq, kv_heads=kv_heads, causal=causal, window=window, scale=scale, softcap=softcap,
+                per_head=per_head, dropout=dropout, op=op, documents=documents)
 
 
+@checked
 def cached_attention(graph, q, k, v, positions, cache, *, heads: int, kv_heads: int = 0, window: int = 0, scale: float =
         0.0, softcap: float = 0.0, per_head: bool = False):
     """Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
@@ -818,10 +884,11 @@ def cached_attention(graph, q, k, v, positions, cache, *, heads: int, kv_heads: 
         y: T[n,HD], weighted sums of values
         cache: T[2G,P,D], keys, then values, of the P places of a text
     """
-    return _add(graph, "cached_attention", [q, k, v, positions, cache], 2, heads=heads, kv_heads=kv_heads,
-                window=window, scale=scale, softcap=softcap, per_head=per_head)
+    return _add(graph, "cached_attention", {"q": q, "k": k, "v": v, "positions": positions, "cache": cache}, 2,
+                heads=heads, kv_heads=kv_heads, window=window, scale=scale, softcap=softcap, per_head=per_head)
 
 
+@checked
 def cached_attention_packed(graph, qkv, positions, cache, *, heads: int, kv_heads: int = 0, window: int = 0, scale:
         float = 0.0, softcap: float = 0.0, per_head: bool = False):
     """Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
@@ -843,10 +910,11 @@ def cached_attention_packed(graph, qkv, positions, cache, *, heads: int, kv_head
         y: T[n,HD], weighted sums of values
         cache: T[2G,P,D], keys, then values, of the P places of a text
     """
-    return _add(graph, "cached_attention", [qkv, positions, cache], 2, heads=heads, kv_heads=kv_heads, window=window,
-                scale=scale, softcap=softcap, per_head=per_head)
+    return _add(graph, "cached_attention", {"qkv": qkv, "positions": positions, "cache": cache}, 2, heads=heads,
+                kv_heads=kv_heads, window=window, scale=scale, softcap=softcap, per_head=per_head)
 
 
+@checked
 def rope(graph, x, positions = None, length = None, *, heads: int, seq: int, theta: float, dims: int = 0, period:
         Optional[int] = None, rotated: Optional[int] = None, interleaved: bool = False, inverse: bool = False, scaling:
         Literal["none", "linear", "dynamic", "llama3", "yarn", "longrope"] = "none", factor: Optional[float] = None,
@@ -869,25 +937,26 @@ def rope(graph, x, positions = None, length = None, *, heads: int, seq: int, the
         interleaved: 1: a pair is two neighbours, 0: a half apart
         inverse: 1: turns back
         scaling: how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
-        factor: of every scaling but none and longrope, > 0
-        low: of llama3 and yarn, > 0
-        high: of llama3 and yarn, > 0
+        factor: for every scaling except none and longrope, > 0
+        low: for llama3 and yarn, > 0
+        high: for llama3 and yarn, > 0
         original: length of texts before scaling, of all but none and linear; of longrope with long_factors
-        power: of dynamic
-        factors: of longrope: dims/2 numbers > 0 with blanks between them
-        long_factors: of longrope: factors of texts longer than original
+        power: for dynamic
+        factors: for longrope: dims/2 numbers > 0 with blanks between them
+        long_factors: for longrope: factors for texts longer than original
         magnitude: factor of the result in place of the scaling's own; 0: that
-        truncate: of yarn: 1 rounds the first and the last scaled pair to whole ones
+        truncate: for yarn: 1 rounds the first and the last scaled pair to whole ones
 
     Returns:
         y: T[n,H*D], turned rows
     """
-    return _add(graph, "rope", [x, positions, length], 1, heads=heads, seq=seq, theta=theta, dims=dims, period=period,
-                rotated=rotated, interleaved=interleaved, inverse=inverse, scaling=scaling, factor=factor, low=low,
-                high=high, original=original, power=power, factors=factors, long_factors=long_factors,
-                magnitude=magnitude, truncate=truncate)
+    return _add(graph, "rope", {"x": x, "positions": positions, "length": length}, 1, optional=["positions", "length"],
+                heads=heads, seq=seq, theta=theta, dims=dims, period=period, rotated=rotated, interleaved=interleaved,
+                inverse=inverse, scaling=scaling, factor=factor, low=low, high=high, original=original, power=power,
+                factors=factors, long_factors=long_factors, magnitude=magnitude, truncate=truncate)
 
 
+@checked
 def softmax(graph, x, *, log: bool = False):
     """The softmax exp(x) / sum exp(x) of each row, or its logarithm.
 
@@ -899,9 +968,10 @@ def softmax(graph, x, *, log: bool = False):
     Returns:
         y: T[n,C], a distribution for each row
     """
-    return _add(graph, "softmax", [x], 1, log=log)
+    return _add(graph, "softmax", {"x": x}, 1, log=log)
 
 
+@checked
 def causal_softmax(graph, x, *, seq: int):
     """The softmax of the columns 0 to r mod seq of each row r; the others are 0.
 
@@ -913,9 +983,10 @@ def causal_softmax(graph, x, *, seq: int):
     Returns:
         y: T[n,C], a distribution for each row
     """
-    return _add(graph, "causal_softmax", [x], 1, seq=seq)
+    return _add(graph, "causal_softmax", {"x": x}, 1, seq=seq)
 
 
+@checked
 def softmax_dx(graph, dy, y, *, log: bool = False):
     """The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
     logarithm. Not differentiable.
@@ -929,9 +1000,10 @@ def softmax_dx(graph, dy, y, *, log: bool = False):
     Returns:
         dx: T[n,C], gradient of x
     """
-    return _add(graph, "softmax_dx", [dy, y], 1, log=log)
+    return _add(graph, "softmax_dx", {"dy": dy, "y": y}, 1, log=log)
 
 
+@checked
 def top_gates(graph, logits, *, k: int, normalize: bool = True):
     """The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
 
@@ -944,9 +1016,10 @@ def top_gates(graph, logits, *, k: int, normalize: bool = True):
     Returns:
         gates: T[n,E], weights of the experts
     """
-    return _add(graph, "top_gates", [logits], 1, k=k, normalize=normalize)
+    return _add(graph, "top_gates", {"logits": logits}, 1, k=k, normalize=normalize)
 
 
+@checked
 def top_gates_dx(graph, dy, logits, *, k: int, normalize: bool = True):
     """The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
 
@@ -960,9 +1033,10 @@ def top_gates_dx(graph, dy, logits, *, k: int, normalize: bool = True):
     Returns:
         dlogits: T[n,E], gradient of logits
     """
-    return _add(graph, "top_gates_dx", [dy, logits], 1, k=k, normalize=normalize)
+    return _add(graph, "top_gates_dx", {"dy": dy, "logits": logits}, 1, k=k, normalize=normalize)
 
 
+@checked
 def scale_rows(graph, x, gates, *, column: int):
     """Each row times its element of one column of gates: y[r] = x[r] gates[r, column].
 
@@ -975,9 +1049,10 @@ def scale_rows(graph, x, gates, *, column: int):
     Returns:
         y: T[n,C], scaled rows
     """
-    return _add(graph, "scale_rows", [x, gates], 1, column=column)
+    return _add(graph, "scale_rows", {"x": x, "gates": gates}, 1, column=column)
 
 
+@checked
 def scale_rows_dw(graph, dy, x, *, columns: int, column: int):
     """The gradient of the gates of a scale_rows: the product of dy[r] and x[r] in its column, 0 in the others. Not
     differentiable.
@@ -992,9 +1067,10 @@ def scale_rows_dw(graph, dy, x, *, columns: int, column: int):
     Returns:
         dgates: T[n,E], gradient of gates
     """
-    return _add(graph, "scale_rows_dw", [dy, x], 1, columns=columns, column=column)
+    return _add(graph, "scale_rows_dw", {"dy": dy, "x": x}, 1, columns=columns, column=column)
 
 
+@checked
 def load_balance(graph, logits: Sequence, mask = None, *, k: int):
     """E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it
     among their k largest, p the mean of its softmax.
@@ -1008,9 +1084,10 @@ def load_balance(graph, logits: Sequence, mask = None, *, k: int):
     Returns:
         loss: A[], 1 where experts are used alike
     """
-    return _add(graph, "load_balance", [*logits, mask], 1, k=k)
+    return _add(graph, "load_balance", {"logits": logits, "mask": mask}, 1, optional=["mask"], several="logits", k=k)
 
 
+@checked
 def load_balance_dx(graph, dloss, logits: Sequence, mask = None, *, k: int):
     """The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
 
@@ -1024,9 +1101,11 @@ def load_balance_dx(graph, dloss, logits: Sequence, mask = None, *, k: int):
     Returns:
         dlogits: T[n,E], gradient of each of the logits
     """
-    return _add(graph, "load_balance_dx", [dloss, *logits, mask], len(logits), k=k)
+    return _add(graph, "load_balance_dx", {"dloss": dloss, "logits": logits, "mask": mask}, None, optional=["mask"],
+                several="logits", k=k)
 
 
+@checked
 def add(graph, a, b):
     """The sum of two tensors of one shape.
 
@@ -1038,9 +1117,10 @@ def add(graph, a, b):
     Returns:
         y: T[any], a + b
     """
-    return _add(graph, "add", [a, b], 1)
+    return _add(graph, "add", {"a": a, "b": b}, 1)
 
 
+@checked
 def dropout(graph, x, *, p: float, op: int):
     """In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p);
     its own backward.
@@ -1054,9 +1134,10 @@ def dropout(graph, x, *, p: float, op: int):
     Returns:
         y: T[any], x with elements dropped
     """
-    return _add(graph, "dropout", [x], 1, p=p, op=op)
+    return _add(graph, "dropout", {"x": x}, 1, p=p, op=op)
 
 
+@checked
 def layerdrop(graph, x, y, *, p: float, op: int):
     """The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
     micro-batch says.
@@ -1071,9 +1152,10 @@ def layerdrop(graph, x, y, *, p: float, op: int):
     Returns:
         z: T[any], x where the layer is left out, else y
     """
-    return _add(graph, "layerdrop", [x, y], 1, p=p, op=op)
+    return _add(graph, "layerdrop", {"x": x, "y": y}, 1, p=p, op=op)
 
 
+@checked
 def layerdrop_dx(graph, dz, *, p: float, op: int):
     """The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
 
@@ -1087,9 +1169,10 @@ def layerdrop_dx(graph, dz, *, p: float, op: int):
         dx: T[any], gradient of x
         dy: T[any], gradient of y
     """
-    return _add(graph, "layerdrop_dx", [dz], 2, p=p, op=op)
+    return _add(graph, "layerdrop_dx", {"dz": dz}, 2, p=p, op=op)
 
 
+@checked
 def fill(graph, *, value: float, dtype: Literal["f32", "bf16", "f16", "f64"], loss_scale: int = 0):
     """A scalar of a given value: the seed of gradients. Not differentiable.
 
@@ -1102,9 +1185,10 @@ def fill(graph, *, value: float, dtype: Literal["f32", "bf16", "f16", "f64"], lo
     Returns:
         y: T[], the value
     """
-    return _add(graph, "fill", [], 1, value=value, dtype=dtype, loss_scale=loss_scale)
+    return _add(graph, "fill", {}, 1, value=value, dtype=dtype, loss_scale=loss_scale)
 
 
+@checked
 def cast(graph, x, *, dtype: Literal["f32", "bf16", "f16", "f64"]):
     """The same values in another floating type, rounded to the nearest, ties to even.
 
@@ -1116,13 +1200,14 @@ def cast(graph, x, *, dtype: Literal["f32", "bf16", "f16", "f64"]):
     Returns:
         y: [any], x in the type dtype
     """
-    return _add(graph, "cast", [x], 1, dtype=dtype)
+    return _add(graph, "cast", {"x": x}, 1, dtype=dtype)
 
 
+@checked
 def cross_entropy(graph, logits, targets, *, label_smoothing: float = 0.0, z_loss: float = 0.0, reduction:
         Literal["mean", "sum", "none"] = "mean"):
     """The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
-    Attributes change the loss of a row, or what becomes of them.
+    Attributes change the loss of a row, or how losses are combined.
 
     Args:
         graph: the graph that the operation is added to
@@ -1131,16 +1216,17 @@ def cross_entropy(graph, logits, targets, *, label_smoothing: float = 0.0, z_los
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
         z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
     Returns:
         loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target
-        stats: A[n,2], what the backward part needs of the softmax of each row
+        stats: A[n,2], statistics of each row's softmax for the backward part
     """
-    return _add(graph, "cross_entropy", [logits, targets], 2, label_smoothing=label_smoothing, z_loss=z_loss,
-                reduction=reduction)
+    return _add(graph, "cross_entropy", {"logits": logits, "targets": targets}, 2, label_smoothing=label_smoothing,
+                z_loss=z_loss, reduction=reduction)
 
 
+@checked
 def cross_entropy_dx(graph, dloss, logits, targets, stats, *, label_smoothing: float = 0.0, z_loss: float = 0.0,
         reduction: Literal["mean", "sum", "none"] = "mean"):
     """The gradient of the logits of a cross_entropy. Not differentiable.
@@ -1150,19 +1236,20 @@ def cross_entropy_dx(graph, dloss, logits, targets, stats, *, label_smoothing: f
         dloss: A[], gradient of the loss; A[n] with reduction "none"
         logits: T[n,V], a score for each word
         targets: i32[n], the right word of each row; -100: the row has none
-        stats: A[n,2], what the backward part needs of the softmax of each row
+        stats: A[n,2], statistics of each row's softmax for the backward part
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
         z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
     Returns:
         dlogits: T[n,V], gradient of logits
     """
-    return _add(graph, "cross_entropy_dx", [dloss, logits, targets, stats], 1, label_smoothing=label_smoothing,
-                z_loss=z_loss, reduction=reduction)
+    return _add(graph, "cross_entropy_dx", {"dloss": dloss, "logits": logits, "targets": targets, "stats": stats}, 1,
+                label_smoothing=label_smoothing, z_loss=z_loss, reduction=reduction)
 
 
+@checked
 def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, z_loss: float = 0.0, reduction:
         Literal["mean", "sum", "none"] = "mean", kept: int = 0):
     """The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is
@@ -1176,17 +1263,18 @@ def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, 
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
         z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
         kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
     Returns:
         loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target
-        stats: A[n,2], what the backward part needs of the softmax of each row
+        stats: A[n,2], statistics of each row's softmax for the backward part
     """
-    return _add(graph, "linear_cross_entropy", [x, w, targets], 2, label_smoothing=label_smoothing, z_loss=z_loss,
-                reduction=reduction, kept=kept)
+    return _add(graph, "linear_cross_entropy", {"x": x, "w": w, "targets": targets}, 2, label_smoothing=label_smoothing,
+                z_loss=z_loss, reduction=reduction, kept=kept)
 
 
+@checked
 def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothing: float = 0.0, z_loss: float = 0.0,
         reduction: Literal["mean", "sum", "none"] = "mean", kept: int = 0):
     """The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in
@@ -1198,21 +1286,22 @@ def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothi
         x: T[n,C], rows
         w: T[V,C], a row for each word
         targets: i32[n], the right word of each row; -100: the row has none
-        stats: A[n,2], what the backward part needs of the softmax of each row
+        stats: A[n,2], statistics of each row's softmax for the backward part
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
         z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
         kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
     Returns:
         dx: T[n,C], gradient of x
         dw: T[V,C], gradient of w
     """
-    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats], 2, label_smoothing=label_smoothing,
-                z_loss=z_loss, reduction=reduction, kept=kept)
+    return _add(graph, "linear_cross_entropy_dx", {"dloss": dloss, "x": x, "w": w, "targets": targets, "stats": stats},
+                2, label_smoothing=label_smoothing, z_loss=z_loss, reduction=reduction, kept=kept)
 
 
+@checked
 def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, logits, *, label_smoothing: float = 0.0, z_loss:
         float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", kept: int = 0):
     """The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in
@@ -1224,23 +1313,24 @@ def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, logits, *, 
         x: T[n,C], rows
         w: T[V,C], a row for each word
         targets: i32[n], the right word of each row; -100: the row has none
-        stats: A[n,2], what the backward part needs of the softmax of each row
+        stats: A[n,2], statistics of each row's softmax for the backward part
         logits: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
             to a multiple of 8
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
         z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
-        reduction: of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+        reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
         kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
 
     Returns:
         dx: T[n,C], gradient of x
         dw: T[V,C], gradient of w
     """
-    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats, logits], 2,
-                label_smoothing=label_smoothing, z_loss=z_loss, reduction=reduction, kept=kept)
+    return _add(graph, "linear_cross_entropy_dx", {"dloss": dloss, "x": x, "w": w, "targets": targets, "stats": stats,
+                "logits": logits}, 2, label_smoothing=label_smoothing, z_loss=z_loss, reduction=reduction, kept=kept)
 
 
+@checked
 def count_targets(graph, targets):
     """How many rows have a target, as cross_entropy counts them. Not differentiable.
 
@@ -1251,23 +1341,25 @@ def count_targets(graph, targets):
     Returns:
         count: f32[], the number of rows with a target
     """
-    return _add(graph, "count_targets", [targets], 1)
+    return _add(graph, "count_targets", {"targets": targets}, 1)
 
 
+@checked
 def mse(graph, x, target):
     """The mean of (x - target)^2 over all elements, added in order in f64.
 
     Args:
         graph: the graph that the operation is added to
         x: T[any], any tensor
-        target: T[any], what x should be
+        target: T[any], the wanted values of x
 
     Returns:
         loss: A[], the loss
     """
-    return _add(graph, "mse", [x, target], 1)
+    return _add(graph, "mse", {"x": x, "target": target}, 1)
 
 
+@checked
 def mse_dx(graph, dloss, x, target):
     """The gradient 2 dloss (x - target) / elements of x in an mse. Not differentiable.
 
@@ -1275,9 +1367,9 @@ def mse_dx(graph, dloss, x, target):
         graph: the graph that the operation is added to
         dloss: A[], gradient of the loss
         x: T[any], any tensor
-        target: T[any], what x should be
+        target: T[any], the wanted values of x
 
     Returns:
         dx: T[any], gradient of x
     """
-    return _add(graph, "mse_dx", [dloss, x, target], 1)
+    return _add(graph, "mse_dx", {"dloss": dloss, "x": x, "target": target}, 1)

@@ -7,18 +7,21 @@ import sys
 import time
 from typing import Any
 
+from ._arguments import checked, shown
+
 __all__ = ["Display"]
 
 _WIDTH = 24
 
 
 def _in_notebook() -> bool:
-    """Whether the code runs in a kernel of Jupyter, which shows what IPython.display gets."""
+    """Whether the code runs in a kernel of Jupyter, which displays the arguments of IPython.display."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return shell is not None and hasattr(shell, "kernel")
 
 
+@checked
 class Display:
     """Shows the `Progress` of a run; `train(progress=True)` makes one.
 
@@ -27,7 +30,9 @@ class Display:
     """
 
     def __init__(self, file: Any = None, every: float = 0.2) -> None:
-        self._file = file or sys.stderr
+        if not all(hasattr(file, name) for name in ("write", "flush", "isatty")) and file is not None:
+            raise TypeError(f"file must be a text stream or None, got {shown(file)}")
+        self._file = sys.stderr if file is None else file
         self._every = every
         self._begin = time.monotonic()
         self._shown = -math.inf

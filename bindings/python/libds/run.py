@@ -10,7 +10,8 @@ import os
 from typing import Any, Callable, NamedTuple, Sequence, Union
 
 from . import lowlevel
-from ._handle import Config, config_text, options_text, raw_handle
+from ._arguments import checked, ranged, shown
+from ._handle import Config, config_text, options_text
 from .comm import Comm, format_code, report
 from .monitors import Monitors
 from .progress import Display
@@ -22,7 +23,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 class NextLr(float):
-    """A learning rate that the `progress` callable of `train` returns; a plain number means nothing there."""
+    """A learning rate that the `progress` callable of `train` returns; a plain number has no effect there."""
 
 
 class Progress(NamedTuple):
@@ -30,35 +31,40 @@ class Progress(NamedTuple):
 
     step: int
     steps: int
-    samples: int  #: taken from the data by the whole run, over every resume
+    samples: int  #: samples that the whole run has taken from the data, over every resume
     loss: float
-    heldout_loss: float  #: NaN when this step was not evaluated
+    heldout_loss: float  #: NaN if this step was not evaluated
     grad_norm: float
     lr: float
     tokens_per_second: float
     loss_scale: float  #: 1 unless fp16 is enabled
-    next_lr: float  #: of the next step
+    next_lr: float  #: rate of the next step
 
 
 class Verdict(NamedTuple):
-    """What `verify` and `audit` have found."""
+    """The result of `verify` or `audit`."""
 
-    failed: int  #: comparisons beyond their tolerance
+    failed: int  #: number of comparisons beyond their tolerance
     report: Any  #: a text, or with form="data" a dictionary
 
 
 class StopFlag:
-    """Ends a run that another thread or a signal handler wants to end: the run saves and `train` raises `Stopped`."""
+    """Ends a run from another thread or a signal handler: the run saves and `train` raises `Stopped`."""
 
     def __init__(self) -> None:
+        """Makes an unset flag. It is made here, so that classes with an __init__ of their own have it, too."""
+
+    def __new__(cls, *_arguments: Any, **_options: Any) -> StopFlag:
+        self = super().__new__(cls)
         self._flag = array.array("i", [0])
+        return self
 
     def set(self) -> None:
         """Asks the run to stop, at any time and from any thread or signal handler."""
         self._flag[0] = 1
 
     def is_set(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether a stop was requested."""
         return self._flag[0] != 0
 
     def __repr__(self) -> str:
@@ -68,37 +74,38 @@ class StopFlag:
 def _locked(comm: Comm | None, call: Callable[..., Any], *arguments: Any) -> Any:
     if comm is None:
         return call(None, *arguments)
-    raw_handle(comm, Comm, "comm")
     return comm._call(call, *arguments)
 
 
+@checked
 def train(config: Config | None = None, *, comm: Comm | None = None, resume: Path | None = None,
-          progress: bool | Callable[[Progress], Any] = True,
+          progress: bool | Callable[[Progress], Any] | None = True,
           batch: Callable[[int, int, memoryview, memoryview], None] | None = None,
           stop: StopFlag | None = None) -> Progress | None:
     """Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
 
     Args:
-        config: the configuration; may be None with `resume`, and is else laid over that of the run.
+        config: the configuration. With `resume` it is merged over that of the run, and may be None.
         comm: the group that trains together; None: one rank.
-        resume: run folder to go on with, or one of its checkpoints.
-        progress: True shows a bar in a terminal or a notebook and plain lines elsewhere; False shows nothing; a callable gets a
-            `Progress` after each step of rank 0, and stops the run by returning False. A `NextLr` that it returns is the learning
-            rate from the next step on, on all ranks, until it returns another; NaN gives the rate back to the schedule.
+        resume: the run folder to continue, or one of its checkpoints.
+        progress: True shows a bar in a terminal or a notebook and plain lines elsewhere; False or None shows nothing; a callable gets a
+            `Progress` after each step of rank 0, and stops the run by returning False. If it returns a `NextLr`, that is the
+            learning rate of all ranks from the next step on, until it returns another; NaN returns the rate to the schedule.
         batch: fills (step, micro_step, tokens, targets), two memoryviews of int32, in place of the configured data.
         stop: a flag that ends the run, from another thread or a signal handler.
 
     Returns:
-        The last `Progress`; None on other ranks than 0.
+        The last `Progress`; None on ranks other than 0.
 
     The sections `wandb` and `comet` of `config` send the numbers of rank 0 there, if the module can be imported (`Monitors`).
     They are not kept in the run folder: a call with `resume` gives them again.
 
-    An exception of a callback ends the run behind a checkpoint and goes on as it is, and so does Control-C.
+    If a callback raises an exception, the run saves a checkpoint and ends, and this call raises the exception; so it does on
+    Control-C.
 
     Raises:
-        Stopped: a callback or the flag ended the run; it is saved, and a call with `resume` goes on.
-        NumericError: too many steps in a row were not finite; it is saved likewise.
+        Stopped: a callback or the flag ended the run; it is saved, and a call with `resume` continues it.
+        NumericError: too many steps in a row were not finite; the run is saved, too.
         ConfigError: the configuration is wrong, or the run did not beat run.bars.
     """
     last: list[Progress] = []
@@ -112,7 +119,7 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
         said = show(last[0]) if show else None
         return said if said is False or isinstance(said, NextLr) else None
 
-    callbacks = (batch, after_step, stop._flag if stop else None)
+    callbacks = (batch, after_step, None if stop is None else stop._flag)
     monitors = None if config is None else Monitors(config, comm, resume)
     text = None if monitors is None else config_text(monitors.config)
     try:
@@ -125,6 +132,7 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
     return last[0] if last else None
 
 
+@checked
 def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None, ids: Sequence[int] | None = None,
              tokens: int | None = None, temperature: float | None = None, top_k: int | None = None, seed: int | None = None,
              dtype: str | None = None, threads: int | None = None, stage: int | None = None, device: str | None = None,
@@ -134,24 +142,25 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
     Args:
         model: run folder, checkpoint, or folder of a Hugging Face model.
         prompt: the text to continue.
-        tokens: how many to make, 256 without.
-        temperature: 0.8 without; 0: the most probable token.
-        top_k: choose among so many tokens; 0 and without: all.
-        seed, dtype, threads, stage, device, ignore_eos: as of `libds generate`.
+        tokens: number of tokens to generate, by default 256.
+        temperature: by default 0.8; 0: the most probable token.
+        top_k: number of most probable tokens to choose from; 0, the default: all.
+        seed, dtype, threads, stage, device, ignore_eos: as for `libds generate`.
         on_text: is called with each new part of the text.
 
     Returns:
         The text, or with `ids` a list of token numbers.
     """
-    options = options_text(ids=None if ids is None else [int(token) for token in ids], tokens=tokens, temperature=temperature,
+    options = options_text(ids=None if ids is None else [ranged("ids", token, 0, (1 << 31) - 1) for token in ids], tokens=tokens, temperature=temperature,
                            top_k=top_k, seed=seed, dtype=dtype, threads=threads, stage=stage, device=device,
                            ignore_eos=ignore_eos)
     text = _locked(comm, lowlevel.run_generate, os.fspath(model), prompt, options, on_text)
     return text if ids is None else [int(token) for token in text.replace(",", " ").split()]
 
 
+@checked
 def verify(model: Path, *, comm: Comm | None = None, form: str = "text", **options: Any) -> Verdict:
-    """Compares a model folder with the numbers that are recorded beside it, as `libds verify` does. Collective.
+    """Compares a model folder with its recorded numbers, as `libds verify` does. Collective.
 
     Options: stage, tier, dtype, kinds, nvme_path, threads (docs/reference/verify.md).
     """
@@ -159,9 +168,10 @@ def verify(model: Path, *, comm: Comm | None = None, form: str = "text", **optio
     return Verdict(failed, report(form, text))
 
 
+@checked
 def profile(config: Config | None = None, *, model: Path | None = None, comm: Comm | None = None, form: str = "text",
             **options: Any) -> Any:
-    """Trains a few steps on random tokens and says where their time goes, as `libds profile` does. Collective.
+    """Trains a few steps on random tokens and reports where their time goes, as `libds profile` does. Collective.
 
     Options: micro_batch, sequence, dtype, threads, steps, by (docs/reference/profile.md).
     """
@@ -170,6 +180,7 @@ def profile(config: Config | None = None, *, model: Path | None = None, comm: Co
     return report(form, text)
 
 
+@checked
 def audit(config: Config, *, comm: Comm | None = None, form: str = "text", **options: Any) -> Verdict:
     """Trains a few steps and checks each instruction of the last one, as `libds audit` does. Collective.
 
@@ -179,48 +190,55 @@ def audit(config: Config, *, comm: Comm | None = None, form: str = "text", **opt
     return Verdict(failed, report(form, text))
 
 
+@checked
 def merge_config(config: Config, patch: Config) -> dict[str, Any]:
-    """Lays `patch` over `config`: objects are merged, None removes (JSON merge patch)."""
-    return json.loads(lowlevel.config_merge(config_text(config), config_text(patch)))
+    """Merges `patch` over `config`: objects are merged, None removes a key (JSON merge patch)."""
+    return json.loads(lowlevel.config_merge(config_text(config), config_text(patch, "patch")))
 
 
+@checked
 def describe_config(config: Config, ranks: int = 1) -> dict[str, Any]:
-    """What a configuration, also one of DeepSpeed, means for so many ranks, as `libds config --json` prints it.
+    """Returns the meaning of a configuration, also one of DeepSpeed, for this number of ranks, as `libds config --json`
+    prints it.
 
-    The dict has config, origins, without_effect, warnings and refusals; libds takes the configuration if `refusals` is empty.
+    The dict has config, origins, without_effect, warnings and refusals; libds accepts the configuration if `refusals` is empty.
     """
     return json.loads(lowlevel.config_describe(config_text(config), ranks, format_code("data"))[1])
 
 
+@checked
 def communicator(config: Config | None = None, resume: Path | None = None) -> str:
-    """The url for `Comm` of the group that a run joins."""
+    """Returns the url for `Comm` of the group that a run joins."""
     return lowlevel.run_communicator(None if config is None else config_text(config),
                                      None if resume is None else os.fspath(resume))
 
 
+@checked
 def env_report(form: str = "text") -> Any:
-    """Facts of this machine and build: instruction sets, kernels, libraries, cores, memory."""
+    """Returns facts about this machine and build: instruction sets, kernels, libraries, cores, memory."""
     return report(form, lowlevel.env_report(format_code(form)))
 
 
+@checked
 def checkpoint_info(path: Path) -> dict[str, Any]:
-    """Facts of a checkpoint, or the newest one of a folder; all of its content is compared with its hashes."""
+    """Returns facts about a checkpoint, or the newest one in a folder; compares all of its content with its hashes."""
     return json.loads(lowlevel.checkpoint_info(os.fspath(path)))
 
 
+@checked
 def convert_checkpoint(source: Path, target: Path, to: str = "libds", **options: Any) -> dict[str, Any]:
     """Converts a checkpoint of DeepSpeed or libds; `to`: "libds", "universal" or "fp32"; options as in ds.h."""
-    text = lowlevel.checkpoint_convert(os.fspath(source), os.fspath(target), json.dumps({"to": to, **options}))
+    text = lowlevel.checkpoint_convert(os.fspath(source), os.fspath(target), options_text(to=to, **options))
     return json.loads(text)
 
 
 def version() -> str:
-    """Version of the library, "major.minor.patch"."""
+    """The version of the library, as "major.minor.patch"."""
     return lowlevel.version()
 
 
 class LogLevel(enum.IntEnum):
-    """Severity of a line of the log."""
+    """The severity of a log line."""
 
     DEBUG = 0
     INFO = 1
@@ -228,8 +246,10 @@ class LogLevel(enum.IntEnum):
     ERROR = 3
 
 
+@checked
 def set_log(target: logging.Logger | Callable[[LogLevel, str], Any] | None) -> None:
-    """Sends the log lines of the process to a logger or a callable; None: warnings and errors to stderr, as in the beginning.
+    """Sends the log lines of the process to a logger or a callable; None: warnings and errors go to stderr, as
+    initially.
 
     The callable runs on the thread that is inside a call of libds. Its exceptions are reported by `sys.unraisablehook`.
     """
@@ -240,8 +260,9 @@ def set_log(target: logging.Logger | Callable[[LogLevel, str], Any] | None) -> N
             logger.log(10 * (level + 1), "%s", line)
 
     elif target is not None and not callable(target):
-        raise TypeError(f"a logger, a callable or None is needed, got {type(target).__name__}")
+        raise TypeError(f"target must be a logger, a callable or None, got {shown(target)}")
     lowlevel.log_set_fn(None if target is None else lambda level, line: target(LogLevel(level), line))
 
 
-atexit.register(lowlevel.log_set_fn, None)  # no call into an interpreter that has ended
+# Prevents calls into an interpreter that has ended.
+atexit.register(lowlevel.log_set_fn, None)

@@ -1,18 +1,21 @@
 """Tensors: memory that libds, NumPy, torch and others share without copies."""
 from __future__ import annotations
 
+import math
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import errors, lowlevel
+from ._arguments import checked, ranged, shown
 
 __all__ = ["Tensor", "tensor", "zeros", "DTYPES"]
 
 if TYPE_CHECKING:
 
     class _Elements:
-        """What the low-level type has, for type checkers."""
+        """The members of the low-level type, for type checkers."""
 
         shape: tuple[int, ...]
         strides: tuple[int, ...]
@@ -30,8 +33,9 @@ if TYPE_CHECKING:
 else:
     _Elements = lowlevel.Elements
 
-#: Names of element types. "bf16" is seen as uint16 by the buffer protocol and NumPy, which have no such type.
+#: Names of element types. The buffer protocol and NumPy have no "bf16" and see it as uint16.
 DTYPES = ("f32", "bf16", "f16", "f64", "i32", "i64", "u8")
+_MAX_DIMS = 8
 _CODES = {name: code for code, name in enumerate(DTYPES, 1)}
 _FORMATS = {"f32": "f", "bf16": "H", "f16": "e", "f64": "d", "i32": "i", "i64": "q", "u8": "B"}
 _ALIASES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64", "int32": "i32", "int64": "i64",
@@ -39,30 +43,31 @@ _ALIASES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "
 
 
 def dtype_code(dtype: Any) -> int:
-    """The constant of ds.h of an element type: a name of `DTYPES`, or a type of NumPy or torch."""
+    """Returns the constant of ds.h for an element type: a name in `DTYPES`, or a type of NumPy or torch."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     name = str(name).rsplit(".", maxsplit=1)[-1]
     code = _CODES.get(_ALIASES.get(name, name))
     if code is None:
-        raise errors.refuse(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+        raise errors.refuse(f"dtype must be one of {', '.join(DTYPES)}, got {shown(dtype)}")
     return code
 
 
+@checked
 class Tensor(_Elements):
-    """A tensor on the host over the memory of `source`, which it keeps: nothing is copied, whatever the strides.
+    """A tensor on the host over the memory of `source`, which it keeps alive: nothing is copied, whatever the strides.
 
     `source` is anything that shares its memory: a NumPy array or another object with the buffer protocol, a torch tensor or
     another object with `__dlpack__`, a DLPack capsule. A tensor shares its own memory likewise: `numpy.asarray(tensor)`,
     `memoryview(tensor)`, `torch.from_dlpack(tensor)`. `dtype="bf16"` reads 16-bit integers as the bit patterns of bfloat16.
 
-    `libds.zeros` and `libds.tensor` make tensors with memory of their own. A tensor is a context manager; arrays made from it
+    `libds.zeros` and `libds.tensor` make tensors with their own memory. A tensor is a context manager; arrays made from it
     keep the memory when it is closed.
     """
 
-    _raw: Any
+    _raw: Any = None
 
     def __init__(self, source: Any, dtype: Any = None) -> None:
-        self._bind(raw_of(source, dtype))
+        self._bind(raw_of(source, dtype, name="source"))
 
     @classmethod
     def _of(cls, raw: Any) -> Tensor:
@@ -75,9 +80,10 @@ class Tensor(_Elements):
         self._raw = raw
 
     def _need(self) -> Any:
-        if self._raw is None:
-            raise errors.closed("Tensor")
-        return self._raw
+        raw = self._raw
+        if raw is None:
+            raise errors.closed("Tensor") if "_raw" in self.__dict__ else errors.unmade("Tensor")
+        return raw
 
     @property
     def dtype(self) -> str:
@@ -95,14 +101,15 @@ class Tensor(_Elements):
         return self.nbytes // struct.calcsize(_FORMATS[self.dtype])
 
     def numpy(self) -> Any:
-        """A NumPy array over the memory; of "bf16" one of uint16, which NumPy has no other type for."""
+        """A NumPy array over the memory; for "bf16" an array of uint16, because NumPy has no such type."""
         import numpy  # pylint: disable=import-outside-toplevel
 
         self._need()
         return numpy.asarray(self)
 
     def __array__(self, *arguments: Any, **options: Any) -> Any:
-        self._need()  # NumPy comes here where the buffer protocol has failed
+        # NumPy gets here if the buffer protocol has failed.
+        self._need()
         raise BufferError("the tensor cannot be shown as a buffer")
 
     def tolist(self) -> Any:
@@ -119,11 +126,11 @@ class Tensor(_Elements):
 
     def copy_(self, source: Any) -> Tensor:
         """Copies the elements of `source`, which has the same element type and shape; returns this tensor."""
-        lowlevel.tensor_copy(self._need(), raw_of(source))
+        lowlevel.tensor_copy(self._need(), raw_of(source, name="source"))
         return self
 
     def close(self) -> None:
-        """Gives the memory back as soon as no array shares it. May be called again."""
+        """Releases the memory as soon as no array shares it. May be called repeatedly."""
         self._raw = None
         super().close()
 
@@ -163,62 +170,86 @@ class Tensor(_Elements):
         return f"Tensor({self.tolist()}, dtype={self.dtype!r})"
 
 
-def raw_of(source: Any, dtype: Any = None, writable: bool = False) -> Any:
-    """The low-level tensor of an array: a Tensor's own, or a new one over the memory of `source`."""
+def raw_of(source: Any, dtype: Any = None, writable: bool = False, *, name: str) -> Any:
+    """Returns the low-level tensor of the array in the argument `name`: a Tensor's own, or a new one over its
+    memory."""
     if isinstance(source, Tensor):
         raw = source._need()
         if dtype is not None and dtype_code(dtype) != source.dtype_code:
             raise errors.refuse(f"dtype must be {source.dtype}, which the tensor has, got {dtype!r}")
         if writable and source.readonly:
-            raise errors.refuse("the tensor is over memory that is read-only")
+            raise errors.refuse(f"{name}: the tensor is over memory that is read-only")
         return raw
-    return lowlevel.tensor_from(source, writable, 0 if dtype is None else dtype_code(dtype))
+    code = 0 if dtype is None else dtype_code(dtype)
+    try:
+        return lowlevel.tensor_from(source, writable, code)
+    except Exception as error:
+        raise errors.named(name, error) from error
 
 
 def inputs_of(arrays: Iterable[Any]) -> list[Any]:
-    """Low-level tensors of the inputs of a step; None stays None."""
-    return [None if array is None else raw_of(array) for array in arrays]
+    """Returns the low-level tensors of the inputs of a step; None stays None."""
+    return [None if array is None else raw_of(array, name=f"inputs[{i}]") for i, array in enumerate(arrays)]
 
 
+def dims_of(shape: Any) -> list[int]:
+    """Returns the argument `shape`, a sequence or one number, as dimensions."""
+    return [ranged("shape", dim, 0, (1 << 63) - 1) for dim in (shape if isinstance(shape, Iterable) else [shape])]
+
+
+@checked
 def zeros(shape: Sequence[int] | int, dtype: Any = "f32") -> Tensor:
-    """A tensor of zeros with memory of its own."""
-    dims = list(shape) if isinstance(shape, Sequence) else [shape]
+    """Makes a tensor of zeros with its own memory."""
+    dims = dims_of(shape)
+    if len(dims) > _MAX_DIMS or math.prod(max(dim, 1) for dim in dims) > sys.maxsize // 8:
+        raise errors.refuse(f"shape must have at most {_MAX_DIMS} dimensions and 2**60 elements, got {dims}")
     return Tensor._of(lowlevel.tensor_create(dtype_code(dtype), dims))
 
 
 def tensor(values: Any, dtype: Any = None) -> Tensor:
-    """A tensor with a copy of `values`: a number, or nested lists of numbers of equal lengths.
+    """Makes a tensor with a copy of `values`: a number, or nested lists of numbers of equal lengths.
 
-    Without a dtype it is "f32" when any value is a float, else "i32".
+    Without a dtype it is "f32" if any value is a float, and otherwise "i32".
     """
-    shape, flat = _flatten(values)
+    shape, flat = _flatten(values, 0)
     if dtype is None:
         dtype = "f32" if any(isinstance(value, float) for value in flat) or not flat else "i32"
     made = zeros(shape, dtype)
-    if made.dtype == "bf16":
-        flat = [_bfloat16(value) for value in flat]
-    data = struct.pack(f"{len(flat)}{_FORMATS[made.dtype]}", *flat)
+    data = _packed(flat, made.dtype)
     if flat:
         made._raw.memory()[:] = data
     return made
 
 
+def _packed(values: Sequence[Any], dtype: str) -> bytes:
+    """Returns numbers as the bytes of an array; a number that does not fit the element type is refused."""
+    try:
+        bits = [_bfloat16(value) for value in values] if dtype == "bf16" else values
+        return struct.pack(f"{len(bits)}{_FORMATS[dtype]}", *bits)
+    except (struct.error, OverflowError):
+        if len(values) == 1:
+            raise errors.refuse(f"values must be numbers that {dtype} can hold, got {shown(values[0])}") from None
+    return b"".join(_packed([value], dtype) for value in values)
+
+
 def _bfloat16(value: float) -> int:
-    """The bit pattern of the bfloat16 next to a number, ties to even."""
+    """Returns the bit pattern of the bfloat16 nearest to a number, ties to even."""
     bits = struct.unpack("I", struct.pack("f", value))[0]
     if bits & 0x7FFFFFFF > 0x7F800000:
         return (bits >> 16) | 0x40
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
 
 
-def _flatten(values: Any) -> tuple[list[int], list[Any]]:
+def _flatten(values: Any, depth: int) -> tuple[list[int], list[Any]]:
     if not isinstance(values, (list, tuple)):
         if not isinstance(values, (int, float)):
-            raise TypeError(f"a number or nested lists of numbers are needed, got {type(values).__name__}")
+            raise TypeError(f"values must be a number or nested lists of numbers, got {shown(values)}")
         return [], [values]
-    parts = [_flatten(value) for value in values]
+    if depth == _MAX_DIMS:
+        raise errors.refuse(f"values must be lists nested at most {_MAX_DIMS} deep, got deeper ones")
+    parts = [_flatten(value, depth + 1) for value in values]
     if any(shape != parts[0][0] for shape, _ in parts):
-        raise errors.refuse(f"the lists must be equally long, got shapes {parts[0][0]} and "
+        raise errors.refuse(f"values must be lists of equal lengths, got shapes {parts[0][0]} and "
                             f"{next(shape for shape, _ in parts if shape != parts[0][0])}")
     return [len(parts)] + (parts[0][0] if parts else []), [value for _, flat in parts for value in flat]
 

@@ -1,4 +1,4 @@
-"""What the tests of the package share: a small graph, ranks as threads, memory of the process."""
+"""Shared by the tests of the package: a small graph, ranks as threads, memory of the process."""
 import contextlib
 import itertools
 import os
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 def linear_graph():
-    """y = x * w + b with a mean squared error; output 1 is y."""
+    """Makes y = x * w + b with a mean squared error; output 1 is y."""
     graph = libds.Graph("linear", rows=4)
     x, target = graph.input("x", "f32", [None, 3]), graph.input("target", "f32", [None, 2])
     w, b = graph.param("w", [2, 3], "normal", 0.1), graph.param("b", [2])
@@ -43,7 +43,7 @@ def linear_engine(**options):
 
 
 def host_engine(elements=5, **options):
-    """A delegate engine with one parameter "p" of zeros."""
+    """Makes a delegate engine with one parameter "p" of zeros."""
     engine = libds.DelegateEngine(HOST, threads=1, **options)
     engine.add_param("p", elements)
     return engine.start()
@@ -58,7 +58,7 @@ def ranks(size, body, timeout=60.0):
         try:
             with libds.Comm(url, rank=rank, size=size, timeout=timeout) as comm:
                 results[rank] = body(comm)
-        except BaseException as error:  # raised in the thread of the test
+        except BaseException as error:  # is raised in the thread of the test
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=[rank]) for rank in range(size)]
@@ -81,7 +81,7 @@ def scratch():
 
 
 def resident():
-    """Bytes of memory in use."""
+    """Returns the bytes of memory in use."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

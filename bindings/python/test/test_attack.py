@@ -1,4 +1,5 @@
-"""Misuse that must not end the process: each case runs in a process of its own, whose end and last word are compared."""
+"""Misuse that must not crash the process: each case runs in a process of its own; its exit code and last word are
+compared."""
 import subprocess
 import sys
 import unittest

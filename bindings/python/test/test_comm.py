@@ -4,6 +4,7 @@ import concurrent.futures
 import gc
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from support import HOST, libds, np, ranks
 
 
 def everything(comm):
-    """Every collective, once; three ranks."""
+    """Makes every collective once, on three ranks."""
     rank = comm.rank
     data = np.float32([rank, 1])
     assert comm.all_reduce(data) is data and data.tolist() == [3, 3]
@@ -32,6 +33,7 @@ def everything(comm):
     assert comm.reduce_scatter(np.float64([[1, 2], [rank, 3], [0, 0]])).tolist() == [[[3, 6]], [[3, 9]], [[0, 0]]][rank]
     assert comm.reduce_scatter(np.arange(6, dtype=np.float32), blocks=[1, 2, 3]).tolist() == [[0], [3, 6], [9, 12, 15]][rank]
     assert comm.all_to_all(np.uint8([3 * rank, 3 * rank + 1, 3 * rank + 2])).tolist() == [rank, rank + 3, rank + 6]
+    assert comm.reduce_scatter(np.arange(6, dtype=np.float32), blocks=iter([1, 2, 3])).tolist() == [[0], [3, 6], [9, 12, 15]][rank]
     blocks = [rank] * 3
     sent = comm.all_to_all(np.full(3 * rank, rank, np.int64), blocks=blocks, out_blocks=[0, 1, 2])
     assert sent.tolist() == [1, 2, 2]
@@ -72,7 +74,7 @@ def everything(comm):
 
 
 class Letters:
-    """Collectives as a program of its own has them: ranks that are threads put bytes into each other's boxes."""
+    """The collectives of a foreign program: ranks are threads that put bytes into each other's boxes."""
 
     def __init__(self, size):
         self.size, self.boxes = size, {(a, b): queue.Queue() for a in range(size) for b in range(size)}
@@ -172,7 +174,8 @@ class Collectives(unittest.TestCase):
             comm = letters.comm(rank, all_gather=gather)
             marker = Held()
             weakref.finalize(marker, ended.append, rank)
-            gather.marker = marker  # lives as long as libds has the callables
+            # Lives as long as libds keeps the callables.
+            gather.marker = marker
             held.part = comm.split(0)
             comm.barrier()
             comm.close()
@@ -189,7 +192,8 @@ class Collectives(unittest.TestCase):
             comm = letters.comm(rank, abort=reasons.append)
             used = []
 
-            def receive(count, source):  # a callable that uses its comm is refused, which ends nothing
+            # A callable that uses its comm is refused; the group goes on.
+            def receive(count, source):
                 with self.assertRaisesRegex(libds.StateError, "is inside a call"):
                     used[0].barrier()
                 return letters.receive(rank, source)
@@ -230,7 +234,8 @@ class Collectives(unittest.TestCase):
                 with self.assertRaises(BufferError):
                     buffer.append(0)
                 left = comm.all_reduce(np.ones(1 << 16, np.float32), start=True)
-                left.close()  # forgotten, not waited for: its memory must outlive it
+                # Forgotten without a wait: its memory must outlive it.
+                left.close()
                 del left
             gate.wait()
             if comm.rank == 0:
@@ -279,7 +284,7 @@ class Collectives(unittest.TestCase):
                 (lambda: comm.all_reduce(ones, np.ones(3, np.float32)), "4 elements"),
                 (lambda: comm.all_reduce(ones, np.ones(4)), "out must be f32, got f64"),
                 (lambda: comm.all_reduce([ones, np.ones(2)]), "one dtype"),
-                (lambda: comm.all_reduce([]), "must not be empty"),
+                (lambda: comm.all_reduce([]), "got an empty one"),
                 (lambda: comm.all_gather(ones, np.ones(4, np.float32)), "8 elements"),
                 (lambda: comm.all_gather(ones, blocks=[4]), "2 numbers"),
                 (lambda: comm.all_gather(ones, blocks=[1, 1]), "1 elements"),
@@ -300,11 +305,80 @@ class Collectives(unittest.TestCase):
                 comm.all_reduce([1.0, 2.0])
             with self.assertRaisesRegex(BufferError, "contiguous"):
                 comm.all_reduce(np.ones((4, 4), np.float32)[:, ::2])
+            lent = bytearray(16)
+            with self.assertRaises(BufferError):
+                comm.all_reduce(np.frombuffer(lent, np.float32)[::2])
+            # A buffer of a refused call is not lent.
+            lent.append(1)
             self.assertEqual(comm.all_reduce(ones).tolist(), [2] * 4)
             with self.assertRaises(libds.Unsupported):
                 libds.Comm("nowhere://")
 
         ranks(2, body)
+
+
+class Signals(unittest.TestCase):
+    class Heard(Exception):
+        pass
+
+    def test_what_a_signal_handler_raises_ends_the_wait_and_the_group(self):
+        def handler(*_):
+            raise self.Heard
+
+        before = signal.signal(signal.SIGALRM, handler)
+        data = np.ones(3, np.float32)
+        try:
+            for number, call in enumerate([lambda comm: comm.all_reduce(data), lambda comm: comm.barrier(), lambda comm: comm.broadcast(data),
+                                           lambda comm: comm.receive(data, 1), lambda comm: comm.split(0)]):
+                url, leave, said = f"threads://signals-{os.getpid()}-{number}", threading.Event(), []
+
+                def other(url=url, leave=leave, said=said):
+                    with libds.Comm(url, rank=1, size=2, timeout=60) as comm:
+                        leave.wait(60)
+                        try:
+                            comm.barrier()
+                        except libds.CommError as error:
+                            said.append(str(error))
+
+                peer = threading.Thread(target=other)
+                peer.start()
+                with libds.Comm(url, rank=0, size=2, timeout=60, interruptible=True) as comm:
+                    begin = time.monotonic()
+                    signal.setitimer(signal.ITIMER_REAL, 0.1)
+                    with self.assertRaises(self.Heard):
+                        call(comm)
+                    self.assertLess(time.monotonic() - begin, 30)
+                    leave.set()
+                    peer.join()
+                self.assertIn("a signal's handler has raised an exception", said[0])
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+    def test_a_started_collective_may_be_waited_for_again(self):
+        def handler(*_):
+            raise self.Heard
+
+        before = signal.signal(signal.SIGALRM, handler)
+        url, go_on = f"threads://signals-{os.getpid()}-again", threading.Event()
+
+        def other():
+            with libds.Comm(url, rank=1, size=2, timeout=60) as comm:
+                go_on.wait(60)
+                comm.all_reduce(np.ones(3, np.float32))
+
+        peer = threading.Thread(target=other)
+        peer.start()
+        try:
+            with libds.Comm(url, rank=0, size=2, timeout=60, interruptible=True) as comm:
+                work = comm.all_reduce(np.ones(3, np.float32), start=True)
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                with self.assertRaises(self.Heard):
+                    work.wait()
+                go_on.set()
+                self.assertEqual(work.wait().tolist(), [2, 2, 2])
+                peer.join()
+        finally:
+            signal.signal(signal.SIGALRM, before)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Operations whose work Python does: values, gradients, errors, and what is kept."""
+"""Operations that Python computes: values, gradients, errors, and lifetimes."""
 import gc
 import unittest
 import weakref
@@ -7,7 +7,7 @@ from support import CONFIG, libds, linear_batch, linear_engine, np
 
 
 def square_graph(forward, backward=None):
-    """The linear model with a custom operation behind it, which is y -> y squared in these tests."""
+    """The linear model followed by a custom operation, which is y -> y squared in these tests."""
     graph = libds.Graph("custom", rows=4)
     x, target = graph.input("x", "f32", [None, 3]), graph.input("target", "f32", [None, 2])
     y = graph.op("linear", x, graph.param("w", [2, 3], "normal", 0.5), graph.param("b", [2], "ones"))

@@ -1,4 +1,4 @@
-"""A host with gradients of its own: leases, gradients, evaluation, saving, on one rank and on three."""
+"""A host with its own gradients: leases, gradients, evaluation, saving, on one rank and on three."""
 import unittest
 
 from support import HOST, host_engine, libds, np, ranks, scratch
@@ -56,7 +56,8 @@ class Delegate(unittest.TestCase):
             self.assertTrue(views["p"].closed)
             with self.assertRaises(libds.StateError):
                 views["p"].tolist()
-            self.assertEqual(array.shape, (1 << 12,))  # may be read, and means nothing
+            # The array may be read, but its values have no meaning.
+            self.assertEqual(array.shape, (1 << 12,))
             engine.backward()
             engine.step()
             self.assertEqual(set(engine.read("p").tolist()), {1.0})
@@ -85,7 +86,8 @@ class Delegate(unittest.TestCase):
                 self.assertEqual(views["p"].tolist(), [0] * 5)
             with self.assertRaises(libds.InvalidArgument):
                 engine.write("p", np.zeros(4, np.float32))
-            engine.add_group("p", lr=1)  # would be refused while a parameter is leased
+            # Would be refused while a parameter is leased.
+            engine.add_group("p", lr=1)
 
     def test_an_exception_of_init_goes_on_behind_start(self):
         def init(name, first, values):

@@ -1,4 +1,4 @@
-"""Everything public is documented and annotated, here and in the low-level module, and shows itself readably."""
+"""Everything public has a docstring and annotations, here and in the low-level module, and a readable repr."""
 import inspect
 import pydoc
 import re

@@ -1,4 +1,5 @@
-"""A program may end with handles of every kind open, in any order and in the middle of anything: its exit code is its own."""
+"""A program may end with handles of every kind open, in any order and in the middle of anything, and keeps its own exit
+code."""
 import random
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Ten thousand objects of each kind, closed or collected in any order, leave neither memory nor descriptors behind.
+"""Ten thousand objects of each kind, closed or collected in any order, leak neither memory nor descriptors.
 
 Engines take milliseconds each: a thousand of them, ten thousand with DS_LONG.
 """

@@ -1,4 +1,5 @@
-"""Random losses against NumPy in f64: cross_entropy with its attributes over logits, or over their softmax or its logarithm.
+"""Compares random losses with NumPy in f64: cross_entropy with its attributes over logits, or over their softmax or its
+logarithm.
 
 Each case trains one step of SGD with a rate of 1, so that what the weight has lost is its gradient. 60 cases, with DS_LONG 2,000;
 DS_LOSS=7 repeats that of seed 7.
@@ -45,7 +46,7 @@ class Case:
         return f"{self.rows} x {self.width} x {self.words}, {self.kind or 'logits'} of size {self.size}, {self.attrs}, {self.targets}"
 
     def libds(self):
-        """The loss and the gradient of w."""
+        """Returns the loss and the gradient of w."""
         graph = libds.Graph("loss", rows=self.rows)
         x, targets = graph.input("x", "f32", [None, self.width]), graph.input("targets", "i32", [None])
         y = graph.op("linear", x, graph.param("w", [self.words, self.width], "normal", 0.1))
@@ -79,8 +80,8 @@ def main():
     for seed in [int(one)] if one else range(2000 if os.environ.get("DS_LONG") else 60):
         case = Case(seed)
         (loss, gradient), (want, slopes) = case.libds(), case.numpy()
-        # f32 rounds logits of this size, and the square of their logarithm's sum is z_loss times as far off; the gradient is what
-        # is left of w, whose last bit is lost.
+        # f32 rounds logits of this size, and the square of the logarithm of their sum has z_loss times that error. The
+        # gradient is the change of w, whose last bit is lost.
         near = 2e-5 * (1 + abs(want))
         off = 3e-5 * (1 + np.abs(case.w).max() * case.width) * (1 + 40 * case.size * case.attrs.get("z_loss", 0))
         off *= max(1, np.abs(slopes).max())

@@ -32,7 +32,8 @@ for step in range(300):
     ds.release_params(engine, [w, b])
     sums = [sum(e * x[k] for e, x in zip(errors, rows)) / 8 for k in range(2)]
     ds.grad_ready(engine, w, gradient(sums))
-    place = ds.engine_grad_view(engine, b)  # written where it goes
+    # The gradient is written into the engine's memory.
+    place = ds.engine_grad_view(engine, b)
     place.memory().cast("f")[0] = sum(errors) / 8
     ds.grad_ready(engine, b, place)
     ds.backward(engine)

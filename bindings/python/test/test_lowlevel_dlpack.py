@@ -9,7 +9,7 @@ except ImportError:
     print("skipped: NumPy is not installed for", sys.executable, file=sys.stderr)
     sys.exit(77)
 
-# from libds to NumPy: the array keeps the memory
+# From libds to NumPy: the array keeps the memory alive.
 tensor = ds.tensor_create(ds.DTYPE_F32, [2, 3])
 view = np.from_dlpack(tensor)
 tensor.memory().cast("f")[4] = 7.5
@@ -17,7 +17,7 @@ assert view.shape == (2, 3) and view.dtype == np.float32 and view[1, 1] == 7.5
 del tensor
 assert view.sum() == 7.5
 
-# from NumPy to libds: the tensor keeps the array
+# From NumPy to libds: the tensor keeps the array alive.
 source = np.arange(12, dtype=np.int32).reshape(3, 4)
 tensor = ds.tensor_from(source, 0, 0)
 assert ds.tensor_info(tensor) == [ds.DTYPE_I32, [3, 4]]
@@ -26,7 +26,7 @@ del source
 assert tensor.memory().cast("i")[11] == 99
 assert np.from_dlpack(ds.tensor_from(np.float64([1, 2]).__dlpack__(), 0, 0)).tolist() == [1.0, 2.0]
 
-# what is not compact is taken with its strides
+# An array that is not contiguous is accepted with its strides.
 columns = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2]
 strided = ds.tensor_from(columns, 0, 0)
 columns[0, 0] = 7

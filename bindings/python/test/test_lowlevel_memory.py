@@ -1,4 +1,4 @@
-"""Memory outlives the objects it came from: views and arrays keep what they show, whatever is destroyed first."""
+"""Memory outlives the objects that it came from: views and arrays keep their elements, whatever is destroyed first."""
 import array
 import gc
 import json
@@ -13,7 +13,7 @@ except ImportError:
 
 
 def churn():
-    """What was freed is used again: a dangling view would show it."""
+    """Reuses freed memory, so that a dangling view would show it."""
     gc.collect()
     sizes = [4, 16, 1000] * 20 + [1 << 20] * 3
     rubbish = [ds.tensor_create(ds.DTYPE_F32, [size]) for size in sizes]
@@ -22,7 +22,7 @@ def churn():
         memory[:] = array.array("f", [9.0]) * len(memory)
 
 
-# A view of a tensor that nothing else holds.
+# A view of a tensor that nothing else refers to.
 view = ds.tensor_create(ds.DTYPE_F32, [1 << 20]).memory().cast("f")
 churn()
 assert not any(view), "a view shows another tensor's memory"
@@ -34,7 +34,7 @@ del view
 churn()
 assert list(part) == [0, 2.5, 0, 0]
 
-# Destroyed by hand, as with-blocks of a host do; a second view over the same tensor; an empty tensor.
+# Explicit destruction, as by the with-blocks of a host; a second view over the same tensor; an empty tensor.
 tensor = ds.tensor_create(ds.DTYPE_F32, [1 << 20])
 first, second = tensor.memory().cast("f"), tensor.memory().cast("f")
 first[3] = 1.5
@@ -47,7 +47,7 @@ churn()
 assert second[3] == 1.5
 assert ds.tensor_create(ds.DTYPE_F32, [0, 3]).memory().nbytes == 0
 
-# The buffers that a call takes keep theirs.
+# Buffers that a call accepts stay valid.
 CONFIG = json.dumps({
     "train_batch_size": 2,
     "gradient_clipping": 0,
@@ -79,8 +79,8 @@ def step(engine, params, elements):
     return views
 
 
-# Leases: their views stay readable when they have ended, over steps that compile the program anew and move arenas,
-# over freezing, and when the engine is gone.
+# Leases: their views stay readable after their end, over steps that compile the program anew and move arenas, over
+# freezing, and after the end of the engine.
 for elements in (300, 1 << 18):
     engine, params = host(elements)
     ds.gather_params(engine, params)
@@ -94,7 +94,8 @@ for elements in (300, 1 << 18):
         for old in step(engine, params, elements):
             memories.append(old.memory().cast("f"))
     ds.engine_freeze(engine, [params[0]], 1)
-    ds.engine_freeze(engine, [params[0], params[1] + 1], 0)  # states of the late one make the arena larger
+    # The states of the late parameter make the arena larger.
+    ds.engine_freeze(engine, [params[0], params[1] + 1], 0)
     step(engine, params, elements)
     touched = sum(sum(m[:: 64]) for m in memories) + sum(float(a.sum()) for a in arrays)
     values = array.array("f", [0.0]) * elements
@@ -116,7 +117,7 @@ for elements in (300, 1 << 18):
         churn()
         assert array_of_lease[elements - 1] == 2.0 - 5 * 0.5
 
-# Nothing is kept for ever: a hundred large views and their tensors are given back.
+# Memory is not kept for ever: a hundred large views and their tensors are freed.
 if sys.platform == "linux":
     def resident():
         with open("/proc/self/statm") as statm:

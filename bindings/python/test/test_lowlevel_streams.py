@@ -28,7 +28,8 @@ for _ in range(3):
     sources = [ds.tensor_from(np.array(a), 0, 0) for a in (x, target)]
     for to, source in zip(inputs, sources):
         ds.tensor_copy(to, source, stream)
-    ds.stream_synchronize(stream)  # now the arrays may go
+    # After this, the arrays may be freed.
+    ds.stream_synchronize(stream)
     losses.append(ds.train_batch(engine, inputs, stream))
 assert losses == wanted, (losses, wanted)
 made = ds.infer(engine, [inputs[0], None], stream)

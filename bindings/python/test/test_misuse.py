@@ -1,4 +1,5 @@
-"""Wrong calls: each is an exception with the message of libds, and the engine stays usable or says that it is not."""
+"""Wrong calls: each raises an exception with the message of libds, and the engine stays usable or says that it is
+not."""
 import os
 import pickle
 import subprocess
@@ -89,7 +90,7 @@ class Native(unittest.TestCase):
                 engine.read("b", out=bytes(8))
             with self.assertRaises(TypeError):
                 engine.param(1.5)
-            with self.assertRaises(OverflowError):
+            with self.assertRaisesRegex(libds.InvalidArgument, "params must be"):
                 engine.freeze([2 ** 40])
 
     def test_closed_objects_raise(self):
@@ -114,7 +115,7 @@ class Native(unittest.TestCase):
         def body(comm):
             rank = comm.rank
             if rank == 0:
-                threading.Timer(0.05, comm.close).start()  # inside the barrier
+                threading.Timer(0.05, comm.close).start()  # while the call is inside the barrier
             else:
                 threading.Event().wait(0.2)
             comm.barrier()
@@ -125,7 +126,7 @@ class Native(unittest.TestCase):
 
 class Delegate(unittest.TestCase):
     def usable(self, engine):
-        """A step has the effect that it should have."""
+        """Checks that a step has its normal effect."""
         before = np.array(engine.read("p"))
         engine.grad_ready("p", np.ones(before.shape, np.float32))
         engine.backward()
@@ -144,7 +145,8 @@ class Delegate(unittest.TestCase):
             self.assertTrue(engine.step().skipped)
             self.assertIn("p", engine.skip_reason)
             self.usable(engine)
-            engine.backward()  # a gradient that does not come counts as zero
+            # A missing gradient counts as zero.
+            engine.backward()
             engine.step()
             self.usable(engine)
             with self.assertRaises(libds.StateError):
@@ -154,14 +156,16 @@ class Delegate(unittest.TestCase):
                 engine.grad_ready("p", np.ones(5, np.float32))
             engine.backward()
             with self.assertRaises(libds.StateError):
-                engine.grad_ready("p", np.ones(5, np.float32))  # behind the last micro-step
+                # Comes after the last micro-step.
+                engine.grad_ready("p", np.ones(5, np.float32))
             engine.step()
             self.usable(engine)
 
     def test_leases(self):
         with host_engine() as engine:
             with engine.gathered() as outer:
-                with engine.gathered() as inner:  # counts; the memory is the same
+                # Leases are counted; the memory is the same.
+                with engine.gathered() as inner:
                     self.assertEqual(inner["p"].data_ptr, outer["p"].data_ptr)
                 self.assertEqual(outer["p"].tolist(), [0] * 5)
                 with self.assertRaises(libds.InvalidArgument):
@@ -197,7 +201,8 @@ class Delegate(unittest.TestCase):
                     pass
                 engine.backward()
                 engine.step()
-            with self.assertRaises(libds.Error):  # it says that it is not usable
+            # The engine says that it is unusable.
+            with self.assertRaises(libds.Error):
                 engine.backward()
                 engine.step()
 
@@ -215,7 +220,8 @@ class Delegate(unittest.TestCase):
 
 
 class Lifetimes(unittest.TestCase):
-    """Memory that Python and the library share: each program would crash if one took it from the other. They are run as processes."""
+    """Memory that Python and the library share: each program would crash if one side took it from the other, so each
+    runs in a process."""
 
     def end(self, program, seconds=60):
         program = f"import gc, sys, tempfile, threading, time\nsys.path.insert(0, {sys.path[0]!r})\nfrom support import *\n{program}"
@@ -283,6 +289,46 @@ threading.Thread(target=lambda: libds.train(config, batch=batch, progress=False)
 time.sleep(1)
 print("end")""")
         self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
+
+    def test_a_subinterpreter_is_refused_and_its_end_leaves_the_package_whole(self):
+        for first in ("", "import libds"):
+            self.check(f"""
+import subprocess
+program = '''{first}
+try:
+    import _interpreters as subinterpreters
+except ImportError:
+    import _xxsubinterpreters as subinterpreters
+try:
+    one = subinterpreters.create("legacy")
+except TypeError:
+    one = subinterpreters.create(isolated=False)
+try:
+    said = subinterpreters.run_string(one, "import libds")
+except Exception as error:
+    said = error
+assert "libds works in the main interpreter alone" in str(said), said
+subinterpreters.destroy(one)
+import libds
+print(libds.Comm("self").all_reduce(libds.tensor([1.0, 2.0])).tolist())
+'''
+done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+assert (done.returncode, done.stdout) == (0, "[1.0, 2.0]\\n"), done.stderr
+print("end")""")
+
+    def test_a_child_that_returns_from_a_callback_ends_with_an_error(self):
+        for deed, code, says in (("return", 1, "was forked in a callback of process"), ("raise SystemExit(5)", 5, ""), ("1 / 0", 1, "ZeroDivisionError")):
+            done = self.end(f"""
+codes = []
+def forks(*_):
+    if codes: return
+    child = os.fork()
+    if child == 0: {deed}
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+with host_engine(8, init=forks): pass
+print(codes)""")
+            self.assertEqual((done.returncode, done.stdout), (0, f"[{code}]\n"), done.stderr)
+            self.assertIn(says, done.stderr)
 
     def test_a_text_with_a_nul_is_refused_and_not_cut(self):
         engine = host_engine(8)

@@ -1,4 +1,4 @@
-"""The sections wandb and comet: what goes to the modules, which are fakes here, and what is refused."""
+"""The sections wandb and comet: the values sent to the modules, which are fakes here, and the refusals."""
 import os
 import sys
 import types
@@ -10,7 +10,7 @@ from test_run import small
 
 
 class Fake:
-    """Modules wandb and comet_ml that keep what they are told."""
+    """Fake modules wandb and comet_ml that record their calls."""
 
     def __init__(self):
         self.calls, self.events = [], []
@@ -52,7 +52,7 @@ class MonitorsTest(unittest.TestCase):
     def test_a_resumed_run_counts_its_samples(self):
         with scratch() as folder:
             config, fake = small(folder), Fake()
-            libds.train(config, progress=False)
+            libds.train(config, progress=None)
             with fake.installed():
                 again = {"wandb": {"enabled": True}, "train_micro_batch_size_per_gpu": 4, "run": {"steps": 7}}
                 libds.train(again, resume=config["run"]["dir"], progress=False)

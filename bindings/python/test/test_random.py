@@ -14,7 +14,7 @@ import tempfile
 from support import CONFIG, HOST, libds, linear_graph, np
 
 CALLS = 80
-ALLOWED = (TypeError, ValueError, BufferError, OverflowError, OSError, RuntimeError)  # the last is NumPy on bf16
+ALLOWED = (TypeError, ValueError, BufferError, OverflowError, OSError, RuntimeError)  # RuntimeError is NumPy's on bf16
 NEVER = (libds.InternalError, libds.PoisonedError, libds.CorruptError, libds.FileError)
 TEXTS = ["", "lr", "weight_decay", "param_groups[1].lr", "w", "b", "p", "{", "{}", "[1]", "master", "momentum_buffer", "param", "grad",
          "x", "relu", "linear", "mse", "zeros", "normal", "\udcff", "step", "null", "\n", "a\0b", "device_bytes", "ü" * 300]
@@ -28,7 +28,7 @@ class Sequence:
         self.folder, self.shows, self.seed = folder, shows, seed
         self.pool = {kind: [] for kind in ("comm", "tensor", "graph", "plan", "engine", "host", "work", "lease", "value", "memory")}
 
-    # what calls are made with
+    # The objects that calls are made with.
 
     def one(self, kind):
         if self.random.random() < 0.05:
@@ -85,7 +85,7 @@ class Sequence:
                     gone.close()
         return made
 
-    # the calls
+    # The calls.
 
     def calls(self):
         r, one = self.random, self.one
@@ -191,7 +191,7 @@ class Sequence:
                 if not error.message or ("\n" in error.message and not isinstance(error, libds.OutOfMemory)):
                     raise AssertionError(f"seed {self.seed}, call {number} ({which}): message {error.message!r}") from error
                 outcome = repr(error)
-            except (AttributeError, IndexError, *ALLOWED) as error:  # of None and other objects that are no handles
+            except (AttributeError, IndexError, *ALLOWED) as error:  # raised for None and other objects that are not handles
                 outcome = repr(error)
             if self.shows:
                 print(number, which, outcome)
@@ -200,8 +200,8 @@ class Sequence:
                 self.usable(engine)
 
     def usable(self, engine):
-        """A refused call never costs the engine: a step is made, or what stands before it is named."""
-        with contextlib.suppress(libds.StateError):  # a forward that waits for its backward, an evaluation in pieces
+        """A refused call never costs the engine: it makes a step, or names the reason why it cannot."""
+        with contextlib.suppress(libds.StateError):  # a forward that waits for its backward, or an evaluation in pieces
             engine.train_batch(*self.good())
 
 
@@ -212,7 +212,8 @@ def main():
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             Sequence(seed, folder, bool(only)).play()
-            gc.collect()  # sees no memory of engines, and would wait
+            # The collector does not see the memory of engines, and would not run.
+            gc.collect()
     print(f"{len(seeds)} sequences from seed {seeds[0]}")
     return 0
 

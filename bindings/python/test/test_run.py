@@ -1,4 +1,4 @@
-"""Whole runs: the main job's model, callbacks and what they raise, stopping, resuming, text, checks, displays."""
+"""Whole runs: the main job's model, callbacks and their exceptions, stopping, resuming, text, checks, displays."""
 import io
 import json
 import logging
@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def small(folder, name="run", **run):
-    """A run of five steps on a text file."""
+    """Makes a run of five steps on a text file."""
     text = os.path.join(folder, "text.txt")
     if not os.path.exists(text):
         with open(text, "w", encoding="utf-8") as file:
@@ -31,7 +31,8 @@ def small(folder, name="run", **run):
 
 class Runs(unittest.TestCase):
     def test_the_main_job_in_small(self):
-        """examples/train.json on two ranks, with a smaller model, fewer steps and its NVMe tier in a scratch folder."""
+        """Returns examples/train.json on two ranks, with a smaller model, fewer steps and its NVMe tier in a scratch
+        folder."""
         with scratch() as folder:
             with open(ROOT / "examples/train.json", encoding="utf-8") as file:
                 config = libds.merge_config(file.read(), {
@@ -217,7 +218,8 @@ class Displays(unittest.TestCase):
 
 class Threads(unittest.TestCase):
     def test_two_engines_train_in_two_threads_at_once(self):
-        """Each run waits inside its first step's callback for the other: neither could go on if a call kept the lock."""
+        """Each run waits inside its first step's callback for the other: neither could continue if a call kept the
+        lock."""
         with scratch() as folder:
             both = threading.Barrier(2, timeout=60)
             inside = []

@@ -1,4 +1,5 @@
-"""Tensors: memory is shared by address in every direction, kept as long as anything shows it, and bad arrays are refused."""
+"""Tensors: memory is shared by address in every direction and kept as long as anything refers to it; bad arrays are
+refused."""
 import array
 import ctypes
 import gc
@@ -9,7 +10,7 @@ from support import host_engine, libds, linear_batch, linear_engine, np
 
 
 class OnlyDlpack:
-    """What shares its memory by DLPack alone, as a torch tensor does."""
+    """An object that shares its memory by DLPack alone, as a torch tensor does."""
 
     def __init__(self, source):
         self._source = source
@@ -53,14 +54,16 @@ class Tensors(unittest.TestCase):
         self.assertEqual(libds.tensor([1.0, 3.140625, float("inf")], dtype="bf16").tolist(), [1, 3.140625, float("inf")])
         self.assertTrue(np.isnan(libds.tensor([float("nan")], dtype="bf16").tolist()[0]))
         with self.assertRaises(TypeError):
-            libds.Tensor(bits)  # uint16 alone says nothing
+            # uint16 without a dtype does not mean bf16.
+            libds.Tensor(bits)
 
     def test_what_is_read_only_stays_so(self):
         tensor = libds.Tensor(b"\x01\x02")
         self.assertTrue(tensor.readonly and memoryview(tensor).readonly)
         self.assertFalse(np.asarray(tensor).flags.writeable)
         with self.assertRaises(BufferError):
-            tensor.__dlpack__()  # DLPack before 1.0 cannot say it
+            # DLPack before 1.0 cannot express it.
+            tensor.__dlpack__()
         with self.assertRaises(libds.InvalidArgument):
             tensor.copy_(np.zeros(2, np.uint8))
 
@@ -161,6 +164,44 @@ class Tensors(unittest.TestCase):
         broken = np.zeros((2, 6), np.uint8)[:, 1:5].view(np.float32)  # strides of 6 bytes
         with self.assertRaises((ValueError, libds.Unsupported)):
             libds.Tensor(broken)
+
+
+class Wrong(unittest.TestCase):
+    def test_what_is_no_array_is_refused_by_the_name_of_the_argument(self):
+        class Junk:
+            def __init__(self, made):
+                self.made = made
+
+            def __dlpack__(self, **_):
+                return self.made()
+
+        tensor = libds.zeros([2])
+        taken = tensor.__dlpack__()
+        libds.Tensor(taken)
+        for source, kind, words in ((Junk(lambda: None), TypeError, "__dlpack__ returns must be a capsule, got NoneType"),
+                                    (Junk(lambda: 1 / 0), BufferError, "ZeroDivisionError"), (taken, ValueError, "nobody has taken"),
+                                    ([1.0], TypeError, "got list"), (np.zeros(2, complex), TypeError, "'Zd'")):
+            for call in (lambda s=source: libds.Tensor(s), lambda s=source: tensor.copy_(s)):
+                with self.assertRaisesRegex(kind, f"^source: .*{words}"):
+                    call()
+
+    def test_a_class_whose_init_forgets_that_of_libds_is_told(self):
+        class Mine(libds.Tensor):
+            def __init__(self):
+                pass
+
+        class Group(libds.Comm):
+            def __init__(self):
+                pass
+
+        for call in (lambda: Mine().shape, lambda: memoryview(Mine()), lambda: Mine().numpy(), lambda: Group().size, lambda: Group().barrier()):
+            with self.assertRaisesRegex(libds.StateError, "was not made: an __init__ of its class must call that of libds"):
+                call()
+
+    def test_numbers_without_a_place_in_the_element_type(self):
+        for values, dtype in (([2 ** 40], None), ([[1, 256]], "u8"), (10 ** 400, "f64"), ([1.5], "i32")):
+            with self.assertRaisesRegex(libds.InvalidArgument, "values must be numbers that .* can hold"):
+                libds.tensor(values, dtype)
 
 
 if __name__ == "__main__":

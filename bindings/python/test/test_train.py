@@ -44,7 +44,8 @@ class Train(unittest.TestCase):
             with linear_engine() as engine:
                 losses.append(engine.train_batch(make(x), make(target)))
         self.assertEqual(len(set(losses)), 1, losses)
-        x.setflags(write=False)  # what is only read may be read-only
+        # An array that is only read may be read-only.
+        x.setflags(write=False)
         with linear_engine() as engine:
             self.assertEqual(engine.train_batch(x, target), losses[0])
 

@@ -1,7 +1,7 @@
 // Programs of the crates start without LD_LIBRARY_PATH. A build script cannot give a run path to the crates that depend
-// on its own, so this one makes an empty library of the same functions whose name, which the linker copies into every
-// program, is the whole path of the libds.so.0 that was found. The folder is DS_LIB_DIR, else the build folder of this
-// working copy; without either the linker and the loader look where they always do.
+// on its own. So this one makes an empty library with the same functions, whose name is the whole path of the
+// libds.so.0 that was found; the linker copies that name into every program. The folder is DS_LIB_DIR, or else the
+// build folder of this working copy. If neither exists, linker and loader search their usual places.
 use std::{env, fs, path::Path, process::Command};
 
 fn main() {

@@ -1,6 +1,6 @@
-// The transport plugin libds_mpi.so: parts go as messages of a duplicate of MPI_COMM_WORLD. MPI is
-// process-wide and initialised once; every call is made under one lock, so MPI_THREAD_SERIALIZED is
-// enough.
+// This file implements the functions of ds_plugin.h for the transport plugin libds_mpi.so. Parts
+// are sent as messages over a duplicate of MPI_COMM_WORLD. MPI is initialised once for the process,
+// and all calls are made under one lock, so MPI_THREAD_SERIALIZED is enough.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -19,6 +19,8 @@
 #include "core/base/descriptor.h"
 #include "core/program/mesh.h"
 
+// A rank's connection to the group. Heartbeats, aborts and departures are small messages without an
+// answer ("notes"), each kind with a different tag.
 struct ds_plugin_link {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
@@ -26,7 +28,8 @@ struct ds_plugin_link {
   std::vector<MPI_Request> sends, receives, notes;
   std::vector<uint64_t> signs;
   std::vector<uint8_t> left;
-  std::deque<std::string> texts;  // of notes that may still be on their way
+  // Texts of notes that may not have been sent completely.
+  std::deque<std::string> texts;
   int aborted_by = -1;
   std::string reason, error;
 };
@@ -50,9 +53,12 @@ std::string text_of(int code) {
   return std::string(text, static_cast<size_t>(length));
 }
 
-pid_t process;                       // that initialised MPI; a forked child has no part in it
-std::vector<ds_plugin_link*> links;  // all that were opened: they stay until the process ends
-bool failed = false;                 // a group has ended by an error
+// The process that initialised MPI. A forked child must not finalize it.
+pid_t process;
+// All links that were opened. They exist until the process ends.
+std::vector<ds_plugin_link*> links;
+// Whether a group has ended with an error.
+bool failed = false;
 
 int fail(ds_plugin_link* link, const char* call, int code) {
   failed = true;
@@ -60,7 +66,7 @@ int fail(ds_plugin_link* link, const char* call, int code) {
   return 1;
 }
 
-// A message without an answer; its request is kept until it is done.
+// Sends a note and keeps its request until all notes have been sent.
 void note(ds_plugin_link* link, int to, Tag tag, const std::string& text) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, to, tag, link->comm, &request);
@@ -104,7 +110,7 @@ void take(ds_plugin_link* link, const MPI_Status& status) {
   }
 }
 
-// Notes that have come.
+// Receives and processes all notes that have arrived.
 int listen(ds_plugin_link* link) {
   for (int tag : {kBeat, kAbort, kLeft}) {
     for (;;) {
@@ -119,7 +125,8 @@ int listen(ds_plugin_link* link) {
   return 0;
 }
 
-// Whether all others of every group have left it, so that they are on their way to the end.
+// Returns whether all other ranks have left every group, which means that they are about to call
+// MPI_Finalize, too, and whether this rank's notes have been sent.
 bool all_have_left() {
   bool all = true;
   for (ds_plugin_link* link : links) {
@@ -131,9 +138,9 @@ bool all_have_left() {
   return all;
 }
 
-// MPI_Finalize waits for every rank, also for one that stands still or cannot be reached. So a
-// process whose group has failed calls it only where all others come to it, too; else it ends
-// without, upon which mpirun and srun end the job.
+// MPI_Finalize waits for every rank, even for one that hangs or cannot be reached. So a process
+// whose group has failed calls it only if all others are about to do so, too; otherwise the process
+// exits without calling it, and mpirun or srun then ends the job.
 void finalize() {
   constexpr std::chrono::milliseconds kPatience{2000}, kNap{5};
   if (getpid() != process) return;
@@ -148,7 +155,7 @@ void finalize() {
   MPI_Finalize();
 }
 
-// The link's communicator, for which every rank must come; "" or an error.
+// Creates the link's communicator; collective. Returns "" or an error.
 std::string duplicate(ds_plugin_link* link, int64_t timeout_ms) {
   constexpr std::chrono::milliseconds kNap{1};
   MPI_Request request = MPI_REQUEST_NULL;
@@ -165,14 +172,16 @@ std::string duplicate(ds_plugin_link* link, int64_t timeout_ms) {
   return code == MPI_SUCCESS ? "" : "MPI_Comm_idup: " + text_of(code);
 }
 
-// Joins the job's MPI, unless the host program has.
+// Initialises MPI, unless the host application has done so. Returns whether the thread level
+// suffices.
 bool initialise() {
   int ready = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&ready);
   if (ready) {
     MPI_Query_thread(&level);
   } else {
-    StandardFilled filled;  // MPI keeps descriptors of its own
+    // MPI opens descriptors, which must not become those of standard input, output or error.
+    StandardFilled filled;
     int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS) {
       open_error = "MPI_Init_thread: " + text_of(code);
@@ -193,8 +202,7 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeo
   std::lock_guard lock(mutex);
   *out = nullptr;
   if (*address != '\0') {
-    open_error =
-        "the job that mpirun or srun started has no address, got '" + std::string(address) + "'";
+    open_error = "comm url 'mpi' takes no address, got '" + std::string(address) + "'";
     return 1;
   }
   if (!initialise()) return 1;
@@ -202,8 +210,8 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeo
   MPI_Comm_rank(MPI_COMM_WORLD, &own);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   if (own != rank || world != size) {
-    open_error = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
-                 " is asked for, MPI has rank " + std::to_string(own) + " of " +
+    open_error = "this process joins as rank " + std::to_string(rank) + " of " +
+                 std::to_string(size) + ", but in MPI it is rank " + std::to_string(own) + " of " +
                  std::to_string(world);
     return 1;
   }
@@ -214,8 +222,9 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t timeo
   link->left.resize(static_cast<size_t>(size));
   link->receives.assign(static_cast<size_t>(size), MPI_REQUEST_NULL);
   link->sends.assign(static_cast<size_t>(size), MPI_REQUEST_NULL);
-  links.push_back(
-      link);  // before the wait: a process that gives it up must not wait in MPI_Finalize
+  // The link is added before the wait, because after a time-out finalize() must see that its ranks
+  // have not left, so that it does not wait in MPI_Finalize.
+  links.push_back(link);
   const std::string error = duplicate(link, timeout_ms);
   if (!error.empty()) {
     open_error = error;
@@ -235,6 +244,8 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
                          link->comm, &link->receives[static_cast<size_t>(r)]);
     if (code != MPI_SUCCESS) return fail(link, "MPI_Irecv", code);
   }
+  // Each rank sends to its next neighbour first, so that not all ranks send to the same rank at
+  // once.
   for (int step = 1; step < link->size; ++step) {
     int r = (link->rank + step) % link->size;
     if (sends[r].size == 0) continue;
@@ -249,16 +260,18 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
   std::lock_guard lock(mutex);
   int all = 1;
   for (size_t r = 0; r < link->receives.size(); ++r) {
-    int here = 1, taken = 1;  // a finished request is MPI_REQUEST_NULL, which tests as done
+    // A completed request is MPI_REQUEST_NULL, for which MPI_Test reports completion.
+    int here = 1, taken = 1;
     int code = MPI_Test(&link->receives[r], &here, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS) code = MPI_Test(&link->sends[r], &taken, MPI_STATUS_IGNORE);
     if (code != MPI_SUCCESS) return fail(link, "MPI_Test", code);
-    arrived[r] = static_cast<uint8_t>(here & taken);  // who takes nothing is waited for, too
+    // A rank that does not receive its part counts as missing, too.
+    arrived[r] = static_cast<uint8_t>(here & taken);
     all &= here & taken;
   }
   *out_done = all;
   if (!*out_done && listen(link) != 0) return 1;
-  std::copy(link->signs.begin(), link->signs.end(), signs);
+  std::ranges::copy(link->signs, signs);
   return 0;
 }
 
@@ -285,7 +298,7 @@ int32_t has_left(ds_plugin_link* link, int32_t rank) {
   return link->left[static_cast<size_t>(rank)];
 }
 
-// MPI does not say how far a message has come.
+// MPI does not report how much of a message has been transferred.
 uint64_t moved(ds_plugin_link*, int32_t) { return 0; }
 const char* stall(ds_plugin_link*, int32_t) { return ""; }
 
@@ -294,8 +307,8 @@ const char* message(ds_plugin_link* link) {
   return link->aborted_by >= 0 ? link->reason.c_str() : link->error.c_str();
 }
 
-// The duplicate stays until MPI_Finalize: giving it back would wait for the others. So does the
-// link, which requests may still point into.
+// The communicator exists until MPI_Finalize, because freeing it would wait for the other ranks.
+// The link is not deleted either, because requests may still point into it.
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
   std::lock_guard lock(mutex);

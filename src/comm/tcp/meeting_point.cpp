@@ -47,7 +47,8 @@ int port_of(const std::string& text, const std::string& where) {
   return port;
 }
 
-// An address of `host` that ranks of this host alone can reach. All of them find the same one.
+// Returns a loopback address for `host`, which must be this host. All ranks of the host get the
+// same address.
 std::string loopback_of(const std::string& host) {
   for (const std::string& address : addresses_of(host)) {
     if (is_loopback(address)) return address;
@@ -55,19 +56,21 @@ std::string loopback_of(const std::string& host) {
   }
   throw std::runtime_error(
       "host '" + host +
-      "' is another host than this: ranks of several hosts need a key. Set DS_JOB_KEY (or "
+      "' is not this host: ranks on several hosts need a key. Set DS_JOB_KEY (or "
       "DS_JOB_KEY_FILE) to the same secret on all ranks, or DS_JOB_KEY=none to let everyone "
       "join who reaches the ports");
 }
 
-// The address by which other hosts know this one, as far as its name or its interface says. Debian
-// lets a host's own name mean 127.0.1.1 on that host.
+// Returns an address of this host, named `host`, that other hosts can reach: the first one of the
+// name that is local but not a loopback address (on Debian, a host may resolve its own name to
+// 127.0.1.1), else that of the chosen interface, else everywhere().
 std::string outer_address(const std::string& host) {
   try {
     for (const std::string& address : addresses_of(host)) {
       if (!is_loopback(address) && is_local(address)) return address;
     }
-  } catch (const std::runtime_error&) {  // nobody here resolves the name
+  } catch (const std::runtime_error&) {
+    // This host cannot resolve the name.
   }
   std::string interface = chosen_interface();
   return interface.empty() ? everywhere() : address_of_interface(interface);
@@ -121,8 +124,8 @@ std::string elsewhere(const MeetingPoint& point) {
   } catch (const UnknownHost&) {
     return "";
   }
-  return "; rank 0 is on this host, and '" + point.host + "'" + list + (list.empty() ? "" : ")") +
-         " is none of its addresses: start rank 0 on that host";
+  return "; rank 0 runs on this host, but '" + point.host + "'" + list + (list.empty() ? "" : ")") +
+         " is not one of its addresses: start rank 0 on that host";
 }
 
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key) {
@@ -131,7 +134,8 @@ std::string listening_address(const MeetingPoint& point, JobKey::Kind key) {
     return interface.empty() ? outer_address(own_host()) : address_of_interface(interface);
   }
   if (key == JobKey::Kind::missing) return loopback_of(point.host);
-  // torchrun's own store is at MASTER_ADDR, and rank 0 may be anywhere.
+  // If torchrun runs its own store, MASTER_ADDR is the host of the store, and rank 0 may run on
+  // another host.
   if (const char* store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
       store && std::string(store) == "True") {
     if (const std::string reason = elsewhere(point); !reason.empty())
@@ -143,6 +147,8 @@ std::string listening_address(const MeetingPoint& point, JobKey::Kind key) {
   return outer_address(point.host);
 }
 
+// The file appears with its whole content, by a rename, and only this user can open it. The
+// destructor compares device and inode to find out whether the file has been replaced.
 Publication::Publication(const MeetingPoint& point, const std::string& address, int port,
                          const std::optional<std::string>& key_text)
     : file_(point.file) {
@@ -179,6 +185,8 @@ std::string chosen_interface() {
   return name != nullptr ? name : "";
 }
 
+// If exactly one of the file and this rank's environment has a key, the file is not used, because
+// one of the two ranks is misconfigured.
 std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason) {
   if (point.file.empty()) {
     if (key.kind == JobKey::Kind::missing)
@@ -196,8 +204,8 @@ std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std:
   }
   const std::string host(words[0]), key_text(words[2]);
   if ((key_text == kNoKey) == (key.kind == JobKey::Kind::missing)) {
-    reason = key_text == kNoKey ? "rank 0 has a DS_JOB_KEY and this rank none"
-                                : "this rank has a DS_JOB_KEY and rank 0 none";
+    reason = key_text == kNoKey ? "rank 0 has a DS_JOB_KEY, but this rank does not"
+                                : "this rank has a DS_JOB_KEY, but rank 0 does not";
     return std::nullopt;
   }
   if (key_text != kNoKey) reach.trust.key = key_of_text(key_text);

@@ -14,16 +14,19 @@
 namespace ds {
 namespace {
 
-constexpr uint32_t kMostFrame = 256 << 10;  // bytes of a part in one frame
-constexpr uint32_t kMostSmall = 512;        // of a part that goes at once
+// The most bytes of a part in one frame.
+constexpr uint32_t kMostFrame = 256 << 10;
+// The most bytes of a small part.
+constexpr uint32_t kMostSmall = 512;
 constexpr uint32_t kMostReason = 2032;
-// Small parts ahead of this rank: before the next ones, the peer waits for its answer.
+// The most small parts that are kept until they are requested. A peer cannot be further ahead,
+// because it waits for parts from this rank.
 constexpr size_t kMostEarly = 8;
-// Signs for a peer that gives none: it may compute for hours, and its kernel keeps what it does not
-// take.
+// The most heartbeats that are sent to a peer that sends none. The peer may compute for hours, and
+// its kernel must buffer all that it does not read.
 constexpr uint32_t kMostUnanswered = 64;
 
-// Returns the kernel's record of a connection, or zeros where it has none.
+// Returns the kernel's TCP_INFO of a connection, or zeros if it cannot be read.
 tcp_info state_of(const Socket& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;
@@ -31,7 +34,7 @@ tcp_info state_of(const Socket& socket) {
   return info;
 }
 
-// Counts the bytes that the other host has not acknowledged.
+// Returns the number of bytes that the other host has not acknowledged.
 int unsent_bytes(const Socket& socket) {
   int bytes = 0;
   return ioctl(socket.fd(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
@@ -44,6 +47,8 @@ void advance(ds_plugin_part& part, size_t bytes) {
 
 }  // namespace
 
+// A small part may have been received before it is requested. If it has the wrong size, the ranks
+// disagree, and the connection counts as ended.
 void Peer::start(const ds_plugin_part& send, const ds_plugin_part& receive) {
   if (given_up_) return;
   send_ = send;
@@ -84,7 +89,8 @@ void Peer::tell(const End& end) {
   send();
 }
 
-// The other end counts on the rest of a frame that it has seen the beginning of.
+// The other end may have received the beginning of the current frame and expects the rest, so a
+// copy of the frame is kept and sent.
 void Peer::give_up() {
   given_up_ = true;
   if (sending_ && (out_.kind == Kind::part || out_.kind == Kind::small)) {
@@ -94,12 +100,15 @@ void Peer::give_up() {
   send_ = receive_ = {};
 }
 
+// Frames are sent in this order: the final message, after which nothing follows; a heartbeat;
+// readiness; a small part or a piece of a large part.
 bool Peer::choose() {
   if (word_ && word_->rank >= 0) {
     out_ = {Kind::word, static_cast<uint32_t>(word_->reason.size()),
             static_cast<uint64_t>(word_->rank)};
     out_data_ = word_->reason.data();
-    word_->rank = -1;  // it is the last frame
+    // A rank of -1 marks the final message as sent.
+    word_->rank = -1;
   } else if (word_) {
     return false;
   } else if (next_sign_) {
@@ -147,14 +156,15 @@ void Peer::send() {
   }
 }
 
-// Stops when the awaited parts are there: mostly nothing follows them, and the next call takes it.
+// Stops when the awaited part is complete: usually no bytes follow, and if some do, the next call
+// receives them.
 void Peer::receive() {
   const bool awaited = receive_.size != 0;
   while (!ended_ && take() && !(awaited && receive_.size == 0)) {
   }
 }
 
-// A connection over which anything else comes has ended.
+// A connection with any other frame counts as ended.
 bool Peer::is_possible(uint32_t size) const {
   switch (in_.kind) {
     case Kind::part:
@@ -170,6 +180,8 @@ bool Peer::is_possible(uint32_t size) const {
   return false;
 }
 
+// Large parts are received directly into their destinations. The bytes of a part that was given up
+// are read and dropped, so that the next frame can be found.
 bool Peer::take() {
   static thread_local char nowhere[1 << 16];
   size_t got = 0;
@@ -218,8 +230,8 @@ void Peer::took() {
   heard_ = {};
 }
 
-// An error of sending does not end the connection: bytes that the other end sent before it left may
-// still come.
+// A failed send does not end the connection, because bytes that the other end sent before it left
+// may still arrive.
 size_t Peer::moved_by(int64_t result, bool& over) {
   if (result > 0) return static_cast<size_t>(result);
   over = over || result == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
@@ -231,8 +243,9 @@ int Peer::undelivered() const {
   return unsent_bytes(socket_) + (sending_ ? 1 : 0);
 }
 
-// Signs of life are acknowledged by the host of a rank that stands still, so only what moves while
-// a part does counts. Where one packet of many was lost, the others still do.
+// The host of a rank that makes no progress still acknowledges heartbeats, so acknowledged bytes
+// count only while a part is being sent. Packets that arrive out of order while a part is being
+// received count, too: if one packet was lost, the later ones still show that bytes move.
 uint64_t Peer::moved() {
   const tcp_info info = state_of(socket_);
   if (sent_ != 0 || (sending_ && out_.kind == Kind::part))
@@ -240,18 +253,17 @@ uint64_t Peer::moved() {
   return part_bytes_ + acked_ + (receive_.size != 0 ? info.tcpi_rcv_ooopack : 0);
 }
 
-// A host that is there acknowledges what comes, whatever its rank does.
+// A reachable host acknowledges all packets, whatever its rank is doing. Retransmissions without
+// acknowledgements therefore mean that the path is interrupted or drops large packets.
 std::string Peer::stall() const {
   constexpr uint32_t kWhileMs = 500;
   const tcp_info info = state_of(socket_);
   if (info.tcpi_retransmits == 0 || info.tcpi_last_ack_recv <= kWhileMs) return "";
-  const std::string text = "of " + std::to_string(unsent_bytes(socket_)) + " bytes from " +
-                           both_ends(socket_) +
-                           " none arrive, though they are sent again and again: ";
+  const std::string text = "none of the " + std::to_string(unsent_bytes(socket_)) + " bytes from " +
+                           both_ends(socket_) + " arrives, though they are sent again and again: ";
   const std::string large =
       "something between has a smaller MTU than both ends, so that small messages pass and large "
-      "ones do not "
-      "(ping -M do -s 1472 ADDRESS tells; ip link set IF mtu N)";
+      "ones do not (ping -M do -s 1472 ADDRESS tells; ip link set IF mtu N)";
   if (info.tcpi_last_data_recv <= kWhileMs) return text + large;
   return text + "the way between these addresses is cut" +
          (unsent_bytes(socket_) > static_cast<int>(info.tcpi_snd_mss) ? ", or " + large : "");

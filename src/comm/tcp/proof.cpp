@@ -17,7 +17,8 @@
 namespace ds {
 namespace {
 
-constexpr int kMostAtOnce = 64;  // accepted before those who are there are heard again
+// The most connections that are accepted before existing ones are served again.
+constexpr int kMostAtOnce = 64;
 constexpr std::chrono::milliseconds kGuestPatience{3000}, kCallPatience{5000};
 
 static_assert(sizeof(Hello) ==
@@ -27,7 +28,7 @@ std::string text_of(const Hello& hello) {
   return {reinterpret_cast<const char*>(&hello), sizeof hello};
 }
 
-// What both sides have seen once the door has drawn.
+// The hello and the door's nonce, which both sides have seen. Every code is derived from them.
 struct Session {
   const Bytes32& key;
   std::string seen;
@@ -76,20 +77,22 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
     if (proved && trust.same_user && !is_of_this_user(socket)) ++step;
     if (proved && step == 3)
       return Channel(std::move(socket), session.key_to_door(), session.key_to_caller());
-  } catch (
-      const std::runtime_error&) {  // of the connection; what it means depends on how far it came
+  } catch (const std::runtime_error&) {
+    // The connection has failed. The reason depends on the step that the proof has reached.
   }
   constexpr const char* kReasons[] = {
-      "does not answer as a rank of this version of libds does",
+      "does not answer like a rank of this version of libds",
       "does not take this rank's proof: DS_JOB_KEY must be the same on all ranks",
       "does not prove the key: DS_JOB_KEY must be the same on all ranks",
-      "is another user's: ranks of several users need a DS_JOB_KEY"};
-  size_t code =
-      trust.same_user && step == 2 ? 4 : step;  // without a key no proof is refused but by its user
-  failure.add(step, "who listens at " + called + " " + kReasons[code - 1]);
+      "belongs to another user: ranks of several users need a DS_JOB_KEY"};
+  // Without a key, a proof is refused only because it comes from another user.
+  size_t code = trust.same_user && step == 2 ? 4 : step;
+  failure.add(step, "the program that listens at " + called + " " + kReasons[code - 1]);
   return std::nullopt;
 }
 
+// Reads from the guests that have sent something, drops those that took too long, then accepts new
+// connections.
 std::vector<Door::Arrival> Door::serve(int milliseconds) {
   std::vector<pollfd> ready{{listener_.fd(), POLLIN, 0}};
   for (const Guest& guest : guests_) ready.push_back({guest.socket.fd(), POLLIN, 0});
@@ -106,6 +109,8 @@ std::vector<Door::Arrival> Door::serve(int milliseconds) {
   return std::exchange(arrivals_, {});
 }
 
+// If descriptors run out or there are too many guests, one guest is dropped (make_room()), so that
+// strangers cannot keep ranks out.
 void Door::admit() {
   for (int i = 0; i < kMostAtOnce; ++i) {
     Socket socket(
@@ -117,11 +122,11 @@ void Door::admit() {
   }
 }
 
-// Who has said a whole hello is evicted after those who have not: ranks speak at once.
+// Drops the oldest guest without a complete hello, since ranks send their hello at once. If all
+// have sent one, drops the oldest guest.
 void Door::make_room() {
   if (guests_.empty()) return;
-  auto silent =
-      std::find_if(guests_.begin(), guests_.end(), [](const Guest& g) { return !g.hello; });
+  auto silent = std::ranges::find_if(guests_, [](const Guest& g) { return !g.hello; });
   if (silent == guests_.end()) silent = guests_.begin();
   turn_away("was crowded out by others");
   drop(*silent);
@@ -143,7 +148,7 @@ Door::Answer Door::challenge(Guest& guest) {
   Hello hello;
   std::memcpy(&hello, std::exchange(guest.received, "").data(), sizeof hello);
   if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.to != own_rank_)
-    return turn_away("did not speak as a rank of this version of libds does");
+    return turn_away("did not speak like a rank of this version of libds");
   guest.hello = hello;
   guest.draw = drawn();
   ssize_t put =
@@ -152,11 +157,12 @@ Door::Answer Door::challenge(Guest& guest) {
                                                         : turn_away("left before it had");
 }
 
+// Checks the caller's proof. The door sends its own proof only to a caller that has proved the key.
 Door::Answer Door::check(Guest& guest) {
   Session session = session_of(trust_.key, *guest.hello, guest.draw);
   if (!same(bytes_of(guest.received), session.callers_proof())) return turn_away("has another key");
   if (trust_.same_user && !is_of_this_user(guest.socket))
-    return turn_away("is another user's, or had left");
+    return turn_away("belongs to another user, or had left");
   Bytes32 proof = session.doors_proof();
   ssize_t put = send(guest.socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (put != static_cast<ssize_t>(proof.size())) return turn_away("left before it was answered");

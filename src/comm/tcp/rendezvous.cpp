@@ -19,8 +19,9 @@ constexpr size_t kMostAddress = 64;
 constexpr size_t kMostEntries = size_t{4} << 20;
 constexpr int kLookMs = 50;
 constexpr std::chrono::milliseconds kRetry{20}, kNameRetry{200};
-constexpr std::chrono::milliseconds kLonger{
-    2000};  // the others wait longer than rank 0, which says why
+// Additional time for which the other ranks wait after the deadline, so that rank 0 can tell them
+// why it has failed.
+constexpr std::chrono::milliseconds kLonger{2000};
 
 std::string number(int value) { return std::to_string(value); }
 
@@ -51,7 +52,8 @@ Rendezvous::Rendezvous(const MeetingPoint& point, int rank, int size, int64_t jo
 
 Rendezvous::~Rendezvous() = default;
 
-// A name may be known later than its ranks begin, as that of a pod that is not ready yet.
+// A host name may become known only after the ranks have started, for example that of a pod that is
+// not ready yet.
 template <typename Find>
 auto Rendezvous::known(Find find) {
   for (;; std::this_thread::sleep_for(kNameRetry)) {
@@ -77,6 +79,8 @@ void Rendezvous::tell_failures(Work work) {
   }
 }
 
+// Without a key of the job, other means keep strangers out: ranks that connect to a port must
+// belong to this user on this host, and ranks that use a file read a fresh key from it.
 void Rendezvous::receive_all() {
   std::string address = known([&] { return listening_address(point_, key_.kind); });
   Socket listener = listen_at(address, point_.port);
@@ -88,9 +92,7 @@ void Rendezvous::receive_all() {
   }
   Publication publication(point_, address, port_of(listener), fresh);
   Door door(std::move(listener), trust_, rank_, size_);
-  auto seated = [&] {
-    return std::count_if(ranks_.begin(), ranks_.end(), [](auto& r) { return r.open(); });
-  };
+  auto seated = [&] { return std::ranges::count_if(ranks_, [](auto& r) { return r.open(); }); };
   while (seated() + 1 < size_) {
     strangers_ = door.about_strangers();
     if (Clock::now() > deadline_)
@@ -104,31 +106,35 @@ void Rendezvous::receive_all() {
   strangers_ = door.about_strangers();
 }
 
+// A rank is refused if it belongs to another job or if its number is too large or taken; the
+// rendezvous then continues. If two ranks disagree on the number of ranks, the rendezvous cannot
+// succeed, so it ends.
 void Rendezvous::seat(Door::Arrival arrival) {
   const Hello& hello = arrival.hello;
   auto refuse = [&](const std::string& reason) { arrival.channel.send_error(reason); };
   std::string at = "at " + text_of(point_);
   if (hello.purpose != Purpose::meeting || hello.from < 0) return;
   if (point_.job != hello.job)
-    return refuse(at + " job '" + point_.job + "' meets, this is a rank of job '" + hello.job +
+    return refuse(at + " job '" + point_.job + "' meets, but this is a rank of job '" + hello.job +
                   "'");
   if (hello.size != size_) {
-    std::string reason = "rank " + number(hello.from) + " is one of " + number(hello.size) +
-                         " ranks, rank 0 one of " + number(size_);
+    std::string reason = "rank " + number(hello.from) + " was started as one of " +
+                         number(hello.size) + " ranks, rank 0 as one of " + number(size_);
     refuse(reason);
     throw std::runtime_error(reason);
   }
   if (hello.from >= size_)
     return refuse(at + " " + number(size_) + " ranks meet, 0 to " + number(size_ - 1) +
-                  ", this is rank " + number(hello.from));
+                  ", but this is rank " + number(hello.from));
   Channel& seat = ranks_[static_cast<size_t>(hello.from)];
   if (hello.from == 0 || seat.open())
     return refuse(at + " rank " + number(hello.from) + " of " + number(size_) +
-                  " is there already");
+                  " has come already");
   seat = std::move(arrival.channel);
 }
 
-// A rank that has come says nothing more until all are there. One that leaves may come again.
+// A connected rank sends nothing more until all ranks have connected. If it has closed the channel,
+// it may connect again.
 void Rendezvous::look_at_seats() {
   for (Channel& channel : ranks_) {
     if (channel.open() && channel.left()) channel = Channel();
@@ -145,8 +151,8 @@ std::string Rendezvous::missing() const {
   return (count == 1 ? "rank " : "ranks ") + list + " of " + number(size_);
 }
 
-// Rank 0 is reached where a rank of another host has reached it. A rank that came over the loopback
-// shares its host.
+// Rank 0's address is the one at which a rank of another host has reached it. A rank that connected
+// over the loopback is on rank 0's host, so it gets rank 0's address.
 void Rendezvous::give_addresses() {
   for (const Channel& channel : ranks_) {
     if (channel.open() && (own_address_.empty() || is_loopback(own_address_)))
@@ -183,6 +189,8 @@ void Rendezvous::come() {
   own_address_ = ranks_[0].receive_text(kMostAddress, deadline_ + kLonger, "rank 0");
 }
 
+// The new key is derived from the table of entries, which begins with a fresh nonce and was sent
+// only to ranks that had proved the key of the job.
 std::vector<std::string> Rendezvous::gather(const std::string& entry) {
   std::vector<std::string> entries;
   Deadline deadline = deadline_ + kLonger;
@@ -199,7 +207,8 @@ std::vector<std::string> Rendezvous::gather(const std::string& entry) {
   return entries;
 }
 
-// The table that all get: a draw, so that no two meetings have one key, and the entries.
+// The table that all ranks receive has a nonce, so that no two rendezvous have the same key, and
+// the entries by rank.
 std::string Rendezvous::spread(const std::string& entry) {
   Deadline deadline = deadline_ + kLonger;
   std::string table = std::string(view_of(drawn())) + entry;
@@ -207,7 +216,7 @@ std::string Rendezvous::spread(const std::string& entry) {
     std::string who = "rank " + std::to_string(r);
     std::string other = ranks_[r].receive_text(kMostEntries, deadline, who);
     if (other.size() != entry.size())
-      throw std::runtime_error(who + " is of another version of libds");
+      throw std::runtime_error(who + " runs another version of libds");
     table += other;
   }
   for (size_t r = 1; r < ranks_.size(); ++r) ranks_[r].send_text(table, deadline);

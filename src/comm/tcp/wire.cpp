@@ -27,7 +27,7 @@
 namespace ds {
 namespace {
 
-// Of a message; the code of header and text follows the text.
+// Header of a message. The text follows, then the authentication code of header and text.
 struct Header {
   uint64_t number = 0;
   uint32_t size = 0;
@@ -44,7 +44,7 @@ int left_ms(Deadline deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000));
 }
 
-// False: the time is over.
+// Waits until the event is ready or the deadline has passed; returns false in the latter case.
 bool wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd ready{fd, events, 0};
@@ -55,7 +55,7 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-// An address with its port, of either family.
+// An IPv4 or IPv6 address with its port.
 struct Name {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
@@ -64,7 +64,7 @@ struct Name {
   const sockaddr_in& v4() const { return reinterpret_cast<const sockaddr_in&>(storage); }
   const sockaddr_in6& v6() const { return reinterpret_cast<const sockaddr_in6&>(storage); }
   bool is_v4() const { return storage.ss_family == AF_INET; }
-  // An IPv4 address as a socket of both families shows it.
+  // Whether this is an IPv4 address in the form that a socket of both families reports.
   bool is_mapped() const { return !is_v4() && IN6_IS_ADDR_V4MAPPED(&v6().sin6_addr); }
   int port() const { return ntohs(is_v4() ? v4().sin_port : v6().sin6_port); }
   std::string address() const {
@@ -84,6 +84,7 @@ Name name_of(const sockaddr* address) {
   return name;
 }
 
+// Parses a numeric address; names are not resolved.
 Name socket_name(const std::string& text, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -130,11 +131,12 @@ Socket::~Socket() {
 Socket listen_at(const std::string& address, int port) {
   Name name = socket_name(address, port);
   Socket socket = stream(name.storage.ss_family);
-  int one = 1,
-      none = 0;  // connections of an earlier job that are closing down do not hold the port
-  // A free port is chosen for this socket alone only without it.
+  int one = 1, none = 0;
+  // With SO_REUSEADDR, closing connections of an earlier job do not block the port. It is not set
+  // for port 0, because otherwise the kernel may choose a port that another socket uses, too.
   if (port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (address == kEverywhere)  // of both families
+  // The socket listens for IPv4 and IPv6.
+  if (address == kEverywhere)
     setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &none, sizeof none);
   if (bound(socket, name) && listen(socket.fd(), SOMAXCONN) == 0) return socket;
   std::string reason = errno == EADDRINUSE
@@ -145,6 +147,7 @@ Socket listen_at(const std::string& address, int port) {
 
 int port_of(const Socket& socket) { return end_of(socket, getsockname).port(); }
 
+// The socket is non-blocking, so the deadline applies to connecting, too.
 Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& reason) {
   Name name = socket_name(address, port);
   Socket socket = stream(name.storage.ss_family);
@@ -172,11 +175,12 @@ std::string place_text(const std::string& address, int port) {
   return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
 
+// The state code of an established connection in /proc/net/tcp.
 constexpr std::string_view kEstablished = "01";
 
-// A line of /proc/net/tcp is a number, both addresses as HEX:HEX, a state, three fields, a user, a
-// time-out, an inode; /proc/net/tcp6 has the same with longer addresses. A socket that its owner
-// has closed, or that is not accepted yet, has no inode and counts as root's.
+// A line of /proc/net/tcp has a number, both addresses as HEX:HEX, a state, three fields, a user
+// id, a time-out and an inode; /proc/net/tcp6 has the same fields with longer addresses. A socket
+// that its owner has closed, or that is not accepted yet, has inode 0 and root's user id.
 bool is_of_this_user(const Socket& socket) {
   const Name own = end_of(socket, getsockname), other = end_of(socket, getpeername);
   auto text = [](const Name& name) {
@@ -227,11 +231,13 @@ bool is_loopback(const std::string& address) {
   return address.rfind("127.", 0) == 0 || address == "::1";
 }
 
+// An address is local if a socket can be bound to it.
 bool is_local(const std::string& address) {
   try {
     Name name = socket_name(address, 0);
     return bound(stream(name.storage.ss_family), name);
-  } catch (const std::runtime_error&) {  // this host has no sockets of that family
+  } catch (const std::runtime_error&) {
+    // This host does not support the address family.
     return false;
   }
 }
@@ -248,7 +254,8 @@ std::string address_of_interface(const std::string& name) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || name != one->ifa_name)
         continue;
       const Name found = name_of(one->ifa_addr);
-      // Such an address needs a name of the interface, which each host has its own of.
+      // A link-local address is valid only with the name of an interface, which differs between
+      // hosts.
       const bool of_link = family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&found.v6().sin6_addr);
       if (!of_link) return found.address();
     }
@@ -264,9 +271,9 @@ void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline)
       bytes.remove_prefix(static_cast<size_t>(put));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(socket.fd(), POLLOUT, deadline))
-        throw std::runtime_error("a rank takes no message any more");
+        throw std::runtime_error("a rank has stopped taking messages");
     } else if (errno != EINTR) {
-      throw std::runtime_error(std::string("a rank left while the ranks met: ") +
+      throw std::runtime_error(std::string("a rank disconnected while the ranks met: ") +
                                std::strerror(errno));
     }
   }
@@ -310,10 +317,13 @@ void Channel::send_error(const std::string& text) noexcept {
   try {
     send_message(text.substr(0, kMostError), true,
                  Clock::now() + std::chrono::milliseconds(kErrorPatienceMs));
-  } catch (const std::exception&) {  // it has gone, and needs no reason
+  } catch (const std::exception&) {
+    // The rank has gone, so it does not need the reason.
   }
 }
 
+// The sequence number is checked together with the code, so a repeated or reordered message fails
+// like a changed one.
 std::string Channel::receive_text(size_t most, Deadline deadline, const std::string& from) {
   Header header;
   std::memcpy(&header, receive_bytes(socket_, sizeof header, deadline, from).data(), sizeof header);

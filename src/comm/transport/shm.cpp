@@ -29,20 +29,22 @@
 #include "core/base/signals.h"
 #include "core/base/trace.h"
 
-// Processes of one host. Rank 0 makes an anonymous memory file (memfd) and hands it to the others
-// over a unix socket in the abstract namespace. Neither has a name in a file system, so nothing is
-// left behind however a rank ends. Each rank holds a lock on its own byte of the memory file
-// through a file description of its own; the kernel drops the lock when the process dies, which is
-// how the others know.
+// This transport connects ranks that are processes of one host. Rank 0 creates an anonymous memory
+// file (memfd) and passes it to the others over a unix socket in the abstract namespace. Neither
+// has a name in a file system, so nothing remains however a rank ends. Each rank holds a lock on
+// one byte of the memory file, through a separate file description; the kernel releases the lock
+// when the process dies, which is how the others learn of the death.
 namespace ds {
 namespace {
 
-// In now_ns(); never, for times beyond it.
+// Returns the time `ms` milliseconds from now, on the clock of now_ns(), or a time far in the
+// future if that would overflow.
 int64_t deadline_after(int64_t ms) {
   constexpr int64_t kMost = INT64_MAX / 2'000'000;
   return now_ns() + std::min(ms, kMost) * 1'000'000;
 }
 
+// Owns a file descriptor and closes it.
 class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
@@ -64,7 +66,7 @@ class Fd {
   raise(DS_ERROR_COMM, "shm://{}: {}: {}", name, call, std::strerror(errno));
 }
 
-// A joining rank sends it first. Other versions must be able to read it, so its layout never
+// The first message of a joining rank. Other versions must be able to read it, so its layout never
 // changes.
 struct Hello {
   uint32_t magic = 0x64732d32;
@@ -73,20 +75,22 @@ struct Hello {
   BuildName build = BuildName::own();
 };
 
+// The socket's address in the abstract namespace. It contains the user id, so that users do not
+// collide.
 struct Address {
   sockaddr_un address{};
   socklen_t length = 0;
   explicit Address(const std::string& name) {
     std::string path = fmt::format("libds.{}.{}", getuid(), name);
     address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, path.data(),
-                path.size());  // a leading 0: the abstract namespace
+    // A path that begins with a zero byte is in the abstract namespace.
+    std::memcpy(address.sun_path + 1, path.data(), path.size());
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-// Answer to a hello: "" with the memory file, or the reason of a refusal.
+// Answers a hello with the memory file, if `refusal` is empty, or with the reason of the refusal.
 void answer(int socket, const std::string& refusal, int memory) {
   char text[256] = {};
   std::memcpy(text, refusal.data(), std::min(refusal.size(), sizeof text - 1));
@@ -104,9 +108,11 @@ void answer(int socket, const std::string& refusal, int memory) {
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &memory, sizeof(int));
   }
-  (void)!sendmsg(socket, &message, MSG_NOSIGNAL);  // a peer that is gone is found missing later
+  // A failed send is ignored, because a peer that has gone is detected later.
+  (void)!sendmsg(socket, &message, MSG_NOSIGNAL);
 }
 
+// Returns the memory file that rank 0 sends, or throws with the reason of its refusal.
 Fd receive_memory(const std::string& name, int socket) {
   char text[256] = {};
   iovec data{text, sizeof text};
@@ -131,7 +137,8 @@ int milliseconds_left(int64_t deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX));
 }
 
-// False when nothing has come by the deadline. A signal is no reason to give up.
+// Returns whether data can be read before the deadline. An interrupting signal does not end the
+// wait.
 bool readable(int fd, int64_t deadline) {
   for (;;) {
     pollfd ready{fd, POLLIN, 0};
@@ -140,23 +147,26 @@ bool readable(int fd, int64_t deadline) {
   }
 }
 
-// The abstract namespace has no permissions: both ends ask who the other is.
+// Returns whether the other end belongs to this user, according to the kernel: the abstract
+// namespace has no permissions.
 bool same_user(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
 }
 
+// Rank 0's side of the handshake in which ranks join.
 class Host {
  public:
   Host(const std::string& name, const CommOptions& options) : name_(name), options_(options) {}
 
-  // Collects one hello of every other rank, then hands the memory out.
+  // Collects one hello from every other rank, then sends the memory file to all of them.
   Fd run() {
-    SignalsBlocked blocked(
-        SignalsBlocked::Which::of_writes);  // RLIMIT_FSIZE counts for memory files, too
+    // RLIMIT_FSIZE applies to memory files, too, and exceeding it would end the process by a
+    // signal.
+    SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
     Fd memory(memory_file("libds"));
-    if (memory.get() < 0) system_error(name_, "no memory file");
+    if (memory.get() < 0) system_error(name_, "no memory file can be made");
     if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {
       system_error(name_, "the memory file cannot grow");
     }
@@ -165,13 +175,15 @@ class Host {
     if (bind(listener.get(), address.get(), address.length) != 0) {
       if (errno == EADDRINUSE)
         raise(DS_ERROR_COMM, "shm://{}: another group of this name is forming on this host", name_);
-      system_error(name_, "no socket");
+      system_error(name_, "the socket for joining cannot be opened");
     }
-    if (listen(listener.get(), SOMAXCONN) != 0) system_error(name_, "no socket");
+    if (listen(listener.get(), SOMAXCONN) != 0)
+      system_error(name_, "the socket for joining cannot be opened");
     int64_t deadline = deadline_after(options_.join_ms);
     std::vector<Fd> peers(static_cast<size_t>(options_.size));
     for (int missing = options_.size - 1; missing > 0;) {
-      // Strangers who come and come again do not hold the others up.
+      // The clock is checked as well, so that strangers who keep connecting do not prolong the
+      // wait.
       if (!readable(listener.get(), deadline) || now_ns() > deadline) refuse_all(peers, missing);
       Fd peer(above_standard(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
       missing -= admit(std::move(peer), peers) ? 1 : 0;
@@ -183,6 +195,8 @@ class Host {
   }
 
  private:
+  // Reads the peer's hello and returns whether the peer is a rank that was missing. Drops
+  // strangers, and tells a rank that does not fit why it is refused.
   bool admit(Fd peer, std::vector<Fd>& peers) {
     if (!same_user(peer.get())) return false;
     Hello hello;
@@ -212,7 +226,7 @@ class Host {
     return true;
   }
 
-  // "ranks 3, 7", at most so many as a line can hold.
+  // Returns the missing ranks as text, for example "ranks 3, 7", with at most eight of them named.
   static std::string names_of(const std::vector<Fd>& peers, int missing) {
     constexpr int kMostNamed = 8;
     std::string names;
@@ -224,6 +238,7 @@ class Host {
         "{} {}{}", missing == 1 ? "rank" : "ranks", names,
         missing > kMostNamed ? fmt::format(" and {} more", missing - kMostNamed) : "");
   }
+  // Tells all ranks that have joined which ranks are missing, and throws.
   [[noreturn]] void refuse_all(const std::vector<Fd>& peers, int missing) {
     std::string reason =
         fmt::format("{} of {} ranks have not joined within {} ms: {}{}", missing, options_.size,
@@ -239,6 +254,8 @@ class Host {
   std::string last_refusal_;
 };
 
+// The side of the other ranks: tries to connect until rank 0 listens, sends a hello and returns the
+// memory file.
 Fd join(const std::string& name, const CommOptions& options) {
   Address address(name);
   int64_t deadline = deadline_after(options.join_ms);
@@ -247,8 +264,9 @@ Fd join(const std::string& name, const CommOptions& options) {
     socket_fd = Fd(above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
     if (connect(socket_fd.get(), address.get(), address.length) == 0) break;
     if (now_ns() > deadline)
-      raise(DS_ERROR_COMM, "shm://{}: rank 0 has not come within {} ms", name, options.join_ms);
-    // Who comes long before rank 0 leaves it the processor: hundreds may wait.
+      raise(DS_ERROR_COMM, "shm://{}: rank 0 has not joined within {} ms", name, options.join_ms);
+    // The sleeps become longer with the number of tries, because hundreds of ranks may be waiting
+    // for rank 0.
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(tries / 10 + 2, 20)));
   }
   if (!same_user(socket_fd.get()))
@@ -257,7 +275,7 @@ Fd join(const std::string& name, const CommOptions& options) {
   hello.size = options.size;
   hello.rank = options.rank;
   if (send(socket_fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
-    system_error(name, "no hello");
+    system_error(name, "rank 0 cannot be told that this rank joins");
   if (!readable(socket_fd.get(), deadline + 1'000'000'000)) {
     raise(DS_ERROR_COMM, "shm://{}: not all of {} ranks have joined within {} ms", name,
           options.size, options.join_ms);
@@ -265,6 +283,7 @@ Fd join(const std::string& name, const CommOptions& options) {
   return receive_memory(name, socket_fd.get());
 }
 
+// Returns the description of a lock on the byte of that rank.
 struct flock lock_of(int rank, short type) {
   struct flock lock {};
   lock.l_type = type;
@@ -274,23 +293,24 @@ struct flock lock_of(int rank, short type) {
   return lock;
 }
 
+// A segment in a memory file, with the locks that show which ranks are alive.
 class ShmSharing final : public Sharing {
  public:
-  // The lock belongs to a description of this rank's own, which only the mapping keeps: a forked
-  // child inherits neither, so it cannot hide the death of its parent. `memory` is the description
-  // that all ranks share.
+  // The lock belongs to a file description that only this rank has and only the mapping keeps open.
+  // A forked child inherits neither, so it cannot hide the death of its parent. `memory` is the
+  // file description that all ranks share; it is used to probe the locks.
   ShmSharing(const std::string& name, Fd memory, const CommOptions& options)
       : bytes_(SharedSegment::bytes(options.size)), memory_(std::move(memory)) {
     std::string path = fmt::format("/proc/self/fd/{}", memory_.get());
     Fd own(above_standard(open(path.c_str(), O_RDWR | O_CLOEXEC)));
     if (own.get() < 0) {
       system_error(name,
-                   "the memory file cannot be opened again by /proc (where none is mounted, ranks "
-                   "can meet over "
-                   "TCP: \"communicator\": \"env:tcp\")");
+                   "the memory file cannot be opened again through /proc (if /proc is not mounted, "
+                   "ranks can meet over TCP: \"communicator\": \"env:tcp\")");
     }
     struct flock lock = lock_of(options.rank, F_WRLCK);
-    if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0) system_error(name, "no lock on the memory file");
+    if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0)
+      system_error(name, "the memory file cannot be locked");
     void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, own.get(), 0);
     if (data == MAP_FAILED) system_error(name, "the memory file cannot be mapped");
     segment_ = static_cast<SharedSegment*>(data);
@@ -299,6 +319,7 @@ class ShmSharing final : public Sharing {
   ~ShmSharing() override { munmap(segment_, bytes_); }
 
   SharedSegment& segment() override { return *segment_; }
+  // The loop is needed because one call may read less than requested.
   bool read(int rank, uint64_t from, void* to, size_t bytes) override {
     pid_t process = segment_->ranks[rank].process.load();
     while (bytes != 0) {
@@ -315,6 +336,8 @@ class ShmSharing final : public Sharing {
                                 const CommOptions& options) const override {
     return share_processes(name, options);
   }
+  // A rank is alive as long as its byte is locked; if the lock cannot be probed, the rank counts as
+  // alive.
   bool alive(int rank) const override {
     struct flock probe = lock_of(rank, F_WRLCK);
     return fcntl(memory_.get(), F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;

@@ -11,17 +11,21 @@
 #include <vector>
 
 #include "core/base/ascii.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 
 namespace ds {
 namespace {
 
+// Recursion is bounded, since the text is not trusted.
 constexpr size_t kMostDepth = 50;
 
+// A line that has content, without its indent and its comment.
 struct YamlLine {
   size_t number = 0, indent = 0;
-  std::string_view text;  // without indent and comment; not empty
+  // Never empty.
+  std::string_view text;
 };
 
 std::string_view trimmed(std::string_view text) {
@@ -31,8 +35,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The end of what is said before a comment: '#' at the beginning or after a blank, outside of
-// quotes.
+// Returns the offset at which a comment begins: a '#' at the start of the line or after a blank,
+// outside quotes. Without one, returns the size of the line.
 size_t comment_of(std::string_view line) {
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -49,7 +53,7 @@ size_t comment_of(std::string_view line) {
   return line.size();
 }
 
-// Where the ':' of "key:" or "key: value" is; npos.
+// Returns the offset of the ':' of "key:" or "key: value", or npos.
 size_t colon_of(std::string_view text) {
   size_t from = 0;
   if (!text.empty() && (text[0] == '"' || text[0] == '\'')) {
@@ -63,8 +67,10 @@ size_t colon_of(std::string_view text) {
   return text.npos;
 }
 
+// Returns the lines of a text that have content. Blank lines and comments have no meaning in YAML.
 std::vector<YamlLine> lines_of(std::string_view text) {
   std::vector<YamlLine> out;
+  // Skips the byte order mark of UTF-8.
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
   for (size_t number = 1; !text.empty(); ++number) {
     size_t end = std::min(text.find('\n'), text.size());
@@ -101,6 +107,8 @@ class YamlReader {
           reason);
   }
 
+  // Reads consecutive lines of one indent as a map. Only the indent of a line decides to which map
+  // the line belongs.
   Json map(size_t indent, size_t depth) {
     if (depth == kMostDepth) refuse(lines_[at_], "is nested too deep");
     Json::Object out;
@@ -108,12 +116,13 @@ class YamlReader {
       const YamlLine line = lines_[at_++];
       const size_t colon = colon_of(line.text);
       if (colon == line.text.npos || line.text.starts_with("- ")) {
-        refuse(line, "is not of the form \"key: value\", which is all that is read of YAML");
+        refuse(line,
+               "is not of the form \"key: value\", the only YAML lines that libds reads here");
       }
       const Json key = scalar(line, trimmed(line.text.substr(0, colon)));
       const std::string name = key.is_string() ? key.string() : key.dump();
       auto same = [&](const auto& member) { return member.first == name; };
-      if (std::any_of(out.begin(), out.end(), same)) refuse(line, "is a key that was there before");
+      if (std::ranges::any_of(out, same)) refuse(line, "repeats a key of this map");
       out.emplace_back(name, value(line, trimmed(line.text.substr(colon + 1)), depth));
     }
     if (at_ < lines_.size() && lines_[at_].indent > indent)
@@ -121,6 +130,8 @@ class YamlReader {
     return Json(std::move(out));
   }
 
+  // Reads the value of a key: the scalar on the key's line, or the more deeply indented block that
+  // follows. A list may have the indent of its key, as PyYAML writes it.
   Json value(const YamlLine& line, std::string_view text, size_t depth) {
     if (!text.empty()) return scalar(line, text);
     if (at_ == lines_.size()) return {};
@@ -136,7 +147,7 @@ class YamlReader {
       const YamlLine& line = lines_[at_++];
       std::string_view item = trimmed(line.text.substr(2));
       if (colon_of(item) != item.npos || item.starts_with("- "))
-        refuse(line, "is a list of more than plain values, which is not read");
+        refuse(line, "is an item that is not a plain value, which libds does not read");
       out.push_back(scalar(line, item));
     }
     return Json(std::move(out));
@@ -148,7 +159,7 @@ class YamlReader {
     if (text == "[]") return Json(Json::Array{});
     if (text.front() == '\'' || text.front() == '"') return quoted(line, text);
     if (std::string_view("&*!|>{[%@`").find(text.front()) != std::string_view::npos)
-      refuse(line, "is more of YAML than is read");
+      refuse(line, "uses YAML syntax that libds does not read");
     return plain(text);
   }
 
@@ -156,9 +167,11 @@ class YamlReader {
     const char quote = text.front();
     if (text.size() < 2 || text.back() != quote)
       refuse(line, "has a text without its closing quote");
-    if (quote == '"') return Json::parse(text, source_);  // the escapes that both have
+    // Double-quoted text is parsed as JSON; escapes that only YAML has are refused.
+    if (quote == '"') return Json::parse(text, source_);
     std::string out;
     text = text.substr(1, text.size() - 2);
+    // In single quotes the only escape is a doubled quote.
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] == '\'' && text.substr(i, 2) != "''") refuse(line, "has a quote inside a text");
       if (text[i] == '\'') ++i;
@@ -167,11 +180,11 @@ class YamlReader {
     return Json(std::move(out));
   }
 
+  // Gives a plain scalar its type in YAML 1.1. from_chars would also read "inf" and "nan", and
+  // 1e-5, which has no dot, as numbers; in PyYAML they are strings.
   static Json plain(std::string_view text) {
     const std::string word = ascii_lower(text);
-    auto is = [&](const auto& words) {
-      return std::find(words.begin(), words.end(), word) != words.end();
-    };
+    auto is = [&](const auto& words) { return contains(words, word); };
     if (is(std::array{"null", "~"})) return {};
     if (is(std::array{"true", "yes", "on"})) return Json(true);
     if (is(std::array{"false", "no", "off"})) return Json(false);

@@ -11,6 +11,7 @@ namespace {
 
 using Bus = Collective::Bus;
 
+// Each row: name, share of the message that a link carries, whether ranks compare one block.
 constexpr Collective kCollectives[] = {
     {"all_gather", Bus::shares, true},
     {"all_gather_coalesced", Bus::shares, true},
@@ -32,6 +33,7 @@ constexpr Collective kCollectives[] = {
     {"send", Bus::once, false},
 };
 
+// Names under which DeepSpeed and torch.distributed log the same collectives.
 struct Alias {
   std::string_view theirs, ours;
 };
@@ -66,7 +68,7 @@ std::set<std::string, std::less<>> logged_operations(std::span<const std::string
       std::string known;
       for (const Collective& collective : kCollectives)
         known += fmt::format(" {}", collective.name);
-      raise(DS_ERROR_CONFIG, "{}: '{}' is none of{}", KeyName("comms_logger.prof_ops"), given,
+      raise(DS_ERROR_CONFIG, "{}: '{}' is not one of{}", KeyName("comms_logger.prof_ops"), given,
             known);
     }
     out.insert(std::move(name));

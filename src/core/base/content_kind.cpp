@@ -1,5 +1,7 @@
-// Files that people have in place of the one that they mean: what a failed or partial download
-// leaves, and the same thing in another format. Each is known by its first bytes.
+// Recognizes files that people have in place of the one they mean: the remains of a failed or
+// partial download, or the same thing in another format. Each kind is recognized by its first
+// bytes, so one read of kContentHead bytes suffices. Order matters: a Git LFS pointer and an answer
+// of the hub are also plain text, so they are tried before text.
 #include "core/base/content_kind.h"
 
 #include <fmt/core.h>
@@ -20,17 +22,21 @@ namespace {
 
 constexpr const char* kWebPage =
     ": the download was answered with a page (of a log-in, an error, a viewer), so get the file "
-    "itself, for "
-    "example by `hf download`";
+    "itself, for example by `hf download`";
+constexpr const char* kAnswer =
+    ": the download was answered with an error, so look at the name, and log in by `hf auth login` "
+    "where the model asks for it";
 constexpr const char* kCompressed = ": unpack it first";
 constexpr const char* kOtherData =
     ": write it as text, .jsonl or token files (docs/reference/data.md)";
 
+// A format that is known by its first bytes.
 struct Magic {
   std::string_view bytes;
   const char* name;
   const char* advice;
-  std::optional<Wanted> of = {};  // the reader whose own format it is
+  // The reader for which this is the right format.
+  std::optional<Wanted> of = {};
 };
 constexpr std::array<Magic, 14> kMagics{{
     {"GGUF", "a GGUF file of llama.cpp",
@@ -56,20 +62,31 @@ constexpr std::array<Magic, 14> kMagics{{
     {"SQLite format 3", "a database of SQLite", ""},
 }};
 
+// Returns whether content begins like a safetensors file: 8 bytes with the length of the header,
+// here below 1 TiB, and then the header's '{'.
 bool is_safetensors(std::string_view head) {
   return head.size() > 9 && head[8] == '{' && head.substr(5, 3) == std::string_view("\0\0\0", 3);
 }
 
-// The first bytes of a pickle of protocol 2 to 5.
+std::string safetensors_kind(Wanted wanted) {
+  if (wanted == Wanted::safetensors) return "";
+  return std::string("a safetensors file: ") +
+         (wanted == Wanted::torch
+              ? "call it model.safetensors, which is read in place of pytorch_model.bin"
+              : "weights of a model, which are read by the folder that they are in");
+}
+
+// Returns whether a file begins like a pickle of protocol 2 to 5.
 bool is_pickle(std::string_view head) {
   return head.size() > 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5;
 }
 
+// Returns whether a text is UTF-8 without control characters other than line ends and tabs.
 bool is_text(std::string_view head) {
   size_t bad = 0;
   for (std::string_view rest = head; !rest.empty();) {
     size_t length = utf8_sequence(rest);
-    // The last character of the head may be cut.
+    // The last character of a full head may be cut.
     if (length == 0 && rest.size() < 4 && head.size() >= kContentHead) break;
     bad += length == 0 || (is_control(utf8_first(rest)) && rest[0] != '\n' && rest[0] != '\t' &&
                            rest[0] != '\r')
@@ -80,25 +97,38 @@ bool is_text(std::string_view head) {
   return bad == 0;
 }
 
+// Returns the beginning of the first line, for a message.
 std::string first_words(std::string_view text) {
   text = text.substr(0, text.find('\n'));
   std::string out(text.substr(0, 60));
-  while (!out.empty() && !is_text(out)) out.pop_back();  // a cut character
+  // The cut at 60 bytes may have split a character.
+  while (!out.empty() && !is_text(out)) out.pop_back();
   while (out.ends_with('\r') || out.ends_with(' ')) out.pop_back();
   return out + (text.size() > 60 ? "..." : "");
 }
 
+// Bytes of the longest answer of the hub; a longer text is content.
+constexpr size_t kMostAnswer = 500;
+
+// The beginnings of the texts with which the hub refuses a file.
+constexpr std::array<std::string_view, 8> kAnswers{
+    "Entry not found",    "Repository not found",
+    "Revision not found", "Invalid username or password",
+    "Invalid rev id",     "Not Found",
+    "Access to model ",   "Access to dataset "};
+
 std::string text_kind(std::string_view text, Wanted wanted) {
   if (wanted == Wanted::text) return "";
   bool json = text.starts_with('{') || text.starts_with('[');
-  if (json && wanted == Wanted::json) return "";  // a mistake in it, whose place the parser tells
+  // The text is JSON, as wanted, but has a mistake; the parser reports where.
+  if (json && wanted == Wanted::json) return "";
   return fmt::format("{} that begins with \"{}\"", json ? "a text of JSON" : "a text",
                      first_words(text));
 }
 
 }  // namespace
 
-// version https://git-lfs.github.com/spec/v1 / oid sha256:... / size N
+// A pointer has three lines: version https://git-lfs.github.com/spec/v1, oid sha256:... and size N.
 std::string git_lfs_pointer(std::string_view head) {
   if (!head.starts_with("version https://git-lfs.github.com/spec/")) return "";
   std::string size;
@@ -110,9 +140,19 @@ std::string git_lfs_pointer(std::string_view head) {
   }
   return fmt::format(
       "a Git LFS pointer, which stands for a file{}: get that by `git lfs install && git lfs pull` "
-      "in the "
-      "clone, or by `hf download`",
+      "in the clone, or by `hf download`",
       size);
+}
+
+std::string hub_answer(std::string_view head) {
+  if (head.size() > kMostAnswer) return "";
+  std::string_view text = head;
+  if (text.starts_with("{\"error\""))
+    text.remove_prefix(std::min(text.find_first_not_of(": \t\"", 8), text.size()));
+  const bool known =
+      std::ranges::any_of(kAnswers, [&](auto answer) { return text.starts_with(answer); });
+  text = text.substr(0, text.find('"'));
+  return known ? fmt::format("an answer of the hub, \"{}\"{}", first_words(text), kAnswer) : "";
 }
 
 std::string content_kind(std::string_view head, Wanted wanted) {
@@ -122,7 +162,7 @@ std::string content_kind(std::string_view head, Wanted wanted) {
     if (head.starts_with(magic.bytes) && magic.of != wanted)
       return std::string(magic.name) + magic.advice;
   }
-  if (is_safetensors(head)) return wanted == Wanted::safetensors ? "" : "a safetensors file";
+  if (is_safetensors(head)) return safetensors_kind(wanted);
   if (is_pickle(head) && wanted == Wanted::torch) return "";
   if (is_pickle(head))
     return "a pickle of Python, as old versions of torch.save write: weights of torch are read as "
@@ -139,8 +179,10 @@ std::string content_kind(std::string_view head, Wanted wanted) {
   for (const char* page : {"<?xml", "<error", "<!--"}) {
     if (begin.starts_with(page)) return std::string("a page of XML") + kWebPage;
   }
+  // The magic of a tar archive is at offset 257, not at the beginning.
   if (head.substr(std::min<size_t>(257, head.size())).starts_with("ustar"))
     return std::string("a tar archive") + kCompressed;
+  if (std::string answer = hub_answer(text); !answer.empty()) return answer;
   return is_text(head) ? text_kind(text, wanted) : "";
 }
 

@@ -5,18 +5,24 @@
 
 namespace ds {
 
-// What a reader looks for in a file.
+// The content that a reader expects in a file.
 enum class Wanted { json, text, safetensors, torch, tokens, sentencepiece };
 
-// As many bytes of the beginning tell what content is.
+// The number of leading bytes that suffice to recognize content.
 inline constexpr size_t kContentHead = 1024;
 
-// For content that a reader could not parse: what it is instead, and what to do, as "a Git LFS
-// pointer, which stands for a file of 257 MiB: get that by `git lfs pull`"; "" when it is nothing
-// that people take for another file. `head` is its beginning, of kContentHead bytes or all of it.
+// Explains content that a reader could not parse: returns what it is instead and what to do, for
+// example "a Git LFS pointer, which stands for a file of 257 MiB: get that by `git lfs pull`".
+// Returns "" if the content is not something that people often mistake for another format. `head`
+// is the first kContentHead bytes of the file, or all of a shorter one.
 std::string content_kind(std::string_view head, Wanted wanted);
 
-// The same for a Git LFS pointer alone, which is text.
+// Returns a message about the text or JSON that the Hugging Face hub sends when it refuses a file,
+// or "" for other content.
+std::string hub_answer(std::string_view head);
+
+// Returns a message about a Git LFS pointer, or "" for other content. A pointer is a valid text
+// file and would otherwise be read as one.
 std::string git_lfs_pointer(std::string_view head);
 
 }  // namespace ds

@@ -5,15 +5,18 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "ds.h"
 
 namespace ds {
 
-// Parts of a message that a program may want alone: raise() keeps the first of each kind that it
-// formats.
-struct KeyName {  // of a configuration, dotted: "optimizer.params.lr"
+// Typed parts of a message that a host application may want as data. They print like plain text;
+// raise() keeps the first of each kind in ErrorDetails.
+
+// The dotted name of a configuration key: "optimizer.params.lr".
+struct KeyName {
   explicit KeyName(std::string_view name) : text(name) {}
   std::string_view text;
 };
@@ -27,19 +30,8 @@ struct RankNumber {
   int64_t value;
 };
 
-}  // namespace ds
-
-// As their parts are formatted: parse() checks a format at compile time, raise() formats the parts.
-template <>
-struct fmt::formatter<ds::KeyName> : fmt::formatter<std::string_view> {};
-template <>
-struct fmt::formatter<ds::TensorName> : fmt::formatter<std::string_view> {};
-template <>
-struct fmt::formatter<ds::RankNumber> : fmt::formatter<int64_t> {};
-
-namespace ds {
-
-// What an error is about, as data; "" and -1: nothing of the kind.
+// The configuration key, tensor and rank that an error message names, as data. "" and -1 mean that
+// the message names none.
 struct ErrorDetails {
   std::string key = {}, tensor = {};
   int64_t rank = -1;
@@ -51,6 +43,8 @@ struct ErrorDetails {
   void take(const RankNumber& number) { rank = rank < 0 ? number.value : rank; }
 };
 
+// Returns the value that a format prints for a part: the text or number of a typed part, and any
+// other part unchanged.
 template <typename Other>
 const Other& part_of_message(const Other& other) {
   return other;
@@ -59,9 +53,9 @@ inline std::string_view part_of_message(const KeyName& name) { return name.text;
 inline std::string_view part_of_message(const TensorName& name) { return name.text; }
 inline int64_t part_of_message(const RankNumber& number) { return number.value; }
 
-// The one exception type of libds. Thrown when an operation ends without its result; becomes a
-// ds_status at the C boundary. The message is one line (a refusal by memory_budget adds a table),
-// names the argument and both values, and has no "failed to".
+// The one exception type of libds, thrown when an operation ends without its result and turned into
+// a ds_status at the C boundary. The message is one line (a refusal by memory_budget adds a table),
+// names the argument and both values, and does not say "failed to".
 class Error : public std::runtime_error {
  public:
   Error(ds_status status, const std::string& message, ErrorDetails details = {})
@@ -74,30 +68,39 @@ class Error : public std::runtime_error {
   ErrorDetails details_;
 };
 
-// Text of any origin as part of an error: what is no UTF-8 and control characters are escaped; of
-// more than kMostMessage bytes the middle is left out.
+// Bytes of the longest text that one_line() returns whole.
 inline constexpr size_t kMostMessage = 500;
+// Makes any text safe as part of an error message: bytes that are not UTF-8 and control characters
+// are escaped, and the middle of a text longer than kMostMessage bytes is left out.
 std::string one_line(std::string_view text);
 
+// A format string whose placeholders are checked at compile time against the parts of Args.
 template <typename... Args>
-[[noreturn]] void raise(ds_status status, fmt::format_string<Args...> format, Args&&... args) {
+using MessageFormat = fmt::format_string<
+    std::remove_cvref_t<decltype(part_of_message(std::declval<const Args&>()))>...>;
+
+template <typename... Parts>
+std::string message_of(fmt::string_view format, const Parts&... parts) {
+  return one_line(fmt::vformat(format, fmt::make_format_args(parts...)));
+}
+
+template <typename... Args>
+[[noreturn]] void raise(ds_status status, MessageFormat<Args...> format, const Args&... args) {
   ErrorDetails details;
   (details.take(args), ...);
-  throw Error(status,
-              one_line(fmt::vformat(format, fmt::make_format_args(part_of_message(args)...))),
-              std::move(details));
+  throw Error(status, message_of(format, part_of_message(args)...), std::move(details));
 }
 
-// Precondition of a caller's argument.
+// Throws DS_ERROR_INVALID_ARGUMENT unless a precondition on a caller's argument holds.
 template <typename... Args>
-void require(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) raise(DS_ERROR_INVALID_ARGUMENT, format, std::forward<Args>(args)...);
+void require(bool ok, MessageFormat<Args...> format, const Args&... args) {
+  if (!ok) raise(DS_ERROR_INVALID_ARGUMENT, format, args...);
 }
 
-// Internal invariant: its failure is a defect of libds.
+// Throws DS_ERROR_INTERNAL unless an invariant holds. If it does not, libds has a defect.
 template <typename... Args>
-void ensure(bool ok, fmt::format_string<Args...> format, Args&&... args) {
-  if (!ok) raise(DS_ERROR_INTERNAL, format, std::forward<Args>(args)...);
+void ensure(bool ok, MessageFormat<Args...> format, const Args&... args) {
+  if (!ok) raise(DS_ERROR_INTERNAL, format, args...);
 }
 
 const char* status_name(ds_status status);

@@ -1,4 +1,6 @@
-// Json::parse: a scan (json_scan.h), cJSON's tree of the clean text, and the document made of both.
+// Json::parse works in three steps: the scan refuses everything that cJSON would misread
+// (json_scan.h), cJSON builds a tree from the clean text, and Builder creates the document from the
+// tree and from the scan's lists.
 #include <cJSON.h>
 #include <fmt/core.h>
 
@@ -23,7 +25,7 @@ namespace {
 
 using Tree = std::unique_ptr<cJSON, decltype(&cJSON_Delete)>;
 
-// Whether the byte at `at` stands where a name must begin: behind the '{' or a ',' of an object.
+// Returns whether a name must begin at byte `at`: after the '{' or a ',' of an object.
 bool is_for_name(std::string_view clean, size_t at) {
   std::string open;
   char last = 0;
@@ -41,36 +43,40 @@ bool is_for_name(std::string_view clean, size_t at) {
   return open.ends_with('{') && (last == ',' || (last == '{' && clean[at] != '}'));
 }
 
-// Throws JsonFault, whose bytes are those of `text`. cJSON writes the place of an error into a
-// variable of the process: one parse at a time.
+// Parses the clean text. Throws JsonFault with an offset in `text`. cJSON stores the position of an
+// error in a global variable, so only one text is parsed at a time.
 Tree parse_clean(const std::string& clean, std::string_view text) {
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   const char* end = nullptr;
-  // The byte of the terminator is part of the text: an error there is one at the end.
+  // The terminating zero is passed as part of the text, so that cJSON reports an unexpected end at
+  // its offset.
   Tree tree(cJSON_ParseWithLengthOpts(clean.c_str(), clean.size() + 1, &end, 0), cJSON_Delete);
   auto at = std::min(static_cast<size_t>(end - clean.c_str()), clean.size());
   if (tree) at = std::min(clean.find_first_not_of(" \t\r\n", at), clean.size());
   if (tree && at == clean.size()) return tree;
-  // Of what is no name cJSON says the place behind it.
+  // If an object's name does not begin with a quote, cJSON reports the byte after it.
   if (!tree && at > 0 && clean[at - 1] != '"' && is_for_name(clean, at - 1)) --at;
   if (at == clean.size()) throw JsonFault{at, "syntax error: unexpected end of input"};
   throw JsonFault{at, fmt::format("syntax error: unexpected '{}'{}", text[at],
-                                  tree ? " behind the document" : "")};
+                                  tree ? " after the document" : "")};
 }
 
 class Builder {
  public:
   explicit Builder(JsonScan& scan) : scan_(scan) {}
 
-  // The document of a node, whose strings and numbers are the next ones of the lists. Elements of
-  // arrays end as they are taken, so that a large text is not there three times.
+  // Returns the document of a node. Strings and numbers come in the order of the scan's lists.
+  // Elements of arrays are freed as they are converted, so that a large text is not in memory three
+  // times.
   Json value(cJSON& node) {
     if (cJSON_IsNumber(&node)) return std::move(scan_.numbers.at(number_++));
     if (cJSON_IsBool(&node)) return Json(cJSON_IsTrue(&node) != 0);
     if (cJSON_IsArray(&node)) return array(node);
     if (cJSON_IsObject(&node)) return object(node);
     if (!cJSON_IsString(&node)) return {};
+    // cJSON's strings end at a zero byte, so the scan replaced each by a blank; here the zero bytes
+    // are restored.
     std::string text = node.valuestring;
     for (; zero_ < scan_.zeros.size() && scan_.zeros[zero_].first == string_; ++zero_)
       text.at(scan_.zeros[zero_].second) = '\0';
@@ -88,8 +94,8 @@ class Builder {
     return Json(std::move(out));
   }
 
-  // Most objects are small, and a set for each would cost more than all else: only large ones get
-  // one.
+  // Finds duplicate names in a small object by linear search and in a larger one by a set. Most
+  // objects are small, and a set for each would cost more than the rest of the parse.
   Json object(cJSON& node) {
     constexpr size_t small = 16;
     Json::Object out;
@@ -100,12 +106,13 @@ class Builder {
         throw JsonFault{place, "\\u0000 in a name is not supported"};
       ++string_;
       std::string_view name = item->string;
+      // When the object reaches that limit, all names read so far enter the set.
       if (out.size() == small) {
         for (const cJSON* old = node.child; old != item; old = old->next) names.insert(old->string);
       }
-      bool taken = out.size() < small ? std::any_of(out.begin(), out.end(),
-                                                    [&](const auto& m) { return m.first == name; })
-                                      : !names.insert(name).second;
+      bool taken = out.size() < small
+                       ? std::ranges::any_of(out, [&](const auto& m) { return m.first == name; })
+                       : !names.insert(name).second;
       if (taken) throw JsonFault{place, fmt::format("duplicate key '{}'", name)};
       Json member = value(*item);
       out.emplace_back(name, std::move(member));
@@ -119,6 +126,8 @@ class Builder {
 
 }  // namespace
 
+// Offsets in the clean text and in `text` are the same, so a fault is located in `text`. Columns
+// count bytes from 1.
 static Json parse_text(std::string_view text, std::string_view source, bool zeros) try {
   JsonScan scan = scan_json(text, zeros);
   Tree tree = parse_clean(scan.clean, text);
@@ -126,7 +135,7 @@ static Json parse_text(std::string_view text, std::string_view source, bool zero
   return Builder(scan).value(*tree);
 } catch (const JsonFault& fault) {
   std::string_view before = text.substr(0, fault.at);
-  size_t line = 1 + static_cast<size_t>(std::count(before.begin(), before.end(), '\n'));
+  size_t line = 1 + static_cast<size_t>(std::ranges::count(before, '\n'));
   size_t column = fault.at - (before.find_last_of('\n') + 1) + 1;
   raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", source, line, column, fault.message);
 }

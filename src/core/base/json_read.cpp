@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 
 namespace ds {
 namespace {
 
-// Kind and value, of bounded length.
+// Returns kind and value as text of bounded length.
 std::string shown(const Json& value) {
   if (value.is_null() || value.is_array() || value.is_object()) return value.kind();
   std::string text = value.dump();
@@ -19,6 +20,8 @@ std::string shown(const Json& value) {
   return fmt::format("{} {}", value.kind(), text);
 }
 
+// Returns whether Json::integer() accepts the value, so that reading cannot fail after the check of
+// the kind.
 bool is_integral(const Json& value) {
   if (!value.is_number() || value.is_integer()) return value.is_integer();
   double x = value.number();
@@ -61,7 +64,7 @@ const std::string& JsonReader::text() const {
 }
 
 const std::string& JsonReader::word(std::span<const std::string> allowed) const {
-  if (std::find(allowed.begin(), allowed.end(), text()) != allowed.end()) return text();
+  if (contains(allowed, text())) return text();
   raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", KeyName(name_),
         fmt::join(allowed, ", "), text());
 }

@@ -1,15 +1,21 @@
-// One walk over a JSON text before cJSON sees it.
+// Checks and cleans a JSON text in one pass before cJSON parses it.
 //
-// Problem: cJSON keeps every number as a double that it reads by the locale, takes raw control
-// characters, invalid UTF-8 and \u0000 in strings (which end there), any character below 33 as a
-// blank, and knows neither comments nor places. Invariant: the clean text is as long as the given
-// one, so that an offset means the same place in both; cJSON finds in it the strings and numbers of
-// the lists, in their order, and nothing whose value it could get wrong. Algorithm: a loop over
-// tokens. Comments become blanks, a number becomes 0 and blanks while its exact value goes into a
-// list, and all that cJSON would wave through is refused. Brackets are counted, for the depth
-// alone: what follows what is cJSON's to judge. Cost: one pass and one copy; for each number its
-// value, for each string its offset. Source: RFC 8259; RFC 3629 for UTF-8. `Infinity` as Python's
-// json module writes and reads it.
+// Problem: cJSON keeps every number as a double, which it reads by the locale. It accepts raw
+// control characters, invalid UTF-8 and \u0000 in strings (which end there), and any character
+// below 33 as a blank. It does not know comments and does not report positions.
+//
+// Invariant: the clean text is as long as the given one, so that an offset means the same place in
+// both. In it, cJSON finds the strings and numbers of the lists, in their order, and nothing whose
+// value it could get wrong.
+//
+// Algorithm: a loop over tokens. Comments become blanks, a number becomes 0 and blanks while its
+// exact value is appended to a list, and everything that cJSON would wrongly accept is refused.
+// Brackets are counted only to bound the depth; cJSON checks the grammar.
+//
+// Cost: one pass and one copy of the text, a value for each number and an offset for each string.
+//
+// Source: RFC 8259, and RFC 3629 for UTF-8. `Infinity` is as Python's json module writes and reads
+// it.
 #include "core/base/json_scan.h"
 
 #include <fmt/core.h>
@@ -30,7 +36,7 @@ constexpr size_t kMaxDepth = 200;
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// A byte as messages show it.
+// Returns a byte in the form that messages show.
 std::string shown(char c) {
   bool plain = c > 0x20 && c < 0x7f;
   return plain ? fmt::format("'{}'", c)
@@ -50,7 +56,8 @@ class Scanner {
   }
 
  private:
-  // By its mark, or by the zero byte that the first character has there.
+  // Returns whether the text is UTF-16 or UTF-32: it then has a byte order mark, or a zero byte
+  // among its first two bytes.
   bool is_wide() const {
     return text_.starts_with("\xff\xfe") || text_.starts_with("\xfe\xff") ||
            text_.substr(0, 2).find('\0') != std::string_view::npos;
@@ -59,6 +66,7 @@ class Scanner {
     throw JsonFault{at, std::move(message)};
   }
   char here() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  // Overwrites a range with blanks but keeps line ends, so that line numbers stay right.
   void blank(size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       if (out_.clean[i] != '\n') out_.clean[i] = ' ';
@@ -83,6 +91,7 @@ class Scanner {
         return;
       case ']':
       case '}':
+        // A bracket without its partner passes here; cJSON refuses it.
         depth_ -= depth_ > 0 ? 1 : 0, ++at_;
         return;
       case '"':
@@ -102,6 +111,7 @@ class Scanner {
     if (head == "//") {
       end = std::min(text_.find('\n', at_), text_.size());
     } else if (head == "/*") {
+      // Starting after both characters keeps "/*/" from closing itself.
       size_t close = text_.find("*/", at_ + 2);
       if (close == std::string_view::npos)
         fail(begin, "syntax error: the comment that begins here is not closed");
@@ -112,20 +122,23 @@ class Scanner {
     blank(begin, at_ = end);
   }
 
+  // Reads a word. true, false and null stay in the clean text for cJSON; Infinity is added to the
+  // list of numbers; all other words are refused.
   void word() {
     size_t begin = at_;
     while (is_letter(here()) || is_digit(here()) || here() == '_') ++at_;
     std::string_view name = text_.substr(begin, at_ - begin);
     if (name == "true" || name == "false" || name == "null") return;
     if (name == "Infinity") return add_number(begin, Json::infinity());
-    if (name == "NaN") fail(begin, "syntax error: NaN is no value of JSON");
+    if (name == "NaN") fail(begin, "syntax error: NaN is not a JSON value");
     fail(begin, fmt::format("syntax error: unexpected '{}'", name.substr(0, 20)));
   }
 
   void add_number(size_t begin, Json value) {
+    // Without this check "1x" would become the number 1 and a stray x.
     static constexpr std::string_view follows(" \t\r\n,]}:/");
     if (at_ < text_.size() && follows.find(here()) == std::string_view::npos) {
-      fail(at_, fmt::format("syntax error: unexpected {} behind a number", shown(here())));
+      fail(at_, fmt::format("syntax error: unexpected {} after a number", shown(here())));
     }
     blank(begin, at_);
     out_.clean[begin] = '0';
@@ -162,6 +175,7 @@ class Scanner {
     }
     std::string_view token = text_.substr(begin, at_ - begin);
     int64_t integer = 0;
+    // An integer beyond int64 becomes the nearest double.
     if (!real &&
         std::from_chars(token.data(), token.data() + token.size(), integer).ec == std::errc()) {
       return add_number(begin, integer);
@@ -169,7 +183,8 @@ class Scanner {
     double value = 0;
     if (std::from_chars(token.data(), token.data() + token.size(), value).ec ==
         std::errc::result_out_of_range) {
-      // Which side of the range: the power of ten of the first digit that is not 0.
+      // from_chars does not say whether a number is too large or too small. The power of ten of its
+      // first nonzero digit does.
       int64_t power = 0;
       if (exponent < at_ &&
           std::from_chars(text_.data() + exponent, text_.data() + at_, power).ec != std::errc()) {
@@ -183,13 +198,13 @@ class Scanner {
         for (size_t i = point + 1; i < fraction_end && text_[i] == '0'; ++i) --magnitude;
       }
       if (magnitude + power > 0)
-        fail(begin, fmt::format("number overflow: '{}' is no double", cut(token)));
+        fail(begin, fmt::format("number overflow: '{}' does not fit a double", cut(token)));
       value = text_[begin] == '-' ? -0.0 : 0.0;
     }
     add_number(begin, value);
   }
 
-  // A long token in a message.
+  // Shortens a long token for a message.
   static std::string cut(std::string_view token) {
     return token.size() <= 40 ? std::string(token) : std::string(token.substr(0, 37)) + "...";
   }
@@ -220,6 +235,8 @@ class Scanner {
     }
   }
 
+  // Checks an escape and counts the bytes of its UTF-8 form. Surrogates must come in pairs (RFC
+  // 8259, section 7); each pair is one character of four bytes.
   void escape() {
     static constexpr std::string_view kinds("\"\\/bfnrt");
     size_t begin = at_++;
@@ -248,7 +265,7 @@ class Scanner {
     value_bytes_ += 4;
   }
 
-  // The number of \uXXXX at the current place.
+  // Reads the code unit of \uXXXX at the current position.
   uint32_t unit(size_t begin) {
     uint32_t value = 0;
     std::string_view digits = text_.substr(std::min(at_ + 2, text_.size()), 4);
@@ -263,7 +280,8 @@ class Scanner {
   std::string_view text_;
   bool zeros_;
   size_t at_ = 0, depth_ = 0;
-  size_t value_bytes_ = 0;  // of the string that is read, so far
+  // Bytes so far in the value of the string that is being read.
+  size_t value_bytes_ = 0;
   JsonScan out_;
 };
 

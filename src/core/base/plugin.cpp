@@ -18,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Returns the folders to search, in order: those of DS_PLUGIN_PATH, this library's own, and the
+// lib/ folder beside it.
 std::vector<fs::path> folders() {
   std::vector<fs::path> out;
   if (const char* given = std::getenv("DS_PLUGIN_PATH")) {
@@ -28,6 +30,7 @@ std::vector<fs::path> folders() {
       at = end + 1;
     }
   }
+  // This library's file is the one that contains load_transport().
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&load_transport), &here) != 0 && here.dli_fname) {
     std::error_code code;
@@ -40,13 +43,16 @@ std::vector<fs::path> folders() {
   return out;
 }
 
-// Tables of all kinds begin alike.
+// Loads the first libds_NAME.so that is found and returns its table. Tables of all kinds begin with
+// struct_size and build. Both must match, because a plugin works only with the build of the library
+// that it was compiled for.
 template <typename Table>
 const Table* load(std::string_view name, const char* symbol) {
   for (const fs::path& folder : folders()) {
     std::string file = (folder / fmt::format("libds_{}.so", name)).string();
     std::error_code code;
     if (!fs::exists(file, code)) continue;
+    // RTLD_NODELETE: a plugin stays loaded until the process ends.
     void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!object) raise(DS_ERROR_UNSUPPORTED, "plugin '{}' cannot be loaded: {}", file, dlerror());
     auto entry = reinterpret_cast<const Table* (*)()>(dlsym(object, symbol));
@@ -71,6 +77,10 @@ const ds_plugin_transport_table* load_transport(std::string_view name) {
 
 const ds_plugin_device_table* load_device(std::string_view name) {
   return load<ds_plugin_device_table>(name, "ds_plugin_devices");
+}
+
+const ds_plugin_text_table* load_text() {
+  return load<ds_plugin_text_table>("text", "ds_plugin_text");
 }
 
 }  // namespace ds

@@ -1,5 +1,8 @@
-// Accelerate 1.15: DeepSpeedPlugin of utils/dataclasses.py makes a configuration of the section,
-// with "auto" for what the file leaves out, and set_mixed_precision adds the compute type.
+// Converts Accelerate's configuration file into DeepSpeed's, as Accelerate 1.15 does:
+// DeepSpeedPlugin in utils/dataclasses.py builds a DeepSpeed configuration from the section
+// deepspeed_config, with "auto" for values that the file leaves out, and set_mixed_precision adds
+// the compute type. The other keys say where processes start; they are checked for typing errors
+// and otherwise ignored.
 #include "core/config/accelerate.h"
 
 #include <fmt/core.h>
@@ -10,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/ascii.h"
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 
@@ -18,7 +23,7 @@ namespace {
 
 constexpr const char* kAccelerateSection = "deepspeed_config";
 
-// Keys of the section that say how processes start or models are built, and change no number.
+// Keys of the section that say how processes start or models are built. They do not change results.
 constexpr std::array<std::string_view, 6> kLaunchKeys{
     "deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter",
     "deepspeed_inclusion_filter",   "zero3_init_flag",    "deepspeed_moe_layer_cls_names"};
@@ -27,8 +32,8 @@ constexpr std::array<std::string_view, 8> kAccelerateKeys{
     "offload_optimizer_device",    "offload_param_device",  "offload_optimizer_nvme_path",
     "offload_param_nvme_path",     "zero3_save_16bit_model"};
 
-// Every key that Accelerate takes beside the section, with the older dynamo_backend and fp16. Only
-// the precision changes numbers.
+// All top-level keys that Accelerate accepts, including the older dynamo_backend and fp16. Beside
+// the section, only mixed_precision and fp16 change results.
 constexpr std::array<std::string_view, 33> kFileKeys{"compute_environment",
                                                      "distributed_type",
                                                      "mixed_precision",
@@ -65,7 +70,7 @@ constexpr std::array<std::string_view, 33> kFileKeys{"compute_environment",
 
 template <typename Names>
 bool is_one(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return contains(names, name);
 }
 
 const Json* given(const Json& section, std::string_view key) {
@@ -73,7 +78,8 @@ const Json* given(const Json& section, std::string_view key) {
   return value && !value->is_null() ? value : nullptr;
 }
 
-// Plain YAML reads "none" as a text; so do Accelerate's own questions.
+// Returns whether a value means "none". YAML reads that word as a text, and Accelerate's
+// questionnaire writes it.
 bool says_none(const Json& value) {
   return value.is_string() && (value.string() == "none" || value.string().empty());
 }
@@ -110,6 +116,20 @@ void check_file_keys(const Json& document, std::string_view source) {
   }
 }
 
+// Returns the number or the truth value in a text, or the value itself. Accelerate passes its
+// values on as environment variables, so quotes make no difference to it.
+Json unquoted(const Json& value) {
+  if (!value.is_string()) return value;
+  try {
+    Json plain = Json::parse(ascii_lower(value.string()), "text");
+    return plain.is_number() || plain.is_bool() ? plain : value;
+  } catch (const Error&) {
+    return value;
+  }
+}
+
+// Returns the content of section offload_optimizer or offload_param, which is empty without a
+// device.
 Json offload(const Json& section, const std::string& of) {
   Json out{Json::Object{}};
   const Json* device = given(section, "offload_" + of + "_device");
@@ -121,13 +141,15 @@ Json offload(const Json& section, const std::string& of) {
   return out;
 }
 
+// Adds the section fp16 or bf16 that mixed_precision or, in older files, `fp16: true` selects.
 void add_precision(const Json& document, std::string_view source, Json& out) {
   const Json* type = given(document, "mixed_precision");
   const Json* half = given(document, "fp16");
   const Json older("fp16");
   if (!document.find("mixed_precision") && half && half->is_bool() && half->boolean())
     type = &older;
-  if (!type || (type->is_bool() && !type->boolean())) return;  // "no" is false in YAML
+  // YAML reads "no" as false.
+  if (!type || (type->is_bool() && !type->boolean())) return;
   const std::string word = type->is_string() ? type->string() : type->dump();
   if (word == "no") return;
   if (word != "bf16" && word != "fp16") {
@@ -145,8 +167,7 @@ Json accelerate_config(const Json& document, std::string_view source) {
     const Json* type = given(document, "distributed_type");
     raise(DS_ERROR_CONFIG,
           "{}: is YAML without a section {}{}: of YAML only the files of `accelerate config` for "
-          "DeepSpeed are "
-          "read; write others as JSON with the keys of docs/reference/config.md",
+          "DeepSpeed are read; write others as JSON with the keys of docs/reference/config.md",
           source, kAccelerateSection,
           type ? fmt::format(" (distributed_type {})", type->dump()) : "");
   }
@@ -158,17 +179,17 @@ Json accelerate_config(const Json& document, std::string_view source) {
   Json out, zero;
   out.set("train_micro_batch_size_per_gpu", "auto");
   const Json* accumulation = given(*section, "gradient_accumulation_steps");
-  out.set("gradient_accumulation_steps", accumulation ? *accumulation : Json("auto"));
+  out.set("gradient_accumulation_steps", accumulation ? unquoted(*accumulation) : Json("auto"));
   const Json* clipping = given(*section, "gradient_clipping");
-  out.set("gradient_clipping", clipping ? *clipping : Json("auto"));
+  out.set("gradient_clipping", clipping ? unquoted(*clipping) : Json("auto"));
   const Json* stage = given(*section, "zero_stage");
-  zero.set("stage", stage ? *stage : Json(2));
+  zero.set("stage", stage ? unquoted(*stage) : Json(2));
   for (const char* of : {"optimizer", "param"}) {
     Json tier = offload(*section, of);
     if (!tier.object().empty()) zero.set(std::string("offload_") + of, std::move(tier));
   }
   if (const Json* gather = given(*section, "zero3_save_16bit_model"))
-    zero.set("stage3_gather_16bit_weights_on_model_save", *gather);
+    zero.set("stage3_gather_16bit_weights_on_model_save", unquoted(*gather));
   out.set("zero_optimization", std::move(zero));
   add_precision(document, source, out);
   return out;

@@ -3,20 +3,21 @@
 
 #include "core/base/error.h"
 #include "core/config/config.h"
-#include "core/config/key_kinds.h"
-#include "core/config/schema.h"
+#include "core/config/core_sections.h"
+#include "core/config/key.h"
+#include "core/config/refuse.h"
 
 namespace ds {
 namespace {
 
-constexpr auto kMostSamples =
-    static_cast<int64_t>(kMost);  // of a step, as train_batch_size may say
+// The largest number of samples in a step, which is also the limit of train_batch_size.
+constexpr auto kMostSamples = static_cast<int64_t>(kMost);
 
 }  // namespace
 
-// train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * world. Whatever
-// one or two of the three determine is derived, by integer division as in DeepSpeed; the product is
-// checked at the end.
+// Completes train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps *
+// world. Missing numbers are derived from the given ones by integer division, as in DeepSpeed; the
+// product is checked at the end.
 void complete_batch(Config& config, int world) {
   int64_t& train = config.train_batch;
   int64_t& micro = config.micro_batch;
@@ -32,7 +33,7 @@ void complete_batch(Config& config, int world) {
        {std::tuple{has_train, train, "train_batch_size"},
         std::tuple{has_micro, micro, "train_micro_batch_size_per_gpu"},
         std::tuple{has_steps, steps, "gradient_accumulation_steps"}}) {
-    if (given && value <= 0) raise(DS_ERROR_CONFIG, "{}: {} is not positive", KeyName(name), value);
+    if (given && value <= 0) refuse(name, "{} is not positive", value);
   }
   if (!has_steps) steps = has_train && has_micro ? train / micro / world : 1;
   if (!has_micro) micro = train / world / steps;
@@ -48,8 +49,7 @@ void complete_batch(Config& config, int world) {
   if (train != product || micro <= 0 || steps <= 0) {
     raise(DS_ERROR_CONFIG,
           "train_batch_size {} != train_micro_batch_size_per_gpu {} * gradient_accumulation_steps "
-          "{} * world "
-          "size {}{}",
+          "{} * world size {}{}",
           train, micro, steps, world,
           has_train && has_micro && has_steps ? "" : " (derived by integer division)");
   }

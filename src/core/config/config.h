@@ -1,363 +1,328 @@
 #pragma once
+#include <any>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
+#include <typeindex>
+#include <typeinfo>
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/tier.h"
 
 namespace ds {
 
+// Section model: where the graph of a model comes from, or the sizes of a built-in one.
 struct ModelConfig {
-  std::string family;  // "gpt"; "" when the graph comes from a folder or from the caller
-  std::string folder;  // Hugging Face model folder, in place of a family
-  std::string init =
-      "folder";       // weights that a run on a folder begins with: its own, or "random" ones
-  bool mask = false;  // a folder's graph takes an input `mask` whatever its family
-  bool documents =
-      false;  // the graph takes inputs `begin` and `positions`: rows of several documents
+  // "gpt", or "" when the graph comes from a folder or from the caller.
+  std::string family;
+  // The folder of a Hugging Face model, given instead of a family.
+  std::string folder;
+  // The weights from which a run on a folder starts: those of the "folder", or "random" ones.
+  std::string init = "folder";
+  // A folder's graph has an input `mask`, whatever its family.
+  bool mask = false;
+  // The graph has inputs `begin` and `positions`, so that a row may hold several documents.
+  bool documents = false;
   int64_t layers = 0, hidden = 0, heads = 0, vocab = 0, positions = 0;
   double dropout = 0;
-  double layerdrop = 0;  // probability of leaving a layer out of a micro-batch of a training step
+  // The probability that a micro-batch of a training step leaves a layer out.
+  double layerdrop = 0;
 };
 
-// data.tokenizer that is learned from the training text, of as many tokens as the model has.
-inline constexpr const char* kLearnTokenizer = "learn";
-
-struct DataConfig {
-  std::vector<std::string> paths;  // files or folders of `format`
-  std::string format =
-      "text";  // "text", "jsonl": lines of conversations, "tokens": files of `libds tokenize`
-  std::string tokenizer = "bytes";  // or kLearnTokenizer, or a tokenizer's file or folder
-  // Of format jsonl.
-  std::string loss_on = "answers";  // or "all": the tokens that are targets
-  // Documents that share a sample: "none", "joined" (attention sees the earlier ones), "isolated".
-  std::string packing = "none";
-  std::string
-      chat_template;  // a template file or a name of one in the tokenizer's folder; "": its default
-  double heldout = 0.05;  // share of files held out, chosen by content hash
-  int64_t max_bytes = 16 << 20;
-  bool strip_licences = true;  // remove leading licence comments
-  // Of masked language models, in the words of Transformers' DataCollatorForLanguageModeling.
-  double mlm_probability = 0.15;     // share of the tokens that are targets
-  double mask_replace_prob = 0.8;    // share of these that become the mask token
-  double random_replace_prob = 0.1;  // and a random one; the others stay
-  int64_t mask_token = -1;           // -1: the tokenizer's
-};
-
-// The keys of masked language models in DataConfig.
-inline constexpr const char* kMaskingKeys[] = {"data.mlm_probability", "data.mask_replace_prob",
-                                               "data.random_replace_prob", "data.mask_token"};
-
-// DeepSpeed's legacy `curriculum_learning`: how many tokens of each sample count, by step.
-struct CurriculumConfig {
-  bool enabled = false;
-  std::string type = "seqlen", schedule;           // "fixed_linear", "fixed_root", "fixed_discrete"
-  int64_t min_difficulty = 0, max_difficulty = 0;  // tokens
-  int64_t total_step = 0, difficulty_step = 0;     // fixed_linear, fixed_root
-  double root_degree = 0;                          // fixed_root
-  std::vector<int64_t> difficulty, max_step;       // fixed_discrete
-};
-
-// data_efficiency.data_sampling.dynamic_batching: micro-batches of as many documents as their
-// tokens allow.
-struct DynamicBatchingConfig {
-  bool enabled = false;  // here, and in both sections around it:
-  bool outer = false,
-       sampling = false;   // data_efficiency.enabled, data_efficiency.data_sampling.enabled
-  bool given = false;      // enabled here, whatever they say
-  int64_t max_tokens = 0;  // of a group of documents; a micro-batch is micro_batch groups
-  std::string lr_scaling = "linear";     // lr_scaling_method: "linear", "sqrt", "none"
-  int64_t min_batch = 1, max_batch = 0;  // documents of a group; 0: no bound
-  std::string order = "dataloader";      // sequence_picking_order: "dataloader", "random", "seqlen"
-  uint64_t seed = 1234;                  // data_efficiency.seed, of the order "random"
-};
-
-struct RunConfig {
-  std::string dir;     // run folder; "" = runs/NNN
-  std::string resume;  // a run in `dir` that was begun with the same text goes on; "": none does
-  int64_t steps = 100, eval_every = 0, eval_samples = 0, save_every = 0, keep = 3,
-          sample_tokens = 256;
-  int64_t max_skipped_steps =
-      1;  // in a row: the run ends then; of a dynamic loss scale, those at its minimum
-  int64_t sample_every = 0;  // steps between samples, the first before step 1; 0: at the end only
-  std::vector<std::string> bars;  // of kBars: what the final held-out loss must be below
-  bool async_save =
-      false;  // saves every save_every steps are written by a thread while steps go on
-  bool device_fallback = true;  // a device that is not there: the CPU and a warning, not a refusal
-  uint64_t seed = 0;
-};
-
-// The devices of a Config.
+// The names of devices that need no plugin.
 inline constexpr const char* kDevices[] = {"cpu", "separate"};
 
-inline constexpr const char* kBars[] = {"unigram", "bigram", "gzip"};
-
-// Parameters whose updates have values of their own.
+// Parameters whose updates use other values than those of the optimizer, such as another rate.
 struct ParamGroup {
-  std::vector<std::string> params;  // patterns of names, '*' and '?' as in file names
-  std::map<std::string, double>
-      values;  // by names of group_numbers(), in place of those of the optimizer
-  // optimizer.no_decay: instead of patterns, every parameter of fewer than two dimensions in no
-  // other group.
+  // Patterns of names, with '*' and '?' as in file names.
+  std::vector<std::string> params;
+  // The values that replace those of the optimizer, by names of group_numbers().
+  std::map<std::string, double> values;
+  // optimizer.no_decay: in place of patterns, the group has every parameter of fewer than two
+  // dimensions that is in no other group.
   bool norms_and_biases = false;
 };
 
-// Which fields an optimizer has says core/config/optimizer_types.h.
+// The fields of all optimizers. optim/optimizer_types.h says which of them a type has.
 struct OptimizerConfig {
   std::string type = "AdamW";
   double lr = 1e-3, weight_decay = 0;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool adam_w_mode = true;      // false: L2
-  bool bias_correction = true;  // false: moments as they are, as if long-running
-  double momentum = 0,
-         dampening = 0;            // dampening: share of the gradient that stays out of the buffer
-  bool nesterov = false;           // looks ahead by one more step of the buffer
-  bool maximize = false;           // up the gradient
-  double lr_decay = 0;             // update t has the rate lr / (1 + (t - 1) * lr_decay)
-  double initial_accumulator = 0;  // initial_accumulator_value: of sums of squares
-  double min_coeff = 0.01, max_coeff = 10;  // bounds of the trust ratio
-  bool eps_inside_sqrt = false;             // eps is added below the root
-  DType masters = DS_DTYPE_F32;  // BF16: bf16_master_weights_and_grads, the parameters themselves
-  // Of what the optimizer keeps of each element: F32, BF16, or U8: codes
+  // True: weight decay is decoupled from the gradient (AdamW). False: it is added to the gradient
+  // (L2).
+  bool adam_w_mode = true;
+  // False: the moments are used without the correction for their start at zero.
+  bool bias_correction = true;
+  // SGD: the dampening is the share of the gradient that stays out of the momentum buffer.
+  double momentum = 0, dampening = 0;
+  // SGD: Nesterov momentum; the step uses the buffer as if it had been updated once more.
+  bool nesterov = false;
+  // True: the objective is maximized, so steps go up the gradient.
+  bool maximize = false;
+  // Adagrad: update t has the rate lr / (1 + (t - 1) * lr_decay).
+  double lr_decay = 0;
+  // Adagrad: initial_accumulator_value, which a parameter's first update adds to its sum of
+  // squares.
+  double initial_accumulator = 0;
+  // LAMB: the bounds of the trust ratio.
+  double min_coeff = 0.01, max_coeff = 10;
+  // LAMB: eps is added under the root instead of to it.
+  bool eps_inside_sqrt = false;
+  // The type of masters. BF16 (bf16_master_weights_and_grads): the parameters are the masters.
+  DType masters = DS_DTYPE_F32;
+  // The type of the states that the optimizer keeps for each element: F32, BF16, or U8 for codes
   // (core/program/state_codes.h).
   DType states = DS_DTYPE_F32;
-  bool stochastic = false;  // rounding of masters and states in bf16; else to nearest
-  bool fp32_states = true;  // fp32_optimizer_states; false: of the type of masters
-  // Muon: rates of matrices and of what AdamW updates; none: that of lr, and where none is given,
-  // the type's.
+  // True: masters and states in bf16 are rounded stochastically. False: they are rounded to
+  // nearest.
+  bool stochastic = false;
+  // fp32_optimizer_states. False: states have the type of masters.
+  bool fp32_states = true;
+  // Muon: the rate for matrices, and the rate for the parameters that AdamW updates. A rate that is
+  // not given is lr or, if lr is not given either, the default of the type.
   std::optional<double> muon_lr = {}, adam_lr = {};
-  std::string ns_method =
-      "gram";  // Newton-Schulz iterates on Gram matrices, or "standard": on matrices
-  int64_t freeze_step = 100000;  // updates until the variance stands and momenta are compressed
-  // 0/1 Adam: updates until the variance stands for good; updates of the variance after which the
-  // steps between two of them double; behind the freeze, steps after which the steps between two
-  // synchronisations double, and the most that there can be.
+  // Muon: the Newton-Schulz iteration runs on Gram matrices ("gram") or on the matrices themselves
+  // ("standard").
+  std::string ns_method = "gram";
+  // 1-bit optimizers: the number of updates until the variance freezes and momenta are compressed.
+  int64_t freeze_step = 100000;
+  // 0/1 Adam: the number of updates until the variance freezes for good, and the number of updates
+  // of the variance after which the interval between two of them doubles.
   int64_t var_freeze_step = 100000, var_update_scaler = 16;
+  // 0/1 Adam after the freeze: the number of steps after which the interval between two
+  // synchronisations doubles, and the largest such interval.
   int64_t local_step_scaler = 32678, local_step_clipper = 16;
-  // 1-bit LAMB: decay of the trust ratio's mean; bounds of what its mean is multiplied by behind
-  // the freeze, and how far this moves in a step.
+  // 1-bit LAMB: the decay of the mean of the trust ratio. After the freeze this mean is multiplied
+  // by a factor within two bounds, which changes by at most the threshold in a step.
   double coeff_beta = 0.9, factor_max = 4, factor_min = 0.5, factor_threshold = 0.1;
-  std::vector<ParamGroup> groups =
-      {};  // group 1 and further ones; group 0 has every other parameter
-  // Whether ranks exchange signs in place of gradients, at some time.
+  // The groups from number 1 on. Group 0 has the parameters that are in none of them.
+  std::vector<ParamGroup> groups = {};
+  // Returns whether ranks exchange signs in place of gradients in some steps.
   bool compressed() const {
     return type == "OneBitAdam" || type == "OneBitLamb" || type == "ZeroOneAdam";
   }
 };
 
-// Section fp16: how the loss scale of a run begins and moves (core/config/loss_scaler.h).
+// Section fp16: the initial loss scale of a run and how it changes (core/config/loss_scaler.h).
 struct LossScaleConfig {
-  double loss_scale = 0;             // of every step; 0: dynamic
-  int64_t initial_scale_power = 16;  // a dynamic scale begins at 2 to this power
-  int64_t window = 1000;             // loss_scale_window: clean steps until it doubles
-  int64_t hysteresis = 2;            // overflows until it halves
+  // The loss scale of every step. 0: the scale is dynamic, and the other fields apply.
+  double loss_scale = 0;
+  // A dynamic scale begins at 2 to this power.
+  int64_t initial_scale_power = 16;
+  // loss_scale_window: the number of clean steps until the scale doubles.
+  int64_t window = 1000;
+  // The number of overflows until the scale halves.
+  int64_t hysteresis = 2;
+  // True: every clean step restores the hysteresis.
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;
-  bool from_first =
-      false;  // the window counts the first clean step, too, as torch's GradScaler does
+  // True: the window includes the first clean step, too, as torch's GradScaler does.
+  bool from_first = false;
 };
 
-// Section torch_autocast: parameters stay f32, and products are made in `dtype`.
+// Section torch_autocast: parameters stay f32, and matrix products are computed in `dtype`.
 struct AutocastConfig {
   bool enabled = false;
   std::string dtype = "bf16";
 };
 
-// A schedule's parameters by the names of schedule.h: every number and word of the type, given or
-// not.
+// The parameters of a schedule by their names in optim/schedule.h. All parameters of the type are
+// present, whether they were given or not.
 struct SchedulerConfig {
-  std::string type;                                    // "": the rate of each group stays
-  std::map<std::string, std::vector<double>> numbers;  // one for all groups, or one for each
+  // "": each group keeps its rate.
+  std::string type;
+  // Each number has one value for all groups, or one for each group.
+  std::map<std::string, std::vector<double>> numbers;
   std::map<std::string, std::string> words;
 };
 
+// Section zero_optimization.
 struct ZeroConfig {
   int stage = 0;
-  int64_t reduce_bucket_size = 500000000;           // elements
-  int64_t prefetch_bucket_size = 50000000;          // stage3_prefetch_bucket_size, elements
-  int64_t max_live_parameters = 1000000000;         // stage3_max_live_parameters, elements
-  int64_t max_reuse_distance = 1000000000;          // stage3_max_reuse_distance, elements
-  int64_t param_persistence_threshold = 100000;     // stage3_param_persistence_threshold, elements
-  int64_t model_persistence_threshold = INT64_MAX;  // elements of all parameters that persist
-  int64_t sub_group_size = 1000000000;              // elements per rank of one update instruction
-  bool overlap_comm = true;                         // prefetch and overlap; never changes bits
-  Tier optimizer_tier = Tier::device;  // offload_optimizer.device: states and gradient accumulators
-  Tier param_tier = Tier::device;      // offload_param.device: parameter shards, stage 3
-  std::string nvme_path;               // of either offload section
-  int64_t mics_shard_size = -1;        // ranks that hold all state among them; -1: all ranks
-  bool mics_hierarchical_gather = false;  // in a shard group of several nodes, too
-  int64_t hpz_partition_size = 1;    // ranks that hold all parameters among them; 1: as the states
-  bool quantized_weights = false;    // gathered as 8-bit codes; stage 3
-  bool quantized_gradients = false;  // reduced as codes; stages 2 and 3
-  int gradient_bits = 4;             // of these: 4 or 8
-  bool error_feedback = false;       // zeropp_loco_param is given
-  double err_beta = 0.8;             // share of an error that stays
-  int64_t err_reset = 1024;          // steps between which errors are forgotten
-  int buffer_count = 4;              // sub-groups of states on files that host memory has slots for
+  // Sizes in elements. Four of them belong to stage 3: stage3_prefetch_bucket_size,
+  // stage3_max_live_parameters, stage3_max_reuse_distance and stage3_param_persistence_threshold.
+  int64_t reduce_bucket_size = 500000000;
+  int64_t prefetch_bucket_size = 50000000;
+  int64_t max_live_parameters = 1000000000;
+  int64_t max_reuse_distance = 1000000000;
+  int64_t param_persistence_threshold = 100000;
+  // Largest total number of elements of the persistent parameters.
+  int64_t model_persistence_threshold = INT64_MAX;
+  // Number of a rank's elements that one update instruction covers.
+  int64_t sub_group_size = 1000000000;
+  // Transfers are prefetched and overlap with compute. Never changes bits.
+  bool overlap_comm = true;
+  // offload_optimizer.device: the tier of states and gradient accumulators.
+  Tier optimizer_tier = Tier::device;
+  // offload_param.device: the tier of parameter shards in stage 3.
+  Tier param_tier = Tier::device;
+  // The nvme_path of either offload section.
+  std::string nvme_path;
+  // MiCS: the number of ranks that together hold the complete state; -1: all ranks.
+  int64_t mics_shard_size = -1;
+  // MiCS gathers in two steps also in a shard group that spans several nodes.
+  bool mics_hierarchical_gather = false;
+  // ZeRO++: the number of ranks that together hold all parameters; 1: parameters are partitioned as
+  // the states are.
+  int64_t hpz_partition_size = 1;
+  // Weights are gathered as 8-bit codes in stage 3.
+  bool quantized_weights = false;
+  // Gradients are reduced as codes of 4 or 8 bits in stages 2 and 3.
+  bool quantized_gradients = false;
+  int gradient_bits = 4;
+  // Quantization errors of gradients are fed back; set if zeropp_loco_param is given.
+  bool error_feedback = false;
+  // The share of the earlier error in the error that is kept.
+  double err_beta = 0.8;
+  // Number of steps after which errors are reset to zero.
+  int64_t err_reset = 1024;
+  // The number of sub-groups for which host memory has slots when states are in files.
+  int buffer_count = 4;
 
-  // The ranks of a shard group that either key asks for; 0: neither does.
+  // Returns the number of ranks in a shard group that mics_shard_size or hpz_partition_size sets,
+  // or 0 if neither does.
   int64_t shard_group() const {
     return mics_shard_size > 0 ? mics_shard_size : hpz_partition_size > 1 ? hpz_partition_size : 0;
   }
 };
 
-// Section gradient_compression: in which form ranks exchange gradients in stages 0 and 1.
+// Section gradient_compression: the form in which ranks exchange gradients at ZeRO stages 0 and 1.
 struct GradientCompressionConfig {
-  std::string type = "none";  // "int8"; "top_k"
-  double ratio = 0.01;        // of "top_k": share of each tensor's elements that a rank sends
+  // "none", "int8" or "top_k".
+  std::string type = "none";
+  // The share of each tensor's elements that a rank sends with "top_k".
+  double ratio = 0.01;
   bool on() const { return type != "none"; }
 };
 
+// Section aio: reads and writes of files of the nvme tier.
 struct AioConfig {
-  int64_t block_size = 1 << 20;
+  int64_t block_size = 1 << 20;  // bytes
   int queue_depth = 8;
 };
 
-struct CommsLoggerConfig {
-  bool enabled = false;
-  bool all = true;  // every collective, else:
-  std::vector<std::string> operations;
-};
-
-// A file that metrics go to.
-struct MonitorConfig {
-  bool enabled = false;
-  std::string output_path = {};  // folder of its jobs; "": the run folder
-  std::string job_name = "DeepSpeedJobName";
-};
-
-// Section flops_profiler: a report of one step by module (engine/module_report.h).
-struct FlopsProfilerConfig {
-  bool enabled = false;
-  int64_t profile_step = 1;         // the step that is reported, counted from 1
-  int64_t module_depth = -1;        // of the lists of the longest modules; -1: the deepest
-  int64_t top_modules = 1;          // of each list
-  bool detailed = true;             // with the tree of modules
-  std::string output_file = {};     // "": the log
-  double recompute_fwd_factor = 0;  // forward passes that recomputing adds to a step's operations
-};
-
+// Section memory_budget: the most memory that a plan may need.
 struct MemoryBudget {
-  int64_t device = -1, host = -1, nvme = -1;  // bytes per rank; -1: none
+  // -1: the tier has no budget.
+  int64_t device = -1, host = -1, nvme = -1;  // bytes per rank
 };
 
-// Everything a run may say, checked and completed. One struct, validated in one place.
-inline constexpr int64_t kNeverPrint = INT64_MAX;
-
+// A configuration: the sections of core are members; those of layers above core are looked up by
+// type. After parse_config() it is checked and complete.
 struct Config {
-  int64_t train_batch = 0, micro_batch = 0,
-          accumulation = 0;        // samples; the DeepSpeed triangle, all > 0
-  double gradient_clipping = 1.0;  // 0: off
-  DType compute = DS_DTYPE_F32;    // bf16.enabled -> BF16, fp16.enabled -> F16
-  LossScaleConfig loss_scale;      // where scales_loss()
-  bool check_grad_overflow =
-      true;                // bf16.check_grad_overflow; false: NaN and infinity are updated with
-  bool auto_cast = false;  // fp16.auto_cast: inputs may be f32
-  DType communication = DS_DTYPE_NONE;  // communication_data_type; NONE: the compute type
-  // Of gradients when they travel. Sums are f32, so that an f32 copy of what is narrower gives the
-  // same bits.
+  // Returns the section of a layer above core. It has its defaults until the document sets its
+  // keys.
+  template <typename Section>
+  Section& get() {
+    const auto [at, fresh] = sections_.try_emplace(typeid(Section));
+    if (fresh) at->second = Section();
+    return *std::any_cast<Section>(&at->second);
+  }
+  template <typename Section>
+  const Section& get() const {
+    static const Section defaults;
+    const auto at = sections_.find(typeid(Section));
+    return at == sections_.end() ? defaults : *std::any_cast<Section>(&at->second);
+  }
+
+  // Samples of a step and of a micro-batch, and micro-steps of a step: all are above 0, and
+  // train_batch = micro_batch * accumulation * ranks (DeepSpeed's batch triangle).
+  int64_t train_batch = 0, micro_batch = 0, accumulation = 0;
+  // The bound of the gradient's norm; 0: gradients are not clipped.
+  double gradient_clipping = 1.0;
+  // BF16 if bf16.enabled, F16 if fp16.enabled.
+  DType compute = DS_DTYPE_F32;
+  // Used only if scales_loss().
+  LossScaleConfig loss_scale;
+  // bf16.check_grad_overflow. False: a step updates with NaN and infinity instead of being skipped.
+  bool check_grad_overflow = true;
+  // fp16.auto_cast: floating-point inputs of a graph may be f32.
+  bool auto_cast = false;
+  // communication_data_type; NONE: the compute type.
+  DType communication = DS_DTYPE_NONE;
+  // Returns the type in which gradients are sent. Sums are computed in f32, so sending an f32 copy
+  // of narrower gradients would give the same bits; such gradients are sent as they are.
   DType wire() const {
     return communication == DS_DTYPE_NONE || communication == DS_DTYPE_F32 ? compute
                                                                            : communication;
   }
-  DType grad_accum =
-      DS_DTYPE_F32;  // data_types.grad_accum_dtype: of sums over micro-steps; also BF16, F16
+  // data_types.grad_accum_dtype: the type of sums over micro-steps, F32, BF16 or F16.
+  DType grad_accum = DS_DTYPE_F32;
   AutocastConfig autocast;
-  // Some gradients are f16.
+  // Returns whether some gradients are f16, so that the loss must be scaled.
   bool scales_loss() const {
     return compute == DS_DTYPE_F16 || (autocast.enabled && autocast.dtype == "f16");
   }
   ModelConfig model;
-  int64_t sequence = 128;  // run.sequence: tokens per sample
-  DataConfig data;
-  CurriculumConfig curriculum;
-  DynamicBatchingConfig dynamic_batching;
-  RunConfig run;
+  // run.sequence.
+  int64_t sequence = 128;  // tokens per sample
+  // run.seed: initial values, the order of data and dropout depend on it.
+  uint64_t seed = 0;
+  // run.async_save: a thread writes saves between steps while steps go on.
+  bool async_save = false;
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
   ZeroConfig zero;
   GradientCompressionConfig gradient_compression;
   AioConfig aio;
   MemoryBudget memory_budget;
-  int64_t nodes = 0;             // machines that the ranks are spread over evenly; 0: as detected
-  std::string levels = "hosts";  // "auto": the memory nodes of a machine are a level, too
-  std::string communicator = "env";  // the command joins it before it reads anything else
-  std::string device = "cpu";  // a name of make_device(); never changes bits on devices of one kind
-  bool tf32 = false;           // f32 products of a GPU round their operands to TF32
+  // The number of machines that the ranks are spread over evenly; 0: as detected.
+  int64_t nodes = 0;
+  // topology.levels: with "auto" the NUMA nodes of a machine are a level, too.
+  std::string levels = "hosts";
+  // The communicator that the command joins before it reads anything else.
+  std::string communicator = "env";
+  // The name of a device, for make_device(). Never changes bits among devices of one kind.
+  std::string device = "cpu";
+  // True: f32 matrix products on a GPU round their operands to TF32.
+  bool tf32 = false;
   bool emulate_tiers = false;
-  // Whether the tiers device and host are memories of their own: those of "cpu" are one unless
-  // emulate_tiers keeps them apart, those of every other device are two.
+  // Returns whether the tiers device and host are separate memories. On "cpu" they are one memory
+  // unless emulate_tiers keeps them apart; on every other device they are two.
   bool separate_tiers() const { return emulate_tiers || device != kDevices[0]; }
-  std::string fused_head =
-      "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
-  std::string recompute =
-      "none";  // what is made again in backward: "cheap", "layers"; never changes bits
-  int64_t recompute_num_layers = 1;  // of "layers": those between two activations that are kept
-  bool sparse_gradients =
-      false;  // of embeddings as rows where that moves fewer bytes; never changes bits
+  // The cases in which the head and the cross-entropy are one operation: "always", "never", or
+  // "auto": mostly where the logits would be f32 (docs/reference/config.md has the rule).
+  std::string fused_head = "auto";
+  // The results that backward recomputes: "none", "cheap" or "layers". Never changes bits.
+  std::string recompute = "none";
+  // With "layers": the number of layers between two activations that are kept.
+  int64_t recompute_num_layers = 1;
+  // Gradients of embeddings are sent as rows if that moves fewer bytes. Never changes bits.
+  bool sparse_gradients = false;
   bool reproducible = false;
-  std::vector<std::string> frozen;  // patterns of names of parameters that are not trained
-  std::string reduction = "micro";  // or "boundary"; "tree" when reproducible
-  int threads = 0;                  // compute threads per rank; 0: cores / local ranks
-  bool pin_threads = true;          // where the ranks of a machine have shared out its cores evenly
+  // Patterns of names of parameters that are not trained.
+  std::vector<std::string> frozen;
+  // "micro" or "boundary"; "tree" if reproducible.
+  std::string reduction = "micro";
+  // Compute threads of a rank; 0: the cores of the machine divided by its ranks.
+  int threads = 0;
+  // Threads are pinned if the ranks of a machine share out its cores evenly.
+  bool pin_threads = true;
   int64_t comm_timeout_ms = 300000;
-  int64_t steps_per_print = 10;  // kNeverPrint: no lines
-  MonitorConfig tensorboard{.enabled = true}, csv_monitor{.enabled = true}, jsonl_monitor;
-  CommsLoggerConfig comms_logger;
-  FlopsProfilerConfig flops_profiler;
-  bool wall_clock_breakdown = false;  // times by module every steps_per_print steps
 
-  // What the loss of a step is a mean over: "micro_batch", or the targets of all of them, "tokens".
+  // "micro_batch": the loss of a step is the mean of those of its micro-batches. "tokens": it is
+  // the mean over the targets of all micro-batches.
   std::string loss_average = "micro_batch";
   bool by_tokens() const { return loss_average == "tokens"; }
 
-  // Every value with where it came from ("config", "default", "derived").
+  // Returns every value and its origin.
   Json effective() const;
-  // A line "key value" for every key that must be equal on all ranks: all but paths and what
-  // concerns threads.
+  // Returns a line "key value" for every key that must be equal on all ranks. Paths, devices, the
+  // communicator and the keys about threads may differ.
   std::string shared_text() const;
-  std::map<std::string, std::string>
-      origins;  // key path -> "config", "auto", "derived" or "default"
-  // What the document says beyond its values. Keys that choose how DeepSpeed works and nothing that
-  // comes out, by path; what a user should hear; and keys whose "auto" waits for the model
-  // (fill_from_model).
+  // The origin of each key by its path: "config", "auto", "derived", "default", or kRefused
+  // (core/config/document.h) for a value that was given and refused.
+  std::map<std::string, std::string> origins;
+  // The document's keys without effect (they choose how DeepSpeed works, but not its results), the
+  // warnings for the user, and the keys whose "auto" waits for the model (fill_from_model).
   std::vector<std::string> without_effect, warnings, waiting;
+
+ private:
+  std::map<std::type_index, std::any> sections_;
 };
-
-// What is wrong with a document: the errors that parse_config would raise one at a time.
-struct ConfigRefusals {
-  std::vector<Error> errors;
-  // Keys whose values are not known, because they were refused or misspelt: what else is refused
-  // because of them is their consequence and says nothing new.
-  std::set<std::string> doubtful;
-};
-
-// Parses a document: DeepSpeed's ds_config keys with DeepSpeed's meaning, and libds keys, all
-// listed in docs/reference/config.md. Unknown and misspelt keys are refused by full path with a
-// suggestion; contradictions name both keys and values; known DeepSpeed keys that libds lacks are
-// refused as unsupported, by path. All errors are DS_ERROR_CONFIG. world: data-parallel size, for
-// the batch triangle.
-Config parse_config(const Json& document, int world);
-// The same, but what parse_config would refuse is collected: all of it at once. The result is worth
-// what the other keys say.
-Config parse_config(const Json& document, int world, ConfigRefusals& refusals);
-
-// Gives the sizes that Hugging Face's integration makes from the model's width to the keys that
-// wait for it.
-void fill_from_model(Config& config, int64_t hidden);
-
-// Rows of a micro-batch at most.
-int64_t batch_rows(const Config& config);
-
-// Tokens of each sample that count in optimizer step k (0-based) with config.curriculum
-// (deepspeed.md 4.15).
-int64_t curriculum_difficulty(const CurriculumConfig& config, int64_t step);
 
 }  // namespace ds

@@ -1,23 +1,35 @@
+// Parses the text of a configuration in any of the forms that people use.
+//
+// Strict JSON is tried first. If that fails, the text is classified: a binary file or a file of
+// another kind is refused by the name of its kind, block YAML is read as Accelerate's, and comments
+// and commas at the end of lists are blanked before JSON is tried again. The length stays the same,
+// so a mistake in JSON is reported at its place in the file.
 #include "core/config/config_text.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
 
+#include "core/base/ascii.h"
 #include "core/base/block_yaml.h"
 #include "core/base/content_kind.h"
 #include "core/base/error.h"
 #include "core/config/accelerate.h"
+#include "core/config/refuse.h"
 
 namespace ds {
 namespace {
 
-// A text of equal length in which comments are blanks, and so is a comma between a value and a
-// closing bracket.
+constexpr const char* kForms = ": a configuration is JSON, or Accelerate's YAML";
+
+// Returns the text with blanks in place of comments and of a comma between a value and a closing
+// bracket. Length and line breaks are unchanged, so the places in messages are those of the file.
 std::string without_hjson(std::string_view text) {
   std::string out(text);
-  char last = 0;            // what says something
-  size_t comma = out.npos;  // the comma that this is, behind a value
+  // The last character outside blanks and comments, and, if it is a comma after a value, its
+  // offset.
+  char last = 0;
+  size_t comma = out.npos;
   auto blank = [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) out[i] = out[i] == '\n' ? '\n' : ' ';
   };
@@ -45,7 +57,7 @@ std::string without_hjson(std::string_view text) {
   return out;
 }
 
-// A name without quotes where JSON has one in quotes.
+// Returns whether the first member's name is without double quotes, as in hjson and Python.
 bool has_bare_name(std::string_view text) {
   const size_t open = text.find('{');
   if (open == text.npos) return false;
@@ -55,31 +67,97 @@ bool has_bare_name(std::string_view text) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '\'';
 }
 
+// Recognizes files of other kinds by their first line that is neither empty nor a comment: a
+// setting `name = value` or a header [section] is TOML or INI, two lines with equally many commas
+// are CSV. Returns the name of the kind, or "".
+std::string other_form(std::string_view text) {
+  std::string_view line;
+  size_t at = 0;
+  auto says_nothing = [&] {
+    return line.empty() || line.front() == '#' || line.front() == ';' || line == "---";
+  };
+  while (at < text.size() && says_nothing()) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    line = text.substr(at, end - at);
+    line.remove_prefix(std::min(line.find_first_not_of(" \t\r"), line.size()));
+    line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+    at = end + 1;
+  }
+  if (says_nothing()) return "a text that says nothing: it is empty, or has comments only";
+  auto of_name = [](char c) {
+    return is_ascii_letter(c) || is_ascii_digit(c) || c == '_' || c == '.' || c == '-';
+  };
+  const size_t name = static_cast<size_t>(std::ranges::find_if_not(line, of_name) - line.begin());
+  const size_t sign = line.find_first_not_of(" \t", name);
+  const bool assigns = name > 0 && sign != line.npos && line[sign] == '=';
+  const bool section =
+      line.size() > 2 && line.front() == '[' && line.back() == ']' && is_ascii_letter(line[1]);
+  if (assigns || section) return "TOML, or a file of settings like it";
+  const std::string_view next = text.substr(std::min(at, text.size()));
+  const auto commas = std::ranges::count(line, ',');
+  const bool row =
+      commas > 0 && commas == std::count(next.begin(), std::ranges::find(next, '\n'), ',');
+  return row && line.find_first_of("{}[]:/") == line.npos ? "a table (CSV)" : "";
+}
+
+// Parses a text that is not strict JSON. `fault` is the error of the JSON parser, whose message is
+// the best one if the text is JSON with a mistake.
 Json parse_dialect(std::string_view text, std::string_view source, const Error& fault) {
-  if (text.empty()) throw fault;
+  if (text.empty()) raise(DS_ERROR_CONFIG, "{}; it is empty", fault.what());
   const std::string kind = content_kind(text.substr(0, kContentHead), Wanted::text);
-  const bool yaml = looks_like_yaml(text);
-  if (!yaml && !kind.empty()) raise(DS_ERROR_CONFIG, "{}: is {}", source, kind);
+  const std::string form = kind.empty() ? other_form(text) : kind;
+  const bool yaml = looks_like_yaml(text) && form.empty();
+  if (!form.empty()) {
+    raise(DS_ERROR_CONFIG, "{}: is {}{}", source, form, kind.empty() ? kForms : "");
+  }
   if (yaml) return accelerate_config(parse_block_yaml(text, source), source);
   const std::string clean = without_hjson(text);
   if (has_bare_name(clean)) {
     raise(DS_ERROR_CONFIG,
           "{}; the file is hjson or Python's: JSON has names and texts in double quotes (comments "
-          "and commas "
-          "at the end are read)",
+          "and commas at the end are read)",
           fault.what());
+  }
+  if (clean.find_first_of("{[\"") == clean.npos) {
+    raise(DS_ERROR_CONFIG, "{}: is {}{}", source,
+          content_kind(text.substr(0, kContentHead), Wanted::tokens), kForms);
   }
   return Json::parse(clean, source);
 }
 
-}  // namespace
+// Refuses JSON files of a model's folder, which people give in place of a configuration.
+void refuse_model_files(const Json& document, std::string_view source) {
+  struct Form {
+    const char *key, *beside, *meaning;
+  };
+  constexpr Form forms[] = {
+      {"architectures", "model_type",
+       "the config.json of a Hugging Face model: give its folder by --model or model.folder, "
+       "beside a configuration of the training"},
+      {"peft_type", "base_model_name_or_path", "the configuration of an adapter of PEFT"},
+      {"tokenizer_class", "model_max_length", "the configuration of a tokenizer"}};
+  for (const Form& form : forms) {
+    if (document.find(form.key) && document.find(form.beside))
+      refuse(source, "is {}", form.meaning);
+  }
+}
 
-Json parse_config_text(std::string_view text, std::string_view source) {
+Json parse_any(std::string_view text, std::string_view source) {
   try {
     return Json::parse(text, source);
   } catch (const Error& fault) {
     return parse_dialect(text, source, fault);
   }
+}
+
+}  // namespace
+
+Json parse_config_text(std::string_view text, std::string_view source) {
+  Json document = parse_any(text, source);
+  if (!document.is_object())
+    refuse(source, "must be an object, {{\"KEY\": VALUE, ...}}, got {}", document.kind());
+  refuse_model_files(document, source);
+  return document;
 }
 
 }  // namespace ds

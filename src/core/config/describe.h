@@ -2,17 +2,18 @@
 #include <string>
 
 #include "core/config/config.h"
+#include "core/config/refusals.h"
 
 namespace ds {
 
-// A configuration as `libds config` shows it: all refusals at once, warnings, the keys without
-// effect, and every value with its origin; a refused one as `document` gives it.
+// Returns the text that `libds config` prints: all refusals, the warnings, the keys without effect,
+// and every value with its origin. A refused value is shown as `document` gives it.
 std::string config_text(const Config& config, const ConfigRefusals& refusals, const Json& document);
-// The same as an object: schema, config and origins as of Config::effective, without_effect,
-// warnings, refused.
+// Returns the content of config_text() as a JSON object with the members schema, config and origins
+// of Config::effective(), without_effect, warnings and refusals.
 Json config_json(const Config& config, const ConfigRefusals& refusals, const Json& document);
 
-// Writes the warnings to the log, a line each.
+// Writes each warning to the log as a line.
 void log_warnings(const Config& config);
 
 }  // namespace ds

@@ -1,21 +1,39 @@
+// Reads a document into values by canonical path.
+//
+// A key may be written under its path, a second name, a deprecated name, or in the section bfloat16
+// instead of bf16. names_ maps each of these to the canonical path, and claim() refuses two names
+// of one key. A section is read member by member unless check_foreign() checks it as a whole
+// (whole_).
+//
+// "auto" is a value that a host framework fills in. Outside a framework it has the value that
+// Hugging Face's integration takes from the defaults of its TrainingArguments, or waits for the
+// value that it follows. In sections that the integration leaves alone it means the default.
+//
+// A misspelt key is refused with a suggestion, and the suggested key becomes doubtful unless the
+// document gives it, too: its value is probably the one under the misspelt name.
 #include "core/config/document.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 
 #include "core/base/ascii.h"
+#include "core/base/error.h"
+#include "core/config/key.h"
 #include "core/config/nearest_path.h"
+#include "core/config/refuse.h"
 #include "core/config/schema.h"
 #include "core/config/usual_names.h"
-#include "core/config/values.h"
 
 namespace ds {
 namespace {
 
-// What Hugging Face's integration fills in for "auto" with the defaults of its TrainingArguments
-// (`./run interop auto` compares). Those that depend on others are in kAutoOfOthers.
+// The values that Hugging Face's integration fills in for "auto" with the defaults of its
+// TrainingArguments (`./run interop auto` compares them). kAutoOfOthers has those that depend on
+// other keys.
 struct AutoValue {
   const char* path;
   const char* json;
@@ -31,7 +49,8 @@ constexpr AutoValue kAutoValues[] = {{"train_micro_batch_size_per_gpu", "8"},
                                      {"optimizer.params.weight_decay", "0.0"},
                                      {"scheduler.params.warmup_min_lr", "0"}};
 
-// Waiting for others: the micro-batch, the learning rate, run.steps, the width of the model.
+// Keys whose "auto" waits for another value: the micro-batch, the learning rate, run.steps or the
+// width of the model.
 constexpr const char* kAutoOfOthers[] = {"train_batch_size",
                                          "scheduler.params.warmup_max_lr",
                                          "scheduler.params.warmup_num_steps",
@@ -40,112 +59,33 @@ constexpr const char* kAutoOfOthers[] = {"train_batch_size",
                                          "zero_optimization.stage3_prefetch_bucket_size",
                                          "zero_optimization.stage3_param_persistence_threshold"};
 
-std::string sibling(const std::string& path, const std::string& name) {
-  return path.substr(0, path.rfind('.') + 1) + name;
-}
-
-// Whether a text names the path or one below it. A path that is one plain word ("device") counts
-// only at the beginning, where a refusal has its key, before a colon, or as the first part of a
-// longer path.
-bool mentions(std::string_view text, std::string_view path) {
-  const auto of_name = [](char c) { return is_ascii_letter(c) || is_ascii_digit(c) || c == '_'; };
-  for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + 1)) {
-    const size_t end = at + path.size();
-    const bool begins = at == 0 || (!of_name(text[at - 1]) && text[at - 1] != '.');
-    const bool ends = end == text.size() || !of_name(text[end]);
-    const bool as_key =
-        end + 1 < text.size() && (text[end] == ':' || (text[end] == '.' && of_name(text[end + 1])));
-    if (begins && ends && (at == 0 || as_key || path.find_first_of("._") != path.npos)) return true;
-  }
-  return false;
-}
-
-// Whether Hugging Face's integration fills "auto" in there; DeepSpeed drops it from its other
-// sections.
+// Returns whether Hugging Face's integration fills in values at this path. In its other sections
+// DeepSpeed drops "auto", so the default applies.
 bool filled_by_caller(const std::string& path) {
   return path.find('.') == path.npos || path.starts_with("optimizer.") ||
          path.starts_with("scheduler.");
 }
 
-// A word of our own keys.
+// Returns whether "auto" is one of the words of the key, which is one of libds's own.
 bool takes_auto_itself(const std::string& path) {
   return path == "fused_head" || path == "topology.levels";
 }
 
-constexpr const char* kWithoutEffect = "accepted-without-effect";
-constexpr const char* kOnlyOff = "accepted-only-with-the-value-that-means-off";
-
-// The key that a deprecated name means, or the name.
-std::string current_name(const std::string& key) {
-  if (key == "bfloat16" || key.starts_with("bfloat16.")) return "bf16" + key.substr(8);
-  if (key == ConfigDocument::kMaxGradNorm) return "gradient_clipping";
-  for (const DeprecatedName& deprecated : kDeprecatedNames) {
-    if (key == deprecated.name) return deprecated.path;
-  }
-  return key;
-}
-
-// The heading of the list in which the page names a key of DeepSpeed.
-std::string heading_of(ForeignKey::Rule rule) {
-  using enum ForeignKey::Rule;
-  return rule == no_effect || rule == degree || rule == warned_section ? kWithoutEffect : kOnlyOff;
-}
-
-// The anchor of each path that the page has: keys, sections by their first key, and keys of
-// DeepSpeed.
-std::map<std::string, std::string> anchors_of_page() {
-  std::map<std::string, std::string> anchors;
-  for (const Key& key : config_keys()) {
-    anchors.emplace(key.path, key.path);
-    if (!key.other.empty()) anchors.emplace(sibling(key.path, key.other), key.path);
-  }
-  for (const ForeignKey& key : foreign_keys()) anchors.emplace(key.path, heading_of(key.rule));
-  for (const Key& key : config_keys()) {
-    for (size_t dot = key.path.find('.'); dot != std::string::npos;
-         dot = key.path.find('.', dot + 1))
-      anchors.emplace(key.path.substr(0, dot), key.path);
-  }
-  return anchors;
-}
-
-// The place in docs/reference/config.md that describes a key, as the page's anchor: the path of the
-// key itself, of a key that holds it or of the first key in it, or the heading of the list that has
-// a key of DeepSpeed. Second and deprecated names lead to the key that they mean. A key that the
-// page does not have:
-// "".
-std::string key_anchor(const std::string& key) {
-  static const std::map<std::string, std::string> anchors = anchors_of_page();
-  for (std::string path = current_name(key); !path.empty();) {
-    if (auto found = anchors.find(path); found != anchors.end()) return found->second;
-    const size_t end = path.find_last_of(".[");
-    path.resize(end == path.npos ? 0 : end);
-  }
-  return "";
-}
-
 }  // namespace
 
-void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error,
-                  const std::string& described) {
-  const std::string& key = error.details().key;
-  for (const std::string& path : refusals.doubtful) {
-    if (causes == Causes::others && mentions(error.what(), path)) return;
-  }
-  const std::string anchor = key_anchor(described.empty() ? key : described);
-  refusals.errors.emplace_back(
-      error.status(),
-      one_line(anchor.empty()
-                   ? error.what()
-                   : fmt::format("{} (docs/reference/config.md#{})", error.what(), anchor)),
-      error.details());
-  if (!key.empty()) refusals.doubtful.insert(key);
+bool takes_auto(const std::string& path) {
+  const auto is_key = [&](const char* other) { return path == other; };
+  return !filled_by_caller(path) || takes_auto_itself(path) ||
+         std::ranges::any_of(kAutoOfOthers, is_key) ||
+         std::ranges::any_of(kAutoValues,
+                             [&](const AutoValue& filled) { return is_key(filled.path); });
 }
 
 ConfigDocument::ConfigDocument(ConfigRefusals& refusals, Config& config)
     : refusals_(refusals), config_(config) {
   for (const Key& key : config_keys()) {
     add(key.path, key.path);
-    if (!key.other.empty()) add(sibling(key.path, key.other), key.path);
+    if (!key.other.empty()) add(key.other_path(), key.path);
   }
   for (const ForeignKey& key : foreign_keys()) {
     add(key.path, key.path);
@@ -163,7 +103,7 @@ void ConfigDocument::read(const Json& section, const std::string& prefix) {
   for (const auto& [name, value] : section.object()) {
     const std::string path = prefix + name;
     if (value.is_null() && (names_.contains(path) || sections_.contains(path)))
-      continue;  // not given
+      continue;  // null: the key is not given
     const bool of_sections = name.find('.') != name.npos;
     collect(refusals_, Causes::itself,
             [&] { of_sections ? dotted(prefix, name) : member(path, value); });
@@ -186,7 +126,9 @@ void ConfigDocument::add(const std::string& name, const std::string& canonical) 
 }
 
 void ConfigDocument::member(const std::string& path, const Json& value) {
-  if (path == "zero_optimization" && value.is_bool()) {  // before sections: true means stage 1
+  // DeepSpeed's old form: "zero_optimization": true is stage 1. It comes before the check that a
+  // section has members.
+  if (path == "zero_optimization" && value.is_bool()) {
     give("zero_optimization.stage", path, value.boolean() ? 1 : 0, "config");
     return;
   }
@@ -200,8 +142,7 @@ void ConfigDocument::member(const std::string& path, const Json& value) {
     read_.insert(path);
     refusals_.doubtful.erase(path);
     if (!value.is_object())
-      raise(DS_ERROR_CONFIG, "{}: expected a section, got {}{}", KeyName(path), value.dump(),
-            meant_inside(path, value));
+      refuse(path, "expected a section, got {}{}", value.dump(), meant_inside(path, value));
     read(value, path + ".");
     return;
   }
@@ -211,13 +152,11 @@ void ConfigDocument::member(const std::string& path, const Json& value) {
   const bool old_switch =
       path.starts_with("zero_optimization.cpu_offload") && found->second != path;
   if (!old_switch) return give(found->second, path, value, "config");
-  bool on = false;
-  read_value(path, value, {}, on);
-  if (on) give(found->second, path, "cpu", "config");
+  if (read_value<bool>(path, value)) give(found->second, path, "cpu", "config");
 }
 
-// The member of a section that a plain value in its place was meant for: ; did you mean {"enabled":
-// true}?
+// Returns a suggestion for a plain value in place of a section, with the member that was probably
+// meant: `; did you mean {"enabled": true}?`
 std::string ConfigDocument::meant_inside(const std::string& path, const Json& value) const {
   const std::vector<const char*> members = value.is_bool()     ? std::vector{"enabled"}
                                            : value.is_number() ? std::vector{"stage"}
@@ -231,8 +170,9 @@ std::string ConfigDocument::meant_inside(const std::string& path, const Json& va
   return "";
 }
 
-// Nested keys belong to a section that somebody reads, so a stranger among them is a mistake. At
-// the top level DeepSpeed reads what it knows, and files have keys of other programs there.
+// An unknown key in a section is a mistake, because only DeepSpeed and libds read its sections. At
+// the top level, files also have keys of other programs, which DeepSpeed ignores; there only a name
+// that resembles a key is refused.
 void ConfigDocument::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
   std::string near = usual_key(path);
@@ -242,10 +182,7 @@ void ConfigDocument::unknown(const std::string& path) {
   if (!nested && near.empty()) return warn_of_stranger(path);
   collect(
       refusals_, Causes::itself,
-      [&] {
-        raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
-              near.empty() ? "" : "; did you mean " + near + "?");
-      },
+      [&] { refuse(path, "unknown key{}", near.empty() ? "" : "; did you mean " + near + "?"); },
       near);
   const auto meant = names_.find(near);
   const std::string& key = meant == names_.end() ? near : meant->second;
@@ -257,20 +194,19 @@ void ConfigDocument::warn_of_stranger(const std::string& name) {
       "{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(name)));
 }
 
-// A name with dots is one name in JSON; DeepSpeed does not look for sections in it.
+// Handles a name with dots. In JSON it is one name, and DeepSpeed does not look for sections in it,
+// so the key would have no effect.
 void ConfigDocument::dotted(const std::string& prefix, const std::string& name) {
   const std::string path = prefix + name;
   if (prefix.empty() && !sections_.contains(name.substr(0, name.find('.')))) {
     std::string near = usual_key(name.substr(0, name.find('.')));
     if (near.empty()) near = usual_key(name.substr(name.rfind('.') + 1));
     if (near.empty()) return warn_of_stranger(name);
-    raise(DS_ERROR_CONFIG, "{}: unknown key; did you mean {}? Write sections as nested objects",
-          KeyName(path), near);
+    refuse(path, "unknown key; did you mean {}? Write sections as nested objects", near);
   }
   if (!names_.contains(path) && !sections_.contains(path)) return unknown(path);
   collect(refusals_, Causes::itself, [&] {
-    raise(DS_ERROR_CONFIG, "{}: unknown key: \"{}\" is one name; write sections as nested objects",
-          KeyName(path), name);
+    refuse(path, "unknown key: \"{}\" is one name; write sections as nested objects", name);
   });
   if (is_given(path)) refusals_.doubtful.erase(path);
 }
@@ -287,15 +223,14 @@ void ConfigDocument::automatic(const std::string& canonical, const std::string& 
     return;
   }
   if (filled_by_caller(name))
-    raise(DS_ERROR_CONFIG,
-          "{}: Hugging Face's integration fills no value in for \"auto\" here; give one",
-          KeyName(name));
-  // DeepSpeed drops it from its other sections: the default.
+    refuse(name, "Hugging Face's integration fills no value in for \"auto\" here; give one");
+  // In its other sections DeepSpeed drops "auto", so the key has its default.
 }
 
 void ConfigDocument::claim(const std::string& canonical, const std::string& name) {
   const auto [before, fresh] = given_as_.emplace(canonical, name);
-  refusals_.doubtful.erase(canonical);  // another name only resembled it
+  // The key is given after all, so the misspelt name did not mean it.
+  refusals_.doubtful.erase(canonical);
   if (!fresh)
     raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second,
           KeyName(name));

@@ -6,33 +6,16 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/refusals.h"
 
 namespace ds {
 
-// Why a part of the parse may refuse a key: for itself, or for what other keys say.
-enum class Causes { itself, others };
+// Returns whether "auto" may be given for a key or a section.
+bool takes_auto(const std::string& path);
 
-// Keeps a refusal, unless other keys that were refused are its cause. Its message ends with the
-// anchor of docs/reference/config.md that describes its key or, if given, the key `described`.
-void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error,
-                  const std::string& described);
-
-// Runs a part of the parse; what it refuses is kept.
-template <typename Part>
-void collect(ConfigRefusals& refusals, Causes causes, Part part,
-             const std::string& described = "") {
-  try {
-    part();
-  } catch (const Error& error) {
-    if (error.status() != DS_ERROR_CONFIG) throw;
-    keep_refusal(refusals, causes, error, described);
-  }
-}
-
-// The samples of a micro-batch that Hugging Face's integration fills in.
+// The micro-batch size that Hugging Face's integration fills in.
 inline constexpr int64_t kAutoMicroBatch = 8;
 
 // The origin of a value that was given and is refused.
@@ -43,19 +26,18 @@ struct Given {
   const char* origin;  // "config" or "auto"
 };
 
-// The values of a document by canonical path, in reading order. Refusals of reading go where
-// collect() puts them, warnings into the configuration.
+// The values of a document by canonical path, in the order of reading. Refusals are added to
+// `refusals` and warnings to `config`; both are borrowed.
 class ConfigDocument {
  public:
   ConfigDocument(ConfigRefusals& refusals, Config& config);
 
   void read(const Json& section, const std::string& prefix);
-  const Given* find(const std::string& path) const;  // null: not given
-  // Whether the key was given as "auto" and waits for others: the learning rate, run.steps, the
-  // model's width.
+  // Returns null if the document does not give the key.
+  const Given* find(const std::string& path) const;
+  // Returns whether the key was given as "auto" and waits for the value that it follows: the
+  // micro-batch, the learning rate, run.steps or the model's width.
   bool waits(const std::string& path) const { return waiting_.contains(path); }
-
-  static constexpr const char* kMaxGradNorm = "optimizer.params.max_grad_norm";
 
  private:
   void add(const std::string& name, const std::string& canonical);
@@ -74,12 +56,19 @@ class ConfigDocument {
 
   ConfigRefusals& refusals_;
   Config& config_;
-  std::map<std::string, std::string> names_;  // accepted name -> canonical path
-  std::set<std::string> sections_;            // every path that holds others
-  std::set<std::string> whole_;               // sections that are checked as one value
-  std::set<std::string> waiting_;  // canonical paths that were given as "auto" and wait for others
+  // Canonical paths by accepted name.
+  std::map<std::string, std::string> names_;
+  // The paths of all sections.
+  std::set<std::string> sections_;
+  // Sections that check_foreign() checks as one value.
+  std::set<std::string> whole_;
+  // Canonical paths of the keys for which waits() holds.
+  std::set<std::string> waiting_;
+  // All names and sections, from which suggestions for a misspelt key are chosen.
   std::vector<std::string> known_;
-  std::set<std::string> read_;  // sections that the document has
+  // Sections that the document has.
+  std::set<std::string> read_;
+  // The name under which each canonical path was given.
   std::map<std::string, std::string> given_as_;
   std::vector<std::pair<std::string, Given>> values_;
 };

@@ -1,3 +1,6 @@
+// Finds suggestions for misspelt keys by the edit distance between last components. Only paths of
+// the same section are compared, because keys of different sections resemble each other
+// (bf16.enabled, fp16.enabled).
 #include "core/config/nearest_path.h"
 
 #include <algorithm>
@@ -17,8 +20,8 @@ std::string_view parent(std::string_view path) {
 
 std::string_view leaf(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
-// The path in the section of `unknown` whose name is nearest to `meant`, fewer than `limit` letters
-// away; "".
+// Returns the path in the section of `unknown` whose name is nearest to `meant`, at an edit
+// distance below `limit`, or "".
 std::string closest(const std::string& unknown, std::string_view meant, size_t limit,
                     const std::vector<std::string>& known) {
   std::string best;
@@ -39,17 +42,18 @@ std::string nearest_path(const std::string& unknown, const std::vector<std::stri
   const std::string best = closest(unknown, ascii_lower(std::string(leaf(unknown))),
                                    suggestion_limit(leaf(unknown)), known);
   if (!best.empty()) return best;
-  // The same name in another section, where it is the only one.
+  // Otherwise the name may belong to another section, if only one section has it.
   const auto same = [&](const std::string& path) { return leaf(path) == leaf(unknown); };
-  const auto found = std::find_if(known.begin(), known.end(), same);
-  return std::count_if(known.begin(), known.end(), same) == 1 ? *found : "";
+  const auto found = std::ranges::find_if(known, same);
+  return std::ranges::count_if(known, same) == 1 ? *found : "";
 }
 
 std::string resembling_path(const std::string& unknown, const std::vector<std::string>& known) {
   const size_t limit = std::max<size_t>(1, unknown.size() / 4) + 1;
   const std::string best = closest(unknown, ascii_lower(unknown), limit, known);
   if (!best.empty()) return best;
-  constexpr size_t kTelling = 8;  // a part of a name that is long enough to mean it
+  // A shorter part of a name is too common to show which name is meant.
+  constexpr size_t kTelling = 8;
   for (const std::string& path : known) {
     const bool part = unknown.size() >= kTelling && parent(path).empty() &&
                       path.size() < 4 * unknown.size() && path.find(unknown) != std::string::npos;

@@ -5,17 +5,9 @@
 #include <vector>
 
 #include "core/config/config.h"
-#include "core/config/values.h"
+#include "core/config/key.h"
 
 namespace ds {
-
-// One key that libds acts on.
-struct Key {
-  std::string path;   // dotted, from the top of the document
-  std::string other;  // a second accepted name of the last component, or ""
-  std::function<void(Config&, const Json& given)> set;
-  std::function<Json(const Config&)> get;  // null: does not apply to this configuration
-};
 
 // Deprecated names of keys, in full. The section bf16 may also be called bfloat16.
 struct DeprecatedName {
@@ -27,28 +19,40 @@ inline constexpr DeprecatedName kDeprecatedNames[] = {
     {"zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device"},
     {"checkpoint.writer.decoupled", "run.async_save"}};
 
-// Micro-steps of a step: the step program has each of them.
-inline constexpr int64_t kMostAccumulation = 65536;
+// Megatron's name of gradient_clipping.
+inline constexpr const char* kMaxGradNorm = "optimizer.params.max_grad_norm";
 
-// All keys, in the order in which they are set and printed.
-const std::vector<Key>& config_keys();
+// Returns all keys in the order in which they are set and printed.
+const KeyList& config_keys();
 
 // One key of DeepSpeed that libds knows by name only.
 struct ForeignKey {
   enum class Rule {
-    no_effect,  // a value of its kind: it selects how DeepSpeed works, not what comes out
-    only,  // accepted with `neutral` (what DeepSpeed does when the key is absent), else unsupported
-    section,         // a section that is off unless its "enabled" says true; on is unsupported
-    warned_section,  // as `section`, but on is a warning
-    nested,          // a section whose parts have an "enabled" each; one that is on is unsupported
-    degree,          // a section of a parallelism, whose degree may be 1
+    // The key selects how DeepSpeed works and does not change results. Any value of its kind is
+    // accepted.
+    no_effect,
+    // The key is accepted with the value `neutral`, which is what DeepSpeed does without the key.
+    // Other values are unsupported.
+    only,
+    // A section that is off unless its "enabled" is true, which is unsupported.
+    section,
+    // As `section`, but "enabled": true is a warning.
+    warned_section,
+    // A section whose parts each have an "enabled". A part that is on is unsupported.
+    nested,
+    // A section of a parallelism, whose degree must be 1.
+    degree,
   };
   std::string path;
   Rule rule = Rule::no_effect;
-  Json neutral;                     // of rule only
-  std::vector<std::string> inside;  // of sections: their keys beside "enabled"; empty: anything
-  std::string reason;  // why it is refused, and what to do instead; of warnings the rest of it
-  // Of rule no_effect: refuses a value that DeepSpeed refuses, too. Null: DeepSpeed takes any.
+  // The accepted value under Rule::only.
+  Json neutral;
+  // The keys of a section other than "enabled". Empty: it may have any.
+  std::vector<std::string> inside;
+  // The reason why the key is refused, and what to do instead. In a warning this text follows the
+  // key.
+  std::string reason;
+  // Under Rule::no_effect: refuses the values that DeepSpeed refuses. Null: DeepSpeed accepts any.
   std::function<void(const std::string& path, const Json& given)> check = nullptr;
   bool whole() const { return rule != Rule::no_effect && rule != Rule::only; }
 };
@@ -56,26 +60,16 @@ struct ForeignKey {
 const std::vector<ForeignKey>& foreign_keys();
 
 enum class ForeignEffect {
-  off,      // it says what libds does anyway
-  none,     // it asks for something that has no effect here
-  warning,  // as `none`, but a user should hear of it
+  // The value requests what libds does anyway.
+  off,
+  // The value requests something that has no effect here.
+  none,
+  // As `none`, but the user should be warned.
+  warning,
 };
 
-// Throws DS_ERROR_CONFIG naming the path when the value asks for what libds does not have.
+// Returns the effect of a value. Throws DS_ERROR_CONFIG naming the path if the value requests
+// something that libds does not have.
 ForeignEffect check_foreign(const ForeignKey& key, const Json& given);
-
-// Refuses sizes whose products no machine has and 64-bit offsets could not count, naming the keys.
-// The batch and the model are complete.
-void check_sizes(const Config& config);
-
-// Completes and checks train_batch, micro_batch and accumulation (0: not given).
-void complete_batch(Config& config, int world);
-void complete_precision(Config& config);
-
-// Refuse what compressed gradients and compressed momenta do not go with.
-void check_gradient_compression(const Config& config);
-void check_compressed(const Config& config);
-// Warns of what `reproducible` cannot make independent of the number of ranks.
-void warn_of_codes(Config& config);
 
 }  // namespace ds

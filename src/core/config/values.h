@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/json.h"
@@ -10,7 +11,7 @@
 
 namespace ds {
 
-// Range of a number, closed but for `below`.
+// The range of a number: low <= x <= high and x < below.
 struct Limits {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -20,38 +21,39 @@ struct Limits {
 inline constexpr Limits not_negative{.low = 0};
 inline constexpr Limits decay{.low = 0, .below = 1};
 
-// Sets `out` from the value given for key `path`; throws DS_ERROR_CONFIG naming the path when the
-// value has another kind or leaves the limits. Integers may be written as reals with an integral
-// value (5e8), and booleans as 0 and 1, in sections of classes also as words; booleans and strings
-// are never numbers.
-void read_value(const std::string& path, const Json& given, const Limits& limits, bool& out);
-void read_value(const std::string& path, const Json& given, const Limits& limits, int& out);
-void read_value(const std::string& path, const Json& given, const Limits& limits, int64_t& out);
-void read_value(const std::string& path, const Json& given, const Limits& limits, uint64_t& out);
-void read_value(const std::string& path, const Json& given, const Limits& limits, double& out);
-void read_value(const std::string& path, const Json& given, const Limits& limits, std::string& out);
-void read_value(const std::string& path, const Json& given, const Limits& limits, Tier& out);
-void read_value(const std::string& path, const Json& given, const Limits& limits,
-                std::vector<std::string>& out);  // an array of strings, or one string
+// Reads the value of key `path` as a boolean, a number, a text, a tier, or texts (an array or one
+// text). Throws DS_ERROR_CONFIG naming the path if the value has another kind or is outside the
+// limits. Integers may be written as reals with an integral value (5e8), and booleans as 0 and 1
+// or, as truth_at() says, as words. Booleans and strings are never numbers.
+template <typename T>
+T read_value(const std::string& path, const Json& given, const Limits& limits = {});
 
-// Bytes of "2GiB" and the like; throws DS_ERROR_CONFIG naming the path.
+// Reads a number of bytes, an integer or a text like "2GiB". Throws DS_ERROR_CONFIG naming the
+// path.
 int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits = {.low = 0});
 
-// A boolean, or the number 0 or 1, which DeepSpeed takes for one.
+// Returns the truth value of a boolean or of the number 0 or 1, which DeepSpeed accepts as one;
+// nothing for any other value.
 std::optional<bool> truth_of(const Json& given);
-// The same for a key of a section that DeepSpeed reads with a pydantic class, where "true", "yes",
-// "on" and their opposites are booleans, too. In other sections any text is true to DeepSpeed, and
-// nothing here.
+// As truth_of, but in sections that DeepSpeed reads with a pydantic class "true", "yes", "on" and
+// their opposites are booleans, too. In other sections DeepSpeed treats any text as true; here it
+// has no truth value.
 std::optional<bool> truth_at(const std::string& path, const Json& given);
 
-// The config spelling of a value.
-Json write_value(bool value);
-Json write_value(int value);
-Json write_value(int64_t value);
-Json write_value(uint64_t value);
-Json write_value(double value);
-Json write_value(const std::string& value);
-Json write_value(Tier value);
-Json write_value(const std::vector<std::string>& value);
+// Returns a value in the form that configurations use.
+template <typename T>
+Json write_value(const T& value) {
+  if constexpr (std::is_same_v<T, Tier>) {
+    return value == Tier::device ? "none" : value == Tier::host ? "cpu" : "nvme";
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return Json::Array(value.begin(), value.end());
+  } else if constexpr (std::is_same_v<T, std::optional<double>>) {
+    return value ? Json(*value) : Json();
+  } else if constexpr (std::is_same_v<T, uint64_t>) {
+    return static_cast<int64_t>(value);
+  } else {
+    return value;
+  }
+}
 
 }  // namespace ds

@@ -1,28 +1,26 @@
 #pragma once
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/device/device.h"
 #include "core/device/device_link.h"
+#include "core/device/plugin_base.h"
 #include "ds_plugin.h"
 
 namespace ds {
 
-// A device of a plugin: what ds_plugin.h has, as the interfaces of device.h. Its queues are streams
-// of the plugin, or threads of the host for host code (make_host_queue). Memory of the host is
-// pinned.
-class PluginDevice final : public Device {
+// A device of a plugin: implements the interfaces of device.h with the functions of ds_plugin.h.
+// Its queues are streams of the plugin or, for host code, threads of the host (make_host_queue()).
+// Its host arenas are pinned.
+class PluginDevice final : public PluginBase {
  public:
-  // Throws DS_ERROR_UNSUPPORTED with the plugin's reason where it has no device `index`.
+  // Throws DS_ERROR_UNSUPPORTED with the plugin's reason if it cannot open device `index`.
   PluginDevice(const ds_plugin_device_table& table, int32_t index, bool tf32);
   ~PluginDevice() override;
 
-  const char* name() const override { return name_.c_str(); }  // "cuda:0"
   const char* kernels() const override { return "cpu"; }
   std::string kind() const override;
   std::string domain() const override { return name_; }
@@ -43,46 +41,24 @@ class PluginDevice final : public Device {
   void begin_range(const char* name) const override { table_.range_push(name); }
   void end_range() const override { table_.range_pop(); }
 
-  const ds_plugin_device_info& info() const { return info_; }
-
  private:
-  class Memory;
-  class Pinned;
-  class Queue;
-  class Mark;
-  class PluginEvent;
-  struct PluginInstant;
-  class PluginKernel;
-  class Link;
-  class PluginGraph;
-
-  // Throws the plugin's message, unless status is 0.
-  void check(int32_t status, std::string_view call) const;
-  // Makes an object by a call that has it as its last argument.
-  template <typename Object, typename Call, typename... Args>
-  Object* create(std::string_view name, Call call, Args... args) const {
-    Object* made = nullptr;
-    check(call(args..., &made), name);
-    return made;
-  }
-
-  const ds_plugin_device_table& table_;
-  std::string name_;
-  ds_plugin_device* device_ = nullptr;
-  ds_plugin_device_info info_{};
   const bool ranges_;
-  mutable std::mutex copying_;         // of copies here and now
-  ds_plugin_queue* copies_ = nullptr;  // theirs
+  // Guards copies_.
+  mutable std::mutex copying_;
+  // The queue of copy() and fill(), which wait for their work and are not part of any other queue.
+  ds_plugin_queue* copies_ = nullptr;
 };
 
-// Opens device `index` of libds_NAME.so.
+// Opens device `index` of libds_NAME.so, where NAME is `name`. Throws DS_ERROR_UNSUPPORTED if there
+// is no such plugin or the plugin cannot open the device.
 std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index, bool tf32);
 
-// The number of the device of libds_NAME.so that is the local rank's own: the rank modulo the
-// devices there are. Where there is none, the rank, for which make_plugin_device() says why.
+// Returns the index of the device of libds_NAME.so that a local rank uses by default: the rank
+// modulo the number of devices. If there is no device, returns the rank; make_plugin_device() then
+// throws with the reason.
 int32_t own_plugin_device(const std::string& name, int32_t local_rank);
 
-// What there is of libds_NAME.so on this machine, in a line: the devices, or why there is none.
+// Describes libds_NAME.so on this machine in one line: its devices, or why it has none.
 std::string describe_plugin_devices(const std::string& name);
 
 }  // namespace ds

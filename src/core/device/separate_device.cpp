@@ -1,3 +1,13 @@
+// Problem. Two kinds of error appear only on a GPU: host code that uses an address of the device,
+// and work that relies on an order without a wait that ensures it. Tests should find them on any
+// machine.
+//
+// Algorithm. An arena has two ranges of addresses: an inaccessible one, which the rest of libds
+// uses, and the alias, at which a file in memory is mapped and which reach() returns to the
+// device's queues. All arenas of a device have slots, which the threads of queues read without a
+// lock (write(), reach()), because a lock would order threads that nothing else orders and so hide
+// a missing wait from ThreadSanitizer.
+
 #include "core/device/separate_device.h"
 
 #include <fcntl.h>
@@ -28,7 +38,7 @@ constexpr int64_t kPageBytes = 4096;
 
 }  // namespace
 
-// A file in memory, mapped as the alias, beside a reservation of the same size.
+// A memory file, mapped at the alias, and a reservation of the same size, the address.
 class SeparateDevice::Memory final : public Arena {
  public:
   Memory(SeparateDevice& device, int64_t wanted) : device_(device) {
@@ -51,6 +61,7 @@ class SeparateDevice::Memory final : public Arena {
     close(file_);
   }
 
+  // The new mappings exist before the old ones, if any, are removed.
   void grow(int64_t wanted) override {
     std::byte *address = address_, *alias = alias_;
     int64_t bytes = bytes_;
@@ -60,6 +71,7 @@ class SeparateDevice::Memory final : public Arena {
     unmap(alias, bytes);
   }
 
+  // A hole in the file frees its pages; the alias then reads zeros.
   void discard(int64_t begin, int64_t end) override {
     int64_t low = (begin + kPageBytes - 1) / kPageBytes * kPageBytes,
             high = end / kPageBytes * kPageBytes;
@@ -71,6 +83,7 @@ class SeparateDevice::Memory final : public Arena {
  private:
   static void unmap(std::byte* at, int64_t bytes) { munmap(at, static_cast<size_t>(bytes)); }
 
+  // Maps the file at a new alias, reserves a new address, and registers both in the arena's slot.
   void map(int64_t wanted) {
     auto size = static_cast<size_t>(wanted);
     if (file_ < 0) file_ = memory_file("separate");
@@ -96,6 +109,7 @@ class SeparateDevice::Memory final : public Arena {
   std::byte* alias_ = nullptr;
 };
 
+// A new arena gets the first free slot.
 size_t SeparateDevice::place(const Memory& arena, size_t slot) {
   std::lock_guard lock(changing_);
   size_t used = used_.load(std::memory_order_relaxed);
@@ -104,7 +118,8 @@ size_t SeparateDevice::place(const Memory& arena, size_t slot) {
     while (slot < used && slots_[slot].begin.load(std::memory_order_relaxed)) ++slot;
   }
   if (slot == kMostArenas)
-    raise(DS_ERROR_OUT_OF_MEMORY, "device 'separate' has {} arenas, and no more", kMostArenas);
+    raise(DS_ERROR_OUT_OF_MEMORY, "device 'separate' has at most {} arenas, which are all in use",
+          kMostArenas);
   write(slots_[slot], arena.address(), arena.address() + arena.bytes(), arena.alias());
   if (slot == used) used_.store(used + 1, std::memory_order_release);
   return slot;
@@ -115,7 +130,8 @@ void SeparateDevice::vacate(size_t slot) {
   write(slots_[slot], nullptr, nullptr, nullptr);
 }
 
-// Each store is a release: none of them is seen before the version is odd.
+// The write side of a seqlock. The stores are releases, so a reader that sees one of them also sees
+// that the version is odd.
 void SeparateDevice::write(Slot& slot, std::byte* begin, std::byte* end, std::byte* alias) {
   uint32_t version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);
@@ -125,6 +141,7 @@ void SeparateDevice::write(Slot& slot, std::byte* begin, std::byte* end, std::by
   slot.version.store(version + 2, std::memory_order_release);
 }
 
+// The read side of the seqlock: reads a slot again if its version was odd or has changed.
 void* SeparateDevice::reach(void* address) const {
   auto* at = static_cast<std::byte*>(address);
   size_t used = used_.load(std::memory_order_acquire);
@@ -140,7 +157,8 @@ void* SeparateDevice::reach(void* address) const {
       break;
     }
   }
-  return at;  // of the host
+  // The address is in no arena, so it belongs to the host.
+  return at;
 }
 
 std::shared_ptr<Arena> SeparateDevice::make_arena(Place place, int64_t bytes) {

@@ -24,13 +24,14 @@ namespace {
 
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
-// Polls with a pause instruction before the spinning thread starts to yield, and the time it spins
-// in all.
+// A spinning thread first polls kPolls times with a pause instruction, then yields between polls
+// for kSpin.
 constexpr int kPolls = 2000;
 constexpr std::chrono::microseconds kSpin{40};
 
-// Spins until ready() or the spin time is over; says which. After the first polls the core is
-// offered to others between polls, so that oversubscribed ranks pass it on instead of burning it.
+// Spins until ready() returns true, or the spin time is over; returns whether ready() returned
+// true. After the first polls, the thread yields the core between polls, so that oversubscribed
+// ranks let each other run.
 template <typename Ready>
 bool spin(const Ready& ready) {
   for (int i = 0; i < kPolls; ++i) {
@@ -45,7 +46,7 @@ bool spin(const Ready& ready) {
   return ready();
 }
 
-// Keeps the thread on one CPU; it stays as it is where the system refuses.
+// Binds the thread to one CPU. If the system refuses, the thread is not bound.
 void pin(std::thread& thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -56,9 +57,9 @@ void pin(std::thread& thread, int cpu) {
 
 }  // namespace
 
-// A job is open from the store of `unclaimed` until `done` reaches `count`. A claim is a successful
-// decrement of a positive `unclaimed`; it keeps the job open, so task and count may be read after
-// it and only after it.
+// A job is open from the store of `unclaimed` until `done` reaches `count`. A thread claims a task
+// by decrementing a positive `unclaimed`. The job stays open until the claimed task has ended, so a
+// thread may read `task` and `count` after a claim, and only then.
 struct ThreadTeam::Impl {
   using Task = std::function<void(int64_t, int)>;
 
@@ -71,16 +72,20 @@ struct ThreadTeam::Impl {
   const Task* task = nullptr;
   int64_t count = 0;
   std::mutex error_mutex;
-  std::exception_ptr error;  // of the lowest failed index
+  // The error of the task with the lowest index among those that have failed.
+  std::exception_ptr error;
   int64_t error_index = 0;
 
   alignas(kLine) std::atomic<int64_t> unclaimed{0};
   alignas(kLine) std::atomic<int64_t> done{0};
-  alignas(kLine) std::atomic<uint32_t> epoch{0};  // jobs opened; workers sleep on it
+  // Number of jobs opened. Workers sleep until it changes.
+  alignas(kLine) std::atomic<uint32_t> epoch{0};
   std::atomic<int> sleepers{0};
   std::atomic<bool> caller_sleeps{false};
   std::atomic<bool> stop{false};
 
+  // Keeps the error of the lowest index, so that the error thrown does not depend on the threads'
+  // timing.
   void keep(std::exception_ptr e, int64_t index) {
     std::lock_guard lock(error_mutex);
     if (error && error_index < index) return;
@@ -88,6 +93,8 @@ struct ThreadTeam::Impl {
     error_index = index;
   }
 
+  // Claims and runs tasks until none is left. The thread that ends the job's last task wakes the
+  // caller.
   void drain(int thread) {
     for (;;) {
       int64_t left = unclaimed.load(std::memory_order_acquire);
@@ -106,6 +113,7 @@ struct ThreadTeam::Impl {
     }
   }
 
+  // The loop of a worker: waits for a job by spinning, then sleeping, and helps with it.
   void work(int thread) {
     uint32_t seen = 0;
     for (;;) {
@@ -120,11 +128,14 @@ struct ThreadTeam::Impl {
     }
   }
 
+  // Opens a job for the workers. A worker increments `sleepers` before it waits for `epoch`, so
+  // either it sees the new epoch or it is woken.
   void wake() {
     epoch.fetch_add(1);
     if (sleepers.load() > 0) epoch.notify_all();
   }
 
+  // Waits, on the caller's thread, until all tasks of the job have ended.
   void wait_done() {
     if (spin([&] { return done.load(std::memory_order_acquire) == count; })) return;
     caller_sleeps.store(true);
@@ -145,7 +156,7 @@ ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes, std::span<const int> c
   require(threads >= 1 && threads <= kMostThreads, "threads must be 1 to {}, got {}", kMostThreads,
           threads);
   require(cpus.empty() || cpus.size() >= static_cast<size_t>(threads),
-          "cpus must name one for each of {} threads, got {}", threads, cpus.size());
+          "cpus must have one entry for each of {} threads, got {}", threads, cpus.size());
   impl_->size = threads;
   impl_->scratch_bytes = scratch_bytes;
   impl_->scratch_stride = round_up(std::max(scratch_bytes, kLine), kPage);
@@ -173,6 +184,8 @@ int ThreadTeam::size() const { return impl_->size; }
 
 size_t ThreadTeam::scratch_bytes() const { return impl_->scratch_bytes; }
 
+// A single task, or any tasks of a team of one, run on the caller's thread; an exception then ends
+// the loop at once.
 void ThreadTeam::parallel_for(int64_t count, const std::function<void(int64_t, int)>& task) {
   if (impl_->size == 1 || count <= 1) {
     for (int64_t i = 0; i < count; ++i) task(i, 0);

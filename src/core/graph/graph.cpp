@@ -1,3 +1,11 @@
+// Implements Graph: builders that check what they append, and a check of a complete graph.
+//
+// Invariant: nodes are in a valid execution order, each value is defined exactly once, and types
+// agree with the op table. The builders maintain it by checking operands, names and types before
+// they append. Passes change nodes and values directly; check() then tests the whole invariant
+// again.
+//
+// Cost: check() is linear in nodes and operands.
 #include "core/graph/graph.h"
 
 #include <fmt/core.h>
@@ -11,12 +19,14 @@
 namespace ds {
 namespace {
 
-// What a node makes may be named after a value with the longest name.
+// Checks the name of a value. The length of an inferred name is not limited, since it may extend
+// the longest name of another value.
 void require_value_name(std::string_view name, NodeId producer) {
   require_name("value", name, !producer.exists() ? kMostName : name.max_size());
 }
 
-// Only a parameter may be empty: parts of a model that is cut over ranks are.
+// Checks the name, the type and the size of a new value. Only a parameter may be empty (`least` 0):
+// a rank may hold an empty part of it.
 void check_value(const Graph& graph, std::string_view name, const TensorType& type, NodeId producer,
                  int64_t least = 1) {
   require_value_name(name, producer);
@@ -26,6 +36,7 @@ void check_value(const Graph& graph, std::string_view name, const TensorType& ty
   for (const Dim& dim : type.shape.dims()) sized = sized && (dim.symbolic || dim.extent >= least);
   require(sized, "value '{}' must have at most 4 dimensions, each n or at least {}, got {}", name,
           least, type.text());
+  // Keeps products of sizes in later stages within int64.
   constexpr int64_t kMost = int64_t{1} << 40;
   int64_t numel = type.shape.numel(graph.bound);
   require(numel <= kMost, "value '{}' must have at most {} elements at n = {}, got {} of {}", name,
@@ -39,6 +50,8 @@ ValueId add_value(Graph& graph, std::string_view name, TensorType type, int64_t 
 
 bool in_range(const Graph& graph, ValueId value) { return graph.values.has(value); }
 
+// Checks a node whose operands must be defined by what precedes it, and marks its results as
+// defined.
 void check_node(const Graph& graph, NodeId id, IdVector<ValueId, bool>& defined) {
   const Node& node = graph.nodes[id];
   for (size_t i = 0; i < node.in.size(); ++i) {
@@ -68,6 +81,7 @@ void check_node(const Graph& graph, NodeId id, IdVector<ValueId, bool>& defined)
 
 std::string TensorType::text() const { return dtype_name(dtype) + shape.text(); }
 
+// Takes time linear in the number of names with this base, which is small.
 std::string unique_name(const Graph& graph, std::string_view base) {
   std::string name(base);
   for (int i = 1; graph.find_value(name).exists(); ++i) name = fmt::format("{}.{}", base, i);
@@ -76,7 +90,7 @@ std::string unique_name(const Graph& graph, std::string_view base) {
 
 ValueId Graph::add_input(std::string_view value_name, TensorType type) {
   const std::vector<Dim>& dims = type.shape.dims();
-  require(std::count_if(dims.begin(), dims.end(), [](const Dim& d) { return d.symbolic; }) <= 1,
+  require(std::ranges::count_if(dims, [](const Dim& d) { return d.symbolic; }) <= 1,
           "input '{}' must have at most one dimension n, got {}", TensorName(value_name),
           type.text());
   ValueId value = add_value(*this, value_name, std::move(type));
@@ -104,6 +118,7 @@ ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Att
   Node node{std::string(op_name), in, {}, std::move(attrs)};
   NodeId id = nodes.past();
   auto name_of = [&](size_t i) { return i == 0 ? base : fmt::format("{}.{}", base, i); };
+  // Everything is checked before the graph changes, so a refused node leaves it as it was.
   for (size_t i = 0; i < types.size(); ++i) check_value(*this, name_of(i), types[i], id);
   for (size_t i = 0; i < types.size(); ++i)
     node.out.push_back(append_value({name_of(i), std::move(types[i]), id}));
@@ -111,6 +126,8 @@ ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Att
   return nodes.back().out.front();
 }
 
+// The attributes repeat the parts of the object that shapes depend on, so that a shape rule reads
+// attributes only.
 ValueId Graph::add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in) {
   Attrs attrs{{"name", custom->name}, {"outputs", custom->outputs}};
   ValueId first = add("custom", in, std::move(attrs),
@@ -140,8 +157,10 @@ ValueId Graph::append_value(Value value) {
   return values.add(std::move(value));
 }
 
+// Passes may give a name to a second value for a while; the table keeps the first.
 void Graph::rename_value(ValueId value, std::string value_name) {
   Value& renamed = values.at(value);
+  // If another value had this name first, the entry of the table belongs to that value.
   if (find_value(renamed.name) == value) id_of_name_.erase(renamed.name);
   renamed.name = std::move(value_name);
   id_of_name_.emplace(renamed.name, value);
@@ -173,6 +192,7 @@ void Graph::check() const {
     require_value_name(values[id].name, values[id].producer);
     require(find_value(values[id].name) == id, "value name '{}' is used twice", values[id].name);
   }
+  // SSA: each value is defined exactly once, and before it is read.
   IdVector<ValueId, bool> defined(values.size(), false);
   auto declare = [&](std::string_view kind, ValueId value) {
     require(in_range(*this, value), "{} is value {}, which does not exist", kind, value);
@@ -200,6 +220,7 @@ void Graph::check() const {
     require(type(param.grad) == type(param.value), "gradient of '{}' must be {}, got {}",
             TensorName(param.name), type(param.value).text(), type(param.grad).text());
   }
+  // backward_begin may be one past the last node: a backward part can be empty.
   require(backward_begin >= none && backward_begin <= nodes.past(),
           "backward_begin must be from -1 to {}, got {}", nodes.size(), backward_begin);
 }

@@ -1,3 +1,11 @@
+// Implements the text form of a graph, which Graph::print() writes and parse_graph() reads
+// (README.md shows it).
+//
+// Lines follow the order of value ids, so parsing assigns the same ids and print(parse(text)) is
+// the same text. The parser builds the graph with the functions that applications use, so a text is
+// checked like any graph; an error names the line. Gradients of parameters are resolved at the end,
+// since a parameter precedes the nodes that compute its gradient. Types in a text are redundant on
+// purpose: a change of a shape rule shows up as an error instead of another graph.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -38,7 +46,7 @@ std::string print_node(const Graph& graph, const Node& node) {
   return line;
 }
 
-// Cuts a comment (';' outside quotes) and blanks at both ends.
+// Removes a comment (from a ';' outside quotes) and the blanks at both ends.
 std::string_view strip(std::string_view line) {
   bool quoted = false;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -82,6 +90,8 @@ std::string_view without_percent(std::string_view word) {
   return word.substr(1);
 }
 
+// Parses line by line. The number of the line is added to errors of the functions that build the
+// graph.
 class GraphParser {
  public:
   Graph parse(std::string_view text) {
@@ -132,6 +142,7 @@ class GraphParser {
     begun_ = true;
   }
 
+  // Parses "param %NAME TYPE = INIT [SCALE] [grad %VALUE]".
   void parse_param(std::string_view line, const std::vector<std::string_view>& words) {
     require(words.size() >= 5 && words[3] == "=",
             "param must be 'param %name type = init', got '{}'", line);
@@ -154,7 +165,9 @@ class GraphParser {
     graph_.add_output(word.substr(0, equal), value(without_percent(word.substr(equal + 1))));
   }
 
+  // Parses "%OUT ... = OP %IN ... [{ATTRIBUTES}] -> TYPE ...".
   void parse_node(std::string_view line) {
+    // Attributes may contain any of these, so the first " = " and the last " -> " delimit.
     size_t equal = line.find(" = "), arrow = line.rfind(" -> ");
     require(equal != std::string_view::npos && arrow != std::string_view::npos && equal < arrow,
             "node must be '%out = op %in {{attributes}} -> type', got '{}'", line);
@@ -168,6 +181,7 @@ class GraphParser {
             types.size(), line);
     Node node{std::string(ins[0]), {}, {}, Attrs::parse(strip(body.substr(brace)))};
     for (size_t i = 1; i < ins.size(); ++i) node.in.push_back(value(without_percent(ins[i])));
+    // The types in the text are redundant; they must agree with those inferred.
     std::vector<TensorType> inferred = infer_types(graph_, node.op, node.in, node.attrs);
     if (op(node.op).by_callback) {
       raise(DS_ERROR_INVALID_ARGUMENT,
@@ -181,6 +195,7 @@ class GraphParser {
       require(parse_type(types[i]) == inferred[i], "{}: output {} is {}, got {}", node.op, outs[i],
               inferred[i].text(), types[i]);
       std::string_view name = without_percent(outs[i]);
+      // Names of results may be longer than those that applications give: gradients extend them.
       require_name("value", name, name.max_size());
       node.out.push_back(
           graph_.append_value({std::string(name), inferred[i], graph_.nodes.past()}));
@@ -201,13 +216,14 @@ class GraphParser {
 
 }  // namespace
 
-// Lines follow value order, so that parsing assigns the same ids.
+// Inputs and parameters are printed between nodes in the order of value ids, so that parsing
+// assigns the same ids.
 std::string Graph::print() const {
   std::vector<std::pair<ValueId, std::string>> lines;
   for (ValueId value : inputs)
     lines.emplace_back(value, "input " + percent(*this, value) + " " + type(value).text());
   for (const Parameter& param : params) lines.emplace_back(param.value, print_param(*this, param));
-  std::sort(lines.begin(), lines.end());
+  std::ranges::sort(lines);
   std::string text = fmt::format("graph {} n<={}\n", name, bound);
   size_t next = 0;
   for (NodeId id(0); id <= nodes.past(); ++id) {

@@ -1,3 +1,10 @@
+// Computes the cost of a forward pass by modules, as DeepSpeed's flops profiler does.
+//
+// The profiler counts calls of patched functions of torch while a module of the model runs. A graph
+// has neither calls nor modules, but names: values are named after the modules that compute them,
+// so nodes are assigned to modules by name, and the functions below give each operation the cost of
+// the calls that it replaces. What the profiler does not see costs nothing here, too, so that both
+// tables can be compared.
 #include "core/graph/module_cost.h"
 
 #include <algorithm>
@@ -6,17 +13,19 @@
 #include <set>
 #include <string_view>
 
+#include "core/base/contains.h"
+
 namespace ds {
 namespace {
 
-constexpr std::string_view kGradient =
-    "d.";  // of a value's name: its gradient (core/graph/autodiff.cpp)
+// The prefix of the name of a gradient (core/graph/autodiff.cpp).
+constexpr std::string_view kGradient = "d.";
 
 double numel_of(const Graph& graph, ValueId value, int64_t n) {
   return static_cast<double>(graph.type(value).shape.numel(n));
 }
 
-// q k^T and the sum by weights, of all pairs in a sequence, and the softmax between them.
+// Counts q k^T and the weighted sum over all pairs of a sequence, causal or not, and the softmax.
 ModuleCost attention_cost(const Graph& graph, const Node& node, int64_t n) {
   const double heads = static_cast<double>(node.attrs.integer("heads")),
                seq = static_cast<double>(node.attrs.integer("seq")),
@@ -25,6 +34,8 @@ ModuleCost attention_cost(const Graph& graph, const Node& node, int64_t n) {
   return {2 * macs + heads * static_cast<double>(n) * seq, macs};
 }
 
+// Counts 2 operations for each multiply-accumulate of a product, and the bias only if the weight is
+// transposed.
 ModuleCost product_cost(const Graph& graph, const Node& node, int64_t n) {
   const double rows = numel_of(graph, node.in[0], n);
   const Shape& weight = graph.type(node.in[1]).shape;
@@ -34,7 +45,7 @@ ModuleCost product_cost(const Graph& graph, const Node& node, int64_t n) {
   return {2 * rows * columns + bias, rows * columns};
 }
 
-// Every path above and with this one: "", "a", "a.b".
+// Returns the paths of all ancestors and of the module itself: "", "a", "a.b".
 std::vector<std::string> path_above(const std::string& path) {
   std::vector<std::string> out{""};
   if (path.empty()) return out;
@@ -52,8 +63,8 @@ ModuleCost forward_cost(const Graph& graph, const Node& node, int64_t n) {
   if (op == "attention") return attention_cost(graph, node, n);
   const double elements = node.out.empty() ? 0 : numel_of(graph, node.out[0], n);
   if (op == "layer_norm") return {(node.in.size() > 1 ? 5 : 4) * elements, 0};
-  // Of the activations those of Hugging Face that call a counted function of torch.nn.functional by
-  // its name. GELU's classes took theirs before the profiler put its own in its place.
+  // The profiler patches functions of torch.nn.functional, so it sees those activations of Hugging
+  // Face that call one by its name. The GELU classes hold references to the unpatched function.
   static const auto& by_element = *new std::set<std::string, std::less<>>{"relu", "relu2", "silu"};
   const std::string& act = op == "glu" ? node.attrs.text("act") : op;
   if (by_element.contains(act)) return {elements, 0};
@@ -67,7 +78,8 @@ std::string module_of_param(const std::string& param) {
 
 namespace {
 
-// What a value is the gradient of, or none. A name that was taken has a number behind it.
+// Returns the value whose gradient this one is, if there is one. If the usual name of a gradient
+// was in use, its name ends with a number.
 ValueId gradient_of(const Graph& graph, ValueId value) {
   const std::string& name = graph.values[value].name;
   if (!name.starts_with(kGradient)) return {};
@@ -76,7 +88,8 @@ ValueId gradient_of(const Graph& graph, ValueId value) {
   return graph.find_value(of);
 }
 
-// The parameter that a backward node reads, or makes the gradient of; or none.
+// Returns the parameter that a backward node reads, or whose gradient it computes; it may not
+// exist.
 ParamId param_of(const Graph& graph, const Node& node) {
   for (ValueId in : node.in) {
     if (ParamId p = graph.find_param(graph.values[in].name); p.exists()) return p;
@@ -91,9 +104,9 @@ ParamId param_of(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-// A sum hands its gradient on as it is, so that what reads it may be the backward part of another
-// node than the sum: then the parameter tells. A shared parameter has several forward nodes: then
-// the gradient tells.
+// A sum passes its gradient on unchanged, so the reader of a gradient may be the backward part of a
+// node other than the sum; then the parameter of that reader decides. A shared parameter has
+// several forward nodes; then the gradient decides.
 std::string module_of(const Graph& graph, NodeId id) {
   const Node& node = graph.nodes[id];
   auto name_of = [&](ValueId value) { return graph.values[value].name; };
@@ -106,9 +119,8 @@ std::string module_of(const Graph& graph, NodeId id) {
   const ParamId param = param_of(graph, node);
   if (param.exists()) {
     const NodeId producer = forward.exists() ? graph.values[forward].producer : NodeId();
-    auto reads = [&](const Node& one) {
-      return std::find(one.in.begin(), one.in.end(), graph.params[param].value) != one.in.end();
-    };
+    // If the producer of the forward value reads the parameter, both names agree.
+    auto reads = [&](const Node& one) { return contains(one.in, graph.params[param].value); };
     if (!producer.exists() || !reads(graph.nodes[producer]))
       return module_of_param(graph.params[param].name);
   }
@@ -116,6 +128,8 @@ std::string module_of(const Graph& graph, NodeId id) {
   return forward.exists() ? name_of(forward) : "";
 }
 
+// The cost of a node is added to its module and to all modules above it. A module is listed when
+// its first cost is added.
 std::vector<Module> modules_of(const Graph& graph, int64_t n) {
   std::vector<Module> out;
   std::map<std::string, size_t> place;
@@ -134,7 +148,7 @@ std::vector<Module> modules_of(const Graph& graph, int64_t n) {
     add(module_of(graph, id), 0, forward_cost(graph, graph.nodes[id], n));
   for (const Parameter& p : graph.params)
     add(module_of_param(p.name), graph.type(p.value).shape.numel(1), {});
-  // A parent before its children, in the order in which they came first.
+  // Sorts parents before their children, and siblings in the order of their first nodes.
   std::vector<Module> sorted;
   std::vector<char> taken(out.size(), 0);
   auto take = [&](auto& self, size_t index) -> void {

@@ -1,13 +1,13 @@
-// Problem. A rank holds some columns of a matrix, and of these ZeRO gives it some elements to
+// Problem: a rank holds some columns of a matrix, and of these ZeRO gives it some elements to
 // update and to write. Files hold whole matrices. Which elements of the file are those?
 //
-// Algorithm. A tensor that is cut along one dimension is a matrix: a row for each place in the
-// dimensions before it, and in a row as many elements as the dimension and those behind it have. A
-// run is a range of columns, and the local tensor is a matrix of the columns of all runs. A range
-// of its elements covers of each run the end of a first row, whole rows, and the beginning of a
-// last one: three blocks.
+// Algorithm: a tensor that is cut along one dimension is a matrix. It has a row for each index into
+// the dimensions before that one, and the elements of a row are those of that dimension and all
+// later ones. A run is a range of columns, and the local tensor is a matrix of the columns of all
+// runs. A range of its elements covers, in each run, the end of a first row, whole rows, and the
+// beginning of a last row: three blocks.
 //
-// Cost. The blocks do not depend on the number of rows.
+// Cost: the number of blocks does not depend on the number of rows.
 #include "core/graph/param_slice.h"
 
 #include <algorithm>
@@ -43,20 +43,20 @@ void ParamSlice::check(const std::string& name) const {
   int64_t numel = 1;
   for (int64_t e : shape) {
     bool fits = e >= 0 && !__builtin_mul_overflow(numel, e, &numel);
-    require(fits, "parameter '{}' has an extent of {}, its size is no 64-bit number",
+    require(fits, "parameter '{}' has an extent of {}: its number of elements does not fit 64 bits",
             TensorName(name), e);
   }
   int64_t extent = shape.empty() ? 1 : shape[dim];
+  // In sorted order, a run is apart from all others if it begins after the end of the one before.
   std::vector<Run> sorted = runs;
-  std::sort(sorted.begin(), sorted.end(),
-            [](const Run& a, const Run& b) { return a.first < b.first; });
+  std::ranges::sort(sorted, [](const Run& a, const Run& b) { return a.first < b.first; });
   int64_t free = 0;
   for (const Run& run : sorted) {
     bool fits = run.first >= free && run.count > 0 && run.count <= extent - run.first;
-    require(fits,
-            "runs of parameter '{}' must be apart from each other and within 0 to {}, got {} from "
-            "{} on",
-            TensorName(name), extent - 1, run.count, run.first);
+    require(
+        fits,
+        "runs of parameter '{}' must not overlap and must lie within 0 to {}, got {} from {} on",
+        TensorName(name), extent - 1, run.count, run.first);
     free = run.first + run.count;
   }
 }
@@ -65,6 +65,7 @@ int64_t ParamSlice::whole_numel() const { return product(shape); }
 
 int64_t ParamSlice::numel() const { return product(local_shape()); }
 
+// A scalar has no dimension to cut, so a rank that does not have the scalar holds an empty vector.
 std::vector<int64_t> ParamSlice::local_shape() const {
   std::vector<int64_t> local = shape;
   int64_t count = 0;
@@ -95,6 +96,7 @@ std::vector<SliceBlock> ParamSlice::blocks(int64_t begin, int64_t count) const {
   int64_t row = 0, at = 0;
   for (const Run& part : parts) row += part.count;
   if (count == 0 || row == 0) return out;
+  // An uncut tensor is one block: local and whole offsets are equal.
   if (parts.size() == 1 && row == whole_row) return {{begin, begin, count}};
   const int64_t top = begin / row, bottom = (end - 1) / row;
   for (const Run& part : parts) {
@@ -102,13 +104,15 @@ std::vector<SliceBlock> ParamSlice::blocks(int64_t begin, int64_t count) const {
     auto add = [&](const SliceBlock& block) {
       if (block.count == 0 || block.rows == 0) return;
       if (out.size() > first && block.count == part.count && out.back().count == part.count) {
-        SliceBlock& above = out.back();  // whole rows, too
+        // Both blocks are whole rows, so they continue each other.
+        SliceBlock& above = out.back();
         above.rows += block.rows;
         above.local_stride = row, above.stride = whole_row;
       } else {
         out.push_back(block);
       }
     };
+    // Returns the elements of row r of this run that lie within [begin, end).
     auto clipped = [&](int64_t r) -> SliceBlock {
       int64_t from = std::max(begin, r * row + at), to = std::min(end, r * row + at + part.count);
       return {from, r * whole_row + part.first + (from - r * row - at),

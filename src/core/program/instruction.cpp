@@ -1,4 +1,4 @@
-// The table of instructions. Passes, executors, the engine and reports ask a row what an
+// The table of instructions. Passes, executors, the engine and reports look up in a row what an
 // instruction is; none of them knows instructions by name. A row is plain data, so that a new
 // instruction is one row here, its kernel (or its case in exec/instruction_launch.cpp) and the
 // place that emits it.
@@ -17,16 +17,16 @@
 namespace ds {
 namespace {
 
-constexpr OperandRule reads(Role role, int32_t least = 1, int32_t most = 1) {
+constexpr OperandRule reads(Role role = Role::data, int32_t least = 1, int32_t most = 1) {
   return {role, Access::read, false, least, most};
 }
-constexpr OperandRule writes(Role role, int32_t most = 1) {
+constexpr OperandRule writes(Role role = Role::data, int32_t most = 1) {
   return {role, Access::write, false, 1, most};
 }
-constexpr OperandRule writes_or_updates(Role role, int32_t least = 1) {
+constexpr OperandRule writes_or_updates(Role role = Role::data, int32_t least = 1) {
   return {role, Access::write, true, least};
 }
-constexpr OperandRule updates(Role role, int32_t least = 1, int32_t most = 1) {
+constexpr OperandRule updates(Role role = Role::data, int32_t least = 1, int32_t most = 1) {
   return {role, Access::update, false, least, most};
 }
 constexpr int32_t kAny = std::numeric_limits<int32_t>::max();
@@ -36,14 +36,14 @@ double flops(const Attrs&) {
   return kFlops;
 }
 double accumulate_flops(const Attrs& attrs) { return static_cast<double>(attrs.integer("beta")); }
-// The exact order of docs/reference/ops.md, counted.
+// Counts the operations of the formula in docs/reference/ops.md.
 double adamw_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 17 : 16; }
-// Beside the arithmetic of adamw, codes are made and read by shifts.
+// Encoding and decoding the states takes shifts, which do not count as flops.
 double adamw_codes_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 16 : 15; }
 double sgd_flops(const Attrs& attrs) { return attrs.integer("nesterov") != 0 ? 9 : 7; }
-// With an error: two sums and a difference, three products.
+// With an error, there are two additions, a subtraction and three products more.
 double quantize_flops(const Attrs& attrs) { return attrs.has("err_beta") ? 8 : 2; }
-// Of a byte of codes, which is one element or two.
+// Returns the flops per byte of codes, which holds one or two elements.
 double dequantize_flops(const Attrs& attrs) {
   return 8 / static_cast<double>(attrs.integer("bits"));
 }
@@ -57,21 +57,23 @@ InstrDef kernel(const char* name, Op op, Kind kind, std::vector<OperandRule> ope
   return row;
 }
 
+// Marks a row that runs on host memory if its operands are there.
 InstrDef following(InstrDef row) {
   row.follows_state = true;
   return row;
 }
 
+// Most optimizers have these operands: gradient, scalars, master, states, parameter.
 InstrDef optimizer(const char* name, Op op, int32_t states, double (*cost)(const Attrs&)) {
   return kernel(name, op, Kind::update,
-                {reads(Role::grad), reads(Role::scalars), updates(Role::master),
-                 updates(Role::state, states, states), writes_or_updates(Role::param)},
+                {reads(), reads(Role::scalars), updates(), updates(Role::state, states, states),
+                 writes_or_updates()},
                 cost);
 }
 
 InstrDef move(const char* name, Op op, Kind kind, Queue queue, bool starts_early = false) {
   InstrDef row{.name = name, .op = op, .kind = kind, .queue = queue};
-  row.operands = {reads(Role::source), writes(Role::target)};
+  row.operands = {reads(), writes()};
   row.starts_early = starts_early;
   return row;
 }
@@ -81,9 +83,9 @@ InstrDef reduction(InstrDef row) {
   return row;
 }
 
-InstrDef decision(const char* name, Op op, Role read) {
+InstrDef decision(const char* name, Op op) {
   InstrDef row{.name = name, .op = op, .kind = Kind::decision};
-  row.operands = {reads(read), updates(Role::scalars)};
+  row.operands = {reads(), updates(Role::scalars)};
   row.follows_state = true;
   return row;
 }
@@ -95,12 +97,12 @@ InstrDef mean_gradients_row() {
   return row;
 }
 
-// Logarithm and cosine in f64 differ between math libraries, so that values are drawn on the host
-// whatever the device.
+// Values are drawn on the host for every device, because logarithm and cosine in f64 differ between
+// math libraries.
 InstrDef init_param_row() {
   InstrDef row{
       .name = "init_param", .op = Op::init_param, .kind = Kind::state, .queue = Queue::host};
-  row.operands = {reads(Role::scalars), writes_or_updates(Role::target)};
+  row.operands = {reads(Role::scalars), writes_or_updates()};
   row.flops = flops<0>;
   return row;
 }
@@ -110,138 +112,135 @@ InstrDef host_event(const char* name, Op op, OperandRule operand) {
 }
 
 InstrDef quantize_row() {
-  InstrDef row =
-      kernel("quantize", Op::quantize, Kind::state,
-             {reads(Role::source), updates(Role::error, 0), writes(Role::target)}, quantize_flops);
+  InstrDef row = kernel("quantize", Op::quantize, Kind::state,
+                        {reads(), updates(Role::data, 0), writes()}, quantize_flops);
   row.encodes = row.starts_early = true;
   return row;
 }
 
 InstrDef pack_rows_row() {
-  InstrDef row = kernel(
-      "pack_rows", Op::pack_rows, Kind::state,
-      {reads(Role::source), reads(Role::ids), writes(Role::rows), writes(Role::numbers)}, flops<0>);
+  InstrDef row = kernel("pack_rows", Op::pack_rows, Kind::state,
+                        {reads(), reads(), writes(), writes()}, flops<0>);
   row.selects = true;
   return row;
 }
 
-// In the order of Op.
+// Rows that are too long for the lists below, in the order of Op.
 InstrDef lamb_moments_row() {
-  return kernel("lamb_moments", Op::lamb_moments, Kind::update,
-                {reads(Role::grad), reads(Role::scalars), reads(Role::master),
-                 updates(Role::state, 2, 2), writes_or_updates(Role::norms)},
-                flops<18>);
+  return kernel(
+      "lamb_moments", Op::lamb_moments, Kind::update,
+      {reads(), reads(Role::scalars), reads(), updates(Role::state, 2, 2), writes_or_updates()},
+      flops<18>);
 }
 
 InstrDef lamb_row() {
   return kernel("lamb", Op::lamb, Kind::update,
-                {reads(Role::state), reads(Role::state), reads(Role::source), reads(Role::scalars),
-                 updates(Role::master), writes_or_updates(Role::param)},
+                {reads(Role::state), reads(Role::state), reads(), reads(Role::scalars), updates(),
+                 writes_or_updates()},
                 flops<9>);
 }
 
 InstrDef local_adam_row() {
   return kernel("local_adam", Op::local_adam, Kind::update,
-                {reads(Role::grad), reads(Role::state), reads(Role::scalars), reads(Role::master),
-                 updates(Role::state, 2, 2), writes_or_updates(Role::param, 0)},
+                {reads(), reads(Role::state), reads(Role::scalars), reads(),
+                 updates(Role::state, 2, 2), writes_or_updates(Role::data, 0)},
                 flops<12>);
 }
 
 InstrDef synced_adam_row() {
   return kernel("synced_adam", Op::synced_adam, Kind::update,
-                {reads(Role::state), reads(Role::scalars), updates(Role::state, 2, 2),
-                 updates(Role::master), writes_or_updates(Role::param)},
+                {reads(Role::state), reads(Role::scalars), updates(Role::state, 2, 2), updates(),
+                 writes_or_updates()},
                 flops<5>);
 }
 
-std::vector<InstrDef> build_table() {
+// Rows that work on tensors of ZeRO and on data that is compressed for its transfer.
+std::vector<InstrDef> state_rows() {
   using enum Op;
   using enum Kind;
-  const std::vector<OperandRule> one_to_one{reads(Role::source), writes(Role::target)};
+  const std::vector<OperandRule> one_to_one{reads(), writes()};
   return {
-      following(kernel("zero", zero, state, {writes(Role::target, kAny)}, flops<0>)),
-      following(kernel("accumulate", accumulate, state,
-                       {reads(Role::source), writes_or_updates(Role::sum)}, accumulate_flops)),
+      following(kernel("zero", zero, state, {writes(Role::data, kAny)}, flops<0>)),
+      following(kernel("accumulate", accumulate, state, {reads(), writes_or_updates(Role::sum)},
+                       accumulate_flops)),
       init_param_row(),
-      following(kernel("granule_norms", granule_norms, state,
-                       {reads(Role::source), writes(Role::norms)}, flops<2>)),
+      following(kernel("granule_norms", granule_norms, state, {reads(), writes()}, flops<2>)),
       quantize_row(),
       kernel("dequantize", dequantize, state, one_to_one, dequantize_flops),
       reduction(kernel("dequantize_sum", dequantize_sum, state, one_to_one, dequantize_sum_flops)),
       pack_rows_row(),
-      reduction(kernel("sum_rows", sum_rows, state,
-                       {reads(Role::rows), reads(Role::numbers), writes(Role::target)}, flops<1>)),
-      following(kernel("sum_norms", sum_norms, state, {reads(Role::norms), writes(Role::norms)},
-                       flops<1>)),
-      kernel("add_error", add_error, state,
-             {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::norms)},
+      reduction(kernel("sum_rows", sum_rows, state, {reads(), reads(), writes()}, flops<1>)),
+      following(kernel("sum_norms", sum_norms, state, {reads(), writes()}, flops<1>)),
+      kernel("add_error", add_error, state, {reads(), reads(Role::scalars), updates(), writes()},
              flops<3>),
-      reduction(kernel(
-          "mean_signs", mean_signs, state,
-          {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::norms)},
-          flops<8>)),
-      kernel("pack_signs", pack_signs, state,
-             {reads(Role::norms), reads(Role::scalars), updates(Role::error), writes(Role::target)},
+      reduction(kernel("mean_signs", mean_signs, state,
+                       {reads(), reads(Role::scalars), updates(), writes()}, flops<8>)),
+      kernel("pack_signs", pack_signs, state, {reads(), reads(Role::scalars), updates(), writes()},
              flops<2 * 256>),
-      kernel("unpack_signs", unpack_signs, state,
-             {reads(Role::source), reads(Role::scalars), updates(Role::target)}, flops<0>),
+      kernel("unpack_signs", unpack_signs, state, {reads(), reads(Role::scalars), updates()},
+             flops<0>),
+  };
+}
+
+// Rows of optimizers. The update of most optimizers is one instruction; that of some is a sequence.
+std::vector<InstrDef> optimizer_rows() {
+  using enum Op;
+  using enum Kind;
+  return {
       optimizer("adamw", adamw, 2, adamw_flops),
       optimizer("sgd", sgd, 1, sgd_flops),
       optimizer("lion", lion, 1, flops<9>),
       optimizer("adagrad", adagrad, 1, flops<9>),
-      // Of LAMB: moments and norms of what they make of a step, the ratios of the norms, the step.
+      // LAMB: first the moments and the norms of the step that follows from them, then the ratios
+      // of the norms, then the step.
       lamb_moments_row(),
       following(kernel("lamb_ratios", lamb_ratios, state,
-                       {reads(Role::norms), updates(Role::state, 0), writes(Role::target)},
-                       flops<1>)),
+                       {reads(), updates(Role::state, 0), writes()}, flops<1>)),
       lamb_row(),
-      kernel("momentum", momentum, update,
-             {reads(Role::grad), reads(Role::scalars), updates(Role::state)}, flops<4>),
+      kernel("momentum", momentum, update, {reads(), reads(Role::scalars), updates(Role::state)},
+             flops<4>),
       kernel("frozen_adam", frozen_adam, update,
-             {reads(Role::state, 2, 2), reads(Role::scalars), updates(Role::master),
-              writes_or_updates(Role::param)},
+             {reads(Role::state, 2, 2), reads(Role::scalars), updates(), writes_or_updates()},
              flops<6>),
-      // Of 0/1 Adam: what is compressed before the freeze, and steps behind it.
+      // 0/1 Adam: own_gradient computes the gradient that is compressed before the freeze; the
+      // other rows are the steps after the freeze.
       following(kernel("own_gradient", own_gradient, state,
-                       {reads(Role::grad), reads(Role::scalars), writes(Role::target)}, flops<1>)),
+                       {reads(), reads(Role::scalars), writes()}, flops<1>)),
       local_adam_row(),
       synced_adam_row(),
-      // Of 1-bit LAMB behind the freeze.
+      // 1-bit LAMB after the freeze.
       kernel("scale_momentum", scale_momentum, state,
-             {reads(Role::source), reads(Role::scalars), reads(Role::source),
-              writes_or_updates(Role::target)},
-             flops<1>),
-      kernel("lamb_scales", lamb_scales, state, {reads(Role::norms), writes(Role::target, 2)},
-             flops<1>),
+             {reads(), reads(Role::scalars), reads(), writes_or_updates()}, flops<1>),
+      kernel("lamb_scales", lamb_scales, state, {reads(), writes(Role::data, 2)}, flops<1>),
       kernel("frozen_lamb_moments", frozen_lamb_moments, update,
-             {reads(Role::state, 3, 3), reads(Role::scalars), reads(Role::master),
-              updates(Role::state), writes_or_updates(Role::norms)},
+             {reads(Role::state, 3, 3), reads(Role::scalars), reads(), updates(Role::state),
+              writes_or_updates()},
              flops<18>),
       following(kernel("frozen_lamb_ratios", frozen_lamb_ratios, state,
-                       {reads(Role::norms), reads(Role::scalars), reads(Role::source),
-                        updates(Role::state), writes(Role::target)},
+                       {reads(), reads(Role::scalars), reads(), updates(Role::state), writes()},
                        flops<1>)),
       optimizer("adamw_codes", adamw_codes, 4, adamw_codes_flops),
-      // Of Muon: momentum and what the step is made of, matrices of norm 1, Newton-Schulz's sums of
-      // products, the step.
+      // Muon: first the momentum and the matrix from which the step is computed, then the scaling
+      // of that matrix to norm 1, the sums of products of the Newton-Schulz iteration, and the
+      // step.
       kernel("muon_momentum", muon_momentum, update,
-             {reads(Role::grad), reads(Role::scalars), updates(Role::state),
-              writes_or_updates(Role::target)},
-             flops<7>),
-      kernel("unit_matrix", unit_matrix, state, one_to_one, flops<3>),
-      kernel("blend", blend, state,
-             {reads(Role::source), reads(Role::source, 0), writes(Role::target)}, flops<3>),
-      kernel("muon", muon, update,
-             {reads(Role::source), reads(Role::scalars), updates(Role::master),
-              writes_or_updates(Role::param)},
+             {reads(), reads(Role::scalars), updates(Role::state), writes_or_updates()}, flops<7>),
+      kernel("unit_matrix", unit_matrix, state, {reads(), writes()}, flops<3>),
+      kernel("blend", blend, state, {reads(), reads(Role::data, 0), writes()}, flops<3>),
+      kernel("muon", muon, update, {reads(), reads(Role::scalars), updates(), writes_or_updates()},
              flops<3>),
-      // Of compressed gradients.
-      kernel(
-          "pack_top", pack_top, state,
-          {reads(Role::source), reads(Role::scalars), updates(Role::error), writes(Role::target)},
-          flops<2>),
-      reduction(
-          kernel("sum_top", sum_top, state, {reads(Role::source), writes(Role::target)}, flops<1>)),
+  };
+}
+
+// Compressed gradients, moves of bytes, decisions, and events of the host in delegate mode.
+std::vector<InstrDef> other_rows() {
+  using enum Op;
+  using enum Kind;
+  return {
+      // Compression of gradients to their largest elements.
+      kernel("pack_top", pack_top, state, {reads(), reads(Role::scalars), updates(), writes()},
+             flops<2>),
+      reduction(kernel("sum_top", sum_top, state, {reads(), writes()}, flops<1>)),
       mean_gradients_row(),
       move("all_gather", all_gather, collective, Queue::comm, true),
       reduction(move("reduce_scatter", reduce_scatter, collective, Queue::comm)),
@@ -251,19 +250,28 @@ std::vector<InstrDef> build_table() {
       move("store", store, copy, Queue::copy),
       move("load", load, file, Queue::read, true),
       move("save", save, file, Queue::write),
-      ::ds::decision("clip", clip, Role::norms),
-      ::ds::decision("losses", losses, Role::source),
-      host_event("lease", lease, reads(Role::param, 1, kAny)),
-      host_event("grad_view", grad_view, {Role::grad, Access::write, true, 1, kAny}),
-      host_event("grad", grad, {Role::grad, Access::write, true, 1, kAny}),
-      host_event("release", release, reads(Role::param, 1, kAny)),
+      ::ds::decision("clip", clip),
+      ::ds::decision("losses", losses),
+      host_event("lease", lease, reads(Role::data, 1, kAny)),
+      host_event("grad_view", grad_view, {Role::data, Access::write, true, 1, kAny}),
+      host_event("grad", grad, {Role::data, Access::write, true, 1, kAny}),
+      host_event("release", release, reads(Role::data, 1, kAny)),
   };
 }
 
-// Rows are only ever added, and a deque leaves them where they are.
+// Returns all rows, in the order of Op.
+std::vector<InstrDef> build_table() {
+  std::vector<InstrDef> rows = state_rows();
+  for (const std::vector<InstrDef>& more : {optimizer_rows(), other_rows()})
+    rows.insert(rows.end(), more.begin(), more.end());
+  return rows;
+}
+
+// Rows are only ever added, and a deque does not move them, so references to rows stay valid.
 struct Table {
   const std::vector<InstrDef> built_in = build_table();
-  std::mutex lock;  // of what follows
+  // Guards the members below.
+  std::mutex lock;
   std::deque<InstrDef> more;
   std::map<std::string, const InstrDef*, std::less<>> by_name;
 
@@ -278,7 +286,8 @@ struct Table {
 };
 
 Table& table() {
-  static Table& table = *new Table;  // never ends: threads may look while the program exits
+  // The table is never destroyed, because other threads may look rows up while the process exits.
+  static Table& table = *new Table;
   return table;
 }
 
@@ -330,6 +339,8 @@ const InstrDef& add_instruction(InstrDef row) {
 }
 
 std::vector<OperandRule> operand_rules(const InstrDef& row, size_t count) {
+  // Each rule gets its least number of operands; the remaining operands go to the first rules that
+  // accept more.
   size_t least = 0;
   for (const OperandRule& rule : row.operands) least += static_cast<size_t>(rule.least);
   size_t more = count < least ? 0 : count - least;

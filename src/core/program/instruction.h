@@ -12,9 +12,10 @@
 namespace ds {
 
 // The in-order queues of one rank. Instructions of one queue start and finish in issue order;
-// across queues only waits order them. A run of a program starts when all queues but `write` have
-// finished the run before: saves may go on into it. compute: device kernels; host: kernels on host
-// memory; comm: collectives; copy: device <-> host; read, write: file <-> host.
+// across queues only waits order them. A run of a program starts when all queues except `write`
+// have finished the previous run, whose saves may still be in progress. compute: device kernels;
+// host: kernels on host memory; comm: collectives; copy: device <-> host; read, write: file <->
+// host.
 enum class Queue : int8_t { compute = 0, host, comm, copy, read, write };
 inline constexpr int kQueues = 6;
 template <class T>
@@ -25,10 +26,11 @@ struct PerQueue : std::array<T, kQueues> {
 };
 const char* queue_name(Queue queue);
 
-enum class Access : int8_t { read = 0, write, update };  // update: read and written
+// `update`: the instruction reads the operand and writes it.
+enum class Access : int8_t { read = 0, write, update };
 
-// The instructions that programs have beside the operations of the graph. `graph` stands for those,
-// `added` for rows of add_instruction.
+// The instructions that programs have in addition to the operations of the graph. `graph` stands
+// for all of these operations, `added` for the rows of add_instruction().
 enum class Op : int8_t {
   zero = 0,
   accumulate,
@@ -86,80 +88,96 @@ enum class Op : int8_t {
   added
 };
 
-// Who carries an instruction out.
+// The executor of an instruction, and the kind of data that it works on.
 enum class Kind : int8_t {
-  model = 0,   // a kernel: an operation of the graph
-  state,       // a kernel: on what ZeRO keeps
-  update,      // a kernel: an optimizer
-  collective,  // a group of ranks
-  copy,        // device <-> host
-  file,        // file <-> host
-  decision,    // a kernel: on the step's scalars, which it writes
-  event        // the host program of delegate mode, or nobody: where a lease ends
+  // Kernel of an operation of the graph.
+  model = 0,
+  // Kernel on the tensors that ZeRO keeps.
+  state,
+  // Kernel of an optimizer.
+  update,
+  // Communication among a group of ranks.
+  collective,
+  // Transfer between device and host.
+  copy,
+  // Transfer between file and host.
+  file,
+  // Kernel that writes the step's scalars.
+  decision,
+  // A call of the host in delegate mode.
+  event
 };
 
-// What an operand is to an instruction.
+// The role of an operand, as far as code outside the kernel needs to know it. The contents of an
+// operand are described by its buffer (Holds).
 enum class Role : int8_t {
-  source = 0,  // read
-  target,      // written
-  sum,         // added to
-  scalars,  // the step's scalars: a kernel that only reads them has them by pointer, not as a view
-  grad,
-  master,
-  state,  // of the optimizer
-  param,
-  norms,
-  error,    // of quantization or of signs
-  rows,     // packed rows of a table,
-  numbers,  // and which rows they are
-  ids
+  data = 0,
+  // An output that the instruction may add to.
+  sum,
+  // Scalars of the step. A kernel that only reads them receives a pointer to them instead of a
+  // view.
+  scalars,
+  // States of an optimizer. The optimizer's rows (core/program/state.h) say how many there are.
+  state
 };
 
-// A place in the list of operands. Rows of operations of the graph have none: theirs are values of
-// it.
+// A rule for one operand of an instruction, or for several consecutive ones. Rows of graph
+// operations have no rules, because their operands are values of the graph.
 struct OperandRule {
   Role role;
   Access access;
-  bool may_update = false;  // `write` may also be `update`
-  int32_t least = 1;        // 0: may be absent
-  int32_t most = 1;         // more: it repeats
+  // An operand whose access is `write` may also be an `update`.
+  bool may_update = false;
+  // The least number of operands; 0: the operand may be absent.
+  int32_t least = 1;
+  // The largest number of operands.
+  int32_t most = 1;
 };
 
-// What a row says, one row for each instruction, in one table: the same for every program, size and
-// rank.
+// A row of the table of instructions, which is the same for every program, size and rank.
 struct InstrDef {
   std::string name;
   Op op = Op::added;
   Kind kind = Kind::state;
-  Queue queue = Queue::compute;       // before it follows its state to other memory
-  std::vector<OperandRule> operands;  // reads, then writes and updates
+  // The queue on which the instruction runs, unless follows_state moves it to the host queue.
+  Queue queue = Queue::compute;
+  // Rules of the operands: first those that are read, then those that are written or updated.
+  std::vector<OperandRule> operands;
 
-  // Floating-point operations for an element of the first operand; null: none. Operations of the
-  // graph have theirs in OpDef.
+  // Floating-point operations per element of the first operand; null: no arithmetic. Operations of
+  // the graph have their own formula in OpDef.
   double (*flops)(const Attrs& attrs) = nullptr;
 
-  bool follows_state = false;  // runs on the host's memory when its operands live there
-  bool starts_early =
-      false;             // what moves or encodes what is needed later: hoist may start it earlier
-  bool encodes = false;  // its target holds codes of its source's elements
-  bool selects = false;  // reads no more of its first operand than its first output holds
-  bool reduces = false;  // adds up what ranks have
-  const OpDef* graph = nullptr;  // the operation's row; null: none of the graph's
+  // The instruction runs on the host queue if its operands are in host memory.
+  bool follows_state = false;
+  // The instruction moves or encodes data that is needed later, so the pass `hoist` may start it
+  // earlier.
+  bool starts_early = false;
+  // The output holds quantized codes of the input's elements.
+  bool encodes = false;
+  // The instruction reads at most as many elements of its first operand as its first output holds.
+  bool selects = false;
+  // The instruction adds up contributions of several ranks.
+  bool reduces = false;
+  // The row of the graph operation that this row stands for, or null.
+  const OpDef* graph = nullptr;
 };
 
-const InstrDef& instruction(Op op);  // not of `graph` or `added`
-// Of an instruction or an operation of the graph; null when there is none of that name. Rows stay
-// where they are for as long as the process lives.
+// Returns the row of an instruction other than `graph` and `added`.
+const InstrDef& instruction(Op op);
+// Returns the row of an instruction or of a graph operation, or null for an unknown name. Rows stay
+// valid until the process exits.
 const InstrDef* find_instruction(std::string_view name);
-const InstrDef& instruction(
-    std::string_view name);                        // throws, with the nearest name as a suggestion
-std::vector<const InstrDef*> instruction_table();  // all but those of the graph, in a fixed order
+// As find_instruction(), but throws for an unknown name and suggests the nearest one.
+const InstrDef& instruction(std::string_view name);
+// Returns all rows except those of graph operations, in a fixed order.
+std::vector<const InstrDef*> instruction_table();
 
-// The rule of each of `count` operands of an instruction; throws when it takes another number. Of a
-// row that is not the graph's.
+// Returns the rules for `count` operands of an instruction, one for each operand. Throws if the
+// instruction cannot have that many. The row must not be a graph operation.
 std::vector<OperandRule> operand_rules(const InstrDef& row, size_t count);
 
-// Enters a row for a kernel that a plugin or a test registers; its name must be new.
+// Adds a row for a kernel that a plugin or a test registers. Its name must be new.
 const InstrDef& add_instruction(InstrDef row);
 
 }  // namespace ds

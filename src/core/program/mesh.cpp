@@ -20,11 +20,12 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
     ranks *= axes_[i].size;
     require(ranks <= INT32_MAX, "a mesh of {} ranks is too large", ranks);
     bool twice = axes_[i].name == kExpert || axes_[i].name == kExpertData;
+    // `data` and the two axes that may replace it exclude each other.
     for (size_t k = 0; k < axes_.size(); ++k)
       require(!twice || axes_[k].name != kData,
-              "mesh axis '{}' is a part of 'data', which is there, too", axes_[i].name);
+              "mesh axis '{}' is a part of 'data', which the mesh also has", axes_[i].name);
     for (size_t k = 0; k < i; ++k)
-      require(axes_[k].name != axes_[i].name, "mesh axis '{}' is there twice", axes_[i].name);
+      require(axes_[k].name != axes_[i].name, "mesh axis '{}' appears twice", axes_[i].name);
   }
 }
 
@@ -78,7 +79,8 @@ std::vector<std::string_view> Mesh::data_axes() const {
 
 RankGroup Mesh::group(const std::vector<std::string_view>& axes) const {
   RankGroup out;
-  size_t found = 0, behind = axes_.size();  // behind: the axis that must follow
+  // A further axis must come directly after the one found before it.
+  size_t found = 0, behind = axes_.size();
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (std::find(axes.begin(), axes.end(), axes_[i].name) == axes.end()) continue;
     require(found == 0 || behind == i, "mesh {} has other axes between {}", name(),

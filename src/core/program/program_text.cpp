@@ -1,3 +1,9 @@
+// The text form of a program: `libds plan --print` shows it, and tests of passes are written in it.
+// There is one line for each arena and buffer, for each instruction, and for the end of each
+// segment. In the line of an instruction, "!" marks the last use of an operand, "=" a write and "&"
+// an update; "#6" is the position in the order of collectives. "wait" is followed by numbers of
+// instructions: "~13" in the round before, and a negative number, which counts from the end, in the
+// run before. Invariant: parse_program() of a printed program prints the same text.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,7 +29,8 @@ namespace {
 
 constexpr const char* kQueueNames[kQueues] = {"comp", "host", "comm", "copy", "read", "write"};
 constexpr const char* kTierNames[3] = {"dev", "host", "nvme"};
-constexpr const char* kAccessMarks[3] = {"", "=", "&"};  // read, write, update
+// The marks by Access: read, write, update.
+constexpr const char* kAccessMarks[3] = {"", "=", "&"};
 constexpr const char* kHolds[] = {"value", "scalars", "input", "loss",  "result", "param", "master",
                                   "state", "grad",    "norms", "error", "lease",  "cache"};
 constexpr const char* kPhases[] = {"init",   "refresh", "forward", "backward", "backward_last",
@@ -86,7 +93,7 @@ TensorType parse_type(std::string_view text) {
   return {parse_dtype(text.substr(0, bracket)), Shape::parse(text.substr(bracket))};
 }
 
-// Of "4x2".
+// Parses a group like "4x2".
 RankGroup parse_group(std::string_view text) {
   size_t x = text.find('x');
   require(x != std::string_view::npos, "group must be like 4x2, got '{}'", text);
@@ -94,28 +101,33 @@ RankGroup parse_group(std::string_view text) {
           static_cast<int>(number(text.substr(x + 1)))};
 }
 
-// Of "1of3": the bits 1 under the mask 3.
+// Parses a filter like "1of3": the bits 1 under the mask 3.
 MicroFilter parse_filter(std::string_view text) {
   size_t of = text.find("of");
   require(of != text.npos, "when must be like 1of3, got '{}'", text);
   return {number(text.substr(of + 2)), number(text.substr(0, of))};
 }
 
-// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of
-// group 2, "0:12:0:2:5:512" are elements of parameter 5 from its element 512 on. "0:12*4+100" are
-// four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7
-// further on, the same again. With several ranks the norms of a bucket come from each of them,
-// level by level.
-constexpr int64_t kMostRuns = int64_t{1} << 24;  // a program is unlikely to have as many
+// The largest number of runs of an instruction. A real program has far fewer; the limit rejects
+// texts whose counts would exhaust memory.
+constexpr int64_t kMostRuns = int64_t{1} << 24;
 
+// Runs that are repeated `count` times, each time `distance` elements later.
 struct Fold {
   int64_t count = 1, distance = 0;
   bool operator==(const Fold&) const = default;
 };
 
+// Runs as program text writes them. "0:12" means elements 0 to 11; with "0:12:1" they missed one
+// update; with "0:12:0:2" they belong to group 2; with "0:12:0:2:5:512" they are elements of
+// parameter 5, from its element 512 on. "0:12*4+100" means four runs, each 100 elements after the
+// previous one; "0:12*4+100*2+7" means these four and the same four again, 7 elements later. Such
+// patterns arise with several ranks, because the norms of a bucket come from each rank, level by
+// level.
 struct FoldedRuns {
   ElementRun first;
-  std::vector<Fold> folds;  // the innermost first
+  // The folds, innermost first.
+  std::vector<Fold> folds;
   FoldedRuns moved(int64_t by) const {
     ElementRun run = first;
     run.begin += by;
@@ -125,7 +137,7 @@ struct FoldedRuns {
   bool operator==(const FoldedRuns&) const = default;
 };
 
-// "0:12:1:2" of a word.
+// Parses a run like "0:12:1:2". The word is quoted in errors.
 ElementRun parse_run(std::string_view run, std::string_view word) {
   std::vector<int64_t> numbers;
   for (size_t begin = 0; begin <= run.size() && numbers.size() < 7;) {
@@ -139,7 +151,7 @@ ElementRun parse_run(std::string_view run, std::string_view word) {
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
 }
 
-// "4+100" or "4-100" of a word.
+// Parses a fold like "4+100" or "4-100". The word is quoted in errors.
 Fold parse_fold(std::string_view fold, std::string_view word) {
   size_t sign = fold.find_first_of("+-");
   require(sign != fold.npos && sign > 0, "runs must be folded like 0:12*4+100, got '{}'", word);
@@ -158,7 +170,7 @@ std::vector<ElementRun> parse_runs(std::string_view text) {
       Fold fold = parse_fold(word.substr(star + 1, next - star - 1), word);
       size_t folded = of_word.size();
       require(fold.count > 0 && fold.count <= (kMostRuns - std::ssize(runs)) / std::ssize(of_word),
-              "an instruction has at most {} runs, got '{}' behind {}", kMostRuns, word,
+              "an instruction has at most {} runs, got '{}' after {}", kMostRuns, word,
               runs.size());
       for (size_t k = folded; k < folded * static_cast<size_t>(fold.count); ++k) {
         ElementRun r = of_word[k - folded];
@@ -174,7 +186,7 @@ std::vector<ElementRun> parse_runs(std::string_view text) {
   return runs;
 }
 
-// Neighbours that are equal but for one distance become one.
+// Joins consecutive runs that differ only by a constant distance into one fold.
 std::vector<FoldedRuns> fold(const std::vector<FoldedRuns>& runs) {
   std::vector<FoldedRuns> out;
   for (size_t i = 0, end = 0; i < runs.size(); i = end) {
@@ -199,7 +211,8 @@ std::string print_runs(const std::vector<ElementRun>& runs) {
   for (const FoldedRuns& f : folded) {
     text += fmt::format("{}{}:{}", text.empty() ? "" : ",", f.first.begin, f.first.end);
     std::string rest;
-    bool zeros = true;  // at the end are left out
+    // Trailing zeros are left out.
+    bool zeros = true;
     for (int64_t number : {f.first.element, f.first.param, f.first.group, f.first.missed}) {
       zeros = zeros && number == 0;
       if (!zeros) rest.insert(0, fmt::format(":{}", number));
@@ -210,6 +223,7 @@ std::string print_runs(const std::vector<ElementRun>& runs) {
   return text;
 }
 
+// Reads a program line by line. A buffer's line must come before the instructions that name it.
 class Reader {
  public:
   Program program;
@@ -387,6 +401,7 @@ std::string Program::print() const {
     if (in.when.mask != 0) out += fmt::format(" when={}of{}", in.when.value, in.when.mask);
     if (in.comm_order >= 0) out += fmt::format(" #{}", in.comm_order);
     if (!in.waits.empty()) out += " wait";
+    // A wait for the run before is a negative number, counted from the end.
     for (const Wait& wait : in.waits)
       out += fmt::format(" {}{}", wait.round_before ? "~" : "",
                          wait.run_before ? wait.instr - instrs.past() : wait.instr.number());
@@ -403,6 +418,8 @@ Program parse_program(std::string_view text) {
     reader.line(text.substr(0, end));
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
   }
+  // Now that the number of instructions is known, negative numbers become instructions of the run
+  // before.
   for (Instr& in : reader.program.instrs) {
     for (Wait& wait : in.waits)
       if (wait.run_before) wait.instr = reader.program.instrs.past() + wait.instr.number();

@@ -1,3 +1,11 @@
+// Problem: passes reorder instructions, move operands and let buffers overlap; a mistake there
+// would change results silently. So a program is verified before and after its offsets and waits
+// are chosen (compile/finish_program.cpp).
+// LogicalCheck goes through the instructions in issue order and checks each use of a buffer.
+// PhysicalCheck enters two runs one after the other (TwoRuns), each with three rounds of the
+// repeated stretch (ShortRun, which says why that is enough), and checks that queues and waits
+// order every two conflicting accesses of physical bytes (hazards.h). Cost: O(operands * log
+// pieces), if operands cover few pieces each.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,6 +17,7 @@
 #include "core/program/hazards.h"
 #include "core/program/program.h"
 #include "core/program/repeat.h"
+#include "core/program/two_runs.h"
 
 namespace ds {
 namespace {
@@ -17,7 +26,8 @@ std::string at(const Program& p, InstrId i) {
   return fmt::format("instruction {} ({})", i, p.instrs[i].def->name);
 }
 
-// What its row says: operands by number and access, a group for a collective and for nothing else.
+// Checks an instruction against its row: the number and access of its operands, and that it has a
+// group and runs on the comm queue if and only if it is a collective.
 void verify_row(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   bool collective = in.def->kind == Kind::collective;
@@ -34,7 +44,7 @@ void verify_row(const Program& p, InstrId i) {
   }
 }
 
-// Which memory each queue may touch.
+// Returns whether a queue may access memory of a tier.
 bool reachable(const Program& p, Queue queue, Tier tier, Access access) {
   switch (queue) {
     case Queue::compute:
@@ -64,8 +74,8 @@ void verify_memory(const Program& p, InstrId i) {
   }
 }
 
-// What is repeated is whole segments, each round is of other micro-steps, and an operand that moves
-// on with the rounds is in none of them where it is in another.
+// Checks that the repeated stretch is inside the program, and that operands move on with its rounds
+// by at least their size, so that no two rounds touch the same bytes of them.
 void verify_repeat(const Program& p) {
   const Repeat& r = p.repeat;
   ensure(r.rounds >= 1 && r.micros >= 1 && InstrId(0) <= r.begin && r.begin <= r.end &&
@@ -82,8 +92,9 @@ void verify_repeat(const Program& p) {
   }
 }
 
-// Operands inside their buffers, transient buffers written before read, nothing after the last use;
-// a buffer that ended in one round is written anew in the next.
+// Checks that operands are inside their buffers, that transient buffers are written before they are
+// read, and that no instruction uses them after their last use. A buffer whose last use was in one
+// round must be written again in the next.
 class LogicalCheck {
  public:
   explicit LogicalCheck(const Program& p)
@@ -127,6 +138,7 @@ class LogicalCheck {
   void use(const ShortRun::Entry& entry, const Operand& o) {
     BufferId b = o.buffer;
     bool again = ended_[b] >= 0 && ended_[b] < entry.copy && p_.repeat.has(entry.instr);
+    // The last use was in an earlier round; in this round the buffer must be written again.
     if (again) {
       ended_[b] = -1;
       written_[b] = 0;
@@ -141,11 +153,13 @@ class LogicalCheck {
   const Program& p_;
   ShortRun run_;
   IdVector<BufferId, char> written_;
-  IdVector<BufferId, int> ended_;  // in which copy of the repeated instructions; -1: not
+  // The copy of the repeated stretch that contained the buffer's last use; -1: the last use is
+  // still to come.
+  IdVector<BufferId, int> ended_;
   int32_t comm_order_ = -1;
 };
 
-// What is kept between runs has bytes that no other buffer uses.
+// Checks that a buffer that is kept between runs shares its bytes with no other buffer.
 void verify_kept(const Program& p) {
   if (std::none_of(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kept(); }))
     return;
@@ -167,41 +181,29 @@ void verify_kept(const Program& p) {
   }
 }
 
-// Two runs, one after the other: every conflict is ordered by queues and waits, also that of the
-// second run with saves of the first. Of repeated instructions each has a few rounds
-// (core/program/repeat.h says why they stand for all).
-class PhysicalCheck {
+// Checks that queues and waits order every conflict in two consecutive runs.
+class PhysicalCheck : TwoRuns {
  public:
-  explicit PhysicalCheck(const Program& p)
-      : p_(p), run_(p), order_(2 * static_cast<size_t>(run_.size())) {}
+  explicit PhysicalCheck(const Program& p) : TwoRuns(p), p_(p) {}
 
   void run() {
-    for (bool second : {false, true}) {
-      for (int32_t n = 0; n < run_.size(); ++n) enter(second, n);
-      order_.end_run();
-    }
+    enter_all([this](bool second, int32_t number) { enter(second, number); });
   }
 
  private:
-  // An entry of the first or the second run among those of both.
-  InstrId entered(int32_t number, bool second) const {
-    return InstrId(second ? number + run_.size() : number);
-  }
-
   void enter(bool second, int32_t number) {
     ShortRun::Entry entry = run_.at(number);
     InstrId i = entry.instr;
     const Instr& in = p_.instrs[i];
     InstrId id = entered(number, second);
     order_.begin(id, in.queue);
+    // A wait names an earlier instruction, unless it is for the run before or the round before.
     for (const Wait& wait : in.waits) {
       bool both = p_.repeat.has(i) && p_.repeat.has(wait.instr);
       ensure(p_.instrs.has(wait.instr) &&
                  (wait.run_before || (wait.round_before ? both : wait.instr < i)),
              "{} waits for instruction {}", at(p_, i), wait.instr);
-      int32_t awaited = run_.awaited(entry, wait);
-      if (awaited >= 0 && (second || !wait.run_before))
-        order_.wait(entered(awaited, second && !wait.run_before));
+      order_after(entry, wait, second);
     }
     for (const Operand& o : in.operands) place(in, i, in_round(o, entry.round));
     for (const Operand& o : in.operands) conflicts(in, i, id, in_round(o, entry.round));
@@ -238,9 +240,6 @@ class PhysicalCheck {
   }
 
   const Program& p_;
-  ShortRun run_;
-  HazardMap maps_[6];
-  OrderTracker order_;
   std::vector<InstrId> found_;
 };
 

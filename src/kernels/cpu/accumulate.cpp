@@ -1,3 +1,4 @@
+// Adds the gradient of a micro-step to the sum of the step, bit-identical to the reference.
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"
@@ -12,22 +13,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// acc = x (beta 0: acc is not read) or acc + x (beta 1), in f32 and rounded to the type of acc
+// acc = x (beta 0: acc is not read) or acc + x (beta 1), computed in f32 and rounded to the type of
+// acc.
 template <typename T, typename A>
 void accumulate_of(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   A* acc = c.out[0].as<A>();
   bool keep = c.attrs.real("beta") != 0;
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    if (keep) {
-      map(
-          begin, end, acc, [](Vec a, Vec v) HWY_ATTR { return hn::Add(a, v); },
-          static_cast<const A*>(acc), x);
-    } else {
-      map(
-          begin, end, acc, [](Vec v) HWY_ATTR { return v; }, x);
-    }
-  });
+  if (keep) {
+    map_all(
+        c, acc, [](Vec a, Vec v) HWY_ATTR { return hn::Add(a, v); }, acc, x);
+  } else {
+    map_all(
+        c, acc, [](Vec v) HWY_ATTR { return v; }, x);
+  }
 }
 
 void accumulate(const KernelContext& c) {
@@ -36,19 +35,7 @@ void accumulate(const KernelContext& c) {
   });
 }
 
+void add_accumulate(KernelRegistry& registry) { add_kernel(registry, "accumulate", accumulate); }
+
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(accumulate);
-
-void add_accumulate(KernelRegistry& registry) {
-  add_kernel(registry, "accumulate", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(accumulate)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

@@ -1,4 +1,6 @@
-// Activations and their slopes, compiled once per instruction set: shared by their ops and by glu.
+// Activations and their slopes, compiled once per instruction set, for their ops and for glu.
+// Formulas avoid cancellation (1 - s is computed directly, not as a difference) and need no
+// branches: where formulas differ by sign or size, both results are computed and one is selected.
 #if defined(DS_KERNELS_CPU_ACTIVATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_ACTIVATIONS_INL_H_
 #undef DS_KERNELS_CPU_ACTIVATIONS_INL_H_
@@ -15,21 +17,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// 0.5 x (1 + tanh(u)) = x logistic(2u), u = sqrt(2/pi) (x + 0.044715 x^3)
+// 0.5 x (1 + tanh(u)) = x logistic(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 struct GeluTanh {
   static constexpr double kTwoScale = 2 * 0.7978845608028654;  // 2 sqrt(2 / pi)
   static constexpr double kCubic = 0.044715;
-  // Beyond this |x| logistic(2u) is 1, or below 2^-111: the same in f32.
+  // Beyond this |x|, logistic(2u) is 1 or below 2^-111, which makes no difference in f32.
   static constexpr float kFlat = 9.5f;
 
-  // x as far as logistic(2u) changes; NaN stays NaN (x86: the second operand wins).
+  // Clamps x to where logistic(2u) changes. NaN stays NaN, because on x86 Min and Max return their
+  // second operand if one is NaN.
   static HWY_INLINE Vec flatten(Vec x) {
     const Lanes d;
     return hn::Min(hn::Set(d, kFlat), hn::Max(hn::Set(d, -kFlat), x));
   }
 
-  // logistic(2u) of a flattened x: no cancellation for negative x, but u's rounding counts 2u
-  // times.
+  // Returns logistic(2u) for a clamped x, with xx = x^2. It does not cancel for negative x, but it
+  // multiplies the relative rounding error of u by up to 2 |u|.
   static HWY_INLINE Vec gate(Vec x, Vec xx) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0f);
@@ -43,7 +46,7 @@ struct GeluTanh {
     return hn::Mul(hn::Max(hn::Set(Lanes(), -kFlat), x), gate(flat, hn::Mul(flat, flat)));
   }
 
-  // s + x s (1 - s) 2u', s = logistic(2u), u' = sqrt(2/pi) (1 + 3 0.044715 x^2)
+  // s + x s (1 - s) 2u', where s = logistic(2u) and u' = sqrt(2/pi) (1 + 3 0.044715 x^2).
   static HWY_INLINE Vec slope(Vec x) {
     const Lanes d;
     Vec flat = flatten(x), xx = hn::Mul(flat, flat), s = gate(flat, xx);
@@ -54,12 +57,14 @@ struct GeluTanh {
   }
 };
 
-// x P, P = 0.5 (1 + erf(x / sqrt(2))): the normal distribution function
+// x P, P = 0.5 (1 + erf(x / sqrt(2))), the normal distribution function.
 struct GeluErf {
-  // |x| as far as exp(-x^2 / 2) is above 0 in f32; NaN stays NaN (x86: the second operand wins).
+  // Returns |x|, clamped to where exp(-x^2 / 2) is above 0 in f32. NaN stays NaN, as in
+  // GeluTanh::flatten().
   static HWY_INLINE Vec size(Vec x) { return hn::Min(hn::Set(Lanes(), 14.0f), hn::Abs(x)); }
 
-  // exp(-x^2 / 2); the square's rounding is put back where the target has fused multiply-add.
+  // Returns exp(-x^2 / 2). If the target has fused multiply-add, the rounding error of the square,
+  // which would otherwise be multiplied by up to x^2, is corrected.
   static HWY_INLINE Vec bell(Vec x) {
     const Lanes d;
     Vec half = hn::Set(d, -0.5f), t = size(x), square = hn::Mul(t, t),
@@ -68,9 +73,10 @@ struct GeluErf {
     return hn::MulAdd(e, hn::Mul(rest, half), e);
   }
 
-  // P from bell(x). Of t = |x|: P(-t) = bell r f(q) with r = 1 / (t / sqrt(2) + 3/2) and q = 1 - 3
-  // r in [-1, 1]; f = 0.5 erfcx(t / sqrt(2)) / r, least squares of degree 10 at Chebyshev nodes,
-  // relative error 3.4e-8.
+  // Returns P from bell(x). With t = |x|: P(-t) = bell r f(q), where r = 1 / (t / sqrt(2) + 3/2),
+  // and q = 1
+  // - 3 r is in [-1, 1]. f approximates 0.5 erfcx(t / sqrt(2)) / r by least squares of degree 10 at
+  // Chebyshev nodes; the relative error is 3.4e-8.
   static HWY_INLINE Vec chance(Vec x, Vec bell) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0f);
@@ -105,7 +111,7 @@ struct Gelu10 {
   }
 };
 
-// x s, s = 1 / (1 + exp(-x))
+// x s, s = 1 / (1 + exp(-x)).
 struct Silu {
   // s and 1 - s, both without cancellation.
   struct Parts {
@@ -129,6 +135,7 @@ struct Silu {
   }
 };
 
+// max(x, 0)
 struct Relu {
   static HWY_INLINE Vec value(Vec x) { return hn::IfThenElseZero(hn::Gt(x, hn::Zero(Lanes())), x); }
   static HWY_INLINE Vec slope(Vec x) {
@@ -137,9 +144,10 @@ struct Relu {
   }
 };
 
+// tanh(x), computed by tanh_of() of simd-inl.h.
 struct Tanh {
   static HWY_INLINE Vec value(Vec x) { return tanh_of(x); }
-  // 1 - tanh(x)^2 without its cancellation
+  // 1 - tanh(x)^2, computed as 4 e / (1 + e)^2 with e = exp(-2 |x|) so that nothing cancels.
   static HWY_INLINE Vec slope(Vec x) {
     const Lanes d;
     Vec e = exp_negative(hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))),
@@ -152,8 +160,10 @@ struct Tanh {
 struct Relu2 {
   static HWY_INLINE Vec value(Vec x) {
     Vec positive = Relu::value(x);
-    return hn::Mul(positive, positive);  // not x * positive: that of -inf is NaN
+    // x * positive would be NaN for x = -inf.
+    return hn::Mul(positive, positive);
   }
+  // 2 max(x, 0)
   static HWY_INLINE Vec slope(Vec x) {
     Vec positive = Relu::value(x);
     return hn::Add(positive, positive);
@@ -184,7 +194,7 @@ struct Laplace {
 // 1 / (1 + exp(-x))
 struct Sigmoid {
   static HWY_INLINE Vec value(Vec x) { return Silu::parts(x).s; }
-  // s (1 - s), neither of which cancels
+  // s (1 - s): both factors are computed without cancellation.
   static HWY_INLINE Vec slope(Vec x) {
     Silu::Parts p = Silu::parts(x);
     return hn::Mul(p.s, p.rest);
@@ -204,8 +214,8 @@ struct QuickGelu {
 };
 
 // log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|). With z = e / (2 + e) <= 1/3 the
-// logarithm is 2 atanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + ...); what follows the term z^14 / 15 is
-// below 2^-30 of it.
+// logarithm is 2 atanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + ...). The omitted terms, those after z^14
+// / 15, are below 2^-30 of the sum.
 struct Softplus {
   static HWY_INLINE Vec value(Vec x) {
     const Lanes d;
@@ -224,10 +234,8 @@ template <typename T, typename Act>
 void activate(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    map(
-        begin, end, y, [](Vec v) HWY_ATTR { return Act::value(v); }, x);
-  });
+  map_all(
+      c, y, [](Vec v) HWY_ATTR { return Act::value(v); }, x);
 }
 
 // dx = dy Act'(x)
@@ -235,10 +243,8 @@ template <typename T, typename Act>
 void activate_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   T* dx = c.out[0].as<T>();
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    map(
-        begin, end, dx, [](Vec g, Vec v) HWY_ATTR { return hn::Mul(g, Act::slope(v)); }, dy, x);
-  });
+  map_all(
+      c, dx, [](Vec g, Vec v) HWY_ATTR { return hn::Mul(g, Act::slope(v)); }, dy, x);
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

@@ -1,9 +1,11 @@
-// AdamW whose moments are codes, a block of 256 at a time: one pass decodes, renews moments and
-// master and keeps the moments in the first cache with the largest of each lane; a second pass,
-// with the block's scale, encodes. Both are shifts, sums and comparisons of integers; a code is in
-// the upper half of an f32, so that they take twice as many elements in a vector. The scale is
-// known late, when all lanes of a block have been compared: the next block is renewed before the
-// codes of this one are made.
+// AdamW whose moments are stored as codes, a block of 256 at a time, bit-identical to the
+// reference. A first pass decodes the moments of a block, updates them and the master, leaves the
+// new moments in the first-level cache, and tracks the largest magnitude in each vector lane. A
+// second pass encodes the moments with the block's scale. Decoding and encoding are shifts,
+// additions and comparisons of integers. A code fits into the upper half of an f32, so a vector of
+// 16-bit halves holds twice as many elements as one of f32. The scale is known only after all lanes
+// of the block have been compared, so the next block is updated before this one is encoded, which
+// hides the latency.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -15,21 +17,23 @@
 #include <hwy/foreach_target.h>
 
 #include "core/program/state_codes.h"
-#include "kernels/adam_step.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/update-inl.h"
-#include "kernels/rounding.h"
-#include "kernels/skipped.h"
+#include "kernels/formulas/adam_step.h"
+#include "kernels/formulas/rounding.h"
+#include "kernels/formulas/skipped.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Scales of blocks with an infinity, a NaN or what could become one.
+// Blocks with this scale or a larger one have an infinity, a NaN or a number that rounding could
+// make infinite.
 constexpr uint8_t kSpecial = 254;
 
-// One element at a time; to nearest without words.
+// Encodes a block one element at a time, rounded stochastically with `words` or, if that is null,
+// to nearest.
 HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale,
                               const PartWords* words, uint8_t* codes) {
   const StateScale s(kind, scale);
@@ -42,7 +46,9 @@ HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale,
   }
 }
 
-// Vectors of a block with scales below kSpecial, of which no code is above the top.
+// Decoding and encoding in vectors, for blocks with scales below kSpecial, in which no code exceeds
+// the largest valid one.
+
 #if HWY_TARGET == HWY_SCALAR
 template <StateCodes kind>
 class Decoder {
@@ -54,7 +60,9 @@ class Decoder {
   Vec one(uint8_t code) const { return hn::Set(Lanes(), decode_state(code, kind, scale_)); }
   StateScale scale_;
 };
-constexpr bool kInVectors = false;  // of encoding there are no definitions: nothing may use them
+// If vectors have one element, encode_each() encodes all blocks, and the functions declared below
+// are never called.
+constexpr bool kInVectors = false;
 template <bool drawn>
 void encode_block(const float* m, const float* v, uint8_t m_scale, uint8_t v_scale,
                   const PartWords& words, uint8_t* m_codes, uint8_t* v_codes);
@@ -62,15 +70,17 @@ template <bool drawn>
 bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to);
 #else
 constexpr bool kInVectors = true;
-constexpr int kBelow =
-    kStateShift - 16;  // bits of the upper half of an f32 below those that a code has
+// The number of bits in the upper half of an f32 that are below the bits of a code.
+constexpr int kBelow = kStateShift - 16;
+// Returns the offset that turns a code of this scale into the upper bits of its f32 when added.
 HWY_INLINE U16 offset_of(StateCodes kind, uint8_t scale) {
   return hn::Set(Shorts(), static_cast<uint16_t>(StateScale(kind, scale).offset));
 }
 
-// Loads pairs of vectors from codes of one block. Their bits are made in halves of words, twice as
-// many at a time, and an interleaving with zeros widens them. That works on parts of 16 bytes: what
-// is to be apart behind it has to be so before.
+// Decodes the codes of one block, a pair of vectors at a time. The upper halves of both f32 vectors
+// are computed together in one vector of 16-bit halves, and interleaving them with zeros widens
+// them. Because interleaving works within 16-byte parts of a vector, apart() first moves the codes
+// so that the results are in order.
 template <StateCodes kind>
 class Decoder {
  public:
@@ -88,13 +98,14 @@ class Decoder {
   using Codes = hn::Vec<Bytes>;
 
   static HWY_INLINE Codes apart(Codes codes) {
-    if constexpr (HWY_TARGET > HWY_AVX2) return codes;  // vectors are one such part
+    // On these targets a vector is a single part of 16 bytes.
+    if constexpr (HWY_TARGET > HWY_AVX2) return codes;
     alignas(32) static constexpr uint32_t kOrders[2][8] = {{0, 2, 1, 3}, {0, 4, 1, 5, 2, 6, 3, 7}};
     const hn::Repartition<uint32_t, Bytes> fours;
     const auto order = hn::SetTableIndices(fours, kOrders[pair_lanes() == 32 ? 1 : 0]);
     return hn::BitCast(Bytes(), hn::TableLookupLanes(hn::BitCast(fours, codes), order));
   }
-  // The upper halves of floats.
+  // Returns the upper halves of the decoded f32 values. Code 0 is zero.
   HWY_INLINE U16 upper(Codes codes) const {
     const Shorts h;
     const U16 zero = hn::Zero(h);
@@ -114,17 +125,20 @@ class Decoder {
   U16 offset_;
 };
 
+// Returns the lower halves of two vectors of words in one vector.
 HWY_INLINE U16 lower_halves(U32 a, U32 b) {
   const Shorts d;
   return hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a));
 }
+// Stores the lower bytes of two vectors of halves.
 HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
   const hn::Repartition<uint8_t, Words> d;
   hn::StoreU(hn::ConcatEven(d, hn::BitCast(d, b), hn::BitCast(d, a)), d, codes);
 }
 
-// The upper halves of a pair of vectors, with the draws, or what rounds to nearest, added below a
-// code's last bit. The latter is one bit of these halves, to which the lower ones carry nothing.
+// Returns the upper halves of a pair of vectors after adding, below the last bit of a code, either
+// random bits or kToNearest. kToNearest lies in the upper halves, so it is added there: the lower
+// halves produce no carry.
 template <bool drawn>
 HWY_INLINE U16 rounded_halves(const Two& x, const TwoWords& draws) {
   const TwoWords bits = bits_of(x);
@@ -134,11 +148,12 @@ HWY_INLINE U16 rounded_halves(const Two& x, const TwoWords& draws) {
                  hn::Set(Shorts(), static_cast<uint16_t>(kToNearest >> 16)));
 }
 
-// Codes of a pair of vectors.
+// Return the codes of a pair of vectors of means, or of squares. Rounding does not change the sign
+// of a mean.
 template <bool drawn>
 HWY_INLINE U16 mean_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const Shorts h;
-  const U16 top = rounded_halves<drawn>(x, draws);  // the sign stays
+  const U16 top = rounded_halves<drawn>(x, draws);
   const U16 size = hn::ShiftRight<kBelow>(hn::And(top, hn::Set(h, uint16_t{0x7fff})));
   const U16 sign = hn::Set(h, uint16_t{0x80});
   return hn::OrAnd(hn::SaturatedSub(size, offset), hn::ShiftRight<8>(top), sign);
@@ -149,12 +164,12 @@ HWY_INLINE U16 square_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const TwoWords bits = bits_of(x);
   const U32 one = hn::Set(d, 1);
   const U16 top = hn::ShiftRight<kBelow>(rounded_halves<drawn>(x, draws));
-  const U16 least =
-      lower_halves(hn::Min(bits.a, one), hn::Min(bits.b, one));  // 0 is that of zero alone
+  // Only zero has code 0: a small square gets code 1.
+  const U16 least = lower_halves(hn::Min(bits.a, one), hn::Min(bits.b, one));
   return hn::Max(hn::SaturatedSub(top, offset), least);
 }
 
-// The codes of a block.
+// Encodes a block whose scales are below kSpecial.
 template <bool drawn>
 HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, uint8_t v_scale,
                              const PartWords& words, uint8_t* m_codes, uint8_t* v_codes) {
@@ -182,10 +197,10 @@ HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, ui
   }
 }
 
-// Keeps a pair of vectors as masters in bf16, of a block whose moments are finite: what is not
-// finite then is so because the master was, or by a division by zero, and has zeros below a bf16's
-// last bit. So a sum of words rounds all but what a draw takes to infinity; false: nothing is kept,
-// some element may be so.
+// Stores a pair of vectors as bf16 masters, for a block whose moments are finite. An element that
+// is not finite then comes from the master or from a division by zero, and its bits below the last
+// bit of a bf16 are 0. So adding random bits rounds correctly unless it makes a finite element
+// infinite. If any result is infinite or NaN, returns false and stores nothing.
 template <bool drawn>
 HWY_INLINE bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to) {
   const Words d;
@@ -207,25 +222,27 @@ HWY_INLINE bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf1
 
 HWY_INLINE uint32_t largest_of(U32 bits) { return hn::GetLane(hn::MaxOfLanes(Words(), bits)); }
 
-// What a block's codes will be made of.
+// The moments of a block before they are encoded.
 struct NextMoments {
   HWY_ALIGN float m[kStateBlock], v[kStateBlock];
 };
 
-// The operands of one block.
+// The operands of one block. If `drawn`, codes and bf16 masters are rounded stochastically.
 template <bool drawn, typename G, typename M, typename T>
 struct CodedBlock {
   const G* grad;
   M* master;
   uint8_t *m_codes, *m_scale, *v_codes, *v_scale;
-  T* param;  // null: the master
+  // Null: the parameter is the master itself.
+  T* param;
 
-  // All but the codes.
+  // Updates masters, parameters and scales, and writes the next moments to `out`. The codes stay as
+  // they are.
   HWY_INLINE void renew(const AdamStep& s, const PartWords& words, NextMoments& out) const {
     s.penalty != 0 ? renew_moments<true>(s, out) : renew_moments<false>(s, out);
     const auto next = [&](int64_t e) HWY_ATTR __attribute__((always_inline)) {
       const Lanes d;
-      const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
+      const Vec p = hn::Mul(load(master + e), hn::Set(d, s.keep));
       const Vec root =
           hn::Add(hn::Sqrt(hn::Mul(load(out.v + e), hn::Set(d, s.correction2))), hn::Set(d, s.eps));
       return hn::Sub(p, hn::Div(hn::Mul(hn::Set(d, s.rate), load(out.m + e)), root));
@@ -235,6 +252,8 @@ struct CodedBlock {
       keep_masters({next(e), next(e + lanes())}, finite, words, e);
   }
 
+  // Encodes the block's moments with the scales that renew() has set. Special scales take the slow
+  // path.
   HWY_INLINE void encode(const NextMoments& in, const PartWords& words) const {
     if (!kInVectors || *m_scale >= kSpecial || *v_scale >= kSpecial) {
       const PartWords* const own = drawn ? &words : nullptr;
@@ -245,7 +264,7 @@ struct CodedBlock {
   }
 
  private:
-  // And the scales of their codes.
+  // Computes the next moments and the scales of their codes.
   template <bool penalized>
   HWY_INLINE void renew_moments(const AdamStep& s, NextMoments& out) const {
     const Lanes d;
@@ -257,7 +276,7 @@ struct CodedBlock {
         __attribute__((always_inline)) {
       Vec g = hn::Mul(load(grad + e), hn::Set(d, s.grad_scale));
       if constexpr (penalized) {
-        const Vec p = hn::Mul(load(master + e), hn::Set(d, s.decay));
+        const Vec p = hn::Mul(load(master + e), hn::Set(d, s.keep));
         g = hn::Add(g, hn::Mul(hn::Set(d, s.penalty), p));
       }
       const Vec m =
@@ -267,12 +286,15 @@ struct CodedBlock {
       store(m, out.m + e);
       store(v, out.v + e);
       m_most = hn::Max(m_most, hn::And(hn::BitCast(w, m), hn::Set(w, 0x7fffffffu)));
-      v_most = hn::Max(v_most,
-                       hn::BitCast(w, v));  // a NaN may have a sign: it is the largest all the same
+      // Squares have no sign bit to clear. A NaN may have one, but it still compares as the
+      // largest.
+      v_most = hn::Max(v_most, hn::BitCast(w, v));
     };
     for (int64_t e = 0; e < kStateBlock; e += pair_lanes()) {
       if (e % kLine == 0) fetch_ahead(e);
       const Two mean = means.two(m_codes + e), square = squares.two(v_codes + e);
+      // The largest magnitudes are tracked as integers: without the sign, the bits of f32 have the
+      // order of the numbers, and a NaN is above all of them.
       renewed(e, mean.a, square.a);
       renewed(e + lanes(), mean.b, square.b);
     }
@@ -280,6 +302,8 @@ struct CodedBlock {
     *v_scale = state_scale(largest_of(v_most));
   }
 
+  // Stores masters and parameters of a pair of vectors, with vector instructions if all are finite,
+  // otherwise one by one.
   HWY_INLINE void keep_masters(const Two& v, bool finite, const PartWords& words, int64_t e) const {
     T* const to = param ? param + e : nullptr;
     if constexpr (std::is_same_v<M, bf16>) {
@@ -330,13 +354,15 @@ void renew_blocks(const KernelContext& c) {
                    a.v_scale + b,
                    a.param ? a.param + e : nullptr};
     };
-    HWY_ALIGN uint32_t
-        drawn_words[2][kBlockWords];  // of blocks of draws, each of two blocks of codes
+    // The random words of two blocks of kDrawn elements. Such a block covers two blocks of codes.
+    HWY_ALIGN uint32_t drawn_words[2][kBlockWords];
     NextMoments next[2];
     const auto words_of = [&](int64_t b) HWY_ATTR {
       const int64_t e = rounding.first + b * kStateBlock;
       return PartWords(drawn_words[e / kDrawn % 2], e % kDrawn);
     };
+    // A pipeline of two stages: block b is updated, then block b - 1 is encoded from the moments in
+    // the other NextMoments.
     for (int64_t b = begin; b <= end; ++b) {
       const int64_t e = rounding.first + b * kStateBlock;
       if (drawn && b < end && (b == begin || e % kDrawn == 0))
@@ -362,19 +388,7 @@ void adamw_codes(const KernelContext& c) {
   });
 }
 
+void add_adamw_codes(KernelRegistry& registry) { add_kernel(registry, "adamw_codes", adamw_codes); }
+
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(adamw_codes);
-
-void add_adamw_codes(KernelRegistry& registry) {
-  add_kernel(registry, "adamw_codes", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(adamw_codes)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

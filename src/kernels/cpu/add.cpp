@@ -1,3 +1,4 @@
+// The sum of two tensors, bit-identical to the reference.
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"
@@ -14,30 +15,16 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // y = a + b
 template <typename T>
-void add_of(const KernelContext& c) {
+void add(const KernelContext& c) {
   const T *a = c.in[0].as<T>(), *b = c.in[1].as<T>();
   T* y = c.out[0].as<T>();
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    map(
-        begin, end, y, [](Vec u, Vec v) HWY_ATTR { return hn::Add(u, v); }, a, b);
-  });
+  map_all(
+      c, y, [](Vec u, Vec v) HWY_ATTR { return hn::Add(u, v); }, a, b);
 }
 
-void add(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { add_of<decltype(t)>(c); });
+void add_add(KernelRegistry& registry) {
+  add_by_type(registry, "add", []<typename T>() { return add<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(add);
-
-void add_add(KernelRegistry& registry) {
-  add_kernel(registry, "add", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(add)(c); });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

@@ -1,4 +1,5 @@
-// What both directions of attention do to rows of scores, compiled once per instruction set.
+// Operations on rows of scores that the forward and backward passes of attention share: masking,
+// dropout and products of pairs. Compiled once per instruction set.
 #if defined(DS_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_ATTENTION_INL_H_
 #undef DS_KERNELS_CPU_ATTENTION_INL_H_
@@ -10,26 +11,27 @@
 #include <cstdint>
 
 #include "core/base/round.h"
-#include "kernels/attention_dropout.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/pairs-inl.h"
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/tile_product.h"
+#include "kernels/formulas/attention_dropout.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 static_assert(kStrip % hn::MaxLanes(Lanes()) == 0);
 
-// Whether products of bf16 operands run in pairs: exact ones of q, k, v and dy, as in f32, and
-// those of weights and their gradients rounded to bf16. Sums and all else are f32.
+// Returns whether bf16 operands are multiplied in pairs (pairs-inl.h). Then products of elements of
+// q, k, v and dy are exact, as in f32, but weights and their gradients are rounded to bf16 before
+// they are multiplied. Sums and everything else are f32.
 inline bool takes_pairs(const HeadsShape& s) { return runs_pairs() && s.depth % 2 == 0 && !s.mask; }
 
-// Products of pairs in strips of rows, by tiles where the machine has them.
+// Multiplies matrices of pairs in strips of rows, with AMX tiles if the machine has them.
 class PairProducts {
  public:
-  // c[rows, columns] = a b scale, rows <= kStrip; rows of a and c, and of b, are words apart.
+  // Computes the product that TileProduct describes, with rows <= kStrip.
   HWY_INLINE void multiply(const TileProduct& p) {
     if (runs_tiles()) return tiles_.multiply(p);
     gemm(p.rows, p.columns, p.pairs, {p.a, p.a_row, 1}, p.b, p.b_row, p.c, p.c_row, p.add,
@@ -40,14 +42,14 @@ class PairProducts {
   TileProducts tiles_;
 };
 
-// -infinity in the columns of `all` (multiples of kStrip) that are not in `seen`.
+// Sets the columns of `all` (multiples of kStrip) that are outside `seen` to -infinity.
 HWY_INLINE void hide_outside(float* row, Range all, Range seen) {
   const Lanes d;
   const Vec minus = hn::Set(d, -INFINITY);
   for (int64_t j = all.begin; j < all.end; j += lanes()) {
     if (j >= seen.begin && j + lanes() <= seen.end) {
-      j = std::max(j,
-                   seen.end / lanes() * lanes() - lanes());  // to the last vector that is all seen
+      // Skip to the last vector that lies entirely in `seen`.
+      j = std::max(j, seen.end / lanes() * lanes() - lanes());
       continue;
     }
     auto before =
@@ -58,8 +60,9 @@ HWY_INLINE void hide_outside(float* row, Range all, Range seen) {
   }
 }
 
-// Products of packed q and k become scores times log2 e, -infinity where the row does not see the
-// key. unseen: per column 0, or below 0 for a key that is masked; null without a mask.
+// Turns products of packed q and k into scores times log2 e, and into -infinity where the row does
+// not see the key. `unseen` has one number for each column, below 0 for a masked key; it is null
+// without a mask.
 HWY_INLINE void finish_scores(float* row, Range all, Range seen, float limit, const float* unseen) {
   const Lanes d;
   if (limit > 0) {
@@ -76,8 +79,9 @@ HWY_INLINE void finish_scores(float* row, Range all, Range seen, float limit, co
   if (seen.begin > all.begin || seen.end < all.end) hide_outside(row, all, seen);
 }
 
-// Fills unseen[0, keys) from the mask of rows [first, first + keys), and rows of `packed` whose
-// keys are masked with 0, so that nothing of them is read. Returns null when there is no mask.
+// Fills unseen[0, keys) from the mask of rows [first, first + keys), and sets the rows of `packed`
+// with masked keys to 0, so that an infinity or NaN in them cannot make a sum NaN. Returns
+// `unseen`, or null without a mask.
 HWY_INLINE const float* pack_mask(const HeadsShape& s, int64_t first, int64_t keys, float* unseen,
                                   float* packed, int64_t padded) {
   if (!s.mask) return nullptr;
@@ -90,11 +94,12 @@ HWY_INLINE const float* pack_mask(const HeadsShape& s, int64_t first, int64_t ke
   return unseen;
 }
 
-// Room for kept_weights() of one row in a block of keys.
+// Returns the number of floats that kept_weights() needs for one row and a block of keys.
 inline int64_t kept_room(const HeadsShape& s) { return s.columns() + 2 * AttentionDropout::kUnit; }
 
-// What dropout multiplies the weights of a row of the batch by, for the keys of its sequence from
-// k0 + all.begin to k0 + all.end: 0, or the factor of those that are kept. Null without dropout.
+// Returns the dropout factors of the weights of query `row` of the batch, for the keys of its
+// sequence from k0 + all.begin to k0 + all.end: 0 for a dropped weight, otherwise drop.factor.
+// Returns null without dropout.
 HWY_INLINE const float* kept_weights(const AttentionDropout& drop, int64_t row, int64_t head,
                                      int64_t k0, Range all, float* room) {
   static_assert(4 * hn::MaxLanes(Lanes()) <= AttentionDropout::kUnit);

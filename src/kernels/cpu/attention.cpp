@@ -1,3 +1,12 @@
+// The forward pass of attention by blocks of keys (Dao et al., "FlashAttention", arXiv:2205.14135),
+// so that scores never leave the cache. A task is a chunk of queries of one head. It visits the
+// keys that these queries see block by block, with a running maximum and sum for each query. Scores
+// include the factor log2 e, so weights are powers of 2. With AVX512_BF16 or AMX, bf16 operands are
+// multiplied in pairs (pairs-inl.h, tile_product.h), and q is read in place; other operands are
+// packed as f32.
+//
+// The bits of a row depend only on its sequence: blocks are counted from the sequence's first row,
+// and a key that is not seen has weight 0.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,18 +20,18 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
 #include <hwy/foreach_target.h>
 
-#include "kernels/attention_dropout.h"
 #include "kernels/cpu/attention-inl.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pairs-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/formulas/attention_dropout.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Queries of one task: their q and sums take up to 256 KiB, half of a second-level cache, and every
-// key is packed once for all of them.
+// Returns the number of queries in a task. Their q and sums take up to 256 KiB, half of a
+// second-level cache, and each key is packed once for all of them.
 HWY_INLINE int64_t chunk_of(const HeadsShape& s) {
   return std::clamp<int64_t>(32768 / (s.depth * s.block()), 1, 4) * s.block();
 }
@@ -35,8 +44,10 @@ struct AttentionChunk {
   const HeadsShape& s;
   const AttentionDropout& drop;
   Part<const T> q_in, k_in, v_in;
-  int64_t head, begin, length;  // first row and rows of the sequence
-  int64_t padded, ld;           // row distances of v and o, and of scores
+  // The query head, the first row of the sequence, and its number of rows.
+  int64_t head, begin, length;
+  // The distance between rows of v and o, and between rows of scores, in floats.
+  int64_t padded, ld;
   const float* hidden = nullptr;
   float *q, *kt, *v, *scores, *o, *top, *total, *unseen, *room;
   PairProducts products;
@@ -57,7 +68,8 @@ struct AttentionChunk {
     Carver carve(scratch);
     int64_t chunk = chunk_of(s);
     int64_t unit = kPairs ? 2 : 1;
-    q = carve.floats(kPairs ? 0 : chunk * s.depth);  // pairs are read where they are
+    // As pairs, q is read in place.
+    q = carve.floats(kPairs ? 0 : chunk * s.depth);
     kt = carve.floats(s.depth / unit * ld);
     v = carve.floats(s.block() / unit * padded);
     scores = carve.floats(kStrip * ld);
@@ -68,9 +80,10 @@ struct AttentionChunk {
     room = carve.floats(drop.on() ? kept_room(s) : 0);
   }
 
-  // Scores of one query become exp2(score - top) in place, as pairs from the first of `all` on;
-  // with kDrop times `kept`, which begins there, too. Rescales the query's running sum and output
-  // when its maximum grows.
+  // Turns the scores of one query into weights exp2(score - top) in place. With kPairs, weights are
+  // stored as bf16 from the position of the first column of `all` on. With kDrop, they are
+  // multiplied by `kept`, whose first element belongs to that column. If the query's maximum grows,
+  // its running sum and output are rescaled.
   template <bool kDrop>
   HWY_INLINE void softmax(float* row, Range all, int64_t query,
                           [[maybe_unused]] const float* kept) {
@@ -95,6 +108,7 @@ struct AttentionChunk {
     if (now == before || before == -INFINITY) {
       total[query] += added;
     } else {
+      // Weights so far are relative to the old maximum.
       float shrink = std::exp2(before - now);
       total[query] = total[query] * shrink + added;
       Vec factor = hn::Set(d, shrink);
@@ -104,7 +118,7 @@ struct AttentionChunk {
     top[query] = now;
   }
 
-  // Products of `rows` queries from `first`, packed from row r on, with the packed keys of `all`.
+  // Multiplies `rows` queries from `first` on, packed from row r on, with the packed keys of `all`.
   HWY_INLINE void multiply_keys(int64_t first, int64_t r, int64_t rows, Range all) {
     int64_t columns = all.end - all.begin;
     if constexpr (kPairs) {
@@ -129,8 +143,10 @@ struct AttentionChunk {
     }
   }
 
-  // The packed queries [q0, q0 + queries) against the packed keys [k0, k0 + keys).
+  // Processes the packed queries [q0, q0 + queries) against the packed keys [k0, k0 + keys).
   HWY_INLINE void keys_block(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
+    // The scores of a strip of queries stay in the first-level cache until their weights have been
+    // multiplied with v.
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
       Range used = s.columns_of(q0 + r, rows, k0, keys, length), all = round_out(used);
@@ -156,11 +172,13 @@ struct AttentionChunk {
     }
   }
 
+  // Prefetches a block of keys and values while another one is processed.
   HWY_INLINE void prefetch_keys(int64_t k0, int64_t keys) {
     prefetch_rows(k_in.at(begin + k0, head / s.group), k_in.row, keys, s.depth);
     prefetch_rows(v_in.at(begin + k0, head / s.group), v_in.row, keys, s.depth);
   }
 
+  // Computes y and lse of the chunk of queries that begins with query q0 of the sequence.
   void run(int64_t q0, T* y, float* lse) {
     int64_t queries = std::min(chunk_of(s), length - q0), block = s.block();
     Range seen = s.keys_of(q0, queries, length);
@@ -178,19 +196,19 @@ struct AttentionChunk {
     }
     for (int64_t i = 0; i < queries; ++i) {
       int64_t row = begin + q0 + i;
-      bool blind = total[i] == 0;  // no key is seen
+      // If the row sees no key, y and lse are 0.
+      bool blind = total[i] == 0;
       Vec factor = hn::Set(Lanes(), blind ? 0.0f : 1 / total[i]);
       map(
           0, s.depth, y + (row * s.heads + head) * s.depth,
-          [=](Vec value) HWY_ATTR { return hn::Mul(value, factor); },
-          static_cast<const float*>(o + i * padded));
+          [=](Vec value) HWY_ATTR { return hn::Mul(value, factor); }, o + i * padded);
       lse[head * s.rows + row] = blind ? 0.0f : top[i] * kLn2 + std::log(total[i]);
     }
   }
 };
 
-// y[i] = sum over keys j that i sees of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0
-// when there are none.
+// y[i] = sum over keys j that i sees of m_ij exp(s_ij - lse_i) v_j, where lse_i = log sum exp s_ij
+// and m_ij is the factor of dropout, or 1. y[i] and lse_i are 0 if i sees no key.
 template <typename T, bool kPairs>
 void attention_of(const KernelContext& c) {
   HeadsShape s(c.in, c.attrs);
@@ -199,7 +217,7 @@ void attention_of(const KernelContext& c) {
   float* lse = c.out[1].as<float>();
   int64_t chunk = chunk_of(s), chunks = ceil_div(s.seq, chunk);
   if (s.documents) {
-    // A task has the chunks that begin in its rows, at most one of each document.
+    // A task computes the chunks of queries that begin in its rows, at most one of each document.
     for_tasks(c.team, ceil_div(s.rows, chunk) * s.heads, [&](int64_t task, int thread) HWY_ATTR {
       int64_t row = task / s.heads * chunk, last = std::min(row + chunk, s.rows);
       while (row < last) {
@@ -215,7 +233,8 @@ void attention_of(const KernelContext& c) {
     return;
   }
   for_tasks(c.team, s.sequences * s.heads * chunks, [&](int64_t task, int thread) HWY_ATTR {
-    // The longest chunks, those with the most keys, start first.
+    // The longest chunks, those with the most keys, start first, so that all threads finish at
+    // about the same time.
     int64_t q0 = (chunks - 1 - task / (s.sequences * s.heads)) * chunk;
     int64_t sequence = task / s.heads % s.sequences, head = task % s.heads;
     if (q0 >= s.sequence(sequence).size()) return;
@@ -234,19 +253,7 @@ void attention(const KernelContext& c) {
   });
 }
 
+void add_attention(KernelRegistry& registry) { add_kernel(registry, "attention", attention); }
+
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(attention);
-
-void add_attention(KernelRegistry& registry) {
-  add_kernel(registry, "attention", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(attention)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

@@ -1,20 +1,19 @@
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/formulas/attention_shape.h"
 
 namespace ds::cpu {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 
-// Rows of queries whose scores are alive at the same time; columns of scores come in multiples of
-// it.
+// The number of queries whose scores are stored at the same time. The number of columns of scores
+// is rounded up to a multiple of it.
 constexpr int64_t kStrip = 16;
 
 struct Range {
@@ -23,7 +22,8 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// Head h of row r of an operand or a gradient starts at data + r * row + h * head.
+// The heads of one tensor, which is q, k, v, y or one of their gradients: head h of row r begins at
+// data + r * row + h * head.
 template <typename T>
 struct Part {
   T* data;
@@ -31,103 +31,88 @@ struct Part {
   T* at(int64_t r, int64_t h) const { return data + r * row + h * head; }
 };
 
-// The heads of one batch and what their attributes mean for blocks of scores. Sequence s is rows
-// [s * seq, min((s + 1) * seq, rows)), or, with documents, any rows that belong together; query
-// head h reads key and value head h / group. Places of queries and keys count from the start of
-// their sequence, whose `length` is given where it matters. So a document costs what a sequence of
-// its length does, and has its bits.
-struct HeadsShape {
-  int64_t rows, heads, groups, group, depth, seq, sequences, window;
-  bool packed, causal, per_head;
-  const int32_t* mask;       // null: every key counts
-  const int32_t* documents;  // null: none; equal in rows of the same document
-  float scale;
-  float factor;    // q is packed times this: products are then scores times log2 e, or scores / cap
-  float limit;     // cap times log2 e; 0 without a cap
+// The shape of attention for one batch, in terms of blocks of scores. Sequence s is rows [s * seq,
+// min((s + 1) * seq, rows)) or, with documents, the rows with equal entries in `documents`. Queries
+// and keys are numbered from the start of their sequence, whose number of rows is passed as
+// `length`. So a document costs as much as a sequence of its length and has the same bits.
+struct HeadsShape : AttentionShape {
+  int64_t sequences;
+  // The factor of q when it is packed. Products of q and k are then scores times log2 e or, with a
+  // cap, scores / cap.
+  float factor;
+  // The cap times log2 e; 0 without a cap.
+  float limit;
   float unfactor;  // scale / factor
 
-  // `in` is qkv or q, k, v, then perhaps a mask or what tells documents apart.
-  HeadsShape(std::span<const TensorView> in, const Attrs& attrs)
-      : rows(in[0].dims[0]),
-        heads(attrs.integer("heads")),
-        groups(attrs.integer_or("kv_heads", 0) == 0 ? heads : attrs.integer("kv_heads")),
-        group(heads / groups),
-        seq(std::min(attrs.integer("seq"), rows)),
-        sequences(ceil_div(rows, seq)),
-        window(attrs.integer_or("window", 0)),
-        packed(in.size() < 3),
-        causal(attrs.integer_or("causal", 1) != 0),
-        per_head(attrs.integer_or("per_head", 0) != 0),
-        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr),
-        documents(nullptr) {
-    if (attrs.integer_or("documents", 0) != 0) std::swap(mask, documents);
-    depth = in[0].dims[1] / (packed ? heads + 2 * groups : heads);
-    double given = attrs.real_or("scale", 0), cap = attrs.real_or("softcap", 0);
-    double product = given == 0 ? 1 / std::sqrt(static_cast<double>(depth)) : given;
+  // `in` is qkv or q, k, v, then optionally a mask or, with documents, the first row of each row's
+  // document.
+  HeadsShape(std::span<const TensorView> in, const Attrs& attrs) : AttentionShape(in, attrs) {
+    seq = std::min(seq, rows);
+    sequences = ceil_div(rows, seq);
     double unit = cap == 0 ? kLog2OfE : 1 / cap;
-    scale = static_cast<float>(product);
-    factor = static_cast<float>(product * unit);
+    factor = static_cast<float>(scale * unit);
     limit = static_cast<float>(cap * kLog2OfE);
     unfactor = static_cast<float>(1 / unit);
   }
 
-  // q (0), k (1) or v (2) of operands or gradients, one array of them when packed.
+  // Returns q (which = 0), k (1) or v (2) from the operands, or its gradient from the gradients. If
+  // packed, all three are in one tensor.
   template <typename T>
   Part<T> part(std::span<const TensorView> views, size_t which) const {
-    T* data = views[packed ? 0 : which].as<std::remove_const_t<T>>();
-    int64_t keys = groups * depth, queries = heads * depth, index = static_cast<int64_t>(which);
-    if (per_head) return {data + index * depth, 3 * queries, 3 * depth};
-    if (!packed) return {data, which == 0 ? queries : keys, depth};
-    return {data + (which == 0 ? 0 : queries + (index - 1) * keys), queries + 2 * keys, depth};
+    const HeadPlace place = part_place(which);
+    return {views[place.operand].as<std::remove_const_t<T>>() + place.start, place.row, place.head};
   }
 
   Range sequence(int64_t s) const { return {s * seq, std::min((s + 1) * seq, rows)}; }
+  // Returns the rows of the document that `row` belongs to, by walking in both directions.
   Range document_of(int64_t row) const {
     Range out{row, row + 1};
     while (out.begin > 0 && documents[out.begin - 1] == documents[row]) --out.begin;
     while (out.end < rows && documents[out.end] == documents[row]) ++out.end;
     return out;
   }
-  // Keys that queries [first, first + count) see, all together.
+  // Returns the range of keys that queries [first, first + count) see, taken together.
   Range keys_of(int64_t first, int64_t count, int64_t length) const {
     return {window == 0 ? 0 : std::max<int64_t>(0, first - window + 1),
             causal ? first + count : length};
   }
-  // Whether a query of the sequence that begins at row `begin` sees exactly one key.
+  // Returns whether a query of the sequence that begins at row `begin` sees exactly one key. The
+  // search runs from the end: for a causal query, most masked keys are padding at the beginning.
   bool sees_one(int64_t query, int64_t begin, int64_t length) const {
     Range seen = keys_of(query, 1, length);
     if (!mask) return seen.end - seen.begin == 1;
-    // From the end: what hides most keys of a causal query is padding at the beginning.
     int64_t count = 0;
     for (int64_t key = seen.end; count < 2 && key-- > seen.begin;) count += mask[begin + key] != 0;
     return count == 1;
   }
-  // Queries that see one of the keys [first, first + count).
+  // Returns the range of queries that see at least one of the keys [first, first + count).
   Range queries_of(int64_t first, int64_t count, int64_t length) const {
     return {causal ? first : 0,
             window == 0 ? length : std::min(length, first + count - 1 + window)};
   }
-  // Columns in a block of keys [k0, k0 + keys) that the queries see.
+  // Returns the columns, in a block of keys [k0, k0 + keys), that queries [first, first + count)
+  // see.
   Range columns_of(int64_t first, int64_t count, int64_t k0, int64_t keys, int64_t length) const {
     Range seen = keys_of(first, count, length);
     return {std::max<int64_t>(0, seen.begin - k0), std::min(keys, seen.end - k0)};
   }
 
-  // Rows of a block of queries or keys: its f32 copies stay in the second-level cache.
+  // Returns the number of rows in a block of queries or keys. Their f32 copies stay in the
+  // second-level cache.
   int64_t block() const {
     return std::min<int64_t>(depth <= 256 ? 128 : 32, round_up(seq, kStrip));
   }
-  // Distance of rows whose columns are the keys of a block: no power of two, which would map them
-  // to few sets of the first-level cache.
+  // Returns the distance between rows of scores, whose columns are the keys of a block. A power of
+  // two would map the rows to few sets of the first-level cache.
   int64_t columns() const { return block() + kStrip; }
 };
 
-// Rounded out to multiples of kStrip; empty stays empty.
+// Rounds a range out to multiples of kStrip. An empty range stays empty.
 inline Range round_out(Range r) {
   return r.empty() ? Range{0, 0} : Range{r.begin / kStrip * kStrip, round_up(r.end, kStrip)};
 }
 
-// Hands out f32 arrays of one thread's scratch, 64-byte aligned.
+// Allocates f32 arrays from one thread's scratch, 64-byte aligned.
 class Carver {
  public:
   explicit Carver(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -138,6 +123,7 @@ class Carver {
            bytes_.size());
     return reinterpret_cast<float*>(bytes_.data() + begin);
   }
+  // Returns the number of floats that are left, rounded down to whole units of 64 bytes.
   int64_t left() const {
     return static_cast<int64_t>((bytes_.size() - used_) / sizeof(float)) / 16 * 16;
   }

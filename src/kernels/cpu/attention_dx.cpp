@@ -1,3 +1,11 @@
+// The backward pass of attention by blocks (Dao et al., "FlashAttention", arXiv:2205.14135):
+// weights are recomputed from lse, so memory grows with the number of rows, not with its square. A
+// task is one key head of a sequence with the query heads that read it, so that a single thread
+// sums dk and dv.
+//
+// The outer loop is over keys, which gives dk and dv. If dq of the whole sequence fits in scratch,
+// it is summed there at the same time; otherwise a second pass, with the outer loop over queries,
+// computes it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,18 +18,18 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_dx.cpp"
 #include <hwy/foreach_target.h>
 
-#include "kernels/attention_dropout.h"
 #include "kernels/cpu/attention-inl.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm-inl.h"
 #include "kernels/cpu/pairs-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/formulas/attention_dropout.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Operands and results of one call.
+// The operands and results of one launch.
 template <typename T>
 struct GradientOperands {
   Part<const T> dy, q, k, v, y;
@@ -43,30 +51,41 @@ struct GradientOperands {
   }
 };
 
-// Blocks of queries against blocks of keys of one key and value head and its query heads. With
-// p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2):
-// dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i
-// m_ij is 1, or what dropout says; m_ij p_ij is what `p` holds.
+// Computes the gradients for one key head and its query heads, blocks of queries against blocks of
+// keys. With p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij /
+// cap)^2):
+//   dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i
+// m_ij is the factor of dropout, or 1. `p` holds m_ij p_ij.
 template <typename T, bool kPairs>
 struct GradientBlock {
-  static constexpr int64_t kChunk = 128;  // columns of dy and y that multiply_strip takes at once
+  // The number of columns of dy and y that multiply_strip() processes at once.
+  static constexpr int64_t kChunk = 128;
   const HeadsShape& s;
   const AttentionDropout& drop;
   const GradientOperands<T>& g;
-  int64_t kv, begin, length;      // first row and rows of the sequence
-  int64_t block, padded, ld;      // row distances of q and the like, and of scores
-  const float* hidden = nullptr;  // of the packed keys
-  // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their
-  // gradients as [queries, keys].
+  // The key head, the first row of the sequence, and its number of rows.
+  int64_t kv, begin, length;
+  // The number of rows in a block; the distance between rows of depth columns (q, dy, k, dk, dv,
+  // dq); the distance between rows of scores.
+  int64_t block, padded, ld;
+  // The result of pack_mask() for the packed keys.
+  const float* hidden = nullptr;
+  // q (times the factor, unless kPairs), dy and k are packed as rows; kt and vt are k and v packed
+  // transposed. p and ds, which first hold scores and dy v^T, are [queries, keys].
   float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *room, *dq;
-  float *dyt, *yt;          // dy and y of a strip, transposed
-  float* square = nullptr;  // dy y^T of a strip
-  float* turned =
-      nullptr;  // ds or p of a strip of keys as rows of pairs of queries, block / 2 words apart
+  // dy and y of a strip, transposed.
+  float *dyt, *yt;
+  // dy y^T of a strip.
+  float* square = nullptr;
+  // ds or p of a strip of keys, as rows of pairs of queries, block / 2 words apart.
+  float* turned = nullptr;
   PairProducts products;
-  float* ds_rows =
-      nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
-  bool whole;   // dq has room for all query heads of the sequence, else for one block
+  // With kPairs: ds as pairs of keys, in rows ld / 2 words apart. p and ds then hold pairs of
+  // queries.
+  float* ds_rows = nullptr;
+  // Whether dq has room for all query heads of the whole sequence; otherwise it has room for one
+  // block.
+  bool whole;
 
   GradientBlock(const HeadsShape& shape, const AttentionDropout& dropout,
                 const GradientOperands<T>& operands, std::span<std::byte> scratch, Range sequence,
@@ -95,6 +114,7 @@ struct GradientBlock {
       square = carve.floats(kStrip * kStrip);
       turned = carve.floats(kStrip * block / 2);
     }
+    // The rest of scratch holds dq, of the whole sequence if it fits.
     whole = s.group * length * padded <= carve.left();
     dq = carve.floats((whole ? s.group * length : block) * padded);
   }
@@ -112,8 +132,9 @@ struct GradientBlock {
     prefetch_rows(g.v.at(row, kv), g.v.row, keys, s.depth);
   }
 
-  // Functions that are called once per block are not inlined: each holds several products, and
-  // keys_first and queries_first would each have a copy.
+  // Packs q and dy of a block of queries, and computes delta and alone. Functions that are called
+  // once for each block are not inlined: each contains several products, and keys_first() and
+  // queries_first() would otherwise have a copy of each.
   HWY_NOINLINE void pack_queries(int64_t head, int64_t q0, int64_t queries) {
     int64_t row = begin + q0;
     if constexpr (kPairs) {
@@ -134,10 +155,11 @@ struct GradientBlock {
       alone[i] = s.sees_one(q0 + i, begin, length) ? 1.0f : 0.0f;
   }
 
-  // out_i = dy_i . y_i of a strip (`add`: += over more columns), by the same chain over columns as
-  // gemm() makes dy_i . v_j. A query that puts all of its weight on key j has y_i = v_j to the bit;
-  // by equal chains its score has no gradient, as in exact arithmetic, where others would leave
-  // their rounding error, which Adam turns into whole steps.
+  // Computes out_i = dy_i . y_i for a strip of queries or, if `add`, adds the products of further
+  // columns. The sum over columns has the order in which gemm() computes dy_i . v_j. A query that
+  // puts all of its weight on key j has y_i = v_j to the bit, so its score gets the gradient 0, as
+  // in exact arithmetic. With different orders a rounding error would remain, which Adam would turn
+  // into full-size steps.
   HWY_INLINE void multiply_strip(const T* dy_at, const T* y_at, int64_t rows, int64_t columns,
                                  float* out, bool add) {
     using Product = std::conditional_t<kPairs, Pairs, Plain>;
@@ -160,7 +182,8 @@ struct GradientBlock {
     }
   }
 
-  // The same: a tile makes all products of rows, of which the diagonal is taken.
+  // Does the work of multiply_strip() with AMX tiles, which compute the products of all pairs of
+  // rows; only the diagonal is used.
   HWY_INLINE void multiply_strip_by_tiles(const T* dy_at, const T* y_at, int64_t rows,
                                           int64_t columns, float* out, bool add) {
     pack_transposed(words(y_at), g.y.row / 2, rows, columns / 2, yt, kStrip, kStrip);
@@ -183,12 +206,13 @@ struct GradientBlock {
     hidden = pack_mask(s, row, keys, unseen, k, padded);
   }
 
-  // Rows of p and ds from scores and dy v^T, in place; 0 where a score is -infinity. With kDrop
-  // both forms of weights are times `kept`.
+  // Turns a row of scores and a row of dy v^T into p and ds in place; both are 0 where a score is
+  // -infinity. `mean` is dy_i . y_i. With kDrop, `kept` has the factors of dropout.
   template <bool kCapped, bool kDrop>
   HWY_INLINE void weights(float* score, float* product, Range all, float lse, float mean,
                           [[maybe_unused]] const float* kept) {
     const Lanes d;
+    // Scores include the factor log2 e, whereas lse is a natural logarithm.
     const Vec shift = hn::Set(d, lse * kLog2E), center = hn::Set(d, mean),
               minus = hn::Set(d, -INFINITY);
     const Vec one = hn::Set(d, 1.0f), unit = hn::Set(d, kCapped ? 1 / s.limit : 0.0f);
@@ -210,7 +234,8 @@ struct GradientBlock {
     }
   }
 
-  // The same of a query that sees one key, whose p is exactly 1 and whose score does not matter.
+  // Does the work of weights() for a query that sees one key: p_ij is exactly 1 and ds_ij is 0,
+  // whatever the score.
   HWY_INLINE void weights_of_one(float* score, float* product, Range all, const float* kept) {
     const Lanes d;
     for (int64_t j = all.begin; j < all.end; j += lanes()) {
@@ -231,8 +256,8 @@ struct GradientBlock {
     }
   }
 
-  // p and ds of a strip become pairs of queries, in rows that no later strip needs, and ds rows of
-  // pairs too.
+  // Rounds p and ds of a strip to bf16 and stores them as pairs of queries, in rows that no later
+  // strip needs. Stores ds as pairs of keys, too.
   HWY_INLINE void round_strip(int64_t r, int64_t rows, Range all) {
     auto* ds_of = reinterpret_cast<uint16_t*>(ds_rows);
     for (int64_t i = r; i < r + rows; i += 2) {
@@ -251,8 +276,8 @@ struct GradientBlock {
     }
   }
 
-  // p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by strip, in
-  // the columns that the strip sees, rounded out.
+  // Computes p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by
+  // strip, in the columns that the strip sees, rounded out to multiples of kStrip.
   HWY_NOINLINE void scores(int64_t head, int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
@@ -288,7 +313,7 @@ struct GradientBlock {
     }
   }
 
-  // dq of the packed queries (at `sum`) += ds k
+  // Adds ds k to `sum`, which is dq of the packed queries.
   HWY_NOINLINE void add_dq(int64_t q0, int64_t queries, int64_t k0, int64_t keys, float* sum) {
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
@@ -306,7 +331,7 @@ struct GradientBlock {
     }
   }
 
-  // sum[rows, padded] += a b over the queries [from, from + count); from is even
+  // sum[rows, padded] += a b over the queries [from, from + count). `from` is even.
   HWY_INLINE void add_products(int64_t from, int64_t count, Operand a, const float* b, int64_t rows,
                                float* sum) {
     if constexpr (kPairs) {
@@ -322,11 +347,11 @@ struct GradientBlock {
     }
   }
 
-  // dk and dv of the packed keys += ds^T q, p^T dy
+  // Adds ds^T q to dk and p^T dy to dv of the packed keys.
   HWY_NOINLINE void add_dkv(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t j = 0; j < keys; j += kStrip) {
       int64_t rows = std::min(kStrip, keys - j);
-      // The strips of queries that see one of these keys: those whose columns hold j.
+      // Only strips of queries that see one of these keys have p and ds in their columns.
       Range seen = s.queries_of(k0 + j, rows, length);
       int64_t from = std::max<int64_t>(0, seen.begin - q0) / kStrip * kStrip;
       int64_t count =
@@ -347,7 +372,8 @@ struct GradientBlock {
     }
   }
 
-  // Keys outside, queries inside: dk and dv, and dq too when that of the whole sequence fits.
+  // Computes dk and dv with the outer loop over keys, and dq as well if that of the whole sequence
+  // fits in scratch.
   void keys_first() {
     if (whole) std::fill(dq, dq + s.group * length * padded, 0.0f);
     prefetch_keys(0);
@@ -368,15 +394,16 @@ struct GradientBlock {
           if (whole) add_dq(q0, queries, k0, keys, dq + (h * length + q0) * padded);
         }
       }
-      store_rows(dk, g.dk, kv, k0, keys, kPairs ? s.scale : s.unfactor);
+      store_rows(dk, g.dk, kv, k0, keys, kPairs ? static_cast<float>(s.scale) : s.unfactor);
       store_rows(dv, g.dv, kv, k0, keys, 1.0f);
     }
     for (int64_t h = 0; whole && h < s.group; ++h) {
-      store_rows(dq + h * length * padded, g.dq, kv * s.group + h, 0, length, s.scale);
+      store_rows(dq + h * length * padded, g.dq, kv * s.group + h, 0, length,
+                 static_cast<float>(s.scale));
     }
   }
 
-  // Queries outside: dq of sequences too long for scratch.
+  // Computes dq with the outer loop over queries, for sequences whose dq does not fit in scratch.
   void queries_first() {
     for (int64_t head = kv * s.group; head < (kv + 1) * s.group; ++head) {
       for (int64_t q0 = 0; q0 < length; q0 += block) {
@@ -391,7 +418,7 @@ struct GradientBlock {
           scores(head, q0, queries, k0, keys);
           add_dq(q0, queries, k0, keys, dq);
         }
-        store_rows(dq, g.dq, head, q0, queries, s.scale);
+        store_rows(dq, g.dq, head, q0, queries, static_cast<float>(s.scale));
       }
     }
   }
@@ -409,7 +436,7 @@ void attention_dx_of(const KernelContext& c) {
   GradientOperands<T> g(c, s);
   for_tasks(c.team, s.sequences * s.groups, [&](int64_t task, int thread) HWY_ATTR {
     Range rows = s.sequence(task / s.groups), part = rows;
-    // With documents, those that begin in these rows.
+    // With documents, the task processes the documents that begin in its rows.
     for (int64_t row = rows.begin; row < rows.end; row = part.end) {
       if (s.documents) part = s.document_of(row);
       if (part.begin < row) continue;
@@ -430,19 +457,9 @@ void attention_dx(const KernelContext& c) {
   });
 }
 
-}  // namespace ds::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(attention_dx);
-
 void add_attention_dx(KernelRegistry& registry) {
-  add_kernel(registry, "attention_dx", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(attention_dx)(c);
-  });
+  add_kernel(registry, "attention_dx", attention_dx);
 }
 
-}  // namespace ds::cpu
-#endif  // HWY_ONCE
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

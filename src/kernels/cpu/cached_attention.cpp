@@ -1,4 +1,7 @@
-#include "kernels/cached_attention.h"
+// Attention of the new rows of a text to the keys and values in a cache, for generation. Memory
+// bandwidth bounds it: each key and value is read once for each query head. A task is one row of
+// one head.
+#include "kernels/formulas/cached_attention.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -18,14 +21,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Keys whose products with a query are added up at the same time.
+// The number of keys whose products with a query are summed at the same time.
 constexpr int64_t kKeys = 4;
-// Keys whose scores are alive at the same time. A row that sees more takes them block by block,
-// with the largest score so far (Milakov and Gimelshein 2018, arXiv:1805.02867), so that scratch is
-// of fixed size.
+// The number of keys whose scores are stored at the same time. A row that sees more keys processes
+// them block by block with a running maximum (Milakov and Gimelshein 2018, arXiv:1805.02867), so
+// scratch has a fixed size.
 constexpr int64_t kKeyBlock = 1024;
 
-// Products of q (f32) and kKeys rows of keys, `depth` columns each.
+// Computes the dot products of q (f32) with kKeys keys of `depth` columns. Four independent chains
+// hide the latency of the additions.
 template <typename T>
 HWY_INLINE void dots(const float* q, const T* keys, int64_t depth, float* out) {
   Vec sums[kKeys] = {hn::Zero(Lanes()), hn::Zero(Lanes()), hn::Zero(Lanes()), hn::Zero(Lanes())};
@@ -44,6 +48,7 @@ HWY_INLINE void dots(const float* q, const T* keys, int64_t depth, float* out) {
   for (int64_t j = 0; j < kKeys; ++j) out[j] = sum(sums[j]);
 }
 
+// Returns the dot product of q and one key, summed in the order of dots().
 template <typename T>
 HWY_INLINE float dot(const float* q, const T* key, int64_t depth) {
   Vec total = hn::Zero(Lanes());
@@ -54,11 +59,12 @@ HWY_INLINE float dot(const float* q, const T* key, int64_t depth) {
   return sum(total);
 }
 
-// One row of one query head against the rows of the cache that it sees.
+// Computes one row of one query head from the keys and values in the cache that the row sees.
 template <typename T>
 struct CachedRow {
   const CachedAttention& a;
-  float *q, *weights, *o;  // o: a multiple of lanes() columns
+  // o has a multiple of lanes() columns.
+  float *q, *weights, *o;
 
   CachedRow(const CachedAttention& shape, std::span<std::byte> scratch) : a(shape) {
     Carver carve(scratch);
@@ -67,8 +73,8 @@ struct CachedRow {
     weights = carve.floats(kKeyBlock + kStrip);
   }
 
-  // weights[j] = score of key j times log2 e, and -infinity in the lanes behind the last; returns
-  // the largest.
+  // weights[j] = the score of key j times log2 e, and -infinity in the lanes after the last key.
+  // Returns the largest score times log2 e.
   HWY_INLINE float score(const T* keys, int64_t count) {
     const Lanes d;
     int64_t j = 0, step = lanes();
@@ -77,8 +83,7 @@ struct CachedRow {
     if (a.softcap != 0) {
       Vec limit = hn::Set(d, static_cast<float>(a.softcap * kLog2OfE));
       map(
-          0, count, weights, [=](Vec x) HWY_ATTR { return hn::Mul(tanh_of(x), limit); },
-          static_cast<const float*>(weights));
+          0, count, weights, [=](Vec x) HWY_ATTR { return hn::Mul(tanh_of(x), limit); }, weights);
     }
     std::fill(weights + count, weights + count + step, -INFINITY);
     Vec most = hn::Set(d, -INFINITY);
@@ -86,7 +91,7 @@ struct CachedRow {
     return maximum(most);
   }
 
-  // weights[j] = exp2(weights[j] - top); returns their sum.
+  // weights[j] = exp2(weights[j] - top). Returns their sum.
   HWY_INLINE float weigh(int64_t count, float top) {
     const Lanes d;
     Vec total = hn::Zero(d);
@@ -98,7 +103,7 @@ struct CachedRow {
     return sum(total);
   }
 
-  // o = o * fade + sum of weights[j] values[j], four vectors of columns at a time.
+  // o = o * fade + the sum of weights[j] values[j], four vectors of columns at a time.
   HWY_INLINE void mix(const T* values, int64_t count, float fade) {
     const Vec old = hn::Set(Lanes(), fade);
     constexpr int64_t kWide = 4;
@@ -126,6 +131,8 @@ struct CachedRow {
     }
   }
 
+  // Computes y of the row: multiplies the query by the scale (and divides it by the soft cap, if
+  // there is one), then scores, weighs and mixes the keys and values block by block.
   HWY_INLINE void run(const T* query, const T* keys, const T* values, int64_t position, T* y) {
     double unit = a.softcap == 0 ? kLog2OfE : 1 / a.softcap;
     Vec factor = hn::Set(Lanes(), static_cast<float>(a.scale * unit));
@@ -137,6 +144,7 @@ struct CachedRow {
     for (int64_t j = a.first_key(position); j < end; j += kKeyBlock) {
       int64_t count = std::min(kKeyBlock, end - j);
       float most = std::max(top, score(keys + j * a.depth, count));
+      // The first block has nothing to fade: top is -infinity there.
       if (total != 0) fade = hn::GetLane(exp2_negative(hn::Set(Lanes(), top - most)));
       top = most;
       total = total * fade + weigh(count, top);
@@ -144,21 +152,20 @@ struct CachedRow {
     }
     Vec share = hn::Set(Lanes(), 1 / total);
     map(
-        0, a.depth, y, [=](Vec x) HWY_ATTR { return hn::Mul(x, share); },
-        static_cast<const float*>(o));
+        0, a.depth, y, [=](Vec x) HWY_ATTR { return hn::Mul(x, share); }, o);
   }
 };
 
-// Rows of k and v into the cache, then every row of every head by itself.
+// Stores rows of k and v in the cache, then computes every row of every head in a task of its own.
 template <typename T>
-void cached_attention_of(const KernelContext& c) {
+void cached_attention(const KernelContext& c) {
   const CachedAttention a(c.in, c.attrs);
   copy_cache(c.in.back(), c.out[1]);
   T* cache = c.out[1].as<T>();
   const T* q = c.in[a.place[0].operand].as<T>();
   T* y = c.out[0].as<T>();
   store_rows(c, a, cache);
-  // Rows of one head are neighbours: they read the same keys and values.
+  // Rows of one head are neighbouring tasks, because they read the same keys and values.
   for_tasks(c.team, a.rows * a.heads, [&](int64_t task, int thread) HWY_ATTR {
     int64_t h = task / a.rows, r = task % a.rows, kv = h / a.group;
     CachedRow<T>(a, c.team.scratch(thread))
@@ -167,23 +174,9 @@ void cached_attention_of(const KernelContext& c) {
   });
 }
 
-void cached_attention(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { cached_attention_of<decltype(t)>(c); });
+void add_cached_attention(KernelRegistry& registry) {
+  add_by_type(registry, "cached_attention", []<typename T>() { return cached_attention<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(cached_attention);
-
-void add_cached_attention(KernelRegistry& registry) {
-  add_kernel(registry, "cached_attention", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(cached_attention)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

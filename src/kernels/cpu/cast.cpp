@@ -1,3 +1,4 @@
+// Conversion between element types, which load() and store() include.
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"
@@ -12,15 +13,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// y = x rounded to nearest even
+// y = x rounded to nearest, ties to even.
 template <typename From, typename To>
 void cast_to(const KernelContext& c) {
   const From* x = c.in[0].as<From>();
   To* y = c.out[0].as<To>();
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    map(
-        begin, end, y, [](Vec v) HWY_ATTR { return v; }, x);
-  });
+  map_all(
+      c, y, [](Vec v) HWY_ATTR { return v; }, x);
 }
 
 void cast(const KernelContext& c) {
@@ -29,17 +28,7 @@ void cast(const KernelContext& c) {
   });
 }
 
+void add_cast(KernelRegistry& registry) { add_kernel(registry, "cast", cast); }
+
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(cast);
-
-void add_cast(KernelRegistry& registry) {
-  add_kernel(registry, "cast", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(cast)(c); });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

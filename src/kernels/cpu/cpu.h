@@ -1,4 +1,10 @@
 #pragma once
+// How work is cut into tasks, and how kernels of this folder register.
+//
+// A file of this folder is compiled once for each instruction set of targets.h: foreach_target.h
+// includes it again with another HWY_NAMESPACE and other compiler options. Code that must exist
+// only once is in the part under `#if HWY_ONCE`. register.cpp picks the best set of the machine at
+// run time (features.h limits it).
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -11,12 +17,12 @@
 
 namespace ds::cpu {
 
-// Elements of one task of an element-wise kernel: fixed, and a multiple of every vector width, so
-// that tails are where they are on any machine.
+// The number of elements in one task of an elementwise kernel. It is fixed, and a multiple of every
+// vector width, so that tails are in the same places on any machine.
 constexpr int64_t kBlock = 16384;
 
-// Calls task(index, thread) for every index in [0, count) on the team. Passes the task by
-// reference: a std::function that holds a large lambda would allocate.
+// Calls task(index, thread) for every index in [0, count) on the team. The task is passed by
+// reference, because a std::function that holds a large lambda would allocate.
 template <typename Task>
 void for_tasks(ThreadTeam& team, int64_t count, const Task& task) {
   team.parallel_for(count, std::cref(task));
@@ -29,7 +35,7 @@ void for_blocks(ThreadTeam& team, int64_t count, int64_t block, const F& f) {
             [&](int64_t task, int) { f(task * block, std::min(count, (task + 1) * block)); });
 }
 
-// Rows of `width` elements that make about kBlock elements.
+// Returns how many rows of `width` elements make about kBlock elements.
 inline int64_t rows_per_task(int64_t width) {
   return std::max<int64_t>(1, kBlock / std::max<int64_t>(1, width));
 }
@@ -40,52 +46,21 @@ void by_type(DType dtype, const F& f) {
   by_type_among<float, bf16, f16>("cpu", dtype, f);
 }
 
-// Registers `run` as family "cpu" of `op`: every operand is f32, bf16, f16 or i32 (of sums: f64
-// too).
-void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
+// Registers `run` as the kernel of family "cpu" for `op`. Operands are f32, bf16, f16 or i32; sums
+// may be f64.
+void add_kernel(KernelRegistry& registry, const char* op, KernelFn run);
 
-// One per file of this folder.
-void add_embedding(KernelRegistry& registry);
-void add_position(KernelRegistry& registry);
-void add_linear(KernelRegistry& registry);
-void add_linear_cross_entropy(KernelRegistry& registry);
-void add_linear_db(KernelRegistry& registry);
-void add_layer_norm(KernelRegistry& registry);
-void add_activation(KernelRegistry& registry);
-void add_rms_norm(KernelRegistry& registry);
-void add_glu(KernelRegistry& registry);
-void add_mul(KernelRegistry& registry);
-void add_scale(KernelRegistry& registry);
-void add_softcap(KernelRegistry& registry);
-void add_rope(KernelRegistry& registry);
-void add_scale_rows(KernelRegistry& registry);
-void add_relu(KernelRegistry& registry);
-void add_attention(KernelRegistry& registry);
-void add_cached_attention(KernelRegistry& registry);
-void add_attention_dx(KernelRegistry& registry);
-void add_add(KernelRegistry& registry);
-void add_dropout(KernelRegistry& registry);
-void add_softmax(KernelRegistry& registry);
-void add_cross_entropy(KernelRegistry& registry);
-void add_mse(KernelRegistry& registry);
-void add_cast(KernelRegistry& registry);
-void add_zero(KernelRegistry& registry);
-void add_accumulate(KernelRegistry& registry);
-void add_granule_norms(KernelRegistry& registry);
-void add_step(KernelRegistry& registry);
-void add_quantize(KernelRegistry& registry);
-void add_row_table(KernelRegistry& registry);
-void add_adamw(KernelRegistry& registry);
-void add_adamw_codes(KernelRegistry& registry);
-void add_sgd(KernelRegistry& registry);
-void add_lion(KernelRegistry& registry);
-void add_adagrad(KernelRegistry& registry);
-void add_lamb(KernelRegistry& registry);
-void add_muon(KernelRegistry& registry);
-void add_signs(KernelRegistry& registry);
-void add_momentum(KernelRegistry& registry);
-void add_frozen_adam(KernelRegistry& registry);
-void add_local_adam(KernelRegistry& registry);
-void add_frozen_lamb(KernelRegistry& registry);
+// Registers a kernel that is a template over its element type, which operand(c) returns. Choose is
+// the type of a lambda without captures whose operator()<T>() returns the function for elements of
+// type T.
+template <auto operand = in_type<0>, typename Choose>
+void add_by_type(KernelRegistry& registry, const char* op, Choose) {
+  add_kernel(registry, op, [](const KernelContext& c) {
+    by_type(operand(c), [&](auto t) { Choose{}.template operator()<decltype(t)>()(c); });
+  });
+}
+
+// The registrations of this folder that are compiled once, not once per instruction set.
+Registration add_embedding, add_linear, add_linear_cross_entropy, add_row_table, add_step, add_zero;
 
 }  // namespace ds::cpu

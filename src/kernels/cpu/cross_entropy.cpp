@@ -1,3 +1,5 @@
+// The cross entropy of rows of logits and its gradient. A task computes several rows;
+// row_softmax-inl.h has the arithmetic of a row.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -11,15 +13,15 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/row_losses.h"
 #include "kernels/cpu/row_softmax-inl.h"
-#include "kernels/row_loss.h"
+#include "kernels/formulas/row_loss.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// stats[r] = the softmax of row r; loss = mean of -log p[target] over rows with target >= 0, the
-// terms added in row order in f64; attributes change the terms (kernels/row_loss.h)
+// stats[r] = the softmax p of row r; loss = the mean of -log p[target] over rows with target >= 0,
+// added in row order in f64. Attributes modify the loss (kernels/formulas/row_loss.h).
 template <typename T>
-void cross_entropy_of(const KernelContext& c) {
+void cross_entropy(const KernelContext& c) {
   const T* logits = c.in[0].as<T>();
   std::span targets(c.in[1].as<int32_t>(), static_cast<size_t>(c.in[1].numel()));
   auto* stats = c.out[1].as<Softmax>();
@@ -37,14 +39,10 @@ void cross_entropy_of(const KernelContext& c) {
                 term);
 }
 
-void cross_entropy(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { cross_entropy_of<decltype(t)>(c); });
-}
-
-// dlogits = dloss / counted p, and dloss / counted (p - 1) at the target, unless attributes change
-// the terms; rows without a target are 0
+// dlogits = dloss / counted * p, and dloss / counted * (p - 1) at the target, where `counted` is
+// the number of rows with a target. Attributes modify both. Rows without a target are 0.
 template <typename T>
-void cross_entropy_dx_of(const KernelContext& c) {
+void cross_entropy_dx(const KernelContext& c) {
   const T* logits = c.in[1].as<T>();
   const int32_t* targets = c.in[2].as<int32_t>();
   const auto* stats = c.in[3].as<Softmax>();
@@ -65,27 +63,11 @@ void cross_entropy_dx_of(const KernelContext& c) {
   });
 }
 
-void cross_entropy_dx(const KernelContext& c) {
-  by_type(c.in[1].dtype, [&](auto t) { cross_entropy_dx_of<decltype(t)>(c); });
+void add_cross_entropy(KernelRegistry& registry) {
+  add_by_type(registry, "cross_entropy", []<typename T>() { return cross_entropy<T>; });
+  add_by_type<in_type<1>>(registry, "cross_entropy_dx",
+                          []<typename T>() { return cross_entropy_dx<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(cross_entropy);
-HWY_EXPORT(cross_entropy_dx);
-
-void add_cross_entropy(KernelRegistry& registry) {
-  add_kernel(registry, "cross_entropy", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(cross_entropy)(c);
-  });
-  add_kernel(registry, "cross_entropy_dx", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(cross_entropy_dx)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

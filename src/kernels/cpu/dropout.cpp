@@ -1,3 +1,4 @@
+// Dropout, bit-identical to the reference. layerdrop is left to the reference, which only copies.
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"
@@ -10,17 +11,21 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/formulas/op_stream.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// y[e] = x[e] / (1 - p) where uniform01(word e) >= p, else 0
+// y[e] = x[e] / (1 - p) if uniform01(word e) >= p, otherwise 0. `begin` is a multiple of a task's
+// size, so words are drawn for whole vectors.
 template <typename T>
 void drop(const T* x, T* y, int64_t begin, int64_t end, const RandomStream& stream, float p,
           float scale) {
   const Lanes d;
   uint32_t words[4 * HWY_MAX_BYTES / sizeof(uint32_t)];
   int64_t width = lanes();
+  // A random word decides about each element; kept elements are scaled so that the mean is
+  // unchanged.
   auto keep = [&](int64_t at, Vec v) HWY_ATTR {
     return hn::IfThenElseZero(hn::Ge(uniform(words + at), hn::Set(d, p)),
                               hn::Mul(v, hn::Set(d, scale)));
@@ -39,14 +44,14 @@ void drop(const T* x, T* y, int64_t begin, int64_t end, const RandomStream& stre
 }
 
 template <typename T>
-void dropout_of(const KernelContext& c) {
+void dropout(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   double p = c.attrs.real("p");
-  RandomStream stream{c.scalars.seed, static_cast<uint32_t>(c.scalars.step),
-                      static_cast<uint32_t>(c.leaf), static_cast<uint32_t>(c.attrs.integer("op"))};
+  const RandomStream stream = op_stream(c);
   bool train = c.scalars.train != 0;
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
+    // Outside training, y = x.
     if (!train)
       return map(
           begin, end, y, [](Vec v) HWY_ATTR { return v; }, x);
@@ -54,21 +59,9 @@ void dropout_of(const KernelContext& c) {
   });
 }
 
-void dropout(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { dropout_of<decltype(t)>(c); });
+void add_dropout(KernelRegistry& registry) {
+  add_by_type(registry, "dropout", []<typename T>() { return dropout<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(dropout);
-
-void add_dropout(KernelRegistry& registry) {
-  add_kernel(registry, "dropout", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(dropout)(c); });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

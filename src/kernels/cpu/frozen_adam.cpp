@@ -1,3 +1,4 @@
+// The update of 1-bit Adam after its freeze step, bit-identical to the reference.
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"
@@ -6,38 +7,32 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/frozen_adam.cpp"
 #include <hwy/foreach_target.h>
 
-#include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/skipped.h"
+#include "kernels/formulas/skipped.h"
+#include "kernels/formulas/step_factors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
-// all implementations agree.
-struct FrozenStep {
-  float rate, eps, decay;
-
-  explicit FrozenStep(const GroupScalars& group)
-      : rate(static_cast<float>(group.lr)),
-        eps(static_cast<float>(group.eps)),
-        decay(static_cast<float>(1 - group.lr * group.weight_decay)) {}
-
+// p = keep p - rate m / (sqrt(v) + eps), in the order of operations that docs/reference/ops.md
+// fixes.
+struct FrozenStep : StepFactors {
+  using StepFactors::StepFactors;
   HWY_INLINE Vec operator()(Vec m, Vec v, Vec p) const {
     const Lanes d;
     Vec root = hn::Add(hn::Sqrt(v), hn::Set(d, eps));
-    return hn::Sub(hn::Mul(p, hn::Set(d, decay)), hn::Div(hn::Mul(hn::Set(d, rate), m), root));
+    return hn::Sub(hn::Mul(p, hn::Set(d, keep)), hn::Div(hn::Mul(hn::Set(d, rate), m), root));
   }
 };
 
 template <typename T>
-void frozen_adam_of(const KernelContext& c) {
+void frozen_adam(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const float *m = c.in[0].as<float>(), *v = c.in[1].as<float>();
   float* master = c.out[0].as<float>();
   T* param = c.out[1].as<T>();
-  const FrozenStep step(c.scalars.group);
+  const FrozenStep step(c.scalars);
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
     int64_t e = begin, width = lanes();
     for (; e + width <= end; e += width) {
@@ -53,23 +48,9 @@ void frozen_adam_of(const KernelContext& c) {
   });
 }
 
-void frozen_adam(const KernelContext& c) {
-  by_type(c.out[1].dtype, [&](auto t) { frozen_adam_of<decltype(t)>(c); });
+void add_frozen_adam(KernelRegistry& registry) {
+  add_by_type<out_type<1>>(registry, "frozen_adam", []<typename T>() { return frozen_adam<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(frozen_adam);
-
-void add_frozen_adam(KernelRegistry& registry) {
-  add_kernel(registry, "frozen_adam", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(frozen_adam)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

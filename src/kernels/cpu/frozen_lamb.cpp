@@ -1,3 +1,6 @@
+// The elementwise part of 1-bit LAMB after its freeze step, bit-identical to the reference
+// (kernels/ref/frozen_lamb.cpp explains it). The other instructions compute a few numbers for each
+// parameter and are left to the reference.
 #include <algorithm>
 #include <cstdint>
 
@@ -7,46 +10,40 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/frozen_lamb.cpp"
 #include <hwy/foreach_target.h>
 
-#include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/formulas/step_factors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kLambPiece = 256;  // elements whose squares are made together: a granule, mostly
+// The number of elements that are processed together, usually a granule.
+constexpr int64_t kLambPiece = 256;
 
 void scale_momentum(const KernelContext& c) {
   const float *x = c.in[0].as<float>(), scale = *c.in[1].as<float>();
   float* y = c.out[0].as<float>();
   const bool inverse = c.attrs.integer("inverse") != 0;
   if (inverse && c.scalars.skip != 0) return;
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    const Lanes d;
-    auto one = [=](Vec v) HWY_ATTR {
-      return inverse ? hn::Div(v, hn::Set(d, scale)) : hn::Mul(v, hn::Set(d, scale));
-    };
-    map(begin, end, y, one, x);
-  });
+  auto one = [=](Vec v) HWY_ATTR {
+    const Vec by = hn::Set(Lanes(), scale);
+    return inverse ? hn::Div(v, by) : hn::Mul(v, by);
+  };
+  map_all(c, y, one, x);
 }
 
-// The constants of a step in f32; docs/reference/ops.md fixes the order of operations.
-struct FrozenLamb {
-  float b1, one_b1, b2, one_b2, eps, decay;
-
-  explicit FrozenLamb(const GroupScalars& group)
-      : b1(static_cast<float>(group.beta1)),
-        one_b1(static_cast<float>(1 - group.beta1)),
-        b2(static_cast<float>(group.beta2)),
-        one_b2(static_cast<float>(1 - group.beta2)),
-        eps(static_cast<float>(group.eps)),
-        decay(static_cast<float>(group.weight_decay)) {}
+// The arithmetic of one vector. root() returns the denominator of a step, fresh() the next second
+// moment, updated with a reconstructed gradient, and factor() the ratio of the denominators for the
+// frozen and the fresh second moment. Padding and elements that never had a gradient have the
+// factor 0.
+struct FrozenLamb : StepFactors {
+  using StepFactors::StepFactors;
 
   HWY_INLINE Vec root(Vec v) const { return hn::Add(hn::Sqrt(v), hn::Set(Lanes(), eps)); }
   HWY_INLINE Vec fresh(Vec before, Vec m, Vec old) const {
     const Lanes d;
-    Vec g = hn::Div(hn::Sub(m, hn::Mul(hn::Set(d, b1), before)), hn::Set(d, one_b1));
-    return hn::Add(hn::Mul(hn::Set(d, b2), old), hn::Mul(hn::Set(d, one_b2), hn::Mul(g, g)));
+    Vec g = hn::Div(hn::Sub(m, hn::Mul(hn::Set(d, beta1), before)), hn::Set(d, one_beta1));
+    return hn::Add(hn::Mul(hn::Set(d, beta2), old), hn::Mul(hn::Set(d, one_beta2), hn::Mul(g, g)));
   }
   HWY_INLINE Vec factor(Vec v, Vec now) const {
     const Vec zero = hn::Zero(Lanes());
@@ -64,12 +61,13 @@ void frozen_lamb_moments(const KernelContext& c) {
   const float *before = c.in[0].as<float>(), *m = c.in[1].as<float>(), *v = c.in[2].as<float>(),
               *master = c.in[3].as<float>();
   float* fresh = c.out[0].as<float>();
-  const FrozenLamb s(c.scalars.group);
+  const FrozenLamb s(c.scalars);
   int64_t granules = c.out[1].numel() / 3,
           granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
   int64_t task = std::max<int64_t>(1, kBlock / std::max<int64_t>(granule, 1));
   for_blocks(c.team, granules, task, [=](int64_t begin, int64_t end) HWY_ATTR {
     const Lanes d;
+    // The step without decay, the step with it, and the factor of each element.
     float step[kLambPiece], all[kLambPiece], factors[kLambPiece];
     auto renew = [=](Vec b, Vec mm, Vec old) HWY_ATTR { return s.fresh(b, mm, old); };
     auto moment = [=](Vec mm, Vec vv) HWY_ATTR { return hn::Div(mm, s.root(vv)); };
@@ -81,11 +79,10 @@ void frozen_lamb_moments(const KernelContext& c) {
       float most = 0;
       for (int64_t at = k * granule; at < (k + 1) * granule; at += kLambPiece) {
         int64_t count = std::min(kLambPiece, (k + 1) * granule - at);
-        map(0, count, fresh + at, renew, before + at, m + at,
-            static_cast<const float*>(fresh + at));
+        map(0, count, fresh + at, renew, before + at, m + at, fresh + at);
         map(0, count, step, moment, m + at, v + at);
-        map(0, count, all, decayed, static_cast<const float*>(step), master + at);
-        map(0, count, factors, factor, v + at, static_cast<const float*>(fresh + at));
+        map(0, count, all, decayed, step, master + at);
+        map(0, count, factors, factor, v + at, fresh + at);
         for (int64_t e = 0; e < count; ++e) {
           moments += static_cast<double>(step[e]) * static_cast<double>(step[e]);
           steps += static_cast<double>(all[e]) * static_cast<double>(all[e]);
@@ -99,23 +96,10 @@ void frozen_lamb_moments(const KernelContext& c) {
   });
 }
 
-}  // namespace ds::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(scale_momentum);
-HWY_EXPORT(frozen_lamb_moments);
-
 void add_frozen_lamb(KernelRegistry& registry) {
-  add_kernel(registry, "scale_momentum", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(scale_momentum)(c);
-  });
-  add_kernel(registry, "frozen_lamb_moments", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(frozen_lamb_moments)(c);
-  });
+  add_kernel(registry, "scale_momentum", scale_momentum);
+  add_kernel(registry, "frozen_lamb_moments", frozen_lamb_moments);
 }
 
-}  // namespace ds::cpu
-#endif  // HWY_ONCE
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -1,6 +1,6 @@
+// Gated linear units and their gradients: one pass over memory each.
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
 #include "kernels/cpu/targets.h"
 
@@ -11,7 +11,8 @@
 #include "kernels/cpu/activations-inl.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/gated.h"
+#include "kernels/formulas/activation_names.h"
+#include "kernels/formulas/gated.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -39,6 +40,7 @@ void glu_dx_of(const KernelContext& c) {
   Gated<T> x(c.in.subspan(1)), dx(c.out);
   for_blocks(c.team, c.in[0].dims[0], rows_per_task(x.width),
              [=](int64_t begin, int64_t end) HWY_ATTR {
+               // One pass computes two results; map() would write only one.
                int64_t step = lanes();
                for (int64_t r = begin; r < end; ++r) {
                  for (int64_t k = 0; k < x.width; k += step) {
@@ -65,46 +67,23 @@ void glu_dx_of(const KernelContext& c) {
 // Calls f with the activation that attribute `act` names.
 template <typename F>
 void by_activation(const KernelContext& c, const F& f) {
-  const std::string& act = c.attrs.text("act");
-  if (act == "silu") return f(Silu());
-  if (act == "gelu_tanh") return f(GeluTanh());
-  if (act == "gelu_erf") return f(GeluErf());
-  if (act == "gelu_10") return f(Gelu10());
-  if (act == "tanh") return f(Tanh());
-  if (act == "relu2") return f(Relu2());
-  if (act == "sigmoid") return f(Sigmoid());
-  if (act == "quick_gelu") return f(QuickGelu());
-  if (act == "softplus") return f(Softplus());
-  if (act == "laplace") return f(Laplace());
-  ensure(act == "relu", "activation '{}' is not known", act);
-  f(Relu());
+  by_activation_among<Silu, GeluTanh, GeluErf, Gelu10, Relu, Tanh, Relu2, Laplace, Sigmoid,
+                      QuickGelu, Softplus>(c.attrs.text("act"), f);
 }
 
+template <typename T>
 void glu(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) {
-    by_activation(c, [&](auto act) { glu_of<decltype(t), decltype(act)>(c); });
-  });
+  by_activation(c, [&](auto act) { glu_of<T, decltype(act)>(c); });
+}
+template <typename T>
+void glu_dx(const KernelContext& c) {
+  by_activation(c, [&](auto act) { glu_dx_of<T, decltype(act)>(c); });
 }
 
-void glu_dx(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) {
-    by_activation(c, [&](auto act) { glu_dx_of<decltype(t), decltype(act)>(c); });
-  });
+void add_glu(KernelRegistry& registry) {
+  add_by_type(registry, "glu", []<typename T>() { return glu<T>; });
+  add_by_type(registry, "glu_dx", []<typename T>() { return glu_dx<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(glu);
-HWY_EXPORT(glu_dx);
-
-void add_glu(KernelRegistry& registry) {
-  add_kernel(registry, "glu", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(glu)(c); });
-  add_kernel(registry, "glu_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(glu_dx)(c); });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

@@ -1,3 +1,5 @@
+// Sums of squares of granules, bit-identical to the reference. A sum in element order is a chain of
+// additions, whose latency bounds it; so eight granules are summed side by side.
 #include <algorithm>
 #include <cstdint>
 
@@ -14,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Elements as f32, where they are not already in `room`.
+// Returns x as f32: x itself, or a copy in `room`.
 HWY_INLINE const float* widened(const float* x, int64_t, float*) { return x; }
 template <typename T>
 HWY_INLINE const float* widened(const T* x, int64_t count, float* room) {
@@ -31,10 +33,13 @@ void norms_of(const KernelContext& c) {
   for_blocks(c.team, c.out[0].numel(), 8 * kChains, [=](int64_t begin, int64_t end) HWY_ATTR {
     HWY_ALIGN float room[kChains * kSquares];
     int64_t k = begin;
+    // Granules of the usual size are summed eight at a time.
     for (; granule == kSquares && k + kChains <= end; k += kChains)
       eight_sums(widened(grad + k * kSquares, kChains * kSquares, room), out + k);
     for (; k < end; ++k) {
-      double sum = 0;  // in element order, whatever is widened at once
+      // The sum continues across pieces, so it is in element order however many elements are
+      // widened at once.
+      double sum = 0;
       for (int64_t at = 0; at < granule; at += kChains * kSquares) {
         int64_t count = std::min(granule - at, kChains * kSquares);
         sum = one_sum(widened(grad + k * granule + at, count, room), count, sum);
@@ -44,23 +49,9 @@ void norms_of(const KernelContext& c) {
   });
 }
 
-void granule_norms(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { norms_of<decltype(t)>(c); });
+void add_granule_norms(KernelRegistry& registry) {
+  add_by_type(registry, "granule_norms", []<typename T>() { return norms_of<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(granule_norms);
-
-void add_granule_norms(KernelRegistry& registry) {
-  add_kernel(registry, "granule_norms", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(granule_norms)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

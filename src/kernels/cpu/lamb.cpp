@@ -1,3 +1,5 @@
+// The moments and the step of LAMB, bit-identical to the reference (kernels/ref/lamb.cpp explains
+// the three instructions). lamb_ratios is left to the reference.
 #include <algorithm>
 #include <cstdint>
 
@@ -9,14 +11,17 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/lamb.h"
-#include "kernels/skipped.h"
+#include "kernels/formulas/lamb.h"
+#include "kernels/formulas/skipped.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kPiece = 256;  // elements whose squares are made together: a granule, mostly
+// The number of elements that are processed together, usually a granule.
+constexpr int64_t kPiece = 256;
 
+// Returns the step of a vector before the trust ratio is applied: m / (sqrt(v) + eps) + decay p, or
+// with eps inside the root.
 HWY_INLINE Vec lamb_step(const LambStep& s, Vec p, Vec m, Vec v) {
   const Lanes d;
   const Vec eps = hn::Set(d, s.eps);
@@ -37,7 +42,7 @@ HWY_INLINE Moments lamb_moments_of(const LambStep& s, Vec grad, Moments old) {
   return {m, v};
 }
 
-// Renews the moments of `count` <= kPiece elements and leaves the steps that they make.
+// Updates the moments of `count` <= kPiece elements and stores their steps before the trust ratio.
 HWY_INLINE void renew_moments(const LambStep& s, const float* grad, const float* master, float* m,
                               float* v, float* step, int64_t count) {
   int64_t e = 0;
@@ -56,8 +61,8 @@ HWY_INLINE void renew_moments(const LambStep& s, const float* grad, const float*
   }
 }
 
-// Sums of squares in element order in f64, of parameters and of steps: chains of additions side by
-// side.
+// Adds the squares of parameters to sums[0] and those of steps to sums[1], in element order in f64.
+// The two chains of additions run side by side.
 HWY_INLINE void add_squares(const float* param, const float* step, int64_t count, double* sums) {
   double p = sums[0], u = sums[1];
   for (int64_t e = 0; e < count; ++e) {
@@ -81,6 +86,7 @@ void lamb_moments(const KernelContext& c) {
           granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
   int64_t task = std::max<int64_t>(1, kBlock / std::max<int64_t>(granule, 1));
   for_blocks(c.team, granules, task, [=](int64_t begin, int64_t end) HWY_ATTR {
+    // The step is needed for its norm only; `lamb` computes it again.
     float step[kPiece];
     for (int64_t k = begin; k < end; ++k) {
       double sums[2] = {0, 0};
@@ -95,7 +101,7 @@ void lamb_moments(const KernelContext& c) {
 }
 
 template <typename T>
-void lamb_of(const KernelContext& c) {
+void lamb(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const float *m = c.in[0].as<float>(), *v = c.in[1].as<float>(), *ratios = c.in[2].as<float>();
   float* master = c.out[0].as<float>();
@@ -105,6 +111,7 @@ void lamb_of(const KernelContext& c) {
   int64_t task = std::max<int64_t>(1, kBlock / std::max<int64_t>(granule, 1));
   for_blocks(c.team, granules, task, [=](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t k = begin; k < end; ++k) {
+      // All elements of a granule belong to one parameter and have one ratio.
       const Vec rate = hn::Set(Lanes(), s.rate * ratios[k]);
       int64_t e = k * granule, last = e + granule;
       for (; e + lanes() <= last; e += lanes()) {
@@ -124,25 +131,10 @@ void lamb_of(const KernelContext& c) {
   });
 }
 
-void lamb(const KernelContext& c) {
-  by_type(c.out[1].dtype, [&](auto t) { lamb_of<decltype(t)>(c); });
+void add_lamb(KernelRegistry& registry) {
+  add_kernel(registry, "lamb_moments", lamb_moments);
+  add_by_type<out_type<1>>(registry, "lamb", []<typename T>() { return lamb<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(lamb_moments);
-HWY_EXPORT(lamb);
-
-void add_lamb(KernelRegistry& registry) {
-  add_kernel(registry, "lamb_moments", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(lamb_moments)(c);
-  });
-  add_kernel(registry, "lamb", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(lamb)(c); });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

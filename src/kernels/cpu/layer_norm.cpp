@@ -1,3 +1,5 @@
+// Layer normalization and its gradients. A row is read three times, for the mean, the variance and
+// the result, and stays in the cache in between.
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -15,8 +17,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The affine map behind a normal value, and the weight before a gradient; without operands they are
-// not there.
+// finished() applies weight and bias after normalization; weighted() multiplies a gradient by the
+// weight. Without these operands both are the identity.
 HWY_INLINE Vec finished(Vec normal) { return normal; }
 HWY_INLINE Vec finished(Vec normal, Vec weight, Vec bias) {
   return hn::MulAdd(normal, weight, bias);
@@ -24,8 +26,8 @@ HWY_INLINE Vec finished(Vec normal, Vec weight, Vec bias) {
 HWY_INLINE Vec weighted(Vec gradient) { return gradient; }
 HWY_INLINE Vec weighted(Vec gradient, Vec weight) { return hn::Mul(gradient, weight); }
 
-// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x -
-// mean)^2. `affine`: w and b, or nothing.
+// y = (x - mean) rstd w + b. For each row, rstd = 1 / sqrt(var + eps), where var is the mean of (x
+// - mean)^2. `affine` is w and b, or nothing.
 template <typename T, typename... P>
 void layer_norm_of(const KernelContext& c, const P*... affine) {
   const T* x = c.in[0].as<T>();
@@ -45,6 +47,8 @@ void layer_norm_of(const KernelContext& c, const P*... affine) {
                    Vec centered = hn::Sub(v, center);
                    return hn::Mul(centered, centered);
                  };
+                 // Squares of differences from the mean are summed, because the mean of squares
+                 // minus the square of the mean would cancel.
                  float rstd = 1 / std::sqrt(sum_of(width, square, row) / count + eps);
                  Vec scale = hn::Set(Lanes(), rstd);
                  auto normal = [=](Vec v, auto... more) HWY_ATTR {
@@ -64,7 +68,7 @@ void layer_norm(const KernelContext& c) {
   });
 }
 
-// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). `weights`: w, or
+// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). `weights` is w, or
 // nothing.
 template <typename T, typename... P>
 void layer_norm_dx_of(const KernelContext& c, const P*... weights) {
@@ -104,9 +108,9 @@ void layer_norm_dx(const KernelContext& c) {
   });
 }
 
-// dw = sum over rows of dy (x - mean) rstd, db = sum over rows of dy
+// dw = the sum over rows of dy (x - mean) rstd, db = the sum over rows of dy.
 template <typename T>
-void layer_norm_dw_of(const KernelContext& c) {
+void layer_norm_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   const float *means = c.in[2].as<float>(), *rstds = c.in[3].as<float>();
   T *dw = c.out[0].as<T>(), *db = c.out[1].as<T>();
@@ -119,31 +123,11 @@ void layer_norm_dw_of(const KernelContext& c) {
   sum_rows(c.team, c.in[0].dims[0], width, dw, db, weight, bias, dy, x);
 }
 
-void layer_norm_dw(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { layer_norm_dw_of<decltype(t)>(c); });
+void add_layer_norm(KernelRegistry& registry) {
+  add_kernel(registry, "layer_norm", layer_norm);
+  add_kernel(registry, "layer_norm_dx", layer_norm_dx);
+  add_by_type(registry, "layer_norm_dw", []<typename T>() { return layer_norm_dw<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(layer_norm);
-HWY_EXPORT(layer_norm_dx);
-HWY_EXPORT(layer_norm_dw);
-
-void add_layer_norm(KernelRegistry& registry) {
-  add_kernel(registry, "layer_norm", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(layer_norm)(c);
-  });
-  add_kernel(registry, "layer_norm_dx", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(layer_norm_dx)(c);
-  });
-  add_kernel(registry, "layer_norm_dw", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(layer_norm_dw)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

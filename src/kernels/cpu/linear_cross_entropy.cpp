@@ -1,3 +1,7 @@
+// The fused head around the products of any family. Logits are stored in f32 for one block of words
+// at a time. The forward pass folds each block into the softmax of the rows. The backward pass
+// recomputes each block, turns it into gradients in place, and multiplies them to get dw and dx. dx
+// is summed in f32 over blocks.
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>
@@ -8,40 +12,24 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/logits_block.h"
 #include "kernels/cpu/row_losses.h"
-#include "kernels/row_loss.h"
-#include "kernels/row_softmax.h"
+#include "kernels/formulas/logits_head.h"
+#include "kernels/formulas/row_loss.h"
+#include "kernels/formulas/row_softmax.h"
 
 namespace ds::cpu {
 namespace {
 
-constexpr int64_t kRowsOfTask = 256;  // logarithms, a few microseconds
+// The number of rows in a task that computes only their losses, which takes a few microseconds.
+constexpr int64_t kRowsOfTask = 256;
 
-// x[rows,width], w[words,width] and the room for `block` words of logits, of either op.
-struct Head {
-  int64_t rows, width, words, block;
-  DType dtype;
-  const std::byte *x, *w;
-  float* logits;
+// The fused head with the shapes of its products on this machine.
+struct Head : LogitsHead {
+  using LogitsHead::LogitsHead;
 
-  Head(const TensorView& x, const TensorView& w, const TensorView& room)
-      : rows(x.dims[0]),
-        width(x.dims[1]),
-        words(w.dims[0]),
-        block(room.dims[1]),
-        dtype(x.dtype),
-        x(x.as<std::byte>()),
-        w(w.as<std::byte>()),
-        logits(room.as<float>()) {}
-
-  int64_t count(int64_t first) const { return std::min(block, words - first); }
-  int64_t weight_offset(int64_t first) const { return first * width * size_of(dtype); }
-  const std::byte* weight(int64_t first) const { return w + weight_offset(first); }
-  // Distance of rows of gradients, in elements of the dtype, that lie where f32 logits lay.
+  // Returns the distance between rows of gradients, in elements of the dtype. Gradients replace the
+  // f32 logits in memory.
   int64_t gradient_ld() const { return block * size_of(DS_DTYPE_F32) / size_of(dtype); }
 
-  MatrixShape logits_shape(int64_t first) const {
-    return {rows, count(first), width, width, width, block, false, true, false, dtype, Store::wide};
-  }
   MatrixShape dw_shape(int64_t first) const {
     return {count(first), width, rows, gradient_ld(), width, width, true, false, false, dtype};
   }
@@ -57,10 +45,11 @@ struct Head {
 Head head_of(const KernelContext& c) { return {c.in[0], c.in[1], c.out[2]}; }
 Head head_of_dx(const KernelContext& c) { return {c.in[1], c.in[2], c.out[2]}; }
 
-// Where dx is summed in f32.
+// Returns where dx is summed in f32.
 float* sums_of(const KernelContext& c) { return c.out[c.out.size() > 3 ? 3 : 0].as<float>(); }
 
-// First and last block: the others are as the first.
+// Calls f with the first word of the first block and, if the last block is smaller, of the last
+// block. All others have the shape of the first.
 template <typename F>
 void for_edges(const Head& head, const F& f) {
   f(0);
@@ -75,10 +64,11 @@ void linear_cross_entropy(const KernelContext& c, Multiply multiply) {
   const int32_t* targets = c.in[2].as<int32_t>();
   auto* stats = c.out[1].as<RowSoftmax<float>>();
   float* logits = c.out[3].as<float>();
-  float* spreads = c.out.size() > 4 ? c.out[4].as<float>() : nullptr;  // with label_smoothing
+  // Null without label_smoothing.
+  float* spreads = c.out.size() > 4 ? c.out[4].as<float>() : nullptr;
   const auto loss = RowLoss<float>::of(c.attrs, head.words);
   for (int64_t first = 0; first < head.words; first += head.block) {
-    multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
+    multiply(head.product(first), c.team);
     fold_block(head.at(first, targets), stats, logits, spreads, c.team);
   }
   auto term = [=](int64_t r) {
@@ -99,9 +89,10 @@ void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply) {
   for_blocks(c.team, elements, kBlock,
              [=](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0f); });
   for (int64_t first = 0; first < head.words; first += head.block) {
-    multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
+    // Recompute the logits of this block, which the forward pass did not keep.
+    multiply(head.product(first), c.team);
     logit_gradients(head.at(first, targets), stats, loss, dloss, head.dtype, c.team);
-    // Rows of dw are one product over all rows, rounded once.
+    // The block's rows of dw are one product, summed over all rows of x and rounded once.
     std::byte* dw = c.out[1].as<std::byte>() + head.weight_offset(first);
     multiply({head.dw_shape(first), head.logits, head.x, nullptr, dw}, c.team);
     multiply({head.dx_shape(first), head.logits, head.weight(first), nullptr, sums}, c.team);

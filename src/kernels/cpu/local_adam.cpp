@@ -1,3 +1,5 @@
+// The local steps and the synchronisation of 0/1 Adam, bit-identical to the reference
+// (kernels/ref/local_adam.cpp explains them).
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"
@@ -6,34 +8,30 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/local_adam.cpp"
 #include <hwy/foreach_target.h>
 
-#include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/formulas/step_factors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
-// all implementations agree.
-struct LocalStep {
-  float rate, eps, decay, b1, one_b1, scale, rates;
+// The constants and the arithmetic of one vector. `scale` makes this rank's gradient sum a mean;
+// `rates` is the sum of the learning rates since the last synchronisation.
+struct LocalStep : StepFactors {
+  float scale, rates;
 
   LocalStep(const StepScalars& scalars, int64_t ranks)
-      : rate(static_cast<float>(scalars.group.lr)),
-        eps(static_cast<float>(scalars.group.eps)),
-        decay(static_cast<float>(scalars.group.weight_decay)),
-        b1(static_cast<float>(scalars.group.beta1)),
-        one_b1(static_cast<float>(1 - scalars.group.beta1)),
+      : StepFactors(scalars),
         scale(static_cast<float>(scalars.grad_scale * static_cast<double>(ranks))),
         rates(static_cast<float>(scalars.group.rate_sum)) {}
 
   HWY_INLINE Vec root(Vec v) const { return hn::Add(hn::Sqrt(v), hn::Set(Lanes(), eps)); }
   HWY_INLINE Vec momentum(Vec g, Vec m) const {
     const Lanes d;
-    return hn::Add(hn::Mul(hn::Set(d, b1), m),
-                   hn::Mul(hn::Set(d, one_b1), hn::Mul(g, hn::Set(d, scale))));
+    return hn::Add(hn::Mul(hn::Set(d, beta1), m),
+                   hn::Mul(hn::Set(d, one_beta1), hn::Mul(g, hn::Set(d, scale))));
   }
-  // The sum of the steps after one with this momentum.
+  // Returns the sum of steps after one more step, with momentum m.
   HWY_INLINE Vec steps(Vec m, Vec v, Vec p, Vec steps) const {
     const Lanes d;
     Vec u = hn::Add(hn::Div(m, root(v)), hn::Mul(hn::Set(d, decay), hn::Add(p, steps)));
@@ -46,11 +44,10 @@ void own_gradient(const KernelContext& c) {
   float* mean = c.out[0].as<float>();
   const LocalStep s(c.scalars, c.attrs.integer("ranks"));
   const bool skip = c.scalars.skip != 0;
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    const Lanes d;
-    auto one = [=](Vec g) HWY_ATTR { return skip ? hn::Zero(d) : hn::Mul(g, hn::Set(d, s.scale)); };
-    map(begin, end, mean, one, grad);
-  });
+  auto one = [=](Vec g) HWY_ATTR {
+    return skip ? hn::Zero(Lanes()) : hn::Mul(g, hn::Set(Lanes(), s.scale));
+  };
+  map_all(c, mean, one, grad);
 }
 
 // param = master + steps, rounded.
@@ -61,6 +58,7 @@ HWY_INLINE void write_params(int64_t begin, int64_t end, const float* master, co
   map(begin, end, param, add, master, steps);
 }
 
+// Makes one step of this rank: updates the momentum, then the sum of steps, then the parameters.
 template <typename T>
 void local_adam_of(const KernelContext& c) {
   const float *grad = c.in[0].as<float>(), *v = c.in[1].as<float>(), *master = c.in[2].as<float>();
@@ -69,6 +67,7 @@ void local_adam_of(const KernelContext& c) {
   const LocalStep s(c.scalars, c.attrs.integer("ranks"));
   const bool sum = c.attrs.integer("sum") != 0, skip = c.scalars.skip != 0;
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
+    // map() reads through const pointers; outputs are read again as inputs here.
     const float *held = m, *before = steps;
     auto momentum = [=](Vec g, Vec old) HWY_ATTR { return s.momentum(g, old); };
     auto add = [=](Vec mm, Vec vv, Vec p, Vec u) HWY_ATTR {
@@ -83,8 +82,10 @@ void local_adam_of(const KernelContext& c) {
   });
 }
 
+// Runs after a synchronisation: reconstructs the momentum from the mean of the sums, updates the
+// masters and sets `steps` to 0.
 template <typename T>
-void synced_adam_of(const KernelContext& c) {
+void synced_adam(const KernelContext& c) {
   const float* v = c.in[0].as<float>();
   float *m = c.out[0].as<float>(), *steps = c.out[1].as<float>(), *master = c.out[2].as<float>();
   T* param = c.out[3].as<T>();
@@ -110,31 +111,12 @@ void local_adam(const KernelContext& c) {
   by_type(c.out.size() > 2 ? c.out[2].dtype : DS_DTYPE_F32,
           [&](auto t) { local_adam_of<decltype(t)>(c); });
 }
-void synced_adam(const KernelContext& c) {
-  by_type(c.out[3].dtype, [&](auto t) { synced_adam_of<decltype(t)>(c); });
+
+void add_local_adam(KernelRegistry& registry) {
+  add_kernel(registry, "own_gradient", own_gradient);
+  add_kernel(registry, "local_adam", local_adam);
+  add_by_type<out_type<3>>(registry, "synced_adam", []<typename T>() { return synced_adam<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(own_gradient);
-HWY_EXPORT(local_adam);
-HWY_EXPORT(synced_adam);
-
-void add_local_adam(KernelRegistry& registry) {
-  add_kernel(registry, "own_gradient", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(own_gradient)(c);
-  });
-  add_kernel(registry, "local_adam", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(local_adam)(c);
-  });
-  add_kernel(registry, "synced_adam", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(synced_adam)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

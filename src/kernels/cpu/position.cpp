@@ -1,3 +1,5 @@
+// Learned position embeddings and their gradient, bit-identical to the reference: a task computes
+// the whole sum of each of its positions, so each sum is in row order.
 #include <algorithm>
 #include <cstdint>
 
@@ -15,7 +17,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // y[r] = x[r] + w[r mod seq]
 template <typename T>
-void position_of(const KernelContext& c) {
+void position(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
   T* y = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1], seq = c.attrs.integer("seq");
@@ -29,13 +31,10 @@ void position_of(const KernelContext& c) {
              });
 }
 
-void position(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { position_of<decltype(t)>(c); });
-}
-
-// dw[p] = sum of dy[r] over rows r with r mod seq = p, in row order; rows from seq on are 0
+// dw[p] = the sum of dy[r] over rows r with r mod seq = p, in row order. Rows of dw from seq on are
+// 0.
 template <typename T>
-void position_dw_of(const KernelContext& c) {
+void position_dw(const KernelContext& c) {
   const T* dy = c.in[0].as<T>();
   T* dw = c.out[0].as<T>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1], seq = c.attrs.integer("seq");
@@ -46,6 +45,7 @@ void position_dw_of(const KernelContext& c) {
                  for (int64_t k = 0; k < width; k += step) {
                    int64_t left = std::min(step, width - k);
                    Vec total = hn::Zero(Lanes());
+                   // The rows at this position of all sequences, in order.
                    for (int64_t r = p; p < seq && r < rows; r += seq) {
                      const T* at = dy + r * width + k;
                      total = hn::Add(total, left == step ? load(at) : load_part(at, left));
@@ -56,27 +56,10 @@ void position_dw_of(const KernelContext& c) {
              });
 }
 
-void position_dw(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { position_dw_of<decltype(t)>(c); });
+void add_position(KernelRegistry& registry) {
+  add_by_type(registry, "position", []<typename T>() { return position<T>; });
+  add_by_type(registry, "position_dw", []<typename T>() { return position_dw<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(position);
-HWY_EXPORT(position_dw);
-
-void add_position(KernelRegistry& registry) {
-  add_kernel(registry, "position", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(position)(c);
-  });
-  add_kernel(registry, "position_dw", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(position_dw)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

@@ -1,3 +1,6 @@
+// Quantization and its inverse, bit-identical to the reference (kernels/ref/quantize.cpp explains
+// it). A granule of 256 elements is widened to a small array, from which the scale, the codes and
+// the error are computed in three passes in the first-level cache.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +15,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rank_sum-inl.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/feedback.h"
+#include "kernels/formulas/feedback.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -24,8 +27,8 @@ constexpr int64_t kHalf = kGranule / 2;
 constexpr int64_t kGranulesOfTask = 64;
 constexpr uint32_t kInfinity = 0x7f800000, kNan = 0x7fc00000;
 
-// value = x + held; returns the largest |value| as the bits of an f32, which order NaN above
-// infinity.
+// value = x + held (null: 0). Returns the bits of the largest |value| as an f32. A NaN compares
+// above infinity, so one comparison finds either.
 template <typename T>
 HWY_INLINE uint32_t load_granule(const T* x, const float* held, float* value) {
   const Words words;
@@ -43,6 +46,7 @@ HWY_INLINE hn::Vec<Ints> encode(const float* value, Vec inverse) {
   return hn::NearestInt(hn::Mul(load(value), inverse));
 }
 
+// Writes the codes of a granule; with 4 bits, elements e and e + 128 share a byte.
 HWY_INLINE void store_codes(const float* value, float scale, int64_t bits, uint8_t* codes) {
   const Vec inverse = hn::Set(Lanes(), 1 / scale);
   const Ints ints;
@@ -61,7 +65,7 @@ HWY_INLINE void store_codes(const float* value, float scale, int64_t bits, uint8
   }
 }
 
-// error = keep * held (null: 0) + take * (value - what its code stands for)
+// error = keep * held (null: 0) + take * (value - its decoded code).
 HWY_INLINE void store_error(const float* value, float scale, const float* held,
                             const Feedback& feedback, float* error) {
   const Lanes d;
@@ -75,14 +79,19 @@ HWY_INLINE void store_error(const float* value, float scale, const float* held,
   }
 }
 
+// Quantizes one granule. It is read without its error first, to find out whether all its elements
+// are 0.
 template <typename T>
 HWY_INLINE void quantize_granule(const T* x, int64_t bits, const Feedback& feedback, float* error,
                                  uint8_t* codes) {
   HWY_ALIGN float value[kGranule];
   const float* held = feedback.on && !feedback.fresh ? error : nullptr;
   uint32_t top = load_granule(x, nullptr, value);
-  bool stays = feedback.stays || (held && top == 0);  // nothing to send
+  // A granule of zeros sends zeros, and its error is kept for a later step.
+  bool stays = feedback.stays || (held && top == 0);
   if (held && top != 0) top = load_granule(x, held, value);
+  // If an element is infinite or NaN, the scale is NaN, so that the receivers decode NaN, and the
+  // error is cleared.
   if (top >= kInfinity) {
     std::memcpy(codes, &kNan, sizeof kNan);
     std::memset(codes + sizeof kNan, 0, static_cast<size_t>(kGranule * bits / 8));
@@ -98,7 +107,7 @@ HWY_INLINE void quantize_granule(const T* x, int64_t bits, const Feedback& feedb
 }
 
 template <typename T>
-void quantize_of(const KernelContext& c) {
+void quantize(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   const Feedback feedback(c);
   float* error = c.out[0].as<float>();
@@ -113,10 +122,7 @@ void quantize_of(const KernelContext& c) {
              });
 }
 
-void quantize(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { quantize_of<decltype(t)>(c); });
-}
-
+// Decodes a granule. Shifts to the left and back extend the sign of a nibble.
 template <typename T>
 HWY_INLINE void decode(const uint8_t* codes, int64_t bits, T* y) {
   const Lanes d;
@@ -143,7 +149,7 @@ HWY_INLINE void decode(const uint8_t* codes, int64_t bits, T* y) {
 }
 
 template <typename T>
-void dequantize_of(const KernelContext& c) {
+void dequantize(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   T* y = c.out[0].as<T>();
   int64_t bits = c.attrs.integer("bits");
@@ -154,11 +160,7 @@ void dequantize_of(const KernelContext& c) {
              });
 }
 
-void dequantize(const KernelContext& c) {
-  by_type(c.out[0].dtype, [&](auto t) { dequantize_of<decltype(t)>(c); });
-}
-
-// One granule of all ranks, whose codes lie `stride` bytes apart.
+// Sums one granule over all ranks, whose codes lie `stride` bytes apart.
 HWY_INLINE void sum_granule(const uint8_t* codes, int64_t stride, int64_t ranks, int64_t bits,
                             float* y) {
   auto load_rank = [=](int64_t r, float* to) HWY_ATTR { decode(codes + r * stride, bits, to); };
@@ -180,27 +182,11 @@ void dequantize_sum(const KernelContext& c) {
              });
 }
 
-}  // namespace ds::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(quantize);
-HWY_EXPORT(dequantize);
-HWY_EXPORT(dequantize_sum);
-
 void add_quantize(KernelRegistry& registry) {
-  add_kernel(registry, "quantize", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(quantize)(c);
-  });
-  add_kernel(registry, "dequantize", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(dequantize)(c);
-  });
-  add_kernel(registry, "dequantize_sum", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(dequantize_sum)(c);
-  });
+  add_by_type(registry, "quantize", []<typename T>() { return quantize<T>; });
+  add_by_type<out_type<0>>(registry, "dequantize", []<typename T>() { return dequantize<T>; });
+  add_kernel(registry, "dequantize_sum", dequantize_sum);
 }
 
-}  // namespace ds::cpu
-#endif  // HWY_ONCE
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

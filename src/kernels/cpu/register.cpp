@@ -1,15 +1,89 @@
+// The family "cpu": its kernels, and the launches that all of them refuse. This file is compiled
+// once per instruction set, like those that it lists; the set is chosen when the kernels are
+// registered.
 #include <algorithm>
 #include <span>
 #include <string>
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/register.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/features.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+// One function for each file of this folder that is compiled once per instruction set.
+Registration add_position, add_linear_db, add_layer_norm, add_activation, add_rms_norm, add_glu,
+    add_mul, add_scale, add_softcap, add_rope, add_scale_rows, add_relu, add_attention,
+    add_cached_attention, add_attention_dx, add_add, add_dropout, add_softmax, add_cross_entropy,
+    add_mse, add_cast, add_accumulate, add_granule_norms, add_quantize, add_adamw, add_adamw_codes,
+    add_sgd, add_lion, add_adagrad, add_lamb, add_muon, add_signs, add_momentum, add_frozen_adam,
+    add_local_adam, add_frozen_lamb;
+
+// Registers the kernels of one instruction set.
+void add_all(KernelRegistry& registry) {
+  for (Registration* add : {add_embedding,
+                            add_position,
+                            add_linear,
+                            add_linear_cross_entropy,
+                            add_linear_db,
+                            add_layer_norm,
+                            add_activation,
+                            add_rms_norm,
+                            add_glu,
+                            add_mul,
+                            add_scale,
+                            add_softcap,
+                            add_rope,
+                            add_scale_rows,
+                            add_relu,
+                            add_attention,
+                            add_cached_attention,
+                            add_attention_dx,
+                            add_add,
+                            add_dropout,
+                            add_softmax,
+                            add_cross_entropy,
+                            add_mse,
+                            add_cast,
+                            add_zero,
+                            add_accumulate,
+                            add_granule_norms,
+                            add_step,
+                            add_quantize,
+                            add_row_table,
+                            add_adamw,
+                            add_adamw_codes,
+                            add_sgd,
+                            add_lion,
+                            add_adagrad,
+                            add_lamb,
+                            add_muon,
+                            add_signs,
+                            add_momentum,
+                            add_frozen_adam,
+                            add_local_adam,
+                            add_frozen_lamb})
+    add(registry);
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace ds {
 namespace cpu {
 namespace {
 
+// Returns why the family refuses a launch, or "". f64 operands are left to the reference, except
+// for the f64 sums that some instructions read or write.
 std::string refuse(const KernelQuery& query) {
   for (std::span<const DType> types : {query.in, query.out}) {
     for (DType type : types) {
@@ -24,56 +98,20 @@ std::string refuse(const KernelQuery& query) {
 
 }  // namespace
 
-void add_kernel(KernelRegistry& registry, std::string op, KernelFn run) {
-  registry.add({std::move(op), "cpu", run, refuse});
+void add_kernel(KernelRegistry& registry, const char* op, KernelFn run) {
+  registry.add({op, "cpu", run, refuse});
 }
+
+HWY_EXPORT(add_all);
 
 }  // namespace cpu
 
+// Applies DS_MAX_ISA, then chooses the instruction set for the rest of the process.
 void register_cpu(KernelRegistry& registry) {
+  using namespace cpu;
   limit_isa_from_environment();
-  cpu::add_embedding(registry);
-  cpu::add_position(registry);
-  cpu::add_linear(registry);
-  cpu::add_linear_cross_entropy(registry);
-  cpu::add_linear_db(registry);
-  cpu::add_layer_norm(registry);
-  cpu::add_activation(registry);
-  cpu::add_rms_norm(registry);
-  cpu::add_glu(registry);
-  cpu::add_mul(registry);
-  cpu::add_scale(registry);
-  cpu::add_softcap(registry);
-  cpu::add_rope(registry);
-  cpu::add_scale_rows(registry);
-  cpu::add_relu(registry);
-  cpu::add_attention(registry);
-  cpu::add_cached_attention(registry);
-  cpu::add_attention_dx(registry);
-  cpu::add_add(registry);
-  cpu::add_dropout(registry);
-  cpu::add_softmax(registry);
-  cpu::add_cross_entropy(registry);
-  cpu::add_mse(registry);
-  cpu::add_cast(registry);
-  cpu::add_zero(registry);
-  cpu::add_accumulate(registry);
-  cpu::add_granule_norms(registry);
-  cpu::add_step(registry);
-  cpu::add_quantize(registry);
-  cpu::add_row_table(registry);
-  cpu::add_adamw(registry);
-  cpu::add_adamw_codes(registry);
-  cpu::add_sgd(registry);
-  cpu::add_lion(registry);
-  cpu::add_adagrad(registry);
-  cpu::add_lamb(registry);
-  cpu::add_muon(registry);
-  cpu::add_signs(registry);
-  cpu::add_momentum(registry);
-  cpu::add_frozen_adam(registry);
-  cpu::add_local_adam(registry);
-  cpu::add_frozen_lamb(registry);
+  HWY_DYNAMIC_DISPATCH(add_all)(registry);
 }
 
 }  // namespace ds
+#endif  // HWY_ONCE

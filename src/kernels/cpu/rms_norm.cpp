@@ -1,3 +1,4 @@
+// Root mean square normalization and its gradients, over runs as long as the weight.
 #include <cmath>
 #include <cstdint>
 
@@ -14,14 +15,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The weight of a run is w, or w + 1: `offset` as a number that is added.
+// Returns attribute `offset`, the number that is added to each element of w.
 float offset_of(const KernelContext& c) {
   return static_cast<float>(c.attrs.integer_or("offset", 0));
 }
 
-// y = x rstd w, rstd = 1 / sqrt(mean of x^2 + eps), of each run of w's width
+// y = x rstd w, where rstd = 1 / sqrt(mean of x^2 + eps) over each run as long as w.
 template <typename T>
-void rms_norm_of(const KernelContext& c) {
+void rms_norm(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
   T* y = c.out[0].as<T>();
   float* rstds = c.out[1].as<float>();
@@ -32,6 +33,7 @@ void rms_norm_of(const KernelContext& c) {
     Vec shift = hn::Set(Lanes(), offset);
     for (int64_t r = begin; r < end; ++r) {
       const T* run = x + r * width;
+      // RMS norm has no mean to subtract, so one pass over the run is enough.
       float squares = sum_of(
           width, [](Vec v) HWY_ATTR { return hn::Mul(v, v); }, run);
       float rstd = 1 / std::sqrt(squares / count + eps);
@@ -44,13 +46,9 @@ void rms_norm_of(const KernelContext& c) {
   });
 }
 
-void rms_norm(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { rms_norm_of<decltype(t)>(c); });
-}
-
-// With g = dy w and h = x rstd: dx = rstd (g - h mean(g h))
+// With g = dy w and h = x rstd: dx = rstd (g - h mean(g h)).
 template <typename T>
-void rms_norm_dx_of(const KernelContext& c) {
+void rms_norm_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
   const float* rstds = c.in[3].as<float>();
   T* dx = c.out[0].as<T>();
@@ -75,13 +73,9 @@ void rms_norm_dx_of(const KernelContext& c) {
   });
 }
 
-void rms_norm_dx(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { rms_norm_dx_of<decltype(t)>(c); });
-}
-
-// dw = sum over runs of dy x rstd
+// dw = the sum over runs of dy x rstd.
 template <typename T>
-void rms_norm_dw_of(const KernelContext& c) {
+void rms_norm_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   const float* rstds = c.in[2].as<float>();
   int64_t width = c.out[0].dims[0];
@@ -92,31 +86,11 @@ void rms_norm_dw_of(const KernelContext& c) {
   sum_rows(c.team, c.in[0].numel() / width, width, c.out[0].as<T>(), none, weight, nothing, dy, x);
 }
 
-void rms_norm_dw(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { rms_norm_dw_of<decltype(t)>(c); });
+void add_rms_norm(KernelRegistry& registry) {
+  add_by_type(registry, "rms_norm", []<typename T>() { return rms_norm<T>; });
+  add_by_type(registry, "rms_norm_dx", []<typename T>() { return rms_norm_dx<T>; });
+  add_by_type(registry, "rms_norm_dw", []<typename T>() { return rms_norm_dw<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(rms_norm);
-HWY_EXPORT(rms_norm_dx);
-HWY_EXPORT(rms_norm_dw);
-
-void add_rms_norm(KernelRegistry& registry) {
-  add_kernel(registry, "rms_norm", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(rms_norm)(c);
-  });
-  add_kernel(registry, "rms_norm_dx", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(rms_norm_dx)(c);
-  });
-  add_kernel(registry, "rms_norm_dw", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(rms_norm_dw)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

@@ -1,4 +1,7 @@
-#include "kernels/rope.h"
+// Rotary position embeddings. Computing sines and cosines would take most of the time, so a task
+// has 32 consecutive positions of all sequences. It computes sine and cosine for the first position
+// and derives those of the next ones with the angle addition formulas, in f64.
+#include "kernels/formulas/rope.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,11 +21,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Positions of one task, for all sequences: the angles of its first are worked out, those of the
-// others follow by turning in f64, whose error after so few steps is far below f32's.
+// The number of positions in one task. The rounding error of so many steps in f64 is far below that
+// of f32.
 constexpr int64_t kPositions = 32;
 
-// cos and sin of every pair at a position that moves on; in the task's scratch.
+// The cos and sin of every pair at the current position, stored in the task's scratch.
 class Angles {
  public:
   Angles(const Rope& rope, int64_t position, std::span<std::byte> scratch)
@@ -46,6 +49,8 @@ class Angles {
     round();
   }
 
+  // Moves on to the next position. For every pair, cos(a + b) = cos a cos b - sin a sin b and sin(a
+  // + b) = sin a cos b + cos a sin b.
   void advance() {
     for (int64_t i = 0; i < pairs_; ++i) {
       double cos = cos_[i] * cos_step_[i] - sin_[i] * sin_step_[i];
@@ -55,7 +60,8 @@ class Angles {
     round();
   }
 
-  float *cosine, *sine;  // of the position, times the magnitude
+  // cos and sin of the current position, times the magnitude.
+  float *cosine, *sine;
 
  private:
   void round() {
@@ -70,11 +76,13 @@ class Angles {
   double *cos_, *sin_, *cos_step_, *sin_step_;
 };
 
-// (a, b) -> (a cos - b sin, b cos + a sin); columns from dims on are copied.
+// Rotates the pairs of one head: (a, b) becomes (a cos - b sin, b cos + a sin). Columns from dims
+// on are copied.
 template <typename T>
 HWY_INLINE void turn_head(const Rope& rope, const Angles& angles, const T* x, T* y) {
   int64_t pairs = rope.dims / 2;
-  if (rope.interleaved) {  // pairs of neighbours, one by one: rare
+  // Models with interleaved pairs are rare, so these are rotated one by one.
+  if (rope.interleaved) {
     for (int64_t i = 0; i < pairs; ++i) {
       float a = static_cast<float>(x[2 * i]), b = static_cast<float>(x[2 * i + 1]);
       y[2 * i] = T(a * angles.cosine[i] - b * angles.sine[i]);
@@ -91,6 +99,7 @@ HWY_INLINE void turn_head(const Rope& rope, const Angles& angles, const T* x, T*
   std::copy(x + rope.dims, x + rope.depth, y + rope.dims);
 }
 
+// Rotates the heads of a row for which Rope::turns() is true, and copies the others.
 template <typename T>
 HWY_INLINE void turn_row(const Rope& rope, const Angles& angles, const T* x, T* y) {
   for (int64_t h = 0; h < rope.heads; ++h) {
@@ -104,7 +113,8 @@ HWY_INLINE void turn_row(const Rope& rope, const Angles& angles, const T* x, T* 
   }
 }
 
-// Row r at positions[r]: of rows that follow each other, the angles do, too.
+// Runs rope with row r at positions[r]. While positions are consecutive, the angles advance;
+// otherwise they are computed anew.
 template <typename T>
 void rope_at(const KernelContext& c, const Rope& rope) {
   const T* x = c.in[0].as<T>();
@@ -126,7 +136,7 @@ void rope_at(const KernelContext& c, const Rope& rope) {
 }
 
 template <typename T>
-void rope_of(const KernelContext& c) {
+void rope(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
@@ -144,21 +154,9 @@ void rope_of(const KernelContext& c) {
   });
 }
 
-void rope(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { rope_of<decltype(t)>(c); });
+void add_rope(KernelRegistry& registry) {
+  add_by_type(registry, "rope", []<typename T>() { return rope<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(rope);
-
-void add_rope(KernelRegistry& registry) {
-  add_kernel(registry, "rope", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(rope)(c); });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

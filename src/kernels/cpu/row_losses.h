@@ -4,12 +4,13 @@
 #include <span>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/row_loss.h"
+#include "kernels/formulas/row_loss.h"
 
 namespace ds::cpu {
 
-// What `reduction` makes of the losses term(r) of rows that have a target, 0 when none has. The
-// team calls term once for every row, `block` rows a task; the terms are added in row order in f64.
+// Stores the mean, the sum or the list of the losses term(r) of rows that have a target, as
+// `reduction` says; the mean is 0 if no row has one. The team calls term() once for every row,
+// `block` rows per task. The terms are added in row order in f64.
 template <typename Term>
 void reduce_losses(ThreadTeam& team, Reduction reduction, std::span<const int32_t> targets,
                    int64_t block, float* out, const Term& term) {
@@ -25,6 +26,7 @@ void reduce_losses(ThreadTeam& team, Reduction reduction, std::span<const int32_
   auto* terms = reinterpret_cast<float*>(team.scratch(0).data());
   auto room = static_cast<int64_t>(team.scratch_bytes() / sizeof(float));
   double total = 0;
+  // Process as many rows at a time as scratch has room for.
   for (int64_t first = 0; first < rows; first += room) {
     int64_t count = std::min(room, rows - first);
     for_blocks(team, count, block, [&](int64_t begin, int64_t end) {

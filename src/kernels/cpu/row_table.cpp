@@ -1,3 +1,6 @@
+// Row tables, bit-identical to the reference: packing the rows that ids name, and summing the
+// packed rows of all ranks. Row indices ascend in each rank's part, so the sum is a merge: a task
+// goes through its range of rows with one cursor for each rank.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -16,12 +19,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rank_sum-inl.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/rank_order.h"
+#include "kernels/formulas/rank_order.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// `count` elements of x, or zeros where x is null, as whole vectors.
+// Writes `count` elements of x, or zeros if x is null, to `to` as f32, in whole vectors.
 template <typename T>
 HWY_INLINE void widen_row(const T* x, int64_t count, float* to) {
   if (!x) {
@@ -33,7 +36,7 @@ HWY_INLINE void widen_row(const T* x, int64_t count, float* to) {
   if (e < count) store(load_part(x + e, count - e), to + e);
 }
 
-// The packed rows of all ranks, and the elements [first, end) of the table whose sums are wanted.
+// The packed rows of all ranks, and the elements [first, end) of the table that are to be summed.
 template <typename T>
 struct PackedRows {
   explicit PackedRows(const KernelContext& c)
@@ -47,6 +50,7 @@ struct PackedRows {
         numbers(c.in[1].as<int32_t>()),
         y(c.out[0].as<float>()) {}
 
+  // Return the ascending indices of a rank's packed rows, and the packed row `index` of a rank.
   const int32_t* numbers_of(int64_t rank) const { return numbers + order.place(rank) * room; }
   const T* row_of(int64_t rank, int64_t index) const {
     return rows + (order.place(rank) * room + index) * width;
@@ -59,7 +63,7 @@ struct PackedRows {
   float* y;
 };
 
-// The sums of row v, which is number next[r] of the rows of rank r, where it has it.
+// Sums row v over all ranks. If rank r has sent it, it is packed row next[r] of that rank.
 template <typename T>
 HWY_INLINE void sum_row(const PackedRows<T>& p, int64_t v, const int64_t* next) {
   int64_t begin = std::max(v * p.width, p.first), end = std::min((v + 1) * p.width, p.end);
@@ -73,8 +77,8 @@ HWY_INLINE void sum_row(const PackedRows<T>& p, int64_t v, const int64_t* next) 
   }
 }
 
-// Rows [low, high): zeros, then the sums of those that any rank has, in order. next: an element a
-// rank.
+// Fills rows [low, high) with zeros, then stores the sums of the rows that any rank has sent, in
+// ascending order. `next` is room for one index per rank.
 template <typename T>
 void sum_rows_between(const PackedRows<T>& p, int64_t low, int64_t high, int64_t* next) {
   int64_t begin = std::max(low * p.width, p.first), end = std::min(high * p.width, p.end);
@@ -83,6 +87,8 @@ void sum_rows_between(const PackedRows<T>& p, int64_t low, int64_t high, int64_t
     const int32_t* numbers = p.numbers_of(r);
     next[r] = std::lower_bound(numbers, numbers + p.room, low) - numbers;
   }
+  // A merge of the ranks' ascending indices: the smallest next row of any rank is summed, and the
+  // cursor of each rank that has it moves on.
   for (;;) {
     int64_t v = kNoRow;
     for (int64_t r = 0; r < p.ranks; ++r) {
@@ -126,8 +132,8 @@ HWY_EXPORT(sum_table);
 
 namespace {
 
-// Writes the distinct ids in ascending order; returns how many. `rows` of the table; a bit of
-// scratch for each.
+// Writes the distinct ids to `numbers` in ascending order and returns how many there are. A bitmap
+// of the table's `rows` in scratch makes sorting unnecessary.
 int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
                     const TensorView& numbers) {
   std::span<std::byte> scratch = c.team.scratch(0);
@@ -150,7 +156,7 @@ int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
   return count;
 }
 
-// Rows as bytes: elements are only moved.
+// Packs the rows that ids name, copied as bytes.
 void pack_rows(const KernelContext& c) {
   const TensorView &table = c.in[0], &packed = c.out[0], &numbers = c.out[1];
   int64_t count = c.scalars.absent != 0 ? 0 : put_numbers(c, table.dims[0], c.in[1], numbers);

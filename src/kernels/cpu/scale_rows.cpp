@@ -1,3 +1,5 @@
+// Multiplies rows by the gates of an expert. The forward pass is bit-identical to the reference;
+// the gradient is a dot product, whose order depends on the vector width.
 #include <algorithm>
 #include <cstdint>
 
@@ -16,7 +18,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // y[r] = x[r] gates[r, column]
 template <typename T>
-void scale_rows_of(const KernelContext& c) {
+void scale_rows(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *gates = c.in[1].as<T>() + c.attrs.integer("column");
   T* y = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1], columns = c.in[1].dims[1];
@@ -31,13 +33,9 @@ void scale_rows_of(const KernelContext& c) {
              });
 }
 
-void scale_rows(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { scale_rows_of<decltype(t)>(c); });
-}
-
-// dgates[r, column] = dot of dy[r] and x[r], 0 in other columns
+// dgates[r, column] = the dot product of dy[r] and x[r]; other columns are 0.
 template <typename T>
-void scale_rows_dw_of(const KernelContext& c) {
+void scale_rows_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   T* dgates = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1], columns = c.out[0].dims[1], column = c.attrs.integer("column");
@@ -51,27 +49,10 @@ void scale_rows_dw_of(const KernelContext& c) {
       });
 }
 
-void scale_rows_dw(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { scale_rows_dw_of<decltype(t)>(c); });
+void add_scale_rows(KernelRegistry& registry) {
+  add_by_type(registry, "scale_rows", []<typename T>() { return scale_rows<T>; });
+  add_by_type(registry, "scale_rows_dw", []<typename T>() { return scale_rows_dw<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(scale_rows);
-HWY_EXPORT(scale_rows_dw);
-
-void add_scale_rows(KernelRegistry& registry) {
-  add_kernel(registry, "scale_rows", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(scale_rows)(c);
-  });
-  add_kernel(registry, "scale_rows_dw", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(scale_rows_dw)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

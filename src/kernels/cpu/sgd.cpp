@@ -1,5 +1,4 @@
-#include <cstdint>
-
+// SGD with momentum, bit-identical to the reference.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -9,30 +8,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/update-inl.h"
+#include "kernels/formulas/update_steps.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that
-// all implementations agree.
-struct SgdStep {
-  static constexpr int kStates = 1;
-  float grad_scale, momentum, share, decay, rate;
-  bool nesterov;
-
-  explicit SgdStep(const KernelContext& c) {
-    bool maximize = c.attrs.integer_or("maximize", 0) != 0;
-    grad_scale = static_cast<float>(maximize ? -c.scalars.grad_scale : c.scalars.grad_scale);
-    momentum = static_cast<float>(c.scalars.group.momentum);
-    decay = static_cast<float>(c.scalars.group.weight_decay);
-    rate = static_cast<float>(c.scalars.group.lr);
-    nesterov = c.attrs.integer("nesterov") != 0;
-    // The first update fills the buffer; without momentum there is nothing to dampen.
-    bool damped = c.scalars.updates > 0 && momentum != 0;
-    share = damped ? static_cast<float>(1 - c.attrs.real_or("dampening", 0)) : 1.0f;
-  }
-};
-
+// Updates one vector, in the order of operations that docs/reference/ops.md fixes.
 HWY_INLINE Elements update(const SgdStep& s, Vec grad, Elements e) {
   const Lanes d;
   Vec momentum = hn::Set(d, s.momentum);
@@ -44,17 +25,7 @@ HWY_INLINE Elements update(const SgdStep& s, Vec grad, Elements e) {
 
 void sgd(const KernelContext& c) { update_of_types<SgdStep>(c); }
 
+void add_sgd(KernelRegistry& registry) { add_kernel(registry, "sgd", sgd); }
+
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(sgd);
-
-void add_sgd(KernelRegistry& registry) {
-  add_kernel(registry, "sgd", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(sgd)(c); });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

@@ -1,8 +1,9 @@
-// Signs are handled by words of 64: a vector comparison gives the bits of its lanes, the first in
-// the least significant bit, and the wire has the first of each byte in the most significant one.
-// So a word is reversed byte by byte on its way. Each tensor is cut into tasks of its own; sums of
-// squares have the order of the reference whatever the cut.
-#include "kernels/signs.h"
+// 1-bit compression, bit-identical to the reference (kernels/ref/signs.cpp explains the exchange).
+// Signs are processed in words of 64 bits. A vector comparison puts the first lane into the least
+// significant bit, but on the wire the first element of a byte is in the most significant bit, so
+// the bits of each byte are reversed when a word is loaded or stored. Each tensor is divided into
+// tasks of its own; sums of squares have the order of the reference, however it is divided.
+#include "kernels/formulas/signs.h"
 
 #include "kernels/cpu/targets.h"
 
@@ -23,19 +24,24 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kWord = 64;        // elements whose signs are one word
-constexpr int64_t kSumsOfTask = 64;  // blocks of kSignSum elements
+// The number of elements whose signs fill one word.
+constexpr int64_t kWord = 64;
+// The number of blocks of kSignSum elements in one task.
+constexpr int64_t kSumsOfTask = 64;
 constexpr int64_t kTask = kSumsOfTask * kSignSum;
-using Few = hn::CappedTag<float, 16>;  // a vector whose mask is part of a word
+// A vector of at most 16 lanes, whose mask is a part of a word.
+using Few = hn::CappedTag<float, 16>;
 using FewWords = hn::Rebind<uint32_t, Few>;
 
+// Reverses the bits of each byte, by swapping neighbours, pairs and halves.
 HWY_INLINE uint64_t reverse_in_bytes(uint64_t w) {
   w = (w >> 1 & 0x5555555555555555u) | (w & 0x5555555555555555u) << 1;
   w = (w >> 2 & 0x3333333333333333u) | (w & 0x3333333333333333u) << 2;
   return (w >> 4 & 0x0F0F0F0F0F0F0F0Fu) | (w & 0x0F0F0F0F0F0F0F0Fu) << 4;
 }
 
-// Bit e of a word is that of element e; `count`, a multiple of 8, are there.
+// Load or store a word of signs, in which bit e belongs to element e. Only `count` elements, a
+// multiple of 8, are in memory.
 HWY_INLINE uint64_t load_bits(const uint8_t* bits, int64_t count) {
   uint64_t word = 0;
   std::memcpy(&word, bits, static_cast<size_t>(std::min(count, kWord)) / 8);
@@ -46,6 +52,7 @@ HWY_INLINE void store_bits(uint64_t word, int64_t count, uint8_t* bits) {
   std::memcpy(bits, &word, static_cast<size_t>(std::min(count, kWord)) / 8);
 }
 
+// Returns the bits from e on of a word as a mask of lanes.
 HWY_INLINE hn::Mask<Few> mask_of(uint64_t word, int64_t e) {
   const FewWords u;
   auto lane = hn::Shl(hn::Set(u, 1u), hn::Iota(u, 0u));
@@ -53,7 +60,7 @@ HWY_INLINE hn::Mask<Few> mask_of(uint64_t word, int64_t e) {
                         hn::TestBit(hn::Set(u, static_cast<uint32_t>(word >> e & 0xFFFF)), lane));
 }
 
-// y[e] = +scale or -scale for the elements of a word
+// y[e] = +scale or -scale for the elements of a word; add_spread() adds these values to y instead.
 HWY_INLINE void spread(uint64_t word, float scale, float* y) {
   const Few d;
   auto up = hn::Set(d, scale), down = hn::Neg(up);
@@ -67,7 +74,8 @@ HWY_INLINE void add_spread(uint64_t word, float scale, float* y) {
     hn::StoreU(hn::Add(hn::LoadU(d, y + e), hn::IfThenElse(mask_of(word, e), up, down)), d, y + e);
 }
 
-// The signs of a word of elements; of each its value loses what its sign stands for.
+// Returns the signs of kWord elements, and subtracts its decoded sign, +scale or -scale, from each
+// element.
 HWY_INLINE uint64_t take_signs(float scale, float* v) {
   const Few d;
   auto up = hn::Set(d, scale), down = hn::Neg(up), zero = hn::Zero(d);
@@ -83,6 +91,8 @@ HWY_INLINE uint64_t take_signs(float scale, float* v) {
   return word;
 }
 
+// Stores the sum of squares of every kSignSum elements of x: eight sums side by side, then the
+// rest.
 void sum_squares(const float* x, int64_t count, double* sums) {
   int64_t k = 0, whole = count / kSignSum;
   for (; k + kChains <= whole; k += kChains) eight_sums(x + k * kSignSum, sums + k);
@@ -104,8 +114,7 @@ void add_error(const KernelContext& c) {
     int64_t numel = t.numel;
     for_blocks(c.team, ranks * t.chunk, kTask, [=](int64_t begin, int64_t end) HWY_ATTR {
       auto add = [](Vec a, Vec b) HWY_ATTR { return hn::Add(a, b); };
-      map(begin, std::max(begin, std::min(end, numel)), v, add, given,
-          static_cast<const float*>(v));
+      map(begin, std::max(begin, std::min(end, numel)), v, add, given, v);
       sum_squares(v + begin, end - begin, squares + begin / kSignSum);
     });
   });
@@ -188,31 +197,12 @@ void unpack_signs(const KernelContext& c) {
   });
 }
 
-}  // namespace ds::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(add_error);
-HWY_EXPORT(mean_signs);
-HWY_EXPORT(pack_signs);
-HWY_EXPORT(unpack_signs);
-
 void add_signs(KernelRegistry& registry) {
-  add_kernel(registry, "add_error", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(add_error)(c);
-  });
-  add_kernel(registry, "mean_signs", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(mean_signs)(c);
-  });
-  add_kernel(registry, "pack_signs", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(pack_signs)(c);
-  });
-  add_kernel(registry, "unpack_signs", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(unpack_signs)(c);
-  });
+  add_kernel(registry, "add_error", add_error);
+  add_kernel(registry, "mean_signs", mean_signs);
+  add_kernel(registry, "pack_signs", pack_signs);
+  add_kernel(registry, "unpack_signs", unpack_signs);
 }
 
-}  // namespace ds::cpu
-#endif  // HWY_ONCE
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -1,3 +1,4 @@
+// The soft cap of logits and its gradient. tanh_of() does not cancel near 0.
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"
@@ -14,56 +15,34 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // y = cap tanh(x / cap)
 template <typename T>
-void softcap_of(const KernelContext& c) {
+void softcap(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   float limit = static_cast<float>(c.attrs.real("cap"));
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
+  auto capped = [=](Vec v) HWY_ATTR {
     Vec cap = hn::Set(Lanes(), limit);
-    map(
-        begin, end, y, [=](Vec v) HWY_ATTR { return hn::Mul(cap, tanh_of(hn::Div(v, cap))); }, x);
-  });
-}
-
-void softcap(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { softcap_of<decltype(t)>(c); });
+    return hn::Mul(cap, tanh_of(hn::Div(v, cap)));
+  };
+  map_all(c, y, capped, x);
 }
 
 // dx = dy (1 - (y / cap)^2)
 template <typename T>
-void softcap_dx_of(const KernelContext& c) {
+void softcap_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *y = c.in[1].as<T>();
   T* dx = c.out[0].as<T>();
   float limit = static_cast<float>(c.attrs.real("cap"));
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    Vec cap = hn::Set(Lanes(), limit), one = hn::Set(Lanes(), 1.0f);
-    auto slope = [=](Vec g, Vec v) HWY_ATTR {
-      Vec t = hn::Div(v, cap);
-      return hn::Mul(g, hn::NegMulAdd(t, t, one));
-    };
-    map(begin, end, dx, slope, dy, y);
-  });
+  auto slope = [=](Vec g, Vec v) HWY_ATTR {
+    Vec t = hn::Div(v, hn::Set(Lanes(), limit));
+    return hn::Mul(g, hn::NegMulAdd(t, t, hn::Set(Lanes(), 1.0f)));
+  };
+  map_all(c, dx, slope, dy, y);
 }
 
-void softcap_dx(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { softcap_dx_of<decltype(t)>(c); });
+void add_softcap(KernelRegistry& registry) {
+  add_by_type(registry, "softcap", []<typename T>() { return softcap<T>; });
+  add_by_type(registry, "softcap_dx", []<typename T>() { return softcap_dx<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(softcap);
-HWY_EXPORT(softcap_dx);
-
-void add_softcap(KernelRegistry& registry) {
-  add_kernel(registry, "softcap", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softcap)(c); });
-  add_kernel(registry, "softcap_dx", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(softcap_dx)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

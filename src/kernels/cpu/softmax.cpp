@@ -1,3 +1,4 @@
+// The softmax of rows and its gradient.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,14 +17,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// y = exp(x - top) / sum of them over all columns, or with seq over 0, ..., r mod seq, 0 in the
-// others; `log`: (x - top) - log of that sum
+// y = exp(x - top) / sum over all columns or, with attribute `seq`, over columns 0, ..., r mod seq,
+// and 0 in the others. With `log`, y = (x - top) - log(sum).
 template <typename T>
-void softmax_of(const KernelContext& c, int64_t seq) {
+void softmax(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   const bool log = c.attrs.integer_or("log", 0) != 0;
-  int64_t width = c.in[0].dims[1];
+  int64_t width = c.in[0].dims[1], seq = c.attrs.integer_or("seq", 0);
   for_blocks(
       c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
         const Lanes d;
@@ -31,6 +32,7 @@ void softmax_of(const KernelContext& c, int64_t seq) {
           const T* row = x + r * width;
           T* out = y + r * width;
           int64_t seen = seq == 0 ? width : std::min(width, r % seq + 1);
+          // Columns that the row does not see are left out.
           Softmax s = joined(kNoSoftmax, row, seen);
           Vec shift = hn::Set(d, s.top);
           if (log) {
@@ -48,13 +50,9 @@ void softmax_of(const KernelContext& c, int64_t seq) {
       });
 }
 
-void softmax(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { softmax_of<decltype(t)>(c, c.attrs.integer_or("seq", 0)); });
-}
-
-// dx = y (dy - sum of dy y), or dy - exp(y) sum of dy when y is a logarithm
+// dx = y (dy - sum of dy y), or dy - exp(y) sum of dy if y is a logarithm.
 template <typename T>
-void softmax_dx_of(const KernelContext& c) {
+void softmax_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *y = c.in[1].as<T>();
   T* dx = c.out[0].as<T>();
   const bool log = c.attrs.integer_or("log", 0) != 0;
@@ -81,27 +79,11 @@ void softmax_dx_of(const KernelContext& c) {
       });
 }
 
-void softmax_dx(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { softmax_dx_of<decltype(t)>(c); });
+void add_softmax(KernelRegistry& registry) {
+  for (const char* op : {"softmax", "causal_softmax"})
+    add_by_type(registry, op, []<typename T>() { return softmax<T>; });
+  add_by_type(registry, "softmax_dx", []<typename T>() { return softmax_dx<T>; });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ds::cpu {
-
-HWY_EXPORT(softmax);
-HWY_EXPORT(softmax_dx);
-
-void add_softmax(KernelRegistry& registry) {
-  for (const char* op : {"softmax", "causal_softmax"}) {
-    add_kernel(registry, op, [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(softmax)(c); });
-  }
-  add_kernel(registry, "softmax_dx", [](const KernelContext& c) {
-    HWY_DYNAMIC_DISPATCH(softmax_dx)(c);
-  });
-}
-
-}  // namespace ds::cpu
-#endif  // HWY_ONCE

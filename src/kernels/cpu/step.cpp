@@ -1,29 +1,33 @@
-// The norm of a gradient is a sum of one number for each granule of 256 elements, six million of
-// them for a model of 1.5 billion parameters, by blocks of blocks (docs/adr/0027). With the
-// optimizer on the host nothing else runs meanwhile. Threads add up pieces of 256 blocks of 256
-// numbers, each in order; the pieces' sums are added in turn, as the numbers behind the last whole
-// piece are: the bits are those of the reference.
+// The norm of a gradient, bit-identical to the reference. It is the root of a sum of one number for
+// each granule of 256 elements: six million numbers for a model of 1.5 billion parameters, added in
+// blocks of blocks (docs/adr/0027). If the optimizer runs on the host, nothing else runs in the
+// meantime. So threads sum pieces of 256 blocks of 256 numbers, each in order. Then the sums of the
+// pieces are added in order, followed by the numbers after the last whole piece.
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
 
 #include "core/base/element_run.h"
-#include "kernels/blocked_sum.h"
-#include "kernels/clip.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/formulas/blocked_sum.h"
+#include "kernels/formulas/clip.h"
 
 namespace ds::cpu {
 namespace {
 
 constexpr int64_t kPiece = int64_t{BlockedSum::kBlock} * BlockedSum::kBlock;
-constexpr size_t kLevel = 2;  // on which a piece is one term
+// The level of BlockedSum on which the sum of a piece is one term.
+constexpr size_t kLevel = 2;
+// The number of pieces that are summed at a time, so that their sums fit on the stack.
 constexpr int64_t kAtOnce = 64;
 
-// Adds numbers [begin, end) of those that the runs name, one run behind the other.
+// Adds numbers [begin, end) to `sum`. Numbers are counted through all runs, one run after the
+// other.
 void add_range(std::span<const ElementRun> runs, const double* squares, int64_t begin, int64_t end,
                BlockedSum& sum) {
-  int64_t first = 0;  // number of the run's first
+  // The index of the run's first number among the numbers of all runs.
+  int64_t first = 0;
   for (const ElementRun& run : runs) {
     const int64_t from = std::max(begin - first, int64_t{0}),
                   to = std::min(end - first, run.end - run.begin);

@@ -1,4 +1,12 @@
-// Elementwise updates of optimizers, compiled once per instruction set.
+// The loop that elementwise optimizers share, bit-identical to the reference, compiled once per
+// instruction set. Memory bounds an update, so it is one pass: load gradient, master and states,
+// compute in f32, round and store. An optimizer supplies its constants (Step) and its arithmetic on
+// one vector (`update`).
+//
+// Two things complicate this. bf16 masters and states are cheapest to load and store as pairs of
+// elements (see Two). And rounding them, to nearest or stochastically, is a plain sum of integers
+// only if no element is infinite or NaN; one test detects such elements, and a slow path handles
+// them (see watch_none()).
 #if defined(DS_KERNELS_CPU_UPDATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_UPDATE_INL_H_
 #undef DS_KERNELS_CPU_UPDATE_INL_H_
@@ -16,15 +24,16 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/philox-inl.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/rounding.h"
-#include "kernels/skipped.h"
+#include "kernels/formulas/rounding.h"
+#include "kernels/formulas/skipped.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// An update reads and writes more arrays at once than the prefetchers of a core follow. Asked for
-// by hand, this many elements ahead, an update of bf16 masters and states takes a tenth less time
-// (Zen 5, in turns); one of f32, which waits for memory alone, takes the same.
+// An update reads and writes more arrays at once than the hardware prefetchers of a core can
+// follow. With prefetching by hand, this many elements ahead, an update of bf16 masters and states
+// takes a tenth less time (Zen 5, measured alternately); one of f32, which only waits for memory,
+// takes the same.
 constexpr int64_t kAhead = 768;
 
 template <typename T>
@@ -33,10 +42,11 @@ HWY_INLINE void fetch(const T* from, int64_t count) {
   for (int64_t e = 0; e < count; e += kOfLine) hwy::Prefetch(from + kAhead + e);
 }
 
-// Two vectors of elements, in sequence or woven. In a woven pair `a` has the elements of even index
-// and `b` the others. A bf16 array holds such a pair in the lower and the upper halves of words,
-// which a shift and a mask separate and join; in sequence that takes shuffles. An f32 array needs
-// no work in sequence, but a shuffle for each vector of a woven pair. The order changes no result.
+// Two vectors of elements, in sequence or woven. In a woven pair, `a` has the elements of even
+// index and `b` the others. A bf16 array holds a woven pair in the lower and the upper halves of
+// its words, which a shift and a mask separate and join; a pair in sequence needs shuffles. From an
+// f32 array, a pair in sequence needs no work, but each vector of a woven pair needs a shuffle. The
+// order does not change results.
 struct Two {
   Vec a, b;
 };
@@ -46,9 +56,10 @@ struct TwoWords {
 HWY_INLINE int64_t pair_lanes() { return 2 * lanes(); }
 HWY_INLINE TwoWords no_words() { return {hn::Zero(Words()), hn::Zero(Words())}; }
 
-// weave() makes a woven pair of one in sequence, separate() loads one from bf16. store_upper()
-// stores the upper halves of the words of a pair.
-#if HWY_TARGET == HWY_SCALAR  // vectors of one element: both orders are the same
+// weave() turns a pair in sequence into a woven one, separate() loads one from bf16, and
+// store_upper() stores the upper halves of the words of a pair. In the scalar target vectors have
+// one element, so both orders are the same.
+#if HWY_TARGET == HWY_SCALAR
 HWY_INLINE TwoWords weave(U32 first, U32 second) { return {first, second}; }
 HWY_INLINE TwoWords separate(const uint16_t* at) {
   const Words d;
@@ -89,6 +100,7 @@ HWY_INLINE TwoWords bits_of(const Two& v) {
   return {hn::BitCast(d, v.a), hn::BitCast(d, v.b)};
 }
 
+// Loads two vectors of elements as f32, in sequence or woven.
 template <bool woven, typename T>
 HWY_INLINE Two load_two(const T* at) {
   if constexpr (!woven) {
@@ -106,8 +118,8 @@ HWY_INLINE Two load_two(const T* at) {
   }
 }
 
-// The kBlockWords words that a block of kDrawn elements of the parameter is drawn from, as pairs of
-// that order.
+// Draws the kBlockWords words of a block of kDrawn elements of the parameter, and stores them in
+// woven pairs if `woven`.
 template <bool woven>
 HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* words) {
   const Words d;
@@ -121,14 +133,15 @@ HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* wo
   }
 }
 
-// The words of a block of draws from element `first` on, where kBlockWords divides first. They are
-// made where they are used, which takes no longer than to store them for every element.
+// The random words of a block of kDrawn elements, from element `first` of the block on, a multiple
+// of kBlockWords. They are computed where they are used, which takes no longer than storing them
+// for every element.
 class PartWords {
  public:
   HWY_INLINE PartWords(const uint32_t* words, int64_t first)
       : words_(words), part_(kParts + first / kBlockWords) {}
   uint32_t word(int64_t e) const { return words_[e % kBlockWords] * part_[e / kBlockWords]; }
-  // Those of a pair of vectors, and the same times kMix, as Draw::mixed wants them.
+  // Return the words of a pair of vectors, and these words times kMix, as Draw::mixed needs them.
   HWY_INLINE TwoWords pair(int64_t e) const { return times(e, part_[e / kBlockWords]); }
   HWY_INLINE TwoWords mixed(int64_t e) const { return times(e, part_[e / kBlockWords] * kMix); }
 
@@ -143,11 +156,13 @@ class PartWords {
   const uint32_t *words_, *part_;
 };
 
-// Elements whose magnitudes are below 2^64 can be rounded to bf16 by a sum of words: none becomes
-// infinite, none is a NaN. One test serves all arrays of an update, because the sum of the squares
-// of all elements is finite only if they are so small. The sum starts at 1, not 0: subnormal sums
-// would take long.
+// Elements below 2^64 in magnitude can be rounded to bf16 by adding integers, because none of them
+// is a NaN or becomes infinite. One test covers all arrays of an update, because the sum of the
+// squares of all elements is finite only if all are that small. watch_none() returns the start of
+// this sum: 1 instead of 0, because arithmetic on subnormal sums would be slow.
 HWY_INLINE Vec watch_none() { return hn::Set(Lanes(), 1.0f); }
+// Adds the squares of elements to `sum`, if they will be rounded to bf16. f32 is stored as it is,
+// so it is not watched.
 template <typename T>
 HWY_INLINE Vec watch(const Two& v, Vec sum) {
   if constexpr (!std::is_same_v<T, bf16>) return sum;
@@ -157,15 +172,18 @@ HWY_INLINE bool is_finite(Vec sum) {
   return hn::AllTrue(Lanes(), hn::Le(sum, hn::Set(Lanes(), std::numeric_limits<float>::max())));
 }
 
+// Rounds the upper half to nearest, ties to even, by adding 0x7fff and the last bit that is kept.
 HWY_INLINE U32 nearest_sum(U32 bits) {
   const Words d;
   const U32 sum = hn::Add(bits, hn::Set(d, 0x7fffu));
-  if constexpr (HWY_TARGET <= HWY_AVX3)  // a sum under a mask is one instruction
+  // On AVX-512 a masked addition is one instruction.
+  if constexpr (HWY_TARGET <= HWY_AVX3)
     return hn::IfThenElse(hn::TestBit(bits, hn::Set(d, 0x10000u)), hn::Add(sum, hn::Set(d, 1u)),
                           sum);
   return hn::Add(sum, hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u)));
 }
-// For Draw::mixed `word` is the product with kMix.
+// Adds the 16 random bits that `which` selects from `word`. For Draw::mixed, `word` must already be
+// multiplied by kMix.
 template <Draw which>
 HWY_INLINE U32 drawn_sum(U32 bits, U32 word) {
   if constexpr (which == Draw::low) return hn::Add(bits, hn::And(word, hn::Set(Words(), 0xffffu)));
@@ -175,11 +193,11 @@ HWY_INLINE U32 drawn_sum(U32 bits, U32 word) {
 template <typename M, typename T>
 void keep_param(const M* master, T* param);
 
-// Keeps results in pairs of either order; bf16 are drawn or to nearest, then without a use of
-// words.
+// Stores pairs of results, woven or in sequence. bf16 is rounded stochastically if `drawn`,
+// otherwise to nearest without random words.
 template <bool woven, bool drawn>
 struct Keeping {
-  // Elements that is_finite() has seen; words are those of drawn_sum().
+  // Stores elements for which is_finite() was true. `words` are passed to drawn_sum().
   template <Draw which, typename T>
   static HWY_INLINE void keep(const Two& v, T* to, const TwoWords& words) {
     if constexpr (!std::is_same_v<T, bf16>) {
@@ -197,7 +215,7 @@ struct Keeping {
     }
   }
 
-  // Any elements, one at a time.
+  // Stores elements of any value, one at a time.
   template <Draw which, typename T>
   static HWY_NOINLINE void keep_each(Two v, T* to, TwoWords words) {
     constexpr int64_t kMost = 2 * HWY_MAX_BYTES / sizeof(float);
@@ -215,7 +233,7 @@ struct Keeping {
     }
   }
 
-  // The master and, where it is another array, the parameter.
+  // Stores the master and, if it is another array, the parameter.
   template <typename M, typename T>
   static HWY_INLINE void keep_master(const Two& v, M* master, T* param, const TwoWords& words) {
     keep<Draw::mixed>(v, master, words);
@@ -229,17 +247,18 @@ struct Keeping {
       Keeping<false, false>::template keep_each<Draw::mixed>(load_two<false>(master), param, words);
   }
 };
-// The parameter, from a master that has been kept, where it is another array.
+// Stores the parameter, converted from the stored master, if it is another array.
 template <typename M, typename T>
 HWY_INLINE void keep_param(const M* master, T* param) {
   if (param)
     Keeping<false, false>::template keep<Draw::mixed>(load_two<false>(master), param, no_words());
 }
-// The type that a master is rounded to.
+// The type that watch() must check for the next master: a bf16 master is itself rounded, an f32
+// master only to the type T of the parameter.
 template <typename M, typename T>
 using MasterWatched = std::conditional_t<std::is_same_v<M, bf16>, M, T>;
 
-// Master and states of lanes() elements; an optimizer of one state leaves `second` as it is.
+// Master and states of lanes() elements. An optimizer with one state leaves `second` as it is.
 struct Elements {
   Vec p, first, second;
 };
@@ -247,19 +266,21 @@ struct Elements {
 // The operands of an update from one element on.
 template <typename G, typename M, typename S, typename T, int n>
 struct Place {
-  // An f32 gradient costs less than master and states in bf16 save; an f32 master, to be stored
-  // too, more.
+  // Weaving an f32 gradient costs less than it saves on master and states in bf16. Weaving an f32
+  // master, which is also stored, costs more.
   static constexpr bool kWoven = std::is_same_v<M, bf16> && std::is_same_v<S, bf16>;
 
   const G* grad;
   M* master;
   S *first, *second;
-  T* param;  // null: the master
+  // Null: the parameter is the master itself.
+  T* param;
 
   HWY_INLINE Place at(int64_t e) const {
     return {grad + e, master + e, first + e, n == 2 ? second + e : nullptr,
             param ? param + e : nullptr};
   }
+  // Prefetches each array of the update.
   HWY_INLINE void fetch_ahead() const {
     const int64_t count = pair_lanes();
     fetch(grad, count);
@@ -268,14 +289,15 @@ struct Place {
     if constexpr (n == 2) fetch(second, count);
     if (param) fetch(param, count);
   }
-  // pair_lanes() elements, which have the words from `drawn_at` on.
+  // Updates pair_lanes() elements, whose random words begin at `drawn_at`.
   template <bool drawn, typename Step>
   HWY_INLINE void renew(const Step& step, const PartWords& words, int64_t drawn_at) const {
     using Keep = Keeping<kWoven, drawn>;
     const Two g = load_two<kWoven>(grad), p = load_two<kWoven>(master), s = load_two<kWoven>(first);
     Two t{hn::Zero(Lanes()), hn::Zero(Lanes())};
     if constexpr (n == 2) t = load_two<kWoven>(second);
-    const Elements a = update(step, g.a, {p.a, s.a, t.a}), b = update(step, g.b, {p.b, s.b, t.b});
+    const Elements a = update(step, g.a, Elements{p.a, s.a, t.a}),
+                   b = update(step, g.b, Elements{p.b, s.b, t.b});
     const Two next_p{a.p, b.p}, next_s{a.first, b.first}, next_t{a.second, b.second};
     Vec sum = watch<S>(next_s, watch_none());
     if constexpr (n == 2) sum = watch<S>(next_t, sum);
@@ -285,6 +307,7 @@ struct Place {
       own = words.pair(drawn_at);
       mixed = words.mixed(drawn_at);
     }
+    // In rare cases some element is very large, infinite or NaN.
     if (HWY_UNLIKELY(!is_finite(sum))) {
       Keep::template keep_each<Draw::low>(next_s, first, own);
       if constexpr (n == 2) Keep::template keep_each<Draw::high>(next_t, second, own);
@@ -294,7 +317,8 @@ struct Place {
     if constexpr (n == 2) Keep::template keep<Draw::high>(next_t, second, own);
     Keep::keep_master(next_p, master, param, mixed);
   }
-  // `count` of them, behind `skipped` that are not touched.
+  // Updates `count` elements, as part of a pair of vectors whose first `skipped` elements are not
+  // touched.
   template <bool drawn, typename Step>
   HWY_NOINLINE void renew_part(const Step& step, const PartWords& words, int64_t drawn_at,
                                int64_t skipped, int64_t count) const {
@@ -316,9 +340,9 @@ struct Place {
   }
 };
 
-// `update(step, grad, elements)` makes the next elements, where Step(c) holds the constants and
-// Step::kStates, 1 or 2, says how many states there are. in: grad of type G; out: master of type M,
-// states of type S, param of type T, which may be the master.
+// Runs an elementwise update. `update(step, grad, elements)` returns the next elements. Step(c)
+// holds the constants; Step::kStates, 1 or 2, is the number of states. in: grad of type G. out:
+// master of type M, states of type S, param of type T, which may be the master.
 template <bool drawn, typename G, typename M, typename S, typename T, typename Step>
 void update_elements(const KernelContext& c, const Rounding& rounding) {
   constexpr int n = Step::kStates;
@@ -334,14 +358,16 @@ void update_elements(const KernelContext& c, const Rounding& rounding) {
     const PartWords words(drawn_words, 0);
     const int64_t width = pair_lanes();
     for (int64_t e = first, end; e < last; e = end) {
-      int64_t drawn_at = 0;  // of element e in its block of draws
+      // The index of element e in its block of kDrawn elements.
+      int64_t drawn_at = 0;
       end = last;
       if constexpr (drawn) {
         drawn_at = (rounding.first + e) % kDrawn;
         end = std::min(last, e + kDrawn - drawn_at);
         draw_words<place.kWoven>(rounding, (rounding.first + e) / kDrawn, drawn_words);
       }
-      // Words are those of whole pairs.
+      // Words are loaded for whole pairs of vectors, so an update that begins inside a pair first
+      // finishes that pair.
       if (const int64_t skipped = drawn_at % width; skipped != 0) {
         const int64_t count = std::min(width - skipped, end - e);
         place.at(e).template renew_part<drawn>(step, words, drawn_at - skipped, skipped, count);
@@ -357,6 +383,7 @@ void update_elements(const KernelContext& c, const Rounding& rounding) {
   });
 }
 
+// Calls update_elements() for the operands' types. A skipped step only writes param.
 template <typename Step>
 void update_of_types(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);

@@ -1,9 +1,13 @@
+// The host side of attention: selects the entries for a query, finds q, k and v in its operands,
+// and computes how much shared and scratch memory a launch needs. The table kEntries is in order of
+// preference: entries on tensor cores, for 16-bit operands, come first; of these, entries for
+// narrow heads come before entries for wide heads, and entries without dropout and cap before
+// entries with them.
 #include "kernels/cuda/attention.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <memory>
@@ -15,26 +19,28 @@
 #include "core/base/dtype.h"
 #include "core/base/round.h"
 #include "core/device/view.h"
-#include "kernels/cached_attention.h"
 #include "kernels/cuda/element_args.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
+#include "kernels/formulas/attention_shape.h"
+#include "kernels/formulas/cached_attention.h"
 
 namespace ds::cuda {
 namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// Entries for heads of at most `depth` columns. Of type f32: on any operands; else on operands of
-// that type, by tensor cores, with dropout and a cap only if `any`.
+// The entries (forward, and the two passes of backward) for heads of at most `depth` columns.
+// Entries of type f32 accept operands of any type. The others run on tensor cores and require that
+// all operands have their type; they handle dropout and a cap only if `any` is set.
 struct Entries {
   DType type;
   bool any;
   int64_t depth;
   const char *forward, *queries, *keys;
 
-  // Queries, and keys, of a block.
+  // Return the number of queries, and of keys, of a block.
   constexpr int64_t queries_tile() const {
     return type == DS_DTYPE_F32 ? kTile : kMmaTile * strips_of(depth);
   }
@@ -54,13 +60,15 @@ struct Entries {
   }
 
  private:
-  // Shared memory of tiles of rows, and of weights of pairs.
+  // Returns the bytes of shared memory of attention.cu: `tiles` f32 tiles with a pitch of columns +
+  // 1, and `weights` tiles of one value for each pair of a query and a key.
   static constexpr uint32_t plain_bytes(int64_t columns, int64_t tiles, int64_t weights) {
     return static_cast<uint32_t>((tiles * kTile * (columns + 1) + weights * kTile * (kTile + 1)) *
                                  int64_t{sizeof(float)});
   }
-  // Of a block's own tiles and two stages of two, whose rows have all columns of the entry, and of
-  // what dropout keeps of `rows` queries in each stage.
+  // Returns the bytes of shared memory of attention_mma.cu: `own` tiles of the block and two stages
+  // of two tiles, all with the entry's `depth` columns, and in each stage the dropout masks of
+  // `rows` queries.
   constexpr uint32_t mma_bytes(int64_t own, int64_t rows) const {
     return static_cast<uint32_t>((own + 4) * kMmaTile * mma_pitch(depth) *
                                      int64_t{sizeof(uint16_t)} +
@@ -87,8 +95,8 @@ constexpr Entries kEntries[] = {
     {DS_DTYPE_F32, true, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, true, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
-// What a block may have on every GPU from sm_80 on. Heads of more than 128 columns may need more,
-// which sm_80 and sm_90 have.
+// Bytes of shared memory that a block can have on every GPU from sm_80 on. Heads of more than 128
+// columns may need more, which sm_80 and sm_90 have.
 constexpr uint32_t kLeastShared = 99 << 10;
 constexpr bool fits(const Entries& e) {
   return e.depth > 128 ||
@@ -97,15 +105,16 @@ constexpr bool fits(const Entries& e) {
 }
 static_assert(std::ranges::all_of(kEntries, fits));
 
-// Rows, and elements of a row, that tensor cores' entries count by 32 bits.
+// The entries on tensor cores store indices of rows, and of elements of a row, in 32 bits.
 constexpr int64_t kMostMmaExtent = int64_t{1} << 30;
 
 std::string too_wide(int64_t depth) {
-  return fmt::format("heads have {} columns, attention of the device takes at most 256", depth);
+  return fmt::format("heads have {} columns, but the device's attention takes at most 256", depth);
 }
 
-// The first that takes heads of this depth, with dropout or a cap where `any`, whose operands,
-// masks aside, all have one type; null and a reason where none does.
+// Returns the first entries of the table for heads of this depth, and for dropout or a cap if `any`
+// is set. Entries on tensor cores require that all operands except masks have the same type.
+// Returns null with a reason if the heads are too wide.
 const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, bool any,
                           std::string* refusal) {
   const DType type = operands[0].dtype;
@@ -121,8 +130,8 @@ const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, b
   return nullptr;
 }
 
-// Whether the device gives a block so much shared memory; if not, why heads of this depth are
-// refused.
+// Returns whether a block can have this much shared memory on the device. If not, sets *refusal to
+// the reason why heads of this depth are refused.
 bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* refusal) {
   if (bytes <= query.shared_bytes) return true;
   *refusal =
@@ -131,65 +140,49 @@ bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* re
   return false;
 }
 
+// The entries of cached attention, and the largest depth of each.
 constexpr int64_t kDepths[] = {64, 128, 256};
 constexpr const char* kParts[] = {"cached_part_64", "cached_part_128", "cached_part_256"};
 
-// Attributes of an attention, and where its operands lie.
-struct Shape {
-  int64_t heads, groups, seq, window;
-  bool causal, per_head, documents;
-  double scale, cap, dropout;
+// Returns the heads of q, k or v, whose position in `views` is `place`.
+Heads heads_at(std::span<const TensorView> views, const HeadPlace& place) {
+  Operand o = operand(views[place.operand]);
+  o.data = static_cast<std::byte*>(o.data) + place.start * size_of(views[place.operand].dtype);
+  return {o, place.row, place.head};
+}
+
+// The shape and attributes of an attention. It is computed once for the query; each launch binds
+// its operands to a copy (args()).
+struct Shape : AttentionShape {
+  double dropout;
   uint32_t op;
 
-  explicit Shape(const Attrs& attrs)
-      : heads(attrs.integer("heads")),
-        groups(attrs.integer_or("kv_heads", 0) == 0 ? heads : attrs.integer("kv_heads")),
-        seq(attrs.integer("seq")),
-        window(attrs.integer_or("window", 0)),
-        causal(attrs.integer_or("causal", 1) != 0),
-        per_head(attrs.integer_or("per_head", 0) != 0),
-        documents(attrs.integer_or("documents", 0) != 0),
-        scale(attrs.real_or("scale", 0)),
-        cap(attrs.real_or("softcap", 0)),
+  Shape(std::span<const TensorView> in, const Attrs& attrs)
+      : AttentionShape(in, attrs),
         dropout(attrs.real_or("dropout", 0)),
         op(static_cast<uint32_t>(attrs.integer_or("op", 0))) {}
 
   bool any() const { return cap != 0 || dropout != 0; }
-  // in: qkv or q, k, v, then perhaps a mask.
-  static bool packed(std::span<const TensorView> in) { return in.size() < 3; }
-  int64_t depth(std::span<const TensorView> in) const {
-    return in[0].dims[1] / (packed(in) ? heads + 2 * groups : heads);
-  }
-  // Part 0 (q), 1 (k) or 2 (v) of one packed tensor or of three.
-  Heads part(std::span<const TensorView> in, bool one, int64_t which, int64_t depth) const {
-    const int64_t keys = groups * depth, queries = heads * depth;
-    const auto from = [&](const TensorView& view, int64_t offset, int64_t row, int64_t head) {
-      Operand o = operand(view);
-      o.data = view.as<std::byte>() + offset * size_of(view.dtype);
-      return Heads{o, row, head};
-    };
-    if (per_head) return from(in[0], which * depth, 3 * queries, 3 * depth);
-    if (one)
-      return from(in[0], which == 0 ? 0 : queries + (which - 1) * keys, queries + 2 * keys, depth);
-    return from(in[static_cast<size_t>(which)], 0, which == 0 ? queries : keys, depth);
-  }
 
   AttentionArgs args(const Arguments& c, std::span<const TensorView> in) const {
+    Shape own = *this;
+    own.bind(in);
     AttentionArgs a{};
-    const int64_t wide = depth(in);
-    a.q = part(in, packed(in), 0, wide);
-    a.k = part(in, packed(in), 1, wide);
-    a.v = part(in, packed(in), 2, wide);
-    const int32_t* last = in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr;
-    (documents ? a.first : a.mask) = last;
+    a.q = heads_at(in, part_place(0));
+    a.k = heads_at(in, part_place(1));
+    a.v = heads_at(in, part_place(2));
+    a.mask = own.mask, a.first = own.documents;
     a.scalars = c.scalars;
-    a.rows = in[0].dims[0], a.seq = std::min(seq, std::max(a.rows, int64_t{1}));
+    // A sequence longer than the batch ends with the batch, and a window as long as the sequence
+    // has no effect. The random stream keeps the length of the attribute, so that random words do
+    // not depend on the batch.
+    a.rows = own.rows, a.seq = std::min(seq, std::max(a.rows, int64_t{1}));
     a.window = window < a.seq ? window : 0;
     a.words = round_up(seq, int64_t{64});
     a.leaf = c.leaf;
-    a.heads = static_cast<int32_t>(heads), a.group = static_cast<int32_t>(heads / groups);
-    a.depth = static_cast<int32_t>(wide), a.causal = causal;
-    a.scale = static_cast<float>(scale == 0 ? 1 / std::sqrt(static_cast<double>(wide)) : scale);
+    a.heads = static_cast<int32_t>(heads), a.group = static_cast<int32_t>(group);
+    a.depth = static_cast<int32_t>(depth), a.causal = causal;
+    a.scale = static_cast<float>(scale);
     a.cap = static_cast<float>(cap);
     a.share = static_cast<float>(dropout), a.factor = static_cast<float>(1 / (1 - dropout));
     a.op = op;
@@ -200,9 +193,8 @@ struct Shape {
 Heads rows_of(const TensorView& y, int64_t depth) { return {operand(y), y.dims[1], depth}; }
 
 Made make_attention(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
-  const Shape shape(query.attrs);
-  const int64_t depth = shape.depth(query.in);
+  const Shape shape(query.in, query.attrs);
+  const int64_t depth = shape.depth;
   const Entries* const entries = entries_of(query.in, depth, shape.any(), refusal);
   if (!entries || !has_room(query, depth, entries->forward_bytes(depth), refusal)) return nullptr;
   return made([=](Launcher& launcher, const Arguments& c) {
@@ -215,11 +207,14 @@ Made make_attention(const Query& query, std::string* refusal) {
   });
 }
 
-// dy, operands, y, lse.
+// Returns the operands of attention among those of attention_dx, which are dy, the operands of
+// attention, y and lse.
 std::span<const TensorView> operands_of_dx(std::span<const TensorView> in) {
   return in.subspan(1, in.size() - 3);
 }
 
+// Takes scratch memory for the values that backward first computes for each query, in the form that
+// the entries read (`plain`: without tensor cores).
 void take_scratch(Scratch& scratch, bool plain, AttentionArgs& a) {
   const int64_t pairs = a.rows * a.heads;
   if (plain) {
@@ -231,10 +226,10 @@ void take_scratch(Scratch& scratch, bool plain, AttentionArgs& a) {
 }
 
 Made make_attention_dx(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
-  const Shape shape(query.attrs);
-  std::span<const TensorView> without_stats = query.in.first(query.in.size() - 2);  // y and lse
-  const int64_t depth = shape.depth(operands_of_dx(query.in));
+  const Shape shape(operands_of_dx(query.in), query.attrs);
+  // The operands without y and lse: lse is always f32 and must not prevent the use of tensor cores.
+  std::span<const TensorView> without_stats = query.in.first(query.in.size() - 2);
+  const int64_t depth = shape.depth;
   const Entries* const entries = entries_of(without_stats, depth, shape.any(), refusal);
   if (!entries) return nullptr;
   const uint32_t most = std::max(entries->queries_bytes(depth), entries->keys_bytes(depth));
@@ -251,10 +246,9 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
         a.dy = rows_of(c.in[0], a.depth);
         a.y = rows_of(stats[0], a.depth);
         a.lse = stats[1].as<float>();
-        const bool packed = Shape::packed(in);
-        a.dq = shape.part(c.out, packed, 0, a.depth);
-        a.dk = shape.part(c.out, packed, 1, a.depth);
-        a.dv = shape.part(c.out, packed, 2, a.depth);
+        a.dq = heads_at(c.out, shape.part_place(0));
+        a.dk = heads_at(c.out, shape.part_place(1));
+        a.dv = heads_at(c.out, shape.part_place(2));
         Scratch scratch(c.scratch);
         take_scratch(scratch, plain, a);
         if (plain) {
@@ -276,8 +270,9 @@ Made make_attention_dx(const Query& query, std::string* refusal) {
       room.used());
 }
 
-// A part has at least kPartKeys keys, and a cache at most kMostParts parts, which bounds the
-// scratch.
+// A cache is divided into parts of at least kPartKeys keys. There are at most kMostParts parts,
+// which bounds the scratch memory. The division depends on the capacity, not on the present number
+// of keys, so that bits do not depend on the length of the text.
 constexpr int64_t kPartKeys = 512, kMostParts = 16;
 int64_t part_keys(int64_t capacity) {
   const int64_t step = kWarpKeys * int64_t{kCachedWarps};
@@ -285,7 +280,6 @@ int64_t part_keys(int64_t capacity) {
 }
 
 Made make_cached_attention(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
   const CachedAttention bound(query.in, query.attrs);
   const auto* const entry = std::ranges::lower_bound(kDepths, bound.depth);
   if (entry == std::end(kDepths)) {
@@ -300,16 +294,14 @@ Made make_cached_attention(const Query& query, std::string* refusal) {
       [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const CachedAttention shape(c.in, attrs);
         const TensorView& cache = c.out[1];
+        // The result's cache may be the same memory as the operand's; otherwise it is first set to
+        // a copy.
         if (c.in.back().data != cache.data)
           copy_bytes(launcher, c.in.back().data, cache.data, cache.bytes());
-        const auto part = [&](size_t which) {
-          const CachedAttention::Place& place = shape.place[which];
-          Operand at = operand(c.in[place.operand]);
-          at.data = static_cast<std::byte*>(at.data) + place.start * size_of(cache.dtype);
-          return Heads{at, place.row, place.head};
-        };
         CachedArgs a{};
-        a.q = part(0), a.k = part(1), a.v = part(2);
+        a.q = heads_at(c.in, shape.place[0]);
+        a.k = heads_at(c.in, shape.place[1]);
+        a.v = heads_at(c.in, shape.place[2]);
         a.y = rows_of(c.out[0], shape.depth);
         a.cache = operand(cache);
         a.positions = shape.positions;

@@ -1,11 +1,16 @@
-// Problem: products are most of a step, and cuBLASLt's are the fastest that there are; but its
-// library is half a gigabyte, and a machine without it must hear so when the plan is made. So it is
-// opened at run time. Invariant: bits depend on shapes, types, alignments and the library alone.
-// The algorithm is the first that the heuristic names for them; none is timed. Split sums are added
-// in one order (reduction schemes NONE and COMPUTE_TYPE), and each queue has a workspace of its
-// own, without which cuBLAS promises no equal bits. Where the library has none for them, the
-// product is our own, by the same rule. The library's matrices are column-major, so a row-major c =
-// a b is made as its transpose, b^T a^T: the same bytes with the operands exchanged.
+// Problem: matrix products take most of the time of a step, and those of cuBLASLt are the fastest.
+// But the library is half a gigabyte large, so many machines lack it. It is opened at run time, and
+// a plan says whether it is used.
+//
+// Invariant: bits depend only on shapes, types, alignments and the library. The algorithm is the
+// first one that the library's heuristic proposes for them; nothing is timed. Split sums are added
+// in a fixed order (reduction schemes NONE and COMPUTE_TYPE), and each queue has its own workspace,
+// without which cuBLAS does not promise equal bits. If the library has no algorithm for a product,
+// this folder's own kernel computes it, which depends on the same properties only.
+//
+// Algorithm: the library's matrices are column-major. Read that way, the bytes of a row-major
+// matrix are its transpose, so c = a b is computed as c^T = b^T a^T: the operands are exchanged,
+// and no byte moves.
 #include "kernels/cuda/blas.h"
 
 #include <cublasLt.h>
@@ -37,55 +42,38 @@ void check_blas(cublasStatus_t status, const char* call);
 template <typename Function>
 using Entry = LibraryFunction<check_blas, Function>;
 
-struct Library {
-  Entry<decltype(&::cublasLtGetVersion)> cublasLtGetVersion{"cublasLtGetVersion"};
-  Entry<decltype(&::cublasLtCreate)> cublasLtCreate{"cublasLtCreate"};
-  Entry<decltype(&::cublasLtDestroy)> cublasLtDestroy{"cublasLtDestroy"};
-  Entry<decltype(&::cublasLtGetStatusString)> cublasLtGetStatusString{"cublasLtGetStatusString"};
-  Entry<decltype(&::cublasLtMatmulDescCreate)> cublasLtMatmulDescCreate{"cublasLtMatmulDescCreate"};
+struct Library : OpenedLibrary {
+  Library() : OpenedLibrary("DS_CUDA_BLAS", {"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt") {}
+  Entry<decltype(&::cublasLtGetVersion)> cublasLtGetVersion{*this, "cublasLtGetVersion"};
+  Entry<decltype(&::cublasLtCreate)> cublasLtCreate{*this, "cublasLtCreate"};
+  Entry<decltype(&::cublasLtDestroy)> cublasLtDestroy{*this, "cublasLtDestroy"};
+  Entry<decltype(&::cublasLtGetStatusString)> cublasLtGetStatusString{*this,
+                                                                      "cublasLtGetStatusString"};
+  Entry<decltype(&::cublasLtMatmulDescCreate)> cublasLtMatmulDescCreate{*this,
+                                                                        "cublasLtMatmulDescCreate"};
   Entry<decltype(&::cublasLtMatmulDescDestroy)> cublasLtMatmulDescDestroy{
-      "cublasLtMatmulDescDestroy"};
+      *this, "cublasLtMatmulDescDestroy"};
   Entry<decltype(&::cublasLtMatmulDescSetAttribute)> cublasLtMatmulDescSetAttribute{
-      "cublasLtMatmulDescSetAttribute"};
+      *this, "cublasLtMatmulDescSetAttribute"};
   Entry<decltype(&::cublasLtMatrixLayoutCreate)> cublasLtMatrixLayoutCreate{
-      "cublasLtMatrixLayoutCreate"};
+      *this, "cublasLtMatrixLayoutCreate"};
   Entry<decltype(&::cublasLtMatrixLayoutDestroy)> cublasLtMatrixLayoutDestroy{
-      "cublasLtMatrixLayoutDestroy"};
+      *this, "cublasLtMatrixLayoutDestroy"};
   Entry<decltype(&::cublasLtMatmulPreferenceCreate)> cublasLtMatmulPreferenceCreate{
-      "cublasLtMatmulPreferenceCreate"};
+      *this, "cublasLtMatmulPreferenceCreate"};
   Entry<decltype(&::cublasLtMatmulPreferenceDestroy)> cublasLtMatmulPreferenceDestroy{
-      "cublasLtMatmulPreferenceDestroy"};
+      *this, "cublasLtMatmulPreferenceDestroy"};
   Entry<decltype(&::cublasLtMatmulPreferenceSetAttribute)> cublasLtMatmulPreferenceSetAttribute{
-      "cublasLtMatmulPreferenceSetAttribute"};
+      *this, "cublasLtMatmulPreferenceSetAttribute"};
   Entry<decltype(&::cublasLtMatmulAlgoGetHeuristic)> cublasLtMatmulAlgoGetHeuristic{
-      "cublasLtMatmulAlgoGetHeuristic"};
-  Entry<decltype(&::cublasLtMatmul)> cublasLtMatmul{"cublasLtMatmul"};
-
-  template <typename Visit>
-  void visit(const Visit& visit) {
-    visit(cublasLtGetVersion);
-    visit(cublasLtCreate);
-    visit(cublasLtDestroy);
-    visit(cublasLtGetStatusString);
-    visit(cublasLtMatmulDescCreate);
-    visit(cublasLtMatmulDescDestroy);
-    visit(cublasLtMatmulDescSetAttribute);
-    visit(cublasLtMatrixLayoutCreate);
-    visit(cublasLtMatrixLayoutDestroy);
-    visit(cublasLtMatmulPreferenceCreate);
-    visit(cublasLtMatmulPreferenceDestroy);
-    visit(cublasLtMatmulPreferenceSetAttribute);
-    visit(cublasLtMatmulAlgoGetHeuristic);
-    visit(cublasLtMatmul);
-  }
+      *this, "cublasLtMatmulAlgoGetHeuristic"};
+  Entry<decltype(&::cublasLtMatmul)> cublasLtMatmul{*this, "cublasLtMatmul"};
 };
 
 Library find_library() {
-  const OpenedLibrary opened =
-      open_library("DS_CUDA_BLAS", {"libcublasLt.so.13", "libcublasLt.so"}, "cuBLASLt");
   Library library;
-  if (const std::string missing = find_functions(library, opened.object); !missing.empty())
-    refuse("cuBLASLt '{}' has no function {}", opened.file, missing);
+  if (!library.missing.empty())
+    refuse("cuBLASLt '{}' has no function {}", library.file, library.missing);
   return library;
 }
 
@@ -100,7 +88,7 @@ void check_blas(cublasStatus_t status, const char* call) {
                 fmt::format("{}: {}", call, library().cublasLtGetStatusString.function(status)));
 }
 
-// An object of the library with its end.
+// An object of the library, with the function that destroys it.
 template <typename Object>
 using Owned = std::unique_ptr<std::remove_pointer_t<Object>, cublasStatus_t (*)(Object)>;
 
@@ -108,21 +96,23 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DS_DTYPE_F32 ? CUDA_R_32F : dtype == DS_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-// The alignment of an address, as far as an algorithm may know it: 16 bytes let it load whole
-// vectors, and more would make bits depend on where an operand happens to lie.
+// Returns the alignment of an address, at most 16 bytes. An algorithm needs no more than 16 to load
+// whole vectors, and a larger value would make bits depend on where an operand happens to be. Null
+// is treated as aligned.
 uint32_t alignment(const void* address) {
   constexpr uintptr_t kMost = 16;
   auto at = reinterpret_cast<uintptr_t>(address);
   return static_cast<uint32_t>(at == 0 ? kMost : std::min(at & (~at + 1), kMost));
 }
 
-// A product with everything but addresses.
+// The descriptors and the algorithm of a product of one shape, without the addresses of operands.
 struct Plan {
   Owned<cublasLtMatmulDesc_t> matmul{nullptr, nullptr};
   Owned<cublasLtMatrixLayout_t> first{nullptr, nullptr}, second{nullptr, nullptr},
       result{nullptr, nullptr};
   cublasLtMatmulAlgo_t algorithm{};
-  bool own = false;  // the library has no algorithm; the product is our own
+  // Whether this folder's own kernel computes the product, because the library has no algorithm.
+  bool own = false;
 };
 
 template <typename Value>
@@ -130,7 +120,8 @@ void set(cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t which, Valu
   library().cublasLtMatmulDescSetAttribute(matmul, which, &value, sizeof value);
 }
 
-// Of a row-major matrix [rows, columns], whose rows are `stride` elements apart.
+// Returns the layout of a row-major matrix [rows, columns] whose rows are `stride` elements apart.
+// To the library, it is a column-major matrix [columns, rows].
 Owned<cublasLtMatrixLayout_t> layout(DType dtype, int64_t rows, int64_t columns, int64_t stride) {
   cublasLtMatrixLayout_t made = nullptr;
   library().cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<uint64_t>(columns),
@@ -138,6 +129,10 @@ Owned<cublasLtMatrixLayout_t> layout(DType dtype, int64_t rows, int64_t columns,
   return {made, library().cublasLtMatrixLayoutDestroy.function};
 }
 
+// The state of a device's matrix products: the library's handle, and a plan for each combination of
+// shape, alignments and type of computation. Threads of several ranks may share a device, so a
+// mutex guards the state. It is held until the product has been enqueued, because the address of a
+// bias is stored in the plan.
 class Products {
  public:
   Products() { library().cublasLtCreate(&handle_); }
@@ -198,7 +193,7 @@ class Products {
       library().cublasLtMatmulPreferenceSetAttribute(made, which, &value, sizeof value);
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kProductScratch));
-    // With split sums, cuBLASLt may add the bias after rounding to 16 bits.
+    // With split sums, cuBLASLt may add the bias after it has rounded the sums to 16 bits.
     const bool split = !p.bias || p.shape.result() == DS_DTYPE_F32;
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE |
@@ -206,7 +201,7 @@ class Products {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.c));
-    // A bias has no preference of its own; its alignment is covered by that of the result.
+    // There is no preference for the alignment of a bias, so it is included in that of the result.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(alignment(p.c), alignment(p.bias)));
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
@@ -234,6 +229,7 @@ void multiply_by_blas(Launcher& launcher, const MatrixProduct& product) {
 
 }  // namespace
 
+// Falls back to this folder's own kernel if the library cannot be opened.
 std::string use_blas() {
   try {
     const size_t version = library().cublasLtGetVersion.function();

@@ -1,9 +1,16 @@
-// Problem: libds runs where there is no GPU, so nothing may need a CUDA library to load; and tests
-// must be able to put another driver in its place. Invariant: every call of the driver goes through
-// Driver, a struct of functions that dlsym found, and every object of the driver has one owner
-// here, which gives it back. The names that cuda.h gives to functions are macros (cuMemcpyAsync may
-// be cuMemcpyAsync_v2), so the name that is looked up is the expanded one, and its type is that of
-// the same declaration.
+// Problem: libds runs on machines without a GPU, so no part of it may need a CUDA library to load.
+// Tests must be able to replace the driver.
+//
+// Invariant: every call of the driver goes through Driver, a struct of functions that dlsym found,
+// and every object of the driver has one owner in this file, which destroys it. A call of an entry
+// throws if the result is an error; a call of its `.function` returns the result, for destructors
+// and for callers that handle errors themselves.
+//
+// Function names in cuda.h are macros (cuMemcpyAsync may stand for cuMemcpyAsync_v2), so an entry
+// names the versioned symbol and gets its type from the declaration to which the macro expands.
+//
+// Arenas grow in place: an arena reserves as many addresses as the device has bytes of memory, and
+// maps memory there as it is needed, with the driver's functions for virtual memory.
 #include "kernels/cuda/driver.h"
 
 #include <fmt/core.h>
@@ -25,124 +32,72 @@ namespace ds::cuda {
 template <typename Function>
 using Entry = LibraryFunction<check, Function>;
 
-struct Driver {
-  std::string file;
+struct Driver : OpenedLibrary {
+  Driver() : OpenedLibrary("DS_CUDA_DRIVER", {"libcuda.so.1"}, "CUDA driver") {}
   int version = 0;
-  Entry<decltype(&::cuInit)> cuInit{"cuInit"};
-  Entry<decltype(&::cuDriverGetVersion)> cuDriverGetVersion{"cuDriverGetVersion"};
-  Entry<decltype(&::cuGetErrorName)> cuGetErrorName{"cuGetErrorName"};
-  Entry<decltype(&::cuGetErrorString)> cuGetErrorString{"cuGetErrorString"};
-  Entry<decltype(&::cuDeviceGetCount)> cuDeviceGetCount{"cuDeviceGetCount"};
-  Entry<decltype(&::cuDeviceGet)> cuDeviceGet{"cuDeviceGet"};
-  Entry<decltype(&::cuDeviceGetName)> cuDeviceGetName{"cuDeviceGetName"};
-  Entry<decltype(&::cuDeviceGetUuid)> cuDeviceGetUuid{"cuDeviceGetUuid_v2"};
-  Entry<decltype(&::cuDeviceGetAttribute)> cuDeviceGetAttribute{"cuDeviceGetAttribute"};
-  Entry<decltype(&::cuDeviceCanAccessPeer)> cuDeviceCanAccessPeer{"cuDeviceCanAccessPeer"};
-  Entry<decltype(&::cuDevicePrimaryCtxRetain)> cuDevicePrimaryCtxRetain{"cuDevicePrimaryCtxRetain"};
+  Entry<decltype(&::cuInit)> cuInit{*this, "cuInit"};
+  Entry<decltype(&::cuDriverGetVersion)> cuDriverGetVersion{*this, "cuDriverGetVersion"};
+  Entry<decltype(&::cuGetErrorName)> cuGetErrorName{*this, "cuGetErrorName"};
+  Entry<decltype(&::cuGetErrorString)> cuGetErrorString{*this, "cuGetErrorString"};
+  Entry<decltype(&::cuDeviceGetCount)> cuDeviceGetCount{*this, "cuDeviceGetCount"};
+  Entry<decltype(&::cuDeviceGet)> cuDeviceGet{*this, "cuDeviceGet"};
+  Entry<decltype(&::cuDeviceGetName)> cuDeviceGetName{*this, "cuDeviceGetName"};
+  Entry<decltype(&::cuDeviceGetUuid)> cuDeviceGetUuid{*this, "cuDeviceGetUuid_v2"};
+  Entry<decltype(&::cuDeviceGetAttribute)> cuDeviceGetAttribute{*this, "cuDeviceGetAttribute"};
+  Entry<decltype(&::cuDeviceCanAccessPeer)> cuDeviceCanAccessPeer{*this, "cuDeviceCanAccessPeer"};
+  Entry<decltype(&::cuDevicePrimaryCtxRetain)> cuDevicePrimaryCtxRetain{*this,
+                                                                        "cuDevicePrimaryCtxRetain"};
   Entry<decltype(&::cuDevicePrimaryCtxRelease)> cuDevicePrimaryCtxRelease{
-      "cuDevicePrimaryCtxRelease_v2"};
-  Entry<decltype(&::cuCtxPushCurrent)> cuCtxPushCurrent{"cuCtxPushCurrent_v2"};
-  Entry<decltype(&::cuCtxPopCurrent)> cuCtxPopCurrent{"cuCtxPopCurrent_v2"};
-  Entry<decltype(&::cuMemGetInfo)> cuMemGetInfo{"cuMemGetInfo_v2"};
+      *this, "cuDevicePrimaryCtxRelease_v2"};
+  Entry<decltype(&::cuCtxPushCurrent)> cuCtxPushCurrent{*this, "cuCtxPushCurrent_v2"};
+  Entry<decltype(&::cuCtxPopCurrent)> cuCtxPopCurrent{*this, "cuCtxPopCurrent_v2"};
+  Entry<decltype(&::cuMemGetInfo)> cuMemGetInfo{*this, "cuMemGetInfo_v2"};
   Entry<decltype(&::cuMemGetAllocationGranularity)> cuMemGetAllocationGranularity{
-      "cuMemGetAllocationGranularity"};
-  Entry<decltype(&::cuMemAddressReserve)> cuMemAddressReserve{"cuMemAddressReserve"};
-  Entry<decltype(&::cuMemAddressFree)> cuMemAddressFree{"cuMemAddressFree"};
-  Entry<decltype(&::cuMemCreate)> cuMemCreate{"cuMemCreate"};
-  Entry<decltype(&::cuMemRelease)> cuMemRelease{"cuMemRelease"};
-  Entry<decltype(&::cuMemMap)> cuMemMap{"cuMemMap"};
-  Entry<decltype(&::cuMemUnmap)> cuMemUnmap{"cuMemUnmap"};
-  Entry<decltype(&::cuMemSetAccess)> cuMemSetAccess{"cuMemSetAccess"};
-  Entry<decltype(&::cuMemHostRegister)> cuMemHostRegister{"cuMemHostRegister_v2"};
-  Entry<decltype(&::cuMemHostUnregister)> cuMemHostUnregister{"cuMemHostUnregister"};
-  Entry<decltype(&::cuPointerGetAttribute)> cuPointerGetAttribute{"cuPointerGetAttribute"};
-  Entry<decltype(&::cuMemcpyAsync)> cuMemcpyAsync{"cuMemcpyAsync"};
-  Entry<decltype(&::cuMemsetD8Async)> cuMemsetD8Async{"cuMemsetD8Async"};
-  Entry<decltype(&::cuStreamCreate)> cuStreamCreate{"cuStreamCreate"};
-  Entry<decltype(&::cuStreamDestroy)> cuStreamDestroy{"cuStreamDestroy_v2"};
-  Entry<decltype(&::cuStreamSynchronize)> cuStreamSynchronize{"cuStreamSynchronize"};
-  Entry<decltype(&::cuStreamWaitEvent)> cuStreamWaitEvent{"cuStreamWaitEvent"};
-  Entry<decltype(&::cuEventCreate)> cuEventCreate{"cuEventCreate"};
-  Entry<decltype(&::cuEventDestroy)> cuEventDestroy{"cuEventDestroy_v2"};
-  Entry<decltype(&::cuEventRecord)> cuEventRecord{"cuEventRecord"};
-  Entry<decltype(&::cuEventQuery)> cuEventQuery{"cuEventQuery"};
-  Entry<decltype(&::cuEventElapsedTime)> cuEventElapsedTime{"cuEventElapsedTime_v2"};
-  Entry<decltype(&::cuModuleLoadData)> cuModuleLoadData{"cuModuleLoadData"};
-  Entry<decltype(&::cuModuleUnload)> cuModuleUnload{"cuModuleUnload"};
-  Entry<decltype(&::cuModuleGetFunction)> cuModuleGetFunction{"cuModuleGetFunction"};
-  Entry<decltype(&::cuFuncSetAttribute)> cuFuncSetAttribute{"cuFuncSetAttribute"};
-  Entry<decltype(&::cuLaunchKernel)> cuLaunchKernel{"cuLaunchKernel"};
-  Entry<decltype(&::cuStreamBeginCapture)> cuStreamBeginCapture{"cuStreamBeginCapture_v2"};
-  Entry<decltype(&::cuStreamEndCapture)> cuStreamEndCapture{"cuStreamEndCapture"};
-  Entry<decltype(&::cuGraphInstantiate)> cuGraphInstantiate{"cuGraphInstantiateWithFlags"};
-  Entry<decltype(&::cuGraphDestroy)> cuGraphDestroy{"cuGraphDestroy"};
-  Entry<decltype(&::cuGraphLaunch)> cuGraphLaunch{"cuGraphLaunch"};
-  Entry<decltype(&::cuGraphExecDestroy)> cuGraphExecDestroy{"cuGraphExecDestroy"};
-  Entry<decltype(&::cuStreamWriteValue32)> cuStreamWriteValue32{"cuStreamWriteValue32_v2"};
-  Entry<decltype(&::cuMemHostAlloc)> cuMemHostAlloc{"cuMemHostAlloc"};
-  Entry<decltype(&::cuMemFreeHost)> cuMemFreeHost{"cuMemFreeHost"};
-
-  template <typename Visit>
-  void visit(const Visit& visit) {
-    visit(cuInit);
-    visit(cuDriverGetVersion);
-    visit(cuGetErrorName);
-    visit(cuGetErrorString);
-    visit(cuDeviceGetCount);
-    visit(cuDeviceGet);
-    visit(cuDeviceGetName);
-    visit(cuDeviceGetUuid);
-    visit(cuDeviceGetAttribute);
-    visit(cuDevicePrimaryCtxRetain);
-    visit(cuDevicePrimaryCtxRelease);
-    visit(cuCtxPushCurrent);
-    visit(cuCtxPopCurrent);
-    visit(cuMemGetInfo);
-    visit(cuMemGetAllocationGranularity);
-    visit(cuMemAddressReserve);
-    visit(cuMemAddressFree);
-    visit(cuMemCreate);
-    visit(cuMemRelease);
-    visit(cuMemMap);
-    visit(cuMemUnmap);
-    visit(cuDeviceCanAccessPeer);
-    visit(cuMemSetAccess);
-    visit(cuMemHostRegister);
-    visit(cuMemHostUnregister);
-    visit(cuPointerGetAttribute);
-    visit(cuMemcpyAsync);
-    visit(cuMemsetD8Async);
-    visit(cuStreamCreate);
-    visit(cuStreamDestroy);
-    visit(cuStreamSynchronize);
-    visit(cuStreamWaitEvent);
-    visit(cuEventCreate);
-    visit(cuEventElapsedTime);
-    visit(cuEventDestroy);
-    visit(cuEventRecord);
-    visit(cuEventQuery);
-    visit(cuModuleLoadData);
-    visit(cuModuleUnload);
-    visit(cuModuleGetFunction);
-    visit(cuFuncSetAttribute);
-    visit(cuLaunchKernel);
-    visit(cuStreamBeginCapture);
-    visit(cuStreamEndCapture);
-    visit(cuGraphInstantiate);
-    visit(cuGraphDestroy);
-    visit(cuGraphLaunch);
-    visit(cuGraphExecDestroy);
-    visit(cuStreamWriteValue32);
-    visit(cuMemHostAlloc);
-    visit(cuMemFreeHost);
-  }
+      *this, "cuMemGetAllocationGranularity"};
+  Entry<decltype(&::cuMemAddressReserve)> cuMemAddressReserve{*this, "cuMemAddressReserve"};
+  Entry<decltype(&::cuMemAddressFree)> cuMemAddressFree{*this, "cuMemAddressFree"};
+  Entry<decltype(&::cuMemCreate)> cuMemCreate{*this, "cuMemCreate"};
+  Entry<decltype(&::cuMemRelease)> cuMemRelease{*this, "cuMemRelease"};
+  Entry<decltype(&::cuMemMap)> cuMemMap{*this, "cuMemMap"};
+  Entry<decltype(&::cuMemUnmap)> cuMemUnmap{*this, "cuMemUnmap"};
+  Entry<decltype(&::cuMemSetAccess)> cuMemSetAccess{*this, "cuMemSetAccess"};
+  Entry<decltype(&::cuMemHostRegister)> cuMemHostRegister{*this, "cuMemHostRegister_v2"};
+  Entry<decltype(&::cuMemHostUnregister)> cuMemHostUnregister{*this, "cuMemHostUnregister"};
+  Entry<decltype(&::cuPointerGetAttribute)> cuPointerGetAttribute{*this, "cuPointerGetAttribute"};
+  Entry<decltype(&::cuMemcpyAsync)> cuMemcpyAsync{*this, "cuMemcpyAsync"};
+  Entry<decltype(&::cuMemsetD8Async)> cuMemsetD8Async{*this, "cuMemsetD8Async"};
+  Entry<decltype(&::cuStreamCreate)> cuStreamCreate{*this, "cuStreamCreate"};
+  Entry<decltype(&::cuStreamDestroy)> cuStreamDestroy{*this, "cuStreamDestroy_v2"};
+  Entry<decltype(&::cuStreamSynchronize)> cuStreamSynchronize{*this, "cuStreamSynchronize"};
+  Entry<decltype(&::cuStreamWaitEvent)> cuStreamWaitEvent{*this, "cuStreamWaitEvent"};
+  Entry<decltype(&::cuEventCreate)> cuEventCreate{*this, "cuEventCreate"};
+  Entry<decltype(&::cuEventDestroy)> cuEventDestroy{*this, "cuEventDestroy_v2"};
+  Entry<decltype(&::cuEventRecord)> cuEventRecord{*this, "cuEventRecord"};
+  Entry<decltype(&::cuEventQuery)> cuEventQuery{*this, "cuEventQuery"};
+  Entry<decltype(&::cuEventElapsedTime)> cuEventElapsedTime{*this, "cuEventElapsedTime_v2"};
+  Entry<decltype(&::cuModuleLoadData)> cuModuleLoadData{*this, "cuModuleLoadData"};
+  Entry<decltype(&::cuModuleUnload)> cuModuleUnload{*this, "cuModuleUnload"};
+  Entry<decltype(&::cuModuleGetFunction)> cuModuleGetFunction{*this, "cuModuleGetFunction"};
+  Entry<decltype(&::cuFuncSetAttribute)> cuFuncSetAttribute{*this, "cuFuncSetAttribute"};
+  Entry<decltype(&::cuLaunchKernel)> cuLaunchKernel{*this, "cuLaunchKernel"};
+  Entry<decltype(&::cuStreamBeginCapture)> cuStreamBeginCapture{*this, "cuStreamBeginCapture_v2"};
+  Entry<decltype(&::cuStreamEndCapture)> cuStreamEndCapture{*this, "cuStreamEndCapture"};
+  Entry<decltype(&::cuGraphInstantiate)> cuGraphInstantiate{*this, "cuGraphInstantiateWithFlags"};
+  Entry<decltype(&::cuGraphDestroy)> cuGraphDestroy{*this, "cuGraphDestroy"};
+  Entry<decltype(&::cuGraphLaunch)> cuGraphLaunch{*this, "cuGraphLaunch"};
+  Entry<decltype(&::cuGraphExecDestroy)> cuGraphExecDestroy{*this, "cuGraphExecDestroy"};
+  Entry<decltype(&::cuStreamWriteValue32)> cuStreamWriteValue32{*this, "cuStreamWriteValue32_v2"};
+  Entry<decltype(&::cuMemHostAlloc)> cuMemHostAlloc{*this, "cuMemHostAlloc"};
+  Entry<decltype(&::cuMemFreeHost)> cuMemFreeHost{*this, "cuMemFreeHost"};
 };
 
 namespace {
 
-constexpr int kLeastVersion =
-    CUDA_VERSION / 1000 * 1000;  // device code of this toolkit runs from there on
-constexpr int kLeastMajor = 8;   // of the architecture
+// Device code of a toolkit runs on every driver whose major version is at least that of the
+// toolkit.
+constexpr int kLeastVersion = CUDA_VERSION / 1000 * 1000;
+// The lowest supported major version of an architecture: sm_80.
+constexpr int kLeastMajor = 8;
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
@@ -150,18 +105,17 @@ std::string version_text(int version) {
 
 Driver open_driver() {
   Driver driver;
-  const OpenedLibrary opened = open_library("DS_CUDA_DRIVER", {"libcuda.so.1"}, "CUDA driver");
-  driver.file = opened.file;
-  const std::string missing = find_functions(driver, opened.object);
   if (!driver.cuDriverGetVersion.function ||
       driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS)
     refuse("'{}' is not a CUDA driver: it tells no version", driver.file);
   if (driver.version < kLeastVersion)
-    refuse("the CUDA driver '{}' is of version {}, and this plugin needs {} or later", driver.file,
-           version_text(driver.version), version_text(kLeastVersion));
-  if (!missing.empty())
+    refuse(
+        "the CUDA driver '{}' supports CUDA {}, and this plugin needs {} or later: update the "
+        "driver",
+        driver.file, version_text(driver.version), version_text(kLeastVersion));
+  if (!driver.missing.empty())
     refuse("the CUDA driver '{}' of version {} has no function {}", driver.file,
-           version_text(driver.version), missing);
+           version_text(driver.version), driver.missing);
   CUresult result = driver.cuInit.function(0);
   if (result != CUDA_SUCCESS) {
     const char* text = nullptr;
@@ -172,6 +126,8 @@ Driver open_driver() {
   return driver;
 }
 
+// Classifies errors by what the caller can do: free memory, choose another device or call, or give
+// up the device. All others are failures of submitted work.
 int32_t status_of(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -203,8 +159,9 @@ CUmemAllocationProp kind_of_memory(CUdevice device) {
   return kind;
 }
 
-// Access for the device itself, which is first, and for every peer that can reach it: where ranks
-// are threads, NCCL lets one GPU read and write another rank's buffers.
+// Returns access descriptors for the device itself, which comes first, and for every peer that can
+// access its memory: if ranks are threads of one process, NCCL lets one GPU read and write the
+// buffers of another rank.
 std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
   CUmemAccessDesc access{};
   access.location = kind_of_memory(device).location;
@@ -224,8 +181,8 @@ std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
   return all;
 }
 
-// Uses a stream of its own: the default stream would wait for the host program's streams and break
-// their captures.
+// Fills new memory with zeros and waits for that, on a temporary stream: the default stream would
+// wait for the streams of the host application and break their captures.
 void zero(CUdeviceptr at, size_t bytes) {
   CUstream stream = nullptr;
   driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -274,16 +231,16 @@ int device_count() {
   return count;
 }
 
-// A GPU may take seconds to open, or not answer at all: threads that open others do not wait here
-// for it.
+// Opening a GPU may take seconds or never return, so each GPU has its own mutex, and threads that
+// open other GPUs do not wait for it.
 std::shared_ptr<Device> Device::open(int index) {
   struct Gpu {
     std::mutex opening;
     std::weak_ptr<Device> opened;
   };
   static std::mutex finding;
-  static auto& gpus =
-      *new std::map<int, Gpu>;  // never ends: threads may open one while the program exits
+  // The map is never destroyed, because threads may open a GPU while the process exits.
+  static auto& gpus = *new std::map<int, Gpu>;
   const int count = device_count();
   if (index >= count) refuse("there is no such device: {} has {}", driver_name(), count);
   Gpu* gpu = nullptr;
@@ -331,6 +288,7 @@ Device::~Device() { leave(); }
 
 std::string Device::arch() const { return fmt::format("sm_{}{}", major_, minor_); }
 
+// Unloads the modules and releases the primary context. It is also called if the constructor fails.
 void Device::leave() {
   {
     Scope scope(*this, For::ending);
@@ -367,8 +325,10 @@ std::pair<int64_t, int64_t> Device::memory() const {
   return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
 }
 
+// Finds a kernel by name in the plugin's few modules, and caches it.
 CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
-  constexpr uint32_t kAlways = 48 << 10;  // more must be asked for
+  // Bytes of shared memory that every function may use. More must be requested.
+  constexpr uint32_t kAlways = 48 << 10;
   std::lock_guard lock(finding_);
   Found& found = functions_[entry];
   for (size_t i = 0; !found.function && i < modules_.size(); ++i) {
@@ -417,7 +377,8 @@ void Arena::grow(int64_t bytes) {
   map(bytes);
 }
 
-// Takes what `bytes` need beyond what is mapped. On an error nothing has changed.
+// Maps memory until at least `bytes` bytes are mapped, and clears the new memory. An error leaves
+// the arena unchanged.
 void Arena::map(int64_t bytes) {
   if (bytes > reserved_) {
     throw Failure(DS_PLUGIN_OUT_OF_MEMORY,
@@ -442,8 +403,8 @@ void Arena::map(int64_t bytes) {
     driver().cuMemMap(at, size, 0, piece.handle, 0);
     there = true;
     const std::vector<CUmemAccessDesc> access = access_to_memory(device_->number);
-    // A peer that can be given no access, for the limit of connections, say, is no reason to have
-    // no memory.
+    // If peers cannot have access, for example because their number is limited, the device itself
+    // can still use the memory.
     if (driver().cuMemSetAccess.function(at, size, access.data(), access.size()) != CUDA_SUCCESS)
       driver().cuMemSetAccess(at, size, access.data(), 1);
     zero(at, size);
@@ -456,7 +417,8 @@ void Arena::map(int64_t bytes) {
   mapped_ = end;
 }
 
-// Streams do not wait for the default stream, which belongs to others.
+// The stream does not wait for the default stream, which belongs to the host application. The word
+// of pinned memory is visible to the device, which writes it in stream order (mark()).
 DriverStream::DriverStream(std::shared_ptr<Device> device, bool tf32)
     : device_(std::move(device)), tf32_(tf32), blocking_(is_set("DS_CUDA_BLOCKING", "1")) {
   Device::Scope scope(*device_);
@@ -521,8 +483,8 @@ void DriverStream::settle() {
   if (blocking_) finish();
 }
 
-// Other threads go on calling what may not be called while one captures, for other ranks or a host
-// program.
+// The mode is THREAD_LOCAL because other threads, of other ranks or of the host application, may
+// meanwhile make calls that are forbidden during a capture in global mode.
 void DriverStream::begin_capture() {
   Device::Scope scope(*device_);
   driver().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -535,6 +497,7 @@ void DriverStream::mark(uint32_t number) {
 
 bool captures() { return !is_set("DS_CUDA_GRAPHS", "0") && !is_set("DS_CUDA_BLOCKING", "1"); }
 
+// The captured graph is destroyed after the executable graph has been instantiated from it.
 Graph::Graph(DriverStream& stream) : device_(stream.device()) {
   Device::Scope scope(*device_);
   CUgraph captured = nullptr;
@@ -590,7 +553,8 @@ void unpin(const Device& device, void* host) {
   driver().cuMemHostUnregister.function(host);
 }
 
-// The driver calls an address that it does not know an invalid value.
+// The driver returns CUDA_ERROR_INVALID_VALUE for an address that it does not know, which is not an
+// error here.
 bool owns(const Device& device, const void* address) {
   Device::Scope scope(device);
   const auto at = reinterpret_cast<CUdeviceptr>(address);

@@ -1,3 +1,5 @@
+// The host side of elementwise operations. Each operation is one launch, in most cases of an entry
+// with the operation's name.
 #include "kernels/cuda/elementwise.h"
 
 #include <cstddef>
@@ -14,9 +16,10 @@ namespace ds::cuda {
 ElementArgs element_args(const Arguments& c) {
   ElementArgs a{};
   bool wide = true;
+  // Vector accesses are used only if every operand begins at a multiple of 16 bytes.
   auto put = [&](std::span<const TensorView> from, std::span<Operand> to) {
-    ensure(from.size() <= to.size(), "a kernel of {} elementwise operands got {}", to.size(),
-           from.size());
+    ensure(from.size() <= to.size(), "an elementwise kernel takes at most {} operands here, got {}",
+           to.size(), from.size());
     for (size_t i = 0; i < from.size(); ++i) {
       to[i] = operand(from[i]);
       wide = wide && aligned(from[i].data);
@@ -41,20 +44,19 @@ void copy_bytes(Launcher& launcher, const void* from, void* to, int64_t bytes) {
   a.out[0].data = to;
   a.wide = aligned(from) && aligned(to);
   const int64_t unit = a.wide ? 16 : 2;
-  // Addresses of bytes alone: codes may begin anywhere.
+  // Codes may begin at odd addresses, where only single bytes can be copied.
   const bool odd = (reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to)) % 2 != 0;
   a.count = odd ? 0 : bytes / unit;
   a.width = bytes - a.count * unit;
   start(launcher, "copy_bytes", {blocks(a.count + a.width, kThreads)}, {kThreads}, a);
 }
 
-std::unique_ptr<Kernel> make_elements(const Query& query, std::string* refusal, const char* entry,
-                                      SetElements set) {
-  if (!takes_floats(query, refusal)) return nullptr;
-  return made([=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
+std::unique_ptr<Kernel> make_elements(const Query& query, SetElements set) {
+  return made([set, entry = std::string(query.op), attrs = query.attrs](Launcher& launcher,
+                                                                        const Arguments& c) {
     ElementArgs a = element_args(c);
     if (set) set(a, attrs, c);
-    start_elements(launcher, entry, a);
+    start_elements(launcher, entry.c_str(), a);
   });
 }
 
@@ -62,77 +64,45 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// Operations that need nothing but their operands; entries have their names.
-Made make_plain(const Query& query, std::string* refusal) {
-  for (const char* entry : {"add", "mul", "cast", "relu", "relu_dx"}) {
-    if (query.op == entry) return make_elements(query, refusal, entry, nullptr);
-  }
-  return nullptr;
+void set_scale(ElementArgs& a, const Attrs& attrs, const Arguments&) {
+  a.a = static_cast<float>(attrs.real("factor"));
 }
-
-Made make_scale(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "scale",
-                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
-                         a.a = static_cast<float>(attrs.real("factor"));
-                       });
+void set_dropout(ElementArgs& a, const Attrs& attrs, const Arguments&) {
+  const double p = attrs.real("p");
+  a.a = static_cast<float>(1 / (1 - p));
+  a.b = static_cast<float>(p);
+  a.op = static_cast<uint32_t>(attrs.integer("op"));
 }
-Made make_dropout(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "dropout",
-                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
-                         const double p = attrs.real("p");
-                         a.a = static_cast<float>(1 / (1 - p));
-                         a.b = static_cast<float>(p);
-                         a.op = static_cast<uint32_t>(attrs.integer("op"));
-                       });
-}
+// Layerdrop compares p with a random number and does not scale the layer's output.
 void set_layerdrop(ElementArgs& a, const Attrs& attrs, const Arguments&) {
   a.a = static_cast<float>(attrs.real("p"));
   a.op = static_cast<uint32_t>(attrs.integer("op"));
 }
-Made make_layerdrop(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "layerdrop", set_layerdrop);
+void set_accumulate(ElementArgs& a, const Attrs& attrs, const Arguments&) {
+  a.flag = attrs.real("beta") != 0;
 }
-Made make_layerdrop_dx(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "layerdrop_dx", set_layerdrop);
+void set_scale_rows(ElementArgs& a, const Attrs& attrs, const Arguments& c) {
+  a.width = c.in[0].dims[1];
+  a.stride = c.in[1].dims[1];
+  a.flag = static_cast<int32_t>(attrs.integer("column"));
 }
-Made make_accumulate(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "accumulate",
-                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
-                         a.flag = attrs.real("beta") != 0;
-                       });
+void set_position(ElementArgs& a, const Attrs& attrs, const Arguments& c) {
+  a.width = c.in[0].dims[1];
+  a.stride = attrs.integer("seq");
 }
-Made make_scale_rows(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "scale_rows",
-                       [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
-                         a.width = c.in[0].dims[1];
-                         a.stride = c.in[1].dims[1];
-                         a.flag = static_cast<int32_t>(attrs.integer("column"));
-                       });
+void set_fill(ElementArgs& a, const Attrs& attrs, const Arguments&) {
+  a.real = attrs.real("value");
+  a.flag = attrs.integer_or("loss_scale", 0) != 0;
 }
-Made make_position(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "position",
-                       [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
-                         a.width = c.in[0].dims[1];
-                         a.stride = attrs.integer("seq");
-                       });
+void set_blend(ElementArgs& a, const Attrs& attrs, const Arguments& c) {
+  a.a = static_cast<float>(attrs.real("a"));
+  a.b = static_cast<float>(attrs.real_or("b", 0));
+  a.c = static_cast<float>(attrs.real_or("diagonal", 0));
+  a.flag = (c.in.size() == 2 ? 1 : 0) | (a.c != 0 ? 2 : 0);
+  a.width = c.in[0].dims[1];
 }
-Made make_fill(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "fill",
-                       [](ElementArgs& a, const Attrs& attrs, const Arguments&) {
-                         a.real = attrs.real("value");
-                         a.flag = attrs.integer_or("loss_scale", 0) != 0;
-                       });
-}
-Made make_blend(const Query& query, std::string* refusal) {
-  return make_elements(query, refusal, "blend",
-                       [](ElementArgs& a, const Attrs& attrs, const Arguments& c) {
-                         a.a = static_cast<float>(attrs.real("a"));
-                         a.b = static_cast<float>(attrs.real_or("b", 0));
-                         a.c = static_cast<float>(attrs.real_or("diagonal", 0));
-                         a.flag = (c.in.size() == 2 ? 1 : 0) | (a.c != 0 ? 2 : 0);
-                         a.width = c.in[0].dims[1];
-                       });
-}
+// In every element type, a zero consists of zero bytes, so zero and last_row only copy or clear
+// bytes.
 Made make_zero(const Query&, std::string*) {
   return made([](Launcher& launcher, const Arguments& c) {
     for (const TensorView& out : c.out) copy_bytes(launcher, nullptr, out.data, out.bytes());
@@ -147,22 +117,22 @@ Made make_last_row(const Query&, std::string*) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"add", make_plain},
-    {"mul", make_plain},
-    {"cast", make_plain},
-    {"relu", make_plain},
-    {"relu_dx", make_plain},
-    {"scale", make_scale},
-    {"dropout", make_dropout},
-    {"layerdrop", make_layerdrop},
-    {"layerdrop_dx", make_layerdrop_dx},
-    {"accumulate", make_accumulate},
-    {"scale_rows", make_scale_rows},
-    {"position", make_position},
-    {"fill", make_fill},
-    {"blend", make_blend},
-    {"zero", make_zero},
-    {"last_row", make_last_row},
+    {"add", make_elements<>},
+    {"mul", make_elements<>},
+    {"cast", make_elements<>},
+    {"relu", make_elements<>},
+    {"relu_dx", make_elements<>},
+    {"scale", make_elements<set_scale>},
+    {"dropout", make_elements<set_dropout>},
+    {"layerdrop", make_elements<set_layerdrop>},
+    {"layerdrop_dx", make_elements<set_layerdrop>},
+    {"accumulate", make_elements<set_accumulate>},
+    {"scale_rows", make_elements<set_scale_rows>},
+    {"position", make_elements<set_position>},
+    {"fill", make_elements<set_fill>},
+    {"blend", make_elements<set_blend>},
+    {"zero", make_zero, Takes::own},
+    {"last_row", make_last_row, Takes::own},
 };
 
 }  // namespace

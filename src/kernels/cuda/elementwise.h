@@ -9,15 +9,22 @@
 
 namespace ds::cuda {
 
-// Operands, count and scalars of a launch; the rest is 0.
+// Returns ElementArgs with the operands, count, scalars and leaf of a launch. The other fields are
+// 0.
 ElementArgs element_args(const Arguments& c);
+// Launches an entry with one thread for every kShare elements.
 void start_elements(Launcher& launcher, const char* entry, const ElementArgs& a);
-// `bytes` of `from`, or of 0 where that is null.
+// Enqueues a copy of `bytes` bytes on the device, or sets them to 0 if `from` is null.
 void copy_bytes(Launcher& launcher, const void* from, void* to, int64_t bytes);
 
-// A kernel of one entry of elementwise arguments; `set` adds what the operation's attributes say.
 using SetElements = void (*)(ElementArgs&, const Attrs&, const Arguments&);
-std::unique_ptr<Kernel> make_elements(const Query& query, std::string* refusal, const char* entry,
-                                      SetElements set);
+// Creates a kernel that launches the entry of the operation's name with ElementArgs. `set` fills in
+// the fields that depend on the operation's attributes. The template has the signature of
+// KernelRow::make.
+std::unique_ptr<Kernel> make_elements(const Query& query, SetElements set);
+template <SetElements set = nullptr>
+std::unique_ptr<Kernel> make_elements(const Query& query, std::string*) {
+  return make_elements(query, set);
+}
 
 }  // namespace ds::cuda

@@ -1,4 +1,4 @@
-// The table of the device's kernels, and what all of its rows share.
+// The table of the device's kernels, and the helpers that its rows share.
 #include "kernels/cuda/host.h"
 
 #include <fmt/core.h>
@@ -30,6 +30,7 @@ std::vector<KernelRow> own_rows() {
   return rows;
 }
 
+// Returns the table. add_kernels() may extend it before the first make_kernel().
 std::vector<KernelRow>& all_rows() {
   static std::vector<KernelRow> rows = own_rows();
   return rows;
@@ -49,12 +50,16 @@ std::vector<std::string_view> kernel_operations() {
   return names;
 }
 
+// The rows of an operation are tried in the order of the table, so rows that were added come before
+// this folder's own.
 std::unique_ptr<Kernel> make_kernel(const Query& query, std::string* refusal) {
   std::string reasons;
   for (const KernelRow& row : all_rows()) {
     if (query.op != row.op) continue;
     std::string reason;
-    if (auto kernel = row.make(query, &reason)) return kernel;
+    if (row.takes == Takes::own || takes_floats(query, &reason)) {
+      if (auto kernel = row.make(query, &reason)) return kernel;
+    }
     reasons += (reasons.empty() ? "" : "; ") + reason;
   }
   if (refusal) *refusal = reasons.empty() ? "the device has no kernel of it" : reasons;
@@ -63,6 +68,7 @@ std::unique_ptr<Kernel> make_kernel(const Query& query, std::string* refusal) {
 
 namespace {
 
+// A kernel that consists of a function and the size of its scratch memory.
 class Made final : public Kernel {
  public:
   Made(Run run, int64_t scratch) : run_(std::move(run)), scratch_(scratch) {}

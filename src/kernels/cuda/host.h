@@ -17,22 +17,25 @@
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/operand.h"
 
-// What the rows of the table are made of: from shapes to launches.
+// Helpers for the rows of the table of kernels, which turn an operation and its shapes into
+// launches.
 namespace ds::cuda {
 
 using Run = std::function<void(Launcher&, const Arguments&)>;
+// Creates a kernel that calls `run`. `scratch` bytes must be enough for every shape up to the
+// bound.
 std::unique_ptr<Kernel> made(Run run, int64_t scratch = 0);
 
-// Whether operands are f32, bf16, f16 or i32; else the reason.
+// Returns whether all operands are f32, bf16, f16 or i32. If not, sets *refusal to the reason.
 bool takes_floats(const Query& query, std::string* refusal);
 
 inline Operand operand(const TensorView& view) {
   return {view.data, static_cast<int32_t>(view.dtype), 0};
 }
-// Whether an address may be read by 16 bytes.
+// Returns whether the address is a multiple of 16 bytes.
 bool aligned(const void* data);
 
-// One start with an argument struct. A grid without blocks starts nothing.
+// Launches an entry with an argument struct. A grid without blocks launches nothing.
 template <typename Args>
 void start(Launcher& launcher, const char* entry, Dim3 grid, Dim3 block, const Args& args,
            uint32_t shared = 0) {
@@ -40,12 +43,14 @@ void start(Launcher& launcher, const char* entry, Dim3 grid, Dim3 block, const A
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   launcher.launch({entry, grid, block, shared, &args, sizeof args});
 }
+// Returns the number of blocks for `count` elements, at `share` elements per block.
 inline uint32_t blocks(int64_t count, int64_t share) {
   return static_cast<uint32_t>(ceil_div(count, share));
 }
 
-// The next `count` elements of type T of a launch's scratch, 256-byte aligned; at null it counts
-// bytes.
+// Divides the scratch memory of a launch: take() returns the next `count` elements of type T,
+// 256-byte aligned. If constructed with null, it only adds up the bytes; a kernel computes its
+// scratch_bytes() in this way.
 class Scratch {
  public:
   explicit Scratch(void* data) : data_(static_cast<std::byte*>(data)) {}
@@ -62,18 +67,9 @@ class Scratch {
   int64_t used_ = 0;
 };
 
-// Rows of each file of this folder.
-std::span<const KernelRow> elementwise_rows();
-std::span<const KernelRow> activation_rows();
-std::span<const KernelRow> update_rows();
-std::span<const KernelRow> lamb_rows();
-std::span<const KernelRow> step_rows();
-std::span<const KernelRow> table_rows();
-std::span<const KernelRow> norm_rows();
-std::span<const KernelRow> loss_rows();
-std::span<const KernelRow> rope_rows();
-std::span<const KernelRow> attention_rows();
-std::span<const KernelRow> quantize_rows();
-std::span<const KernelRow> router_rows();
+// Each function returns the rows of one file of this folder.
+using Rows = std::span<const KernelRow>();
+Rows elementwise_rows, activation_rows, update_rows, lamb_rows, step_rows, table_rows, norm_rows,
+    loss_rows, rope_rows, attention_rows, quantize_rows, router_rows;
 
 }  // namespace ds::cuda

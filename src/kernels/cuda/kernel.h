@@ -16,13 +16,13 @@
 #include "core/device/view.h"
 #include "kernels/cuda/dim3.h"
 
-// Host side of the device's kernels: from an operation and its shapes to starts of device
-// functions. Nothing here knows a driver. A start goes to a Launcher: a stream of the driver, or
-// lanes of a test (tests/cuda/lane).
+// The host side of the device's kernels: turns an operation and its shapes into launches of device
+// functions. It does not depend on a driver. Launches go to a Launcher: a stream of the driver, or
+// the CPU in tests (tests/cuda/lane).
 namespace ds::cuda {
 
-// One start of a device function: `args` is the one POD argument struct that every entry takes by
-// value.
+// One launch of a device function. `args` is the plain struct that every entry has as its only
+// parameter.
 struct Launch {
   const char* entry;
   Dim3 grid, block;
@@ -31,7 +31,7 @@ struct Launch {
   size_t args_bytes;
 };
 
-// Where launches go, in order; `args` is read before launch returns.
+// Runs launches in order. launch() copies `args` before it returns.
 class Launcher {
  public:
   virtual void launch(const Launch& launch) = 0;
@@ -40,46 +40,61 @@ class Launcher {
   ~Launcher() = default;
 };
 
-// What a kernel is asked for: shapes at their bound, data null.
+// Describes the kernel that make_kernel() shall create. Shapes are at their bounds and data is
+// null.
 struct Query {
   std::string_view op;
   std::span<const TensorView> in, out;
   const Attrs& attrs;
-  int64_t shared_bytes = std::numeric_limits<int64_t>::max();  // of a block on this device, at most
+  // The largest shared memory of a block on this device, in bytes.
+  int64_t shared_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// What one run gets: actual extents, addresses of the device. An empty operand is absent (data
-// null, rank 0).
+// The arguments of one run of a kernel, with actual extents and device addresses. An absent operand
+// has null data and rank 0.
 struct Arguments {
   std::span<const TensorView> in, out;
   const StepScalars* scalars = nullptr;  // on the device
   int64_t leaf = 0;
-  RunScalars run;                     // `group` is not read; see the next field
-  std::optional<GroupScalars> group;  // in place of that of the step
+  // Scalars of the run of elements. Its `group` is not read; see the next field.
+  RunScalars run;
+  // If set, replaces StepScalars::group for this launch.
+  std::optional<GroupScalars> group;
+  // As in KernelRequest.
   std::span<const ElementRun> runs;
-  void* scratch = nullptr;  // scratch_bytes() of the device, 256-byte aligned
+  // scratch_bytes() bytes of device memory, 256-byte aligned.
+  void* scratch = nullptr;
 };
 
+// An operation for given types and attributes, which can be run repeatedly.
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  virtual int64_t scratch_bytes() const { return 0; }  // enough for every shape up to the bound
-  // Enqueues; throws ds::Error for arguments that the query did not promise.
+  // Returns the bytes of scratch memory that run() needs, for every shape up to the bound.
+  virtual int64_t scratch_bytes() const { return 0; }
+  // Enqueues the work. Throws ds::Error for arguments that do not match the query.
   virtual void run(Launcher& launcher, const Arguments& arguments) const = 0;
 };
 
-// A row of the table of kernels. make returns null with the reason in *refusal.
+// The types of operands for which a row's `make` is called. floats: only f32, bf16, f16 and i32.
+// own: any; `make` itself refuses types.
+enum class Takes : int8_t { floats, own };
+
+// A row of the table of kernels. `make` creates the kernel, or returns null and sets *refusal to
+// the reason.
 struct KernelRow {
   const char* op;
   std::unique_ptr<Kernel> (*make)(const Query&, std::string* refusal);
+  Takes takes = Takes::floats;
 };
-// The rows of this folder's own kernels. Others (products over cuBLASLt) join by add_kernels,
-// before the first make_kernel: each call puts its rows before those that are there.
+// Inserts rows before all rows of the table, including those of this folder's own kernels. Must be
+// called before the first make_kernel().
 void add_kernels(std::span<const KernelRow> rows);
-std::vector<std::string_view>
-kernel_operations();  // each operation of the table once, in its order
+// Returns the operations of the table, each once, in the order of the rows.
+std::vector<std::string_view> kernel_operations();
 
-// The first row that takes the query; null with every reason in *refusal when none does.
+// Creates the kernel of the first row that accepts the query. If none does, returns null and sets
+// *refusal to all reasons.
 std::unique_ptr<Kernel> make_kernel(const Query& query, std::string* refusal);
 
 }  // namespace ds::cuda

@@ -1,3 +1,6 @@
+// The host side of LAMB's three operations: lamb_moments, lamb_ratios and lamb. Trust ratios are
+// per parameter, but norms are per granule, so lamb_ratios first gathers the norms of each
+// parameter's granules, which `runs` list, and finally scatters the ratios to the granules.
 #include "kernels/cuda/lamb.h"
 
 #include <array>
@@ -34,7 +37,7 @@ Rules rules_of(const Query& query) {
   return {{.rule = Rule::lamb, .flag = {flag("bias_correction", 1)}}, flag("eps_inside_sqrt", 0)};
 }
 
-// grad, master; m, v, norms.
+// in: grad, master. out: m, v, norms.
 Made make_moments(const Query& query, std::string* refusal) {
   if (!takes_floats({query.op, query.in, query.out.first(2), query.attrs}, refusal)) return nullptr;
   const Rules rules = rules_of(query);
@@ -60,9 +63,8 @@ Made make_moments(const Query& query, std::string* refusal) {
       sizeof(UpdateConstants));
 }
 
-// m, v, ratios; master, param.
-Made make_lamb(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+// in: m, v, ratios. out: master, param.
+Made make_lamb(const Query& query, std::string*) {
   const Rules rules = rules_of(query);
   return made(
       [=](Launcher& launcher, const Arguments& c) {
@@ -86,7 +88,8 @@ Made make_lamb(const Query& query, std::string* refusal) {
       sizeof(UpdateConstants));
 }
 
-// Scratch of lamb_ratios over so many granules and groups.
+// The scratch memory of lamb_ratios. Sums need an element for each block of 256 granules and one
+// for each group; there are at most as many groups as granules.
 struct RatioRoom {
   double *norms, *sums[2];
   float* ordered;
@@ -94,8 +97,7 @@ struct RatioRoom {
 
   RatioRoom(void* data, int64_t granules) {
     Scratch scratch(data);
-    const int64_t sums_of_all =
-        2 * (granules / kSumBlock + granules + 1);  // a group has a granule at least
+    const int64_t sums_of_all = 2 * (granules / kSumBlock + granules + 1);
     norms = scratch.take<double>(2 * granules);
     sums[0] = scratch.take<double>(sums_of_all);
     sums[1] = scratch.take<double>(sums_of_all);
@@ -104,7 +106,7 @@ struct RatioRoom {
   }
 };
 
-// norms; perhaps means, ratios.
+// in: norms. out: means (optional), ratios.
 Made make_ratios(const Query& query, std::string*) {
   RatiosArgs shared{};
   shared.least = query.attrs.real("min_coeff");
@@ -123,6 +125,7 @@ Made make_ratios(const Query& query, std::string*) {
         a.sums[1] = room.sums[1];
         a.ordered = room.ordered;
         a.means = c.out.size() > 1 ? c.out[0].as<float>() : nullptr;
+        // A launch has at most kLambGroups groups, because they are part of its argument.
         const auto flush = [&] {
           start(launcher, "lamb_ratios", {static_cast<uint32_t>(a.groups)}, {kRatioThreads}, a,
                 sizeof(float));
@@ -130,6 +133,7 @@ Made make_ratios(const Query& query, std::string*) {
           a.groups = 0;
         };
         int64_t at = 0;
+        // Consecutive runs with the same group are the pieces of one parameter.
         for (size_t r = 0; r < c.runs.size();) {
           LambGroup group{at, 0, c.runs[r].group};
           for (; r < c.runs.size() && c.runs[r].group == group.number; ++r)
@@ -145,8 +149,9 @@ Made make_ratios(const Query& query, std::string*) {
       RatioRoom(nullptr, query.out.back().numel()).bytes);
 }
 
-constexpr KernelRow kRows[] = {
-    {"lamb_moments", make_moments}, {"lamb_ratios", make_ratios}, {"lamb", make_lamb}};
+constexpr KernelRow kRows[] = {{"lamb_moments", make_moments, Takes::own},
+                               {"lamb_ratios", make_ratios, Takes::own},
+                               {"lamb", make_lamb}};
 
 }  // namespace
 

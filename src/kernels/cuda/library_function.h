@@ -1,43 +1,40 @@
 #pragma once
-#include <dlfcn.h>
-
 #include <string>
 #include <vector>
 
 namespace ds::cuda {
 
+// A library that is opened at run time: the file that the environment variable `variable` names,
+// otherwise the first of `files` that can be opened. The constructor throws a Failure with a
+// one-line message if there is none. A struct of LibraryFunctions derives from this class.
 struct OpenedLibrary {
-  void* object = nullptr;
+  OpenedLibrary(const char* variable, const std::vector<const char*>& files, const char* name);
+
+  // Returns the address of a function, or null if the file lacks it.
+  void* find(const char* function);
+
   std::string file;
+  // The first function that was not found; empty if all were found.
+  std::string missing;
+
+ private:
+  void* object_ = nullptr;
 };
 
-// The file that the environment's `variable` names, else the first of `files` that there is. Throws
-// a Failure with one line.
-OpenedLibrary open_library(const char* variable, const std::vector<const char*>& files,
-                           const char* name);
-
-// A function of a library that is opened at run time, by the name under which the library has it. A
-// call hands the result and the name to `check`, which throws when it is an error.
+// A function of an OpenedLibrary, with its name. A call passes the result and the name to `check`,
+// which throws if the result is an error.
 template <auto check, typename Function>
 struct LibraryFunction {
-  const char* name;
-  Function function = nullptr;
+  LibraryFunction(OpenedLibrary& library, const char* name)
+      : name(name), function(reinterpret_cast<Function>(library.find(name))) {}
+
   template <typename... Args>
   void operator()(Args... args) const {
     check(function(args...), name);
   }
-};
 
-// Finds every function that library.visit() hands over. The name of the first that the file lacks;
-// "": none.
-template <typename Library>
-std::string find_functions(Library& library, void* object) {
-  std::string missing;
-  library.visit([&](auto& entry) {
-    entry.function = reinterpret_cast<decltype(entry.function)>(dlsym(object, entry.name));
-    if (!entry.function && missing.empty()) missing = entry.name;
-  });
-  return missing;
-}
+  const char* name;
+  Function function;
+};
 
 }  // namespace ds::cuda

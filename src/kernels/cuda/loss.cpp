@@ -1,3 +1,10 @@
+// The host side of the losses, of the softmax of rows, and of this folder's own matrix product.
+//
+// linear_cross_entropy need not store all logits: without kept logits it computes them for a block
+// of words, merges them into the softmax of the rows, and discards them. Backward computes each
+// block again, turns it into gradients, and adds their products to dx and dw. With kept logits
+// there is only one matrix product each for logits, dx and dw, at the cost of memory for all
+// logits.
 #include "kernels/cuda/loss.h"
 
 #include <fmt/format.h>
@@ -18,14 +25,17 @@
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/product.h"
+#include "kernels/formulas/logits_head.h"
+#include "kernels/formulas/row_loss.h"
 #include "kernels/matrix_product.h"
-#include "kernels/row_loss.h"
 
 namespace ds::cuda {
 namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
+// Bytes of shared memory for two sums over a block in f64, and for the softmax (two values) and one
+// sum in f32.
 constexpr uint32_t kRoom = 2 * kLossThreads / 32 * sizeof(double);
 constexpr uint32_t kStatsRoom = 3 * kLossThreads / 32 * sizeof(float);
 
@@ -37,13 +47,16 @@ void start_loss(Launcher& launcher, const LossArgs& a) {
   if (a.each) return;
   start(launcher, "loss_mean", {1}, {kLossThreads}, a, kRoom);
 }
-// What is in common of the gradients of all rows, to *scale; nothing with a gradient for each row.
+// Enqueues the computation of *scale, the common factor of the gradients of all rows. With
+// Reduction::none it does nothing, because each row has its own dloss.
 void start_scale(Launcher& launcher, LossArgs& a, float* scale) {
   if (a.each) return;
   a.scale = scale;
   start(launcher, "loss_scale", {1}, {kLossThreads}, a, kRoom);
 }
 void start_gradients(Launcher& launcher, const LossArgs& a) {
+  // Number of blocks that share a row: such that each thread has about four groups of eight words,
+  // but at most 64.
   const uint32_t across = std::min(blocks(a.words, 4 * 8 * kThreads), 64u);
   start(launcher, "logit_gradients", {static_cast<uint32_t>(a.rows), across}, {kThreads}, a);
 }
@@ -54,7 +67,7 @@ int64_t bytes_of_loss(int64_t rows) {
   return scratch.used();
 }
 
-// What attributes make of a loss of `words` words.
+// Sets the fields that depend on the attributes of a loss over `words` words.
 void put_attributes(LossArgs& a, const Attrs& attrs, int64_t words) {
   const auto loss = RowLoss<float>::of(attrs, words);
   const Reduction reduction = reduction_of(attrs);
@@ -64,8 +77,7 @@ void put_attributes(LossArgs& a, const Attrs& attrs, int64_t words) {
 }
 bool smooths(const Attrs& attrs) { return attrs.real_or("label_smoothing", 0) != 0; }
 
-Made make_cross_entropy(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_cross_entropy(const Query& query, std::string*) {
   return made(
       [attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         LossArgs a{};
@@ -86,8 +98,7 @@ Made make_cross_entropy(const Query& query, std::string* refusal) {
       bytes_of_loss(query.in[0].dims[0]));
 }
 
-Made make_cross_entropy_dx(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_cross_entropy_dx(const Query& query, std::string*) {
   return made(
       [attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         LossArgs a{};
@@ -104,24 +115,11 @@ Made make_cross_entropy_dx(const Query& query, std::string* refusal) {
       sizeof(float));
 }
 
-// x[rows,width], w[words,width], and room for the logits of a block of words.
-struct Head {
-  int64_t rows, width, words, block;
-  DType dtype;
-  const std::byte *x, *w;
-  float* logits;
+// An output layer that does not keep its logits.
+struct Head : LogitsHead {
+  using LogitsHead::LogitsHead;
 
-  Head(const TensorView& x, const TensorView& w, const TensorView& room)
-      : rows(x.dims[0]),
-        width(x.dims[1]),
-        words(w.dims[0]),
-        block(room.dims[1]),
-        dtype(x.dtype),
-        x(x.as<std::byte>()),
-        w(w.as<std::byte>()),
-        logits(room.as<float>()) {}
-  int64_t count(int64_t first) const { return std::min(block, words - first); }
-  int64_t offset(int64_t first) const { return first * width * size_of(dtype); }
+  // Returns the arguments for the block of words that begins at `first`.
   LossArgs at(int64_t first, const Attrs& attrs) const {
     LossArgs a{};
     put_attributes(a, attrs, words);
@@ -131,25 +129,19 @@ struct Head {
     a.begins = first == 0;
     return a;
   }
-  void make_logits(Launcher& launcher, int64_t first) const {
-    multiply(launcher, {{rows, count(first), width, width, width, block, false, true, false, dtype,
-                         Store::wide},
-                        x,
-                        w + offset(first),
-                        nullptr,
-                        logits});
-  }
 };
 
-// Whole logits in the type of x, kept for the gradient. Tensor cores need whole vectors along every
-// matrix, so that rows have zeros behind their words up to a multiple of 8; a weight of other
-// extents is copied to one with rows of zeros behind, which costs a hundredth of a product.
+// An output layer that keeps its logits, in the type of x, for the gradient. Tensor cores need
+// whole vectors along every matrix, so rows are padded with zeros up to a multiple of 8 words. If
+// the number of words is not a multiple of 8, the weight is first copied and extended by rows of
+// zeros, which costs a hundredth of a matrix product.
 struct KeptHead {
   int64_t rows, width, words, stride;
   DType dtype;
   const TensorView &x, &w;
-  std::byte* padded;  // room for the weight, or its gradient, of `stride` words; null: it is
-                      // aligned itself
+  // Memory for the weight padded to `stride` words, or its gradient. Null: the weight needs no
+  // padding.
+  std::byte* padded;
 
   KeptHead(const TensorView& x, const TensorView& w, const TensorView& logits, Scratch& scratch)
       : rows(x.dims[0]),
@@ -161,6 +153,7 @@ struct KeptHead {
         w(w),
         padded(words == stride ? nullptr
                                : scratch.take<std::byte>(stride * width * size_of(dtype))) {}
+  // Returns the weight with `stride` rows. Enqueues a padded copy if it is needed.
   const void* weight(Launcher& launcher) const {
     if (!padded) return w.data;
     copy_bytes(launcher, w.data, padded, w.bytes());
@@ -216,6 +209,7 @@ void make_gradients_of_kept(Launcher& launcher, const Arguments& c, const Attrs&
                       head.weight(launcher),
                       nullptr,
                       dx.data});
+  // The padded weight is no longer needed, so the padded gradient overwrites it.
   void* sums = head.padded ? head.padded : dw.data;
   multiply(launcher, {{head.stride, head.width, head.rows, head.stride, head.width, head.width,
                        true, false, false, head.dtype},
@@ -226,8 +220,8 @@ void make_gradients_of_kept(Launcher& launcher, const Arguments& c, const Attrs&
   if (head.padded) copy_bytes(launcher, sums, dw.data, dw.bytes());
 }
 
-// Of either operation of a head that keeps its logits: `run`, and scratch for `first` bytes and a
-// weight.
+// Creates a kernel (forward or backward) of an output layer that keeps its logits. It calls `run`,
+// with scratch memory of `first` bytes followed by a padded weight. x is operand number `operand`.
 Made make_kept_head(const Query& query, int64_t operand, int64_t first,
                     void (*run)(Launcher&, const Arguments&, const Attrs&)) {
   const TensorView &x = query.in[static_cast<size_t>(operand)],
@@ -240,8 +234,7 @@ Made make_kept_head(const Query& query, int64_t operand, int64_t first,
       room.used());
 }
 
-Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_linear_cross_entropy(const Query& query, std::string*) {
   if (keeps_logits(query.attrs))
     return make_kept_head(query, 0, query.in[0].dims[0] * static_cast<int64_t>(sizeof(double)),
                           make_kept_logits);
@@ -252,7 +245,7 @@ Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
         LossArgs a{};
         auto* terms = scratch.take<double>(head.rows);
         for (int64_t first = 0; first < head.words; first += head.block) {
-          head.make_logits(launcher, first);
+          multiply(launcher, head.product(first));
           a = head.at(first, attrs);
           a.targets = c.in[2].as<int32_t>();
           a.stats = c.out[1].as<RowStats>();
@@ -267,8 +260,7 @@ Made make_linear_cross_entropy(const Query& query, std::string* refusal) {
       bytes_of_loss(query.in[0].dims[0]));
 }
 
-Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_linear_cross_entropy_dx(const Query& query, std::string*) {
   if (keeps_logits(query.attrs))
     return make_kept_head(query, 1, sizeof(float), make_gradients_of_kept);
   const bool narrow = query.in[1].dtype != DS_DTYPE_F32;
@@ -278,15 +270,17 @@ Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
   return made(
       [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const Head head(c.in[1], c.in[2], c.out[2]);
-        const TensorView& sums = c.out[narrow ? 3 : 0];  // dx in f32
+        // dx is accumulated over the blocks of words in f32, and rounded once at the end.
+        const TensorView& sums = c.out[narrow ? 3 : 0];
         Scratch scratch(c.scratch);
         auto* scale = scratch.take<float>(1);
-        // Gradients of logits, in the type of x: of f32 in place.
+        // The gradients of logits have the type of x, as matrix products require. In f32 they
+        // overwrite the logits.
         void* gradients = narrow ? scratch.take<uint16_t>(head.rows * head.block)
                                  : static_cast<void*>(head.logits);
         copy_bytes(launcher, nullptr, sums.data, sums.bytes());
         for (int64_t first = 0; first < head.words; first += head.block) {
-          head.make_logits(launcher, first);
+          multiply(launcher, head.product(first));
           LossArgs a = head.at(first, attrs);
           a.targets = c.in[3].as<int32_t>();
           a.stats = c.in[4].as<RowStats>();
@@ -297,17 +291,18 @@ Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
           if (!a.each) a.scale = scale;
           start_gradients(launcher, a);
           const int64_t count = head.count(first);
-          // Rows of dw are one product over all rows, rounded once.
+          // The rows of dw for this block of words are complete after one product over all rows of
+          // x, so they are rounded once.
           multiply(launcher, {{count, head.width, head.rows, head.block, head.width, head.width,
                                true, false, false, head.dtype},
                               gradients,
                               head.x,
                               nullptr,
-                              c.out[1].as<std::byte>() + head.offset(first)});
+                              c.out[1].as<std::byte>() + head.weight_offset(first)});
           multiply(launcher, {{head.rows, head.width, count, head.block, head.width, head.width,
                                false, false, false, head.dtype, Store::added},
                               gradients,
-                              head.w + head.offset(first),
+                              head.weight(first),
                               nullptr,
                               sums.data});
         }
@@ -321,8 +316,7 @@ Made make_linear_cross_entropy_dx(const Query& query, std::string* refusal) {
       room.used());
 }
 
-Made make_softmax(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_softmax(const Query& query, std::string*) {
   const bool gradient = query.op == "softmax_dx";
   SoftmaxArgs shape{};
   shape.seq = query.op == "causal_softmax" ? query.attrs.integer("seq") : 0;
@@ -348,8 +342,7 @@ Made make_count_targets(const Query&, std::string*) {
   });
 }
 
-Made make_mse(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_mse(const Query& query, std::string*) {
   return made(
       [](Launcher& launcher, const Arguments& c) {
         MeanArgs a{operand(c.in[0]),     operand(c.in[1]), static_cast<double*>(c.scratch),
@@ -361,9 +354,8 @@ Made make_mse(const Query& query, std::string* refusal) {
       ceil_div(query.in[0].numel(), kMeanShare) * static_cast<int64_t>(sizeof(double)));
 }
 
-// The products of `linear`.
-Made make_linear(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+// linear, linear_dx and linear_dw are one matrix product each.
+Made make_linear(const Query& query, std::string*) {
   MatrixProduct (*product)(const LinearOperands&) = product_of_linear_dw;
   if (query.op == "linear") product = product_of_linear;
   if (query.op == "linear_dx") product = product_of_linear_dx;
@@ -380,13 +372,14 @@ constexpr KernelRow kRows[] = {
     {"softmax", make_softmax},
     {"causal_softmax", make_softmax},
     {"softmax_dx", make_softmax},
-    {"count_targets", make_count_targets},
+    {"count_targets", make_count_targets, Takes::own},
     {"mse", make_mse},
     {"linear", make_linear},
     {"linear_dx", make_linear},
     {"linear_dw", make_linear},
 };
 
+// The function that computes matrix products. use_products() sets it before the first kernel runs.
 Multiply chosen = own_multiply;
 
 }  // namespace

@@ -1,12 +1,14 @@
-// Problem: NCCL is the library by which GPUs exchange bytes, but its file has 200 MB, most machines
-// have none, and a call of it that waits for a rank that has died waits forever. So it is opened at
-// run time, by the few functions that move bytes. Invariant: no call waits for another rank.
-// Communicators do not block: a call begins something, and idle() asks whether it has happened;
-// whoever waits can do something else meanwhile, and can give up (abort()). Sums are libds's own,
-// so every type is bytes here.
+// Problem: NCCL is how GPUs exchange bytes. But its library is 200 MB large, most machines lack it,
+// and a blocking call that waits for a dead rank never returns. So it is opened at run time, in its
+// non-blocking mode, and only the few functions that move bytes are used.
 //
-// The declarations are our own, for a build needs no NCCL: what nccl.h of 2.28 has, and the
-// configuration as of 2.14, whose size and version tell the library that it has no more fields.
+// Invariant: no call waits for another rank. Communicators are non-blocking: a call begins an
+// operation, and idle() returns whether it is complete. Meanwhile the thread can do other work, and
+// can give up (abort()). Sums are computed by libds, so NCCL only sees bytes.
+//
+// A build must not need NCCL, so its functions are declared here, as in nccl.h 2.28 but with the
+// configuration struct of 2.14, whose size and version tell the library that later fields are
+// absent.
 #include "kernels/cuda/nccl.h"
 
 #include <fmt/core.h>
@@ -40,41 +42,24 @@ void check_nccl(int result, const char* call);
 template <typename Function>
 using Entry = LibraryFunction<check_nccl, Function>;
 
-struct Library {
-  std::string file;
+struct Library : OpenedLibrary {
+  Library() : OpenedLibrary("DS_NCCL", {"libnccl.so.2", "libnccl.so"}, "NCCL") {}
   int version = 0;
-  Entry<int (*)(int*)> ncclGetVersion{"ncclGetVersion"};
-  Entry<const char* (*)(int)> ncclGetErrorString{"ncclGetErrorString"};
-  Entry<const char* (*)(Communicator)> ncclGetLastError{"ncclGetLastError"};
-  Entry<int (*)(UniqueId*)> ncclGetUniqueId{"ncclGetUniqueId"};
+  Entry<int (*)(int*)> ncclGetVersion{*this, "ncclGetVersion"};
+  Entry<const char* (*)(int)> ncclGetErrorString{*this, "ncclGetErrorString"};
+  Entry<const char* (*)(Communicator)> ncclGetLastError{*this, "ncclGetLastError"};
+  Entry<int (*)(UniqueId*)> ncclGetUniqueId{*this, "ncclGetUniqueId"};
   Entry<int (*)(Communicator*, int, UniqueId, int, Configuration*)> ncclCommInitRankConfig{
-      "ncclCommInitRankConfig"};
-  Entry<int (*)(Communicator, int*)> ncclCommGetAsyncError{"ncclCommGetAsyncError"};
-  Entry<int (*)(Communicator)> ncclCommAbort{"ncclCommAbort"};
-  Entry<int (*)(Communicator)> ncclCommDestroy{"ncclCommDestroy"};
+      *this, "ncclCommInitRankConfig"};
+  Entry<int (*)(Communicator, int*)> ncclCommGetAsyncError{*this, "ncclCommGetAsyncError"};
+  Entry<int (*)(Communicator)> ncclCommAbort{*this, "ncclCommAbort"};
+  Entry<int (*)(Communicator)> ncclCommDestroy{*this, "ncclCommDestroy"};
   Entry<int (*)(const void*, void*, size_t, int, Communicator, CUstream)> ncclAllGather{
-      "ncclAllGather"};
-  Entry<int (*)(const void*, size_t, int, int, Communicator, CUstream)> ncclSend{"ncclSend"};
-  Entry<int (*)(void*, size_t, int, int, Communicator, CUstream)> ncclRecv{"ncclRecv"};
-  Entry<int (*)()> ncclGroupStart{"ncclGroupStart"};
-  Entry<int (*)()> ncclGroupEnd{"ncclGroupEnd"};
-
-  template <typename Visit>
-  void visit(const Visit& visit) {
-    visit(ncclGetVersion);
-    visit(ncclGetErrorString);
-    visit(ncclGetLastError);
-    visit(ncclGetUniqueId);
-    visit(ncclCommInitRankConfig);
-    visit(ncclCommGetAsyncError);
-    visit(ncclCommAbort);
-    visit(ncclCommDestroy);
-    visit(ncclAllGather);
-    visit(ncclSend);
-    visit(ncclRecv);
-    visit(ncclGroupStart);
-    visit(ncclGroupEnd);
-  }
+      *this, "ncclAllGather"};
+  Entry<int (*)(const void*, size_t, int, int, Communicator, CUstream)> ncclSend{*this, "ncclSend"};
+  Entry<int (*)(void*, size_t, int, int, Communicator, CUstream)> ncclRecv{*this, "ncclRecv"};
+  Entry<int (*)()> ncclGroupStart{*this, "ncclGroupStart"};
+  Entry<int (*)()> ncclGroupEnd{*this, "ncclGroupEnd"};
 };
 
 std::string version_text(int version) {
@@ -82,20 +67,17 @@ std::string version_text(int version) {
 }
 
 Library find_library() {
-  const OpenedLibrary opened = open_library("DS_NCCL", {"libnccl.so.2", "libnccl.so"}, "NCCL");
   Library library;
-  library.file = opened.file;
-  const std::string missing = find_functions(library, opened.object);
   if (!library.ncclGetVersion.function ||
       library.ncclGetVersion.function(&library.version) != kSuccess)
-    refuse("'{}' is not NCCL: it tells no version", opened.file);
+    refuse("'{}' is not NCCL: it tells no version", library.file);
   if (library.version < kLeastVersion) {
-    refuse("NCCL '{}' is of version {}, and this plugin needs {} or later", opened.file,
+    refuse("NCCL '{}' is of version {}, and this plugin needs {} or later", library.file,
            version_text(library.version), version_text(kLeastVersion));
   }
-  if (!missing.empty()) {
-    refuse("NCCL '{}' of version {} has no function {}", opened.file, version_text(library.version),
-           missing);
+  if (!library.missing.empty()) {
+    refuse("NCCL '{}' of version {} has no function {}", library.file,
+           version_text(library.version), library.missing);
   }
   return library;
 }
@@ -139,7 +121,7 @@ Link::Link(std::shared_ptr<Device> device, const NcclId& id, int rank, int size)
       "ncclCommInitRankConfig");
 }
 
-// Its work has finished, or it was ended.
+// The owner must have waited for the link's work or called abort(), so nothing is pending.
 Link::~Link() {
   if (!communicator_) return;
   Device::Scope scope(*device_, Device::For::ending);
@@ -151,6 +133,8 @@ void Link::check(int result, const char* call) const {
   fail(result, call, library().ncclGetLastError.function(communicator_));
 }
 
+// Calls body() with the device's context current, while no other thread can use or end the
+// communicator. Throws if it has been ended.
 template <typename Body>
 void Link::use(const Body& body) {
   std::lock_guard lock(mutex_);
@@ -176,7 +160,9 @@ void Link::gather(const DriverStream& stream, const void* in, void* out, int64_t
   });
 }
 
-// A group that was begun is ended whatever happens: it is the thread's.
+// The sends and receives of an NCCL group run concurrently, so their order cannot make ranks block
+// each other. A group that this thread has started must be ended even after an error, so the first
+// error is kept and thrown at the end.
 void Link::swap(const DriverStream& stream, const ds_plugin_part* sends,
                 const ds_plugin_part* receives) {
   use([&] {
@@ -205,7 +191,7 @@ void Link::swap(const DriverStream& stream, const ds_plugin_part* sends,
   });
 }
 
-// It frees the communicator, too.
+// ncclCommAbort also frees the communicator, so the destructor has nothing to do.
 void Link::abort() {
   std::lock_guard lock(mutex_);
   if (!communicator_) return;

@@ -1,3 +1,5 @@
+// The host side of normalization and of sums over rows: decides how many threads share a row, and
+// lays out the scratch memory for the sums of chunks.
 #include "kernels/cuda/norm.h"
 
 #include <algorithm>
@@ -16,21 +18,22 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// A block of as many warps as give each thread so many columns of a row, at most 8.
+// Returns the number of threads, in whole warps, such that each has at most `columns` columns of a
+// row; at most 8 warps, even if threads then have more columns.
 uint32_t row_threads(int64_t width, int64_t columns) {
   return static_cast<uint32_t>(
       std::clamp<int64_t>(round_up(ceil_div(width, columns), 32), 32, 256));
 }
-constexpr int64_t kKeptColumns =
-    24;  // of a thread, which stay in registers: kHeld of row-inl.h, by eights
+// Number of columns that a thread keeps in registers: kHeld groups of eight (row-inl.h).
+constexpr int64_t kKeptColumns = 24;
 void start_rows(Launcher& launcher, const char* entry, NormArgs a) {
   a.share = 1 / static_cast<float>(a.width);
   const uint32_t threads = row_threads(a.width, kKeptColumns), rows = threads == 32 ? 4 : 1;
+  // Shared memory: room for two sums over a block.
   start(launcher, entry, {blocks(a.rows, rows)}, {threads, rows}, a, 16 * sizeof(float));
 }
 
-Made make_layer_norm(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_layer_norm(const Query& query, std::string*) {
   const auto eps = static_cast<float>(query.attrs.real("eps"));
   return made([=](Launcher& launcher, const Arguments& c) {
     NormArgs a{};
@@ -44,8 +47,7 @@ Made make_layer_norm(const Query& query, std::string* refusal) {
   });
 }
 
-Made make_layer_norm_dx(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_layer_norm_dx(const Query&, std::string*) {
   return made([](Launcher& launcher, const Arguments& c) {
     NormArgs a{};
     a.dy = operand(c.in[0]), a.x = operand(c.in[1]);
@@ -58,8 +60,7 @@ Made make_layer_norm_dx(const Query& query, std::string* refusal) {
   });
 }
 
-Made make_rms_norm(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_rms_norm(const Query& query, std::string*) {
   const auto eps = static_cast<float>(query.attrs.real("eps"));
   const float offset = query.attrs.integer_or("offset", 0) == 0 ? 0.0f : 1.0f;
   return made([=](Launcher& launcher, const Arguments& c) {
@@ -73,8 +74,7 @@ Made make_rms_norm(const Query& query, std::string* refusal) {
   });
 }
 
-Made make_rms_norm_dx(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_rms_norm_dx(const Query& query, std::string*) {
   const float offset = query.attrs.integer_or("offset", 0) == 0 ? 0.0f : 1.0f;
   return made([=](Launcher& launcher, const Arguments& c) {
     NormArgs a{};
@@ -90,7 +90,10 @@ Made make_rms_norm_dx(const Query& query, std::string* refusal) {
 void start_columns(Launcher& launcher, ColumnArgs a, void* scratch) {
   a.partial = static_cast<float*>(scratch);
   a.chunks = ceil_div(a.rows, kChunk);
-  constexpr uint32_t kRoom = kThreads * sizeof(float);  // of a sum of a part
+  // Bytes of shared memory for one sum of one part.
+  constexpr uint32_t kRoom = kThreads * sizeof(float);
+  // The first launch computes the sums of chunks of rows into the scratch memory, the second adds
+  // them up.
   start(launcher, "column_chunks", {static_cast<uint32_t>(a.chunks), blocks(a.width, kThreads)},
         {kThreads}, a, static_cast<uint32_t>(a.sums) * kColumnParts * kRoom);
   start(launcher, "column_sums", {blocks(a.width, 32)}, {kThreads}, a, 2 * kRoom);
@@ -99,8 +102,7 @@ int64_t bytes_of_columns(int64_t rows, int64_t width, int64_t sums) {
   return ceil_div(rows, kChunk) * sums * width * static_cast<int64_t>(sizeof(float));
 }
 
-Made make_layer_norm_dw(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_layer_norm_dw(const Query& query, std::string*) {
   return made(
       [](Launcher& launcher, const Arguments& c) {
         ColumnArgs a{};
@@ -114,8 +116,7 @@ Made make_layer_norm_dw(const Query& query, std::string* refusal) {
       bytes_of_columns(query.in[0].dims[0], query.in[0].dims[1], 2));
 }
 
-Made make_rms_norm_dw(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_rms_norm_dw(const Query& query, std::string*) {
   return made(
       [](Launcher& launcher, const Arguments& c) {
         ColumnArgs a{};
@@ -129,9 +130,8 @@ Made make_rms_norm_dw(const Query& query, std::string* refusal) {
       bytes_of_columns(query.in[0].numel() / query.out[0].dims[0], query.out[0].dims[0], 1));
 }
 
-// The gradient of a bias needs no product.
-Made make_linear_db(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+// The gradient of a bias is a plain sum over rows.
+Made make_linear_db(const Query& query, std::string*) {
   return made(
       [](Launcher& launcher, const Arguments& c) {
         ColumnArgs a{};
@@ -144,8 +144,7 @@ Made make_linear_db(const Query& query, std::string* refusal) {
       bytes_of_columns(query.in[0].dims[0], query.in[0].dims[1], 1));
 }
 
-Made make_scale_rows_dw(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_scale_rows_dw(const Query& query, std::string*) {
   const auto column = static_cast<int32_t>(query.attrs.integer("column"));
   return made([=](Launcher& launcher, const Arguments& c) {
     ColumnArgs a{};

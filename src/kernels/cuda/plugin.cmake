@@ -18,12 +18,12 @@ if(NOT EXISTS ${DS_CUDA_ROOT}/include/cuda.h)
 endif()
 
 set(DS_CUDA_ROOT ${DS_CUDA_ROOT} CACHE INTERNAL "The toolkit")
-# PyPI has the headers that its own include in a folder of their own.
+# In toolkits from PyPI, the headers that these include are in a folder of their own.
 set(DS_CUDA_INCLUDES ${DS_CUDA_ROOT}/include ${DS_CUDA_ROOT}/include/cccl CACHE INTERNAL "Its headers")
 set(DS_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
     --Werror all-warnings)
-# Files that give the CPU's bits.
+# The files that give the CPU's bits, and the flags that this takes (see README.md).
 set(DS_CUDA_EXACT_FLAGS --fmad=false -prec-div=true -prec-sqrt=true -ftz=false)
 set(DS_CUDA_EXACT elementwise lamb quantize step table update)
 # PTX of each file, and what the assembler says of its kernels: tests/cuda/static_test.py reads them.
@@ -34,7 +34,7 @@ set(assembly "")
 set(declarations "")
 set(images "")
 set(binaries "")
-# DS_CUDA_BUILT: this folder in another build of the same sources, whose images are taken instead of compiling them again.
+# DS_CUDA_BUILT names this folder in another build of the same sources: its images are used instead of compiling them again.
 foreach(source IN LISTS DS_CUDA_DEVICE)
   get_filename_component(name ${source} NAME_WE)
   set(binary ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
@@ -83,11 +83,11 @@ std::span<const void* const> module_images() {
 " @ONLY)
 set_source_files_properties(${DS_CUDA_IMAGES} PROPERTIES OBJECT_DEPENDS "${binaries}")
 
-# With what it uses of libds, which libds.so does not export.
+# The plugin compiles the parts of libds that it uses, because libds.so does not export them.
 file(GLOB DS_CUDA_HOST CONFIGURE_DEPENDS *.cpp)
 add_library(ds_cuda MODULE ${DS_CUDA_HOST} ${DS_CUDA_IMAGES})
-foreach(part core/base/attrs core/base/dtype core/base/error core/base/half core/base/utf8 kernels/cached_attention kernels/matrix_product
-        kernels/rope core/graph/ops/rope_factors core/graph/ops/rope_length)
+foreach(part core/base/attrs core/base/dtype core/base/error core/base/half core/base/utf8 kernels/formulas/cached_attention kernels/matrix_product
+        kernels/formulas/rope core/graph/ops/rope_factors core/graph/ops/rope_length)
   target_sources(ds_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src/${part}.cpp)
 endforeach()
 target_include_directories(ds_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)

@@ -1,3 +1,4 @@
+// The host side of quantize, dequantize and dequantize_sum, which are one launch each.
 #include "kernels/cuda/quantize.h"
 
 #include <fmt/core.h>
@@ -31,6 +32,7 @@ Made make_quantize(const Query& query, std::string* refusal) {
     own.codes = c.out.back().as<uint8_t>();
     own.scalars = c.scalars;
     own.granules = c.in[0].numel() / kGranule;
+    // Shared memory: room for two maxima over the block, then 256 codes.
     start(launcher, "quantize", {static_cast<uint32_t>(own.granules)}, {kCodeThreads}, own,
           (2 * 8 + kCodeThreads) * sizeof(float));
   });
@@ -42,6 +44,7 @@ Made make_dequantize(const Query& query, std::string* refusal) {
   a.bits = static_cast<int32_t>(query.attrs.integer("bits"));
   const bool sum = query.op == "dequantize_sum";
   if (sum) a.ranks = static_cast<int32_t>(query.attrs.integer("ranks"));
+  // One thread adds up an element over all ranks, which limits their number.
   if (a.ranks > kMostSummed) {
     *refusal =
         fmt::format("ranks is {}, the device sums codes of at most {}", a.ranks, kMostSummed);
@@ -57,9 +60,9 @@ Made make_dequantize(const Query& query, std::string* refusal) {
   });
 }
 
-constexpr KernelRow kRows[] = {{"quantize", make_quantize},
-                               {"dequantize", make_dequantize},
-                               {"dequantize_sum", make_dequantize}};
+constexpr KernelRow kRows[] = {{"quantize", make_quantize, Takes::own},
+                               {"dequantize", make_dequantize, Takes::own},
+                               {"dequantize_sum", make_dequantize, Takes::own}};
 
 }  // namespace
 

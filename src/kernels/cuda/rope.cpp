@@ -1,4 +1,8 @@
-#include "kernels/rope.h"
+// The host side of `rope`: computes the rotation of each pair in f64 and passes it in the argument.
+// Some scalings depend on the length of the text, which only the device knows. For longrope there
+// are two launches, one with the rotations of short texts and one with those of long texts; for
+// other scalings the launch gets the constants of the formula.
+#include "kernels/formulas/rope.h"
 
 #include <fmt/core.h>
 
@@ -23,12 +27,11 @@ void put_turns(RopeArgs& a, const Rope& rope) {
 }
 
 std::unique_ptr<Kernel> make_rope(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
   const bool by_length = query.in.size() == 3 && depends_on_length(query.attrs);
   const int64_t original = by_length ? query.attrs.integer("original") : 0;
   const Rope rope(query.attrs, query.in[0].dims[1], original);
   if (rope.dims / 2 > kMostPairs) {
-    *refusal = fmt::format("it turns {} columns of a head, the device at most {}", rope.dims,
+    *refusal = fmt::format("rope turns {} columns of a head, the device at most {}", rope.dims,
                            2 * kMostPairs);
     return nullptr;
   }
@@ -44,12 +47,14 @@ std::unique_ptr<Kernel> make_rope(const Query& query, std::string* refusal) {
   std::vector<RopeArgs> starts{a};
   if (by_length && query.attrs.has("long_factors")) {
     starts.push_back(a);
+    // The second launch has the rotations for texts longer than the original length.
     starts[0].only = -1, starts[1].only = 1;
     put_turns(starts[1], Rope(query.attrs, query.in[0].dims[1], original + 1));
   } else if (by_length) {
     starts[0].factor = query.attrs.real("factor"), starts[0].power = query.attrs.real("power");
   }
   return made([=](Launcher& launcher, const Arguments& c) {
+    // If some columns are not rotated, y is first set to a copy of x.
     const bool whole = 2 * a.pairs == a.depth && a.rotated >= a.period;
     if (!whole) copy_bytes(launcher, c.in[0].data, c.out[0].data, c.in[0].bytes());
     for (RopeArgs own : starts) {

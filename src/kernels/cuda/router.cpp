@@ -1,3 +1,6 @@
+// The host side of the router. Gates are one launch. The load-balancing loss adds up the rows of
+// each layer and then combines the layers; its backward computes the same totals again, because
+// only the logits are kept.
 #include "kernels/cuda/router.h"
 
 #include <memory>
@@ -18,8 +21,7 @@ void start_rows(Launcher& launcher, const char* entry, const RouterArgs& a) {
   start(launcher, entry, {blocks(a.rows, kThreads)}, {kThreads}, a);
 }
 
-Made make_top_gates(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_top_gates(const Query& query, std::string*) {
   RouterArgs a{};
   a.k = query.attrs.integer("k");
   a.normalize = query.attrs.integer_or("normalize", 1);
@@ -34,12 +36,13 @@ Made make_top_gates(const Query& query, std::string* refusal) {
   });
 }
 
-// Logits of each layer, then perhaps a mask.
+// Returns the logits of each layer, without the mask that may follow them.
 std::span<const TensorView> layers_of(std::span<const TensorView> in) {
   return in.back().dtype == DS_DTYPE_I32 ? in.first(in.size() - 1) : in;
 }
 
-// base of each layer's rows, totals and shares.
+// Takes scratch memory for the bases of all rows of each layer, the totals, the shares and the
+// count.
 void take(Scratch& scratch, RouterArgs* a) {
   a->base = scratch.take<double>(a->rows * a->layers);
   a->totals = scratch.take<double>(a->layers * a->experts * 2);
@@ -47,7 +50,7 @@ void take(Scratch& scratch, RouterArgs* a) {
   a->counted = scratch.take<double>(1);
 }
 
-// What a launch for layer `layer` reads.
+// Returns the arguments of a launch for one layer.
 RouterArgs at(const RouterArgs& all, std::span<const TensorView> layers, int64_t layer) {
   RouterArgs a = all;
   a.logits = operand(layers[static_cast<size_t>(layer)]);
@@ -56,8 +59,7 @@ RouterArgs at(const RouterArgs& all, std::span<const TensorView> layers, int64_t
   return a;
 }
 
-Made make_load_balance(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_load_balance(const Query& query, std::string*) {
   const bool backward = query.op == "load_balance_dx";
   const int64_t k = query.attrs.integer("k");
   auto shape = [=](std::span<const TensorView> in) {
@@ -81,6 +83,7 @@ Made make_load_balance(const Query& query, std::string* refusal) {
         for (int64_t layer = 0; layer < a.layers; ++layer) {
           const RouterArgs own = at(a, layers, layer);
           start_rows(launcher, "router_bases", own);
+          // Shared memory: room for three sums over the block.
           start(launcher, "router_totals", {static_cast<uint32_t>(a.experts)}, {kRouterThreads},
                 own, 3 * 8 * sizeof(double));
         }

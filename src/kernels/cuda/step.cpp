@@ -1,3 +1,6 @@
+// The host side of the operations that decide a step (norms, clipping, mean loss), and of the sum
+// over ranks. Sums have a fixed order (BlockedSum of kernels/formulas): blocks of 256, then blocks
+// of the blocks' sums. If there are `runs`, elements are first moved into the order of the runs.
 #include "kernels/cuda/step.h"
 
 #include <algorithm>
@@ -18,12 +21,14 @@
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/tree_sum.h"
-#include "kernels/muon.h"
+#include "kernels/formulas/muon.h"
 
 namespace ds::cuda {
 namespace {
 
-// One launch for every so many runs; returns the length of all.
+// Launches `entry` for every kPieces runs, whose elements have `width` numbers each. Returns the
+// total number of these numbers. blockIdx.y selects the piece, and the x blocks cover the longest
+// piece.
 int64_t move_runs(Launcher& launcher, const char* entry, GatherArgs a,
                   std::span<const ElementRun> runs, int64_t width, int64_t room) {
   int64_t to = 0, longest = 0;
@@ -77,6 +82,7 @@ Made make_granule_norms(const Query& query, std::string* refusal) {
   });
 }
 
+// Returns the bytes of scratch memory of start_sum(), which must take the same parts.
 int64_t bytes_of_sum(int64_t count) {
   Scratch scratch(nullptr);
   scratch.take<double>(count);
@@ -85,8 +91,8 @@ int64_t bytes_of_sum(int64_t count) {
   return scratch.used();
 }
 
-// Where the sum of c.in[0] will be: by blocks of 256, then of the blocks' sums, in the order of
-// `runs`.
+// Enqueues the sum of c.in[0] in the order of c.runs. Returns the address of the result. Levels
+// alternate between two buffers.
 const double* start_sum(Launcher& launcher, const Arguments& c) {
   Scratch scratch(c.scratch);
   const double* from = c.in[0].as<double>();
@@ -98,6 +104,7 @@ const double* start_sum(Launcher& launcher, const Arguments& c) {
     count = gather_runs(launcher, from, ordered, c.runs, 1, count);
     from = ordered;
   }
+  // The first level is computed even if there is only one number, or none.
   for (int turn = 0; turn == 0 || count > 1; turn = 1 + turn % 2) {
     BlockSumsArgs a{from, sums[turn % 2], count};
     count = std::max<int64_t>(ceil_div(count, kSumBlock), 1);
@@ -133,6 +140,8 @@ Made make_clip(const Query& query, std::string*) {
       bytes_of_sum(query.in[0].numel()));
 }
 
+// The operand has, for each rank, the losses of its micro-steps and, if there is a unit, as many
+// weights.
 Made make_losses(const Query& query, std::string*) {
   const int64_t micros = query.attrs.integer("micros"), unit = query.attrs.integer_or("unit", 0);
   return made([=](Launcher& launcher, const Arguments& c) {
@@ -154,8 +163,7 @@ Made make_mean_gradients(const Query&, std::string*) {
   });
 }
 
-Made make_unit_matrix(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_unit_matrix(const Query& query, std::string*) {
   const double eps = query.attrs.real("eps");
   return made(
       [=](Launcher& launcher, const Arguments& c) {
@@ -177,13 +185,15 @@ Made make_unit_matrix(const Query& query, std::string* refusal) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"unit_matrix", make_unit_matrix}, {"granule_norms", make_granule_norms},
-    {"sum_norms", make_sum_norms},     {"clip", make_clip},
-    {"losses", make_losses},           {"mean_gradients", make_mean_gradients},
+    {"unit_matrix", make_unit_matrix},         {"granule_norms", make_granule_norms, Takes::own},
+    {"sum_norms", make_sum_norms, Takes::own}, {"clip", make_clip, Takes::own},
+    {"losses", make_losses, Takes::own},       {"mean_gradients", make_mean_gradients, Takes::own},
 };
 
 }  // namespace
 
+// The number of ranks is limited because the addresses of all parts are in the argument of the
+// launch.
 void tree_sum(Launcher& launcher, std::span<const void* const> parts, DType from,
               const TensorView& out) {
   TreeSumArgs a{};

@@ -1,3 +1,4 @@
+// The host side of operations on tables whose rows are selected by ids.
 #include "kernels/cuda/table.h"
 
 #include <fmt/core.h>
@@ -14,13 +15,15 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/kernel.h"
-#include "kernels/rank_order.h"
+#include "kernels/formulas/rank_order.h"
 
 namespace ds::cuda {
 namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
+// Enqueues y[r] = w[ids[r]]. Rows are copied in units of 16 bytes if their size and both addresses
+// are multiples of 16, otherwise of 2 bytes.
 void start_lookup(Launcher& launcher, const TensorView& w, const int32_t* ids, int64_t rows,
                   void* y) {
   const int64_t bytes = w.dims[1] * size_of(w.dtype);
@@ -29,20 +32,20 @@ void start_lookup(Launcher& launcher, const TensorView& w, const int32_t* ids, i
   start(launcher, "lookup", {blocks(a.rows * a.units, kThreads)}, {kThreads}, a);
 }
 
-Made make_embedding(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_embedding(const Query&, std::string*) {
   return made([](Launcher& launcher, const Arguments& c) {
     start_lookup(launcher, c.in[0], c.in[1].as<int32_t>(), c.in[1].dims[0], c.out[0].data);
   });
 }
 
-Made make_embedding_dw(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_embedding_dw(const Query& query, std::string*) {
   const int64_t padding = query.attrs.integer_or("padding", -1);
   return made([=](Launcher& launcher, const Arguments& c) {
     EmbeddingDwArgs a{operand(c.in[0]), operand(c.out[0]), c.in[1].as<int32_t>(),
                       c.in[0].dims[0],  c.in[0].dims[1],   c.out[0].dims[0],
                       padding};
+    // Shared memory: the sums, the rows and words of the list, and two buffers for the counts of
+    // the warps.
     const uint32_t shared =
         (kSliceWords * kSliceThreads + 2 * kListed + 2 * kSliceThreads / 32) * sizeof(float);
     start(launcher, "embedding_dw", {blocks(a.words, kSliceWords), blocks(a.width, kSliceThreads)},
@@ -50,8 +53,7 @@ Made make_embedding_dw(const Query& query, std::string* refusal) {
   });
 }
 
-Made make_position_dw(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_position_dw(const Query& query, std::string*) {
   const int64_t seq = query.attrs.integer("seq");
   return made([=](Launcher& launcher, const Arguments& c) {
     PositionDwArgs a{operand(c.in[0]), operand(c.out[0]), c.in[0].dims[0],
@@ -60,8 +62,7 @@ Made make_position_dw(const Query& query, std::string* refusal) {
   });
 }
 
-Made make_pack_rows(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+Made make_pack_rows(const Query& query, std::string*) {
   return made(
       [](Launcher& launcher, const Arguments& c) {
         PackArgs a{c.in[1].as<int32_t>(),
@@ -71,6 +72,8 @@ Made make_pack_rows(const Query& query, std::string* refusal) {
                    c.in[1].numel(),
                    c.in[0].dims[0],
                    c.out[1].numel()};
+        // There is one byte for each word. The bytes are cleared, those of words in ids are set,
+        // and the words are listed; then the rows of the listed words are copied.
         copy_bytes(launcher, nullptr, a.named, a.words);
         start(launcher, "mark_ids", {blocks(a.count, kThreads)}, {kThreads}, a);
         start(launcher, "list_ids", {1}, {kPackThreads}, a, kPackThreads / 32 * sizeof(unsigned));
@@ -80,10 +83,10 @@ Made make_pack_rows(const Query& query, std::string* refusal) {
 }
 
 Made make_sum_rows(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
   SumRowsArgs a{};
   a.ranks = query.attrs.integer("ranks");
   a.first = query.attrs.integer("first");
+  // The number of ranks is limited because their places are in the argument of the launch.
   if (a.ranks > static_cast<int64_t>(std::size(a.place))) {
     *refusal =
         fmt::format("ranks is {}, the device sums rows of at most {}", a.ranks, std::size(a.place));

@@ -1,3 +1,5 @@
+// The host side of the elementwise optimizers. Each update is two launches: the first computes the
+// rule's constants from the step's scalars in one thread, the second updates the elements.
 #include "kernels/cuda/update.h"
 
 #include <memory>
@@ -17,9 +19,10 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// Attributes of a rule, for both launches.
+// The entries of a rule, and its attributes. If the rule has two entries, `any` is the one for all
+// cases that is_plain() excludes; otherwise it is null.
 struct Rules {
-  const char *entry, *any;  // any: of other types, where they have their own
+  const char *entry, *any;
   ConstantsArgs constants;
   int32_t flag;
 };
@@ -66,7 +69,7 @@ Rules rule_of(const Query& query) {
   return r;
 }
 
-// See update() of update.cu.
+// Returns whether the fast form, update() of update.cu, can be used.
 bool is_plain(const UpdateArgs& a, std::span<const TensorView> masters) {
   if (!a.wide || a.drawn || a.count % kUpdated != 0) return false;
   for (const TensorView& kept : masters) {
@@ -75,9 +78,8 @@ bool is_plain(const UpdateArgs& a, std::span<const TensorView> masters) {
   return true;
 }
 
-// grad; master, states, param. Operations without a param end with their last state.
-Made make_update(const Query& query, std::string* refusal) {
-  if (!takes_floats(query, refusal)) return nullptr;
+// in: grad. out: master, states, param; operations without param end with their last state.
+Made make_update(const Query& query, std::string*) {
   const Rules rules = rule_of(query);
   const bool drawn = query.attrs.integer_or("stochastic", 0) != 0;
   const bool only_param = query.op == "own_gradient";
@@ -102,7 +104,8 @@ Made make_update(const Query& query, std::string* refusal) {
       sizeof(UpdateConstants));
 }
 
-// grad; master, codes and scales of the mean and of the mean of squares, param.
+// in: grad. out: master, codes and scales of the mean, codes and scales of the mean of squares,
+// param.
 Made make_codes_update(const Query& query, std::string* refusal) {
   if (!takes_floats({query.op, query.in, query.out.first(1), query.attrs}, refusal) ||
       !takes_floats({query.op, {}, query.out.last(1), query.attrs}, refusal))
@@ -123,7 +126,7 @@ Made make_codes_update(const Query& query, std::string* refusal) {
         a.blocks = c.out[2].numel();
         a.wide = aligned(c.in[0].data) && aligned(c.out[0].data) && aligned(c.out[5].data);
         ensure(aligned(a.mean_codes) && aligned(a.square_codes),
-               "codes of moments do not lie on 16 bytes");
+               "codes of moments must be 16-byte aligned");
         a.drawn = drawn;
         a.same = c.out[0].data == c.out[5].data;
         start(launcher, "adamw_codes",
@@ -134,9 +137,15 @@ Made make_codes_update(const Query& query, std::string* refusal) {
 }
 
 constexpr KernelRow kRows[] = {
-    {"adamw", make_update},   {"sgd", make_update},           {"lion", make_update},
-    {"adagrad", make_update}, {"momentum", make_update},      {"own_gradient", make_update},
-    {"muon", make_update},    {"muon_momentum", make_update}, {"adamw_codes", make_codes_update},
+    {"adamw", make_update},
+    {"sgd", make_update},
+    {"lion", make_update},
+    {"adagrad", make_update},
+    {"momentum", make_update},
+    {"own_gradient", make_update},
+    {"muon", make_update},
+    {"muon_momentum", make_update},
+    {"adamw_codes", make_codes_update, Takes::own},
 };
 
 }  // namespace

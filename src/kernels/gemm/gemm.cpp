@@ -1,3 +1,10 @@
+// bf16 matrix products (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
+// 2008). A task computes some rows of a slab of columns. It goes along k in blocks: it packs the
+// slab of b for the block, then packs rows of a, 32 at a time, and runs the micro-kernel on each
+// tile. If k has several blocks, partial sums are kept in scratch as f32.
+//
+// Invariant: each element of c is one sum over k in order, wherever its tile lies. So the bits
+// depend neither on the division into tasks nor on the number of threads.
 #include "kernels/gemm/gemm.h"
 
 #include <algorithm>
@@ -19,13 +26,15 @@ namespace {
 int64_t slab_bytes(const Cut& cut) { return cut.width * cut.depth * 2; }
 int64_t partial_bytes(const Cut& cut) { return cut.rows * cut.width * 4; }
 
+// Returns the bytes of scratch that a task needs.
 int64_t bytes_of(const Micro& micro, const Cut& cut, int64_t k) {
   return slab_bytes(cut) + micro.group_bytes(cut.depth) + (k > cut.depth ? partial_bytes(cut) : 0);
 }
 
 const Micro& micro_of(Isa isa) { return isa == Isa::amx ? tiles() : vectors(); }
 
-// One task: some rows of one slab of columns.
+// One task: some rows of one slab of columns. Its scratch holds the slab, a group of packed rows
+// and, if k has several blocks, partial sums.
 class Task {
  public:
   Task(const MatrixProduct& product, const Micro& micro, const Cut& cut, int64_t row,
@@ -64,7 +73,8 @@ class Task {
     }
   }
 
-  // `count` <= kGroup rows from row g of the task.
+  // Runs `count` <= kGroup rows from row g of the task on. Rows that are stored along k may be read
+  // in place if the micro-kernel can do so and the tile is whole; others are packed.
   void run_group(int64_t g, int64_t count) {
     const auto* a = static_cast<const bf16*>(product_.a);
     if (shape_.transpose_a)
@@ -87,7 +97,7 @@ class Task {
     }
   }
 
-  // All tiles of these rows.
+  // Runs all tiles of rows [row, row + rows) of the task.
   void run_row(TileJob& job, bool packed, int64_t row, int64_t rows) {
     job.last = k_ + depth_ == shape_.k;
     job.rows = rows;
@@ -102,14 +112,16 @@ class Task {
       alignas(64) float before[kMostTileElements];
       if (shape_.store == Store::added && k_ == 0) {
         if (job.last)
-          job.partial = before;  // with one block of k there is no other room for partial sums
+          // With a single block of k, scratch has no room for partial sums, so the old values of c
+          // are loaded to the stack.
+          job.partial = before;
         load_partial(job);
       }
       packed ? micro_.run_packed(job) : micro_.run_stored(job);
     }
   }
 
-  // Where the tile at `element` of c goes.
+  // Sets the destination of the tile that begins at `element` of c.
   void place(TileJob& job, int64_t element) const {
     if (shape_.store == Store::rounded) {
       job.c = static_cast<bf16*>(product_.c) + element;
@@ -118,7 +130,7 @@ class Task {
     }
   }
 
-  // Sums go on from what c holds.
+  // For Store::added: lets the sums continue from the values of c.
   void load_partial(TileJob& job) const {
     job.first = false;
     std::fill_n(job.partial, micro_.tile_rows * micro_.tile_columns, 0.0f);
@@ -151,8 +163,9 @@ Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa
   auto set_width = [&] { cut.width = ceil_div(panels, ceil_div(panels, most)) * panel; };
   set_width();
   auto tasks = [&] { return ceil_div(shape.m, cut.rows) * ceil_div(shape.n, cut.width); };
-  // Half the columns packs nothing twice when a is read as it is stored; half the rows packs b
-  // twice.
+  // As long as there are too few tasks for the threads, halve the columns or the rows of a task.
+  // Fewer columns cost nothing if a is read as stored, since nothing is then packed twice. Fewer
+  // rows mean that b is packed more often.
   const bool packs_a = shape.transpose_a || !micro.run_stored;
   while (tasks() < micro.tasks_per_thread * threads && (cut.rows > micro.fewest_rows || most > 1)) {
     bool narrow = most > (packs_a ? 1 : 2) && (!packs_a || cut.rows <= micro.fewest_rows);
@@ -163,6 +176,7 @@ Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa
       cut.rows = round_up(cut.rows / 2, kGroup);
     }
   }
+  // Then shrink until the buffers fit: first rows, then columns, then the depth.
   auto limit = static_cast<int64_t>(scratch_bytes);
   while (bytes_of(micro, cut, shape.k) > limit && cut.rows > kGroup)
     cut.rows = round_up(cut.rows / 2, kGroup);
@@ -172,8 +186,8 @@ Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa
   while (bytes_of(micro, cut, shape.k) > limit && cut.depth > micro.step) {
     cut.depth = round_up(cut.depth / 2, micro.step);
   }
-  ensure(bytes_of(micro, cut, shape.k) <= limit, "scratch of {} bytes holds no tile of a product",
-         scratch_bytes);
+  ensure(bytes_of(micro, cut, shape.k) <= limit,
+         "scratch of {} bytes is too small for one tile of a product", scratch_bytes);
   return cut;
 }
 
@@ -182,14 +196,14 @@ void multiply(const MatrixProduct& product, ThreadTeam& team, Isa isa) {
   const Cut cut = cut_product(shape, team.size(), team.scratch_bytes(), isa);
   const Micro& micro = micro_of(isa);
   const int64_t rows = ceil_div(shape.m, cut.rows), columns = ceil_div(shape.n, cut.width);
-  // Rows run fastest: tasks next to each other share columns of b.
+  // The row index varies fastest, so that neighbouring tasks share columns of b.
   auto run = [&](int64_t task, int thread) {
     Task(product, micro, cut, task % rows * cut.rows, task / rows * cut.width,
          team.scratch(thread).data())
         .run();
   };
-  team.parallel_for(rows * columns,
-                    std::cref(run));  // by reference: a std::function of it would allocate
+  // The lambda is passed by reference: copying it into a std::function would allocate.
+  team.parallel_for(rows * columns, std::cref(run));
 }
 
 void multiply(const MatrixProduct& product, ThreadTeam& team) {

@@ -1,3 +1,11 @@
+// Everything that touches oneDNN's headers. oneDNN is an OpenMP library that cuts work by its
+// number of threads, which would make bits depend on that number. So a Matmul always runs with one
+// OpenMP thread, and the caller runs many of them at once.
+//
+// Three habits of oneDNN need care, each explained where it is handled: it generates code at a
+// first run, not at creation (warm_gemm, warm_tiles); it does not check whether it got memory for
+// that code (require_code_memory); and its f32 gemm moves the stack pointer into the heap
+// (WithoutSignals).
 #include "kernels/onednn/adapter.h"
 
 #include <fmt/core.h>
@@ -21,9 +29,9 @@
 namespace ds::onednn {
 namespace {
 
-// The one difference between the two interfaces that libds meets: version 3 has no operation
-// descriptors.
 #if DNNL_VERSION_MAJOR >= 3
+// Describes a matmul. This is the only difference between the interfaces of versions 2 and 3 that
+// matters here: version 3 has no operation descriptors.
 dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                       const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
                                       const dnnl::memory::desc& c,
@@ -39,8 +47,8 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::me
 }
 #endif
 
-// No signal reaches this thread while it lives, but for those of its own faults and the two by
-// which the C library changes users and cancels threads.
+// During its lifetime, no signal is delivered to this thread, except those that report the thread's
+// own faults and the two that the C library uses to change users and to cancel threads.
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -76,7 +84,8 @@ dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DS_DTYPE_BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// A rows x columns matrix, stored with leading dimension `lead`, transposed or not.
+// Describes a rows x columns matrix that is stored with leading dimension `lead`, transposed or
+// not.
 dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t lead,
                           bool transposed) {
   dnnl::memory::dims strides =
@@ -92,7 +101,8 @@ struct FreeDeleter {
   void operator()(std::byte* p) const { std::free(p); }
 };
 
-// What one thread needs to run a primitive: memory objects whose pointers change with each run.
+// The objects that one run of a primitive uses at a time: memory objects whose pointers are set for
+// each run.
 struct Context {
   dnnl::stream stream;
   dnnl::memory a, b, bias, c, scratch;
@@ -111,6 +121,8 @@ struct Matmul::Impl {
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> idle;
 
+  // Returns an idle context, or creates one. So there are as many contexts as there have been runs
+  // at the same time.
   std::unique_ptr<Context> take() {
     {
       std::lock_guard lock(mutex);
@@ -133,14 +145,15 @@ struct Matmul::Impl {
     return context;
   }
 
-  // Where this run's scratchpad is: the caller's, or the context's own when that is too small.
+  // Returns this run's scratchpad: the caller's or, if that is too small, the context's own.
   void* pad(Context& context, std::byte* scratch, size_t available) const {
     if (scratch_bytes <= available) return scratch;
     if (!context.own_scratch) {
       size_t bytes = round_up(scratch_bytes, 4096);
       context.own_scratch.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
       if (!context.own_scratch)
-        raise(DS_ERROR_OUT_OF_MEMORY, "oneDNN scratchpad needs {} bytes", bytes);
+        raise(DS_ERROR_OUT_OF_MEMORY,
+              "oneDNN needs a scratchpad of {} bytes, which the system refuses", bytes);
     }
     return context.own_scratch.get();
   }
@@ -153,27 +166,27 @@ struct Matmul::Impl {
 
 namespace {
 
-// oneDNN's general product: it makes its code at its first run in the process, and packs into
-// memory of its own.
+// Returns whether oneDNN computes this product with its gemm, which generates its code at its first
+// run in the process and packs into memory that it allocates.
 bool is_gemm(const Matmul& matmul) { return matmul.implementation().starts_with("gemm"); }
 
-// The general product of f32 points the stack pointer into its buffer on the heap where a block of
-// k is deep (jit_avx_gemm_f32 and jit_avx512_common_gemm_f32 of oneDNN 2.6 to 3.8, at
-// "buffer_in_ws"), so that the frame of a signal that comes meanwhile is written over what lies
-// before the buffer. No other product does.
+// Returns whether this product may move the stack pointer. The f32 gemm points it into a buffer on
+// the heap if a block of k is deep (jit_avx_gemm_f32 and jit_avx512_common_gemm_f32 of oneDNN 2.6
+// to 3.8, at "buffer_in_ws"). The frame of a signal that arrives in the meantime would overwrite
+// the memory before the buffer. Other products do not move it.
 bool moves_stack(const Matmul& matmul, const MatrixShape& key) {
   return key.dtype == DS_DTYPE_F32 && is_gemm(matmul);
 }
 
-// Products on AMX: what sets up its tiles, and releases them, is made at the first run in the
-// process.
+// Returns whether this product uses AMX. The code that sets up and releases the tiles is generated
+// at the first run in the process.
 bool uses_tiles(const Matmul& matmul) {
   return matmul.implementation().find("amx") != std::string::npos;
 }
 
-// Runs a small product of this form, whose rows are `lead` apart, if it is one of the `kind` that
-// is meant.
+// The number of rows and columns in the matrices of run_small().
 constexpr int64_t kSmallSide = 64;
+// Runs a small product of the form of `key`, with rows `lead` apart, if kind() is true for it.
 void run_small(MatrixShape key, int64_t lead, bool (*kind)(const Matmul&)) {
   key.m = key.n = key.k = kSmallSide;
   key.lda = key.ldb = key.ldc = lead;
@@ -183,22 +196,26 @@ void run_small(MatrixShape key, int64_t lead, bool (*kind)(const Matmul&)) {
   small.run(zeros.data(), zeros.data(), zeros.data(), out.data(), nullptr, 0);
 }
 
+// Lets oneDNN generate the code of its gemm for the type of `key`, once per process.
 void warm_gemm(const MatrixShape& key) {
   static std::once_flag warm[2];
-  // Rows apart are left to the general product.
+  // oneDNN leaves matrices with gaps between their rows to its gemm, so a leading dimension of
+  // twice the width selects it.
   std::call_once(warm[key.dtype == DS_DTYPE_BF16],
                  [&] { run_small(key, 2 * kSmallSide, is_gemm); });
 }
+// Lets oneDNN generate the code that sets up and releases AMX tiles, once per process.
 void warm_tiles(const MatrixShape& key) {
   static std::once_flag warm;
   std::call_once(warm, [&] { run_small(key, kSmallSide, uses_tiles); });
 }
 
-// oneDNN's code generator does not look whether the system gave it memory for its code, and writes
-// to address 0 when it did not. So the memory is asked for here first and given back at once.
+// Throws if the system has no memory for generated code. oneDNN's code generator does not check
+// whether it got memory, and writes to address 0 if it did not. So the memory is requested here
+// first and freed at once, which turns a crash into an error.
 void require_code_memory() {
-  constexpr size_t kBytes = size_t{16}
-                            << 20;  // all that one primitive, and the first general product, need
+  // This is enough for one primitive and the code of gemm.
+  constexpr size_t kBytes = size_t{16} << 20;
   void* room = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) {
     raise(DS_ERROR_OUT_OF_MEMORY,
@@ -250,8 +267,9 @@ void Matmul::reserve(int threads, size_t available) const {
   if (uses_tiles(*this)) warm_tiles(impl_->key);
 }
 
-// Blocks of a and b, packed: [M] 2.6.3, AVX-512, bf16 and f32, m 16 to 384, n 128 to 3072, k 48 to
-// 2048, within 2 % where k > 768 bytes, up to 3.5 times as much as seen elsewhere.
+// oneDNN's gemm packs blocks of a and b. The formula was compared with measurements of version
+// 2.6.3 on AVX-512, in bf16 and f32, for m of 16 to 384, n of 128 to 3072 and k of 48 to 2048: it
+// is within 2 % if a row of k has more than 768 bytes, otherwise at most 3.5 times the actual need.
 int64_t Matmul::run_bytes() const {
   if (!is_gemm(*this)) return 0;
   const MatrixShape& key = impl_->key;

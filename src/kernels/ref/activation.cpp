@@ -1,5 +1,5 @@
-#include <cstdint>
-#include <string>
+// Activations and their gradients. activations.h has the formulas; attribute `form` of gelu chooses
+// among three of them.
 #include <string_view>
 
 #include "kernels/ref/activations.h"
@@ -11,58 +11,49 @@ namespace {
 // y = Act(x)
 template <typename T, typename Act>
 void activate(const KernelContext& c) {
-  const T* x = c.in[0].as<T>();
-  T* y = c.out[0].as<T>();
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) y[e] = static_cast<T>(Act::value(get(x, e)));
+  map<T>(c, [](Wide<T> x) { return Act::value(x); });
 }
 
 // dx = dy Act'(x)
 template <typename T, typename Act>
 void activate_dx(const KernelContext& c) {
-  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
-  T* dx = c.out[0].as<T>();
-  for (int64_t e = 0; e < c.in[0].numel(); ++e)
-    dx[e] = static_cast<T>(get(dy, e) * Act::slope(get(x, e)));
+  map<T>(c, [](Wide<T> dy, Wide<T> x) { return dy * Act::slope(x); });
 }
 
 template <typename Act>
-void add(KernelRegistry& registry, const std::string& op) {
-  add_kernel(registry, op, [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { activate<decltype(t), Act>(c); });
-  });
-  add_kernel(registry, op + "_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { activate_dx<decltype(t), Act>(c); });
-  });
+void add(KernelRegistry& registry, const char* op, const char* gradient) {
+  add_by_type(registry, op, []<typename T>() { return activate<T, Act>; });
+  add_by_type(registry, gradient, []<typename T>() { return activate_dx<T, Act>; });
 }
 
-// gelu's attribute `form`.
-template <typename F>
-void by_form(const KernelContext& c, F f) {
+template <typename T>
+void gelu(const KernelContext& c) {
   std::string_view form = c.attrs.text_or("form", "tanh");
-  if (form == "erf") return f(GeluErf{});
-  form == "10" ? f(Gelu10{}) : f(GeluTanh{});
+  form == "erf"  ? activate<T, GeluErf>(c)
+  : form == "10" ? activate<T, Gelu10>(c)
+                 : activate<T, GeluTanh>(c);
+}
+
+template <typename T>
+void gelu_dx(const KernelContext& c) {
+  std::string_view form = c.attrs.text_or("form", "tanh");
+  form == "erf"  ? activate_dx<T, GeluErf>(c)
+  : form == "10" ? activate_dx<T, Gelu10>(c)
+                 : activate_dx<T, GeluTanh>(c);
 }
 
 }  // namespace
 
 void add_activation(KernelRegistry& registry) {
-  add<Silu>(registry, "silu");
-  add<Tanh>(registry, "tanh");
-  add<Relu2>(registry, "relu2");
-  add<Laplace>(registry, "laplace");
-  add<Sigmoid>(registry, "sigmoid");
-  add<QuickGelu>(registry, "quick_gelu");
-  add<Softplus>(registry, "softplus");
-  add_kernel(registry, "gelu", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) {
-      by_form(c, [&](auto act) { activate<decltype(t), decltype(act)>(c); });
-    });
-  });
-  add_kernel(registry, "gelu_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) {
-      by_form(c, [&](auto act) { activate_dx<decltype(t), decltype(act)>(c); });
-    });
-  });
+  add<Silu>(registry, "silu", "silu_dx");
+  add<Tanh>(registry, "tanh", "tanh_dx");
+  add<Relu2>(registry, "relu2", "relu2_dx");
+  add<Laplace>(registry, "laplace", "laplace_dx");
+  add<Sigmoid>(registry, "sigmoid", "sigmoid_dx");
+  add<QuickGelu>(registry, "quick_gelu", "quick_gelu_dx");
+  add<Softplus>(registry, "softplus", "softplus_dx");
+  add_by_type(registry, "gelu", []<typename T>() { return gelu<T>; });
+  add_by_type(registry, "gelu_dx", []<typename T>() { return gelu_dx<T>; });
 }
 
 }  // namespace ds::ref

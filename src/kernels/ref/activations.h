@@ -4,13 +4,15 @@
 #include <numbers>
 #include <string_view>
 
-#include "core/base/error.h"
+#include "kernels/formulas/activation_names.h"
 
 namespace ds::ref {
 
-// Activations as pairs of a value and a slope in arithmetic type A, shared by their ops and by glu.
+// Activations, each a pair of functions value and slope in the arithmetic type A. The ops of the
+// activations and glu share them.
 
-// 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3)
+// 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks and Gimpel, "Gaussian Error
+// Linear Units", arXiv:1606.08415.
 struct GeluTanh {
   static constexpr double kScale = 0.7978845608028654;  // sqrt(2 / pi)
   static constexpr double kCubic = 0.044715;
@@ -29,7 +31,8 @@ struct GeluTanh {
   }
 };
 
-// x P, P = 0.5 (1 + erf(x / sqrt(2))) = 0.5 erfc(-x / sqrt(2)), without cancellation for negative x
+// x P, P = 0.5 (1 + erf(x / sqrt(2))), the normal distribution function. It is computed as 0.5
+// erfc(-x / sqrt(2)), which does not cancel for negative x.
 struct GeluErf {
   template <typename A>
   static A chance(A x) {
@@ -59,7 +62,7 @@ struct Gelu10 {
   }
 };
 
-// x s, s = 1 / (1 + exp(-x))
+// x s, s = 1 / (1 + exp(-x)).
 struct Silu {
   template <typename A>
   static A value(A x) {
@@ -73,6 +76,7 @@ struct Silu {
   }
 };
 
+// max(x, 0)
 struct Relu {
   template <typename A>
   static A value(A x) {
@@ -84,12 +88,13 @@ struct Relu {
   }
 };
 
+// tanh(x)
 struct Tanh {
   template <typename A>
   static A value(A x) {
     return std::tanh(x);
   }
-  // 1 - tanh(x)^2 without its cancellation
+  // 1 - tanh(x)^2, computed as 4 e / (1 + e)^2 with e = exp(-2 |x|) so that nothing cancels.
   template <typename A>
   static A slope(A x) {
     A e = std::exp(-2 * std::abs(x)), sum = 1 + e;
@@ -109,7 +114,8 @@ struct Relu2 {
   }
 };
 
-// P(z) of GeluErf, z = (x - m) / s
+// P(z) of GeluErf, z = (x - m) / s (Ma et al., "Mega", arXiv:2209.10655, with the digits of m and s
+// that Transformers uses).
 struct Laplace {
   static constexpr double kMean = 0.707107, kDeviation = 0.282095;
 
@@ -144,7 +150,7 @@ struct Sigmoid {
   }
 };
 
-// x s, s = 1 / (1 + exp(-1.702 x))
+// x s, s = 1 / (1 + exp(-1.702 x)).
 struct QuickGelu {
   static constexpr double kSteep = 1.702;
 
@@ -160,7 +166,7 @@ struct QuickGelu {
   }
 };
 
-// log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))
+// log(1 + exp(x)), as max(x, 0) + log(1 + exp(-|x|)), which does not overflow.
 struct Softplus {
   template <typename A>
   static A value(A x) {
@@ -175,18 +181,8 @@ struct Softplus {
 // Calls f with the activation that attribute `act` of glu names.
 template <typename F>
 void by_activation(std::string_view act, F f) {
-  if (act == "silu") return f(Silu{});
-  if (act == "gelu_tanh") return f(GeluTanh{});
-  if (act == "gelu_erf") return f(GeluErf{});
-  if (act == "gelu_10") return f(Gelu10{});
-  if (act == "tanh") return f(Tanh{});
-  if (act == "relu2") return f(Relu2{});
-  if (act == "laplace") return f(Laplace{});
-  if (act == "sigmoid") return f(Sigmoid{});
-  if (act == "quick_gelu") return f(QuickGelu{});
-  if (act == "softplus") return f(Softplus{});
-  ensure(act == "relu", "activation '{}' is not known", act);
-  f(Relu{});
+  by_activation_among<Silu, GeluTanh, GeluErf, Gelu10, Relu, Tanh, Relu2, Laplace, Sigmoid,
+                      QuickGelu, Softplus>(act, f);
 }
 
 }  // namespace ds::ref

@@ -1,6 +1,7 @@
-// AdamW whose moments are codes (core/program/state_codes.h). Decoded, renewed and used in f32;
-// then the largest moment of each block of 256 makes the block's scale, and codes are rounded to
-// nearest or by draws.
+// AdamW whose moments are stored as codes (core/program/state_codes.h). An update decodes the
+// moments, then updates and uses them in f32. The largest magnitude in each block of 256 moments
+// determines the block's scale, with which they are encoded again, rounded to nearest or
+// stochastically.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,22 +9,26 @@
 #include <cstdint>
 
 #include "core/program/state_codes.h"
-#include "kernels/adam_step.h"
+#include "kernels/formulas/adam_step.h"
+#include "kernels/formulas/rounding.h"
+#include "kernels/formulas/skipped.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/update.h"
-#include "kernels/rounding.h"
-#include "kernels/skipped.h"
 
 namespace ds::ref {
 namespace {
 
 using Block = std::array<float, kStateBlock>;
 
+// Decodes the moments of a block.
 void decode(const uint8_t* codes, uint8_t scale, StateCodes kind, Block& out) {
   const StateScale s(kind, scale);
   for (size_t e = 0; e < out.size(); ++e) out[e] = decode_state(codes[e], kind, s);
 }
 
+// Computes the scale of a block from the largest magnitude, and the codes. `drawn` holds the random
+// bits of each element, or kToNearest. Magnitudes are compared as bits, which have the same order
+// as the numbers.
 void encode(const Block& in, StateCodes kind, const std::array<uint32_t, kStateBlock>& drawn,
             uint8_t* codes, uint8_t* scale) {
   uint32_t largest = 0;
@@ -33,7 +38,7 @@ void encode(const Block& in, StateCodes kind, const std::array<uint32_t, kStateB
   for (size_t e = 0; e < in.size(); ++e) codes[e] = encode_state(in[e], kind, s, drawn[e]);
 }
 
-// Block `b` of the operands.
+// Updates block `b` of the operands.
 template <typename G, typename M, typename T>
 void renew_block(const KernelContext& c, const AdamStep& s, const Rounding& rounding, int64_t b) {
   const int64_t first = b * kStateBlock;
@@ -49,7 +54,7 @@ void renew_block(const KernelContext& c, const AdamStep& s, const Rounding& roun
   decode(m_codes, *m_scale, StateCodes::with_sign, m);
   decode(v_codes, *v_scale, StateCodes::squares, v);
   for (size_t e = 0; e < m.size(); ++e) {
-    float p = static_cast<float>(master[e]) * s.decay;
+    float p = static_cast<float>(master[e]) * s.keep;
     float g = static_cast<float>(grad[e]) * s.grad_scale;
     if (s.penalty != 0) g = g + s.penalty * p;
     m[e] = s.beta1 * m[e] + s.one_beta1 * g;
@@ -68,6 +73,8 @@ void renew_block(const KernelContext& c, const AdamStep& s, const Rounding& roun
   encode(v, StateCodes::squares, v_drawn, v_codes, v_scale);
 }
 
+// in: grad. out: master; codes and scales of the mean; codes and scales of the mean of squares;
+// param.
 void adamw_codes(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const AdamStep step(c);

@@ -1,18 +1,23 @@
+// Attention (Vaswani et al., "Attention Is All You Need", arXiv:1706.03762) with grouped heads,
+// windows, documents, masks, a soft cap and dropout. The forward pass stores lse, the logarithm of
+// each row's sum of exponentials, from which the backward pass recomputes the weights.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <utility>
 
-#include "kernels/attention_dropout.h"
+#include "kernels/formulas/attention_dropout.h"
+#include "kernels/formulas/attention_shape.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
 
-// Head h of row r of an operand or a gradient starts at data + r * row + h * head.
+// The heads of one tensor, which is q, k, v, y or one of their gradients: head h of row r begins at
+// data + r * row + h * head.
 template <typename T>
 struct Part {
   T* data;
@@ -20,69 +25,53 @@ struct Part {
   T* at(int64_t r, int64_t h) const { return data + r * row + h * head; }
 };
 
-// The heads of one batch. Sequence s is rows [s * seq, min((s + 1) * seq, rows)); with documents, a
-// row's begins at `first` of it. Query head h reads key and value head h / group.
+// The operands of attention for one batch. Sequence s is rows [s * seq, min((s + 1) * seq, rows)).
+// With documents, the sequence of a row begins at documents[row]. Query head h reads key and value
+// head h / group.
 template <typename T>
-struct Heads {
+struct Heads : AttentionShape {
   using A = Wide<T>;
-  int64_t rows, heads, groups, group, depth, seq, window;
-  bool packed, causal, per_head;
-  A scale, cap;
+  // The scale and the soft cap, in the type of the arithmetic.
+  A factor, limit;
   Part<const T> q, k, v;
-  const int32_t* mask;   // null: every key counts
-  const int32_t* first;  // null: no documents
   AttentionDropout dropout;
 
-  // `in` is qkv or q, k, v, then perhaps a mask or, with documents, their first rows.
-  Heads(const KernelContext& c, std::span<const TensorView> in, const Attrs& attrs)
-      : rows(in[0].dims[0]),
-        heads(attrs.integer("heads")),
-        groups(attrs.integer_or("kv_heads", 0) == 0 ? heads : attrs.integer("kv_heads")),
-        group(heads / groups),
-        seq(attrs.integer("seq")),
-        window(attrs.integer_or("window", 0)),
-        packed(in.size() < 3),
-        causal(attrs.integer_or("causal", 1) != 0),
-        per_head(attrs.integer_or("per_head", 0) != 0),
-        cap(static_cast<A>(attrs.real_or("softcap", 0))),
-        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr),
-        first(nullptr),
-        dropout(c) {
-    if (attrs.integer_or("documents", 0) != 0) std::swap(mask, first);
-    depth = in[0].dims[1] / (packed ? heads + 2 * groups : heads);
-    double factor = attrs.real_or("scale", 0);
-    scale = static_cast<A>(factor == 0 ? 1 / std::sqrt(static_cast<double>(depth)) : factor);
-    const T *second = packed ? nullptr : in[1].as<T>(), *third = packed ? nullptr : in[2].as<T>();
-    q = part<const T>(in[0].as<T>(), second, third, 0);
-    k = part<const T>(in[0].as<T>(), second, third, 1);
-    v = part<const T>(in[0].as<T>(), second, third, 2);
-  }
+  Heads(const KernelContext& c, std::span<const TensorView> in)
+      : AttentionShape(in, c.attrs),
+        factor(static_cast<A>(scale)),
+        limit(static_cast<A>(cap)),
+        q(part<const T>(in, 0)),
+        k(part<const T>(in, 1)),
+        v(part<const T>(in, 2)),
+        dropout(c) {}
 
-  // Part 0 (q), 1 (k) or 2 (v) of one packed array (a) or of three, laid out as the operands are.
+  // Returns q (which = 0), k (1) or v (2) from the operands, or its gradient from the gradients.
   template <typename U>
-  Part<U> part(U* a, U* b, U* c, int64_t which) const {
-    if (per_head) return {a + which * depth, 3 * heads * depth, 3 * depth};
-    int64_t keys = groups * depth, queries = heads * depth;
-    if (packed)
-      return {a + (which == 0 ? 0 : queries + (which - 1) * keys), queries + 2 * keys, depth};
-    return which == 0 ? Part<U>{a, queries, depth} : Part<U>{which == 1 ? b : c, keys, depth};
+  Part<U> part(std::span<const TensorView> views, size_t which) const {
+    const HeadPlace place = part_place(which);
+    return {views[place.operand].as<T>() + place.start, place.row, place.head};
   }
 
+  // The sequence of a row is within rows [begin(row), end(row)). A document is never longer than
+  // seq; if it is shorter, the range goes past its end, and sees() excludes the rest.
   int64_t begin(int64_t row) const {
-    if (!first) return row / seq * seq;
-    return std::clamp<int64_t>(first[row], std::max<int64_t>(0, row - seq + 1), row);
+    if (!documents) return row / seq * seq;
+    return std::clamp<int64_t>(documents[row], std::max<int64_t>(0, row - seq + 1), row);
   }
   int64_t end(int64_t row) const { return std::min(begin(row) + seq, rows); }
+  // Returns whether a query sees a key: the key is in the query's sequence, not after the query if
+  // causal, within the window, and not masked.
   bool sees(int64_t query, int64_t key) const {
     return begin(query) == begin(key) && (!causal || key <= query) &&
            (window == 0 || key > query - window) && (!mask || mask[key] != 0);
   }
+  // Returns whether a query sees exactly one key, whose weight is then 1.
   bool sees_one(int64_t query) const {
     int64_t count = 0;
     for (int64_t key = begin(query); key < end(query); ++key) count += sees(query, key);
     return count == 1;
   }
-  // What dropout multiplies the weight of a key by.
+  // Returns the factor that dropout applies to the weight of a key.
   A kept(int64_t query, int64_t key, int64_t head) const {
     if (!dropout.on()) return 1;
     int64_t word = dropout.first_word(query, head) + key - begin(query);
@@ -91,24 +80,26 @@ struct Heads {
                ? static_cast<A>(dropout.factor)
                : A(0);
   }
+  // Returns the dot product of two heads, summed in the order of columns.
   A dot(const T* a, const T* b) const {
     A sum = 0;
     for (int64_t d = 0; d < depth; ++d) sum += get(a, d) * get(b, d);
     return sum;
   }
+  // Returns s_ij, the scaled product of q_i and k_j, bounded by the soft cap.
   A score(int64_t query, int64_t key, int64_t head) const {
-    A s = scale * dot(q.at(query, head), k.at(key, head / group));
-    return cap == 0 ? s : cap * std::tanh(s / cap);
+    A s = factor * dot(q.at(query, head), k.at(key, head / group));
+    return limit == 0 ? s : limit * std::tanh(s / limit);
   }
 };
 
-// y[i] = sum over keys j that i sees of m_ij exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and
-// 0 when there are none. s_ij = scale q_i . k_j, then cap tanh(s_ij / cap). m_ij is 1, or what
-// dropout says.
+// y[i] = sum over keys j that i sees of m_ij exp(s_ij - lse_i) v_j, where lse_i = log sum exp s_ij.
+// y[i] and lse_i are 0 if i sees no key. s_ij = scale q_i . k_j or, with a soft cap, cap tanh(scale
+// q_i . k_j / cap). m_ij is the factor of dropout, or 1.
 template <typename T>
 void attention(const KernelContext& c) {
   using A = Wide<T>;
-  Heads<T> a(c, c.in, c.attrs);
+  Heads<T> a(c, c.in);
   T* y = c.out[0].as<T>();
   std::span<A> p = scratch_of<A>(c, std::min(a.seq, a.rows));
   for (int64_t h = 0; h < a.heads; ++h) {
@@ -136,10 +127,11 @@ void attention(const KernelContext& c) {
   }
 }
 
-// p_ij and the gradient of q_i . k_j, both 0 where i does not see j. With p_ij = exp(s_ij - lse_i):
-// ds_ij = scale p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
-// Where i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0. Dropout
-// rounds y_i: there ds_ij is 0 because it is said.
+// Computes p_ij = exp(s_ij - lse_i), and ds_ij, the gradient with respect to q_i . k_j. Both are 0
+// if i does not see j.
+//   ds_ij = scale p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
+// If i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0. With
+// dropout y_i is a rounded product, so ds_ij is set to 0 explicitly.
 template <typename T>
 struct Gradient {
   using A = Wide<T>;
@@ -153,36 +145,36 @@ struct Gradient {
   A ds(int64_t i, int64_t j, int64_t h) const {
     if (!a.sees(i, j) || (a.dropout.on() && a.sees_one(i))) return 0;
     A slope = 1;
-    if (a.cap != 0) {
-      A bent = a.score(i, j, h) / a.cap;
+    if (a.limit != 0) {
+      A bent = a.score(i, j, h) / a.limit;
       slope = 1 - bent * bent;
     }
     A product = a.kept(i, j, h) * a.dot(dy.at(i, h), a.v.at(j, h / a.group)) -
                 a.dot(dy.at(i, h), y.at(i, h));
-    return a.scale * p(i, j, h) * product * slope;
+    return a.factor * p(i, j, h) * product * slope;
   }
 };
 
+// Rounds the sums and stores them as one head of a row of the output.
 template <typename T>
 void store_row(std::span<const Wide<T>> sums, T* out) {
   for (size_t d = 0; d < sums.size(); ++d) out[d] = static_cast<T>(sums[d]);
 }
 
-// dq_i = sum_j ds_ij k_j, dk_j = sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i; keys sum over their
-// query heads too.
+// dq_i = sum_j ds_ij k_j, dk_j = sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i. The sums for a key
+// also run over the query heads that read it.
 template <typename T>
 void attention_dx(const KernelContext& c) {
   using A = Wide<T>;
   std::span<const TensorView> y = c.in.last(2);
-  Heads<T> a(c, c.in.subspan(1, c.in.size() - 3), c.attrs);
+  Heads<T> a(c, c.in.subspan(1, c.in.size() - 3));
   int64_t width = a.heads * a.depth;
   Gradient<T> g{a, {c.in[0].as<T>(), width, a.depth}, {y[0].as<T>(), width, a.depth}, y[1].as<A>()};
-  T *first = c.out[0].as<T>(), *second = a.packed ? nullptr : c.out[1].as<T>(),
-    *third = a.packed ? nullptr : c.out[2].as<T>();
-  Part<T> dq = a.part(first, second, third, 0), dk = a.part(first, second, third, 1),
-          dv = a.part(first, second, third, 2);
+  Part<T> dq = a.template part<T>(c.out, 0), dk = a.template part<T>(c.out, 1),
+          dv = a.template part<T>(c.out, 2);
   std::span<A> sums = scratch_of<A>(c, 2 * a.depth), low = sums.first(a.depth),
                high = sums.last(a.depth);
+  // First compute dq, one query and head at a time.
   for (int64_t i = 0; i < a.rows; ++i) {
     for (int64_t h = 0; h < a.heads; ++h) {
       std::fill(low.begin(), low.end(), A(0));
@@ -193,6 +185,7 @@ void attention_dx(const KernelContext& c) {
       store_row<T>(low, dq.at(i, h));
     }
   }
+  // Then compute dk and dv, one key and key head at a time.
   for (int64_t j = 0; j < a.rows; ++j) {
     for (int64_t kv = 0; kv < a.groups; ++kv) {
       std::fill(sums.begin(), sums.end(), A(0));
@@ -214,12 +207,8 @@ void attention_dx(const KernelContext& c) {
 }  // namespace
 
 void add_attention(KernelRegistry& registry) {
-  add_kernel(registry, "attention", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { attention<decltype(t)>(c); });
-  });
-  add_kernel(registry, "attention_dx", [](const KernelContext& c) {
-    by_type(c.in[1].dtype, [&](auto t) { attention_dx<decltype(t)>(c); });
-  });
+  add_by_type(registry, "attention", []<typename T>() { return attention<T>; });
+  add_by_type<in_type<1>>(registry, "attention_dx", []<typename T>() { return attention_dx<T>; });
 }
 
 }  // namespace ds::ref

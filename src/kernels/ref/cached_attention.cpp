@@ -1,4 +1,5 @@
-#include "kernels/cached_attention.h"
+// Attention of the new rows of a text to the keys and values in a cache, for generation.
+#include "kernels/formulas/cached_attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +12,7 @@
 namespace ds::ref {
 namespace {
 
+// Returns the scaled product of q and k, bounded by the soft cap, as in attention.cpp.
 template <typename T>
 Wide<T> score(const CachedAttention& a, const T* q, const T* k) {
   using A = Wide<T>;
@@ -20,9 +22,9 @@ Wide<T> score(const CachedAttention& a, const T* q, const T* k) {
   return cap == 0 ? s : cap * std::tanh(s / cap);
 }
 
-// `attention` of one row of one head at position p, its keys and values from the cache: the same
-// arithmetic in the same order. A score is worked out anew wherever it is used, so that `sums`, of
-// `depth` elements, is all the scratch of any number of positions.
+// Computes y for one head of a row at position p from the cached keys and values, with the
+// arithmetic of `attention` in the same order. Each score is recomputed wherever it is used, so
+// `sums`, with `depth` elements, is enough scratch for any number of positions.
 template <typename T>
 void attend(const CachedAttention& a, const T* q, const T* keys, const T* values, int64_t p,
             std::span<Wide<T>> sums, T* y) {
@@ -40,6 +42,8 @@ void attend(const CachedAttention& a, const T* q, const T* keys, const T* values
   for (int64_t d = 0; d < a.depth; ++d) y[d] = static_cast<T>(sums[d]);
 }
 
+// Stores the new rows in the cache first, so that each row also sees itself and the new rows before
+// it.
 template <typename T>
 void cached_attention(const KernelContext& c) {
   const CachedAttention a(c.in, c.attrs);
@@ -61,9 +65,7 @@ void cached_attention(const KernelContext& c) {
 }  // namespace
 
 void add_cached_attention(KernelRegistry& registry) {
-  add_kernel(registry, "cached_attention", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { cached_attention<decltype(t)>(c); });
-  });
+  add_by_type(registry, "cached_attention", []<typename T>() { return cached_attention<T>; });
 }
 
 }  // namespace ds::ref

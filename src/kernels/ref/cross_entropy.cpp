@@ -1,61 +1,35 @@
-#include <cmath>
+// The cross entropy of rows of logits and its gradient. `stats` holds the softmax of each row for
+// the backward pass (kernels/formulas/row_softmax.h explains its two numbers).
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
-#include "kernels/row_loss.h"
-#include "kernels/row_softmax.h"
+#include "kernels/ref/row_losses.h"
 
 namespace ds::ref {
 namespace {
 
-// stats[r] = the softmax of row r; loss = mean of -log p[target] over rows with target >= 0, and
-// what the attributes make of it (kernels/row_loss.h)
+// stats[r] = the softmax p of row r; loss = the mean of -log p[target] over rows with target >= 0.
+// Attributes modify the loss (kernels/formulas/row_loss.h).
 template <typename T>
 void cross_entropy(const KernelContext& c) {
   const T* logits = c.in[0].as<T>();
-  const int32_t* targets = c.in[1].as<int32_t>();
-  auto* stats = c.out[1].as<RowSoftmax<Wide<T>>>();
-  int64_t rows = c.in[0].dims[0], words = c.in[0].dims[1], counted = 0;
-  const auto loss = RowLoss<Wide<T>>::of(c.attrs, words);
-  const Reduction reduction = reduction_of(c.attrs);
-  auto* out = c.out[0].as<Wide<T>>();
-  double total = 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    auto logit = [&](int64_t v) { return get(logits, r * words + v); };
-    stats[r] = RowSoftmax<Wide<T>>::of(words, logit);
-    if (reduction == Reduction::none) out[r] = 0;
-    if (targets[r] < 0) continue;
-    Wide<T> spread = 0;
-    for (int64_t v = 0; v < words && loss.smoothing != 0; ++v) spread += stats[r].top - logit(v);
-    Wide<T> of_row = loss.value(stats[r], logit(targets[r]), spread);
-    if (reduction == Reduction::none) out[r] = of_row;
-    total += static_cast<double>(of_row);
-    ++counted;
-  }
-  if (reduction == Reduction::sum) out[0] = static_cast<Wide<T>>(total);
-  if (reduction != Reduction::mean) return;
-  out[0] = static_cast<Wide<T>>(counted == 0 ? 0.0 : total / static_cast<double>(counted));
+  int64_t words = c.in[0].dims[1];
+  put_losses<Wide<T>>(c, c.in[1].as<int32_t>(), words,
+                      [=](int64_t r, int64_t v) { return get(logits, r * words + v); });
 }
 
-// dlogits = dloss / counted p, and dloss / counted (p - 1) at the target, unless the attributes say
-// otherwise; rows without a target are 0
+// dlogits = dloss / counted * p, and dloss / counted * (p - 1) at the target, where `counted` is
+// the number of rows with a target. Attributes modify both. Rows without a target are 0.
 template <typename T>
 void cross_entropy_dx(const KernelContext& c) {
   const T* logits = c.in[1].as<T>();
-  const int32_t* targets = c.in[2].as<int32_t>();
-  const auto* stats = c.in[3].as<RowSoftmax<Wide<T>>>();
   T* dx = c.out[0].as<T>();
   int64_t rows = c.in[1].dims[0], words = c.in[1].dims[1];
-  const auto loss = RowLoss<Wide<T>>::of(c.attrs, words);
-  const auto dloss = LossGradient<Wide<T>>::of(c.attrs, c.in[0].as<Wide<T>>(), targets, rows);
+  const LogitGradients<Wide<T>> gradients(c, 2, words);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t v = 0; v < words; ++v) {
-      Wide<T> logit = get(logits, r * words + v),
-              p = std::exp(logit - stats[r].top) / stats[r].sum();
-      Wide<T> slope =
-          v == targets[r] ? loss.of_target(stats[r], logit) : loss.of_other(stats[r], p);
-      Wide<T> g = dloss.of_row(r) * slope;
-      dx[r * words + v] = static_cast<T>(targets[r] < 0 ? 0 : g);
+      const Wide<T> g = gradients.of(r, v, get(logits, r * words + v));
+      dx[r * words + v] = static_cast<T>(gradients.counts(r) ? g : 0);
     }
   }
 }
@@ -63,12 +37,9 @@ void cross_entropy_dx(const KernelContext& c) {
 }  // namespace
 
 void add_cross_entropy(KernelRegistry& registry) {
-  add_kernel(registry, "cross_entropy", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { cross_entropy<decltype(t)>(c); });
-  });
-  add_kernel(registry, "cross_entropy_dx", [](const KernelContext& c) {
-    by_type(c.in[1].dtype, [&](auto t) { cross_entropy_dx<decltype(t)>(c); });
-  });
+  add_by_type(registry, "cross_entropy", []<typename T>() { return cross_entropy<T>; });
+  add_by_type<in_type<1>>(registry, "cross_entropy_dx",
+                          []<typename T>() { return cross_entropy_dx<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,3 +1,4 @@
+// Looks up rows of a table by id, and computes the gradient of the table.
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -19,7 +20,7 @@ void embedding(const KernelContext& c) {
   }
 }
 
-// dw[v] = sum of dy[r] over rows r with ids[r] = v, in row order; 0 of the id `padding`
+// dw[v] = the sum of dy[r] over rows r with ids[r] = v, in row order; 0 for the id `padding`.
 template <typename T>
 void embedding_dw(const KernelContext& c) {
   const T* dy = c.in[0].as<T>();
@@ -41,12 +42,8 @@ void embedding_dw(const KernelContext& c) {
 }  // namespace
 
 void add_embedding(KernelRegistry& registry) {
-  add_kernel(registry, "embedding", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { embedding<decltype(t)>(c); });
-  });
-  add_kernel(registry, "embedding_dw", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { embedding_dw<decltype(t)>(c); });
-  });
+  add_by_type(registry, "embedding", []<typename T>() { return embedding<T>; });
+  add_by_type(registry, "embedding_dw", []<typename T>() { return embedding_dw<T>; });
 }
 
 }  // namespace ds::ref

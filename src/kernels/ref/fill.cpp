@@ -1,9 +1,10 @@
+// Fills the scalar gradient with which the backward pass begins.
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
 
-// The scalar `value`, or that times the loss scale of the step.
+// y = `value`, multiplied by the step's loss scale if attribute `loss_scale` is set.
 template <typename T>
 void fill(const KernelContext& c) {
   double factor = c.attrs.integer_or("loss_scale", 0) != 0 ? c.scalars.loss_scale : 1.0;
@@ -13,9 +14,7 @@ void fill(const KernelContext& c) {
 }  // namespace
 
 void add_fill(KernelRegistry& registry) {
-  add_kernel(registry, "fill", [](const KernelContext& c) {
-    by_type(c.out[0].dtype, [&](auto t) { fill<decltype(t)>(c); });
-  });
+  add_by_type<out_type<0>>(registry, "fill", []<typename T>() { return fill<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,27 +1,26 @@
+// The update of 1-bit Adam after its freeze step.
 #include <cmath>
 #include <cstdint>
 
-#include "core/base/group_scalars.h"
+#include "kernels/formulas/skipped.h"
+#include "kernels/formulas/step_factors.h"
 #include "kernels/ref/ref.h"
-#include "kernels/skipped.h"
 
 namespace ds::ref {
 namespace {
 
-// Adam whose momentum is given and whose variance has stopped: Tang et al., "1-bit Adam" (2021).
-// The order of operations is that of `adamw` without correction.
+// Adam whose momentum is an input and whose variance no longer changes (Tang et al., "1-bit Adam",
+// arXiv:2102.02888). The order of operations is that of `adamw` without bias correction.
 template <typename T>
 void frozen_adam(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const float *m = c.in[0].as<float>(), *v = c.in[1].as<float>();
   float* master = c.out[0].as<float>();
   T* param = c.out[1].as<T>();
-  const GroupScalars& group = c.scalars.group;
-  float rate = static_cast<float>(group.lr), eps = static_cast<float>(group.eps);
-  float decay = static_cast<float>(1 - group.lr * group.weight_decay);
+  const StepFactors s(c.scalars);
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
-    float p = master[e] * decay;
-    p = p - rate * m[e] / (std::sqrt(v[e]) + eps);
+    float p = master[e] * s.keep;
+    p = p - s.rate * m[e] / (std::sqrt(v[e]) + s.eps);
     master[e] = p;
     param[e] = static_cast<T>(p);
   }
@@ -30,9 +29,7 @@ void frozen_adam(const KernelContext& c) {
 }  // namespace
 
 void add_frozen_adam(KernelRegistry& registry) {
-  add_kernel(registry, "frozen_adam", [](const KernelContext& c) {
-    by_type(c.out[1].dtype, [&](auto t) { frozen_adam<decltype(t)>(c); });
-  });
+  add_by_type<out_type<1>>(registry, "frozen_adam", []<typename T>() { return frozen_adam<T>; });
 }
 
 }  // namespace ds::ref

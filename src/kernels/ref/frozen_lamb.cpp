@@ -1,9 +1,10 @@
-// 1-bit LAMB (Li et al., arXiv:2104.06069) behind its freeze. LAMB's trust ratio needs the second
-// moment of today's gradients, which nobody has there. So the mean ratio of the warm-up is
-// multiplied by a factor, how much larger the frozen second moment is than one that is kept from
-// gradients as momentum tells them: from two momenta the gradient between them follows. Momenta of
-// all parameters go as one tensor with one scale, for which each is multiplied by what makes their
-// sizes equal (lamb_scales) and divided by it afterwards.
+// 1-bit LAMB (Li et al., arXiv:2104.06069) after its freeze step. LAMB's trust ratio needs the
+// second moment of the current gradients, which no rank has any longer. So the mean ratio of the
+// warm-up is multiplied by a factor, the ratio of the roots of the frozen second moment and of a
+// fresh one. The fresh second moment is updated with gradients that are reconstructed from two
+// successive momenta. The momenta of all parameters are sent as one tensor with one scale. Before
+// that, each momentum is multiplied by a scale that makes their root mean squares equal
+// (lamb_scales); afterwards it is divided by that scale.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -12,13 +13,14 @@
 #include <vector>
 
 #include "core/base/element_run.h"
-#include "core/base/group_scalars.h"
-#include "kernels/blocked_sum.h"
+#include "kernels/formulas/blocked_sum.h"
+#include "kernels/formulas/step_factors.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
 
+// y = x * scale, or x / scale with `inverse`, which leaves y unchanged in a skipped step.
 void scale_momentum(const KernelContext& c) {
   const float *x = c.in[0].as<float>(), scale = *c.in[1].as<float>();
   float* y = c.out[0].as<float>();
@@ -27,7 +29,8 @@ void scale_momentum(const KernelContext& c) {
   for (int64_t e = 0; e < c.in[0].numel(); ++e) y[e] = inverse ? x[e] / scale : x[e] * scale;
 }
 
-// f(param, its number among those that have runs, first and last of its runs)
+// Calls f(param, number, first, last) for each parameter that has runs. `number` counts these
+// parameters from 0; the parameter's runs, which are adjacent, are runs[first] to runs[last - 1].
 template <typename F>
 void for_params(std::span<const ElementRun> runs, const F& f) {
   size_t number = 0;
@@ -37,6 +40,8 @@ void for_params(std::span<const ElementRun> runs, const F& f) {
   }
 }
 
+// scales[param] = the mean size of all momenta divided by the size of this parameter's momentum,
+// where size means root mean square; 1 if the momentum is zero. Sets all factors to 1.
 void lamb_scales(const KernelContext& c) {
   const double* norms = c.in[0].as<double>();
   float *scales = c.out[0].as<float>(), *factors = c.out[1].as<float>();
@@ -58,6 +63,9 @@ void lamb_scales(const KernelContext& c) {
   });
 }
 
+// Updates the fresh second moment and stores three numbers for each granule: the sum of squares of
+// the step without decay, the sum of squares of the step with decay, and the largest factor of an
+// element.
 void frozen_lamb_moments(const KernelContext& c) {
   double* norms = c.out[1].as<double>();
   if (c.scalars.skip != 0) {
@@ -67,22 +75,20 @@ void frozen_lamb_moments(const KernelContext& c) {
   const float *before = c.in[0].as<float>(), *m = c.in[1].as<float>(), *v = c.in[2].as<float>(),
               *master = c.in[3].as<float>();
   float* fresh = c.out[0].as<float>();
-  const GroupScalars& group = c.scalars.group;
-  float b1 = static_cast<float>(group.beta1), one_b1 = static_cast<float>(1 - group.beta1);
-  float b2 = static_cast<float>(group.beta2), one_b2 = static_cast<float>(1 - group.beta2);
-  float eps = static_cast<float>(group.eps), decay = static_cast<float>(group.weight_decay);
+  const StepFactors s(c.scalars);
   int64_t granules = c.out[1].numel() / 3,
           granule = c.in[0].numel() / std::max<int64_t>(granules, 1);
   for (int64_t k = 0; k < granules; ++k) {
     double moments = 0, steps = 0, most = 0;
     for (int64_t e = k * granule; e < (k + 1) * granule; ++e) {
-      float g = (m[e] - b1 * before[e]) / one_b1;
-      fresh[e] = b2 * fresh[e] + one_b2 * (g * g);
-      float root = std::sqrt(v[e]) + eps, step = m[e] / root, u = step + decay * master[e];
+      // Reconstruct the gradient that led from one momentum to the next.
+      float g = (m[e] - s.beta1 * before[e]) / s.one_beta1;
+      fresh[e] = s.beta2 * fresh[e] + s.one_beta2 * (g * g);
+      float root = std::sqrt(v[e]) + s.eps, step = m[e] / root, u = step + s.decay * master[e];
       moments += static_cast<double>(step) * static_cast<double>(step);
       steps += static_cast<double>(u) * static_cast<double>(u);
-      // Padding and what never had a gradient say nothing.
-      float factor = v[e] > 0 || fresh[e] > 0 ? root / (std::sqrt(fresh[e]) + eps) : 0.0f;
+      // Padding and elements that never had a gradient are left out: their factor is 0.
+      float factor = v[e] > 0 || fresh[e] > 0 ? root / (std::sqrt(fresh[e]) + s.eps) : 0.0f;
       most = std::max(most, static_cast<double>(factor));
     }
     norms[3 * k] = moments;
@@ -91,6 +97,10 @@ void frozen_lamb_moments(const KernelContext& c) {
   }
 }
 
+// Computes each parameter's factor: the largest factor of its elements, mixed with 1 by the share
+// of weight decay in the step, then bounded by factor_min and factor_max, then limited to a
+// relative change of factor_threshold per step. ratios = the mean ratio of the warm-up times the
+// factor.
 void frozen_lamb_ratios(const KernelContext& c) {
   const double* norms = c.in[0].as<double>();
   const float* means = c.in[1].as<float>();

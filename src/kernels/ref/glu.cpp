@@ -1,6 +1,7 @@
+// Gated linear units (Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202).
 #include <cstdint>
 
-#include "kernels/gated.h"
+#include "kernels/formulas/gated.h"
 #include "kernels/ref/activations.h"
 #include "kernels/ref/ref.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 // y = act(gate) up
 template <typename T, typename Act>
-void glu(const KernelContext& c) {
+void glu_of(const KernelContext& c) {
   Gated<T> x(c.in);
   T* y = c.out[0].as<T>();
   for (int64_t r = 0; r < c.out[0].dims[0]; ++r) {
@@ -22,7 +23,7 @@ void glu(const KernelContext& c) {
 
 // dgate = dy up act'(gate), dup = dy act(gate)
 template <typename T, typename Act>
-void glu_dx(const KernelContext& c) {
+void glu_dx_of(const KernelContext& c) {
   const T* dy = c.in[0].as<T>();
   Gated<T> x(c.in.subspan(1)), dx(c.out);
   for (int64_t r = 0; r < c.in[0].dims[0]; ++r) {
@@ -35,19 +36,20 @@ void glu_dx(const KernelContext& c) {
   }
 }
 
+template <typename T>
+void glu(const KernelContext& c) {
+  by_activation(c.attrs.text("act"), [&](auto act) { glu_of<T, decltype(act)>(c); });
+}
+template <typename T>
+void glu_dx(const KernelContext& c) {
+  by_activation(c.attrs.text("act"), [&](auto act) { glu_dx_of<T, decltype(act)>(c); });
+}
+
 }  // namespace
 
 void add_glu(KernelRegistry& registry) {
-  add_kernel(registry, "glu", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) {
-      by_activation(c.attrs.text("act"), [&](auto act) { glu<decltype(t), decltype(act)>(c); });
-    });
-  });
-  add_kernel(registry, "glu_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) {
-      by_activation(c.attrs.text("act"), [&](auto act) { glu_dx<decltype(t), decltype(act)>(c); });
-    });
-  });
+  add_by_type(registry, "glu", []<typename T>() { return glu<T>; });
+  add_by_type(registry, "glu_dx", []<typename T>() { return glu_dx<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,3 +1,5 @@
+// Computes the sums of squares from which norms are computed, one for each granule of a rank's
+// shard. Added in the order of parameters, they give a result that does not depend on the layout.
 #include <algorithm>
 #include <cstdint>
 
@@ -6,7 +8,7 @@
 namespace ds::ref {
 namespace {
 
-// out[k] = sum of squares of granule k, in element order in f64
+// out[k] = the sum of squares of granule k, added in element order in f64.
 template <typename T>
 void granule_norms(const KernelContext& c) {
   const T* grad = c.in[0].as<T>();
@@ -25,9 +27,7 @@ void granule_norms(const KernelContext& c) {
 }  // namespace
 
 void add_granule_norms(KernelRegistry& registry) {
-  add_kernel(registry, "granule_norms", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { granule_norms<decltype(t)>(c); });
-  });
+  add_by_type(registry, "granule_norms", []<typename T>() { return granule_norms<T>; });
 }
 
 }  // namespace ds::ref

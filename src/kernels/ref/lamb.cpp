@@ -1,29 +1,33 @@
-// LAMB is Adam whose step of each parameter is scaled by the ratio of two norms, that of the
-// parameter and that of the step. Both are sums over all of the parameter, which may lie on many
-// ranks, so that an update is three instructions: lamb_moments renews the moments and leaves the
-// squares of both norms for each granule; lamb_ratios, behind a gather of those of all ranks, adds
-// them up in the order of the parameter, which no layout changes; lamb makes the step. The step is
-// not kept between the first and the last: it is computed again from the moments, which costs less
-// than a buffer of its size.
-#include "kernels/lamb.h"
+// LAMB is Adam with the step of each parameter multiplied by a trust ratio: the norm of the
+// parameter divided by the norm of the step. Both norms are sums over the whole parameter, which
+// may be spread over many ranks, so an update takes three instructions. lamb_moments updates the
+// moments and stores the sums of squares for both norms, granule by granule. After a gather of
+// these sums from all ranks, lamb_ratios adds them up in the order of the parameter's granules,
+// which is the same for every layout. lamb applies the step. The step is not stored between
+// lamb_moments and lamb: computing it again from the moments costs less than a buffer of its size.
+#include "kernels/formulas/lamb.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 #include "core/base/element_run.h"
-#include "kernels/blocked_sum.h"
+#include "kernels/formulas/blocked_sum.h"
+#include "kernels/formulas/skipped.h"
 #include "kernels/ref/ref.h"
-#include "kernels/skipped.h"
 
 namespace ds::ref {
 namespace {
 
+// Returns the step of an element before the trust ratio is applied: m / (sqrt(v) + eps) + decay p,
+// or with eps inside the root.
 float lamb_step(const LambStep& s, float p, float m, float v) {
   float root = s.inside ? std::sqrt(v + s.eps) : std::sqrt(v) + s.eps;
   return m / root + s.decay * p;
 }
 
+// in: grad, master. out: m, v, norms (two sums of squares for each granule: of the master and of
+// the step).
 void lamb_moments(const KernelContext& c) {
   double* norms = c.out[2].as<double>();
   if (c.scalars.skip != 0) {
@@ -51,12 +55,16 @@ void lamb_moments(const KernelContext& c) {
   }
 }
 
+// Writes the trust ratio of each parameter, clamped to [min_coeff, max_coeff], for each of its
+// granules. in: norms. out: means, if 1-bit LAMB needs them; ratios.
 void lamb_ratios(const KernelContext& c) {
   const double* norms = c.in[0].as<double>();
   float* ratios = c.out.back().as<float>();
-  float* means = c.out.size() > 1 ? c.out[0].as<float>() : nullptr;  // of each parameter's ratios
+  // A running mean of each parameter's ratio, which 1-bit LAMB needs; otherwise null.
+  float* means = c.out.size() > 1 ? c.out[0].as<float>() : nullptr;
   std::fill_n(ratios, c.out.back().numel(), 0.0f);
   double least = c.attrs.real("min_coeff"), most = c.attrs.real("max_coeff");
+  // The runs of one parameter are adjacent; together they list its granules in order.
   for (size_t first = 0, last = 0; first < c.runs.size(); first = last) {
     BlockedSum param, step;
     for (; last < c.runs.size() && c.runs[last].group == c.runs[first].group; ++last) {
@@ -66,6 +74,7 @@ void lamb_ratios(const KernelContext& c) {
       }
     }
     double p = std::sqrt(param.finish()), u = std::sqrt(step.finish());
+    // If all elements of the parameter or of the step are 0, the ratio is 1.
     float ratio = p > 0 && u > 0 ? static_cast<float>(std::clamp(p / u, least, most)) : 1.0f;
     if (means && ratio != 1) {
       double beta = c.attrs.real("coeff_beta");
@@ -78,6 +87,7 @@ void lamb_ratios(const KernelContext& c) {
   }
 }
 
+// in: m, v, ratios. out: master, param.
 template <typename T>
 void lamb(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
@@ -100,9 +110,7 @@ void lamb(const KernelContext& c) {
 void add_lamb(KernelRegistry& registry) {
   add_kernel(registry, "lamb_moments", lamb_moments);
   add_kernel(registry, "lamb_ratios", lamb_ratios);
-  add_kernel(registry, "lamb", [](const KernelContext& c) {
-    by_type(c.out[1].dtype, [&](auto t) { lamb<decltype(t)>(c); });
-  });
+  add_by_type<out_type<1>>(registry, "lamb", []<typename T>() { return lamb<T>; });
 }
 
 }  // namespace ds::ref

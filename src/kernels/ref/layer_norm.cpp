@@ -1,3 +1,4 @@
+// Layer normalization (Ba, Kiros and Hinton, arXiv:1607.06450), with or without weight and bias.
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -7,8 +8,8 @@
 namespace ds::ref {
 namespace {
 
-// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x -
-// mean)^2
+// y = (x - mean) rstd w + b. For each row, rstd = 1 / sqrt(var + eps), where var is the mean of (x
+// - mean)^2.
 template <typename T>
 void layer_norm(const KernelContext& c) {
   bool affine = c.in.size() == 3;
@@ -21,6 +22,8 @@ void layer_norm(const KernelContext& c) {
   for (int64_t r = 0; r < rows; ++r) {
     Wide<T> sum = 0, squares = 0;
     for (int64_t k = 0; k < width; ++k) sum += get(x, r * width + k);
+    // The variance takes a second pass, because the mean of squares minus the square of the mean
+    // would cancel.
     Wide<T> mean = sum / count;
     for (int64_t k = 0; k < width; ++k) {
       Wide<T> centered = get(x, r * width + k) - mean;
@@ -36,7 +39,7 @@ void layer_norm(const KernelContext& c) {
   }
 }
 
-// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h))
+// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)).
 template <typename T>
 void layer_norm_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(),
@@ -47,6 +50,8 @@ void layer_norm_dx(const KernelContext& c) {
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
   Wide<T> count = static_cast<Wide<T>>(width);
   for (int64_t r = 0; r < rows; ++r) {
+    // Sums for the gradients with respect to mean and rstd, through which every element of a row
+    // depends on all others.
     Wide<T> sum_g = 0, sum_gh = 0;
     for (int64_t k = 0; k < width; ++k) {
       Wide<T> g = get(dy, r * width + k) * (w ? get(w, k) : 1);
@@ -62,7 +67,7 @@ void layer_norm_dx(const KernelContext& c) {
   }
 }
 
-// dw = sum over rows of dy (x - mean) rstd, db = sum over rows of dy
+// dw = the sum over rows of dy (x - mean) rstd, db = the sum over rows of dy.
 template <typename T>
 void layer_norm_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
@@ -84,15 +89,9 @@ void layer_norm_dw(const KernelContext& c) {
 }  // namespace
 
 void add_layer_norm(KernelRegistry& registry) {
-  add_kernel(registry, "layer_norm", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { layer_norm<decltype(t)>(c); });
-  });
-  add_kernel(registry, "layer_norm_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { layer_norm_dx<decltype(t)>(c); });
-  });
-  add_kernel(registry, "layer_norm_dw", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { layer_norm_dw<decltype(t)>(c); });
-  });
+  add_by_type(registry, "layer_norm", []<typename T>() { return layer_norm<T>; });
+  add_by_type(registry, "layer_norm_dx", []<typename T>() { return layer_norm_dx<T>; });
+  add_by_type(registry, "layer_norm_dw", []<typename T>() { return layer_norm_dw<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,3 +1,4 @@
+// A linear layer and its gradients. A weight is stored [O,I], or [I,O] with attribute `transposed`.
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -5,7 +6,7 @@
 namespace ds::ref {
 namespace {
 
-// A weight, or its gradient: element (o, i) is at o * output + i * input.
+// The layout of a weight or of its gradient: element (o, i) is at o * output + i * input.
 struct Weight {
   Weight(const TensorView& w, const Attrs& attrs) {
     bool transposed = attrs.integer_or("transposed", 0) != 0;
@@ -18,7 +19,7 @@ struct Weight {
   int64_t outputs, inputs, output, input;
 };
 
-// y = x w^T (+ b)
+// y = x w^T (+ b). The bias is added to the f32 sum, before rounding.
 template <typename T>
 void linear(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
@@ -51,7 +52,7 @@ void linear_dx(const KernelContext& c) {
   }
 }
 
-// dw = dy^T x
+// dw = dy^T x: each element is a sum over rows.
 template <typename T>
 void linear_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
@@ -68,7 +69,7 @@ void linear_dw(const KernelContext& c) {
   }
 }
 
-// db = column sums of dy
+// db = the column sums of dy.
 template <typename T>
 void linear_db(const KernelContext& c) {
   const T* dy = c.in[0].as<T>();
@@ -84,18 +85,10 @@ void linear_db(const KernelContext& c) {
 }  // namespace
 
 void add_linear(KernelRegistry& registry) {
-  add_kernel(registry, "linear", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { linear<decltype(t)>(c); });
-  });
-  add_kernel(registry, "linear_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { linear_dx<decltype(t)>(c); });
-  });
-  add_kernel(registry, "linear_dw", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { linear_dw<decltype(t)>(c); });
-  });
-  add_kernel(registry, "linear_db", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { linear_db<decltype(t)>(c); });
-  });
+  add_by_type(registry, "linear", []<typename T>() { return linear<T>; });
+  add_by_type(registry, "linear_dx", []<typename T>() { return linear_dx<T>; });
+  add_by_type(registry, "linear_dw", []<typename T>() { return linear_dw<T>; });
+  add_by_type(registry, "linear_db", []<typename T>() { return linear_db<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,27 +1,24 @@
 #include <array>
 #include <cmath>
 
-#include "core/base/group_scalars.h"
+#include "kernels/formulas/update_steps.h"
 #include "kernels/ref/ref.h"
 #include "kernels/ref/update.h"
 
 namespace ds::ref {
 namespace {
 
-// Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023), in the form of
-// DeepSpeedCPULion: the sign of +0 is +. docs/reference/ops.md has the order of operations.
+// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", arXiv:2302.06675) in the form
+// of DeepSpeedCPULion: the sign of +0 is +. docs/reference/ops.md has the order of operations.
 void lion(const KernelContext& c) {
-  const GroupScalars& group = c.scalars.group;
-  float grad_scale = static_cast<float>(c.scalars.grad_scale), rate = static_cast<float>(group.lr);
-  float b1 = static_cast<float>(group.beta1), one_b1 = static_cast<float>(1 - group.beta1);
-  float b2 = static_cast<float>(group.beta2), one_b2 = static_cast<float>(1 - group.beta2);
-  float keep = static_cast<float>(1 - group.lr * group.weight_decay);
-  update_of_types<1>(c, [=](float grad, float& p, std::array<float, 1>& states) {
+  update_of_types<1>(c, [s = LionStep(c)](float grad, float& p, std::array<float, 1>& states) {
     float& m = states[0];
-    float g = grad * grad_scale;
-    float direction = b1 * m + one_b1 * g;
-    p = p * keep - std::copysign(rate, direction);
-    m = b2 * m + one_b2 * g;
+    float g = grad * s.grad_scale;
+    // m is weighted with b1 in the direction of the step and with b2 in the momentum that is
+    // stored.
+    float direction = s.beta1 * m + s.one_beta1 * g;
+    p = p * s.keep - std::copysign(s.rate, direction);
+    m = s.beta2 * m + s.one_beta2 * g;
   });
 }
 

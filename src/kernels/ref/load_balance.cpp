@@ -1,3 +1,5 @@
+// The loss that balances the load of experts (Fedus et al., "Switch Transformers",
+// arXiv:2101.03961), over the routers of all layers together.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,12 +12,13 @@
 namespace ds::ref {
 namespace {
 
-// The operands of load_balance: logits of every layer, then perhaps a mask of rows that count (not
-// 0).
+// The operands of load_balance: the logits of each layer, then optionally a mask, which is 0 for
+// the rows that do not count.
 struct Routers {
   std::span<const TensorView> layers;
   const int32_t* mask;
-  int64_t rows, experts, counted;  // counted: rows of a layer
+  // `counted` is the number of rows of a layer that count.
+  int64_t rows, experts, counted;
 
   explicit Routers(std::span<const TensorView> in)
       : layers(in), mask(nullptr), rows(in[0].dims[0]), experts(in[0].dims[1]), counted(rows) {
@@ -25,13 +28,14 @@ struct Routers {
     counted = std::count_if(mask, mask + rows, [](int32_t m) { return m != 0; });
   }
   bool counts(int64_t row) const { return mask == nullptr || mask[row] != 0; }
+  // Returns the weight of one row in the mean over the rows that count, in all layers together.
   double weight() const {
     return 1 / (static_cast<double>(counted) * static_cast<double>(layers.size()));
   }
 };
 
-// f[e] = share of the rows of all layers with e among their k largest, p[e] = mean of
-// softmax(row)[e]
+// f[e] = the share of rows, over all layers, that have e among their k largest; p[e] = the mean of
+// softmax(row)[e].
 template <typename T>
 void shares(const KernelContext& c, const Routers& routers, std::span<double> f,
             std::span<double> p) {
@@ -43,6 +47,8 @@ void shares(const KernelContext& c, const Routers& routers, std::span<double> f,
     for (int64_t r = 0; r < routers.rows; ++r) {
       if (!routers.counts(r)) continue;
       const T* row = layer.as<T>() + r * experts;
+      // Shares are added in f64, because in f32 small shares would be lost in the sum over all
+      // rows.
       Wide<T> base = softmax_base(row, experts);
       for (int64_t e = 0; e < experts; ++e) {
         size_t at = static_cast<size_t>(e);
@@ -53,7 +59,7 @@ void shares(const KernelContext& c, const Routers& routers, std::span<double> f,
   }
 }
 
-// loss = E sum over e of f_e p_e; 0 when no row counts
+// loss = E times the sum over e of f_e p_e; 0 if no row counts.
 template <typename T>
 void load_balance(const KernelContext& c) {
   Routers routers(c.in);
@@ -66,8 +72,9 @@ void load_balance(const KernelContext& c) {
   c.out[0].as<Wide<T>>()[0] = static_cast<Wide<T>>(static_cast<double>(routers.experts) * sum);
 }
 
-// dz_j = dloss E / rows * s_j (f_j - sum over e of f_e s_e), s = softmax of the row; 0 in rows that
-// do not count
+// dz_j = dloss E / N * s_j (f_j - sum over e of f_e s_e), where s is the softmax of the row and N
+// the number of rows that count, in all layers together. f counts choices, so it has no gradient.
+// The gradients of rows that do not count are 0.
 template <typename T>
 void load_balance_dx(const KernelContext& c) {
   Routers routers(c.in.subspan(1));
@@ -103,12 +110,9 @@ void load_balance_dx(const KernelContext& c) {
 }  // namespace
 
 void add_load_balance(KernelRegistry& registry) {
-  add_kernel(registry, "load_balance", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { load_balance<decltype(t)>(c); });
-  });
-  add_kernel(registry, "load_balance_dx", [](const KernelContext& c) {
-    by_type(c.in[1].dtype, [&](auto t) { load_balance_dx<decltype(t)>(c); });
-  });
+  add_by_type(registry, "load_balance", []<typename T>() { return load_balance<T>; });
+  add_by_type<in_type<1>>(registry, "load_balance_dx",
+                          []<typename T>() { return load_balance_dx<T>; });
 }
 
 }  // namespace ds::ref

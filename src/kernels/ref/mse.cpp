@@ -1,3 +1,4 @@
+// The mean squared error and its gradient.
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -5,7 +6,7 @@
 namespace ds::ref {
 namespace {
 
-// loss = mean of (x - target)^2
+// loss = the mean of (x - target)^2, added in f64.
 template <typename T>
 void mse(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *target = c.in[1].as<T>();
@@ -31,12 +32,8 @@ void mse_dx(const KernelContext& c) {
 }  // namespace
 
 void add_mse(KernelRegistry& registry) {
-  add_kernel(registry, "mse", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { mse<decltype(t)>(c); });
-  });
-  add_kernel(registry, "mse_dx", [](const KernelContext& c) {
-    by_type(c.in[1].dtype, [&](auto t) { mse_dx<decltype(t)>(c); });
-  });
+  add_by_type(registry, "mse", []<typename T>() { return mse<T>; });
+  add_by_type<in_type<1>>(registry, "mse_dx", []<typename T>() { return mse_dx<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,23 +1,12 @@
-#include <cstdint>
-
+// The product of two tensors, element by element. Its gradients are products, too.
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
-namespace {
 
 // y = a b
-template <typename T>
-void mul(const KernelContext& c) {
-  const T *a = c.in[0].as<T>(), *b = c.in[1].as<T>();
-  T* y = c.out[0].as<T>();
-  for (int64_t e = 0; e < c.in[0].numel(); ++e) y[e] = static_cast<T>(get(a, e) * get(b, e));
-}
-
-}  // namespace
-
 void add_mul(KernelRegistry& registry) {
-  add_kernel(registry, "mul", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { mul<decltype(t)>(c); });
+  add_by_type(registry, "mul", []<typename T>() {
+    return +[](const KernelContext& c) { map<T>(c, [](auto a, auto b) { return a * b; }); };
   });
 }
 

@@ -1,33 +1,39 @@
-// The instructions of Muon around its products (zero/matrix_update.cpp).
-#include "kernels/muon.h"
+// The instructions of Muon (Jordan et al., 2024, kellerjordan.github.io/posts/muon) other than its
+// matrix products; update/matrix_update.cpp assembles the whole update.
+#include "kernels/formulas/muon.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "core/base/group_scalars.h"
 #include "core/base/round.h"
+#include "kernels/formulas/skipped.h"
+#include "kernels/formulas/step_factors.h"
 #include "kernels/ref/ref.h"
-#include "kernels/skipped.h"
 
 namespace ds::ref {
 namespace {
 
+// Nesterov momentum: m = b m + (1 - b) g, then ahead = b m + (1 - b) g, the matrix that is
+// orthogonalized.
 void muon_momentum(const KernelContext& c) {
   float *m = c.out[0].as<float>(), *ahead = c.out[1].as<float>();
+  // Muon's products run on `ahead` even in a skipped step, so it must not hold NaN or infinity.
   if (c.scalars.skip != 0) {
     std::fill_n(ahead, c.out[1].numel(), 0.0f);
     return;
   }
   const float* grad = c.in[0].as<float>();
-  const MuonMomentum s(c.scalars);
+  const StepFactors s(c.scalars);
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
-    float g = s.one_beta * (grad[e] * s.grad_scale);
-    m[e] = s.beta * m[e] + g;
-    ahead[e] = s.beta * m[e] + g;
+    float g = s.one_momentum * (grad[e] * s.grad_scale);
+    m[e] = s.momentum * m[e] + g;
+    ahead[e] = s.momentum * m[e] + g;
   }
 }
 
+// out = x / (norm of x + eps). The squares are summed in pieces, an order that a device can follow
+// in parallel (kernels/formulas/muon.h).
 template <typename T>
 void unit_matrix(const KernelContext& c) {
   const float* x = c.in[0].as<float>();
@@ -44,6 +50,7 @@ void unit_matrix(const KernelContext& c) {
   for (int64_t e = 0; e < count; ++e) out[e] = static_cast<T>(x[e] / norm);
 }
 
+// z = a x + b y + diagonal I, for the polynomials of the Newton-Schulz iteration. y is optional.
 template <typename X, typename Z>
 void blend(const KernelContext& c) {
   const bool two = c.in.size() == 2;
@@ -61,17 +68,16 @@ void blend(const KernelContext& c) {
   }
 }
 
+// p = p (1 - lr wd) - lr step.
 template <typename T>
 void muon(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const float* step = c.in[0].as<float>();
   float* master = c.out[0].as<float>();
   T* param = c.out[1].as<T>();
-  const GroupScalars& group = c.scalars.group;
-  const auto rate = static_cast<float>(group.lr),
-             decay = static_cast<float>(1 - group.lr * group.weight_decay);
+  const StepFactors s(c.scalars);
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
-    master[e] = master[e] * decay - rate * step[e];
+    master[e] = master[e] * s.keep - s.rate * step[e];
     param[e] = static_cast<T>(master[e]);
   }
 }
@@ -80,17 +86,13 @@ void muon(const KernelContext& c) {
 
 void add_muon(KernelRegistry& registry) {
   add_kernel(registry, "muon_momentum", muon_momentum);
-  add_kernel(registry, "unit_matrix", [](const KernelContext& c) {
-    by_type(c.out[0].dtype, [&](auto t) { unit_matrix<decltype(t)>(c); });
-  });
+  add_by_type<out_type<0>>(registry, "unit_matrix", []<typename T>() { return unit_matrix<T>; });
   add_kernel(registry, "blend", [](const KernelContext& c) {
     by_type(c.in[0].dtype, [&](auto x) {
       by_type(c.out[0].dtype, [&](auto z) { blend<decltype(x), decltype(z)>(c); });
     });
   });
-  add_kernel(registry, "muon", [](const KernelContext& c) {
-    by_type(c.out[1].dtype, [&](auto t) { muon<decltype(t)>(c); });
-  });
+  add_by_type<out_type<1>>(registry, "muon", []<typename T>() { return muon<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,3 +1,4 @@
+// Learned position embeddings: row r of a batch is at position r mod seq of its sequence.
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -5,7 +6,7 @@
 namespace ds::ref {
 namespace {
 
-// y[r] = x[r] + w[r mod seq]
+// y[r] = x[r] + w[r mod seq]. The table may have more rows than seq.
 template <typename T>
 void position(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
@@ -18,7 +19,7 @@ void position(const KernelContext& c) {
   }
 }
 
-// dw[p] = sum of dy[r] over rows r with r mod seq = p, in row order
+// dw[p] = the sum of dy[r] over rows r with r mod seq = p, in row order.
 template <typename T>
 void position_dw(const KernelContext& c) {
   const T* dy = c.in[0].as<T>();
@@ -36,12 +37,8 @@ void position_dw(const KernelContext& c) {
 }  // namespace
 
 void add_position(KernelRegistry& registry) {
-  add_kernel(registry, "position", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { position<decltype(t)>(c); });
-  });
-  add_kernel(registry, "position_dw", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { position_dw<decltype(t)>(c); });
-  });
+  add_by_type(registry, "position", []<typename T>() { return position<T>; });
+  add_by_type(registry, "position_dw", []<typename T>() { return position_dw<T>; });
 }
 
 }  // namespace ds::ref

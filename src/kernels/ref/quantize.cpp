@@ -1,3 +1,7 @@
+// Quantization of the gradients and parameters that ranks exchange, with error feedback (Seide et
+// al., "1-Bit Stochastic Gradient Descent", 2014). A granule of 256 elements becomes a scale (f32)
+// and codes of 8 or 4 bits: code * scale differs from the element by at most half a scale. The
+// scale is the largest magnitude divided by the largest code. core/program/codes.h has the layout.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -5,18 +9,19 @@
 #include <span>
 
 #include "core/program/codes.h"
-#include "kernels/feedback.h"
+#include "kernels/formulas/feedback.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
 
+// Writes a scale, whose address need not be aligned, and returns the byte after it.
 uint8_t* put_scale(uint8_t* codes, float scale) {
   std::memcpy(codes, &scale, sizeof scale);
   return codes + sizeof scale;
 }
 
-// 0 where the granule has a NaN or an infinity.
+// Returns the scale of a granule, or 0 if it contains a NaN or an infinity.
 float scale_of(const float* x, int64_t bits) {
   float top = 0;
   for (int64_t e = 0; e < kGranule; ++e) {
@@ -26,9 +31,10 @@ float scale_of(const float* x, int64_t bits) {
   return std::max(top / static_cast<float>(largest_code(bits)), kLeastScale);
 }
 
+// Returns the code of x, rounded to nearest, ties to even. `inverse` is 1 / scale.
 int code_of(float x, float inverse) { return static_cast<int>(std::nearbyint(x * inverse)); }
 
-// Codes of x behind the scale; with an error, x has its share already.
+// Writes the scale and the codes of x. If errors are fed back, x already includes the old error.
 void encode(const float* x, float scale, int64_t bits, uint8_t* codes) {
   float inverse = 1 / scale;
   codes = put_scale(codes, scale);
@@ -37,11 +43,14 @@ void encode(const float* x, float scale, int64_t bits, uint8_t* codes) {
     return;
   }
   for (int64_t e = 0; e < kGranule / 2; ++e) {
+    // With 4 bits, elements e and e + 128 share a byte.
     int low = code_of(x[e], inverse) & 15, high = code_of(x[e + kGranule / 2], inverse) & 15;
     codes[e] = static_cast<uint8_t>(low | high << 4);
   }
 }
 
+// Writes the next error of a granule: a share of the old error `held` plus a share of what the
+// codes lose. Clears it if the granule has a NaN or an infinity.
 void put_error(const float* value, const float* held, float scale, const Feedback& feedback,
                float* error) {
   for (int64_t e = 0; e < kGranule; ++e) {
@@ -52,6 +61,8 @@ void put_error(const float* value, const float* held, float scale, const Feedbac
   }
 }
 
+// in: x. out: the error, if errors are fed back; codes. A granule with a NaN or an infinity gets a
+// NaN scale, so that the receivers decode NaN.
 template <typename T>
 void quantize(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
@@ -62,7 +73,9 @@ void quantize(const KernelContext& c) {
   for (int64_t g = 0; g < c.in[0].numel() / kGranule; ++g) {
     float value[kGranule], held[kGranule] = {};
     auto given = [&](int64_t e) { return static_cast<float>(get(x, g * kGranule + e)); };
-    bool idle = true;  // nothing to send: the error waits
+    // A granule of zeros sends zeros. Its error is kept for a later step, unless this step resets
+    // errors.
+    bool idle = true;
     for (int64_t e = 0; e < kGranule; ++e) idle = idle && given(e) == 0;
     bool fed = feedback.on && !feedback.fresh && !idle;
     if (fed) std::copy_n(error + g * kGranule, kGranule, held);
@@ -79,7 +92,7 @@ void quantize(const KernelContext& c) {
   }
 }
 
-// Element e of a granule.
+// Decodes element e of a granule.
 float decode(const uint8_t* codes, int64_t bits, int64_t e) {
   float scale;
   std::memcpy(&scale, codes, sizeof scale);
@@ -90,6 +103,7 @@ float decode(const uint8_t* codes, int64_t bits, int64_t e) {
   return static_cast<float>(nibble < 8 ? nibble : nibble - 16) * scale;
 }
 
+// y = the decoded elements.
 template <typename T>
 void dequantize(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
@@ -99,6 +113,7 @@ void dequantize(const KernelContext& c) {
     y[e] = static_cast<T>(decode(codes + code_bytes(e, bits), bits, e % kGranule));
 }
 
+// y = the sum over ranks of the decoded elements, in the order of an all-reduce (tree_sum).
 void dequantize_sum(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   float* y = c.out[0].as<float>();
@@ -117,12 +132,8 @@ void dequantize_sum(const KernelContext& c) {
 }  // namespace
 
 void add_quantize(KernelRegistry& registry) {
-  add_kernel(registry, "quantize", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { quantize<decltype(t)>(c); });
-  });
-  add_kernel(registry, "dequantize", [](const KernelContext& c) {
-    by_type(c.out[0].dtype, [&](auto t) { dequantize<decltype(t)>(c); });
-  });
+  add_by_type(registry, "quantize", []<typename T>() { return quantize<T>; });
+  add_by_type<out_type<0>>(registry, "dequantize", []<typename T>() { return dequantize<T>; });
   add_kernel(registry, "dequantize_sum", dequantize_sum);
 }
 

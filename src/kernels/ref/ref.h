@@ -1,8 +1,11 @@
 #pragma once
+// The shared pieces of the reference kernels, and their list. A reference kernel is a template over
+// the element type T that reads like the formula: operands are widened to Wide<T>, and results are
+// computed in Wide<T> and rounded once when they are stored. It runs on the calling thread, in
+// index order.
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -13,11 +16,11 @@
 
 namespace ds::ref {
 
-// Arithmetic type of elements T: f32 for f32, bf16 and f16, f64 for f64.
+// The arithmetic type of elements T: f32 for f32, bf16 and f16, and f64 for f64.
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// Element i of p, widened.
+// Returns element i of p, widened.
 template <typename T>
 Wide<T> get(const T* p, int64_t i) {
   return static_cast<Wide<T>>(p[i]);
@@ -29,7 +32,8 @@ void by_type(DType dtype, const F& f) {
   by_type_among<float, bf16, f16, double>("reference", dtype, f);
 }
 
-// The first `count` elements of type A of the caller's scratch; contents are undefined.
+// Returns the first `count` elements of type A of the caller's scratch. Their contents are
+// undefined.
 template <typename A>
 std::span<A> scratch_of(const KernelContext& c, int64_t count) {
   std::span<std::byte> bytes = c.team.scratch(0);
@@ -39,7 +43,8 @@ std::span<A> scratch_of(const KernelContext& c, int64_t count) {
   return {reinterpret_cast<A*>(bytes.data()), static_cast<size_t>(count)};
 }
 
-// The sum over ranks: neighbours are added up first, an odd last one is carried up.
+// Returns the sum of the ranks' terms x in the order of a binary tree: neighbours are added first,
+// and an odd last term is carried up.
 inline float tree_sum(std::span<const float> x) {
   if (x.size() == 1) return x[0];
   size_t half = 1;
@@ -47,56 +52,42 @@ inline float tree_sum(std::span<const float> x) {
   return tree_sum(x.first(half)) + tree_sum(x.subspan(half));
 }
 
-// Registers `run` as the reference of `op`.
-void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
+// y[e] = f(x[e], ...) for all elements of output y and of as many inputs x as f takes, all of type
+// T.
+template <typename T, typename F>
+void map(const KernelContext& c, const F& f) {
+  T* y = c.out[0].as<T>();
+  for (int64_t e = 0; e < c.out[0].numel(); ++e) {
+    auto x = [&](size_t i) { return get(c.in[i].as<T>(), e); };
+    if constexpr (std::is_invocable_v<F, Wide<T>>) {
+      y[e] = static_cast<T>(f(x(0)));
+    } else {
+      y[e] = static_cast<T>(f(x(0), x(1)));
+    }
+  }
+}
 
-// One per file of this folder.
-void add_embedding(KernelRegistry& registry);
-void add_step(KernelRegistry& registry);
-void add_position(KernelRegistry& registry);
-void add_last_row(KernelRegistry& registry);
-void add_linear(KernelRegistry& registry);
-void add_linear_cross_entropy(KernelRegistry& registry);
-void add_layer_norm(KernelRegistry& registry);
-void add_activation(KernelRegistry& registry);
-void add_relu(KernelRegistry& registry);
-void add_rms_norm(KernelRegistry& registry);
-void add_glu(KernelRegistry& registry);
-void add_mul(KernelRegistry& registry);
-void add_scale(KernelRegistry& registry);
-void add_softcap(KernelRegistry& registry);
-void add_rope(KernelRegistry& registry);
-void add_top_gates(KernelRegistry& registry);
-void add_scale_rows(KernelRegistry& registry);
-void add_load_balance(KernelRegistry& registry);
-void add_attention(KernelRegistry& registry);
-void add_cached_attention(KernelRegistry& registry);
-void add_add(KernelRegistry& registry);
-void add_dropout(KernelRegistry& registry);
-void add_softmax(KernelRegistry& registry);
-void add_cross_entropy(KernelRegistry& registry);
-void add_count_targets(KernelRegistry& registry);
-void add_mse(KernelRegistry& registry);
-void add_fill(KernelRegistry& registry);
-void add_cast(KernelRegistry& registry);
-void add_zero(KernelRegistry& registry);
-void add_accumulate(KernelRegistry& registry);
-void add_init_param(KernelRegistry& registry);
-void add_granule_norms(KernelRegistry& registry);
-void add_quantize(KernelRegistry& registry);
-void add_row_table(KernelRegistry& registry);
-void add_adamw(KernelRegistry& registry);
-void add_adamw_codes(KernelRegistry& registry);
-void add_sgd(KernelRegistry& registry);
-void add_lion(KernelRegistry& registry);
-void add_adagrad(KernelRegistry& registry);
-void add_lamb(KernelRegistry& registry);
-void add_muon(KernelRegistry& registry);
-void add_signs(KernelRegistry& registry);
-void add_momentum(KernelRegistry& registry);
-void add_frozen_adam(KernelRegistry& registry);
-void add_local_adam(KernelRegistry& registry);
-void add_frozen_lamb(KernelRegistry& registry);
-void add_top(KernelRegistry& registry);
+// Registers `run` as the reference of `op`.
+void add_kernel(KernelRegistry& registry, const char* op, KernelFn run);
+
+// Registers a reference kernel that is a template over its element type, which operand(c) returns.
+// Choose is the type of a lambda without captures whose operator()<T>() returns the function for
+// elements of type T.
+template <auto operand = in_type<0>, typename Choose>
+void add_by_type(KernelRegistry& registry, const char* op, Choose) {
+  add_kernel(registry, op, [](const KernelContext& c) {
+    by_type(operand(c), [&](auto t) { Choose{}.template operator()<decltype(t)>()(c); });
+  });
+}
+
+// One function for each file of kernels in this folder.
+Registration add_embedding, add_step, add_position, add_last_row, add_linear,
+    add_linear_cross_entropy, add_layer_norm, add_activation, add_relu, add_rms_norm, add_glu,
+    add_mul, add_scale, add_softcap, add_rope, add_top_gates, add_scale_rows, add_load_balance,
+    add_attention, add_cached_attention, add_add, add_dropout, add_softmax, add_cross_entropy,
+    add_count_targets, add_mse, add_fill, add_cast, add_zero, add_accumulate, add_init_param,
+    add_granule_norms, add_quantize, add_row_table, add_adamw, add_adamw_codes, add_sgd, add_lion,
+    add_adagrad, add_lamb, add_muon, add_signs, add_momentum, add_frozen_adam, add_local_adam,
+    add_frozen_lamb, add_top;
 
 }  // namespace ds::ref

@@ -1,3 +1,4 @@
+// max(x, 0) and its gradient. A NaN becomes 0, because NaN > 0 is false.
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -14,7 +15,7 @@ void relu(const KernelContext& c) {
     y[e] = get(x, e) > 0 ? x[e] : static_cast<T>(Wide<T>(0));
 }
 
-// dx = dy where x > 0, else 0
+// dx = dy where x > 0, otherwise 0.
 template <typename T>
 void relu_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
@@ -26,12 +27,8 @@ void relu_dx(const KernelContext& c) {
 }  // namespace
 
 void add_relu(KernelRegistry& registry) {
-  add_kernel(registry, "relu", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { relu<decltype(t)>(c); });
-  });
-  add_kernel(registry, "relu_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { relu_dx<decltype(t)>(c); });
-  });
+  add_by_type(registry, "relu", []<typename T>() { return relu<T>; });
+  add_by_type(registry, "relu_dx", []<typename T>() { return relu_dx<T>; });
 }
 
 }  // namespace ds::ref

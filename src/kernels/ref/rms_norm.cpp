@@ -1,3 +1,6 @@
+// Root mean square normalization (Zhang and Sennrich, arXiv:1910.07467). It normalizes runs that
+// are as long as the weight. If the weight is shorter than a row, each head is normalized by
+// itself.
 #include <cmath>
 #include <cstdint>
 
@@ -6,13 +9,13 @@
 namespace ds::ref {
 namespace {
 
-// w, or 1 + w when `offset` is 1
+// Returns w[k], or 1 + w[k] if `offset` is 1.
 template <typename T>
 Wide<T> weight(const T* w, int64_t k, int64_t offset) {
   return offset == 0 ? get(w, k) : 1 + get(w, k);
 }
 
-// y = x rstd w, rstd = 1 / sqrt(mean of x^2 + eps), of each run of w's width
+// y = x rstd w, where rstd = 1 / sqrt(mean of x^2 + eps) over each run as long as w.
 template <typename T>
 void rms_norm(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
@@ -22,6 +25,7 @@ void rms_norm(const KernelContext& c) {
           offset = c.attrs.integer_or("offset", 0);
   Wide<T> eps = static_cast<Wide<T>>(c.attrs.real("eps")), count = static_cast<Wide<T>>(width);
   for (int64_t r = 0; r < runs; ++r) {
+    // RMS norm has no mean to subtract, so one pass is enough.
     Wide<T> squares = 0;
     for (int64_t k = 0; k < width; ++k) squares += get(x, r * width + k) * get(x, r * width + k);
     Wide<T> rstd = 1 / std::sqrt(squares / count + eps);
@@ -32,7 +36,7 @@ void rms_norm(const KernelContext& c) {
   }
 }
 
-// With g = dy w and h = x rstd: dx = rstd (g - h mean(g h))
+// With g = dy w and h = x rstd: dx = rstd (g - h mean(g h)).
 template <typename T>
 void rms_norm_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
@@ -54,7 +58,7 @@ void rms_norm_dx(const KernelContext& c) {
   }
 }
 
-// dw = sum over runs of dy x rstd
+// dw = the sum over runs of dy x rstd.
 template <typename T>
 void rms_norm_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
@@ -72,15 +76,9 @@ void rms_norm_dw(const KernelContext& c) {
 }  // namespace
 
 void add_rms_norm(KernelRegistry& registry) {
-  add_kernel(registry, "rms_norm", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { rms_norm<decltype(t)>(c); });
-  });
-  add_kernel(registry, "rms_norm_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { rms_norm_dx<decltype(t)>(c); });
-  });
-  add_kernel(registry, "rms_norm_dw", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { rms_norm_dw<decltype(t)>(c); });
-  });
+  add_by_type(registry, "rms_norm", []<typename T>() { return rms_norm<T>; });
+  add_by_type(registry, "rms_norm_dx", []<typename T>() { return rms_norm_dx<T>; });
+  add_by_type(registry, "rms_norm_dw", []<typename T>() { return rms_norm_dw<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,4 +1,4 @@
-#include "kernels/rope.h"
+#include "kernels/formulas/rope.h"
 
 #include <cmath>
 #include <cstdint>
@@ -8,8 +8,10 @@
 namespace ds::ref {
 namespace {
 
-// (a, b) -> m (a cos - b sin, b cos + a sin) of the angle p f_i with p = row mod seq, or
-// positions[row]; other columns are copied
+// Rotary position embeddings (Su et al., "RoFormer", arXiv:2104.09864). A pair of columns (a, b)
+// becomes m (a cos t - b sin t, b cos t + a sin t) with the angle t = p f_i, where p is
+// positions[row] or, without positions, row mod seq. Other columns are copied.
+// kernels/formulas/rope.h has the frequencies f_i and the magnitude m.
 template <typename T>
 void rope(const KernelContext& c) {
   using A = Wide<T>;
@@ -40,9 +42,7 @@ void rope(const KernelContext& c) {
 }  // namespace
 
 void add_rope(KernelRegistry& registry) {
-  add_kernel(registry, "rope", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { rope<decltype(t)>(c); });
-  });
+  add_by_type(registry, "rope", []<typename T>() { return rope<T>; });
 }
 
 }  // namespace ds::ref

@@ -1,15 +1,17 @@
+// Row tables: if a gradient is zero outside the rows that ids name, ranks exchange only these rows
+// and their indices.
 #include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "core/program/rows.h"
-#include "kernels/rank_order.h"
+#include "kernels/formulas/rank_order.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
 
-// The rows that ids name, each once, in ascending order; none of a rank without data
+// Packs the rows that ids name, each once, in ascending order. A rank without data packs no rows.
 template <typename T>
 void pack_rows(const KernelContext& c) {
   const T* table = c.in[0].as<T>();
@@ -27,8 +29,8 @@ void pack_rows(const KernelContext& c) {
   std::fill(rows + count * width, rows + room * width, T(0));
 }
 
-// y[e] = the sum over ranks of element first + e of their tables; a row that a rank has not given
-// is 0
+// y[e] = the sum over ranks of element first + e of their tables. A row that a rank did not send
+// counts as 0.
 template <typename T>
 void sum_rows(const KernelContext& c) {
   const T* rows = c.in[0].as<T>();
@@ -41,6 +43,7 @@ void sum_rows(const KernelContext& c) {
   for (int64_t e = 0; e < c.out[0].numel(); ++e) {
     int64_t row = (first + e) / width, column = (first + e) % width;
     for (int64_t r = 0; r < ranks; ++r) {
+      // After a gather level by level, the part of rank r has the index order.place(r).
       const int32_t* given = numbers + order.place(r) * room;
       int64_t k = std::find(given, given + room, row) - given;
       const T* values = rows + (order.place(r) * room + k) * width;
@@ -53,12 +56,8 @@ void sum_rows(const KernelContext& c) {
 }  // namespace
 
 void add_row_table(KernelRegistry& registry) {
-  add_kernel(registry, "pack_rows", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { pack_rows<decltype(t)>(c); });
-  });
-  add_kernel(registry, "sum_rows", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { sum_rows<decltype(t)>(c); });
-  });
+  add_by_type(registry, "pack_rows", []<typename T>() { return pack_rows<T>; });
+  add_by_type(registry, "sum_rows", []<typename T>() { return sum_rows<T>; });
 }
 
 }  // namespace ds::ref

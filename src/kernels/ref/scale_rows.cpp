@@ -1,3 +1,5 @@
+// Multiplies each row by its element in one column of the gates, which weights an expert's output.
+// The gradient of the gates is 0 outside this column.
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -19,7 +21,7 @@ void scale_rows(const KernelContext& c) {
   }
 }
 
-// dgates[r, column] = dot of dy[r] and x[r], 0 in other columns
+// dgates[r, column] = the dot product of dy[r] and x[r]; other columns are 0.
 template <typename T>
 void scale_rows_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
@@ -37,12 +39,8 @@ void scale_rows_dw(const KernelContext& c) {
 }  // namespace
 
 void add_scale_rows(KernelRegistry& registry) {
-  add_kernel(registry, "scale_rows", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { scale_rows<decltype(t)>(c); });
-  });
-  add_kernel(registry, "scale_rows_dw", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { scale_rows_dw<decltype(t)>(c); });
-  });
+  add_by_type(registry, "scale_rows", []<typename T>() { return scale_rows<T>; });
+  add_by_type(registry, "scale_rows_dw", []<typename T>() { return scale_rows_dw<T>; });
 }
 
 }  // namespace ds::ref

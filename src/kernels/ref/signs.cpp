@@ -1,4 +1,10 @@
-#include "kernels/signs.h"
+// 1-bit compression with error feedback (Tang et al., "1-bit Adam", arXiv:2102.02888): a tensor is
+// sent as the signs of its elements and one scale, the root of their mean square. An exchange has
+// two halves. In the first, each rank adds its error to the tensor (add_error) and packs the signs
+// of every rank's chunk (pack_signs, `ways` = ranks). In the second, each rank averages the signs
+// that it received for its chunk (mean_signs), packs the mean (pack_signs, `ways` = 1) and sends it
+// to all ranks, which unpack it (unpack_signs). Each half keeps an error of its own.
+#include "kernels/formulas/signs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,12 +19,12 @@
 namespace ds::ref {
 namespace {
 
-// +scale or -scale, as bit e says.
+// Returns +scale if bit e is set, otherwise -scale. The first element of a byte is its highest bit.
 float signed_scale(const uint8_t* bits, int64_t e, float scale) {
   return (bits[e / 8] >> (7 - e % 8) & 1) != 0 ? scale : -scale;
 }
 
-// Sums of squares of x by kSignSum elements, in element order in f64.
+// Stores the sum of squares of every kSignSum elements of x, added in element order in f64.
 void sum_squares(const float* x, int64_t count, double* sums) {
   for (int64_t first = 0; first < count; first += kSignSum) {
     double sum = 0;
@@ -28,6 +34,8 @@ void sum_squares(const float* x, int64_t count, double* sums) {
   }
 }
 
+// error += x. Also stores the sums of squares of the error, from which the scale is computed.
+// Chunks are padded, so ranks * chunk may exceed numel.
 void add_error(const KernelContext& c) {
   if (skip_signs(c)) return;
   const float* x = c.in[0].as<float>();
@@ -41,6 +49,8 @@ void add_error(const KernelContext& c) {
   });
 }
 
+// error += the mean over ranks of their decoded signs. Also stores the sums of squares of the
+// error.
 void mean_signs(const KernelContext& c) {
   if (skip_signs(c)) return;
   const auto* blocks = c.in[0].as<uint8_t>();
@@ -53,6 +63,7 @@ void mean_signs(const KernelContext& c) {
       float mean = 0;
       for (int64_t r = 0; r < ranks; ++r) {
         const uint8_t* theirs = blocks + r * block;
+        // Each rank contributes +scale / ranks or -scale / ranks, added in rank order.
         float share = load_scale(theirs, t.index) / static_cast<float>(ranks);
         mean += signed_scale(theirs + t.bits, e, share);
       }
@@ -62,6 +73,7 @@ void mean_signs(const KernelContext& c) {
   });
 }
 
+// Packs the signs and the scale of each tensor, and subtracts the decoded signs from the error.
 void pack_signs(const KernelContext& c) {
   if (skip_signs(c)) return;
   const double* sums = c.in[0].as<double>();
@@ -78,6 +90,7 @@ void pack_signs(const KernelContext& c) {
       std::fill_n(to + t.bits, t.chunk / 8, uint8_t{0});
       for (int64_t e = 0; e < t.chunk; ++e) {
         float& value = v[w * t.chunk + e];
+        // The sign of +0 and of -0 is +.
         bool up = value >= 0;
         if (up) to[t.bits + e / 8] = static_cast<uint8_t>(to[t.bits + e / 8] | 1 << (7 - e % 8));
         value = value - (up ? scale : -scale);
@@ -86,6 +99,7 @@ void pack_signs(const KernelContext& c) {
   });
 }
 
+// y = the decoded signs. Block r holds chunk r of each tensor.
 void unpack_signs(const KernelContext& c) {
   if (c.scalars.skip != 0) return;
   const auto* blocks = c.in[0].as<uint8_t>();

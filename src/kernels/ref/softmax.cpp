@@ -1,14 +1,16 @@
+// The softmax of rows or its logarithm, over all columns or, in causal_softmax, over those that the
+// row sees.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/formulas/row_softmax.h"
 #include "kernels/ref/ref.h"
-#include "kernels/row_softmax.h"
 
 namespace ds::ref {
 namespace {
 
-// y = exp(x - top) / sum of them, or -(log of that sum + top - x)
+// y = exp(x - top) / sum, or with `log` its logarithm, -(log(sum) + top - x).
 template <typename T>
 void softmax(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
@@ -23,13 +25,14 @@ void softmax(const KernelContext& c) {
   }
 }
 
-// The softmax of the columns 0, ..., r mod seq of row r; 0 in the others
+// y[r] = the softmax over columns 0, ..., r mod seq of row r; the other columns are 0.
 template <typename T>
 void causal_softmax(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1], seq = c.attrs.integer("seq");
   for (int64_t r = 0; r < rows; ++r, x += width, y += width) {
+    // Row r is at position r mod seq of its sequence.
     int64_t seen = std::min(width, r % seq + 1);
     const auto row = RowSoftmax<Wide<T>>::of(seen, [&](int64_t v) { return get(x, v); });
     for (int64_t v = 0; v < width; ++v) {
@@ -38,7 +41,7 @@ void causal_softmax(const KernelContext& c) {
   }
 }
 
-// dx = y (dy - sum of dy y), or dy - exp(y) sum of dy when y is a logarithm
+// dx = y (dy - sum of dy y), or dy - exp(y) sum of dy if y is a logarithm.
 template <typename T>
 void softmax_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *y = c.in[1].as<T>();
@@ -46,6 +49,7 @@ void softmax_dx(const KernelContext& c) {
   const bool log = c.attrs.integer_or("log", 0) != 0;
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
   for (int64_t r = 0; r < rows; ++r, dy += width, y += width, dx += width) {
+    // Every element depends on all others through the row's sum.
     Wide<T> sum = 0;
     for (int64_t v = 0; v < width; ++v) sum += log ? get(dy, v) : get(dy, v) * get(y, v);
     for (int64_t v = 0; v < width; ++v) {
@@ -58,15 +62,9 @@ void softmax_dx(const KernelContext& c) {
 }  // namespace
 
 void add_softmax(KernelRegistry& registry) {
-  add_kernel(registry, "softmax", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { softmax<decltype(t)>(c); });
-  });
-  add_kernel(registry, "causal_softmax", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { causal_softmax<decltype(t)>(c); });
-  });
-  add_kernel(registry, "softmax_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { softmax_dx<decltype(t)>(c); });
-  });
+  add_by_type(registry, "softmax", []<typename T>() { return softmax<T>; });
+  add_by_type(registry, "causal_softmax", []<typename T>() { return causal_softmax<T>; });
+  add_by_type(registry, "softmax_dx", []<typename T>() { return softmax_dx<T>; });
 }
 
 }  // namespace ds::ref

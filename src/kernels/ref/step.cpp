@@ -1,12 +1,12 @@
-// The instructions that decide a step: its loss over all leaves; norm, clipping and whether it is
-// skipped.
+// The instructions between the gradients of a step and its update: they compute the loss over all
+// leaves and the gradient norm, clip, and decide whether the step is skipped.
 #include <bit>
 #include <cstdint>
 #include <span>
 
 #include "core/base/element_run.h"
-#include "kernels/blocked_sum.h"
-#include "kernels/clip.h"
+#include "kernels/formulas/blocked_sum.h"
+#include "kernels/formulas/clip.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
@@ -14,9 +14,10 @@ namespace {
 
 StepScalars& scalars_of(const KernelContext& c) { return *c.out[0].as<StepScalars>(); }
 
-// Leaves in the order of leaf numbers, micro_step * ranks + rank; each rank gives the losses of its
-// micro-steps and, with a unit, what each counts for behind them. The loss of a leaf that counts
-// for nothing means nothing.
+// Computes the weighted mean of the leaves' losses, the number of leaves and the sum of their
+// weights. Leaves are added in the order of their indices, micro_step * ranks + rank. Each rank
+// passes the losses of its micro-steps and, if attribute `unit` is positive, then their weights;
+// otherwise all weights are 1. The loss of a leaf with weight 0 has no meaning and is left out.
 void losses(const KernelContext& c) {
   const float* all = c.in[0].as<float>();
   const int64_t micros = c.attrs.integer("micros"), unit = c.attrs.integer_or("unit", 0);
@@ -26,6 +27,7 @@ void losses(const KernelContext& c) {
   for (int64_t m = 0; m < micros; ++m) {
     for (int64_t r = 0; r < ranks; ++r) {
       const float loss = all[r * own + m];
+      // A rank without data has no leaf in this micro-step.
       if (std::bit_cast<uint32_t>(loss) == kNoLeaf) continue;
       ++leaves;
       const double weight = unit > 0 ? static_cast<double>(all[r * own + micros + m]) : 1.0;
@@ -36,11 +38,12 @@ void losses(const KernelContext& c) {
   }
   StepScalars& scalars = scalars_of(c);
   scalars.leaves = leaves;
-  scalars.loss = sum / weights;  // of nothing: NaN, which skips the update
+  // If all weights are 0, the loss is NaN, and the update is skipped.
+  scalars.loss = sum / weights;
   scalars.weight = unit > 0 ? weights / static_cast<double>(unit) : weights;
 }
 
-// The granules' sums of squares in the order of parameters, in f64.
+// Returns the sum of the granules' squares in the order of parameters, in f64.
 double sum_of(const KernelContext& c) {
   const double* squares = c.in[0].as<double>();
   const ElementRun whole{0, c.in[0].numel(), 0};
@@ -55,7 +58,8 @@ void sum_norms(const KernelContext& c) { *c.out[0].as<double>() = sum_of(c); }
 
 void clip(const KernelContext& c) { clip_by(c, sum_of(c)); }
 
-// What updates read from here on is the mean gradient, clipped and without a loss scale.
+// Sets grad_scale to 1: from here on the gradients are means, already clipped and divided by the
+// loss scale.
 void mean_gradients(const KernelContext& c) { c.out[0].as<StepScalars>()->grad_scale = 1; }
 
 }  // namespace

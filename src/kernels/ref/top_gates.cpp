@@ -1,3 +1,5 @@
+// The gates of a mixture of experts (Shazeer et al., arXiv:1701.06538): the softmax of each row,
+// set to 0 except at its k largest elements.
 #include <cmath>
 #include <cstdint>
 
@@ -9,8 +11,8 @@
 namespace ds::ref {
 namespace {
 
-// Gates of one row, at(e): exp(z_e - top) over its sum, of the k largest only when normalized; 0
-// elsewhere.
+// The gates of one row, at(e): exp(z_e - top) divided by the sum over the k largest if `normalize`,
+// otherwise over all; 0 for experts that are not chosen.
 template <typename T>
 struct Gates {
   Gates(const T* logits, int64_t columns, const Attrs& attrs)
@@ -33,6 +35,7 @@ struct Gates {
   Wide<T> top = 0, sum = 0;
 };
 
+// y = the gates of every row.
 template <typename T>
 void top_gates(const KernelContext& c) {
   int64_t rows = c.in[0].dims[0], experts = c.in[0].dims[1];
@@ -43,8 +46,8 @@ void top_gates(const KernelContext& c) {
   }
 }
 
-// dz_j = p_j ([j chosen] dy_j - sum over the chosen of dy p), p = softmax over all, or over the
-// chosen when normalized: then p_j = 0 for the others.
+// dz_j = p_j ([j chosen] dy_j - sum over the chosen of dy p), where p is the softmax over all, or
+// over the chosen if `normalize`, which makes p_j = 0 for the others.
 template <typename T>
 void top_gates_dx(const KernelContext& c) {
   int64_t rows = c.in[1].dims[0], experts = c.in[1].dims[1];
@@ -65,12 +68,8 @@ void top_gates_dx(const KernelContext& c) {
 }  // namespace
 
 void add_top_gates(KernelRegistry& registry) {
-  add_kernel(registry, "top_gates", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { top_gates<decltype(t)>(c); });
-  });
-  add_kernel(registry, "top_gates_dx", [](const KernelContext& c) {
-    by_type(c.in[0].dtype, [&](auto t) { top_gates_dx<decltype(t)>(c); });
-  });
+  add_by_type(registry, "top_gates", []<typename T>() { return top_gates<T>; });
+  add_by_type(registry, "top_gates_dx", []<typename T>() { return top_gates_dx<T>; });
 }
 
 }  // namespace ds::ref

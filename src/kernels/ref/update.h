@@ -1,21 +1,24 @@
 #pragma once
+// The loop that the elementwise optimizers of the reference share.
 #include <array>
 #include <cstdint>
 
+#include "kernels/formulas/rounding.h"
+#include "kernels/formulas/skipped.h"
 #include "kernels/ref/ref.h"
-#include "kernels/rounding.h"
-#include "kernels/skipped.h"
 
 namespace ds::ref {
 
+// Stores x. A bf16 is rounded stochastically with bits of `word` if `drawn`, otherwise to nearest;
+// an f32 needs no rounding.
 inline void keep(float x, float* to, uint32_t, Draw, bool) { *to = x; }
 inline void keep(float x, bf16* to, uint32_t word, Draw draw, bool drawn) {
   *to = drawn ? round_by(x, draw_bits(word, draw)) : bf16(x);
 }
 
-// An elementwise update. in: grad of type G; out: master of type M, `n` states of type S, param of
-// type T. next(g, p, s) makes the next master and states of an element, in f32, of gradient, master
-// and states.
+// Runs an elementwise update. in: grad of type G. out: master of type M, `n` states of type S,
+// param of type T. next(g, p, s) updates the master p and the states s of an element in place, in
+// f32, with the gradient g. The parameter is rounded from the stored master.
 template <typename G, typename M, typename S, typename T, size_t n, typename Next>
 void update_elements(const KernelContext& c, const Next& next) {
   const G* grad = c.in[0].as<G>();
@@ -28,6 +31,7 @@ void update_elements(const KernelContext& c, const Next& next) {
     for (size_t k = 0; k < n; ++k) states[k] = static_cast<float>(c.out[k + 1].as<S>()[e]);
     next(static_cast<float>(grad[e]), p, states);
     const uint32_t word = rounding.on ? rounding.word(e) : 0;
+    // One word rounds the master and up to two states, each with different bits.
     keep(p, master + e, word, Draw::mixed, rounding.on);
     for (size_t k = 0; k < n; ++k)
       keep(states[k], c.out[k + 1].as<S>() + e, word, k == 0 ? Draw::low : Draw::high, rounding.on);
@@ -35,6 +39,7 @@ void update_elements(const KernelContext& c, const Next& next) {
   }
 }
 
+// Calls update_elements() for the operands' types. A skipped step only writes param.
 template <size_t n, typename Next>
 void update_of_types(const KernelContext& c, const Next& next) {
   if (c.scalars.skip != 0) return skip_update(c);

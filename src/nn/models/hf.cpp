@@ -1,3 +1,5 @@
+// Builds the graph of a config.json. Each family is a model_type with a table of keys (hf_keys.cpp)
+// and a function that builds its graph from them.
 #include "nn/models/hf.h"
 
 #include <algorithm>
@@ -34,9 +36,11 @@ HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode, Hf
   require(bound >= 1, "bound must be at least 1, got {}", bound);
   require(seq >= 1, "sequence must be at least 1, got {}", seq);
   HfConfig reader(config, mode == HfMode::training, batch);
+  // Checked before anything is built, because ignoring an unsupported value would silently build a
+  // wrong model.
   reader.check_supported();
-  auto family = std::find_if(families.begin(), families.end(),
-                             [&](const Family& f) { return f.model_type == reader.family(); });
+  auto family = std::ranges::find_if(
+      families, [&](const Family& f) { return f.model_type == reader.family(); });
   ensure(family != families.end(), "family '{}' has keys but no graph", reader.family());
   return family->build(reader, bound, seq);
 }

@@ -5,19 +5,21 @@
 #include <cstdint>
 #include <map>
 
+#include "core/base/contains.h"
+
 namespace ds {
 namespace {
 
 using Keys = std::vector<HfKey>;
 
-const Json
-    kNone;  // no value of its own: the file says it, or a size is asked for and must be given
+// Stands for the default of a key that has no default: the key is optional, or it is a size that
+// the file must give.
+const Json kNone;
 
-// `more` replaces keys of the same name.
+// Returns `keys` with `more` added. An entry in `more` replaces a key of the same name.
 Keys with(Keys keys, const Keys& more) {
   for (const HfKey& key : more) {
-    auto at =
-        std::find_if(keys.begin(), keys.end(), [&](const HfKey& k) { return k.name == key.name; });
+    auto at = std::ranges::find_if(keys, [&](const HfKey& k) { return k.name == key.name; });
     if (at == keys.end()) {
       keys.push_back(key);
     } else {
@@ -31,7 +33,7 @@ Keys every_family() {
   return {{"vocab_size", kNone},
           {"is_encoder_decoder", false, KeyUse::only},
           {"per_layer_config", kNone, KeyUse::only},
-          {"transformers_weights", kNone, KeyUse::only},  // another file than model.safetensors
+          {"transformers_weights", kNone, KeyUse::only},  // a file other than model.safetensors
           {"quantization_config", kNone, KeyUse::only}};
 }
 
@@ -41,10 +43,11 @@ Keys with_sizes() {
       {{"hidden_size", kNone}, {"num_hidden_layers", kNone}, {"num_attention_heads", kNone}});
 }
 
-// In Transformers null is false where a mask is made, and true where attention goes without one.
+// In Transformers, null means false where a mask is built, and true where attention runs without a
+// mask.
 Keys causal() { return {{"is_causal", true, KeyUse::only}}; }
 
-// The scaling of rope and what it looks at.
+// Returns the keys of rope and of its scaling.
 Keys rope(int64_t positions) {
   return {{"max_position_embeddings", positions},
           {"rope_parameters", kNone},
@@ -52,7 +55,7 @@ Keys rope(int64_t positions) {
           {"original_max_position_embeddings", kNone}};
 }
 
-// Llama's keys but for biases, which the other families do not have.
+// Returns Llama's keys except for the biases, which the other families do not have.
 Keys decoder(int64_t positions) {
   Keys own{{"intermediate_size", kNone},   {"num_key_value_heads", kNone}, {"head_dim", kNone},
            {"hidden_act", "silu"},         {"initializer_range", 0.02},    {"rms_norm_eps", 1e-6},
@@ -63,7 +66,7 @@ Keys decoder(int64_t positions) {
 
 Keys llama() { return with(decoder(2048), {{"attention_bias", false}, {"mlp_bias", false}}); }
 
-// Every layer slides when there is a window; a list of layer types is not read.
+// If there is a window, it applies to every layer; a list of layer types is not read.
 Keys mistral() {
   return with(decoder(4096 * 32), {{"num_key_value_heads", 8}, {"sliding_window", 4096}});
 }
@@ -164,8 +167,8 @@ Keys opt() {
   return with(with(with_sizes(), causal()), own);
 }
 
-// position_embedding_type is one of Transformers 4: weights that were made with another one need
-// it.
+// position_embedding_type is a key of Transformers 4. Weights that were trained with another value
+// need that value.
 Keys bert() {
   Keys own{{"intermediate_size", kNone},
            {"hidden_act", "gelu"},
@@ -209,7 +212,7 @@ const std::map<std::string_view, HfKeys>& tables() {
 }
 
 constexpr auto plain_keys = std::to_array<std::string_view>({
-    // who wrote it, and for which library
+    // The author of the file, and the library it is for.
     "_name_or_path",
     "architectures",
     "auto_map",
@@ -227,7 +230,7 @@ constexpr auto plain_keys = std::to_array<std::string_view>({
     "unsloth_version",
     "language",
     "author",
-    // what a call returns, and how it is computed
+    // The results of a call, and how they are computed.
     "use_cache",
     "cache_implementation",
     "output_attentions",
@@ -240,7 +243,7 @@ constexpr auto plain_keys = std::to_array<std::string_view>({
     "pretraining_tp",
     "reorder_and_upcast_attn",
     "is_decoder",
-    // tokens and text generation
+    // Tokens and text generation.
     "bos_token_id",
     "pad_token_id",
     "eos_token_id",
@@ -264,7 +267,7 @@ constexpr auto plain_keys = std::to_array<std::string_view>({
     "repetition_penalty",
     "no_repeat_ngram_size",
     "n_ctx",
-    // other heads on the same model
+    // Other heads on the same model.
     "id2label",
     "label2id",
     "_num_labels",
@@ -286,8 +289,7 @@ constexpr auto plain_keys = std::to_array<std::string_view>({
 }  // namespace
 
 const HfKey* HfKeys::find(std::string_view name) const {
-  auto at =
-      std::find_if(keys.begin(), keys.end(), [&](const HfKey& key) { return key.name == name; });
+  auto at = std::ranges::find_if(keys, [&](const HfKey& key) { return key.name == name; });
   return at == keys.end() ? nullptr : &*at;
 }
 
@@ -310,8 +312,6 @@ const HfKeys* hf_keys(std::string_view family) {
   return at == tables().end() ? nullptr : &at->second;
 }
 
-bool is_plain_key(std::string_view name) {
-  return std::find(plain_keys.begin(), plain_keys.end(), name) != plain_keys.end();
-}
+bool is_plain_key(std::string_view name) { return contains(plain_keys, name); }
 
 }  // namespace ds

@@ -1,3 +1,11 @@
+// Reads the rope of a config.json as Transformers 5 understands it.
+//
+// Each pair of columns of a head is rotated by an angle position * theta^(-2i/d). A scaling changes
+// the frequencies for texts that are longer than those in training: "linear" divides all of them by
+// a factor, "dynamic" lets theta grow with the length of the text, "llama3" and "yarn" (Peng et
+// al., arXiv:2309.00071) divide only the slow ones, with a ramp in between, and "longrope" (Ding et
+// al., arXiv:2402.13753) has a factor for each pair. The formulas are in docs/reference/ops.md,
+// `rope`; this file only fills RopeOptions. Source: modeling_rope_utils.py.
 #include "nn/models/hf_rope.h"
 
 #include <fmt/core.h>
@@ -9,17 +17,18 @@
 #include <string>
 #include <vector>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
 
 namespace ds {
 namespace {
 
-// The object that describes the scaling, under its old or new key, and what it is called in
+// The object that describes the scaling, and the old or new key under which it was found, for
 // messages.
 struct RopeSource {
-  static constexpr double kMost =
-      1e12;  // positions and factors that fit everything computed from them
+  // Upper limit of positions and factors, so that nothing computed from them overflows.
+  static constexpr double kMost = 1e12;
   HfConfig& config;
   const RopeKeys& keys;
   std::string_view key;
@@ -42,7 +51,7 @@ struct RopeSource {
     if (find(name) != nullptr) return number(name, 0);
     raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be given, got none", key, name);
   }
-  // `pairs` numbers.
+  // Returns a list of exactly `pairs` numbers.
   std::vector<double> numbers(std::string_view name, int64_t pairs) const {
     const Json* value = find(name);
     if (value == nullptr || !value->is_array() ||
@@ -58,7 +67,8 @@ struct RopeSource {
     for (const Json& item : value->array()) out.push_back(checked(name, item));
     return out;
   }
-  // Positions of training before scaling. A key beside the object counts before one in it.
+  // Returns the number of positions in training, before scaling. A key next to the object takes
+  // precedence over one in it.
   int64_t original() const {
     constexpr std::string_view name = "original_max_position_embeddings";
     int64_t beside = config.size_or(name, 0);
@@ -66,7 +76,7 @@ struct RopeSource {
     if (find(name) != nullptr) return static_cast<int64_t>(number(name, 0));
     return config.size("max_position_embeddings");
   }
-  // A `factor` of null stands for the ratio of the positions.
+  // Returns the ratio of the positions to those in training, which replaces a `factor` of null.
   double ratio() const {
     return static_cast<double>(config.size("max_position_embeddings")) /
            static_cast<double>(original());
@@ -79,16 +89,15 @@ struct RopeSource {
                                             : value->dump();
     return keys.longrope_only && (name == "su" || name == "yarn") ? "longrope" : name;
   }
-  // Transformers warns of members that the scaling does not have, and reads no more than `known`.
+  // Records members that the scaling does not have. Transformers reads only those in `known`.
   void note_unread(std::initializer_list<std::string_view> known) const {
     if (object == nullptr) return;
     for (const auto& [name, value] : object->object()) {
       bool expected = name == "rope_type" || name == "type" || name == "rope_theta" ||
-                      name == "partial_rotary_factor" || value.is_null() ||
-                      std::find(known.begin(), known.end(), name) != known.end();
+                      name == "partial_rotary_factor" || value.is_null() || contains(known, name);
       if (value.is_object()) {
         raise(DS_ERROR_UNSUPPORTED,
-              "key '{}.{}' of a {} model must be no object: one rope is that of all layers", key,
+              "key '{}.{}' of a {} model must not be an object: one rope holds for all layers", key,
               name, config.family());
       }
       if (!expected) config.add_unread(fmt::format("{}.{}", key, name));
@@ -96,7 +105,8 @@ struct RopeSource {
   }
 };
 
-// What describes the scaling, as Transformers 5 takes it: rope_scaling unless it is empty.
+// Returns the object that describes the scaling, chosen as in Transformers 5: rope_scaling unless
+// it is empty, otherwise rope_parameters.
 RopeSource rope_source(HfConfig& config, const RopeKeys& keys) {
   const Json* now = config.find("rope_parameters");
   const Json* before = config.find("rope_scaling");
@@ -108,7 +118,8 @@ RopeSource rope_source(HfConfig& config, const RopeKeys& keys) {
   return {config, keys, old ? "rope_scaling" : "rope_parameters", old ? before : now};
 }
 
-// Columns of a head that turn, as a factor gives them: they may be odd.
+// Returns the number of columns of a head that are rotated, as the partial factor gives it; it may
+// be odd.
 int64_t read_dims(const RopeSource& source, int64_t width) {
   HfConfig& config = source.config;
   const RopeKeys& keys = source.keys;
@@ -135,7 +146,8 @@ void read_llama3(const RopeSource& source, RopeOptions& rope) {
       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   rope.factor = source.needed("factor");
   rope.low = source.needed("low_freq_factor");
-  // Where they are not apart, Transformers warns, and nothing lies between the two kinds of pairs.
+  // If high <= low, Transformers warns, and no pair lies on the ramp. The smallest number above
+  // `low` has the same effect and avoids a division by 0.
   rope.high = std::max(source.needed("high_freq_factor"), std::nextafter(rope.low, 2 * rope.low));
   rope.original = source.original();
 }
@@ -143,6 +155,7 @@ void read_llama3(const RopeSource& source, RopeOptions& rope) {
 void read_yarn(const RopeSource& source, RopeOptions& rope) {
   source.note_unread({"factor", "beta_fast", "beta_slow", "original_max_position_embeddings",
                       "attention_factor", "mscale", "mscale_all_dim", "truncate"});
+  // A "factor" of null requests the ratio of the positions; a missing key is an error.
   bool derived = source.object->find("factor") != nullptr && source.find("factor") == nullptr;
   rope.factor = derived ? source.ratio() : source.needed("factor");
   rope.low = source.number("beta_slow", 1);
@@ -154,6 +167,8 @@ void read_yarn(const RopeSource& source, RopeOptions& rope) {
           truncate->dump());
   }
   rope.truncate = truncate == nullptr || truncate->boolean();
+  // The magnitude for a factor s is 0.1 m ln(s) + 1 (YaRN). Models with two values of m, such as
+  // DeepSeek's, divide the magnitude for one by that for the other.
   auto grown = [&](std::string_view name) {
     return rope.factor <= 1 ? 1 : 1 + 0.1 * source.number(name, 1) * std::log(rope.factor);
   };
@@ -162,7 +177,7 @@ void read_yarn(const RopeSource& source, RopeOptions& rope) {
   rope.magnitude = source.number("attention_factor", rope.magnitude);
 }
 
-// arXiv:2402.13753. `pairs`: of columns that turn.
+// Reads longrope (arXiv:2402.13753). `pairs` is the number of rotated pairs of columns.
 void read_longrope(const RopeSource& source, int64_t pairs, RopeOptions& rope) {
   source.note_unread({"short_factor", "long_factor", "factor", "attention_factor",
                       "original_max_position_embeddings"});
@@ -171,13 +186,15 @@ void read_longrope(const RopeSource& source, int64_t pairs, RopeOptions& rope) {
   rope.long_factors = source.numbers("long_factor", pairs);
   require(rope.original > 1, "key 'original_max_position_embeddings' must be at least 2, got {}",
           rope.original);
+  // The default magnitude is sqrt(1 + ln(factor) / ln(original)).
   double factor = source.find("factor") != nullptr ? source.number("factor", 0) : source.ratio();
   double root = std::log(static_cast<double>(rope.original));
   double usual = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / root);
   rope.magnitude = source.number("attention_factor", usual);
 }
 
-// theta grows with the length of the text beyond max_position_embeddings.
+// Reads the dynamic scaling: beyond max_position_embeddings, theta grows with the text by a power
+// of d / (d - 2).
 void read_dynamic(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   source.note_unread({"factor"});
   rope.factor = source.needed("factor");
@@ -187,9 +204,10 @@ void read_dynamic(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   rope.power = static_cast<double>(dims) / static_cast<double>(dims - 2);
 }
 
-// Of d odd columns Transformers makes (d + 1) / 2 frequencies theta^(-2i/d), which turn d + 1
-// columns: those of an even number of columns and another theta. Its ramp of yarn has (d - 1) / 2
-// numbers, which do not fit.
+// Makes the number of rotated columns even. For an odd number d, Transformers computes (d + 1) / 2
+// frequencies theta^(-2i/d), which rotate d + 1 columns. These are the frequencies of d + 1 columns
+// with theta^((d + 1) / d) in place of theta. For yarn this is not possible, because its ramp has
+// only (d - 1) / 2 values.
 void make_even(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   if (dims % 2 == 0) return;
   if (rope.scaling == "yarn") {

@@ -1,15 +1,17 @@
-"""One random run: its texts, its configuration, and the parts in which it is made."""
+"""A random run: its texts, its configuration, and the parts in which it is made."""
 import json
 import os
 
 from outside import models, order, rates
 
-POSITIONS = 32  # of the models
+# The number of positions of the models.
+POSITIONS = 32
 LETTERS = "abcdefghij"
 MASK_TOKEN = 126
 TEMPLATE = ("{% for m in messages %}<{{ m['role'][0] }}>{% if m['role'] == 'assistant' %}{% generation %}"
             "{{ m['content'] }}{% endgeneration %}{% else %}{{ m['content'] }}{% endif %}{% endfor %}")
-OPTIMIZERS = {  # what may stand beside the rate
+# Each optimizer with the parameters that may accompany the rate.
+OPTIMIZERS = {
     "AdamW": [{}, {"betas": [0.8, 0.95]}, {"weight_decay": 0.1}],
     "Adam": [{"adam_w_mode": False, "weight_decay": 0.1}, {}],
     "SGD": [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, {"weight_decay": 0.1}],
@@ -21,7 +23,8 @@ OPTIMIZERS = {  # what may stand beside the rate
     "ZeroOneAdam": [{"var_freeze_step": 2}, {"var_freeze_step": 100}],
     "OneBitLamb": [{"freeze_step": 2}, {"freeze_step": 100}],
 }
-WITH_BETAS = ("AdamW", "Adam", "Lion", "Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb")  # whose first one OneCycle moves
+# Optimizers whose first beta OneCycle changes.
+WITH_BETAS = ("AdamW", "Adam", "Lion", "Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb")
 
 
 def most_stage(optimizer):
@@ -29,12 +32,12 @@ def most_stage(optimizer):
 
 
 class Part:
-    """Steps that one process group makes, from the end of the part before or `back` steps before that."""
+    """The steps that one process group makes, starting at the end of the part before or `back` steps earlier."""
 
     def __init__(self, micro, accumulation, ranks, stage, steps, offload):
         self.micro, self.accumulation, self.ranks, self.stage, self.steps = micro, accumulation, ranks, stage, steps
         self.offload = {"device": "cpu"} if offload else None
-        self.back = self.end = 0  # end: steps made behind this part
+        self.back = self.end = 0  # end: number of steps made after this part
 
     @property
     def begin(self):
@@ -59,7 +62,8 @@ class Draw:
         self.rng, self.folder = rng, folder
         family = rng.choice(["gpt", "gpt2", "llama", "llama", "mixtral", "mixtral", "bert"])
         self.model = model_of(family, rng.randrange(3))
-        self.moving = rng.random() < 0.5  # else every rate is 0, and each loss is that of the weights at the beginning
+        # Otherwise every rate is 0, and each loss is that of the initial weights.
+        self.moving = rng.random() < 0.5
         self.sequence = rng.randint(6, 20)
         self.seed = rng.choice([0, 1, rng.randrange(1 << 40)])
         self.precision = rng.choice(["f32"] * 7 + ["bf16", "bf16", "fp16"])
@@ -81,7 +85,8 @@ class Draw:
         word = lambda low, high: "".join(rng.choice(LETTERS) for _ in range(rng.randint(low, high)))
         self.documents, self.masks = [], None
         if form == "messages":
-            self.sequence = max(self.sequence, 14)  # or cut documents would have no target
+            # With fewer, cut documents would have no target.
+            self.sequence = max(self.sequence, 14)
         place = os.path.join(self.folder, "text")
         os.makedirs(place)
         if form == "text":
@@ -149,7 +154,8 @@ class Draw:
         self.parts = [part()]
         for _ in range(rng.choice([0, 1, 1, 2])):
             last, more = self.parts[-1], part()
-            if rng.random() < 0.4:  # the same batch in another stage: bits go on
+            # Keeps the batch and changes the stage: the bits go on.
+            if rng.random() < 0.4:
                 more.micro, more.accumulation, more.ranks = last.micro, last.accumulation, last.ranks
             self.parts.append(more)
         while max(p.batch for p in self.parts) > 12:
@@ -158,7 +164,8 @@ class Draw:
             if big.batch > 12:
                 big.ranks = 2
         self.reproducible = rng.random() < 0.1 and not self.optimizer.startswith(("OneBit", "ZeroOne"))
-        if self.reproducible:  # any ranks have the same bits, where a step has as many leaves
+        # Any number of ranks gives the same bits if a step has as many leaves.
+        if self.reproducible:
             leaves, micro = rng.choice([2, 4]), rng.choice([1, 2])
             for part in self.parts:
                 part.micro, part.ranks = micro, rng.choice([r for r in (1, 2, 4) if r <= leaves])
@@ -170,16 +177,17 @@ class Draw:
         self.steps = max(part.end for part in self.parts)
         self.parts[-1].steps += self.steps - done
         self.parts[-1].end = self.steps
-        self.by_callback = rng.random() < 0.25  # parts end by the progress callback
+        # The progress callback ends the parts.
+        self.by_callback = rng.random() < 0.25
         self.eval_every = rng.choice([0, 0, 1, 2])
         self.eval_samples = rng.choice([None, None, 1, 3, 8])
-        # How often ranks reduce: which bits there are, and never which data.
+        # How often ranks reduce affects the bits, but never the data.
         once = max(p.stage for p in self.parts) < 2 and not self.reproducible and rng.random() < 0.4
         self.reduction = "boundary" if once else None
 
     @property
     def unbroken(self):
-        """Whether all parts have one batch, and the same bits."""
+        """Tells whether all parts have one batch and the same bits."""
         first = self.parts[0]
         cut = lambda p: (p.micro, p.leaves, 0 if self.reproducible else p.ranks)
         return all(cut(p) == cut(first) for p in self.parts)
@@ -194,7 +202,8 @@ class Draw:
                             "sequence_picking_order": rng.choice(["dataloader", "random", "seqlen"])}
             if rng.random() < 0.3:
                 self.dynamic["max_batch_size"] = rng.randint(1, 4)
-            if rng.random() < 0.15:  # seldom: the list of groups ends where this cannot be had
+            # Rare, because the list of groups ends if this is impossible.
+            if rng.random() < 0.15:
                 least = 1 + (self.dynamic["max_tokens"] >= 2 * self.sequence)
                 self.dynamic["min_batch_size"] = min(least, self.dynamic.get("max_batch_size", least))
             for part in self.parts if not self.reproducible else ():
@@ -236,36 +245,38 @@ class Draw:
                 group.pop("lr", None), group.pop("adam_lr", None)
                 group.setdefault("weight_decay", 0.01)
         self.adam_rate = self.base * rng.choice([1, 0.1]) if self.optimizer == "Muon" else self.base
-        # {step: rate} that the progress callback sets behind a step; None gives the rate back to the schedule.
+        # {step: rate} that the progress callback sets after a step; None returns the rate to the schedule.
         self.rates_set, self.held = {}, False
-        self.updates = {}  # behind each step at which the callback is called
+        # The updates after each step at which the callback is called.
+        self.updates = {}
         if self.moving and self.steps > 1 and rng.random() < 0.35:
             self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([0.0, 0.002, 0.02])
             if rng.random() < 0.4:
                 self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([None, 0.004])
             self.held = len(self.rates_set) == 1 and self.rates_set.get(1) is not None
-            if self.held:  # the first step stands still: from the second on, the rate is as if it were configured
+            # The first step does not move: from the second on, the rate must act as if it were configured.
+            if self.held:
                 self.base = self.adam_rate = 0.0
                 self.scheduler, self.groups = None, [{k: v for k, v in g.items() if not k.endswith("lr")} for g in self.groups]
                 self.groups = [g for g in self.groups if len(g) > 1]
 
-    # ------------------------------------------------------------------ what is expected of rates
+    # ------------------------------------------------------------------ expected rates
 
     def own_rate(self, group, adam=False):
-        """Of the configuration, for a group."""
+        """Returns the rate that the configuration gives a group."""
         own = self.groups[group - 1] if group > 0 else {}
         if "lr" in own:
             return own.get("adam_lr", own["lr"]) if adam else own["lr"]
         return self.adam_rate if adam else self.base
 
     def rate(self, step, group, adam=False):
-        """(rate, first beta) of a step of verdict.steps_of."""
+        """Returns (rate, first beta) of a step of verdict.steps_of."""
         scheduled, beta = rates.rate(self.scheduler, group, self.own_rate(group, adam), step.updates)
         chosen = None
         for behind, wanted in sorted(self.rates_set.items()):
             if behind > step.number or behind not in self.updates:
                 continue
-            # A callback that leaves the number as it finds it has set nothing.
+            # A callback that does not change the number sets nothing.
             found = chosen if chosen is not None else rates.rate(self.scheduler, 0, self.own_rate(0), self.updates[behind])[0]
             if wanted is None or abs(wanted - found) > 1e-12:
                 chosen = wanted

@@ -22,7 +22,8 @@ class Progress(ctypes.Structure):
 ProgressCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Progress), ctypes.c_void_p)
 
 
-STOP = object()  # what a progress callback answers to end its run
+# A progress callback returns it to end its run.
+STOP = object()
 
 
 class Refused(Exception):
@@ -45,7 +46,8 @@ class Library:
             raise Refused(f"{name}: {self.calls.ds_status_name(status).decode()}: {message}")
 
     def check_run(self, stopped, *words):
-        """A run that its callback has stopped says so on every rank."""
+        """Raises Refused unless the run succeeds or, if `stopped`, reports that its callback stopped it, as every rank
+        must."""
         try:
             self.check("ds_run_train", *words)
         except Refused as error:
@@ -63,7 +65,8 @@ class Library:
         return self.text("ds_run_tokenize", json.dumps(config).encode(), path.encode(), None)
 
     def state_hash(self, checkpoint):
-        """Of masters, states and step of a checkpoint, or of the newest one of a folder."""
+        """Returns the information of a checkpoint, or of the newest one in a folder: hashes over masters, states and
+        step."""
         return json.loads(self.text("ds_checkpoint_info", checkpoint.encode()))
 
     def comm(self, url, rank, ranks):
@@ -75,7 +78,8 @@ class Library:
         return comm
 
     def train(self, config, ranks, resume=None, progress=None):
-        """One run with a thread for each rank. progress(step, lr) of rank 0 returns the next rate, None, or STOP."""
+        """Makes one run with a thread for each rank. progress(step, lr) of rank 0 returns the next rate, None, or
+        STOP."""
         stopped = []
 
         def called(state, _):
@@ -120,7 +124,7 @@ class Library:
 
 
 def metrics(folder):
-    """Of metrics.csv: {step: (loss, rate)} as they were written, {step: held-out loss}."""
+    """Returns the contents of metrics.csv: {step: (loss, rate)} as they were written, {step: held-out loss}."""
     steps, heldout = {}, {}
     with open(os.path.join(folder, "metrics.csv"), newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):

@@ -1,4 +1,4 @@
-"""Tiny models by numpy in f64: folders with random weights, and the loss of each token of a row."""
+"""Tiny models in numpy in f64: folders with random weights, and the loss of each token of a row."""
 import copy
 import json
 import os
@@ -60,7 +60,7 @@ def softmax(x):
 
 
 def turned(x, positions, theta):
-    """Rotary embedding: x [rows, tokens, heads, width], pairs half a head apart."""
+    """Applies a rotary embedding. x is [rows, tokens, heads, width]; the elements of a pair are half a head apart."""
     half = x.shape[-1] // 2
     angle = positions[..., None] / theta ** (numpy.arange(half) / half)
     c, s = numpy.cos(angle)[:, :, None], numpy.sin(angle)[:, :, None]
@@ -69,7 +69,7 @@ def turned(x, positions, theta):
 
 
 def attention(q, k, v, seen):
-    """q, k, v [rows, tokens, heads, width]; seen [rows, tokens, tokens]."""
+    """Computes attention. q, k, v are [rows, tokens, heads, width]; seen is [rows, tokens, tokens]."""
     groups = q.shape[2] // k.shape[2]
     k, v = numpy.repeat(k, groups, 2), numpy.repeat(v, groups, 2)
     scores = numpy.einsum("rihd,rjhd->rhij", q, k) / numpy.sqrt(q.shape[-1])
@@ -78,7 +78,8 @@ def attention(q, k, v, seen):
 
 
 class Result:
-    """Of one row: the loss of each token (0 without a target), and what the router of each layer gave each expert."""
+    """For one row: the loss of each token (0 without a target), and the scores that each layer's router gave the
+    experts."""
 
     def __init__(self, losses, routers):
         self.losses, self.routers = losses, routers
@@ -171,7 +172,7 @@ class Model:
         return out
 
     def results(self, rows):
-        """Results of rows, each computed once."""
+        """Caches the results of rows."""
         fresh = {row.key: row for row in rows if row.key not in self.known}
         for length in sorted({len(row.tokens) for row in fresh.values()}):
             some = [row for row in fresh.values() if len(row.tokens) == length]
@@ -185,14 +186,15 @@ class Model:
         return out
 
     def margin(self, rows):
-        """By how much of its largest score a router prefers the last expert that it takes to the first that it leaves, at least."""
+        """Returns the smallest relative margin, by the router's largest score, between the last expert that it takes
+        and the first that it leaves."""
         if self.family != "mixtral":
             return numpy.inf
         ordered = numpy.sort(numpy.concatenate([r.routers.reshape(-1, self.experts) for r in self.results(rows)]), -1)
         return ((ordered[:, -self.chosen] - ordered[:, -self.chosen - 1]) / numpy.abs(ordered).max(-1)).min()
 
     def forward(self, rows):
-        """Logarithms of probabilities [tokens, words] of each row, and scores of routers [layers, tokens, experts]."""
+        """Returns log-probabilities [tokens, words] of each row, and router scores [layers, tokens, experts]."""
         tokens, begins = numpy.array([r.tokens for r in rows]), numpy.array([r.begins for r in rows])
         w = {name: value.astype(numpy.float64) for name, value in self.w.items()}
         at = numpy.arange(tokens.shape[1])
@@ -270,7 +272,8 @@ class Model:
         return x @ w["bert.embeddings.word_embeddings.weight"].T + w[c + "bias"]
 
     def router_loss(self, rows, results):
-        """Of one micro-batch, over its tokens that are no padding (Transformers' load_balancing_loss_func)."""
+        """Returns the router loss of one micro-batch over its tokens that are not padding (Transformers'
+        load_balancing_loss_func)."""
         if self.balance == 0:
             return 0.0
         scores = numpy.concatenate([result.routers[:, numpy.array(row.real)].reshape(-1, self.experts)

@@ -1,4 +1,4 @@
-"""What each step of a run reads, computed again from docs/reference/data.md: samples, their order, curricula."""
+"""The data that each step of a run reads, recomputed from docs/reference/data.md: samples, their order, curricula."""
 import functools
 import math
 
@@ -7,11 +7,11 @@ import numpy
 NO_TARGET = -100
 LOW = numpy.uint64(0xFFFFFFFF)
 WORD = numpy.uint64(32)
-OFFSET, ROUND, MASK, HELDOUT_MASK = 1, 2, 3, 4  # what a draw is for
+OFFSET, ROUND, MASK, HELDOUT_MASK = 1, 2, 3, 4  # the purposes of draws
 
 
 def blocks(seed, step, leaf, op, index):
-    """Philox4x32-10 of the stream (seed, step, leaf, op): four words for each block number."""
+    """Philox4x32-10 of the stream (seed, step, leaf, op): returns four words for each block number."""
     index = numpy.asarray(index, numpy.uint64)
     c = [index & LOW, (index >> WORD) ^ numpy.uint64(op << 16), numpy.full_like(index, step), numpy.full_like(index, leaf)]
     key = [seed & 0xFFFFFFFF, seed >> 32]
@@ -23,14 +23,15 @@ def blocks(seed, step, leaf, op, index):
 
 
 def draws(seed, epoch, purpose, index):
-    """Words of 64 bits of an epoch, drawn for a purpose."""
+    """Returns 64-bit words of an epoch, drawn for a purpose."""
     words = blocks(seed, epoch & 0xFFFFFFFF, epoch >> 32, purpose, index)
     return words[0] << WORD | words[1]
 
 
 @functools.lru_cache(maxsize=4096)
 def permutation(seed, epoch, count):
-    """The order in which an epoch visits `count` samples: a Feistel network of four rounds that is walked into range."""
+    """Returns the order in which an epoch visits `count` samples: a Feistel network of four rounds, walked into
+    range."""
     half = ((count - 1).bit_length() + 1) // 2
     shift, mask = numpy.uint64(half), numpy.uint64((1 << half) - 1)
     out = numpy.arange(count, dtype=numpy.uint64)
@@ -47,13 +48,14 @@ def permutation(seed, epoch, count):
 
 
 class Row:
-    """Tokens that a model reads as one sequence. begins: where the document of each token begins, as attention sees it."""
+    """Tokens that a model reads as one sequence. begins: where the document of each token begins, as attention sees
+    it."""
 
     def __init__(self, tokens, targets, begins, real):
         self.tokens, self.targets, self.begins, self.real = tokens, targets, begins, real
 
     def cut(self, length):
-        """The same, of which only the first tokens count."""
+        """Returns the same tokens with only the first ones counting."""
         targets = [t if i < length else NO_TARGET for i, t in enumerate(self.targets)]
         return Row(self.tokens, targets, self.begins, [r and i < length for i, r in enumerate(self.real)])
 
@@ -71,7 +73,7 @@ class Document:
         return self.tokens == other.tokens and self.marks == other.marks
 
     def pieces(self, sequence):
-        """(tokens, targets) of each part that has a target."""
+        """Yields (tokens, targets) of each part that has a target."""
         out = []
         for at in range(0, len(self.tokens), sequence):
             tokens = self.tokens[at:at + sequence]
@@ -85,9 +87,10 @@ class Document:
 
 
 def best_fit(pieces, sequence):
-    """Rows of pieces: the longest first (of equals the earlier), each into the row that it leaves least room in (of
-    equals the one that came to that room last)."""
-    rows, rooms = [], []  # rooms: (free tokens, row) in the order in which they came to be
+    """Packs pieces into rows: the longest first (among equals the earlier one), each into the row with the least room
+    that suffices (among equals the one that reached that room last)."""
+    # rooms: (free tokens, row) in the order in which they arose.
+    rows, rooms = [], []
     for piece in sorted(pieces, key=lambda p: -len(p[0])):
         length = len(piece[0])
         fitting = [room for room in rooms if room[0] >= length]
@@ -115,14 +118,14 @@ def row_of(pieces, sequence, isolated):
 
 
 def document_rows(documents, sequence, packing):
-    """Samples of documents; packing: False, True or "isolated"."""
+    """Samples of documents. packing: False, True or "isolated"."""
     pieces = [piece for document in documents for piece in document.pieces(sequence)]
     packed = best_fit(pieces, sequence) if packing else [[piece] for piece in pieces]
     return [row_of(row, sequence, packing == "isolated") for row in packed]
 
 
 class Documents:
-    """The training stream of documents: sample i, on and on."""
+    """The endless training stream of documents, by sample number."""
 
     def __init__(self, documents, sequence, packing, seed):
         self.rows, self.seed = document_rows(documents, sequence, packing), seed
@@ -133,7 +136,7 @@ class Documents:
 
 
 class Masks:
-    """Rows of masked language models, of a tokenizer that frames nothing."""
+    """Rows of a masked language model whose tokenizer adds no frame."""
 
     def __init__(self, probability, masked, random, token, vocab, special):
         self.probability, self.masked, self.random = probability, masked, random
@@ -184,12 +187,13 @@ def stream_row(tokens, behind, separator):
             first = i
         begins.append(first)
         if separator is not None and token == separator:
-            targets[i] = NO_TARGET  # the token behind it is of the next document
+            # The next token belongs to the next document.
+            targets[i] = NO_TARGET
     return Row(list(tokens), targets, begins, [True] * len(tokens))
 
 
 def difficulty(curriculum, step):
-    """Tokens of a sample that count in step `step`, from 1."""
+    """Returns how many tokens of a sample count in step `step`, counted from 1."""
     low, high, more = curriculum["min_difficulty"], curriculum["max_difficulty"], curriculum["schedule_config"]
     if low == high:
         return low
@@ -210,7 +214,7 @@ def difficulty(curriculum, step):
 
 
 class Groups:
-    """Groups of documents where tokens bound them; the first document of a run is at 0."""
+    """Groups of documents bounded by tokens; the first document of a run has number 0."""
 
     def __init__(self, documents, sequence, keys, seed):
         rows = [row_of([piece], len(piece[0]), False) for document in documents for piece in document.pieces(sequence)]

@@ -13,7 +13,7 @@ def deepspeed_warmup(params, i, steps):
 
 
 def one_cycle(params, i, low, high):
-    """(rate, first beta) of DeepSpeed's OneCycle at iteration i."""
+    """Returns (rate, first beta) of DeepSpeed's OneCycle at iteration i."""
     least, most = params.get("cycle_min_mom", 0.8), params.get("cycle_max_mom", 0.9)
     if i < 0:
         return low, least
@@ -61,7 +61,7 @@ def wsd(params, k):
 
 
 def rate(scheduler, group, base, k):
-    """(rate, first beta or None) of a group whose own rate is `base` in the step that k steps were made before."""
+    """Returns (rate, first beta or None) of a group with rate `base` in the step after k steps."""
     if not scheduler:
         return base, None
     kind, params, i = scheduler["type"], scheduler["params"], k - 1
@@ -103,14 +103,15 @@ def rate(scheduler, group, base, k):
     if kind == "constant":
         return base, None
     total, least = params["total_num_steps"], params.get("min_lr_ratio", 0.0)
-    x = min(1.0, (k - warm) / max(1, total - warm))  # behind the end the last value stays (docs/reference/config.md)
+    # After the end the last value stays (docs/reference/config.md).
+    x = min(1.0, (k - warm) / max(1, total - warm))
     if kind == "linear":
         return base * (least + (1 - least) * (1 - x)), None
     return base * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * 2 * params.get("num_cycles", 0.5) * x))), None
 
 
 def draw(rng, steps, groups, base):
-    """A random scheduler section, or None."""
+    """Returns a random scheduler section, or None."""
     kind = rng.choice(["none", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest", "constant", "linear", "cosine", "WSD"])
     if kind == "none":
         return None

@@ -1,4 +1,4 @@
-"""Makes a draw and compares it with what is computed from outside."""
+"""Makes a draw and compares it with an independent computation."""
 import glob
 import json
 import os
@@ -10,8 +10,8 @@ import numpy
 from outside import library, models, order
 
 TOLERANCE = {"f32": 2e-5, "bf16": 2e-2, "fp16": 3e-3}
-# Where a model has diverged beyond this loss (a fresh one has about 5.5), its weights are so large that one rounding of
-# its precision moves the loss by more than any tolerance. Its order, rates and bits are compared all the same.
+# If a model has diverged beyond this loss (a new one has about 5.5), its weights are so large that one rounding in its
+# precision moves the loss by more than any tolerance. Its order, rates and bits are still compared.
 DIVERGED = 100.0
 
 
@@ -25,7 +25,7 @@ def require(condition, text):
 
 
 def token_file(path):
-    """Tokens and documents of a token file (src/data/token_file.cpp has the layout)."""
+    """Returns the tokens and documents of a token file (src/data/token_file.cpp has the layout)."""
     with open(path, "rb") as file:
         raw = file.read()
     word = lambda kind, at, count=1: numpy.frombuffer(raw, kind, count, at)
@@ -44,7 +44,7 @@ def token_file(path):
 
 
 class Text:
-    """The two texts of a run, and the samples that they are."""
+    """The two texts of a run, and their samples."""
 
     def __init__(self, draw, folder):
         self.draw = draw
@@ -72,7 +72,7 @@ class Text:
         return [token for text in texts for token in (*text.encode(), 0)]
 
     def compare_split(self):
-        """Each unit is on one side, in order."""
+        """Expects each unit on exactly one side, in order."""
         if self.draw.form == "text" and self.train + self.heldout == self.stream(self.draw.texts):
             return  # its tail is held out
         units = [self.stream([t]) for t in self.draw.texts] if self.draw.form == "text" else [[d] for d in self.draw.documents]
@@ -100,7 +100,7 @@ class Text:
         return order.Stream(self.train, draw.sequence, draw.seed, 0 if draw.packing else None, draw.masks)
 
     def heldout_rows(self):
-        """Rows that have each target of the held-out text once."""
+        """Returns rows that have each target of the held-out text once."""
         draw, sequence = self.draw, self.draw.sequence
         if draw.form != "text":
             packing = False if draw.dynamic else draw.packing
@@ -126,7 +126,8 @@ class Text:
 
 
 class Step:
-    """Its leaves, each a list of rows, the factor of its rates, and how many steps and updates were made before."""
+    """Returns a step's leaves, each a list of rows, the factor of its rates, and the number of steps and updates before
+    it."""
 
     def __init__(self, leaves, factor, number, updates, skipped):
         self.leaves, self.factor, self.number, self.updates, self.skipped = leaves, factor, number, updates, skipped
@@ -141,7 +142,8 @@ def steps_of(draw, text):
         for _ in range(part.steps):
             places.append((place, updates))
             if draw.dynamic:
-                if place + part.batch > len(text.samples.groups):  # too few are left of the list for a step
+                # The rest of the list is too short for a step.
+                if place + part.batch > len(text.samples.groups):
                     place = 0
                 groups = text.samples.groups[place:place + part.batch]
                 leaves = [[row for group in groups[l * part.micro:(l + 1) * part.micro] for row in group] for l in range(part.leaves)]
@@ -153,7 +155,7 @@ def steps_of(draw, text):
             if draw.curriculum:
                 length = order.difficulty(draw.curriculum, len(out) + 1)
                 leaves = [[row.cut(length) for row in leaf] for leaf in leaves]
-            # By tokens, a step of none is skipped: its samples are used up, and the schedule stays.
+            # By tokens, a step without any is skipped: its samples are used up, and the schedule does not move.
             skipped = draw.average == "tokens" and not any(map(targets_of, leaves))
             out.append(Step(leaves, factor, len(out), updates, skipped))
             updates += not skipped
@@ -180,7 +182,7 @@ def step_loss(draw, model, leaves):
 
 
 def undecided(draw, model, rows):
-    """Whether f16 may send a token to another expert than more bits do: its loss is another one then."""
+    """Tells whether f16 may send a token to another expert than higher precision does; then the losses differ."""
     if draw.precision != "fp16" or model.family != "mixtral":
         return False
     for result in model.results(rows):
@@ -199,10 +201,11 @@ class Runs:
     def __init__(self, draw, lib, build):
         self.draw, self.lib, self.build = draw, lib, build
         self.folder, self.converted = os.path.join(draw.folder, "run"), 0
-        self.ends = []  # steps at which the callback was to stop a part
+        # Steps at which the callback was to stop a part.
+        self.ends = []
 
     def train(self, config, ranks, resume=None, set_rates=True, end=None):
-        """A part; the progress callback sets its rates and, if there is an end, stops it there."""
+        """Makes one part; the progress callback sets its rates and, if there is an end, stops it there."""
         if self.draw.by_command:
             return self.command(config, ranks, resume)
         chosen = self.draw.rates_set if set_rates else {}
@@ -228,11 +231,11 @@ class Runs:
             raise library.Refused(f"libds train: {done.stdout[-600:]}")
 
     def make(self):
-        """All parts; returns losses, rates and held-out losses by step, as texts."""
+        """Makes all parts; returns losses, rates and held-out losses by step, as texts."""
         draw = self.draw
         every_step = draw.moving or any(part.back for part in draw.parts)
         for i, part in enumerate(draw.parts):
-            # What the callback has set at the end of a part is set when it is the last step of the run.
+            # A rate that the callback sets at the end of a part counts if that is the last step of the run.
             end = part.end if draw.by_callback and part.end < draw.steps and part.end not in draw.rates_set else None
             if end:
                 self.ends.append(end)
@@ -251,7 +254,7 @@ class Runs:
         return max(found, key=lambda path: int(path.rsplit("-", 1)[1]))
 
     def weights(self, folder, step):
-        """Masters of a checkpoint, by name."""
+        """Returns the masters of a checkpoint, by name."""
         self.converted += 1
         out = os.path.join(self.draw.folder, f"weights{self.converted}")
         self.lib.text("ds_checkpoint_convert", self.checkpoint(folder, step).encode(), out.encode(), b'{"to": "fp32"}')
@@ -278,14 +281,14 @@ def rounded(values, precision):
 
 
 def model_at(draw, runs, step):
-    """The model behind a step: its masters, as the precision of the run has them; None where nobody knows them."""
+    """Returns the model after a step: its masters in the precision of the run, or None if they are unknown."""
     drawn = draw.model.family == "gpt"
     if not draw.moving:
         weights = runs.weights(runs.folder, draw.steps) if drawn else draw.model.w
     elif step == 0:
         weights = None if drawn else draw.model.w
     else:
-        # Between two synchronisations of 0/1 Adam ranks have parameters of their own.
+        # Between two synchronizations of 0/1 Adam, each rank has its own parameters.
         weights = None if draw.optimizer == "ZeroOneAdam" else runs.weights(runs.folder, step)
     if weights is None:
         return None
@@ -296,7 +299,7 @@ def model_at(draw, runs, step):
 
 def check_loss(draw, model, rows, what, got, expected):
     diverged = draw.moving and min(got, expected) > DIVERGED
-    # A rounding sends a token to another expert, whose output may be any.
+    # A rounding may send a token to another expert, whose output may be anything.
     undecided = draw.precision != "f32" and model.margin(rows) < TOLERANCE[draw.precision]
     require(diverged or undecided or library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"{what} {got}, and {expected} is right")
 
@@ -309,7 +312,8 @@ def check_step(draw, model, steps, made, k):
 
 
 def check_losses(draw, text, runs, steps, made, heldout):
-    """Of each step, where all stands still; else of the first and of another one, and the last held-out loss."""
+    """Compares the loss of each step if nothing moves, otherwise of the first and another one, and the last held-out
+    loss."""
     if draw.moving:
         for k in {0, draw.rng.randrange(draw.steps)}:
             check_step(draw, model_at(draw, runs, k), steps, made, k)
@@ -328,7 +332,8 @@ def check_heldout(draw, text, runs, heldout):
         require(not heldout, f"there are held-out losses {heldout} of no held-out text")
         return
     due = {s for s in range(1, draw.steps + 1) if draw.eval_every and s % draw.eval_every == 0}
-    for i, part in enumerate(draw.parts):  # the last step of a run is evaluated, and stays where no part goes back behind it
+    # The last step of a run is evaluated, and the value stays if no part goes back beyond it.
+    for i, part in enumerate(draw.parts):
         last = part.end == draw.steps or not draw.by_callback or part.end in draw.rates_set
         due |= {part.end} if last and all(p.begin >= part.end for p in draw.parts[i + 1:]) else set()
     require(sorted(heldout) == sorted(due), f"held-out losses are of steps {sorted(heldout)}, and {sorted(due)} are right")
@@ -341,7 +346,7 @@ def check_heldout(draw, text, runs, heldout):
 
 
 def still_patch(draw, step):
-    """The rates of a step, as a configuration."""
+    """Returns the rates of a step, as a configuration."""
     rate, beta = draw.rate(step, 0)
     adam = draw.rate(step, 0, adam=True)[0]
     groups = []
@@ -369,10 +374,11 @@ def merge(document, patch):
 
 
 def check_twin(draw, runs, steps, made):
-    """One step again, with its rates written down: the same loss and the same state."""
+    """Repeats one step with its rates written down: loss and state must be the same."""
     k = draw.rng.randrange(draw.steps)
     if draw.rates_set and k >= min(draw.rates_set):
-        k = draw.rng.randrange(min(draw.rates_set))  # what a callback has set is part of checkpoints
+        # Rates that a callback has set are part of checkpoints.
+        k = draw.rng.randrange(min(draw.rates_set))
     if steps[k].skipped:
         return
     twin, patch = os.path.join(draw.folder, "twin"), still_patch(draw, steps[k])
@@ -400,9 +406,11 @@ def check_twin(draw, runs, steps, made):
 
 
 def check_held(draw, runs, made):
-    """A rate that is set behind the first step, which stood still, and one that is configured with a warm-up of one step."""
+    """Compares a rate that is set after the first step, which did not move, with one configured with a warm-up of one
+    step."""
     rate, first = draw.rates_set[1], draw.parts[0]
-    steps = min([first.end, *(part.begin for part in draw.parts[1:])])  # those that no later part has made again
+    # The steps that no later part has repeated.
+    steps = min([first.end, *(part.begin for part in draw.parts[1:])])
     if steps < 2:
         return
     folder = os.path.join(draw.folder, "held")
@@ -442,10 +450,12 @@ def check(draw, lib, build):
     text = Text(draw, runs.folder)
     steps = steps_of(draw, text)
     if any(steps[end - 1].skipped for end in runs.ends):
-        return  # the callback is not told of skipped steps, so the part went on
+        # The callback is not told of skipped steps, so the part continued.
+        return
     wanted = [k + 1 for k, step in enumerate(steps) if not step.skipped]
     if any(float(made[k][0]) > DIVERGED for k in made) and set(made) < set(wanted):
-        return  # gradients became infinite
+        # The gradients became infinite.
+        return
     require(sorted(made) == wanted, f"metrics.csv has steps {sorted(made)}, and {wanted} are right")
     check_rates(draw, steps, made)
     check_losses(draw, text, runs, steps, made, heldout)

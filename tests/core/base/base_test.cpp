@@ -38,7 +38,8 @@ TEST(Error, MessagesAreOneLineOfBoundedLength) {
   EXPECT_EQ(one_line(std::string(kMostMessage, 'x')), std::string(kMostMessage, 'x'));
   for (size_t shift : {0, 1}) {
     std::string text =
-        std::string(shift, 'a');  // "\u00fc" has two bytes: one of the texts is cut inside of one
+        // Each "\u00fc" has two bytes, so one of the two shifts cuts the text inside a character.
+        std::string(shift, 'a');
     for (int i = 0; i < 400; ++i) text += "\u00fc";
     std::string cut = one_line(text + "end");
     EXPECT_LE(cut.size(), kMostMessage);
@@ -97,9 +98,9 @@ TEST(Attrs, PrintParsesBack) {
     EXPECT_THROW(Attrs::parse(text), Error);
 }
 
-TEST(Hash, KnownAnswersAndStreaming) {
-  EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");  // xxh3-128 of nothing
-  EXPECT_EQ(hash64(""), 0x2d06800538d394c2u);                   // xxh3-64 of nothing
+TEST(Hash, MatchesKnownAnswersAndStreams) {
+  EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");  // xxh3-128 of ""
+  EXPECT_EQ(hash64(""), 0x2d06800538d394c2u);                   // xxh3-64 of ""
   std::string bytes(100000, 'x');
   bytes[500] = 'y';
   Hash128 h;
@@ -155,7 +156,8 @@ TEST(Log, SinkRunsOnTheFlushingThread) {
   flush_log();
   EXPECT_EQ(lines, (std::vector<std::string>{"2from a worker", "0from the sink"}));
   EXPECT_EQ(where, std::this_thread::get_id());
-  lines.assign(1, "");  // the sink does not log again
+  // From here on the sink does not log.
+  lines.assign(1, "");
   for (int i = 0; i < 20000; ++i) log_line(LogLevel::info, "x");
   flush_log();
   EXPECT_EQ(lines.size(), 10002u);

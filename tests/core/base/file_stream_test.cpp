@@ -16,13 +16,14 @@ std::string whole(const std::string& path) {
   return text.str();
 }
 
-TEST(FileStream, ReadsWhatItWrote) {
+TEST(FileStream, ReadsBackWrittenBytes) {
   test::TempFolder folder;
   std::string path = folder / "text", large(100000, 'x');
   {
     OutputFile out(path);
     out << "step," << 3 << '\n' << large << '\n';
-    EXPECT_EQ(whole(path).size(), 100008u - 1);  // the last line break waits in the buffer
+    // The last newline is still in the buffer.
+    EXPECT_EQ(whole(path).size(), 100008u - 1);
     out << std::flush;
     EXPECT_EQ(whole(path).size(), 100008u);
     out << "end";
@@ -41,7 +42,7 @@ TEST(FileStream, ReadsWhatItWrote) {
   EXPECT_FALSE(in.bad());
 }
 
-TEST(FileStream, RefusesWhatTheSystemRefuses) {
+TEST(FileStream, FailedSystemCallsAreErrors) {
   test::TempFolder folder;
   errno = 0;
   EXPECT_FALSE(InputFile(folder / "nothing"));

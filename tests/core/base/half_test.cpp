@@ -12,7 +12,7 @@
 namespace ds {
 namespace {
 
-// The value by the format's definition.
+// Returns the value that the format defines for these bits.
 double half_value(uint16_t bits) {
   int exponent = bits >> 10 & 31, fraction = bits & 1023;
   double magnitude =
@@ -53,7 +53,7 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(narrow_half(1e30f), 0x7c00);
 }
 
-TEST(Half, RunsOfEveryFloatTypeNarrowAndWiden) {
+TEST(Half, SpansOfEveryFloatTypeNarrowAndWiden) {
   const std::vector<float> values{1.0f, -0.5f, 3.14159274f, 1e-3f, 70000.0f};
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     std::vector<std::byte> bytes(4 * values.size() + 1);

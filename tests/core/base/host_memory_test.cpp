@@ -1,4 +1,4 @@
-// Limits of control groups, in trees of files as /proc and /sys have them.
+// Memory limits of control groups, read from a folder laid out like /proc and /sys.
 #include "core/base/host_memory.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class GroupMemory : public testing::Test {
     std::filesystem::create_directories(file.parent_path());
     std::ofstream(file) << text << "\n";
   }
-  // The lowest one.
+  // Returns the lowest limit of the process's groups.
   int64_t limit(int64_t swap) {
     int64_t out = kNoLimit;
     for (const GroupLimit& group : group_limits(swap, folder_.path()))
@@ -29,13 +29,13 @@ class GroupMemory : public testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(GroupMemory, WithoutGroupsThereIsNone) {
+TEST_F(GroupMemory, WithoutGroupsThereIsNoLimit) {
   EXPECT_EQ(limit(100), kNoLimit);
   put("/proc/self/cgroup", "what is this\n:\n0:memory");
   EXPECT_EQ(limit(100), kNoLimit);
 }
 
-TEST_F(GroupMemory, OfTheSecondVersionTheLowestAroundTheProcess) {
+TEST_F(GroupMemory, InVersion2TheLowestAncestorLimits) {
   put("/proc/self/cgroup", "0::/jobs/one/task");
   put("/sys/fs/cgroup/jobs/one/task/memory.max", "max");
   EXPECT_EQ(limit(100), kNoLimit);
@@ -48,12 +48,13 @@ TEST_F(GroupMemory, OfTheSecondVersionTheLowestAroundTheProcess) {
   EXPECT_EQ(limit(10), 5010);
 }
 
-TEST_F(GroupMemory, OfTheFirstVersionWithAndWithoutSwap) {
+TEST_F(GroupMemory, InVersion1TheSwapLimitAppliesIfPresent) {
   put("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/abc\n0::/");
   put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
   EXPECT_EQ(limit(100), kNoLimit);
   put("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-      "7000");  // a container's mount begins with its group
+      // In a container, the mount begins at the container's group.
+      "7000");
   EXPECT_EQ(limit(100), 7100);
   put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "6000");
   put("/sys/fs/cgroup/memory/docker/memory.memsw.limit_in_bytes", "6050");
@@ -61,8 +62,8 @@ TEST_F(GroupMemory, OfTheFirstVersionWithAndWithoutSwap) {
   EXPECT_EQ(limit(20), 6020);
 }
 
-// Two processes in groups of their own within one group have that one alike.
-TEST_F(GroupMemory, EachGroupAroundTheProcessLimits) {
+// Two processes have separate groups inside a common group, whose limit applies to both.
+TEST_F(GroupMemory, EveryEnclosingGroupLimits) {
   put("/sys/fs/cgroup/job/memory.max", "9000");
   std::vector<std::vector<GroupLimit>> tasks;
   for (const char* task : {"a", "b"}) {
@@ -77,7 +78,7 @@ TEST_F(GroupMemory, EachGroupAroundTheProcessLimits) {
   EXPECT_EQ(tasks[0][1].id, tasks[1][1].id);
 }
 
-TEST(HostMemory, AMachineHasSome) {
+TEST(HostMemory, AMachineHasMemory) {
   EXPECT_GT(host_memory().machine, 1 << 20);
   for (const GroupLimit& group : host_memory().groups) EXPECT_GT(group.bytes, 1 << 20);
   EXPECT_EQ(machine_identity().size(), 36u);

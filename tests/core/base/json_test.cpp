@@ -43,7 +43,8 @@ TEST(Json, KindsAndOrder) {
   EXPECT_EQ(j.find("absent"), nullptr);
   EXPECT_THROW(j.at("absent"), Error);
   EXPECT_THROW(j.at("z").string(), Error);
-  EXPECT_EQ(Json::parse("\xef\xbb\xbf[1]").array().size(), 1u);  // a byte order mark is skipped
+  // A byte order mark is skipped.
+  EXPECT_EQ(Json::parse("\xef\xbb\xbf[1]").array().size(), 1u);
 }
 
 TEST(Json, IntegersAreExact) {
@@ -93,7 +94,7 @@ TEST(Json, Comments) {
   EXPECT_NE(error_of("{/* open"), "");
 }
 
-TEST(Json, DuplicateKeysAreRefusedWithPlace) {
+TEST(Json, DuplicateKeysAreRefusedWithTheirPlace) {
   EXPECT_EQ(error_of("{\"a\": 1,\n  \"b\": 2,\n  \"a\": 3}"),
             "doc: line 3, column 3: duplicate key 'a'");
   EXPECT_EQ(error_of(R"({"x": {"q\"\\": 1, "q\"\\": 1}})"),
@@ -113,12 +114,12 @@ TEST(Json, BadInputNamesThePlace) {
   EXPECT_NE(error_of("1e999").find("number overflow"), std::string::npos);
 }
 
-TEST(Json, MessagesSayWhatIsWrong) {
+TEST(Json, MessagesNameTheMistake) {
   const char* cases[][2] = {
       {"", "doc: line 1, column 1: syntax error: unexpected end of input"},
       {"{\"a\": [1, 2]", "doc: line 1, column 13: syntax error: unexpected end of input"},
       {"[1,]", "doc: line 1, column 4: syntax error: unexpected ']'"},
-      {"[1] 2", "doc: line 1, column 5: syntax error: unexpected '2' behind the document"},
+      {"[1] 2", "doc: line 1, column 5: syntax error: unexpected '2' after the document"},
       {"{\"a\": 1,, \"b\": 2}", "doc: line 1, column 9: syntax error: unexpected ','"},
       {"{\"a\": 1,}", "doc: line 1, column 9: syntax error: unexpected '}'"},
       {"{, \"a\": 1}", "doc: line 1, column 2: syntax error: unexpected ','"},
@@ -130,8 +131,8 @@ TEST(Json, MessagesSayWhatIsWrong) {
       {"{17: 5}", "doc: line 1, column 2: syntax error: unexpected '1'"},
       {"[01]", "doc: line 1, column 2: syntax error: a number begins with 0"},
       {"[1.]", "doc: line 1, column 4: syntax error: a number lacks digits"},
-      {"[1x]", "doc: line 1, column 3: syntax error: unexpected 'x' behind a number"},
-      {"[12\"\"]", "doc: line 1, column 4: syntax error: unexpected '\"' behind a number"},
+      {"[1x]", "doc: line 1, column 3: syntax error: unexpected 'x' after a number"},
+      {"[12\"\"]", "doc: line 1, column 4: syntax error: unexpected '\"' after a number"},
       {"[nullx]", "doc: line 1, column 2: syntax error: unexpected 'nullx'"},
       {"[\"a", "doc: line 1, column 2: syntax error: the string that begins here is not closed"},
       {"/* a", "doc: line 1, column 1: syntax error: the comment that begins here is not closed"},
@@ -140,10 +141,10 @@ TEST(Json, MessagesSayWhatIsWrong) {
       {"[\"\\u12\"]", "doc: line 1, column 3: syntax error: \\u needs four hexadecimal digits"},
       {"[\"\xc3(\"]", "doc: line 1, column 3: syntax error: byte 0xc3 is not UTF-8"},
       {"[\"\t\"]", "doc: line 1, column 3: syntax error: control character byte 0x09 in a string"},
-      {"{\"a\": NaN}", "doc: line 1, column 7: syntax error: NaN is no value of JSON"},
+      {"{\"a\": NaN}", "doc: line 1, column 7: syntax error: NaN is not a JSON value"},
       {"[True]", "doc: line 1, column 2: syntax error: unexpected 'True'"},
       {"[1,\x0b 2]", "doc: line 1, column 4: syntax error: unexpected byte 0x0b"},
-      {"[-1e400]", "doc: line 1, column 2: number overflow: '-1e400' is no double"},
+      {"[-1e400]", "doc: line 1, column 2: number overflow: '-1e400' does not fit a double"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
   for (std::string_view wide : {std::string_view("\xff\xfe{\0}\0", 6),
@@ -152,7 +153,7 @@ TEST(Json, MessagesSayWhatIsWrong) {
               "doc: line 1, column 1: the text is UTF-16 or UTF-32; JSON is read as UTF-8");
 }
 
-TEST(Json, NumbersAtTheEdges) {
+TEST(Json, NumbersAtTheLimitsOfTheirTypes) {
   auto first = [](const char* text) { return Json::parse(text).array()[0]; };
   EXPECT_EQ(first("[1e-400]").number(), 0.0);
   EXPECT_TRUE(std::signbit(first("[-1e-99999999999999999999]").number()));
@@ -167,7 +168,7 @@ TEST(Json, NumbersAtTheEdges) {
   EXPECT_EQ(first(both.c_str()).number(), 1.0);
 }
 
-TEST(Json, InfinityIsAKindOfItsOwn) {
+TEST(Json, InfinityIsADistinctKind) {
   Json j = Json::parse(R"({"a": Infinity, "b": [-Infinity, 1]})");
   EXPECT_TRUE(j.at("a").is_infinity());
   EXPECT_FALSE(j.at("a").is_negative_infinity());
@@ -182,7 +183,8 @@ TEST(Json, InfinityIsAKindOfItsOwn) {
   }
 }
 
-// Random documents, with comments and blanks between all tokens, come back as they were written.
+// Writes random documents, with comments and blanks between tokens, and the values that parsing
+// must return.
 class RandomDocument {
  public:
   explicit RandomDocument(uint64_t seed) : dice_(seed) {}
@@ -258,7 +260,7 @@ class RandomDocument {
   std::string text_;
 };
 
-TEST(Json, RandomDocumentsComeBack) {
+TEST(Json, RandomDocumentsRoundTrip) {
   for (uint64_t seed = 1; seed <= 2000; ++seed) {
     RandomDocument document(seed);
     std::string expected = document.value().dump();
@@ -266,7 +268,8 @@ TEST(Json, RandomDocumentsComeBack) {
   }
 }
 
-// One byte changed, lost or doubled: a value, or one line with a place.
+// If one byte is changed, removed or doubled, parsing returns a value or throws a one-line error
+// that names the place.
 TEST(Json, DamagedDocumentsAreReadOrRefused) {
   int refused = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
@@ -289,13 +292,14 @@ TEST(Json, DamagedDocumentsAreReadOrRefused) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST(Json, LargeTextsAreReadOrRefusedSoon) {
+TEST(Json, LargeTextsAreReadOrRefusedQuickly) {
   std::string members = "{", numbers = "[", open = std::string(8 << 20, '{');
   for (int i = 0; i < 200000; ++i)
     members += "\"name." + std::to_string(i) + "\": [" + std::to_string(i) + "], ";
   while (numbers.size() < 8u << 20) numbers += "1234567890.125e-7,";
   members += "\"name.0\": 0}";
-  const std::clock_t begin = std::clock();  // of the processor, which others may share
+  // Measures processor time, because other processes may share the machine.
+  const std::clock_t begin = std::clock();
   EXPECT_NE(error_of(members).find("duplicate key 'name.0'"), std::string::npos);
   EXPECT_EQ(Json::parse(numbers + "1]").array().size(), (8u << 20) / 18 + 2);
   EXPECT_NE(error_of(open), "");

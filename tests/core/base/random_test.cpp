@@ -9,7 +9,7 @@
 namespace ds {
 namespace {
 
-// Known answers of philox4x32-10 published with Random123.
+// The known answers of philox4x32-10 that Random123 publishes.
 TEST(Philox, KnownAnswers) {
   using Block = std::array<uint32_t, 4>;
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -33,8 +33,9 @@ TEST(RandomStream, EveryKeyPartMatters) {
   EXPECT_EQ(base.block(9), base.block(9));
 }
 
-// Of a model of any size: its parameters, and its dropouts in the the first step.
-TEST(RandomStream, ParametersAndDropoutsShareNone) {
+// Covers models of any size: the streams that initialize parameters and those of dropouts in the
+// first step.
+TEST(RandomStream, ParametersAndDropoutsShareNoStream) {
   std::vector<RandomStream> streams;
   for (uint32_t param = 0; param < 70000; ++param) streams.push_back(init_stream(9, param));
   for (uint32_t bit = 17; bit < 31; ++bit) streams.push_back(init_stream(9, (2u << bit) - 1));
@@ -72,7 +73,8 @@ TEST(RandomStream, NormalMoments) {
     neighbour += x * before / n;
     before = x;
   }
-  double sigma = 1.0 / std::sqrt(n);  // bounds: five standard errors
+  // The bounds below are five standard errors.
+  double sigma = 1.0 / std::sqrt(n);
   EXPECT_NEAR(m1, 0.0, 5 * sigma);
   EXPECT_NEAR(m2, 1.0, 5 * std::sqrt(2.0) * sigma);
   EXPECT_NEAR(m3, 0.0, 5 * std::sqrt(15.0) * sigma);

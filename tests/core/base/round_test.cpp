@@ -8,7 +8,7 @@
 namespace ds::test {
 namespace {
 
-TEST(Round, UpToPiecesAndMultiples) {
+TEST(Round, RoundsUpToPiecesAndMultiples) {
   for (int64_t unit : {1, 2, 3, 256}) {
     for (int64_t x = 0; x < 600; ++x) {
       int64_t pieces = ceil_div(x, unit);

@@ -23,8 +23,8 @@ bool is_blocked(int number) {
   return sigismember(&set, number) == 1;
 }
 
-// With the default disposition a signal that gets through ends this test program.
-TEST(SignalsBlocked, AClosedPipeIsAnErrorOfTheWrite) {
+// With the default disposition, a delivered signal would end this test program.
+TEST(SignalsBlocked, WritingToAClosedPipeIsAnError) {
   signal(SIGPIPE, SIG_DFL);
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
@@ -41,7 +41,7 @@ TEST(SignalsBlocked, AClosedPipeIsAnErrorOfTheWrite) {
   close(ends[1]);
 }
 
-TEST(SignalsBlocked, AFileThatMayNotGrowIsAnErrorOfTheWrite) {
+TEST(SignalsBlocked, WritingBeyondTheFileSizeLimitIsAnError) {
   signal(SIGXFSZ, SIG_DFL);
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -60,7 +60,7 @@ TEST(SignalsBlocked, AFileThatMayNotGrowIsAnErrorOfTheWrite) {
   std::fclose(file);
 }
 
-TEST(SignalsBlocked, WhatWasPendingAndWhatWasBlockedStays) {
+TEST(SignalsBlocked, PendingAndBlockedSignalsStaySo) {
   std::thread([] {
     sigset_t pipe_only;
     sigemptyset(&pipe_only);
@@ -75,7 +75,7 @@ TEST(SignalsBlocked, WhatWasPendingAndWhatWasBlockedStays) {
   }).join();
 }
 
-TEST(SignalsBlocked, ThreadsStartedMeanwhileTakeNone) {
+TEST(SignalsBlocked, ThreadsStartedWhileBlockedReceiveNoSignal) {
   std::thread thread;
   {
     SignalsBlocked blocked(SignalsBlocked::Which::all);

@@ -1,11 +1,14 @@
-// The curriculum by length against sequences that DeepSpeed's scheduler made
+// Compares the length curriculum with sequences recorded from DeepSpeed's scheduler
 // (tests/data/curriculum.json).
+#include "data/curriculum.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "core/base/error.h"
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
 #include "support/record.h"
 #include "support/semantics.h"
 
@@ -18,15 +21,16 @@ Json document_of(const Json& curriculum) {
   return out;
 }
 
-TEST(Curriculum, LengthsAreDeepSpeeds) {
+TEST(Curriculum, LengthsEqualThoseOfDeepSpeed) {
   const test::Recording all(test::data_path("curriculum.json"), {"cases"});
   for (const test::Record& one : all.list("cases")) {
     SCOPED_TRACE(one.at("config").dump());
     Config config = parse_config(document_of(one.at("config")), 1);
-    EXPECT_TRUE(config.curriculum.enabled);
+    EXPECT_TRUE(config.get<CurriculumKeys>().enabled);
     int64_t step = 0;
     for (const Json& length : one.at("difficulty").array()) {
-      EXPECT_EQ(curriculum_difficulty(config.curriculum, step), length.integer()) << step;
+      EXPECT_EQ(curriculum_difficulty(config.get<CurriculumKeys>(), step), length.integer())
+          << step;
       ++step;
     }
   }

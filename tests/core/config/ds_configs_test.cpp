@@ -1,6 +1,6 @@
-// Configurations as they are found: 92 real ones (tests/data/ds_configs/index.json names their
-// sources). Each is accepted, or refused for what it switches on and libds lacks;
-// docs/reference/deepspeed_compat.md says why.
+// Reads 92 configurations of real projects (tests/data/ds_configs/index.json names their sources).
+// Each is accepted, or refused for a feature that it enables and libds lacks
+// (docs/reference/deepspeed_compat.md gives the reasons).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,6 +11,8 @@
 #include <string>
 
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
+#include "core/config/refusals.h"
 
 namespace ds {
 namespace {
@@ -24,8 +26,8 @@ Json read_config_file(const std::string& name) {
   return Json::parse(text.str(), name);
 }
 
-// Files that are refused, with the key that each is refused for: they switch on compression, random
-// layerwise token dropping, sparse attention, MoQ or tensor parallelism.
+// The refused files, each with the key of the refusal: they enable compression, random layerwise
+// token dropping, sparse attention, MoQ or tensor parallelism.
 const std::map<std::string, std::string> kRefused = {
     {"DSE_000.json", "compression_training.layer_reduction.enabled"},
     {"DSE_001.json", "compression_training.weight_quantization.shared_parameters.enabled"},
@@ -45,10 +47,10 @@ const std::map<std::string, std::string> kRefused = {
     {"LF_064.json", "tensor_parallel.autotp_size"},
 };
 
-// What files of these switch on besides.
+// Other unsupported keys that the refused files enable.
 const std::set<std::string> kBesides = {"eigenvalue.enabled"};
 
-TEST(DsConfigs, AreAcceptedOrRefusedForWhatTheySwitchOn) {
+TEST(DsConfigs, AreAcceptedOrRefusedForASwitchedOnFeature) {
   size_t files = 0;
   const Json index = read_config_file("index.json");
   for (const Json& entry : index.array()) {
@@ -73,8 +75,8 @@ TEST(DsConfigs, AreAcceptedOrRefusedForWhatTheySwitchOn) {
   EXPECT_EQ(files, 92u);
 }
 
-// A real file goes through in full, so its effective configuration does, too.
-TEST(DsConfigs, TheirEffectiveConfigurationsAreAcceptedAsTheyAre) {
+// If a file is accepted, so must be its effective configuration, which must not change again.
+TEST(DsConfigs, EffectiveConfigurationsAreAcceptedUnchanged) {
   const Json index = read_config_file("index.json");
   size_t compared = 0;
   for (const Json& entry : index.array()) {

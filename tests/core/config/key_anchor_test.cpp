@@ -1,4 +1,4 @@
-// docs/reference/config.md has a place for each key, and refusals name it.
+// docs/reference/config.md has an anchor for each key, and refusals name that anchor.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -9,13 +9,15 @@
 #include "core/base/json.h"
 #include "core/config/config.h"
 #include "core/config/describe.h"
+#include "core/config/parse_config.h"
+#include "core/config/refusals.h"
 #include "core/config/schema.h"
 #include "support/config_page.h"
 
 namespace ds {
 namespace {
 
-// The message of a refusal; "": accepted.
+// Returns the message with which the document is refused, or "" if it is accepted.
 std::string refusal_of(const std::string& rest) {
   try {
     parse_config(Json::parse("{\"train_micro_batch_size_per_gpu\": 1, " + rest + "}"), 1);
@@ -25,8 +27,8 @@ std::string refusal_of(const std::string& rest) {
   }
 }
 
-// Every key of ours has an entry with its anchor, and every entry is of such a key. DeepSpeed's
-// other keys stand there in backquotes.
+// Every key of libds has an entry with an anchor, and every entry belongs to such a key. The page
+// lists other keys of DeepSpeed in backquotes.
 TEST(KeyAnchor, EveryKeyIsDocumented) {
   const std::string& text = test::config_page();
   std::set<std::string> known;
@@ -47,9 +49,9 @@ TEST(KeyAnchor, EveryKeyIsDocumented) {
   }
 }
 
-// A refusal names the place of its key: under every name of it, misspelt, and where the key is a
-// section.
-TEST(KeyAnchor, RefusalsNameThePlaceOfTheKey) {
+// A refusal names the anchor of its key, even if the document uses another name of the key or
+// misspells it, and if the key is a section.
+TEST(KeyAnchor, RefusalsNameTheAnchorOfTheKey) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("zero_optimization": {"stage": 4})", "zero_optimization.stage"},
       {R"("zero_optimization": {"prefetch_bucket_size": -1})",
@@ -73,8 +75,8 @@ TEST(KeyAnchor, RefusalsNameThePlaceOfTheKey) {
   }
 }
 
-// `libds config` lists refusals with their places, too.
-TEST(KeyAnchor, ListedRefusalsNameThePlaceOfTheKey) {
+// `libds config` also lists refusals with their anchors.
+TEST(KeyAnchor, ListedRefusalsNameTheAnchorOfTheKey) {
   const Json document = Json::parse(R"({"train_batch_size": 1, "gradient_clipping": -1})");
   ConfigRefusals refusals;
   const Config config = parse_config(document, 1, refusals);

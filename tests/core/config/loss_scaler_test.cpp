@@ -1,4 +1,5 @@
-// Every sequence of scales that DeepSpeed's three scalers recorded in loss_scaler.json.
+// Compares with every sequence of scales that was recorded from DeepSpeed's three scalers in
+// loss_scaler.json.
 #include "core/config/loss_scaler.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "core/base/json.h"
+#include "core/config/parse_config.h"
 #include "support/record.h"
 #include "support/semantics.h"
 
@@ -17,7 +19,7 @@ test::Recording recorded() {
   return {test::semantics_path("loss_scaler.json"), {"runs", "stage0"}};
 }
 
-// A configuration whose first scale is `initial`, which may be no power of two.
+// A scaler, whose first scale need not be a power of two, and its configuration.
 struct Rule {
   LossScaleConfig config;
   LossScaler scaler;
@@ -35,8 +37,9 @@ Rule rule_of(double initial, const Json& window, const Json& minimum, int64_t hy
   return {config, scaler};
 }
 
-// What DeepSpeed's dynamic scaler does, step by step, with its end at the minimum.
-TEST(LossScaler, GivesTheScalesOfZero) {
+// Follows DeepSpeed's dynamic scaler step by step, until an overflow at the minimum scale ends the
+// run.
+TEST(LossScaler, MatchesTheScalesOfZeRO) {
   const test::Recording all = recorded();
   for (const test::Record& run : all.list("runs")) {
     SCOPED_TRACE(run.dump());
@@ -75,14 +78,14 @@ TEST(LossScaler, GivesTheScalesOfZero) {
   }
 }
 
-// Without ZeRO, DeepSpeed has two more scalers. Both are this rule with a hysteresis of 1.
-TEST(LossScaler, GivesTheScalesOfStageZero) {
+// Without ZeRO, DeepSpeed has two more scalers. Both equal this scaler with a hysteresis of 1.
+TEST(LossScaler, MatchesTheScalesOfStageZero) {
   const test::Recording all = recorded();
   for (const test::Record& run : all.list("stage0")) {
     SCOPED_TRACE(run.dump());
     const std::string& of = run.at("optimizer").string();
     EXPECT_TRUE(of == "fused" || of == "unfused");
-    // Without parameters they have defaults of their own.
+    // Without parameters, these scalers use their own defaults.
     if (run.at("params").is_null()) {
       EXPECT_EQ(run.at("initial_scale").number(), of == "fused" ? 4294967296.0 : 65536.0);
       EXPECT_EQ(run.at("window").number(), 1000);
@@ -107,8 +110,9 @@ TEST(LossScaler, GivesTheScalesOfStageZero) {
   }
 }
 
-// As in DeepSpeed: the first overflow raises it to the minimum, and the next one ends the run.
-TEST(LossScaler, AScaleThatBeginsBelowTheMinimumRisesToIt) {
+// As in DeepSpeed, the first overflow raises the scale to the minimum, and the next overflow ends
+// the run.
+TEST(LossScaler, AScaleBelowTheMinimumIsRaisedToIt) {
   LossScaleConfig config;
   config.initial_scale_power = 1;
   config.min_loss_scale = 3;
@@ -120,7 +124,7 @@ TEST(LossScaler, AScaleThatBeginsBelowTheMinimumRisesToIt) {
   EXPECT_TRUE(at_floor(config, scaler));
 }
 
-TEST(LossScaler, AStaticScaleStays) {
+TEST(LossScaler, AStaticScaleIsConstant) {
   LossScaleConfig config;
   config.loss_scale = 128;
   LossScaler scaler = first_scaler(config);
@@ -139,9 +143,9 @@ TEST(LossScaler, BeginsAtAPowerOfTwo) {
   EXPECT_EQ(first_scaler(config).scale, 4294967296.0);
 }
 
-// torch.amp.GradScaler("cpu", init_scale=16, growth_interval=3) of torch 2.15, whose gradients were
-// infinite in the steps with a 1.
-TEST(LossScaler, GivesTheScalesOfTorch) {
+// Compares with the scales of torch.amp.GradScaler("cpu", init_scale=16, growth_interval=3) in
+// torch 2.15, with infinite gradients in the steps marked 1.
+TEST(LossScaler, MatchesTheScalesOfTorch) {
   const std::string overflows = "00000001001100001000";
   const std::vector<double> scales{16, 16, 16, 32, 32, 32, 64, 64, 32, 32, 32,
                                    16, 8,  8,  8,  16, 16, 8,  8,  8,  16};

@@ -1,10 +1,12 @@
-// Keys of monitors and reports.
+// The configuration keys of monitors and reports.
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "core/base/error.h"
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
+#include "monitor/keys.h"
 
 namespace ds::monitor_keys_test {
 namespace {
@@ -22,7 +24,7 @@ std::string refusal_with(const std::string& members) {
   return "";
 }
 
-// A job is a folder below output_path, of every monitor.
+// For every monitor, job_name is a folder below output_path.
 TEST(MonitorKeys, AJobNameMayNotLeaveItsFolder) {
   for (const char* section : {"tensorboard", "csv_monitor", "jsonl_monitor"}) {
     auto named = [&](const std::string& name) {
@@ -42,17 +44,18 @@ TEST(MonitorKeys, AJobNameMayNotLeaveItsFolder) {
 }
 
 TEST(MonitorKeys, ReportsByModule) {
-  EXPECT_FALSE(with("\"steps_per_print\": 5").wall_clock_breakdown);
-  EXPECT_TRUE(with("\"wall_clock_breakdown\": true").wall_clock_breakdown);
+  EXPECT_FALSE(with("\"steps_per_print\": 5").get<MonitorKeys>().wall_clock_breakdown);
+  EXPECT_TRUE(with("\"wall_clock_breakdown\": true").get<MonitorKeys>().wall_clock_breakdown);
   const Config c = with(
       R"("flops_profiler": {"enabled": true, "profile_step": 7, "module_depth": 2, "top_modules": 3,
          "detailed": false, "output_file": "flops.txt", "recompute_fwd_factor": 1.0})");
-  EXPECT_TRUE(c.flops_profiler.enabled && !c.flops_profiler.detailed);
-  EXPECT_EQ(c.flops_profiler.profile_step, 7);
-  EXPECT_EQ(c.flops_profiler.module_depth, 2);
-  EXPECT_EQ(c.flops_profiler.top_modules, 3);
-  EXPECT_EQ(c.flops_profiler.output_file, "flops.txt");
-  EXPECT_EQ(c.flops_profiler.recompute_fwd_factor, 1);
+  EXPECT_TRUE(c.get<MonitorKeys>().flops_profiler.enabled &&
+              !c.get<MonitorKeys>().flops_profiler.detailed);
+  EXPECT_EQ(c.get<MonitorKeys>().flops_profiler.profile_step, 7);
+  EXPECT_EQ(c.get<MonitorKeys>().flops_profiler.module_depth, 2);
+  EXPECT_EQ(c.get<MonitorKeys>().flops_profiler.top_modules, 3);
+  EXPECT_EQ(c.get<MonitorKeys>().flops_profiler.output_file, "flops.txt");
+  EXPECT_EQ(c.get<MonitorKeys>().flops_profiler.recompute_fwd_factor, 1);
   const Json values = c.effective().at("config");
   EXPECT_EQ(parse_config(values, 1).effective().at("config").dump(), values.dump());
   EXPECT_FALSE(c.without_effect.size());
@@ -62,7 +65,7 @@ TEST(MonitorKeys, ReportsByModule) {
             std::string::npos);
 }
 
-TEST(MonitorKeys, OtherServicesAreThePythonPackages) {
+TEST(MonitorKeys, OtherServicesAreLeftToThePythonPackage) {
   for (const char* section : {"wandb", "comet"}) {
     const std::string on = std::string("\"") + section + "\": {\"enabled\": true}";
     EXPECT_NE(refusal_with(on).find("libds.Monitors"), std::string::npos) << refusal_with(on);

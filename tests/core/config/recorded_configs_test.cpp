@@ -1,4 +1,5 @@
-// Batch sizes and decisions about configurations that DeepSpeed recorded in batch_config.json.
+// Compares with batch sizes and decisions about configurations that were recorded from DeepSpeed in
+// batch_config.json.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +15,9 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/parse_config.h"
+#include "core/config/refusals.h"
+#include "monitor/keys.h"
 #include "support/record.h"
 #include "support/semantics.h"
 
@@ -24,7 +28,7 @@ Recording recorded() {
   return {semantics_path("batch_config.json"), {"triangle", "fragments", "text", "engine"}};
 }
 
-// The message of the DS_ERROR_CONFIG that this ends with; "" when it does not.
+// Returns the message of the DS_ERROR_CONFIG that `parse` throws, or "" if it throws none.
 std::string message_of(const std::function<void()>& parse) {
   try {
     parse();
@@ -40,7 +44,7 @@ std::string refusal(const Json& document, int world = 1) {
   return message_of([&] { parse_config(document, world); });
 }
 
-// Nothing else is wrong with the document.
+// Checks that the document has exactly one refusal.
 void expect_one_refusal(const Json& document, int world = 1) {
   ConfigRefusals refusals;
   parse_config(document, world, refusals);
@@ -53,7 +57,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// The value of a path such as "optimizer.type" in a document; null where there is none.
+// Returns the value at a path such as "optimizer.type" in a document, or null if it is missing.
 const Json& given(const Json& document, std::string_view path) {
   static const Json none;
   const Json* at = &document;
@@ -70,7 +74,7 @@ bool same(const Json& ours, const Json& theirs) {
   return ours.dump() == theirs.dump();
 }
 
-TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
+TEST(RecordedConfigs, BatchTriangleEqualsThatOfDeepSpeed) {
   const Recording all = recorded();
   for (const Record& item : all.list("triangle")) {
     const int world = static_cast<int>(item.at("world").integer());
@@ -79,7 +83,7 @@ TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
     const Json& document = item.at("config");
     if (const Json* ranks = document.find("sequence_parallel_size");
         ranks && ranks->number() != 1) {
-      // Refused by name. Its ranks are not those that batches are counted over.
+      // libds refuses the key and does not divide the batch by its ranks.
       expect_one_refusal(document, world);
       EXPECT_NE(refusal(document, world).find("sequence_parallel_size"), std::string::npos);
       Json rest = Json::Object{};
@@ -94,8 +98,8 @@ TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
     }
     if (result.has("error")) {
       result.told({"message", "validation"});
-      // DeepSpeed stumbles over "auto", which Hugging Face's integration fills in before, and
-      // refuses a document without any size.
+      // DeepSpeed fails on "auto", which Hugging Face's integration replaces beforehand, and
+      // refuses a document without any batch size.
       const bool automatic = document.dump().find("auto") != std::string::npos;
       EXPECT_EQ(refusal(document, world).empty(), automatic);
       if (!automatic) expect_one_refusal(document, world);
@@ -109,12 +113,14 @@ TEST(RecordedConfigs, BatchTriangleIsDeepSpeeds) {
   }
 }
 
-// Where libds refuses what DeepSpeed accepts: what it says then, as a whole, and why. Both are
-// listed in docs/reference/deepspeed_compat.md.
+// A document on which libds and DeepSpeed decide differently, and the reason.
+// docs/reference/deepspeed_compat.md lists these differences.
 struct Decision {
-  const char* what;  // a regular expression of the message, or a path
+  // A regular expression for the whole message, or the path of a key in the document.
+  const char* what;
   const char* reason;
 };
+// Refused by libds and accepted by DeepSpeed, by message.
 const Decision kRefusedHere[] = {
     {".*unsupported by this version.*", "libds has no such feature"},
     {"(pipeline|aio|tensorboard|flops_profiler)\\.\\S+: unknown key.*",
@@ -134,7 +140,7 @@ void expect_decided(const Json& document, const std::string& message) {
   ADD_FAILURE() << "refused, but DeepSpeed accepts it: " << message;
 }
 
-// Where libds accepts what DeepSpeed refuses: a path that the document has, and why.
+// Accepted by libds and refused by DeepSpeed, by the path of a key.
 const Decision kAcceptedHere[] = {
     {"elasticity", "removed features may be off"},
     {"compression_training", "removed features may be off"},
@@ -158,12 +164,13 @@ void expect_listed(const Json& document) {
   for (const Decision& one : kAcceptedHere) {
     if (!given(document, one.what).is_null()) return;
   }
-  // A key that is null is not given.
+  // DeepSpeed may refuse null where libds treats the key as missing.
   EXPECT_NE(document.dump().find(": null"), std::string::npos)
       << "accepted, but DeepSpeed refuses it";
 }
 
-// What DeepSpeed's default configuration has: {"train_batch_size": 1} on one rank.
+// The configuration that DeepSpeed's recording treats as its default: {"train_batch_size": 1} on
+// one rank.
 const Config& default_config() {
   static const Config config = parse_config(Json::parse(R"({"train_batch_size": 1})"), 1);
   return config;
@@ -185,7 +192,9 @@ Json torch_name(DType type) {
 struct Checked {
   const char* name;
   std::function<Json(const Config&)> ours;
-  bool both = true;  // a value that DeepSpeed does not list is its default, and so must ours be
+  // Whether the defaults must agree: a value that the recording does not list equals DeepSpeed's
+  // default, and must then equal the default of libds.
+  bool both = true;
 };
 
 const std::vector<Checked>& checked_values() {
@@ -197,7 +206,7 @@ const std::vector<Checked>& checked_values() {
       {"fp16", [](C o) { return o.compute == DS_DTYPE_F16; }},
       {"bf16", [](C o) { return o.compute == DS_DTYPE_BF16; }},
       {"zero_stage", [](C o) { return o.zero.stage; }},
-      // Where it is not given, DeepSpeed's default is the stage's, and ours is on.
+      // DeepSpeed's default depends on the stage; in libds it is always on.
       {"overlap_comm", [](C o) { return o.zero.overlap_comm; }, false},
       {"reduce_bucket_size", [](C o) { return o.zero.reduce_bucket_size; }},
       {"prefetch_bucket_size", [](C o) { return o.zero.prefetch_bucket_size; }},
@@ -212,14 +221,17 @@ const std::vector<Checked>& checked_values() {
        }},
       {"check_grad_overflow", [](C o) { return o.check_grad_overflow; }},
       {"wall_clock_breakdown",
-       [](C o) { return o.wall_clock_breakdown || o.flops_profiler.enabled; }},
+       [](C o) {
+         return o.get<MonitorKeys>().wall_clock_breakdown ||
+                o.get<MonitorKeys>().flops_profiler.enabled;
+       }},
       {"scheduler", [](C o) { return o.scheduler.type.empty() ? Json() : Json(o.scheduler.type); }},
   };
   return all;
 }
 
-// Keys of DeepSpeed that choose how it works and change nothing here: what it took is what the
-// document says.
+// Keys of DeepSpeed that choose its way of working and have no effect in libds. The recorded value
+// must equal the one in the document.
 struct Passed {
   const char* name;
   std::vector<const char*> paths;
@@ -244,7 +256,7 @@ const std::vector<Passed>& passed_values() {
       {"optimizer",
        {"optimizer.type"},
        [](const Json& type) {
-         // DeepSpeed lowers the names that it knows.
+         // DeepSpeed lowercases the names that it knows.
          static const std::set<std::string> known{"adam", "adamw",  "adagrad", "lamb", "lion",
                                                   "muon", "muadam", "muadamw", "musgd"};
          const std::string& name = type.string();
@@ -260,7 +272,7 @@ const std::vector<Passed>& passed_values() {
   return all;
 }
 
-// The fields of an offload section: those of the document, and DeepSpeed's defaults.
+// Compares the recorded offload section with the document and with DeepSpeed's defaults.
 void expect_recorded_offload(const char* name, const Config* c, const Json& document,
                              const Record& section) {
   const bool of_params = std::string_view(name) == "offload_param";
@@ -287,9 +299,9 @@ void expect_recorded_offload(const char* name, const Config* c, const Json& docu
   }
 }
 
-// What differs from DeepSpeed's default configuration must be so in ours, and what does not must be
-// ours by default. Without a configuration, which libds refuses, it is compared with the document
-// alone.
+// Recorded values that differ from DeepSpeed's default configuration must be those of libds, and
+// all others must be defaults of libds. If libds refuses the configuration, the recorded values are
+// compared with the document only.
 void expect_recorded_values(const Config* c, const Json& document, const Record& differs) {
   for (const Checked& one : checked_values()) {
     const Json* theirs = differs.find(one.name);
@@ -333,8 +345,8 @@ void expect_recorded_values(const Config* c, const Json& document, const Record&
   }
 }
 
-// What pydantic complains about is what our message names, and a key is unknown here where it is
-// there.
+// The message must name the key that pydantic complains about, and a key must be unknown to libds
+// exactly if it is unknown to DeepSpeed.
 void expect_named(const Json& document, const Record& result, const std::string& message) {
   result.at("error");
   bool stranger = result.at("message").string().find("unexpected keyword") != std::string::npos;
@@ -355,7 +367,7 @@ void expect_named(const Json& document, const Record& result, const std::string&
   EXPECT_TRUE(message.empty() || unknown == stranger) << message;
 }
 
-// Values that the configuration has as the document says them.
+// Compares values of the configuration with those that the document states.
 void expect_said(const Config& ours, const Json& document) {
   const auto equal = [&](const char* path, double value) {
     const Json& stated = given(document, path);
@@ -366,15 +378,15 @@ void expect_said(const Config& ours, const Json& document) {
   equal("train_micro_batch_size_per_gpu", static_cast<double>(ours.micro_batch));
   equal("train_batch_size", static_cast<double>(ours.train_batch));
   equal("optimizer.params.lr", ours.optimizer.lr);
-  equal("steps_per_print", static_cast<double>(ours.steps_per_print));
+  equal("steps_per_print", static_cast<double>(ours.get<MonitorKeys>().steps_per_print));
   if (const Json& type = given(document, "optimizer.type"); type.is_string()) {
     EXPECT_EQ(lower(ours.optimizer.type), lower(type.string()));
   }
 }
 
-// Where DeepSpeed refuses, we refuse; where it accepts, we accept, or the refusal is one of
-// kRefusedHere.
-TEST(RecordedConfigs, DecisionsAreDeepSpeedsOrListed) {
+// libds refuses every configuration that DeepSpeed refuses, unless kAcceptedHere lists it, and
+// accepts all others, unless kRefusedHere lists the refusal.
+TEST(RecordedConfigs, DecisionsEqualThoseOfDeepSpeedOrAreListed) {
   const Recording all = recorded();
   size_t agreed = 0, decided = 0;
   for (const Record& item : all.list("fragments")) {
@@ -403,7 +415,7 @@ TEST(RecordedConfigs, DecisionsAreDeepSpeedsOrListed) {
   EXPECT_GT(agreed, decided);
 }
 
-// A file is JSON with comments here, and hjson there, which needs no quotes.
+// libds reads a file as JSON with comments; DeepSpeed reads it as Hjson, which needs no quotes.
 TEST(RecordedConfigs, FilesAreReadAsRecorded) {
   const Recording all = recorded();
   for (const Record& item : all.list("text")) {
@@ -418,7 +430,7 @@ TEST(RecordedConfigs, FilesAreReadAsRecorded) {
     }
     const bool quoted = !std::regex_search(text, std::regex(R"([{,\n]\s*[A-Za-z_]\w*\s*:)"));
     ASSERT_EQ(message.empty(), quoted) << message;
-    // What it says is that of the same file with quotes.
+    // The configuration must equal the one that the same file has with quotes.
     const std::string with_quotes =
         std::regex_replace(text, std::regex(R"(([A-Za-z_]\w*)(\s*:))"), "\"$1\"$2");
     const std::string json =
@@ -430,8 +442,8 @@ TEST(RecordedConfigs, FilesAreReadAsRecorded) {
   }
 }
 
-// Of a class of DeepSpeed or torch that updates: our type in lower case, and for Adam whether its
-// decay is decoupled, where the class says so.
+// For an optimizer class of DeepSpeed or torch: the possible types in libds, in lower case, and for
+// Adam whether its decay is decoupled (-1: either).
 struct Updates {
   std::set<std::string> types;
   int decoupled = -1;
@@ -452,7 +464,8 @@ const std::map<std::string, Updates> kClasses{
 
 bool decoupled(const OptimizerConfig& o) { return o.type == "AdamW" || o.adam_w_mode; }
 
-// The engine's optimizer is one that holds partitions, one that holds masters, or the class itself.
+// Checks the recorded class of the engine's optimizer: a ZeRO optimizer, a holder of masters for
+// 16-bit models, or the basic optimizer itself.
 void expect_holder(const std::string& holder, const std::string& basic, const Config& ours) {
   if (holder.starts_with("DeepSpeedZeroOptimizer")) {
     EXPECT_EQ(ours.zero.stage == 3, holder.ends_with("_Stage3"));
@@ -495,7 +508,8 @@ void expect_engine(const Config& ours, const Record& result, bool scheduled) {
   EXPECT_EQ(ours.gradient_clipping, result.at("gradient_clipping").number());
 }
 
-// Why an engine of libds takes what DeepSpeed's refuses on a CPU; "" where nothing is known.
+// Returns the reason why libds accepts an engine on a CPU that DeepSpeed refuses, or "" if there is
+// none.
 std::string taken_here(const Json& document) {
   const Json& type = given(document, "optimizer.type");
   const std::string name = type.is_string() ? lower(type.string()) : "";
@@ -514,8 +528,8 @@ std::string taken_here(const Json& document) {
   return "";
 }
 
-// Which optimizer, schedule and clipping a configuration gives an engine.
-TEST(RecordedConfigs, EnginesAreThoseOfDeepSpeed) {
+// Compares an engine's optimizer, schedule and clipping with the recorded ones.
+TEST(RecordedConfigs, EnginesEqualThoseOfDeepSpeed) {
   const Recording all = recorded();
   for (const Record& item : all.list("engine")) {
     const Json& document = item.at("config");
@@ -531,7 +545,7 @@ TEST(RecordedConfigs, EnginesAreThoseOfDeepSpeed) {
       }
       continue;
     }
-    // A schedule that is a class of torch is refused; everything else is as there.
+    // libds refuses schedules that are classes of torch; everything else must equal the recording.
     Json known = document;
     if (!message.empty()) {
       const std::string name = given(document, "scheduler.type").string();

@@ -1,5 +1,5 @@
-// Learning rates that DeepSpeed and Hugging Face's Trainer recorded (lr_schedules.json,
-// trainer_schedules.json).
+// Compares with learning rates that were recorded from DeepSpeed and from Hugging Face's Trainer
+// (lr_schedules.json, trainer_schedules.json).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +10,10 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
-#include "core/config/param_groups.h"
-#include "core/config/schedule.h"
+#include "core/config/parse_config.h"
+#include "core/config/refusals.h"
+#include "optim/param_groups.h"
+#include "optim/schedule.h"
 #include "support/record.h"
 #include "support/semantics.h"
 
@@ -20,7 +22,7 @@ namespace {
 
 Recording recorded() { return {semantics_path("lr_schedules.json"), {"runs", "resume", "errors"}}; }
 
-// The configuration of a recorded schedule, with a group of parameters for each of its rates.
+// Returns a document with the recorded schedule and a parameter group for each of its rates.
 Json document_of(const Record& item) {
   Json document = Json::parse("{\"train_batch_size\": 1}");
   const Json* type = item.find("optimizer");
@@ -54,7 +56,7 @@ void expect_rate(double rate, double expected, const Tolerance& tolerance) {
   EXPECT_NEAR(rate, expected, tolerance.of(expected));
 }
 
-TEST(RecordedSchedules, RatesAreDeepSpeeds) {
+TEST(RecordedSchedules, RatesEqualThoseOfDeepSpeed) {
   const Recording all = recorded();
   const Tolerance tolerance = all.tolerance();
   for (const Record& run : all.list("runs")) {
@@ -79,15 +81,15 @@ TEST(RecordedSchedules, RatesAreDeepSpeeds) {
   }
 }
 
-// A resumed scheduler of DeepSpeed goes on at its iteration; it sets rates with its next step.
-TEST(RecordedSchedules, ResumeAsDeepSpeeds) {
+// A resumed scheduler of DeepSpeed continues at its iteration and sets the rates in its next step.
+TEST(RecordedSchedules, ResumesLikeDeepSpeed) {
   const Recording all = recorded();
   for (const Record& item : all.list("resume")) {
     SCOPED_TRACE(item.dump());
     const Config config = scheduled(item);
     const Record load = item.inside("load"), saved = item.inside("state_dict");
     const int64_t loaded = load.at("last_batch_iteration").integer();
-    // Until its next step the optimizer has what the constructor of the schedule set.
+    // Until that step, the optimizer has the rates that the constructor of the schedule set.
     const Json::Array &rates = item.at("lr_after_each_following_step").array(),
                       &at_once = item.at("lr_right_after_load").array();
     for (size_t g = 0; g < at_once.size(); ++g)
@@ -105,8 +107,8 @@ TEST(RecordedSchedules, ResumeAsDeepSpeeds) {
   }
 }
 
-// Recorded by tests/interop/trainer_schedules.py.
-TEST(RecordedSchedules, RatesAreTransformers) {
+// The rates were recorded by tests/interop/trainer_schedules.py.
+TEST(RecordedSchedules, RatesEqualThoseOfTransformers) {
   const Recording all(data_path("trainer_schedules.json"), {"runs"});
   const double rate = all.document().at("group_lr").number();
   const Tolerance tolerance{1e-12, 1e-15};
@@ -135,9 +137,9 @@ TEST(RecordedSchedules, RatesAreTransformers) {
   for (const auto& [type, count] : types) EXPECT_GE(count, 8) << type;
 }
 
-// A refusal names a parameter of the schedule. Ours may be the stricter one: it has limits for
-// every number.
-TEST(RecordedSchedules, RefusalsAreDeepSpeeds) {
+// Each refusal names a parameter of the schedule. libds may refuse more than DeepSpeed, because it
+// limits every number.
+TEST(RecordedSchedules, RefusalsEqualThoseOfDeepSpeed) {
   const Recording all = recorded();
   for (const Record& item : all.list("errors")) {
     SCOPED_TRACE(item.dump());
@@ -147,7 +149,8 @@ TEST(RecordedSchedules, RefusalsAreDeepSpeeds) {
     const std::string message = refusals.errors.empty() ? "" : refusals.errors[0].what();
     const bool refused = item.at("result").is_object();
     const std::string theirs = refused ? item.at("result").at("message").string() : "";
-    // It is about a parameter that DeepSpeed's is about, with or without the beginning of its name.
+    // The message must name a parameter that DeepSpeed's message names, with or without the prefix
+    // of the parameter's name.
     const Json::Object& params = item.at("params").object();
     const bool names = std::any_of(params.begin(), params.end(), [&](const auto& param) {
       const std::string path = "scheduler.params." + param.first;

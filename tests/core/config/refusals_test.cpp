@@ -1,5 +1,7 @@
-// One cause is one refusal, whatever depends on the key; and what random use from outside has
-// found.
+// One cause gives one refusal, no matter what else depends on the key. Also tests cases that random
+// use has found.
+#include "core/config/refusals.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -9,13 +11,14 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
-#include "core/config/rank_counts.h"
+#include "core/config/parse_config.h"
 #include "core/config/schema.h"
+#include "zero/rank_counts.h"
 
 namespace ds {
 namespace {
 
-// Everything that is refused.
+// Returns all refusals of a document.
 std::vector<std::string> refusals_of(const Json& document, int world = 1) {
   ConfigRefusals refusals;
   const Config config = parse_config(document, world, refusals);
@@ -43,7 +46,7 @@ void expect_one(const std::string& text, const std::string& words, int world = 1
 
 using Build = std::function<Json(const Json&)>;
 
-// `section` with the member `name` put as `as` with `value`.
+// Returns `section` with the member `name` replaced by a member `as` with `value`.
 Json replaced(const Json& section, const std::string& name, const std::string& as,
               const Json& value) {
   Json out = Json::Object{};
@@ -57,7 +60,8 @@ Json replaced(const Json& section, const std::string& name, const std::string& a
   return out;
 }
 
-// Makes one mistake after the other in a section and those inside of it; returns how many.
+// Makes one mistake at a time in a section and its subsections, each of which must give one
+// refusal. Returns the number of mistakes. `whole` puts a section into its document.
 int expect_a_line_a_mistake(const Json& section, const Build& whole) {
   const Json wrong = Json::Array{Json(1), Json("x")};
   int mistakes = 0;
@@ -77,9 +81,9 @@ int expect_a_line_a_mistake(const Json& section, const Build& whole) {
   return mistakes;
 }
 
-// One value of the wrong kind, or one letter too many, is one refusal, although other checks need
-// the value.
-TEST(Refusals, OneMistakeIsOneLine) {
+// A value of the wrong kind or an extra letter in a key gives one refusal, although other checks
+// need the value.
+TEST(Refusals, OneMistakeGivesOneRefusal) {
   const std::vector<std::string> busy = {
       R"("reproducible": true, "reduction": "tree")",
       R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})",
@@ -99,15 +103,15 @@ TEST(Refusals, OneMistakeIsOneLine) {
   EXPECT_GT(mistakes, 70);
 }
 
-// A key that is a plain word is another thing where a sentence has the word.
-TEST(Refusals, WhatHasAnotherCauseIsRefusedToo) {
+// A message that merely contains the word "device" must not suppress a refusal of the key "device".
+TEST(Refusals, ARefusalWithAnotherCauseIsReportedToo) {
   const std::vector<std::string> found = refusals_of(eight_and(
       R"("device": 3, "zero_optimization": {"offload_optimizer": {"device": "nvme"}}, "steps_per_print": 0)"));
   EXPECT_EQ(found.size(), 3u) << testing::PrintToString(found);
 }
 
-// Each of two mistakes is told, although one is like the other or names its key.
-TEST(Refusals, TwoMistakesAreTwoLines) {
+// Both mistakes are reported, although one resembles the other or names its key.
+TEST(Refusals, TwoMistakesGiveTwoRefusals) {
   for (
       const char* text :
       {R"("zero_optimisation": {}, "zero_optimization": {"stage": 9})",
@@ -124,7 +128,7 @@ TEST(Refusals, TwoMistakesAreTwoLines) {
   }
 }
 
-TEST(Refusals, NamesWithDotsAreNoSections) {
+TEST(Refusals, NamesWithDotsAreNotSections) {
   EXPECT_TRUE(refusals_of(eight_and(R"("zero_optimization.stage": null)")).empty());
   expect_one(eight_and(R"("optimizer": {"type": "SGD", "params": "auto"})"),
              "optimizer.params: expected a section");
@@ -139,7 +143,7 @@ TEST(Refusals, NamesWithDotsAreNoSections) {
   EXPECT_EQ(config_of(R"("my.own": 3)").warnings.size(), 1u);
 }
 
-// What a plan would refuse for this number of ranks.
+// Compiling a plan for this number of ranks would fail.
 TEST(Refusals, ShardGroupsMustFitTheRanks) {
   expect_one(eight_and(R"("zero_optimization": {"stage": 3, "zero_hpz_partition_size": 3})"),
              "must divide the number of ranks, got 3 and 4", 4);
@@ -157,17 +161,17 @@ TEST(Refusals, ShardGroupsMustFitTheRanks) {
           .empty());
 }
 
-TEST(Refusals, LoggedOperationsAreKnownWhenTheFileIsRead) {
+TEST(Refusals, LoggedOperationsAreCheckedWhenTheFileIsRead) {
   expect_one(
       eight_and(
           R"("comms_logger": {"enabled": true, "prof_all": false, "prof_ops": ["all_reduec"]})"),
-      "'all_reduec' is none of all_gather");
+      "'all_reduec' is not one of all_gather");
   EXPECT_TRUE(refusals_of(eight_and(R"("comms_logger": {"enabled": true, "prof_ops":
       ["isend", "recv", "irecv", "monitored_barrier", "inference_all_reduce", "all_gather_base"]})"))
                   .empty());
 }
 
-TEST(Refusals, KeysOfDeepSpeedThatChangeNothingHereAreKnown) {
+TEST(Refusals, KeysOfDeepSpeedWithoutEffectAreKnown) {
   const Config c =
       config_of(R"("disable_python_gc": true, "data_types": {"keep_in_fp32_modules": "auto"},
       "zero_optimization": {"parameter_alignment": true, "allgather_sequential": false, "offload_param": "auto"},
@@ -189,7 +193,7 @@ TEST(Refusals, KeysOfDeepSpeedThatChangeNothingHereAreKnown) {
              "comms_logger.verbose");
 }
 
-TEST(Refusals, ADegreeInQuotesIsADegree) {
+TEST(Refusals, AQuotedDegreeIsADegree) {
   expect_one(eight_and(R"("tensor_parallel": {"autotp_size": "4"})"),
              "tensor_parallel.autotp_size");
   expect_one(eight_and(R"("tensor_parallel": {"tp": {"tp_size": "2"}})"),
@@ -201,7 +205,7 @@ TEST(Refusals, ADegreeInQuotesIsADegree) {
           .empty());
 }
 
-TEST(Refusals, ADerivedBatchHasTheBoundOfAGivenOne) {
+TEST(Refusals, ADerivedBatchSizeHasTheSameLimit) {
   expect_one(R"({"train_micro_batch_size_per_gpu": 1000000, "gradient_accumulation_steps": 65536})",
              "is above 2147483647", 2147483647);
   expect_one(
@@ -212,8 +216,8 @@ TEST(Refusals, ADerivedBatchHasTheBoundOfAGivenOne) {
       2147483646);
 }
 
-// A value that libds does not take as it stands has not the origin "config".
-TEST(Refusals, OriginsTellTheTruth) {
+// If libds replaces a value that the document gives, its origin is not "config".
+TEST(Refusals, ReplacedValuesHaveADerivedOrigin) {
   const Config adamw =
       config_of(R"("optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}})");
   EXPECT_TRUE(adamw.optimizer.adam_w_mode);
@@ -233,8 +237,8 @@ TEST(Refusals, OriginsTellTheTruth) {
   EXPECT_EQ(muon.optimizer.weight_decay, 0);
 }
 
-// The folder of a section that keeps its states in memory is not read.
-TEST(Refusals, APathThatNobodyUsesContradictsNothing) {
+// The folder of a section whose states stay in memory is not used.
+TEST(Refusals, AnUnusedPathContradictsNothing) {
   const Config c = config_of(
       R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "nvme_path": "/b"},
       "offload_param": {"device": "nvme", "nvme_path": "/a"}})");
@@ -246,7 +250,7 @@ TEST(Refusals, APathThatNobodyUsesContradictsNothing) {
       "\"/a\" differs from \"/b\"");
 }
 
-TEST(Refusals, KeysInPartsOfParallelismsAreKnown) {
+TEST(Refusals, KeysOfParallelismSubsectionsAreKnown) {
   EXPECT_TRUE(
       refusals_of(eight_and(R"("tensor_parallel": {"tp": {"tp_size": 1, "tp_grain_size": 64}},
       "expert_parallel": {"enabled": false, "autoep_size": 1, "top_k": "auto"})"))
@@ -259,7 +263,7 @@ TEST(Refusals, KeysInPartsOfParallelismsAreKnown) {
              "did you mean expert_parallel.autoep_size?");
 }
 
-TEST(Refusals, ATypeOfParametersAgreesWithWhatIsEnabled) {
+TEST(Refusals, ATypeOfParametersMustFitTheEnabledPrecision) {
   for (const char* text :
        {R"("data_types": {"param_dtype": "fp32"})",
         R"("bf16": {"enabled": true}, "data_types": {"param_dtype": "torch.bfloat16"})",
@@ -283,7 +287,7 @@ TEST(Refusals, TypesOfGradientSumsHaveTorchsNamesToo) {
   expect_one(eight_and(R"("communication_data_type": "bfloat16")"), "communication_data_type");
 }
 
-TEST(Refusals, SuggestionsAreOfTheSameName) {
+TEST(Refusals, SuggestionsAreSimilarNames) {
   expect_one(eight_and(R"("zero_optimization": {"STAGE": 3})"),
              "did you mean zero_optimization.stage?");
   expect_one(eight_and(R"("optimizer": {"type": "Adam", "enabled": true})"),

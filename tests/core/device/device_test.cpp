@@ -1,4 +1,5 @@
-// What every device promises, on each that there is here, and what only a separate one does.
+// What every device promises, tested on all devices of this machine, and what only a separate
+// device promises.
 #include "core/device/device.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ const Kind kSoftware[] = {
      [](uint64_t seed) { return std::make_unique<SeparateDevice>(Delays{.jitter = seed}); }},
 };
 
-// And the plugin on a driver in software, where it is built.
+// Returns the software devices and, if it is built, the CUDA plugin over a fake driver.
 std::vector<Kind> kinds() {
   std::vector<Kind> all(std::begin(kSoftware), std::end(kSoftware));
   if (test::FakeCuda::find())
@@ -69,13 +70,13 @@ int64_t value_at(const Device& device, const std::byte* at) {
   return value;
 }
 
-TEST(NamedDevices, AreThoseOfAConfiguration) {
+TEST(NamedDevices, EveryDeviceOfAConfigurationCanBeCreated) {
   for (const char* name : kDevices)
     EXPECT_EQ(make_device(name)->shared(), std::string(name) == "cpu") << name;
   EXPECT_EQ(thrown([] { make_device("gpu"); }), "this build has no device 'gpu'");
 }
 
-TEST_P(Devices, ArenasKeepWhatTheyHoldWhenTheyGrow) {
+TEST_P(Devices, ArenasKeepTheirBytesWhenTheyGrow) {
   std::unique_ptr<Device> device = make();
   for (Place place : {Place::device, Place::host}) {
     std::shared_ptr<Arena> arena = device->make_arena(place, 3 * kMiB + 100);
@@ -91,14 +92,15 @@ TEST_P(Devices, ArenasKeepWhatTheyHoldWhenTheyGrow) {
       EXPECT_EQ(value_at(*device, a->address() + kMiB), 0x0101010101010101);
       EXPECT_EQ(value_at(*device, a->address() + a->bytes() - 8), 0);
     }
-    arena->discard(kMiB - 1, kMiB + 4097);  // the second page has other bytes, too
+    // The range ends in the second page, whose bytes may change, too.
+    arena->discard(kMiB - 1, kMiB + 4097);
     EXPECT_EQ(value_at(*device, arena->address() + 8), 7);
     EXPECT_EQ(value_at(*device, arena->address() + kMiB), 0);
     EXPECT_EQ(value_at(*device, twin->address() + kMiB), 0x0101010101010101);
   }
 }
 
-TEST_P(Devices, AnArenaOfNothingGrows) {
+TEST_P(Devices, AnEmptyArenaCanGrow) {
   std::unique_ptr<Device> device = make();
   for (Place place : {Place::device, Place::host}) {
     std::shared_ptr<Arena> empty = device->make_arena(place, 0);
@@ -108,7 +110,7 @@ TEST_P(Devices, AnArenaOfNothingGrows) {
   }
 }
 
-// Adds a number to every element of `out`.
+// Adds a constant to every element of `out`.
 class Add final : public Kernel {
  public:
   void run(const LaunchArgs& args) const override {
@@ -156,7 +158,8 @@ TEST_P(Devices, AQueueKeepsItsOrder) {
   EXPECT_TRUE(ran);
   int64_t last = 0;
   std::memcpy(&last, host->address() + 24,
-              sizeof last);  // the host's own memory is shared on every device
+              // On every device, this memory is the host's own.
+              sizeof last);
   EXPECT_EQ(last, 1030);
 }
 
@@ -186,9 +189,9 @@ bool conflict(const Step& a, const Step& b) {
          meet(a.from, a.bytes, b.to, b.bytes);
 }
 
-// Random copies over three queues, a wait wherever two steps conflict, against the same one after
-// the other.
-TEST_P(Devices, WaitsBetweenQueuesMakeTheResultThatOfOneQueue) {
+// Random copies on three queues, with a wait between any two that conflict, must have the result of
+// the same copies in sequence.
+TEST_P(Devices, WaitsBetweenQueuesGiveTheResultOfOneQueue) {
   constexpr int64_t kRoom = 2000;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     std::unique_ptr<Device> device = make(seed);
@@ -223,8 +226,8 @@ TEST_P(Devices, WaitsBetweenQueuesMakeTheResultThatOfOneQueue) {
   }
 }
 
-// The work of a queue that is waited for on a thread, which records again and again.
-TEST_P(Devices, AWaiterSeesTheEndOfItsRecord) {
+// A queue records one event repeatedly; each waiter must see the work before its record.
+TEST_P(Devices, AWaiterSeesTheWorkBeforeItsRecord) {
   std::unique_ptr<Device> device = make();
   std::shared_ptr<Arena> arena = device->make_arena(Place::device, kMiB);
   std::unique_ptr<DeviceQueue> queue = device->make_queue("compute");
@@ -241,7 +244,7 @@ TEST_P(Devices, AWaiterSeesTheEndOfItsRecord) {
   }
 }
 
-TEST(ThreadQueues, AWaiterKeepsTheRecordThatItWasMadeFor) {
+TEST(ThreadQueues, AWaiterIgnoresLaterRecords) {
   std::atomic<int> go{0};
   SeparateDevice device;
   std::unique_ptr<DeviceQueue> queue = device.make_queue("compute");
@@ -251,16 +254,18 @@ TEST(ThreadQueues, AWaiterKeepsTheRecordThatItWasMadeFor) {
   std::function<bool(int64_t)> first = event->waiter();
   queue->run([&] { go.wait(0); });
   queue->record(*event);
-  while (!first(1000000)) continue;  // for ever when it is that of the second record
+  // This would loop for ever if the waiter waited for the second record.
+  while (!first(1000000)) continue;
   EXPECT_FALSE(event->done());
   go.store(1);
   go.notify_all();
   event->synchronize();
 }
 
-// A queue that holds a task that waits for the other queue, which fails.
+// One queue waits in a task, and another one fails: both must throw the error.
 TEST(ThreadQueues, AnErrorEndsTheQueuesOfItsDevice) {
-  std::atomic<int> all_given{0}, go{0}, later{0};  // outlive the queues, whose tasks look at them
+  // The atomics outlive the queues, whose tasks read them.
+  std::atomic<int> all_given{0}, go{0}, later{0};
   SeparateDevice device, other;
   std::unique_ptr<DeviceQueue> a = device.make_queue("a"), b = device.make_queue("b"),
                                far = other.make_queue("far");
@@ -268,7 +273,8 @@ TEST(ThreadQueues, AnErrorEndsTheQueuesOfItsDevice) {
   a->run([&] { go.wait(0); });
   a->record(*stuck);
   b->run([&] {
-    all_given.wait(0);  // a queue that has failed takes nothing more
+    // All work must be submitted first, because a queue that has failed accepts no more.
+    all_given.wait(0);
     raise(DS_ERROR_INTERNAL, "the cause");
   });
   b->record(*event);
@@ -297,7 +303,7 @@ class Named final : public WorkOwner {
   std::vector<size_t> numbers;
 };
 
-TEST(ThreadQueues, WorkIsItsOwners) {
+TEST(ThreadQueues, ErrorsNameTheOwnerOfTheirWork) {
   Named owner;
   SeparateDevice device;
   std::unique_ptr<DeviceQueue> queue = device.make_queue("compute");
@@ -313,7 +319,7 @@ TEST(ThreadQueues, WorkIsItsOwners) {
   EXPECT_EQ(owner.numbers, std::vector<size_t>{4});
 }
 
-// Two queues sleep together.
+// The tasks of the two queues run at the same time.
 TEST(ThreadQueues, WorkOfTwoQueuesOverlaps) {
   std::atomic<int> here{0}, met{0};
   SeparateDevice device({.work_us = 20000});
@@ -323,7 +329,8 @@ TEST(ThreadQueues, WorkOfTwoQueuesOverlaps) {
       here.fetch_add(1);
       here.notify_all();
       for (int seen = here.load(); seen < 2; seen = here.load())
-        here.wait(seen);  // hangs on one thread
+        // This would hang if both queues ran on one thread.
+        here.wait(seen);
       met.fetch_add(1);
     });
   }
@@ -331,7 +338,7 @@ TEST(ThreadQueues, WorkOfTwoQueuesOverlaps) {
   EXPECT_EQ(met.load(), 2);
 }
 
-TEST(SeparateDevice, HostCodeReachesNothing) {
+TEST(SeparateDevice, HostCodeCannotAccessItsMemory) {
   SeparateDevice device;
   std::shared_ptr<Arena> arena = device.make_arena(Place::device, kMiB);
   EXPECT_FALSE(device.shared());
@@ -345,7 +352,7 @@ TEST(SeparateDevice, HostCodeReachesNothing) {
   EXPECT_EQ(device.reach(&of_the_host), &of_the_host);
 }
 
-TEST(SeparateDeviceDeathTest, ATouchOfItsAddressesFaults) {
+TEST(SeparateDeviceDeathTest, AccessToItsAddressesFaults) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   SeparateDevice device;
   std::shared_ptr<Arena> arena = device.make_arena(Place::device, kMiB);

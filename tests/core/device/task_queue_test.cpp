@@ -27,7 +27,7 @@ std::string error_text(const std::function<void()>& body) {
   return "";
 }
 
-// Tasks hold the queue until they are let go.
+// Holds the tasks of a queue until it is opened.
 class Gate {
  public:
   void open() {
@@ -44,7 +44,8 @@ TEST(TaskQueue, KeepsTheOrder) {
   std::vector<int> seen;
   TaskQueue queue("tasks");
   uint64_t last = 0;
-  for (int i = 0; i < 3000; ++i) {  // more than there are words
+  // More tasks than the queue has completion words.
+  for (int i = 0; i < 3000; ++i) {
     last = queue.submit([&seen, i] { seen.push_back(i); });
     EXPECT_EQ(last, static_cast<uint64_t>(i) + 1);
   }
@@ -57,7 +58,7 @@ TEST(TaskQueue, KeepsTheOrder) {
             "queue 'tasks': ticket must be at most 3000, got 3001");
 }
 
-TEST(TaskQueue, ItsEndFinishesWhatWasSubmitted) {
+TEST(TaskQueue, DestructionFinishesSubmittedTasks) {
   std::atomic<int> done{0};
   {
     TaskQueue queue("tasks");
@@ -66,9 +67,9 @@ TEST(TaskQueue, ItsEndFinishesWhatWasSubmitted) {
   EXPECT_EQ(done.load(), 50);
 }
 
-// Each word of a ticket belongs to many; one that is far behind does not take another's for its
-// own.
-TEST(TaskQueue, WaitsForItsOwnTicket) {
+// Many tickets share one word. A waiter that lags behind must not mistake another ticket's value
+// for its own.
+TEST(TaskQueue, AWaiterWaitsForItsOwnTicket) {
   TaskQueue queue("tasks");
   Gate gate;
   std::atomic<int> passed{0};
@@ -95,7 +96,7 @@ TEST(TaskQueue, ReleasesATaskBeforeItsEndIsSeen) {
   EXPECT_TRUE(watch.expired());
 }
 
-TEST(TaskQueue, DropsWhatFollowsAnError) {
+TEST(TaskQueue, DropsTasksAfterAnError) {
   TaskQueue queue("tasks");
   Gate gate;
   int later = 0;
@@ -112,8 +113,8 @@ TEST(TaskQueue, DropsWhatFollowsAnError) {
   EXPECT_EQ(later, 0);
 }
 
-// Who waits on a queue whose task does not end is released by the error of another one.
-TEST(Faults, OneErrorEndsAll) {
+// An error on one queue releases a thread that waits on another queue whose task does not end.
+TEST(Faults, AnErrorOnOneQueueEndsAll) {
   Faults faults;
   TaskQueue stuck("stuck", &faults), failing("failing", &faults);
   Gate gate;
@@ -135,7 +136,8 @@ TEST(Faults, OneErrorEndsAll) {
 
 TEST(TaskQueue, ManyThreadsSubmitAndWait) {
   TaskQueue queue("tasks");
-  int64_t sum = 0;  // of the queue's thread
+  // Only the queue's thread writes this sum.
+  int64_t sum = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {

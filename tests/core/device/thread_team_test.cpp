@@ -47,7 +47,7 @@ TEST(ThreadTeam, SizeOneRunsOnTheCaller) {
 TEST(ThreadTeam, TwoThreadsRunAtTheSameTime) {
   ThreadTeam team(2);
   std::atomic<int> inside{0};
-  // Each task leaves only when the other is inside too.
+  // Each task ends only when the other one is running as well.
   team.parallel_for(2, [&](int64_t, int) {
     inside.fetch_add(1);
     while (inside.load() < 2) std::this_thread::yield();
@@ -55,13 +55,13 @@ TEST(ThreadTeam, TwoThreadsRunAtTheSameTime) {
   EXPECT_EQ(inside.load(), 2);
 }
 
-TEST(ThreadTeam, ManyShortLaunchesLoseNothing) {
+TEST(ThreadTeam, ManyShortLaunchesLoseNoTask) {
   ThreadTeam team(3);
   int64_t sum = 0;
   std::vector<int64_t> cell(5);
   for (int64_t launch = 0; launch < 20000; ++launch) {
     int64_t count = launch % 6;
-    // Plain writes: the launch itself must order them (checked by TSan).
+    // The writes are not atomic: the launch must order them, which ThreadSanitizer checks.
     team.parallel_for(count, [&](int64_t i, int) { cell[static_cast<size_t>(i)] = launch + i; });
     for (int64_t i = 0; i < count; ++i) sum += cell[static_cast<size_t>(i)] - launch - i;
   }
@@ -71,7 +71,8 @@ TEST(ThreadTeam, ManyShortLaunchesLoseNothing) {
 TEST(ThreadTeam, WakesAfterSleep) {
   ThreadTeam team(2);
   for (int round = 0; round < 20; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // longer than the workers spin
+    // Longer than the workers spin before they sleep.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::atomic<int> inside{0};
     team.parallel_for(2, [&](int64_t, int) {
       inside.fetch_add(1);
@@ -87,7 +88,8 @@ TEST(ThreadTeam, CallerSleepsUntilALongTaskEnds) {
   std::atomic<int> finished{0};
   team.parallel_for(2, [&](int64_t, int thread) {
     if (thread == 0) {
-      while (!other.load()) std::this_thread::yield();  // the worker holds the other task
+      // Waits until the worker has taken the other task.
+      while (!other.load()) std::this_thread::yield();
     } else {
       other.store(true);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -152,7 +154,7 @@ TEST(ThreadTeam, PinsWorkersWhereTheSystemAllowsIt) {
   EXPECT_THROW(ThreadTeam(3, 1000, std::vector<int>{0, 1}), Error);
 }
 
-TEST(ThreadTeam, ManyTeamsAtOnce) {
+TEST(ThreadTeam, ManyTeamsRunAtOnce) {
   std::vector<std::thread> ranks;
   std::atomic<int64_t> total{0};
   for (int r = 0; r < 4; ++r) {

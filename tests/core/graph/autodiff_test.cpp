@@ -17,7 +17,7 @@ std::vector<std::string> backward_ops(const Graph& graph) {
   return ops;
 }
 
-TEST(Autodiff, EmitsOnlyWhatParametersNeed) {
+TEST(Autodiff, EmitsOnlyTheGradientsThatParametersNeed) {
   Graph graph = two_layer_mlp();
   differentiate(graph, graph.outputs[0].value);
   graph.check();
@@ -31,8 +31,8 @@ TEST(Autodiff, EmitsOnlyWhatParametersNeed) {
   }
 }
 
-// Every op of a model's family emits its own backward ops; defaults stay out of their attributes.
-TEST(Autodiff, AttributesReachTheBackwardOps) {
+// Attributes of an op appear in its backward ops, except for default values, which are not written.
+TEST(Autodiff, AttributesAppearInTheBackwardOps) {
   Graph graph;
   ValueId x = graph.add_param("x", {DS_DTYPE_F32, {4, 8}}, {"ones", 0});
   ValueId w = graph.add_param("w", {DS_DTYPE_F32, {8, 8}}, {"ones", 0});
@@ -52,7 +52,7 @@ TEST(Autodiff, AttributesReachTheBackwardOps) {
   EXPECT_EQ(graph.nodes[first + 5].attrs.print(), "{transposed=1}");
 }
 
-TEST(Autodiff, EveryInputOfAnOpWithManyHasItsGradient) {
+TEST(Autodiff, EveryInputOfAVariadicOpHasAGradient) {
   Graph graph;
   Dim n = Dim::n();
   std::vector<ValueId> logits;
@@ -91,7 +91,8 @@ TEST(Autodiff, SumsContributionsInOrderOfDecreasingConsumer) {
             (std::vector<std::string>{"fill", "mse_dx", "relu_dx", "add", "gelu_dx", "add"}));
   const Node& last = graph.nodes.back();
   EXPECT_EQ(last.out[0], graph.params[0].grad);
-  EXPECT_EQ(last.in[1], graph.nodes[graph.nodes.size() - 2].out[0]);  // gelu's comes last
+  // The gradient through gelu is added last.
+  EXPECT_EQ(last.in[1], graph.nodes[graph.nodes.size() - 2].out[0]);
   KernelRegistry registry;
   register_ref(registry);
   ThreadTeam team(1);
@@ -106,7 +107,8 @@ TEST(Autodiff, UnreachedParameterHasNoGradient) {
   graph.add_param("unused", {DS_DTYPE_F32, {4}}, {});
   differentiate(graph, graph.outputs[0].value);
   EXPECT_FALSE(graph.params.back().grad.exists());
-  EXPECT_THROW(differentiate(graph, graph.outputs[0].value), Error);  // only once
+  // A graph can be differentiated only once.
+  EXPECT_THROW(differentiate(graph, graph.outputs[0].value), Error);
 }
 
 TEST(Autodiff, RefusesNonScalarsAndSecondDerivatives) {

@@ -38,7 +38,7 @@ std::string error_of(std::string_view text) {
   return "parsed";
 }
 
-TEST(GraphText, PrintsWhatIsDocumented) {
+TEST(GraphText, PrintsTheDocumentedForm) {
   Graph graph;
   graph.name = "tiny";
   graph.bound = 64;
@@ -64,14 +64,14 @@ TEST(GraphText, RoundTripsForwardAndBackward) {
   EXPECT_EQ(parse_graph(graph.print()).print(), graph.print());
 }
 
-TEST(GraphText, TakesCommentsAndBlankLines) {
+TEST(GraphText, AcceptsCommentsAndBlankLines) {
   Graph graph = parse_graph(
       "; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output x=%x");
   EXPECT_EQ(graph.bound, 4);
   EXPECT_EQ(graph.outputs.size(), 1u);
 }
 
-TEST(GraphText, ShowsCustomOperationsAndReadsNone) {
+TEST(GraphText, ShowsCustomOpsButCannotReadThem) {
   auto custom = std::make_shared<CustomOp>();
   custom->name = "own";
   custom->outputs = "T[n,2] f32[]";
@@ -92,13 +92,11 @@ TEST(GraphText, ShowsCustomOperationsAndReadsNone) {
             "  backward\n"
             "  %d.own.0.1 = fill {value=1.0 dtype=\"f32\"} -> f32[]\n"
             "  %d.w = custom_dx %x %w %own.0 %own.0.1 %d.own.0.1 {name=\"own\" wanted=\"01\" "
-            "given=\"01\"} "
-            "-> bf16[2,2]\n"
+            "given=\"01\"} -> bf16[2,2]\n"
             "  output loss=%own.0.1\n");
   EXPECT_EQ(error_of(graph.print()),
             "graph text line 4: operation 'own' is a callback of the program that wrote this text, "
-            "and a text has "
-            "no callbacks");
+            "and a text has no callbacks");
   graph.nodes.back().custom = nullptr;
   EXPECT_THROW(graph.check(), Error);
 }

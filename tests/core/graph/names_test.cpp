@@ -1,4 +1,4 @@
-// Values are found by name whatever has changed the names.
+// Values are found by name, even after passes have changed the names.
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -20,7 +20,7 @@ void expect_found(const Graph& graph) {
   EXPECT_EQ(graph.find_value("no such value"), none);
 }
 
-TEST(GraphNames, AreFoundAfterEveryPass) {
+TEST(GraphNames, ValuesAreFoundAfterEveryPass) {
   Graph graph = two_layer_mlp();
   graph.add("relu", {graph.find_value("fc1")}, {}, "dead");
   expect_found(graph);
@@ -36,7 +36,7 @@ TEST(GraphNames, AreFoundAfterEveryPass) {
   expect_found(copy);
 }
 
-TEST(GraphNames, OneIsFreeAgainWhenItsValueIsRenamed) {
+TEST(GraphNames, ANameIsFreeAgainOnceItsValueIsRenamed) {
   Graph graph = two_layer_mlp();
   ValueId value = graph.find_value("fc1");
   graph.rename_value(value, "other");

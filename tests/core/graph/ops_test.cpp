@@ -62,7 +62,7 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
             "causal_softmax: attribute 'seq' must be an integer >= 1, got '{seq=0}'");
 }
 
-TEST(Ops, RefusesAttentionThatHasNoMeaning) {
+TEST(Ops, RefusesMeaninglessAttention) {
   auto attention = [](const std::vector<TensorType>& in,
                       std::vector<std::pair<const char*, double>> more) {
     Attrs attrs{{"heads", int64_t{4}}, {"seq", int64_t{8}}};
@@ -153,7 +153,7 @@ bool of_its_kind(const AttrDef& attr, const Attrs::Value& value) {
   return text && (attr.kind == AttrKind::text || std::ranges::count(attr.words, *text) == 1);
 }
 
-TEST(Ops, EveryRowSaysWhatItTakesAndGives) {
+TEST(Ops, EveryRowNamesItsOperandsAndResults) {
   for (const OpDef& row : op_table()) {
     SCOPED_TRACE(row.name);
     EXPECT_TRUE(row.doc.ends_with('.'));
@@ -202,7 +202,7 @@ TEST(Ops, OperandsInTheMiddleMayBeAbsent) {
   EXPECT_EQ(op("linear_cross_entropy").results(3), 2u);
 }
 
-TEST(Ops, TheSchemaHasEveryRow) {
+TEST(Ops, TheSchemaHasEveryOp) {
   Json schema = op_schema();
   EXPECT_EQ(schema.at("opset").integer(), 1);
   const Json::Array& operations = schema.at("operations").array();
@@ -222,7 +222,7 @@ TEST(Ops, TheSchemaHasEveryRow) {
   EXPECT_EQ(attributes.at(17).at("default").integer(), 1);
 }
 
-TEST(Ops, RefusesWhatModelsGetWrong) {
+TEST(Ops, RefusesCommonMistakesOfModels) {
   const TensorType x{f32, {n, 12}}, w{f32, {5, 12}};
   const Attrs turned{{"transposed", int64_t{1}}};
   EXPECT_EQ(refusal("linear", {x, w}, turned),
@@ -303,7 +303,7 @@ TEST(Ops, RopeChecksScalingsByLength) {
       << message;
 }
 
-TEST(Ops, RotationsOfTwoLengths) {
+TEST(Ops, RopeMayRotateByTwoLengths) {
   Attrs plain{{"theta", 1e4}}, longrope{{"scaling", "longrope"}, {"factors", "1"}},
       dynamic{{"scaling", "dynamic"}, {"original", int64_t{8}}};
   for (const Attrs& fixed : {plain, longrope}) EXPECT_TRUE(same_rotations(fixed, 1, 1000));
@@ -319,7 +319,7 @@ TEST(Ops, RotationsOfTwoLengths) {
   EXPECT_FALSE(same_rotations(dynamic, 9, 12));
 }
 
-TEST(Ops, RmsNormStatisticsHaveOneColumnARun) {
+TEST(Ops, RmsNormStatisticsHaveOneColumnPerRun) {
   Graph graph;
   ValueId x = graph.add_input("x", {bf16_, {n, 12}}), w = graph.add_input("w", {bf16_, {4}});
   ValueId y = graph.add("rms_norm", {x, w}, {{"eps", 1e-6}, {"offset", int64_t{1}}});
@@ -379,7 +379,7 @@ TEST(Ops, NamesAreUnique) {
   for (const OpDef& row : op_table()) EXPECT_TRUE(names.insert(row.name).second) << row.name;
 }
 
-TEST(Graph, NamesAreUniqueAndMade) {
+TEST(Graph, NamesAreUniqueAndGenerated) {
   Graph graph;
   ValueId x = graph.add_input("x", {f32, {n, 4}});
   EXPECT_THROW(graph.add_input("x", {f32, {n, 4}}), Error);

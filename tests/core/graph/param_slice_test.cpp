@@ -12,7 +12,8 @@
 namespace ds::test {
 namespace {
 
-// Number in the whole tensor of each element of the local one, by walking over all places.
+// Returns, for each element of the local tensor, its index in the whole tensor, found by visiting
+// all elements.
 std::vector<int64_t> walk(const ParamSlice& slice) {
   int64_t before = 1, behind = 1, extent = slice.shape.empty() ? 1 : slice.shape[slice.dim];
   for (size_t d = 0; d < slice.shape.size(); ++d)
@@ -62,7 +63,7 @@ TEST(ParamSlice, BlocksAreTheElementsOfEveryRange) {
   EXPECT_GT(rows, 200);
 }
 
-// Heads 2 and 3 of 8 of a fused query, key and value are three runs of columns.
+// Heads 2 and 3 of 8 in a fused query, key and value weight are three runs of columns.
 TEST(ParamSlice, ThreeRunsOfColumns) {
   ParamSlice slice{{4, 24}, 1, {{2, 2}, {10, 2}, {18, 2}}, {"tensor"}};
   slice.check("qkv");
@@ -83,7 +84,7 @@ std::string refusal(const ParamSlice& slice) {
   return "";
 }
 
-TEST(ParamSlice, RunsAreWithinAndApart) {
+TEST(ParamSlice, RunsMustBeInsideAndDisjoint) {
   constexpr int64_t kLarge = INT64_MAX;
   EXPECT_EQ(refusal({{4, 8}, 2, {{0, 1}}}),
             "the slice of parameter 'w' must cut one of 2 dimensions, got 2");
@@ -94,8 +95,7 @@ TEST(ParamSlice, RunsAreWithinAndApart) {
                                                    {{1, kLarge}},
                                                    {{kLarge, 1}}}) {
     ParamSlice slice{{4, 8}, 1, runs};
-    std::string wanted =
-        "runs of parameter 'w' must be apart from each other and within 0 to 7, got ";
+    std::string wanted = "runs of parameter 'w' must not overlap and must lie within 0 to 7, got ";
     EXPECT_EQ(refusal(slice).substr(0, wanted.size()), wanted);
   }
   EXPECT_EQ(refusal({{4, 8}, 1, {{4, 4}, {0, 2}}}), "");

@@ -20,7 +20,7 @@ Cost cost(std::string_view op, const std::vector<TensorType>& in,
   return launch_cost(instruction(op), in, out, attrs, extent);
 }
 
-TEST(Cost, OfGraphOperations) {
+TEST(Cost, CountsGraphOperations) {
   TensorType x{bf16_, {n, 8}}, w{bf16_, {4, 8}}, b{bf16_, {4}}, y{bf16_, {n, 4}};
   Cost linear = cost("linear", {x, w, b}, {y});
   EXPECT_EQ(linear.flops, 2 * 10 * 8 * 4);
@@ -30,7 +30,8 @@ TEST(Cost, OfGraphOperations) {
   TensorType qkv{bf16_, {n, 12}}, lse{f32, {2, n}};
   Cost attention = cost("attention", {qkv}, {y, lse}, {{"heads", int64_t{2}}, {"seq", int64_t{5}}});
   EXPECT_EQ(attention.flops,
-            2 * 2 * 10 * 3 * 4);  // q k^T and p v; a row of 5 sees 3 keys on average
+            // q k^T and p v: on average, a row of a sequence of 5 sees 3 keys.
+            2 * 2 * 10 * 3 * 4);
   EXPECT_EQ(attention.bytes, 2 * 120 + 2 * 40 + 4 * 20);
   EXPECT_EQ(attention.arithmetic, bf16_);
 
@@ -50,7 +51,7 @@ TEST(Cost, OfGraphOperations) {
   EXPECT_EQ(entropy.bytes, 2 * 80 + 4 * 10 + 4 + 80);
 }
 
-TEST(Cost, TablesCountTheRowsThatAreRead) {
+TEST(Cost, TablesAreChargedForTheRowsRead) {
   TensorType ids{i32, {n}}, y{bf16_, {n, 8}}, table{bf16_, {1000, 8}};
   EXPECT_EQ(cost("embedding", {table, ids}, {y}).bytes, 2 * 80 + 40 + 2 * 80);
   Attrs seq{{"seq", int64_t{5}}};
@@ -58,7 +59,7 @@ TEST(Cost, TablesCountTheRowsThatAreRead) {
   EXPECT_EQ(cost("position", {y, table}, {y}, seq, 3).bytes, 3 * 2 * 3 * 8);
 }
 
-TEST(Cost, OfUpdatesAndMoves) {
+TEST(Cost, CountsUpdatesAndMoves) {
   TensorType f{f32, {512}}, h{bf16_, {512}};
   Attrs adamw{{"l2", int64_t{0}}};
   EXPECT_EQ(cost("adamw", {f}, {f, f, f, h}, adamw).bytes, 512 * (4 + 2 * 12 + 2));
@@ -79,7 +80,7 @@ TEST(Cost, OfUpdatesAndMoves) {
   EXPECT_EQ(cost("all_gather", {h}, {{bf16_, {1024}}}).flops, 0);
 }
 
-TEST(Cost, OfAnInstructionLeavesTheScalarsOut) {
+TEST(Cost, ScalarOperandsAreNotCounted) {
   Program start;
   start.buffers.push_back({"s", f32, 64, Tier::device, Residency::persistent, -1, Holds::scalars});
   ProgramBuilder builder(std::move(start));
@@ -94,19 +95,21 @@ TEST(Cost, OfAnInstructionLeavesTheScalarsOut) {
   EXPECT_EQ(instruction_cost(program, program.instrs[0], 7).bytes, 2 * 4 * 28);
 }
 
-// First words of the rows of the tables in docs/reference/ops.md: graph ops, then instructions.
+// Returns the names in the first column of each table in docs/reference/ops.md: graph ops, then
+// instructions.
 std::vector<std::set<std::string>> documented() {
   std::ifstream file(DS_SOURCE_DIR "/docs/reference/ops.md");
   std::vector<std::set<std::string>> tables;
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("<!-- devices:")) break;  // what devices run of them
+    // From here on, the page lists operations that devices run.
+    if (line.starts_with("<!-- devices:")) break;
     if (line.starts_with("| ---")) tables.emplace_back();
     if (line.starts_with("| `")) tables.back().insert(line.substr(3, line.find('`', 3) - 3));
   }
   return tables;
 }
 
-TEST(Cost, EveryDocumentedOperationHasOne) {
+TEST(Cost, EveryDocumentedOperationHasACost) {
   std::vector<std::set<std::string>> tables = documented();
   ASSERT_EQ(tables.size(), 1u);
   std::set<std::string> instructions;

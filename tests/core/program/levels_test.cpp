@@ -41,9 +41,9 @@ TEST(RankLevels, BlocksBecomeLevels) {
   expect_names(refused, {"blocks of 6", "blocks of 4"});
 }
 
-// Every part of a cut is held, by ways / ranks of them; the parts of a block of any level lie
-// together.
-TEST(RankLevels, PartsOfABlockLieTogether) {
+// Every part of a cut is held by (ranks / ways) ranks, and the parts of each block of a level are
+// contiguous.
+TEST(RankLevels, PartsOfABlockAreContiguous) {
   RankLevels levels({2, 4, 3});
   for (int cut = 0; cut <= 3; ++cut) {
     std::map<int, int> held;
@@ -54,8 +54,8 @@ TEST(RankLevels, PartsOfABlockLieTogether) {
       EXPECT_EQ(levels.part_of(levels.holder(part, cut), cut), part);
     }
   }
-  // What the ranks of one group of level l have after gathers from outside is what each of them
-  // lacks.
+  // Member i of a group holds the i-th piece of the part that the members share after this level is
+  // gathered.
   for (int level = 0; level < 3; ++level) {
     RankGroup group = levels.group(level);
     for (int r = 0; r < 24; ++r) {

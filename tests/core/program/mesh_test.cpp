@@ -22,7 +22,7 @@ TEST(Mesh, OneAxisIsData) {
   EXPECT_EQ(Mesh(), Mesh(1));
 }
 
-TEST(Mesh, TheFirstAxisIsTheFastest) {
+TEST(Mesh, TheFirstAxisVariesFastest) {
   Mesh mesh({{"tensor", 2}, {"data", 3}, {"pipe", 2}});
   EXPECT_EQ(mesh.ranks(), 12);
   EXPECT_EQ(mesh.group({"tensor"}), (RankGroup{2, 1}));
@@ -43,7 +43,7 @@ TEST(Mesh, TheFirstAxisIsTheFastest) {
   EXPECT_EQ(Mesh::parse(mesh.name()), mesh);
 }
 
-TEST(Mesh, RefusesWhatIsNone) {
+TEST(Mesh, InvalidMeshesAreRefused) {
   auto refused = [](auto&& body) { return message_of(body, DS_ERROR_INVALID_ARGUMENT); };
   Mesh mesh({{"tensor", 2}, {"data", 3}, {"pipe", 2}});
   EXPECT_EQ(refused([&] {
@@ -54,7 +54,7 @@ TEST(Mesh, RefusesWhatIsNone) {
               Mesh({{"data", 0}});
             }),
             "mesh axis 'data' must have at least one rank, got 0");
-  EXPECT_EQ(refused([] { Mesh({{"data", 2}, {"data", 2}}); }), "mesh axis 'data' is there twice");
+  EXPECT_EQ(refused([] { Mesh({{"data", 2}, {"data", 2}}); }), "mesh axis 'data' appears twice");
   EXPECT_EQ(refused([] {
               Mesh({{"data", 1 << 20}, {"pipe", 1 << 20}});
             }),
@@ -63,7 +63,8 @@ TEST(Mesh, RefusesWhatIsNone) {
             "a mesh axis must be like data:4, got 'data=2'");
 }
 
-// Levels of a group whose ranks are not neighbours: parts are numbered as if they were.
+// If the ranks of a group are not neighbours, its levels have strides, and parts are numbered as if
+// the ranks were neighbours.
 TEST(Mesh, LevelsHaveStrides) {
   RankLevels plain = RankLevels::of_blocks({2, 6}), apart = RankLevels::of_blocks({2, 6}, 4);
   EXPECT_EQ(apart.group(0), (RankGroup{2, 4}));

@@ -1,4 +1,5 @@
-// Every case that DeepSpeed's own functions recorded in tests/data/semantics/partition.json.
+// Compares with every case that was recorded from DeepSpeed's own functions in
+// tests/data/semantics/partition.json.
 #include "core/program/partition.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@
 namespace ds {
 namespace {
 
-// libds has no axes of ranks to compare the last one with.
+// The last list, "topology", is not compared: libds has no such axes of ranks.
 test::Recording recorded() {
   return {test::semantics_path("partition.json"),
           {"uniform", "balanced", "prefix_sum_inc", "partitioned_tensor", "pipeline_module",
@@ -65,9 +66,9 @@ TEST(Partition, PrefixSumsAsDeepSpeed) {
     EXPECT_EQ(prefix_sum_inc(numbers(c.at("weights"))), numbers(c.at("result")));
 }
 
-// A rank's slice of the elements 0, 1, ... and what DeepSpeed sends beside it: dimensions, extents,
-// parts, rank and where the parts begin.
-TEST(Partition, PartitionedTensorsAreCutUniformly) {
+// Compares a rank's slice of the elements 0, 1, ... and the metadata that DeepSpeed sends with the
+// slice: the number of dimensions, extents, number of parts, rank, and the offset of each part.
+TEST(Partition, PartitionedTensorsAreDividedUniformly) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("partitioned_tensor")) {
     SCOPED_TRACE(c.dump());
@@ -90,7 +91,7 @@ TEST(Partition, PartitionedTensorsAreCutUniformly) {
   }
 }
 
-// Elements of the parameters of a layer such as "Linear:4x8".
+// Returns the number of parameter elements in a layer such as "Linear:4x8".
 int64_t params_of(const std::string& kind, const std::vector<int64_t>& dims) {
   if (kind == "Linear") return dims.at(0) * dims.at(1) + dims.at(1);
   if (kind == "Embedding") return dims.at(0) * dims.at(1);
@@ -102,7 +103,7 @@ int64_t params_of(const std::string& kind, const std::vector<int64_t>& dims) {
   return 0;
 }
 
-// Layers of a pipeline, by their weights.
+// Divides the layers of a pipeline by their weights.
 TEST(Partition, StagesOfLayersAsDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("pipeline_module")) {
@@ -121,8 +122,8 @@ TEST(Partition, StagesOfLayersAsDeepSpeed) {
       params.push_back(static_cast<double>(params_of(kinds.back(), dims)));
     }
     EXPECT_EQ(numbers(c.at("layer_params")), params);
-    // Methods in any case; "type:" is followed by a pattern that is searched in the names of
-    // classes.
+    // Methods are accepted in any case. "type:" is followed by a pattern that is searched for in
+    // class names.
     std::string method = c.at("method").string();
     std::transform(method.begin(), method.end(), method.begin(),
                    [](unsigned char one) { return static_cast<char>(std::tolower(one)); });
@@ -149,7 +150,7 @@ TEST(Partition, StagesOfLayersAsDeepSpeed) {
   }
 }
 
-TEST(Partition, RefusesNoParts) {
+TEST(Partition, RefusesZeroParts) {
   EXPECT_THROW(partition_uniform(3, 0), Error);
   EXPECT_THROW(partition_balanced({1, 2}, 0), Error);
 }

@@ -52,7 +52,7 @@ TEST(ProgramText, ParsesBack) {
       << text;
 }
 
-// One instruction with these runs.
+// Returns the sample program with these runs in its first instruction.
 Program with_runs(std::vector<ElementRun> runs) {
   Program p = sample();
   p.instrs[0].runs = std::move(runs);
@@ -65,11 +65,11 @@ std::string runs_text(std::vector<ElementRun> runs) {
   return text.substr(begin, text.find_first_of(" \n", begin) - begin);
 }
 
-TEST(ProgramText, FoldsRunsOfOneDistance) {
+TEST(ProgramText, FoldsEvenlySpacedRuns) {
   EXPECT_EQ(runs_text({{0, 12, 0}}), "0:12");
   EXPECT_EQ(runs_text({{0, 12, 0}, {100, 112, 0}, {200, 212, 0}, {40, 52, 0}}), "0:12*3+100,40:52");
   EXPECT_EQ(runs_text({{9, 10, 2}, {5, 6, 2}, {1, 2, 2}}), "9:10:2*3-4");
-  // Other lengths, and updates missed, are not folded.
+  // Runs with different lengths or different numbers of missed updates are not folded.
   EXPECT_EQ(runs_text({{0, 12, 0}, {100, 113, 0}, {200, 213, 1}}), "0:12,100:113,200:213:1");
   EXPECT_EQ(runs_text({{0, 12, 0, 0, 5, 512}, {12, 20, 0, 2, 6}}), "0:12:0:0:5:512,12:20:0:2:6");
   std::vector<ElementRun> ranks;
@@ -112,15 +112,15 @@ TEST(ProgramText, RefusesRuns) {
   }
 }
 
-// A model of many layers has hundreds of holes between its gradients, and hundreds of parameters.
-TEST(Instructions, OperandsThatRepeatHaveNoLimit) {
+// A model with many layers has hundreds of parameters, and hundreds of gaps between its gradients.
+TEST(Instructions, RepeatedOperandsHaveNoLimit) {
   for (const char* name : {"zero", "lease", "release"})
     EXPECT_EQ(operand_rules(instruction(name), 5000).size(), 5000u) << name;
 }
 
 TEST(Verify, AcceptsTheSample) { EXPECT_NO_THROW(verify(sample(), {})); }
 
-TEST(Verify, FindsWhatIsWrong) {
+TEST(Verify, FindsErrors) {
   Program no_wait = sample();
   no_wait.instrs[1].waits.clear();
   EXPECT_THROW(verify(no_wait, {}), Error);
@@ -138,7 +138,7 @@ TEST(Verify, FindsWhatIsWrong) {
   EXPECT_THROW(verify(dead, {.physical = false}), Error);
 }
 
-TEST(Layout, PadsAndCutsEvenly) {
+TEST(Layout, PadsAndDividesEvenly) {
   Layout l =
       make_layout({{"wte", 100000}, {"h.0.w", 1000}, {"h.0.v", 300}, {"h.1.w", 1000}, {"b", 3}},
                   {2}, 1 << 20, 64);
@@ -157,7 +157,7 @@ TEST(Layout, PadsAndCutsEvenly) {
   EXPECT_EQ(holes[1], (std::pair<int64_t, int64_t>{1324, 212}));
 }
 
-TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
+TEST(Layout, AParameterWithASeparateBucketDoesNotSplitTheOthers) {
   Layout l = make_layout(
       {{"h.0.a", 512}, {"h.0.t", 700, false, true}, {"h.0.c", 512}, {"b", 3, false, true}}, {1},
       1 << 20, 64);
@@ -170,7 +170,7 @@ TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
   EXPECT_TRUE(l.buckets[2].persistent);
 }
 
-TEST(Layout, SmallParametersPersistUpToALimitOfAll) {
+TEST(Layout, SmallParametersPersistUpToATotalLimit) {
   IdVector<ParamId, ParamSpec> params{
       {"h.0.a", 300}, {"h.0.b", 300}, {"h.0.c", 100}, {"h.1.d", 50}};
   auto persistent = [&](int64_t most) {
@@ -185,7 +185,7 @@ TEST(Layout, SmallParametersPersistUpToALimitOfAll) {
   EXPECT_EQ(persistent(0), (std::vector<bool>(4, false)));
 }
 
-TEST(Layout, CutsAtBucketSize) {
+TEST(Layout, EndsABucketAtTheBucketSize) {
   Layout l = make_layout({{"h.0.a", 512}, {"h.0.b", 512}, {"h.0.c", 512}}, {1}, 1024, 0);
   ASSERT_EQ(l.buckets.size(), 2u);
   EXPECT_EQ(l.buckets[0].params.size(), 2u);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What there is of CUDA on a machine, in one line; an engine on a device that is not there is refused with it, and
-# the CPU trains. The command also trains on the driver in software.
+# `libds env` reports CUDA on a machine in one line. An engine on a missing device is refused with this line, and the CPU
+# trains. The command also trains on the driver in software.
 # usage: absent.sh LIBDS PLUGIN FAKE_DRIVER FAKE_BLAS FAKE_NCCL
 fake_driver=$3
 plugin=$2
@@ -14,7 +14,7 @@ for needed in $(readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); 
   case $needed in libcu* | libnv* | libnccl*) fail "libds_cuda.so needs $needed" ;; esac
 done
 
-# says LINE NAME=VALUE...: what `libds env` says of CUDA in this environment.
+# says LINE NAME=VALUE...: checks the line of `libds env` about CUDA in this environment.
 says() {
   line=$1
   shift
@@ -23,7 +23,7 @@ says() {
 }
 says "there is no CUDA driver: /nowhere/libcuda.so: cannot open shared object file" DS_CUDA_DRIVER=/nowhere/libcuda.so
 says "is not a CUDA driver: it tells no version" "DS_CUDA_DRIVER=$fake_blas"
-says "is of version 12.4, and this plugin needs 13.0 or later" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_VERSION=12040
+says "supports CUDA 12.4, and this plugin needs 13.0 or later" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_VERSION=12040
 says "the driver has no device" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_DEVICES=0
 says "of version 13.0 does not start: no CUDA-capable device is detected" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_INIT=100
 says "fake GPU is of architecture sm_75, and this plugin needs sm_80 or later" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_ARCH=75

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Commands of a user on "cuda:0", the driver in software: text from a run and from models, a plan, a profile, the machine.
+# A user's commands on "cuda:0" with the driver in software: text from a run and from models, a plan, a profile, the machine.
 # usage: commands.sh LIBDS FAKE_DRIVER FAKE_BLAS
 DS_CUDA_DRIVER=$2 DS_CUDA_BLAS=$3
 export DS_CUDA_DRIVER DS_CUDA_BLAS
@@ -20,14 +20,14 @@ continues llama_dynamic 21,24,39,29,25 16 "0 20 23 36 32 23 27 16 36 36 16 36 36
 if "$libds" generate "$models/gpt2" --ids 1 --tokens 1 --device cuda:7 2> err; then fail "text from a device that is not there"; fi
 grep -q "device 'cuda:7': there is no such device" err || fail "$(cat err)"
 
-# A run samples text while it trains, and is continued on either device.
+# A run samples text while it trains, and can be continued on either device.
 "$libds" train --config cuda.json --data text.txt --steps 2 --dir run > out 2> err || fail "no training: $(cat err)"
 grep -q sample out || fail "no samples: $(cat out)"
 "$libds" generate run --prompt "line " --tokens 8 --temperature 0 --device cuda:0 > there || fail "no text from a run"
 "$libds" generate run --prompt "line " --tokens 8 --temperature 0 > here || fail "no text from a run on the CPU"
 cmp here there || fail "another text: $(cat here there)"
 
-# A plan needs no device, and is that of memories of their own; the first line says what is known of the device.
+# A plan needs no device and assumes separate memories. Its first line says what is known of the device.
 "$libds" plan --config cuda.json --print > there || fail "no plan"
 sed '1s/{/{"emulate_tiers": true,/' "$tiny" > apart.json
 "$libds" plan --config apart.json --print > here
@@ -37,7 +37,7 @@ grep -q '^fits: needs .* GiB of memory of device cuda:0 (1 rank), which has .*; 
 DS_CUDA_DRIVER=/nowhere/libcuda.so "$libds" plan --config cuda.json > out || fail "a plan asks for a driver"
 grep -q '^fits: .* the memory of device cuda:0 is not known here (' out || fail "$(head -1 out)"
 
-# Every instruction of a profile has a time, and nothing is said of limits that nobody has measured.
+# Every instruction of a profile has a time, and limits that were never measured are not mentioned.
 "$libds" profile --config cuda.json --steps 1 > out 2> err || fail "no profile: $(cat err)"
 grep -q 'stage 2; mean of 1 steps, on cuda:0$' out || fail "$(cat out)"
 grep -q 'the limits of this device are not measured' out || fail "$(cat out)"
@@ -48,13 +48,13 @@ done
 "$libds" launch -n 2 "$libds" profile --config cuda.json --steps 1 --threads 1 --by-instr --json > out 2> err || fail "$(cat err)"
 grep -q '"peak_bytes": *0' out || fail "$(head -c 600 out)"
 
-# An update on the host is a task for each run of a group: their times add up.
+# An update on the host has one task for each run of a group, and their times add up.
 sed 's|"stage": 2|"stage": 2, "offload_optimizer": {"device": "cpu"}|; s|"optimizer": {|"optimizer": {"no_decay": "norms_and_biases", |' \
   cuda.json > groups.json
 "$libds" profile --config groups.json --steps 2 > out 2> err || fail "no profile of updates by groups: $(cat err)"
 grep -Eq '^host +adamw +[0-9]+ +[0-9.]+ +[0-9.]+ %' out || fail "no line of an update on the host: $(cat out)"
 
-# A run's timeline and its times by module have the device's instructions, each once and in the order of its queue.
+# The timeline of a run and its times by module contain each instruction of the device once, in the order of its queue.
 sed 's|"device"|"wall_clock_breakdown": true, "steps_per_print": 1, "device"|' cuda.json > modules.json
 "$libds" train --config modules.json --data text.txt --steps 2 --dir modules > out 2> err || fail "no times by module: $(cat err)"
 ! grep -q 'no more reports' err || fail "$(cat err)"
@@ -65,12 +65,12 @@ spans = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X
 names = collections.Counter(e["name"].split()[0] for e in spans)
 assert names["linear"] == names["linear_dw"] > 4 and names["clip"] == names["adamw"] > 0, names
 ends = {}
-for e in spans:  # as they are written: by queue, one behind the other
+for e in spans:  # written by queue, one after the other
     assert e["dur"] >= 0 and e["ts"] >= ends.get(e["tid"], e["ts"]) - 1e-3, (e, ends)
     ends[e["tid"]] = e["ts"] + e["dur"]
 END
 
-# "cuda" is the rank's own GPU: ranks of a launcher spread over those there are, and the run is the same.
+# "cuda" is the rank's own GPU: a launcher's ranks spread over the existing GPUs, and the run is the same.
 sed 's|"cuda:0"|"cuda"|' cuda.json > own.json
 own() {
   DS_NCCL=/nowhere/libnccl.so DS_FAKE_CUDA_DEVICES=$2 "$libds" launch -n 2 "$libds" train --config own.json --data text.txt \

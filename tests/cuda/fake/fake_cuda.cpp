@@ -1,12 +1,12 @@
 // A CUDA driver in software, as a shared object that DS_CUDA_DRIVER names, so that libds_cuda.so
-// itself runs where there is no GPU. It keeps what a real one would make us keep: addresses of its
-// memory are reserved and never mapped, so that host code that uses one faults; the bytes lie
-// behind an alias. Each stream is a thread, and only events order two of them. Copies from pageable
-// memory read it at the call, those from pinned memory when the stream comes to them. A stream that
-// captures keeps what it is given, with its arguments as they are then; its thread may then call
-// nothing that waits or takes memory. An error of a launch shows at later calls, of everything.
-// Device functions are those of tests/cuda/lane: addresses among the words of their argument become
-// those of the alias.
+// runs on machines without a GPU. It enforces the rules of a real driver. Device addresses are
+// reserved but never mapped, so that host code that uses one faults; the bytes are in an alias
+// mapping. Each stream is a thread, and only events order two streams. Copies from pageable memory
+// read it during the call, and copies from pinned memory when the stream reaches them. A stream
+// that captures records its work with the current arguments, and its thread must not call anything
+// that waits or allocates memory. The error of a launch is returned by all later calls. Device
+// functions are those of tests/cuda/lane: device addresses in their arguments are replaced by those
+// of the alias.
 #include "fake_cuda.h"
 
 #include <cuda.h>
@@ -44,8 +44,10 @@ int64_t number_from(const char* variable, int64_t otherwise) {
   return given && *given ? std::atoll(given) : otherwise;
 }
 
-// Devices. A CUdevice is a place in CUDA_VISIBLE_DEVICES; without that, the number of the GPU.
-constexpr int kMostDevices = 16;
+// --- devices ---
+
+// A CUdevice is an index into CUDA_VISIBLE_DEVICES or, if that is not set, the number of a GPU.
+constexpr int kMostDevices = 72;
 thread_local std::vector<CUcontext> contexts;
 
 std::vector<int> gpus() {
@@ -61,12 +63,13 @@ std::vector<int> gpus() {
   return out;
 }
 
-// The current one, of a thread that has a context.
+// Returns the calling thread's current device, or -1 if it has no context.
 int device_now() {
   return contexts.empty() ? -1 : static_cast<int>(reinterpret_cast<uintptr_t>(contexts.back())) - 1;
 }
 
-// Errors.
+// --- errors ---
+
 struct Injected {
   std::mutex mutex;
   std::string kind;
@@ -90,14 +93,14 @@ bool injected_now(const char* kind, int64_t number) {
 
 std::atomic<int64_t> objects{0}, bytes_taken[kMostDevices], live_graphs{0};
 
-// Non-zero: the result of a call that works on a device.
+// Returns the error that every call on a device must return now, or CUDA_SUCCESS.
 CUresult state_of_call() {
   Injected& in = injected();
   if (in.sticky != CUDA_SUCCESS) return static_cast<CUresult>(in.sticky.load());
   return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
 }
 
-// Counts it as well.
+// Counts the call and returns state_of_call().
 CUresult begin_call() {
   Injected& in = injected();
   if (injected_now("lost", ++in.calls)) in.sticky = CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -106,15 +109,17 @@ CUresult begin_call() {
 #define BEGIN_CALL() \
   if (CUresult wrong = begin_call(); wrong != CUDA_SUCCESS) return wrong
 
-// Memory.
+// --- memory ---
+
 struct Range {
   size_t bytes = 0;
   std::byte* alias = nullptr;
-  int device = -1;  // whose memory is mapped there
+  // The device whose memory is mapped in this range.
+  int device = -1;
 };
 std::shared_mutex ranges_mutex;
-std::map<uintptr_t, Range> ranges;   // by the first address
-std::map<uintptr_t, size_t> pinned;  // likewise
+std::map<uintptr_t, Range> ranges;   // by first address
+std::map<uintptr_t, size_t> pinned;  // by first address
 struct Allocation {
   int file = -1, device = 0;
   size_t bytes = 0;
@@ -129,7 +134,7 @@ bool in_device(const void* address) {
   return at < begin + range.bytes;
 }
 
-// The device whose memory it is; -1: no device's.
+// Returns the device to which the memory belongs, or -1 for other memory.
 int device_of(uint64_t address) {
   std::shared_lock lock(ranges_mutex);
   auto next = ranges.upper_bound(address);
@@ -145,10 +150,11 @@ bool is_pinned(const void* address) {
   return next != pinned.begin() && at < std::prev(next)->first + std::prev(next)->second;
 }
 
-// Streams.
+// --- streams ---
+
 std::atomic<int64_t> jitter_us{0};
 
-// Work with its arguments, for whichever stream it is launched on.
+// Work with its arguments. The parameter is the stream on which it is launched.
 using Work = std::function<void(CUstream)>;
 struct Capture {
   std::vector<Work> work;
@@ -160,7 +166,8 @@ struct Graph {
   std::shared_ptr<std::atomic<int64_t>> running = std::make_shared<std::atomic<int64_t>>(0);
 };
 
-// What waits or takes memory is forbidden to a thread that captures, and ends the capture.
+// Returns whether the calling thread captures, and then invalidates the capture. Called by
+// functions that wait or allocate memory, which a capturing thread must not call.
 bool forbidden_here() {
   if (capturing_here) capturing_here->valid = false;
   return capturing_here != nullptr;
@@ -224,14 +231,14 @@ Stream& stream_of(CUstream stream) {
   return stream ? *reinterpret_cast<Stream*>(stream) : *usual;
 }
 
-// Work after an error is not done, but what waits for it goes on.
+// Submits work to a stream. After an error, work is skipped, but waits continue.
 void give_work(CUstream stream, std::function<void()> body) {
   stream_of(stream).give([body = std::move(body)] {
     if (injected().sticky == CUDA_SUCCESS) body();
   });
 }
 
-// At once, or when the graph that captures it is launched.
+// Runs the work now or, if the stream captures, in each launch of the graph.
 CUresult perform(CUstream stream, Work work) {
   Capture* capture = stream_of(stream).capture;
   if (!capture) {
@@ -244,14 +251,15 @@ CUresult perform(CUstream stream, Work work) {
   return CUDA_SUCCESS;
 }
 
-// What the plugin must not give to a stream that captures.
+// Returns whether the stream captures, and then invalidates the capture. Called by functions that
+// the plugin must not call on such a stream.
 bool refuses_capture(CUstream stream) {
   Capture* capture = stream_of(stream).capture;
   if (capture) capture->valid = false;
   return capture != nullptr;
 }
 
-// One record of an event.
+// The state of one record of an event.
 struct Record {
   std::mutex mutex;
   std::condition_variable changed;
@@ -269,7 +277,8 @@ std::shared_ptr<Record> latest_of(CUevent event) {
   return own->latest;
 }
 
-// Device functions see addresses of the alias. *foreign: one is another device's.
+// Returns the arguments with device addresses replaced by those of the alias. Sets *foreign if an
+// address belongs to another device.
 std::vector<uint64_t> reached(const void* args, size_t bytes, bool* foreign) {
   std::vector<uint64_t> words((bytes + 7) / 8);
   std::memcpy(words.data(), args, bytes);
@@ -425,7 +434,7 @@ CUresult cuCtxPushCurrent(CUcontext context) {
   return CUDA_SUCCESS;
 }
 
-// One that is not its own would be taken from who has it.
+// Popping a context that the caller did not push would take it from the one who pushed it.
 CUresult cuCtxPopCurrent(CUcontext* context) {
   if (contexts.empty()) {
     std::fprintf(stderr, "fake_cuda: a context is left that was not entered\n");
@@ -503,7 +512,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return CUDA_SUCCESS;
 }
 
-// Memory that nobody was given access to faults, also in streams. Its bytes are not zero.
+// Until access is granted, the memory faults, even in streams. Its initial bytes are not zero.
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long) {
   BEGIN_CALL();
@@ -533,8 +542,8 @@ CUresult cuDeviceCanAccessPeer(int* reaches, CUdevice device, CUdevice peer) {
   return CUDA_SUCCESS;
 }
 
-// All devices reach each other here, and a library may have one of them read what another one
-// holds: whoever maps memory lets all of them use it.
+// All devices here can access each other's memory, and a library may let one device read what
+// another holds: callers must grant access to all devices.
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access,
                         size_t count) {
   BEGIN_CALL();
@@ -709,8 +718,8 @@ CUresult cuEventElapsedTime(float* out, CUevent from, CUevent to) {
   return CUDA_SUCCESS;
 }
 
-// Not counted: who waits asks as often as time allows, and the number of calls would differ from
-// run to run.
+// Does not count the call: a waiting thread polls as often as time allows, so the count would
+// differ from run to run.
 CUresult cuEventQuery(CUevent event) {
   if (CUresult wrong = state_of_call(); wrong != CUDA_SUCCESS) return wrong;
   if (forbidden_here()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -732,7 +741,7 @@ CUresult cuModuleUnload(CUmodule) {
   return CUDA_SUCCESS;
 }
 
-// Every module has every function.
+// Every module contains every function.
 CUresult cuModuleGetFunction(CUfunction* out, CUmodule, const char* name) {
   BEGIN_CALL();
   const lane::Entry* entry = lane::find(name);
@@ -847,7 +856,7 @@ CUresult cuGraphLaunch(CUgraphExec graph, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
-// A launch that is still running would be undefined.
+// Aborts if a launch of the graph is still running, which would be undefined behaviour.
 CUresult cuGraphExecDestroy(CUgraphExec graph) {
   auto* own = reinterpret_cast<Graph*>(graph);
   if (*own->running != 0) {

@@ -1,10 +1,9 @@
-// The part of NCCL that libds_cuda.so calls, in software, for the fake driver: DS_NCCL names it.
-// Ranks are threads or processes of this machine: what a communicator's ranks share is a file of
-// shared memory that the unique id names, with a ring of bytes from each rank to each other one.
-// Like the library, it never waits in a call (all communicators are non-blocking), refuses two
-// ranks on one GPU, gives a call to its stream some time after the call, and moves bytes when
-// streams of both ranks have come to it; a stream whose peer does not come waits until its
-// communicator is aborted.
+// Implements in software the part of NCCL that libds_cuda.so calls, for the fake driver; DS_NCCL
+// names this library. Ranks are threads or processes of this machine. They share a file of shared
+// memory that the unique id names, with a ring buffer from each rank to each other rank. Like NCCL
+// with non-blocking communicators, it never waits in a call, refuses two ranks on one GPU, enqueues
+// a call in its stream some time after the call, and transfers bytes when the streams of both ranks
+// have reached it. A stream whose peer does not come waits until its communicator is aborted.
 #include "fake_nccl.h"
 
 #include <dlfcn.h>
@@ -37,8 +36,9 @@ enum Result {
   kRemoteError = 6,
   kInProgress = 7
 };
-constexpr int kMostRanks = 8;
-constexpr uint64_t kRing = 64 << 10;
+constexpr int kMostRanks = 72;
+// Bytes of a ring, for up to 8 ranks and for more ranks.
+constexpr uint64_t kLongRing = 64 << 10, kShortRing = 4 << 10;
 
 template <typename Function>
 Function of_driver(const char* name) {
@@ -68,7 +68,8 @@ void enqueue(void* stream, void (*body)(void*), void* data) {
       stream, body, [](void*) {}, data);
 }
 
-// Errors and counts of this process.
+// --- injected errors and counts of this process ---
+
 struct Injected {
   std::mutex mutex;
   std::string kind;
@@ -93,7 +94,7 @@ struct Injected {
     std::lock_guard lock(mutex);
     return kind == which && rank == of;
   }
-  // Of a call of that rank: what happens to it, "" for nothing.
+  // Returns the error of this call of the rank, or "".
   std::string next(int of) {
     std::lock_guard lock(mutex);
     return kind != "part" && of == rank && ++seen == at ? kind : "";
@@ -110,12 +111,12 @@ Injected& injected() {
 
 struct Ring {
   std::atomic<uint64_t> written, read;
-  std::byte data[kRing];
 };
 struct Shared {
   std::atomic<int> joined;
-  std::atomic<int> gpu[kMostRanks];    // 1 + its number; 0: that rank has not joined
-  Ring rings[kMostRanks][kMostRanks];  // from, to
+  std::atomic<int> gpu[kMostRanks];    // 1 + its number; 0: the rank has not joined
+  Ring rings[kMostRanks][kMostRanks];  // [from][to]
+  // The bytes of all rings follow this header.
 };
 
 struct Transfer {
@@ -126,7 +127,8 @@ struct Transfer {
 };
 struct Batch {
   std::vector<Transfer> transfers;
-  const std::byte* own_from = nullptr;  // what a rank gives itself
+  // A part that a rank sends to itself.
+  const std::byte* own_from = nullptr;
   std::byte* own_to = nullptr;
   size_t own = 0;
   void* stream = nullptr;
@@ -138,13 +140,23 @@ struct State : std::enable_shared_from_this<State> {
   std::string name, last;
   Shared* shared = nullptr;
   bool joined = false, late = false;
-  int taken_of = -1;  // the GPU that its buffers are of; -1: it has none yet
+  // The GPU that holds the communicator's buffers, or -1 before they are allocated.
+  int taken_of = -1;
   int result = kInProgress;
   int polls = 0;
-  std::unique_ptr<Batch> given;  // and not yet in its stream
+  // A call that has been made but not yet enqueued in its stream.
+  std::unique_ptr<Batch> given;
   std::atomic<bool> aborted{false};
   std::atomic<int> running{0};
-  ~State() { munmap(shared, sizeof(Shared)); }
+  ~State() { munmap(shared, shared_bytes()); }
+  uint64_t ring_bytes() const { return size <= 8 ? kLongRing : kShortRing; }
+  size_t shared_bytes() const {
+    return sizeof(Shared) + static_cast<size_t>(size) * static_cast<size_t>(size) * ring_bytes();
+  }
+  std::byte* ring_data(int from, int to) const {
+    return reinterpret_cast<std::byte*>(shared + 1) +
+           static_cast<uint64_t>(from * size + to) * ring_bytes();
+  }
 
   void poll();
   void lose() {
@@ -163,7 +175,7 @@ struct Work {
 };
 
 thread_local std::string last_error;
-thread_local int depth = 0, refused = kSuccess;  // in the group
+thread_local int depth = 0, refused = kSuccess;  // of the current group
 thread_local std::map<State*, Batch> group;
 
 int refuse(int result, const std::string& reason) {
@@ -195,7 +207,8 @@ void State::poll() {
 
 void State::put_in_stream() {
   result = kSuccess;
-  auto* work = new Work{shared_from_this(), std::move(*given)};  // which it lives as long as
+  // The enqueued work keeps this object alive until it has ended.
+  auto* work = new Work{shared_from_this(), std::move(*given)};
   given.reset();
   ++injected().calls;
   ++running;
@@ -209,24 +222,26 @@ void State::put_in_stream() {
       work);
 }
 
-// On the thread of the stream.
+// Runs on the stream's thread.
 void State::move(Batch& batch) {
   if (batch.own > 0 && batch.own_to != batch.own_from)
     std::memmove(batch.own_to, batch.own_from, batch.own);
+  const uint64_t length = ring_bytes();
   for (;;) {
     bool all = true, moved = false;
     for (Transfer& t : batch.transfers) {
       if (t.done == t.bytes) continue;
       Ring& ring = t.sends ? shared->rings[rank][t.peer] : shared->rings[t.peer][rank];
       const uint64_t written = ring.written, read = ring.read;
-      const uint64_t at = (t.sends ? written : read) % kRing;
-      const uint64_t there = t.sends ? kRing - (written - read) : written - read;
-      const uint64_t n = std::min({there, kRing - at, static_cast<uint64_t>(t.bytes - t.done)});
+      std::byte* const data = t.sends ? ring_data(rank, t.peer) : ring_data(t.peer, rank);
+      const uint64_t at = (t.sends ? written : read) % length;
+      const uint64_t there = t.sends ? length - (written - read) : written - read;
+      const uint64_t n = std::min({there, length - at, static_cast<uint64_t>(t.bytes - t.done)});
       if (t.sends) {
-        std::memcpy(ring.data + at, t.data + t.done, n);
+        std::memcpy(data + at, t.data + t.done, n);
         ring.written += n;
       } else {
-        std::memcpy(t.data + t.done, ring.data + at, n);
+        std::memcpy(t.data + t.done, data + at, n);
         if (n > 0 && std::exchange(batch.wrong, false)) t.data[t.done] ^= std::byte{1};
         ring.read += n;
         injected().bytes += static_cast<int64_t>(n);
@@ -240,7 +255,7 @@ void State::move(Batch& batch) {
   }
 }
 
-// Gives what a thread has collected to a communicator.
+// Hands the transfers that a thread has collected to a communicator.
 int give(State* state, Batch batch) {
   if (state->result != kSuccess) {
     ++injected().misuses;
@@ -255,7 +270,8 @@ int give(State* state, Batch batch) {
   if (error == "call") return refuse(kSystemError, "this call was to fail");
   state->late = error == "late";
   batch.wrong = error == "wrong";
-  if (error == "async" || error == "hang" || state->late)  // something that never comes
+  // Waits for bytes that never arrive.
+  if (error == "async" || error == "hang" || state->late)
     batch.transfers = {{false, state->rank, nullptr, 1, 0}}, batch.own = 0;
   state->given = std::make_unique<Batch>(std::move(batch));
   state->polls = 0;
@@ -341,9 +357,9 @@ int ncclCommInitRankConfig(Communicator** out, int size, UniqueId id, int rank,
   state->size = size;
   state->name = id.internal;
   const int file = shm_open(id.internal, O_CREAT | O_RDWR, 0600);
-  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0)
+  if (file < 0 || ftruncate(file, static_cast<off_t>(state->shared_bytes())) != 0)
     return refuse(kSystemError, "no shared memory");
-  void* mapped = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* mapped = mmap(nullptr, state->shared_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
   if (mapped == MAP_FAILED) return refuse(kSystemError, "no shared memory");
   state->shared = static_cast<Shared*>(mapped);

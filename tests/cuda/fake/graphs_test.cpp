@@ -1,6 +1,6 @@
-// Pieces of a step as graphs (exec/captures): the bits of launches one by one, whatever changes
-// from step to step, and what becomes of a capture or a launch that fails. And the names of errors
-// that show late (exec/marks).
+// Parts of a step that are captured as CUDA graphs (exec/captures) must have the bits of individual
+// launches, no matter what changes from step to step. Also tests what happens after a capture or a
+// launch fails, and how errors that appear late are named (exec/marks).
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -37,9 +37,10 @@ namespace ds::test {
 namespace {
 
 constexpr int64_t kSeq = 8;
-constexpr int64_t kRepeated = 7;  // micro-steps of a step, of which the compiler repeats some
+// Micro-steps of a step, so many that the compiler repeats some of them.
+constexpr int64_t kRepeated = 7;
 
-// A variable of the environment until the end of a scope.
+// Sets an environment variable until the end of its scope.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
@@ -51,16 +52,19 @@ class Variable {
   const char* const name_;
 };
 
-// What differs from step to step.
+// The settings of a step that may differ from step to step.
 struct Step {
   int64_t rows = 2 * kSeq;  // of a micro-step
-  double lr = 0;            // 0: as it was
-  bool in_pieces = false;   // forward, backward and step are called one by one
-  int64_t odd_rows = 0;     // in pieces, of every other micro-step; 0: as many
+  double lr = 0;            // 0: unchanged
+  // Calls forward, backward and step individually.
+  bool in_pieces = false;
+  // With individual calls: the rows of every other micro-step. 0: as many as in the others.
+  int64_t odd_rows = 0;
 };
 
-struct Bits {                           // what a run leaves behind
-  std::vector<uint64_t> losses, norms;  // bits: there may be NaNs
+// The results of a run.
+struct Bits {
+  std::vector<uint64_t> losses, norms;  // bits, because there may be NaNs
   std::vector<std::string> reasons;     // why a step was skipped
   std::string hash;
   bool operator==(const Bits&) const = default;
@@ -70,10 +74,12 @@ enum class Traced { no, yes, no_longer };
 struct Options {
   int64_t bound = 2 * kSeq;
   Traced trace = Traced::no;
-  std::function<void(Engine&, size_t step)> behind;                 // each step, on rank 0
-  std::function<void(size_t step, size_t instr)> before = nullptr;  // each instruction, on rank 0
-  std::vector<size_t> data =
-      {};  // of each rank, the step at which it waits for those with more data
+  // Called after each step on rank 0.
+  std::function<void(Engine&, size_t step)> behind;
+  // Called before each instruction on rank 0.
+  std::function<void(size_t step, size_t instr)> before = nullptr;
+  // For each rank, the number of steps for which it has data.
+  std::vector<size_t> data = {};
 };
 
 StepResult make_step(const Point& p, Engine& engine, const Step& step, size_t number) {
@@ -144,7 +150,7 @@ Point one_rank() {
   return p;
 }
 
-// The log of this process in a scope.
+// Collects the log lines of this process as long as it lives.
 class Lines {
  public:
   Lines() {
@@ -226,7 +232,7 @@ RandomRun random_run(uint64_t seed) {
   return run;
 }
 
-TEST_F(FakeCudaGraphs, RandomStepsHaveTheBitsOfLaunchesOneByOne) {
+TEST_F(FakeCudaGraphs, RandomStepsHaveTheBitsOfSingleLaunches) {
   fake().jitter(20);
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     const RandomRun run = random_run(seed);
@@ -240,9 +246,9 @@ TEST_F(FakeCudaGraphs, RandomStepsHaveTheBitsOfLaunchesOneByOne) {
   }
 }
 
-// A replay must take up what changed since its capture, so a run with the change differs from one
-// without.
-TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
+// A replay must use values that have changed since the capture, so a run with the change must
+// differ from one without.
+TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreUsed) {
   Point p = one_rank();
   p.dropout = 0.1;
   std::vector<Step> steps(6), steady(5);
@@ -261,10 +267,10 @@ TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreHonoured) {
   }
 }
 
-// A micro-step that is repeated has other masks of dropout, adds gradients up in a tree, and may
-// have another extent each time. Gathers bound pieces, so that some lie within a forward or a
+// In each round of a repeated micro-step, dropout masks differ, gradients are added in a tree, and
+// the extent may differ. Gathers end captured parts, so some parts lie within a forward or a
 // backward.
-TEST_F(FakeCudaGraphs, EachRoundHasItsOwn) {
+TEST_F(FakeCudaGraphs, EachRoundUsesItsOwnValues) {
   Point p = one_rank();
   p.stage = 3;
   p.world = 2;
@@ -285,9 +291,9 @@ TEST_F(FakeCudaGraphs, EachRoundHasItsOwn) {
   }
 }
 
-// Its work is another, which is not captured: the graphs of the others, and its own later ones,
-// stay.
-TEST_F(FakeCudaGraphs, ARankWithoutDataHasNone) {
+// A rank without data runs other work, which is not captured. The graphs of other ranks, and of
+// this rank's later steps, are kept.
+TEST_F(FakeCudaGraphs, ARankWithoutDataCapturesNothing) {
   Point p = one_rank();
   p.stage = 2;
   p.world = 2;
@@ -302,8 +308,8 @@ TEST_F(FakeCudaGraphs, ARankWithoutDataHasNone) {
   EXPECT_TRUE(with == plainly(p, steps, options));
 }
 
-// The first step of an extent is given one by one, the second is captured, and from there on
-// nothing is.
+// The first step of an extent is launched individually, the second is captured, and later ones are
+// replayed.
 TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
   std::vector<FakeCuda::Counts> seen;
   Options options;
@@ -319,9 +325,9 @@ TEST_F(FakeCudaGraphs, TheSecondStepIsCapturedAndLaterOnesAreReplayed) {
   EXPECT_LT(2 * (with[3].calls - with[2].calls), seen[3].calls - seen[2].calls) << "fewer calls";
 }
 
-// A host that calls forward, backward and step one by one has the graphs of one that calls
+// A host that calls forward, backward and step individually has the graphs of a host that calls
 // train_batch.
-TEST_F(FakeCudaGraphs, CallsOfAStepHaveTheGraphsOfAWholeOne) {
+TEST_F(FakeCudaGraphs, AStepInPiecesHasTheGraphsOfAWholeStep) {
   std::vector<FakeCuda::Counts> seen;
   Options options;
   options.behind = [&](Engine&, size_t) { seen.push_back(fake().counts()); };
@@ -335,8 +341,9 @@ TEST_F(FakeCudaGraphs, CallsOfAStepHaveTheGraphsOfAWholeOne) {
   EXPECT_EQ(seen.back().replays, whole.replays);
 }
 
-// Graphs of more extents than are kept end, and one that comes again is made again.
-TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
+// If there are more extents than may be kept, the graphs of the oldest extent are destroyed, and
+// captured again when that extent comes again.
+TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentAreDestroyed) {
   Options options;
   options.bound = 10 * kSeq;
   std::vector<int64_t> live, graphs;
@@ -352,7 +359,7 @@ TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
   const size_t all = steps.size();
   for (int64_t sequences : {10, 1, 1, 2, 2}) steps.push_back({sequences * kSeq});
   train(one_rank(), steps, options);
-  const int64_t of_extent = live[5] - live[2];  // the others have no extent
+  const int64_t of_extent = live[5] - live[2];  // the other graphs have no extent
   EXPECT_GT(of_extent, 0);
   EXPECT_EQ(live[8 * 3 - 1], live[2] + 7 * of_extent);
   EXPECT_EQ(live[all - 1], live[8 * 3 - 1]) << "no more than those of 8";
@@ -360,8 +367,8 @@ TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentEnd) {
   EXPECT_GT(graphs.back(), graphs[all + 2]) << "the second is made again";
 }
 
-// Traced steps, a rerun that names a NaN, and launches that end before their call have no graphs.
-TEST_F(FakeCudaGraphs, AreLeftOutWhereInstructionsAreLookedAt) {
+// No graphs are used in traced steps, in a rerun that names a NaN, and with launches that block.
+TEST_F(FakeCudaGraphs, AreNotUsedWhereInstructionsAreObserved) {
   Options traced;
   traced.trace = Traced::yes;
   train(one_rank(), std::vector<Step>(3), traced);
@@ -387,7 +394,7 @@ TEST_F(FakeCudaGraphs, AreLeftOutWhereInstructionsAreLookedAt) {
 }
 
 // `libds train` traces steps 1, 2 and 5 to 10.
-TEST_F(FakeCudaGraphs, ARunHasThemInStepsThatItDoesNotTrace) {
+TEST_F(FakeCudaGraphs, ARunUsesThemInStepsThatItDoesNotTrace) {
   const TempFolder folder;
   std::string text;
   for (int i = 0; i < 300; ++i) text += fmt::format("line {} of a text: {}\n", i, i * 7919 % 1000);
@@ -412,7 +419,7 @@ TEST_F(FakeCudaGraphs, ARunHasThemInStepsThatItDoesNotTrace) {
   EXPECT_EQ(seen[12].replays, 3 * seen[4].replays);
 }
 
-// What cannot be captured is given one by one, with one line of warning for each rank.
+// If a capture fails, its work is launched individually, and each rank logs one warning.
 TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
   Point p = one_rank();
   p.stage = 2;
@@ -453,9 +460,10 @@ TEST_F(FakeCudaGraphs, AReplayThatFailsPoisonsTheEngineAndNamesThePiece) {
   }
 }
 
-// The instruction of the K-th launch is known from a run that counts; the message of a run in which
-// that launch fails must have it in an interval of one of the queues. Another queue may have work
-// that nothing keeps waiting and that it has not come to; then it may be to blame as well.
+// The instruction intervals that an error message names. A run without an error finds the
+// instruction of the K-th launch; if that launch fails in another run, the message must name an
+// interval of one of the queues that contains this instruction. It may also name a queue with
+// pending work that it has not reached.
 struct Blamed {
   std::vector<std::pair<int64_t, int64_t>> intervals;
   std::string text;
@@ -487,11 +495,11 @@ Blamed blamed(const Point& p, const std::vector<Step>& steps, int64_t launch) {
   return out;
 }
 
-TEST_F(FakeCudaGraphs, AnErrorThatShowsLateIsNamedByInterval) {
+TEST_F(FakeCudaGraphs, ALateErrorIsNamedByInterval) {
   const Point p = one_rank();
   const std::vector<Step> steps(4);
-  std::vector<std::pair<int64_t, int64_t>>
-      begins;  // launches before an instruction of the first step
+  // The number of launches before each instruction of the first step.
+  std::vector<std::pair<int64_t, int64_t>> begins;
   Options options;
   options.before = [&](size_t step, size_t instr) {
     if (step == 0) begins.emplace_back(fake().counts().launches, static_cast<int64_t>(instr));
@@ -512,7 +520,8 @@ TEST_F(FakeCudaGraphs, AnErrorThatShowsLateIsNamedByInterval) {
   for (int64_t part = 0; part < 6; ++part) {
     const int64_t launch = 1 + of_step * part / 6;
     const int64_t want = truth(launch), in_first = begins.front().first + launch;
-    const Blamed late = blamed(p, steps, in_first);  // in the first step: one by one
+    // The first step, where work is launched individually.
+    const Blamed late = blamed(p, steps, in_first);
     EXPECT_TRUE(late.names(want)) << want << ": " << late.text;
     const Blamed replayed = blamed(p, steps, before_step + launch);
     EXPECT_TRUE(replayed.has(want)) << want << ": " << replayed.text;
@@ -523,7 +532,7 @@ TEST_F(FakeCudaGraphs, AnErrorThatShowsLateIsNamedByInterval) {
   }
 }
 
-TEST_F(FakeCudaGraphs, RangesAreSeenByATool) {
+TEST_F(FakeCudaGraphs, RangesAreVisibleToATool) {
   train(one_rank(), std::vector<Step>(3));
   void* tool = dlopen(std::getenv("NVTX_INJECTION64_PATH"), RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(tool, nullptr) << dlerror();

@@ -1,9 +1,10 @@
-// Collectives on the device: their bits, their order, and what becomes of them when a rank fails.
+// Collectives on the device: their bits, their order, and what happens if a rank fails.
 #include <gtest/gtest.h>
 
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -31,14 +32,14 @@ bool sums(Op op) { return op == Op::reduce_scatter || op == Op::all_reduce; }
 bool takes_blocks(Op op) { return op == Op::reduce_scatter || op == Op::all_to_all; }
 bool gives_blocks(Op op) { return op == Op::all_gather || op == Op::all_to_all; }
 
-// Numbers of about the size of 1, of either sign.
+// Draws numbers of magnitude about 1 with either sign.
 Bytes drawn(DType dtype, int64_t count, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank + 1));
   Bytes out(static_cast<size_t>(count * size_of(dtype)));
   for (int64_t e = 0; e < count; ++e) {
     const auto word = static_cast<uint32_t>(random());
     const float real = static_cast<float>(static_cast<int32_t>(word)) * 0x1p-30f;
-    // a sign, one of 8 exponents around that of 1, a fraction
+    // A sign, one of 8 exponents around that of 1, and a fraction.
     const uint32_t exponent = word % 8 + (dtype == DS_DTYPE_BF16 ? 123 : 11);
     const auto half = static_cast<uint16_t>(
         (word >> 16 & 0x8000u) | (dtype == DS_DTYPE_BF16 ? exponent << 7 | (word >> 8 & 0x7fu)
@@ -50,7 +51,7 @@ Bytes drawn(DType dtype, int64_t count, int rank) {
   return out;
 }
 
-// The same by a communicator, in memory of the host.
+// Runs the same collective through a communicator in host memory.
 Bytes by_host(Communicator& comm, Op op, const Bytes& in, int64_t count, DType dtype,
               size_t out_bytes) {
   Bytes out(out_bytes);
@@ -74,38 +75,43 @@ class FakeCudaGroups : public testing::Test {
   }
 };
 
-// In a place of its own and, where that is allowed, in the place of what it takes.
+constexpr int64_t kCompareRoom = 1 << 20;
+
+// Runs a collective with its result in separate memory and, if allowed, in place of the input, and
+// compares both with by_host().
+void compare_call(GroupRank& rank, Op op, int64_t count, DType dtype) {
+  const int world = rank.comm.size();
+  const int64_t unit = sums(op) ? static_cast<int64_t>(sum_size(dtype)) : size_of(dtype);
+  const Bytes in = drawn(dtype, count * (takes_blocks(op) ? world : 1), rank.comm.rank());
+  Bytes out(static_cast<size_t>(count * unit * (gives_blocks(op) ? world : 1)));
+  const Bytes want = by_host(rank.comm, op, in, count, dtype, out.size());
+  std::byte* from = rank.arena->address();
+  const bool in_place = dtype == DS_DTYPE_F32 && op != Op::all_to_all;
+  for (bool apart : {true, false}) {
+    if (!apart && !in_place) continue;
+    const int64_t own = rank.comm.rank() * count * unit;
+    std::byte* to = apart ? from + kCompareRoom : op == Op::reduce_scatter ? from + own : from;
+    std::byte* given = !apart && op == Op::all_gather ? from + own : from;
+    rank.device->copy(given, in.data(), static_cast<int64_t>(in.size()));
+    rank.run(op, given, to, count, dtype, "on the device");
+    rank.finish();
+    rank.device->copy(out.data(), to, static_cast<int64_t>(out.size()));
+    EXPECT_TRUE(out == want) << "operation " << static_cast<int>(op) << " of " << count << " "
+                             << dtype_name(dtype) << ", " << world << " ranks, apart " << apart;
+  }
+}
+
 void compare_with_communicator(Gpus gpus) {
   for (int world : {1, 2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
-      constexpr int64_t kRoom = 1 << 20;
-      GroupRank rank(comm, 2 * kRoom, gpus);
+      GroupRank rank(comm, 2 * kCompareRoom, gpus);
       std::mt19937 random(static_cast<unsigned>(world));  // the same on all ranks
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_U8}) {
         for (int64_t count :
              {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{200}, int64_t{5000},
               static_cast<int64_t>(random() % 30'000), static_cast<int64_t>(random() % 300)}) {
           for (Op op : kOps) {
-            if (dtype == DS_DTYPE_U8 && sums(op)) continue;
-            const int64_t unit = sums(op) ? static_cast<int64_t>(sum_size(dtype)) : size_of(dtype);
-            const Bytes in = drawn(dtype, count * (takes_blocks(op) ? world : 1), comm.rank());
-            Bytes out(static_cast<size_t>(count * unit * (gives_blocks(op) ? world : 1)));
-            const Bytes want = by_host(comm, op, in, count, dtype, out.size());
-            std::byte* from = rank.arena->address();
-            const bool in_place = dtype == DS_DTYPE_F32 && op != Op::all_to_all;
-            for (bool apart : {true, false}) {
-              if (!apart && !in_place) continue;
-              const int64_t own = comm.rank() * count * unit;
-              std::byte* to = apart ? from + kRoom : op == Op::reduce_scatter ? from + own : from;
-              std::byte* given = !apart && op == Op::all_gather ? from + own : from;
-              rank.device->copy(given, in.data(), static_cast<int64_t>(in.size()));
-              rank.run(op, given, to, count, dtype, "on the device");
-              rank.finish();
-              rank.device->copy(out.data(), to, static_cast<int64_t>(out.size()));
-              EXPECT_TRUE(out == want)
-                  << "operation " << static_cast<int>(op) << " of " << count << " "
-                  << dtype_name(dtype) << ", " << world << " ranks, apart " << apart;
-            }
+            if (dtype != DS_DTYPE_U8 || !sums(op)) compare_call(rank, op, count, dtype);
           }
         }
       }
@@ -113,10 +119,34 @@ void compare_with_communicator(Gpus gpus) {
   }
 }
 
+// A device adds at most 64 parts at once, so more ranks need several passes.
+void compare_many_ranks(Gpus gpus, int world) {
+  run_ranks(world, [&](Communicator& comm) {
+    GroupRank rank(comm, 2 * kCompareRoom, gpus);
+    for (Op op : kOps) {
+      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) compare_call(rank, op, 1021, dtype);
+    }
+  });
+}
+
 TEST_F(FakeCudaGroups, HaveTheBitsOfACommunicator) { compare_with_communicator(Gpus::shared); }
 
-// What was moved is what links have counted, and what the groups have.
-TEST_F(FakeCudaGroups, OfLinkedGpusHaveTheBitsOfACommunicator) {
+TEST_F(FakeCudaGroups, ManyRanksHaveTheBitsOfACommunicator) {
+  compare_many_ranks(Gpus::shared, 67);
+}
+
+TEST_F(FakeCudaGroups, ManyLinkedGpusHaveTheBitsOfACommunicator) {
+  const FakeCuda::Live before = FakeCuda::find()->live();
+  FakeCuda::find()->fail_links("");
+  setenv("DS_FAKE_CUDA_DEVICES", "70", 1);
+  compare_many_ranks(Gpus::own, 70);
+  setenv("DS_FAKE_CUDA_DEVICES", std::to_string(FakeCuda::kGpus).c_str(), 1);
+  EXPECT_EQ(FakeCuda::find()->link_counts().misuses, 0);
+  EXPECT_EQ(FakeCuda::find()->live(), before);
+}
+
+// Also compares the transferred bytes with the counters of links and groups.
+TEST_F(FakeCudaGroups, LinkedGpusHaveTheBitsOfACommunicator) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   fake.fail_links("");
@@ -126,7 +156,7 @@ TEST_F(FakeCudaGroups, OfLinkedGpusHaveTheBitsOfACommunicator) {
   EXPECT_EQ(fake.live(), before);
 }
 
-// What a random program does to the memory of all ranks: rows of floats, `kRows` for each.
+// Simulates a random program on the memory of all ranks: rows of floats, `kRows` for each rank.
 class Model {
  public:
   static constexpr int64_t kRows = 5;
@@ -166,8 +196,8 @@ class Model {
   std::vector<float> data_;
 };
 
-// Nothing waits between the calls but the queues, of which now one and now another is late: it
-// writes what others read, and reads what others write next.
+// Between the calls nothing but the queues waits, and queues are late in random turns. Calls
+// overwrite what other ranks have read, and read what others write next.
 void run_random_sequences(Gpus gpus) {
   constexpr int64_t kBlock = 3000;
   FakeCuda::find()->jitter(300);
@@ -217,7 +247,7 @@ TEST_F(FakeCudaGroups, RandomSequencesOfLinkedGpusKeepTheirOrder) {
   EXPECT_EQ(FakeCuda::find()->link_counts().misuses, 0);
 }
 
-// The last rank stops before its call k, and gives its memory back at once. It has told nobody.
+// The last rank leaves before its call k without a message and frees its memory at once.
 TEST_F(FakeCudaGroups, ARankThatLeavesEndsTheOthers) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -252,7 +282,7 @@ TEST_F(FakeCudaGroups, ARankThatLeavesEndsTheOthers) {
   }
 }
 
-// A queue of which a copy or a sum fails at the call.
+// A queue in which a given copy or sum fails when it is submitted.
 class FailingQueue final : public DeviceQueue {
  public:
   FailingQueue(DeviceQueue& queue, int good) : queue_(queue), good_(good) {}
@@ -283,7 +313,8 @@ class FailingQueue final : public DeviceQueue {
   int good_;
 };
 
-// Rank 0 fails in a step, when others may read its memory already, and gives it back at once.
+// Rank 0 fails in a step when others may already be reading its memory, and tries to free the
+// memory at once.
 TEST_F(FakeCudaGroups, ARankThatFailsInAStepKeepsItsMemoryForTheOthers) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -309,13 +340,14 @@ TEST_F(FakeCudaGroups, ARankThatFailsInAStepKeepsItsMemoryForTheOthers) {
   }
 }
 
-// An error of the driver in the middle of a collective: no rank hangs, and none gives memory back
-// that another's queue still reads.
-TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAll) {
+// The driver fails in the middle of a collective: no rank may hang or free memory that another
+// rank's queue still reads.
+TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAllRanks) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   constexpr int64_t kCount = 100'000, kBytes = kCount * static_cast<int64_t>(sizeof(float));
-  int64_t submitted = 0;  // calls of the driver before any rank gives back what it took
+  // Number of driver calls before any rank frees its resources.
+  int64_t submitted = 0;
   auto use = [&] {
     run_ranks(3, [&](Communicator& comm) {
       GroupRank rank(comm, 2 * kBytes, Gpus::shared);
@@ -340,7 +372,7 @@ TEST_F(FakeCudaGroups, AnErrorAtAnyCallEndsAll) {
   }
 }
 
-TEST_F(FakeCudaGroups, RefuseWhatTheyCannotAddUp) {
+TEST_F(FakeCudaGroups, RefuseTypesThatTheyCannotAdd) {
   run_ranks(1, [&](Communicator& comm) {
     GroupRank rank(comm, 4096, Gpus::shared);
     expect_names(message_of(

@@ -1,5 +1,6 @@
-// Ranks that are processes with a GPU each, linked by a library. They are forked, so these come
-// first in a process that has run nothing else: suites of this name do.
+// Ranks that are processes with a GPU each, linked by a library. They are forked, so these tests
+// must run first in a process that has run nothing else; GoogleTest runs suites named *DeathTest
+// first.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +31,8 @@ Point of_processes(int stage, int world) {
   p.stage = stage;
   p.world = world;
   p.leaves = world == 3 ? 3 : 4;
-  if (world == 3) p.compute = DS_DTYPE_F32;  // of which three have another sum in another order
+  // In f32, the sum of three values depends on the order.
+  if (world == 3) p.compute = DS_DTYPE_F32;
   p.device = "cuda:*";
   return p;
 }
@@ -42,8 +44,8 @@ class FakeLinksDeathTest : public testing::Test {
   }
 };
 
-// Without a warning, so through no memory of the host.
-TEST_F(FakeLinksDeathTest, ProcessesHaveTheBitsOfThreadsThatAreStaged) {
+// No warning is logged, so nothing was staged through host memory.
+TEST_F(FakeLinksDeathTest, LinkedProcessesHaveTheBitsOfStagedThreads) {
   for (const Point& p : {of_processes(0, 2), of_processes(2, 4), of_processes(3, 3)}) {
     Point q = p;
     testing::internal::CaptureStderr();
@@ -65,7 +67,8 @@ TEST_F(FakeLinksDeathTest, ProcessesHaveTheBitsOfThreadsThatAreStaged) {
   }
 }
 
-// Between two instructions, with streams full of work of which the others wait for their part.
+// The rank is killed between two instructions, while the streams are full of work for which the
+// others wait.
 TEST_F(FakeLinksDeathTest, AKilledRankIsNamed) {
   for (size_t at : {40, 150, 300}) {
     const std::vector<RankReport> ranks = train_processes(of_processes(3, 3), 3, 1, at);
@@ -77,9 +80,9 @@ TEST_F(FakeLinksDeathTest, AKilledRankIsNamed) {
   }
 }
 
-// Behind the last call nobody meets: rank 0 waits for a queue, which waits for the part of rank 1,
-// which has died or ended the group.
-TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
+// After the last call, ranks no longer communicate: rank 0 waits for a queue, which waits for rank
+// 1's part, but rank 1 has died or aborted the group.
+TEST_F(FakeLinksDeathTest, ARankThatWaitsForAQueueNoticesFailures) {
   const TempFolder folder;
   const auto rank_of = [](const std::string& url, int rank, bool dies) {
     FakeCuda::find()->fail_links("hang:1:1");
@@ -121,7 +124,7 @@ TEST_F(FakeLinksDeathTest, WhoWaitsForAQueueHearsOfTheOthers) {
   }
 }
 
-// Where the control plane sends messages.
+// Over TCP, the control plane uses messages instead of shared memory.
 TEST_F(FakeLinksDeathTest, OverTcpRanksHaveTheSameBitsAndAKilledOneIsNamed) {
   if (!load_transport("tcp")) GTEST_SKIP() << "the transport tcp is not built";
   const TempFolder folder;

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Ranks of the launcher, each on a GPU of its own: linked by NCCL where there is one, else through memory of the host.
+# A launcher's ranks, each on a GPU of its own: linked by NCCL if it exists, otherwise through memory of the host.
 # usage: links.sh LIBDS FAKE_DRIVER FAKE_BLAS FAKE_NCCL
 export DS_CUDA_DRIVER="$2" DS_CUDA_BLAS="$3" DS_NCCL="$4"
 . "$(dirname "$0")/../../cli/begin.sh"
 make_text 400
 sed 's|"optimizer"|"device": "cuda:0", "optimizer"|' "$here/../../cli/tiny.json" > cuda.json
 
-# train NAME GPU: two ranks on GPUs of these numbers.
+# train NAME GPU: trains two ranks on GPUs with these numbers.
 train() {
   "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=$2 exec $libds train --config cuda.json --data text.txt --steps 2 --dir $1" \
     > "$1.out" 2> "$1.err" || fail "no training of $1: $(cat "$1.err")"
@@ -24,7 +24,7 @@ cmp linked.losses shared.losses
 cmp linked.losses none.losses
 grep -q '^[0-9.]\{5,\}$' linked.losses || fail "$(cat linked/metrics.csv)"
 
-# A stream that hangs is an error that names a rank and the collective.
+# If a stream hangs, the error names a rank and the collective.
 export DS_NCCL="$4"
 sed 's|"device"|"comm_timeout_ms": 2000, "device"|' cuda.json > short.json
 mv short.json cuda.json
@@ -33,13 +33,13 @@ if DS_FAKE_NCCL_FAIL=hang:1:9 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\
 fi
 grep -q "rank [01] in [a-z_]* '.*': rank [01] has made no progress for 2000 ms" err || fail "$(cat err)"
 
-# A call that NCCL refuses is the collective's error, on the rank where it is refused.
+# If NCCL refuses a call, the collective fails on the rank where it is refused.
 if DS_FAKE_NCCL_FAIL=call:0:5 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\$RANK exec $libds train --config cuda.json --data text.txt --steps 2 --dir refused" > out 2> err; then
   fail "trained over a link that refuses"
 fi
 grep -q "rank 0, [a-z]* instruction [0-9]* (\(all_\|reduce_\)[a-z_]* .*): device 'cuda:0', its link: nccl[A-Za-z]*: " err || fail "$(cat err)"
 
-# A GPU that does not open is the other rank's error: before a run, and where an engine is made.
+# If a GPU does not open, the other rank fails, too: before a run, and when an engine is made.
 sed 's|2000|1000|' cuda.json > shorter.json
 waits() {
   if "$libds" launch -n 2 sh -c "DS_FAKE_CUDA_OPEN_MS=\$((RANK * 4000)) CUDA_VISIBLE_DEVICES=\$RANK exec $libds $2 --config shorter.json" > out 2> err; then

@@ -1,5 +1,5 @@
-// The plan for a GPU is the engine's, with the GPU at hand and without; here the driver is
-// software.
+// A plan for a GPU equals the engine's plan, whether or not the GPU is present. The driver is the
+// fake one.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace ds::test {
 namespace {
 
-TEST(FakeCudaPlan, IsTheEngines) {
+TEST(FakeCudaPlan, EqualsTheEnginesPlan) {
   if (!FakeCuda::find()) GTEST_SKIP() << "built without the plugin";
   uint64_t taken = 0;
   const uint64_t draws = plan_draws(12);
@@ -21,7 +21,7 @@ TEST(FakeCudaPlan, IsTheEngines) {
   EXPECT_GT(taken, draws / 3);
 }
 
-TEST(FakeCudaPlan, KnowsTheMemoryOfADeviceThatIsHere) {
+TEST(FakeCudaPlan, KnowsTheMemoryOfAPresentDevice) {
   if (!FakeCuda::find()) GTEST_SKIP() << "built without the plugin";
   const PlanSource source{Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "device": "cuda",
       "model": {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2}, "run": {"sequence": 8}})"),

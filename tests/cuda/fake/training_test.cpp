@@ -1,4 +1,4 @@
-// libds_cuda.so itself trains, on the driver in software and with its device functions as code of
+// Trains with libds_cuda.so itself, on the fake driver and with its device functions compiled for
 // this CPU.
 #include <gtest/gtest.h>
 
@@ -32,13 +32,13 @@ namespace {
 struct Trained {
   std::vector<double> losses;
   std::string hash;
-  std::map<std::string, std::pair<int64_t, int64_t>>
-      moved;  // calls and bytes of collectives and copies
+  // Calls and bytes of each kind of collective and copy.
+  std::map<std::string, std::pair<int64_t, int64_t>> moved;
   bool operator==(const Trained&) const = default;
 };
 
-// device "cuda:*": of each rank a GPU of its own. transport "shm": the ranks are threads, but do
-// not know it, so that collectives go through the host.
+// Trains a point on a device. "cuda:*" assigns each rank its own GPU. transport "shm": the ranks
+// are threads that communicate as processes do, so that collectives are staged through the host.
 Trained train(const Point& p, const std::string& device, int steps = 2,
               const char* transport = "threads",
               const std::function<void(int rank, size_t instr)>& before = {}) {
@@ -99,7 +99,7 @@ TEST_F(FakeCudaTraining, ATinyGptLearnsAsOnTheCpu) {
   }
 }
 
-TEST_F(FakeCudaTraining, Tf32IsOfProductsOfF32AndInTheNumericsKey) {
+TEST_F(FakeCudaTraining, Tf32AffectsProductsOfF32AndTheNumericsKey) {
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     Point p = small();
     p.compute = compute;
@@ -122,8 +122,8 @@ TEST_F(FakeCudaTraining, Tf32IsOfProductsOfF32AndInTheNumericsKey) {
   }
 }
 
-// Each stage, tier and number of ranks at least once. As on the CPU, one rank adds its leaves in
-// another order than several do, so that its first loss alone has to be theirs.
+// Covers each stage, tier and number of ranks at least once. As on the CPU, one rank adds its
+// leaves in another order than several ranks do, so only its first loss must equal theirs.
 TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
   Point p = small();
   const Trained one = train(p, "cuda:0");
@@ -148,7 +148,7 @@ TEST_F(FakeCudaTraining, StagesTiersAndRanksHaveTheSameBits) {
   }
 }
 
-// The host's kernels update what is offloaded, the device's what is not.
+// Kernels of the host update offloaded states, and kernels of the device all others.
 TEST_F(FakeCudaTraining, MomentsInCodesHaveTheSameBitsOnEveryTier) {
   Point p = small();
   p.stage = 2;
@@ -184,8 +184,8 @@ TEST_F(FakeCudaTraining, LambHasTheSameBitsOnEveryTierAndStage) {
   }
 }
 
-// Of whole groups and of parts of them; what is counted does not change either.
-TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedOnes) {
+// Covers collectives of whole groups and of parts of them. The counters must be equal as well.
+TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedCollectives) {
   const FakeCuda& fake = *FakeCuda::find();
   std::vector<Point> points;
   for (int stage : {0, 2, 3}) {
@@ -211,8 +211,8 @@ TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedOnes) {
   }
 }
 
-// Linked GPUs. What the library has moved is what groups have counted, and what queues of one GPU
-// would have copied.
+// On linked GPUs, the library transfers exactly the bytes that the groups have counted and that the
+// queues of a single GPU would have copied.
 TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -249,8 +249,8 @@ TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
   }
 }
 
-// What the library takes for itself is a row of its own beside the plan.
-TEST_F(FakeCudaTraining, BuffersOfLinksAreARowOfTheOverhead) {
+// Memory that the library allocates is a separate row of the overhead, outside the plan.
+TEST_F(FakeCudaTraining, BuffersOfLinksAreListedInTheOverhead) {
   const Point p = three_ranks();
   run_ranks(p.world, [&](Communicator& comm) {
     Config config = config_of(p);
@@ -260,8 +260,8 @@ TEST_F(FakeCudaTraining, BuffersOfLinksAreARowOfTheOverhead) {
   });
 }
 
-// The library fails, or a stream never ends, at some call: who it is, in what, and nothing hangs or
-// stays.
+// The library fails at some call, or a stream never ends: the message names the rank and the
+// collective, nothing hangs, and all memory is freed.
 TEST_F(FakeCudaTraining, LinksThatFailPoisonTheEngine) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -282,7 +282,8 @@ TEST_F(FakeCudaTraining, LinksThatFailPoisonTheEngine) {
   fake.fail_links("");
 }
 
-// Any rank, before any instruction: the others say who and why, and nothing stays behind.
+// Makes each rank fail before various instructions: the others must name it and the cause, and all
+// memory must be freed.
 void let_ranks_fail(const std::string& device) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -304,19 +305,19 @@ void let_ranks_fail(const std::string& device) {
   }
 }
 
-TEST_F(FakeCudaTraining, ARankThatFailsEndsAll) { let_ranks_fail("cuda:0"); }
+TEST_F(FakeCudaTraining, ARankThatFailsEndsAllRanks) { let_ranks_fail("cuda:0"); }
 
-TEST_F(FakeCudaTraining, ARankOnAGpuOfItsOwnThatFailsEndsAll) { let_ranks_fail("cuda:*"); }
+TEST_F(FakeCudaTraining, ARankOnASeparateGpuThatFailsEndsAllRanks) { let_ranks_fail("cuda:*"); }
 
-TEST_F(FakeCudaTraining, EverythingIsGivenBack) {
+TEST_F(FakeCudaTraining, AllResourcesAreFreed) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   train(small(), "cuda:0", 1);
   EXPECT_EQ(fake.live(), before);
 }
 
-// An engine whose device fails at some call says so, and stays unusable; nothing hangs, and memory
-// comes back.
+// An engine whose device fails at any call reports the error and is poisoned. Nothing hangs, and
+// all memory is freed.
 TEST_F(FakeCudaTraining, AnErrorAtAnyCallPoisonsTheEngine) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
@@ -352,24 +353,25 @@ TEST_F(FakeCudaTraining, AnErrorAtAnyCallPoisonsTheEngine) {
   EXPECT_EQ(train(p, "cuda:0", 1).losses.size(), 1U) << "the next engine trains";
 }
 
-// As heads of 256 columns on a GPU that has 99 KiB.
-TEST_F(FakeCudaTraining, ABlockThatNeedsMoreThanTheGpuHasIsRefusedByName) {
+// A block may need more shared memory than the GPU has, such as heads of 256 columns on a GPU with
+// 99 KiB.
+TEST_F(FakeCudaTraining, ABlockThatNeedsTooMuchSharedMemoryIsRefused) {
   const auto refusal = [](const char* shared) {
     setenv("DS_FAKE_CUDA_SHARED", shared, 1);
     return message_of([] { train(small(), "cuda:0", 1); }, DS_ERROR_UNSUPPORTED);
   };
-  // When the engine is made.
+  // Refused when the engine is created.
   expect_names(refusal("4096"), {"no kernel that runs 'attention", "heads of ",
                                  " bytes of shared memory a block", "the device has 4096"});
-  // By a launch, of what no GPU lacks.
+  // Refused only at a launch, because every real GPU has enough shared memory for this op.
   expect_names(refusal("42800"),
                {"'embedding_dw' takes ", " bytes of shared memory a block", "(sm_90) has 42800"});
   unsetenv("DS_FAKE_CUDA_SHARED");
   EXPECT_EQ(train(small(), "cuda:0", 1).losses.size(), 1U);
 }
 
-// A context that cannot be entered, not even to give things back, ends no process. It leaves pinned
-// pages behind, so each is a process of its own.
+// If a context cannot be made current, not even to free resources, the process must survive. Pinned
+// pages are then lost, so each case runs in a separate process.
 TEST_F(FakeCudaTraining, AContextThatCannotBeEnteredIsAnError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto error_of = [](int64_t at) {
@@ -405,8 +407,8 @@ TEST_F(FakeCudaTraining, AContextThatCannotBeEnteredIsAnError) {
   EXPECT_EXIT(end_outside(), testing::ExitedWithCode(0), "");
 }
 
-// Of a device that fails while it is opened, nothing stays.
-TEST_F(FakeCudaTraining, AnErrorOfOpeningGivesBackWhatWasTaken) {
+// A device that fails while it is being opened frees all its memory.
+TEST_F(FakeCudaTraining, AFailedOpenFreesItsMemory) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   int64_t at = 0;

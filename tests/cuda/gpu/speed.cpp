@@ -1,4 +1,5 @@
-// How fast the device is: updates beside copies, products, attention, a step of GPT-2.
+// Measures the speed of the device: updates compared with copies, matrix products, attention, and a
+// training step of GPT-2.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ struct Operand {
   std::vector<int64_t> dims;
 };
 
-// Seconds of one launch on operands of zeros and small numbers.
+// Returns the seconds of one launch on random operands.
 double seconds_of_kernel(Session& session, const char* op, const Attrs& attrs,
                          const std::vector<Operand>& in, const std::vector<Operand>& out) {
   Device& device = session.device();
@@ -41,7 +42,8 @@ double seconds_of_kernel(Session& session, const char* op, const Attrs& attrs,
     return made;
   };
   std::vector<TensorView> inputs = views(in), outputs = views(out);
-  // Numbers of an ordinary size: a processor takes less power for zeros, and so is faster.
+  // Fills operands with ordinary numbers: with zeros, a processor uses less power and is therefore
+  // faster.
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].dtype == DS_DTYPE_I32) continue;
     constexpr int64_t kDrawn = 1 << 16;
@@ -68,7 +70,7 @@ void updates(Session& session, Report& report) {
   const int64_t n = session.small() ? 4096 : 124 << 20;
   std::shared_ptr<Arena> one = session.device().make_arena(Device::Place::device, n * 4),
                          two = session.device().make_arena(Device::Place::device, n * 4);
-  // The best of several: one alone was 12 % lower once than minutes later.
+  // Takes the best of several measurements: a single one was once 12 % lower than minutes later.
   double copy = 0;
   for (int i = 0; i < 3; ++i) {
     const double seconds = seconds_of(session, session.small() ? 1 : 20, [&] {
@@ -110,7 +112,8 @@ void attention(Session& session, Report& report) {
                 depth = session.small() ? 4 : 64, n = batch * seq, width = heads * depth;
   const Attrs attrs{{"heads", heads}, {"seq", seq}};
   const Operand qkv{kBf16, {n, 3 * width}}, y{kBf16, {n, width}}, lse{kF32, {heads, n}};
-  const double pairs = static_cast<double>(n * seq * width);  // 4 flops each, half of them masked
+  // 4 flops for each pair of positions, half of which are masked.
+  const double pairs = static_cast<double>(n * seq * width);
   report.attempt("attention", [&] {
     report.figure(
         "forward TFLOP/s",
@@ -122,7 +125,8 @@ void attention(Session& session, Report& report) {
   });
 }
 
-// GPT-2 124M in bf16 with f32 masters and states, clip 1, AdamW; random tokens.
+// Measures GPT-2 124M in bf16 with f32 masters and states, clipping at 1 and AdamW, on random
+// tokens.
 void gpt2(Session& session, Report& report) {
   const int64_t samples = session.small() ? 1 : 16, seq = session.small() ? 8 : 1024,
                 layers = session.small() ? 1 : 12, width = session.small() ? 24 : 768,
@@ -146,7 +150,7 @@ void gpt2(Session& session, Report& report) {
   const int64_t before = *session.device().free_memory();
   Engine engine(config, model.graph, *comm, {});
   const int64_t taken = before - *session.device().free_memory(),
-                planned = memory_plan(engine.plan()).total(Tier::device);
+                planned = engine.plan().memory.total(Tier::device);
   report.figure("planned MiB", static_cast<double>(planned >> 20));
   report.figure("taken MiB", static_cast<double>(taken >> 20));
   std::vector<int32_t> tokens(static_cast<size_t>(samples * seq)), targets(tokens.size());

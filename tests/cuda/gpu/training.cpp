@@ -1,5 +1,5 @@
-// Engines on the device: equal bits over stages, tiers and ranks, losses near the CPU's, memory as
-// planned.
+// Checks engines on the device: equal bits over stages, tiers and ranks, losses close to the CPU's,
+// and the planned memory.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -23,10 +23,12 @@ constexpr int kSteps = 3;
 
 struct Trained {
   std::vector<double> losses;
-  std::string hash, memory;  // memory: what is not as planned, or ""
+  // memory: the difference between used and planned memory, or "".
+  std::string hash, memory;
 };
 
-// A folder of this machine: the build folder may be one of another.
+// Returns a folder on this machine's file system, because the build folder may be on another
+// machine.
 std::string files() {
   return std::filesystem::temp_directory_path().string() + fmt::format("/gpu_check.{}", getpid());
 }
@@ -34,8 +36,7 @@ std::string files() {
 std::string unplanned(const Engine& engine) {
   std::string out;
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
-    const int64_t planned = memory_plan(engine.plan()).total(tier),
-                  taken = engine.runtime().mapped(tier);
+    const int64_t planned = engine.plan().memory.total(tier), taken = engine.runtime().mapped(tier);
     if (planned != taken)
       out += fmt::format("tier {}: planned {}, taken {} ", tier_name(tier), planned, taken);
   }
@@ -71,7 +72,7 @@ Point point_of(DType compute, int world) {
   return p;
 }
 
-// Trained without ZeRO and offload on this device, once in a process.
+// Returns the results of training without ZeRO and offload on this device, cached for the process.
 const Trained& plain(Session& session, DType compute, int world) {
   static std::map<std::pair<DType, int>, Trained> known;
   auto found = known.find({compute, world});
@@ -82,8 +83,8 @@ const Trained& plain(Session& session, DType compute, int world) {
   return found->second;
 }
 
-// As on the CPU, one rank adds its leaves in another order than several do, and those have the same
-// bits.
+// Compares with plain(). As on the CPU, one rank adds its leaves in another order than several
+// ranks do; all others have equal bits.
 void same_bits(Session& session, Report& report, int stage, int world,
                const std::vector<Tier>& tiers) {
   for (Tier tier : tiers) {
@@ -111,10 +112,11 @@ void near_the_cpu(Session& session, Report& report, DType compute) {
                    fmt::format("step {}: {} and {}", i, there[i], here[i]));
 }
 
-// Engines begin and end again and again, and the device's memory is as before.
+// Checks that creating and destroying engines repeatedly does not change the device's free memory.
 void given_back(Session& session, Report& report) {
   Device& device = session.device();
-  train(point_of(DS_DTYPE_BF16, 1), session.name());  // what libraries keep
+  // Libraries keep some memory after their first use.
+  train(point_of(DS_DTYPE_BF16, 1), session.name());
   const int64_t before = *device.free_memory();
   for (int i = 0; i < (session.small() ? 2 : 10); ++i)
     train(point_of(DS_DTYPE_BF16, 2), session.name());

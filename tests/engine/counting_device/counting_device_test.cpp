@@ -1,4 +1,4 @@
-// A new device needs one folder: this one.
+// A new device needs only one folder, such as this one.
 #include "counting_device.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ std::string train(const Point& p, const EngineOptions& options) {
   std::vector<std::string> hashes(static_cast<size_t>(p.world));
   run_ranks(p.world, [&](Communicator& comm) {
     Config config = config_of(p);
-    if (options.device) config.emulate_tiers = true;  // which is none that the configuration knows
+    // The configuration cannot name this device.
+    if (options.device) config.emulate_tiers = true;
     Engine engine(config, graph_of(p), comm, options);
     std::string losses;
     for (int step = 0; step < kSteps; ++step)
@@ -60,7 +61,7 @@ TEST(CountingDevice, TrainsToTheBitsOfTheHost) {
   }
 }
 
-TEST(CountingDevice, NamesWhatItHasNoKernelFor) {
+TEST(CountingDevice, NamesAnOperationWithoutAKernel) {
   Counts counts;
   EngineOptions options = counting(counts);
   options.kernel_filter = nullptr;
@@ -68,7 +69,7 @@ TEST(CountingDevice, NamesWhatItHasNoKernelFor) {
   EXPECT_NE(error.find("no kernel runs '"), std::string::npos) << error;
 }
 
-// The device's side of Kernel: it is launched in order, and its error is that of every queue.
+// A kernel whose launches must run in order and whose error must end every queue.
 class Doubling final : public Kernel {
  public:
   void run(const LaunchArgs& args) const override {
@@ -78,7 +79,7 @@ class Doubling final : public Kernel {
   }
 };
 
-TEST(CountingDevice, ItsKernelsRunInOrderAndFailTogether) {
+TEST(CountingDevice, KernelsRunInOrderAndFailTogether) {
   Counts counts;
   CountingDevice device(counts);
   std::shared_ptr<Arena> arena = device.make_arena(Device::Place::device, 64);
@@ -100,7 +101,7 @@ TEST(CountingDevice, ItsKernelsRunInOrderAndFailTogether) {
   EXPECT_EQ(message_of([&] { queue->fill(view.data, 0, 4); }, DS_ERROR_INTERNAL), "leaf 13");
 }
 
-// A delegate host sees copies of what it leases.
+// A delegate host reads copies of the parameters that it leases.
 TEST(CountingDevice, ServesADelegateHost) {
   Counts counts;
   auto self = create_communicator("self", {});

@@ -13,9 +13,9 @@ pub const DS_VERSION_PATCH: i32 = 0;
 /// Status of a call. Each negative code asks you to do something else.
 pub type ds_status = i32;
 pub const DS_OK: ds_status = 0;
-/// the call is wrong: change the argument that the message names
+/// wrong call: change the argument that the message names
 pub const DS_ERROR_INVALID_ARGUMENT: ds_status = -1;
-/// the configuration is wrong: change the key that the message names
+/// wrong configuration: change the key that the message names
 pub const DS_ERROR_CONFIG: ds_status = -2;
 /// a name, file or folder does not exist
 pub const DS_ERROR_NOT_FOUND: ds_status = -3;
@@ -68,7 +68,7 @@ pub const DS_FORMAT_JSON: ds_format = 1;
 /// How elements of several ranks are combined into one.
 pub type ds_reduce_op = i32;
 pub const DS_REDUCE_OP_SUM: ds_reduce_op = 0;
-/// the sum divided by the number of ranks; for floating-point types only
+/// the sum divided by the number of ranks; floating-point types only
 pub const DS_REDUCE_OP_MEAN: ds_reduce_op = 1;
 /// if any rank has NaN, the maximum is NaN, and so is the minimum
 pub const DS_REDUCE_OP_MAX: ds_reduce_op = 2;
@@ -227,7 +227,7 @@ pub struct ds_comm_options {
     pub rank: i32,
     /// number of ranks in the group
     pub size: i32,
-    /// a peer that makes no progress for this long is an error; default 300000
+    /// a peer without progress for this long is an error; default 300000
     pub timeout_ms: i64,
     /// how long to wait until all ranks have joined; default 60000
     pub join_ms: i64,
@@ -248,9 +248,9 @@ pub struct ds_comm_callbacks {
     pub send: ds_comm_send_fn,
     /// \[nullable\]
     pub receive: ds_comm_receive_fn,
-    /// \[nullable\] NULL: the other ranks wait as long as their collectives do
+    /// \[nullable\] NULL: the other ranks wait as long as their collectives do.
     pub abort: ds_comm_abort_fn,
-    /// \[nullable\] called with user_data, see ds_comm_create_from_callbacks
+    /// \[nullable\] Called with user_data, see ds_comm_create_from_callbacks.
     pub destroy: ds_comm_destroy_fn,
     /// \[nullable\] passed to the callbacks
     pub user_data: *mut c_void,
@@ -269,21 +269,21 @@ pub struct ds_comm_call {
     pub reduce: ds_reduce_op,
     /// for broadcast, reduce, gather and scatter
     pub root: i32,
-    /// buffers_count buffers; \[nullable\] for a broadcast, and for a scatter except at the root
+    /// buffers_count buffers; \[nullable\] for a broadcast, and for a scatter except at the root.
     pub ins: *const *const c_void,
     /// buffers_count buffers; those of a broadcast hold its data; \[nullable\] for reduce and gather except
-    /// at the root
+    /// at the root.
     pub outs: *const *mut c_void,
     /// buffers_count numbers: the elements of each buffer, as the call of that name counts them; all elements
-    /// for reduce, one block for gather and scatter; \[nullable\] with blocks
+    /// for reduce, one block for gather and scatter; \[nullable\] with blocks.
     pub counts: *const usize,
     /// default 1; a barrier ignores it
     pub buffers_count: usize,
-    /// \[nullable\] for all_gather, reduce_scatter and all_to_all of one buffer: blocks\[r\] elements belong
-    /// to rank r, one block after the other; an all_to_all sends them
+    /// \[nullable\] For all_gather, reduce_scatter and all_to_all of one buffer: blocks\[r\] elements belong
+    /// to rank r, one block after the other; an all_to_all sends them.
     pub blocks: *const usize,
-    /// \[nullable\] for an all_to_all with blocks: the elements that come from rank r; the blocks and
-    /// out_blocks of an all_to_all are those of this rank
+    /// \[nullable\] For an all_to_all with blocks: the elements that come from rank r. The blocks and
+    /// out_blocks of an all_to_all are those of this rank.
     pub out_blocks: *const usize,
     /// length of blocks and out_blocks: the number of ranks
     pub blocks_count: usize,
@@ -304,15 +304,16 @@ pub struct ds_custom_op {
     pub destroy: ds_custom_destroy_fn,
     /// 1 to 64
     pub outputs_count: usize,
-    /// of each output; DS_DTYPE_NONE: the type of the first floating input, in an engine the compute type
+    /// Type of each output. DS_DTYPE_NONE: the type of the first floating input, in an engine the compute
+    /// type.
     pub dtypes: *const ds_dtype,
-    /// of each output: how many of `dims` belong to it, at most 4
+    /// for each output, how many of `dims` belong to it, at most 4
     pub dims_counts: *const usize,
     /// \[nullable\] dimensions of output 0, then of output 1 and so on; -1 is n
     pub dims: *const i64,
 }
 
-/// What an engine runs on. Training options are JSON.
+/// The resources of an engine. Training options are JSON.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_engine_options {
@@ -321,13 +322,13 @@ pub struct ds_engine_options {
     pub threads: i32,
     /// 1: record spans for ds_engine_trace
     pub trace: i32,
-    /// \[nullable\] called inside ds_engine_create, in delegate mode inside ds_engine_start
+    /// \[nullable\] Called inside ds_engine_create, in delegate mode inside ds_engine_start.
     pub init: ds_init_fn,
     /// \[nullable\]
     pub init_user_data: *mut c_void,
 }
 
-/// What became of the last step.
+/// The outcome of the last step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_step_result {
@@ -338,14 +339,14 @@ pub struct ds_step_result {
     pub updates: i64,
     /// mean over all ranks, by loss_average
     pub loss: f64,
-    /// of the mean gradient, before clipping
+    /// norm of the mean gradient, before clipping
     pub grad_norm: f64,
-    /// of group 0, with Muon of its matrices
+    /// rate of group 0, with Muon that of its matrices
     pub lr: f64,
     /// 1: loss or gradients had NaN or infinity, or nothing counted: no update
     pub skipped: i32,
     pub reserved: i32,
-    /// what the step's loss was multiplied by; 1 unless fp16 is enabled
+    /// factor of the step's loss; 1 unless fp16 is enabled
     pub loss_scale: f64,
     /// 1: skipped, and the dynamic loss scale is at its minimum
     pub loss_scale_at_floor: i32,
@@ -359,7 +360,7 @@ pub struct ds_run_progress {
     pub struct_size: usize,
     /// steps made: 1 after the first one of a new run
     pub step: i64,
-    /// that the run will have made at its end
+    /// steps that the run will have made at its end
     pub steps: i64,
     pub loss: f64,
     /// NaN if this step was not evaluated
@@ -375,7 +376,7 @@ pub struct ds_run_progress {
     pub next_lr: *mut f64,
     /// Samples that the run has taken from the data, over every resume.
     pub samples: i64,
-    /// what the step's loss was multiplied by; 1 unless fp16 is enabled
+    /// factor of the step's loss; 1 unless fp16 is enabled
     pub loss_scale: f64,
 }
 
@@ -891,9 +892,9 @@ extern "C" {
     /// Replaces a whole tensor; the compute copy follows its master. Give the same values on all ranks.
     /// Collective.
     pub fn ds_engine_write(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
-    /// Tells which elements of a flattened parameter have states that this rank updates: \[*out_first,
-    /// *out_first + *out_count), where a count of 0 means none. All ranks together have the whole parameter,
-    /// once per copy. No communication.
+    /// Tells which elements of a flattened parameter have states that this rank updates: *out_count elements
+    /// from *out_first on, where a count of 0 means none. All ranks together have the whole parameter, once
+    /// per copy. No communication.
     ///
     /// - `out_first`: \[out\]
     ///
@@ -927,13 +928,13 @@ extern "C" {
     /// changes.
     ///
     /// - `options`: \[nullable\] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and
-    ///   "eps", with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which go before "lr"; the
+    ///   "eps", with SGD and Muon "momentum", with Muon "muon_lr" and "adam_lr", which override "lr"; the
     ///   default of each is the configuration's. A schedule begins from the group's lr; beside one that names
     ///   the rate of every group (warmup_max_lr, cycle_min_lr, lr_range_test_min_lr) a group's lr is refused.
     ///
     /// - `out`: \[out\] number of the group
     pub fn ds_engine_group_add(engine: *mut ds_engine, params: *const i32, params_count: usize, options: *const c_char, out: *mut i32) -> ds_status;
-    /// Tells what became of the last step. Before the first step, all members but struct_size are zero.
+    /// Tells the outcome of the last step. Before the first step, all members but struct_size are zero.
     ///
     /// - `struct_size`: sizeof(ds_step_result) of the caller
     ///
@@ -1044,7 +1045,7 @@ extern "C" {
     /// - `out_text`: \[out\] \[nullable\] JSON: path, form, steps, parameters and states of what was
     ///   converted
     ///
-    /// Returns DS_ERROR_NOT_FOUND if `from` is no checkpoint or lacks the file of a rank. DS_ERROR_CORRUPT
+    /// Returns DS_ERROR_NOT_FOUND if `from` is not a checkpoint or lacks the file of a rank. DS_ERROR_CORRUPT
     /// with the name of a damaged file. DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor
     /// parallelism, and for a pickle that names a function of the system.
     pub fn ds_checkpoint_convert(from: *const c_char, to: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
@@ -1053,7 +1054,7 @@ extern "C" {
     pub fn ds_config_merge(config: *const c_char, patch: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Describes what `config`, JSON text, means for `size` ranks: each value with its origin ("config",
     /// "auto", "derived", "default" or "refused"), keys without effect, warnings, refusals. A refused
-    /// configuration is described, too, which is no error of this call.
+    /// configuration is described, too; this is not an error of the call.
     ///
     /// - `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and
     ///   refusals

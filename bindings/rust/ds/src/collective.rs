@@ -5,13 +5,13 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
-/// How elements of several ranks become one.
+/// How the elements of several ranks are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReduceOp {
     Sum,
-    /// The sum divided by the ranks; of floating types.
+    /// The sum divided by the number of ranks; for floating types.
     Mean,
-    /// A NaN of any rank is the maximum, and the minimum.
+    /// If any rank has a NaN, it is the maximum and the minimum.
     Max,
     Min,
 }
@@ -28,9 +28,9 @@ impl ReduceOp {
 }
 
 /// A collective as a value: an operation over a list of buffers that it owns, or over blocks of unequal size. [`Comm::run`]
-/// makes it, [`Comm::start`] starts it. All ranks give the same operation, the same root and buffers of the same sizes.
+/// runs it, [`Comm::start`] starts it. All ranks must pass the same operation, root and buffer sizes.
 ///
-/// A list is one collective over its buffers: faster than single calls where buffers are small, with the same bits.
+/// A list is one collective over its buffers: faster than single calls if buffers are small, with the same bits.
 #[must_use = "Comm::run makes a collective, Comm::start starts it"]
 pub struct Collective<T: Element, O: Element = T> {
     op: ds_sys::ds_comm_op,
@@ -56,7 +56,7 @@ impl<T: Element> Collective<T, T::Sum> {
         Collective { reduce, ..Collective::new(ds_sys::DS_COMM_OP_ALL_REDUCE, buffers) }
     }
 
-    /// Rank r gets part r of the reduced elements; each buffer has a multiple of the number of ranks.
+    /// Rank r gets part r of the reduced elements; the length of each buffer is a multiple of the number of ranks.
     pub fn reduce_scatter(buffers: Vec<Vec<T>>, reduce: ReduceOp) -> Self {
         Collective { reduce, ..Collective::new(ds_sys::DS_COMM_OP_REDUCE_SCATTER, buffers) }
     }
@@ -79,7 +79,7 @@ impl<T: Element> Collective<T> {
         Collective::new(ds_sys::DS_COMM_OP_ALL_GATHER, buffers)
     }
 
-    /// An all_gather of one buffer, of which rank r has blocks\[r\] elements.
+    /// An all_gather of one buffer; that of rank r has blocks\[r\] elements.
     pub fn all_gather_blocks(buffer: Vec<T>, blocks: Vec<usize>) -> Self {
         Collective { blocks: Some(blocks), ..Collective::new(ds_sys::DS_COMM_OP_ALL_GATHER, vec![buffer]) }
     }
@@ -95,37 +95,37 @@ impl<T: Element> Collective<T> {
         Collective { blocks, out_blocks, ..Collective::new(ds_sys::DS_COMM_OP_ALL_TO_ALL, vec![buffer]) }
     }
 
-    /// Every rank gets the root's buffers; those of the others say how long they are.
+    /// Every rank gets the root's buffers; those of the others must have the same lengths.
     pub fn broadcast(buffers: Vec<Vec<T>>, root: usize) -> Self {
         Collective { root, ..Collective::new(ds_sys::DS_COMM_OP_BROADCAST, buffers) }
     }
 
-    /// The root gets the buffers of all, the others empty ones.
+    /// The root gets the buffers of all ranks, the others get empty ones.
     pub fn gather(buffers: Vec<Vec<T>>, root: usize) -> Self {
         Collective { root, ..Collective::new(ds_sys::DS_COMM_OP_GATHER, buffers) }
     }
 
-    /// Block r of the root's buffers goes to rank r; the buffers of the others are not used. counts\[i\]: elements of a block of
-    /// buffer i.
+    /// Block r of the root's buffers goes to rank r; the buffers of the others are not used. counts\[i\] is the number
+    /// of elements in a block of buffer i.
     pub fn scatter(buffers: Vec<Vec<T>>, counts: Vec<usize>, root: usize) -> Self {
         Collective { root, counts: Some(counts), ..Collective::new(ds_sys::DS_COMM_OP_SCATTER, buffers) }
     }
 }
 
 impl Collective<u8> {
-    /// Ends when every rank has come to it; without buffers.
+    /// Ends when every rank has started it; has no buffers.
     pub fn barrier() -> Self {
         Collective::new(ds_sys::DS_COMM_OP_BARRIER, Vec::new())
     }
 }
 
-// What a collective works on: it must stay where it is until the collective has ended.
+// The memory of a collective, which must stay in place until the collective has ended.
 struct Buffers<T, O> {
     ins: Vec<Vec<T>>,
     outs: Vec<Vec<O>>,
 }
 
-// Sizes of the lists of a call.
+// The sizes in the lists of a call.
 struct Sizes {
     counts: Vec<usize>,
     outs: Vec<usize>,
@@ -151,7 +151,7 @@ fn total(blocks: &[usize]) -> Result<usize> {
 }
 
 impl<T: Element, O: Element> Collective<T, O> {
-    // One buffer in blocks: how many elements come out.
+    // Checks one buffer in blocks; returns the number of elements of the result.
     fn check_blocks(&self, comm: &Comm, blocks: &[usize]) -> Result<Sizes> {
         let ranks = comm.size();
         for (list, name) in [(Some(blocks), "blocks"), (self.out_blocks.as_deref(), "out_blocks")] {
@@ -170,7 +170,8 @@ impl<T: Element, O: Element> Collective<T, O> {
         Ok(Sizes { counts: Vec::new(), outs: vec![out] })
     }
 
-    // Buffers of equal parts: the count of each as ds.h counts it, and how many elements come out.
+    // Checks buffers of equal parts; returns the count of each as ds.h counts it, and the numbers of elements of the
+    // results.
     fn check_list(&self, comm: &Comm) -> Result<Sizes> {
         let (ranks, at_root) = (comm.size(), comm.rank() == self.root);
         if let Some(counts) = &self.counts {
@@ -201,14 +202,14 @@ impl<T: Element, O: Element> Collective<T, O> {
         Ok(sizes)
     }
 
-    // Calls libds with the lists of the call, which copies them; the buffers stay in place.
+    // Calls libds with the lists of the call, which it copies; the buffers stay in place.
     fn submit(mut self, comm: &Comm, out_work: *mut *mut ds_sys::ds_work) -> Result<Buffers<T, O>> {
         let sizes = match &self.blocks {
             Some(blocks) => self.check_blocks(comm, blocks)?,
             None => self.check_list(comm)?,
         };
         let root = i32::try_from(self.root).unwrap_or(i32::MAX);
-        // Where ds.h allows it, the result takes the place of the data.
+        // Where ds.h allows it, the result replaces the data.
         let in_place = [ds_sys::DS_COMM_OP_ALL_REDUCE, ds_sys::DS_COMM_OP_BROADCAST].contains(&self.op);
         let ins: Box<dyn Any> = Box::new(std::mem::take(&mut self.buffers));
         let mut buffers = match ins.downcast::<Vec<Vec<O>>>() {
@@ -248,13 +249,13 @@ impl<T: Element, O: Element> Collective<T, O> {
 }
 
 impl Comm {
-    /// Makes a collective and returns its buffers. Collective.
+    /// Runs a collective and returns its buffers. Collective.
     pub fn run<T: Element, O: Element>(&self, collective: Collective<T, O>) -> Result<Vec<Vec<O>>> {
         Ok(collective.submit(self, std::ptr::null_mut())?.outs)
     }
 
-    /// Starts a collective and returns. Started ones are made one after the other on a thread of their own; a collective of
-    /// this group that is made directly first waits for them. Collective.
+    /// Starts a collective and returns. Started ones run one after the other on their own thread; a direct collective
+    /// of this group first waits for them. Collective.
     pub fn start<T: Element, O: Element>(&self, collective: Collective<T, O>) -> Result<Work<O>> {
         self.handle().sweep();
         let mut raw = std::ptr::null_mut();
@@ -264,14 +265,14 @@ impl Comm {
     }
 }
 
-/// Buffers that a started collective uses, until it has been waited for.
+/// The buffers of a started collective, until it has been waited for.
 pub(crate) struct Loan {
     raw: *mut ds_sys::ds_work,
     _ins: Box<dyn Any + Send>,
     outs: Box<dyn Any + Send>,
 }
 
-// SAFETY: ds_work_wait and ds_work_test are [threadsafe], and nobody but the loan has handle and buffers.
+// SAFETY: ds_work_wait and ds_work_test are [threadsafe], and only the loan has the handle and the buffers.
 unsafe impl Send for Loan {}
 
 impl Loan {
@@ -284,7 +285,7 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // SAFETY: the buffers are freed behind this, and are ours again when the wait has returned, whatever it says.
+        // SAFETY: the buffers are freed after this. They are ours again when the wait has returned, with any status.
         unsafe {
             ds_sys::ds_work_wait(self.raw);
             ds_sys::ds_work_destroy(self.raw);
@@ -292,7 +293,7 @@ impl Drop for Loan {
     }
 }
 
-/// A collective that was started. It has its buffers until [`Work::wait`] gives them back:
+/// A collective that was started. It owns its buffers until [`Work::wait`] returns them:
 ///
 /// ```compile_fail,E0382
 /// let comm = ds::Comm::join("self", &ds::CommOptions::default()).unwrap();
@@ -302,7 +303,7 @@ impl Drop for Loan {
 /// work.wait().unwrap();
 /// ```
 ///
-/// One that is dropped goes on: the group keeps its buffers until it has ended.
+/// If it is dropped, the collective continues: the group keeps its buffers until it has ended.
 #[must_use = "a collective that is not waited for keeps its buffers"]
 pub struct Work<O: Element> {
     loan: Option<Loan>,
@@ -310,16 +311,16 @@ pub struct Work<O: Element> {
     _out: PhantomData<O>,
 }
 
-// SAFETY: a shared reference only asks whether the collective has ended, which is [threadsafe].
+// SAFETY: a shared reference can only ask whether the collective has ended, which is [threadsafe].
 unsafe impl<O: Element> Sync for Work<O> {}
 
 impl<O: Element> Work<O> {
-    /// Whether the collective has ended, well or not.
+    /// Whether the collective has ended, with success or not.
     pub fn is_done(&self) -> bool {
         self.loan.as_ref().map_or(true, Loan::ended)
     }
 
-    /// Waits for the end and returns the buffers.
+    /// Waits for its end and returns the buffers.
     pub fn wait(mut self) -> Result<Vec<Vec<O>>> {
         let mut loan = match self.loan.take() {
             Some(loan) => loan,

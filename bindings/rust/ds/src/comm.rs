@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub(crate) struct Handle {
     raw: *mut ds_sys::ds_comm,
-    // Of started collectives that nobody waits for.
+    // The loans of started collectives that nobody waits for.
     loans: Mutex<Vec<Loan>>,
 }
 
-// SAFETY: what is called through a shared handle is [threadsafe] in ds.h; all else goes through Comm, which one thread has.
+// SAFETY: the calls through a shared handle are [threadsafe] in ds.h; all others go through Comm, which belongs to one
+// thread.
 unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
@@ -26,7 +27,7 @@ impl Handle {
         self.loans().push(loan);
     }
 
-    /// Frees what has ended.
+    /// Frees the loans that have ended.
     pub(crate) fn sweep(&self) {
         self.loans().retain(|loan| !loan.ended());
     }
@@ -34,25 +35,26 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle. Leaving the group ends what was started; the loans are waited for behind that.
+        // SAFETY: nobody else has the handle. Leaving the group ends the started collectives; the loans are waited for
+        // after that.
         unsafe { ds_sys::ds_comm_destroy(self.raw) }
     }
 }
 
-/// A group of ranks. One thread at a time uses it and its engines; it may move to another one.
+/// A group of ranks. One thread at a time uses it and its engines; it may move to another thread.
 pub struct Comm {
     handle: Arc<Handle>,
     _one_thread: PhantomData<Cell<()>>,
 }
 
-/// Joining a group.
+/// Options for joining a group.
 #[derive(Clone, Copy, Debug)]
 pub struct CommOptions {
     pub rank: i32,
     pub size: i32,
-    /// A peer without progress for this long is an error.
+    /// Milliseconds without progress after which a peer counts as dead.
     pub timeout_ms: i64,
-    /// Waiting for all ranks to join.
+    /// Milliseconds to wait until all ranks have joined.
     pub join_ms: i64,
 }
 
@@ -63,7 +65,8 @@ impl Default for CommOptions {
 }
 
 impl Comm {
-    /// Joins the group that `url` names ("self", "threads://NAME", "shm://NAME", "env", ... as ds.h says). Collective.
+    /// Joins the group that `url` names: "self", "threads://NAME", "shm://NAME", "env" and the others of ds.h.
+    /// Collective.
     pub fn join(url: &str, options: &CommOptions) -> Result<Comm> {
         let url = name(url)?;
         // SAFETY: the options are filled by libds first, and all pointers are valid during the calls.
@@ -80,7 +83,7 @@ impl Comm {
         }
     }
 
-    fn own(raw: *mut ds_sys::ds_comm) -> Comm {
+    pub(crate) fn own(raw: *mut ds_sys::ds_comm) -> Comm {
         Comm { handle: Arc::new(Handle { raw, loans: Mutex::new(Vec::new()) }), _one_thread: PhantomData }
     }
 
@@ -104,8 +107,9 @@ impl Comm {
         unsafe { ds_sys::ds_comm_size(self.raw()) as usize }
     }
 
-    /// Sums `data` over all ranks, in place, with the same bits on any transport. Collective. A sum of 16-bit floats is f32 and
-    /// has no place here: [`crate::Collective::all_reduce`] has it, and other operations than the sum.
+    /// Sums `data` over all ranks, in place, with the same bits on any transport. Collective. A sum of 16-bit floats is
+    /// f32, so it cannot be stored in `data`: use [`crate::Collective::all_reduce`] for it, and for operations other
+    /// than the sum.
     pub fn all_reduce<T: Element>(&self, data: &mut [T]) -> Result<()> {
         if TypeId::of::<T>() != TypeId::of::<T::Sum>() {
             let got = dtype_name(T::DTYPE);
@@ -118,7 +122,8 @@ impl Comm {
         }
     }
 
-    /// The same sum, of which rank r gets part r. Collective; a multiple of the number of ranks.
+    /// Sums `data` over all ranks; rank r gets part r of the sum. Collective; the length is a multiple of the number of
+    /// ranks.
     pub fn reduce_scatter<T: Element>(&self, data: &[T]) -> Result<Vec<T::Sum>> {
         let count = self.part_of(data.len())?;
         let mut out = vec![T::Sum::default(); count];
@@ -137,7 +142,7 @@ impl Comm {
         Ok(count / self.size())
     }
 
-    /// Every rank's `data`, in the order of ranks. Collective; the same length on all ranks.
+    /// Returns the `data` of all ranks, in the order of ranks. Collective; the same length on all ranks.
     pub fn all_gather<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
         let mut out = vec![T::default(); data.len() * self.size()];
         // SAFETY: out has in_size * size bytes.
@@ -159,7 +164,7 @@ impl Comm {
         Ok(out)
     }
 
-    /// Copies the data of rank `root` to all. Collective; the same length on all ranks.
+    /// Copies the data of rank `root` to all ranks. Collective; the same length on all ranks.
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         // SAFETY: data lives during the call.
         unsafe {
@@ -168,7 +173,7 @@ impl Comm {
         }
     }
 
-    /// Sends to rank `to`, which receives as many elements; returns when they are there.
+    /// Sends to rank `to`, which receives as many elements; returns when they have arrived.
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
         // SAFETY: data lives during the call.
         unsafe {
@@ -176,7 +181,7 @@ impl Comm {
         }
     }
 
-    /// Receives what rank `from` sends.
+    /// Receives the elements that rank `from` sends.
     pub fn receive<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
         // SAFETY: data lives during the call.
         unsafe {
@@ -191,7 +196,7 @@ impl Comm {
         unsafe { check(ds_sys::ds_comm_barrier(self.raw())) }
     }
 
-    /// The group of the ranks that give the same color, ordered by key, then by rank; None for a rank without one.
+    /// Makes a group of all ranks with the same color, ordered by key, then by rank; None for a rank without a color.
     /// Collective.
     pub fn split(&self, color: Option<i32>, key: i32) -> Result<Option<Comm>> {
         let mut out = std::ptr::null_mut();
@@ -200,7 +205,7 @@ impl Comm {
         Ok(if out.is_null() { None } else { Some(Comm::own(out)) })
     }
 
-    /// What ends the group from any thread.
+    /// Returns an object that can end the group from any thread.
     pub fn aborter(&self) -> Aborter {
         Aborter { handle: Arc::downgrade(&self.handle) }
     }
@@ -211,13 +216,13 @@ impl Comm {
         unsafe { check(ds_sys::ds_comm_log_start(self.raw())) }
     }
 
-    /// What this rank's collectives have cost since [`Comm::log_start`]. Collective.
+    /// Returns the cost of this rank's collectives since [`Comm::log_start`]. Collective.
     pub fn log(&self, format: Format) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_comm_log(self.raw(), format.raw(), out) })
     }
 
-    /// The last operations of this rank, oldest first.
+    /// Returns the last operations of this rank, oldest first.
     pub fn flight_record(&self, format: Format) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_comm_flight_record(self.raw(), format.raw(), out) })
@@ -235,7 +240,8 @@ pub struct Aborter {
 }
 
 impl Aborter {
-    /// Ends this and every later collective of all ranks with this reason; nothing when the communicator is gone.
+    /// Ends this and every later collective of all ranks with this reason; does nothing if the communicator was
+    /// dropped.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = name(reason)?;
         match self.handle.upgrade() {

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 /// Delegate mode.
 impl<G: Group> Engine<G> {
-    /// Registers a parameter, of zeros where the options of the engine have no `init`, and returns its number.
+    /// Registers a parameter and returns its number. It is zero unless the options of the engine have an `init`.
     pub fn add_param(&mut self, param: &str, dims: &[usize]) -> Result<i32> {
         let (param, dims, mut out) = (name(param)?, dims_of(dims), -1);
         // SAFETY: the name and the dimensions live during the call.
@@ -13,13 +13,13 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Ends the registration and takes the memory; before everything else but `add_param`. Collective.
+    /// Ends the registration and allocates the memory; only `add_param` may come before it. Collective.
     pub fn start(&mut self) -> Result<()> {
         // SAFETY: the engine is alive and alone with this thread.
         unsafe { check(ds_sys::ds_engine_start(self.raw)) }
     }
 
-    /// Says that what follows is an evaluation, or training again. Collective.
+    /// Begins an evaluation, or returns to training. Collective.
     pub fn evaluate(&mut self, on: bool) -> Result<()> {
         // SAFETY: the engine is alive and alone with this thread.
         unsafe { check(ds_sys::ds_engine_evaluate(self.raw, i32::from(on))) }
@@ -38,11 +38,12 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw(), std::ptr::null_mut())) }
     }
 
-    /// `body` writes this rank's gradient of a parameter, in its compute type, where it goes, and nothing is copied. What is
-    /// there before means nothing.
+    /// `body` writes this rank's gradient of a parameter, in its compute type, directly into the memory of the engine,
+    /// so that nothing is copied. The previous contents are undefined.
     pub fn write_grad<T: Element>(&mut self, param: i32, body: impl FnOnce(&mut [T])) -> Result<()> {
         let mut out = std::ptr::null_mut();
-        // SAFETY: the place is this host's until the gradient is handed over, which needs the engine that body has not.
+        // SAFETY: the place belongs to this host until the gradient is handed over, which needs the engine that body
+        // does not have.
         unsafe { check(ds_sys::ds_engine_grad_view(self.raw, param, std::ptr::null_mut(), &mut out))? };
         let mut place = Tensor::own(out);
         body(place.data_mut::<T>()?);
@@ -51,10 +52,10 @@ impl<G: Group> Engine<G> {
     }
 }
 
-/// Whole parameters of a delegate engine, to be read. It ends with [`Lease::release`], or when it is dropped; both are
-/// collective. Everything else of the engine can be called through it, further leases too, which end before it.
+/// Whole parameters of a delegate engine, for reading. It ends with [`Lease::release`], or when it is dropped; both are
+/// collective. All other calls of the engine can be made through it, including further leases, which end before it.
 ///
-/// Values cannot be kept behind the lease:
+/// Values cannot be kept after the lease:
 ///
 /// ```compile_fail,E0505
 /// # let mut engine = ds::Engine::new("{}", None, ds::EngineOptions::default()).unwrap();
@@ -70,15 +71,15 @@ pub struct Lease<'e, G: Group = ()> {
 }
 
 impl<G: Group> Lease<'_, G> {
-    /// The values of a leased parameter in its compute type, where they lie.
+    /// The values of a leased parameter in its compute type, in place.
     pub fn values<T: Element>(&self, param: i32) -> Result<&[T]> {
         let mut out = std::ptr::null_mut();
         // SAFETY: the handle lives.
         unsafe { check(ds_sys::ds_engine_param_view(self.engine.raw, param, std::ptr::null_mut(), &mut out))? };
         let view = Tensor::own(out);
         let values = view.data::<T>()?;
-        // SAFETY: the memory belongs to the lease, not to the handle, and stays in place until the lease ends. That and whatever
-        // writes parameters needs the lease or its engine as a unique reference.
+        // SAFETY: the memory belongs to the lease, not to the handle, and stays in place until the lease ends. Ending
+        // it, and any call that writes parameters, need the lease or its engine as a unique reference.
         Ok(unsafe { std::slice::from_raw_parts(values.as_ptr(), values.len()) })
     }
 
@@ -106,7 +107,7 @@ impl<G: Group> DerefMut for Lease<'_, G> {
 impl<G: Group> Drop for Lease<'_, G> {
     fn drop(&mut self) {
         if self.held {
-            // SAFETY: as release(); an error of it shows in the next call.
+            // SAFETY: as in release(); an error shows in the next call.
             unsafe { ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len(), std::ptr::null_mut()) };
         }
     }

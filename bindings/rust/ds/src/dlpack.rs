@@ -3,7 +3,7 @@ use crate::tensor::{dims_of, refuse_count, Element};
 use crate::{check, Result, Tensor};
 use std::ffi::c_void;
 
-/// Where a tensor lies: kind 1 is host memory.
+/// The device of a tensor: kind 1 is host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Device {
@@ -51,7 +51,7 @@ pub struct ManagedTensorVersioned {
     pub minor: u32,
     pub context: *mut c_void,
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
-    /// Bit 0: the memory is lent for reading.
+    /// Bit 0: the memory may only be read.
     pub flags: u64,
     pub tensor: Shape,
 }
@@ -73,12 +73,12 @@ fn type_of<T: Element>() -> Type {
     Type { code, bits: 8 * std::mem::size_of::<T>() as u8, lanes: 1 }
 }
 
-/// A DLPack tensor that is nobody else's. It is given back when it is dropped.
+/// A DLPack tensor that only this value owns. Its deleter is called when it is dropped.
 pub struct Managed {
     raw: Raw,
 }
 
-// SAFETY: from_raw() asks for a tensor that any thread may use and give back.
+// SAFETY: from_raw() requires a tensor that any thread may use and free.
 unsafe impl Send for Managed {}
 
 impl Drop for Managed {
@@ -93,7 +93,7 @@ impl Drop for Managed {
     }
 }
 
-// Of a tensor whose memory is a Vec.
+// The owner of a tensor whose memory is a Vec.
 struct Lender<T> {
     managed: ManagedTensor,
     dims: Vec<i64>,
@@ -105,7 +105,7 @@ unsafe extern "C" fn give_back<T>(managed: *mut ManagedTensor) {
 }
 
 impl Managed {
-    /// Takes a DLPack tensor over, for example the content of a capsule of Python; None for NULL.
+    /// Takes over a DLPack tensor, for example the content of a Python capsule; None for NULL.
     ///
     /// # Safety
     /// The address is NULL or that of a DLPack tensor whose deleter was not called. Until the deleter is called nobody else writes
@@ -118,14 +118,14 @@ impl Managed {
         if null { None } else { Some(Managed { raw }) }
     }
 
-    /// For a consumer, who calls the deleter.
+    /// For a consumer, which must call the deleter.
     pub fn into_raw(self) -> Raw {
         let raw = self.raw;
         std::mem::forget(self);
         raw
     }
 
-    /// What it says about its elements.
+    /// Its description: device, type, dimensions and strides.
     pub fn tensor(&self) -> &Shape {
         // SAFETY: the tensor is alive.
         match self.raw {
@@ -134,13 +134,13 @@ impl Managed {
         }
     }
 
-    /// Whether its library lends it for reading.
+    /// Whether its library lends it for reading only.
     pub fn is_readonly(&self) -> bool {
         // SAFETY: the tensor is alive.
         matches!(self.raw, Raw::Versioned(at) if unsafe { (*at).flags & 1 != 0 })
     }
 
-    /// Of a vector, whose memory stays where it is.
+    /// Makes one from a vector, whose memory stays in place.
     pub fn from_vec<T: Element>(mut data: Vec<T>, dims: &[usize]) -> Result<Managed> {
         if dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)) != Some(data.len()) {
             return Err(refuse_count(dims, data.len()));
@@ -167,8 +167,8 @@ impl Managed {
 }
 
 impl Tensor {
-    /// Takes a tensor of another library without a copy; it is given back when this one is dropped, or at once when libds refuses
-    /// it. It lies in host memory.
+    /// Takes a tensor of another library without a copy. It must be in host memory. It is freed when the new tensor is
+    /// dropped, or at once if libds refuses it.
     pub fn from_dlpack(managed: Managed) -> Result<Tensor> {
         let (mut old, mut new, mut out) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
         match managed.raw {
@@ -182,15 +182,17 @@ impl Tensor {
         Ok(Tensor { raw: out, readonly })
     }
 
-    /// For another library, without a copy, in the older form, which cannot say that memory is lent for reading.
+    /// Exports the tensor for another library, without a copy, in the older form, which cannot express read-only
+    /// memory.
     pub fn into_dlpack(self) -> Result<Managed> {
         let mut out = std::ptr::null_mut();
-        // SAFETY: the handle lives; what comes out keeps the memory when the handle has ended, and is its only user then.
+        // SAFETY: the handle lives; the export keeps the memory alive after the handle has ended, and is its only user
+        // then.
         unsafe { check(ds_sys::ds_tensor_to_dlpack(self.raw, &mut out, std::ptr::null_mut()))? };
         Ok(Managed { raw: Raw::Unversioned(out.cast()) })
     }
 
-    /// The same in the form of DLPack 1.x.
+    /// Exports the tensor in the form of DLPack 1.x.
     pub fn into_dlpack_versioned(self) -> Result<Managed> {
         let mut out = std::ptr::null_mut();
         // SAFETY: as in into_dlpack().

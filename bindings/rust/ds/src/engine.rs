@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::os::raw::c_char;
 use std::path::Path;
 
-/// Elements of a parameter whose initial values are asked for.
+/// Elements of a parameter whose initial values a closure may set.
 #[derive(Debug)]
 pub struct Part<'a> {
     /// Number of the parameter.
@@ -13,28 +13,28 @@ pub struct Part<'a> {
     pub name: &'a str,
     /// The first of these elements in the flattened parameter.
     pub first: usize,
-    /// What the graph's init has drawn, zeros in delegate mode; what is left as it is stays.
+    /// The values that the graph's init has drawn, or zeros in delegate mode; they stay if they are not changed.
     pub values: &'a mut [f32],
 }
 
 /// See [`EngineOptions::init`].
 pub type Init = Box<dyn FnMut(Part<'_>) -> CallbackResult + Send>;
 
-/// What an engine runs on; training options are JSON.
+/// The resources of an engine; training options are JSON.
 #[derive(Default)]
 pub struct EngineOptions {
-    /// Compute threads of this rank; 0: cores divided by the ranks of this host.
+    /// Compute threads of this rank; 0: the cores divided by the ranks of this host.
     pub threads: i32,
     /// Records spans for [`Engine::trace`].
     pub trace: bool,
-    /// Gives initial values.
+    /// Sets initial values.
     pub init: Option<Init>,
 }
 
 impl EngineOptions {
-    /// Initial values by `init`, which sees only elements of which this rank keeps the states, in any number of parts; ranks
-    /// that have the same elements give the same values. It is called when the engine is made, in delegate mode in
-    /// [`Engine::start`]. An error of it is one on all ranks, and a panic of it goes on behind the call.
+    /// Sets initial values by `init`, which only sees elements whose states this rank keeps, in any number of parts;
+    /// ranks with the same elements must give them the same values. It is called when the engine is made, or in
+    /// delegate mode in [`Engine::start`]. Its error is an error on all ranks, and its panic continues after the call.
     pub fn init(mut self, init: impl FnMut(Part<'_>) -> CallbackResult + Send + 'static) -> Self {
         self.init = Some(Box::new(init));
         self
@@ -87,29 +87,29 @@ impl Group for &Comm {
     }
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
     /// Steps made so far, skipped ones included.
     pub step: i64,
-    /// Optimizer updates taken so far.
+    /// Optimizer updates made so far.
     pub updates: i64,
     /// Mean over all ranks.
     pub loss: f64,
-    /// Of the mean gradient, before clipping.
+    /// Norm of the mean gradient, before clipping.
     pub grad_norm: f64,
     pub lr: f64,
-    /// Loss or gradients had NaN or infinity, nothing was updated.
+    /// Loss or gradients had NaN or infinity, so nothing was updated.
     pub skipped: bool,
-    /// What the loss was multiplied by; 1 unless fp16 is enabled.
+    /// The factor of the loss; 1 unless fp16 is enabled.
     pub loss_scale: f64,
-    /// Skipped, and the dynamic loss scale is at its minimum.
+    /// The step was skipped, and the dynamic loss scale is at its minimum.
     pub loss_scale_at_floor: bool,
 }
 
-/// A training engine. In native mode it has a graph; without one a host keeps forward and backward (delegate mode).
+/// A training engine. In native mode it has a graph; without one, the host keeps forward and backward (delegate mode).
 ///
-/// One that borrows its communicator stays on that one's thread, and ends before it:
+/// An engine that borrows its communicator stays on the communicator's thread, and ends before it:
 ///
 /// ```compile_fail,E0597
 /// let engine = {
@@ -124,13 +124,13 @@ pub struct Engine<G: Group = ()> {
     group: G,
 }
 
-// SAFETY: an engine and its communicator are used by one thread at a time: it moves with a communicator that it owns, and not
-// with one that it borrows, as a Comm is not Sync. The init closure is Send.
+// SAFETY: one thread at a time uses an engine and its communicator: the engine moves with a communicator that it owns,
+// and does not move with one that it borrows, as a Comm is not Sync. The init closure is Send.
 unsafe impl<G: Group + Send> Send for Engine<G> {}
 
 impl<G: Group> Drop for Engine<G> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle, or the closure, which the handle calls.
+        // SAFETY: nobody else has the handle, or the closure that the handle calls.
         unsafe {
             ds_sys::ds_engine_destroy(self.raw);
             if !self.init.is_null() {
@@ -145,7 +145,7 @@ fn raw_inputs(inputs: &[View<'_>]) -> Vec<*const ds_sys::ds_tensor> {
 }
 
 impl Engine {
-    /// Creates an engine that is alone. The graph is copied; without one the engine is in delegate mode.
+    /// Creates an engine of one rank. The graph is copied; without one the engine is in delegate mode.
     pub fn new(config: &str, graph: Option<&Graph>, options: EngineOptions) -> Result<Engine> {
         Engine::with_comm((), config, graph, options)
     }
@@ -180,7 +180,8 @@ impl<G: Group> Engine<G> {
         &self.group
     }
 
-    /// One step: inputs in graph order, each with all micro-batches one after the other. Returns the mean loss. Collective.
+    /// Makes one step. The inputs are in graph order, each with all micro-batches in sequence. Returns the mean loss.
+    /// Collective.
     pub fn train_batch(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
@@ -188,8 +189,8 @@ impl<G: Group> Engine<G> {
         Ok(loss)
     }
 
-    /// For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have called this.
-    /// Returns the steps that it took part in. Collective.
+    /// For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have
+    /// called this. Returns the number of those steps. Collective.
     pub fn join(&mut self) -> Result<i64> {
         let mut steps = 0;
         // SAFETY: the handle lives.
@@ -197,7 +198,7 @@ impl<G: Group> Engine<G> {
         Ok(steps)
     }
 
-    /// Forward of one micro-batch; returns this rank's loss. Collective.
+    /// Computes the forward of one micro-batch and returns this rank's loss. Collective.
     pub fn forward(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
@@ -205,13 +206,13 @@ impl<G: Group> Engine<G> {
         Ok(loss)
     }
 
-    /// Backward of the micro-batch; in delegate mode the end of a micro-step. Collective.
+    /// Computes the backward of the micro-batch; in delegate mode it ends the micro-step. Collective.
     pub fn backward(&mut self) -> Result<()> {
         // SAFETY: the handle lives.
         unsafe { check(ds_sys::ds_backward(self.raw)) }
     }
 
-    /// The update behind the last micro-step. Collective.
+    /// Updates the parameters after the last micro-step. Collective.
     pub fn step(&mut self) -> Result<()> {
         // SAFETY: the handle lives.
         unsafe { check(ds_sys::ds_step(self.raw)) }
@@ -234,12 +235,12 @@ impl<G: Group> Engine<G> {
         Ok(Tensor::own(out))
     }
 
-    /// Steps made so far, those before a load included.
+    /// Steps made so far, including those before a load.
     pub fn steps(&self) -> i64 {
         self.get("step").map_or(0, |steps| steps as i64)
     }
 
-    /// What became of the last step.
+    /// The result of the last step.
     pub fn last_step(&self) -> Result<StepResult> {
         // SAFETY: the structure is filled by libds.
         unsafe {
@@ -258,7 +259,7 @@ impl<G: Group> Engine<G> {
         }
     }
 
-    /// Why the last step was skipped; "" when it was not.
+    /// Why the last step was skipped; "" if it was not.
     pub fn skip_reason(&self) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_engine_skip_reason(self.raw, out) })
@@ -272,7 +273,7 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Changes a number from the next step on; NaN gives it back to the configuration. The same on all ranks.
+    /// Changes a number from the next step on; NaN returns it to the configuration. The same on all ranks.
     pub fn set(&mut self, number: &str, value: f64) -> Result<()> {
         let number = name(number)?;
         // SAFETY: the handle lives.
@@ -307,8 +308,8 @@ impl<G: Group> Engine<G> {
         Ok(self.param_info(param)?.1.iter().product())
     }
 
-    /// Names of the states that [`Engine::read`] and [`Engine::write`] access: "master", those of the optimizer, "param",
-    /// "grad".
+    /// The names of the states that [`Engine::read`] and [`Engine::write`] access: "master", those of the optimizer,
+    /// "param", "grad".
     pub fn state_names(&self) -> Vec<String> {
         let mut out = Vec::new();
         // SAFETY: the names live as long as the engine.
@@ -334,7 +335,7 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_engine_write(self.raw, param, state.as_ptr(), values.as_ptr(), values.len())) }
     }
 
-    /// Elements of a flattened parameter of which this rank updates the states.
+    /// The elements of a flattened parameter whose states this rank updates.
     pub fn local_range(&self, param: i32) -> Result<std::ops::Range<usize>> {
         let (mut first, mut count) = (0, 0);
         // SAFETY: the handle lives.
@@ -342,7 +343,7 @@ impl<G: Group> Engine<G> {
         Ok(first as usize..(first + count) as usize)
     }
 
-    /// As [`Engine::read`], of the elements of [`Engine::local_range`]; no communication.
+    /// Like [`Engine::read`], for the elements of [`Engine::local_range`]; no communication.
     pub fn read_local(&mut self, param: i32, state: &str) -> Result<Vec<f32>> {
         let (state, mut out) = (name(state)?, vec![0f32; self.local_range(param)?.len()]);
         // SAFETY: out has as many elements as the call says.
@@ -350,7 +351,8 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// As [`Engine::write`], of the elements of [`Engine::local_range`], by all ranks, and [`Engine::refresh`] behind it.
+    /// Like [`Engine::write`], for the elements of [`Engine::local_range`]. Call it on all ranks, and
+    /// [`Engine::refresh`] after it.
     pub fn write_local(&mut self, param: i32, state: &str, values: &[f32]) -> Result<()> {
         let state = name(state)?;
         // SAFETY: values has as many elements as the call says.
@@ -363,14 +365,14 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_engine_refresh(self.raw)) }
     }
 
-    /// From the next step on the parameters are not trained, or trained again. Collective.
+    /// From the next step on, the parameters are not trained, or are trained again. Collective.
     pub fn freeze(&mut self, params: &[i32], frozen: bool) -> Result<()> {
         // SAFETY: params lives during the call.
         unsafe { check(ds_sys::ds_engine_freeze(self.raw, params.as_ptr(), params.len(), i32::from(frozen))) }
     }
 
-    /// Makes a group of parameters whose updates have values of their own; `options` is JSON as ds.h says. Returns its
-    /// number. Collective.
+    /// Makes a group of parameters with its own values for updates; `options` is JSON as in ds.h. Returns its number.
+    /// Collective.
     pub fn add_group(&mut self, params: &[i32], options: &str) -> Result<usize> {
         let (options, mut out) = (name(options)?, -1);
         // SAFETY: everything lives during the call.
@@ -405,7 +407,7 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_checkpoint_save(self.raw, folder.as_ptr(), address(&options))) }
     }
 
-    /// Waits until the save that "async" began has ended, and returns its error. Collective.
+    /// Waits until a save with "async" has ended, and returns its error. Collective.
     pub fn wait_saved(&mut self) -> Result<()> {
         // SAFETY: the engine is alive.
         unsafe { check(ds_sys::ds_checkpoint_wait(self.raw)) }
@@ -419,7 +421,7 @@ impl<G: Group> Engine<G> {
         owned_text(|out| unsafe { ds_sys::ds_checkpoint_load(self.raw, folder.as_ptr(), address(&options), out) })
     }
 
-    /// Takes the weights of a Hugging Face model folder. Collective.
+    /// Loads the weights of a Hugging Face model folder. Collective.
     pub fn load_model(&mut self, folder: &Path) -> Result<()> {
         let folder = path_text(folder)?;
         // SAFETY: the path lives during the call.

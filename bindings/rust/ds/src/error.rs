@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::raw::c_char;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
-/// What a failed call asks of the caller.
+/// What the caller should do after a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
@@ -44,24 +44,24 @@ impl Status {
     }
 }
 
-/// Why a call failed.
+/// The reason of a failed call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub status: Status,
     /// One line that names the argument and both values.
     pub message: String,
-    /// The configuration key that it is about, dotted.
+    /// The configuration key that the message is about, dotted.
     pub key: Option<String>,
-    /// The parameter or tensor that it is about.
+    /// The parameter or tensor that the message is about.
     pub tensor: Option<String>,
-    /// The rank that it is about.
+    /// The rank that the message is about.
     pub rank: Option<i32>,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What a closure returns that libds calls. An error ends the call that the closure is part of with [`Status::User`]; its text
-/// follows the message of libds.
+/// The result of a closure that libds calls. An error ends the surrounding call with [`Status::User`]; its text follows
+/// the message of libds.
 pub type CallbackResult = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl Error {
@@ -78,7 +78,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-// How a closure ended, kept until the call of libds that it was part of has returned.
+// How a closure ended, kept until the surrounding call of libds has returned.
 enum Escaped {
     Panic(Box<dyn Any + Send>),
     Error(String),
@@ -88,15 +88,15 @@ thread_local! {
     static ESCAPED: RefCell<Option<Escaped>> = const { RefCell::new(None) };
 }
 
-/// Runs what a callback does. A panic does not cross libds: the callback returns `DS_ERROR_USER`, and [`check`] of the call
-/// that it is part of lets the panic go on. An error becomes part of that call's error.
+/// Runs the body of a callback. A panic does not cross libds: the callback returns `DS_ERROR_USER`, and [`check`] of
+/// the surrounding call resumes the panic. An error becomes part of that call's error.
 pub(crate) fn contained(body: impl FnOnce() -> CallbackResult) -> ds_sys::ds_status {
     let escaped = match catch_unwind(AssertUnwindSafe(|| body().map_err(|error| error.to_string()))) {
         Ok(Ok(())) => return ds_sys::DS_OK,
         Ok(Err(text)) => Escaped::Error(text),
         Err(panic) => Escaped::Panic(panic),
     };
-    // Of several, the first says why.
+    // If several failed, the first one counts.
     let _ = ESCAPED.try_with(|slot| {
         slot.borrow_mut().get_or_insert(escaped);
     });
@@ -139,11 +139,11 @@ pub(crate) fn check(status: ds_sys::ds_status) -> Result<()> {
     Err(Error { status: Status::of(status), message, key: some(key), tensor: some(tensor), rank })
 }
 
-/// The text that `call` makes.
+/// Returns the text that `call` makes.
 pub(crate) fn owned_text(call: impl FnOnce(*mut *mut c_char) -> ds_sys::ds_status) -> Result<String> {
     let mut text = std::ptr::null_mut();
     check(call(&mut text))?;
-    // SAFETY: the call has made the text; it ends here.
+    // SAFETY: the call has made the text, which is freed here.
     unsafe {
         let out = copied(text);
         ds_sys::ds_text_destroy(text);
@@ -151,12 +151,12 @@ pub(crate) fn owned_text(call: impl FnOnce(*mut *mut c_char) -> ds_sys::ds_statu
     }
 }
 
-/// A C string of `text`.
+/// Returns `text` as a C string.
 pub(crate) fn name(text: &str) -> Result<CString> {
     CString::new(text).map_err(|e| Error::argument(format!("a text must have no NUL, got one at {}", e.nul_position())))
 }
 
-/// A C string of an optional text; its address with [`address`].
+/// Returns an optional text as a C string; [`address`] returns its address.
 pub(crate) fn optional(text: Option<&str>) -> Result<Option<CString>> {
     text.map(name).transpose()
 }
@@ -166,7 +166,7 @@ pub(crate) fn address(text: &Option<CString>) -> *const c_char {
     text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr())
 }
 
-/// A C string of a path.
+/// Returns a path as a C string.
 pub(crate) fn path_text(path: &std::path::Path) -> Result<CString> {
     let text = path.to_str().ok_or_else(|| Error::argument(format!("a path must be UTF-8, got '{}'", path.display())))?;
     name(text)

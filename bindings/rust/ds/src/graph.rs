@@ -21,7 +21,7 @@ impl Drop for Graph {
 }
 
 impl Graph {
-    /// An empty graph; `bound` is the largest number of rows of one micro-step.
+    /// Makes an empty graph; `bound` is the largest number of rows of one micro-step.
     pub fn new(graph_name: &str, bound: usize) -> Result<Graph> {
         let graph_name = name(graph_name)?;
         let mut raw = std::ptr::null_mut();
@@ -30,7 +30,7 @@ impl Graph {
         Ok(Graph { raw })
     }
 
-    /// The graph of a configuration's `model` section, for a group of `size` ranks.
+    /// Makes the graph of a configuration's `model` section, for a group of `size` ranks.
     pub fn from_config(config: &str, size: i32) -> Result<Graph> {
         let config = name(config)?;
         let mut raw = std::ptr::null_mut();
@@ -39,7 +39,7 @@ impl Graph {
         Ok(Graph { raw })
     }
 
-    /// Reads what [`Graph::print`] writes.
+    /// Reads the text that [`Graph::print`] writes.
     pub fn parse(text: &str) -> Result<Graph> {
         let text = name(text)?;
         let mut raw = std::ptr::null_mut();
@@ -92,14 +92,14 @@ impl Graph {
         Ok(Value(out))
     }
 
-    /// Makes a value the next output: 0 is the loss, 1 what [`crate::Engine::infer`] returns.
+    /// Makes a value the next output: output 0 is the loss, and [`crate::Engine::infer`] returns output 1.
     pub fn output(&mut self, output: &str, value: Value) -> Result<()> {
         let output = name(output)?;
         // SAFETY: the text lives during the call.
         unsafe { check(ds_sys::ds_graph_output(self.raw, output.as_ptr(), value.0)) }
     }
 
-    /// The value that an output, an input, a parameter or a result of this name is.
+    /// Finds an output, input, parameter or result by name.
     pub fn find(&self, value: &str) -> Result<Value> {
         let value = name(value)?;
         let mut out = -1;
@@ -119,8 +119,8 @@ impl Graph {
         Ok(dims[..count].iter().map(|&d| usize::try_from(d).ok()).collect())
     }
 
-    /// Appends the gradients of a scalar by `values`, once for a graph; None where it does not depend on one. Training needs no
-    /// call of this: a differentiated graph is for printing and study.
+    /// Appends the gradients of a scalar by `values`, once for a graph; None for a value that it does not depend on.
+    /// Training does not need this call: a differentiated graph is for printing and study.
     pub fn grad(&mut self, loss: Value, values: &[Value]) -> Result<Vec<Option<Value>>> {
         let values: Vec<i32> = values.iter().map(|v| v.0).collect();
         let mut out = vec![-1; values.len()];
@@ -129,14 +129,14 @@ impl Graph {
         Ok(out.iter().map(|&v| if v < 0 { None } else { Some(Value(v)) }).collect())
     }
 
-    /// Text form.
+    /// The text form.
     pub fn print(&self) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_graph_print(self.raw, out) })
     }
 }
 
-/// What a configuration compiles to for one rank, without memory and without a group.
+/// The compiled step of a configuration for one rank, without memory and without a group.
 pub struct Plan {
     raw: *mut ds_sys::ds_plan,
 }
@@ -161,7 +161,7 @@ impl Plan {
         Ok(Plan { raw })
     }
 
-    /// Bytes per tier and kind, instructions, collectives.
+    /// Reports bytes per tier and kind, instructions, collectives.
     pub fn report(&self, format: Format) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_plan_report(self.raw, format.raw(), out) })
@@ -172,7 +172,7 @@ impl Plan {
         owned_text(|out| unsafe { ds_sys::ds_plan_print(self.raw, out) })
     }
 
-    /// What each queue of these ranks does over a step, as an SVG document.
+    /// Draws the work of each queue of these ranks over a step, as an SVG document.
     pub fn picture(plans: &[&Plan]) -> Result<String> {
         let plans: Vec<_> = plans.iter().map(|p| p.raw as *const _).collect();
         // SAFETY: the list and its plans live during the call.

@@ -1,12 +1,12 @@
 //! libds from Rust: engines, graphs, collectives and checkpoints of the C header `ds.h`, with owned handles, `Result` and
 //! lifetimes. `docs/start/rust.md` is the guide.
 //!
-//! Threads. A [`Comm`] and its engines count as one for libds: a communicator may move to another thread, but it is not
-//! shared. An [`Engine`] that borrows its communicator stays on the thread of that one; one that owns it, or has none, may move.
-//! [`Comm::aborter`] gives what any thread may use.
+//! Threads. A [`Comm`] and its engines count as one handle: a communicator may move to another thread, but is not shared. An
+//! [`Engine`] that borrows its communicator stays on the communicator's thread; one that owns it, or has none, may move.
+//! [`Comm::aborter`] returns an object that any thread may use.
 //!
 //! Errors. Every call that can fail returns [`Result`]; the [`Error`] has the status, the message, and the configuration key,
-//! tensor or rank that it is about. A panic in a callback goes on after libds has returned.
+//! tensor or rank that it is about. A panic in a callback continues after libds has returned.
 
 mod collective;
 mod comm;
@@ -21,6 +21,7 @@ pub mod ops;
 mod run;
 mod stream;
 mod tensor;
+mod transport;
 
 pub use collective::{Collective, ReduceOp, Work};
 pub use comm::{Aborter, Comm, CommOptions};
@@ -35,16 +36,17 @@ pub use run::{audit, checkpoint_info, communicator, convert_checkpoint, describe
 pub use run::{Batch, Output, Outcome, Progress, Run};
 pub use stream::{DeviceTensor, Download, Stream};
 pub use tensor::{Bf16, Element, Tensor, View, F16};
+pub use transport::Transport;
 
 use error::{address, check, name, optional, owned_text, path_text};
 
-/// Version of libds, for example "0.1.0".
+/// The version of libds, for example "0.1.0".
 pub fn version() -> &'static str {
     // SAFETY: the text is ASCII and lives as long as the process.
     unsafe { std::ffi::CStr::from_ptr(ds_sys::ds_version()) }.to_str().unwrap_or("")
 }
 
-/// How a report comes out: text to read, or JSON whose members `docs/reference/reports.md` names.
+/// The form of a report: text to read, or JSON with the members that `docs/reference/reports.md` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Text,
@@ -60,13 +62,13 @@ impl Format {
     }
 }
 
-/// Facts of this machine and build.
+/// Facts about this machine and build.
 pub fn env_report(format: Format) -> Result<String> {
     // SAFETY: out_text is valid for the call.
     owned_text(|out| unsafe { ds_sys::ds_env_report(format.raw(), out) })
 }
 
-// The guide's programs are tests.
+// The programs of the guide are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/start/rust.md")]
 struct Guide;

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::os::raw::c_char;
 use std::sync::{Arc, Mutex};
 
-/// Severity of a log line.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     Debug,
@@ -32,15 +32,15 @@ unsafe extern "C" fn call_log(level: ds_sys::ds_log_level, line: *const c_char, 
     }
 }
 
-/// Sends the log lines of the process to `sink`, on the thread that is inside a call of libds. A panic in it goes on behind the
-/// call that the line belongs to; if that is the end of a handle, behind the next call of the thread.
+/// Sends the log lines of the process to `sink`, on the thread that is inside a call of libds. A panic in it continues
+/// after the call that the line belongs to, or, if that call is the end of a handle, after the next call of the thread.
 pub fn set_log(sink: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Result<()> {
     *SINK.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::new(sink));
-    // SAFETY: the function is there as long as the process.
+    // SAFETY: the function exists as long as the process.
     unsafe { check(ds_sys::ds_log_set_fn(Some(call_log), std::ptr::null_mut())) }
 }
 
-/// Back to the default: warnings and errors go to stderr.
+/// Restores the default: warnings and errors go to stderr.
 pub fn reset_log() -> Result<()> {
     // SAFETY: no function is given.
     unsafe { check(ds_sys::ds_log_set_fn(None, std::ptr::null_mut()))? };

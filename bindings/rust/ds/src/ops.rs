@@ -612,8 +612,8 @@ pub fn laplace_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
 
 /// A gated linear unit act(gate) up, rounded once.
 ///
-/// - `gate`: T\[n,F\], what is activated
-/// - `up`: T\[n,F\], what is gated
+/// - `gate`: T\[n,F\], the operand that is activated
+/// - `up`: T\[n,F\], the operand that is gated
 /// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
 ///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 ///
@@ -640,8 +640,8 @@ pub fn glu_packed(graph: &mut Graph, x: Value, act: &str) -> Result<Value> {
 /// The gradients of a glu. Not differentiable.
 ///
 /// - `dy`: T\[n,F\], gradient of the result
-/// - `gate`: T\[n,F\], what is activated
-/// - `up`: T\[n,F\], what is gated
+/// - `gate`: T\[n,F\], the operand that is activated
+/// - `up`: T\[n,F\], the operand that is gated
 /// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
 ///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace, sigmoid, quick_gelu, softplus)
 ///
@@ -734,8 +734,8 @@ pub struct Attention {
     pub dropout: f64,
     /// number of the random stream of dropout, 0 to 65535; needed with dropout
     pub op: Option<i64>,
-    /// 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
-    /// none longer than seq; rows see only their document
+    /// 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
+    /// seq; rows see only their document
     pub documents: bool,
 }
 
@@ -848,8 +848,8 @@ pub struct AttentionDx {
     pub dropout: f64,
     /// number of the random stream of dropout, 0 to 65535; needed with dropout
     pub op: Option<i64>,
-    /// 1: mask is begin: the first row of the document that a row is in, any number of which lie one behind the other,
-    /// none longer than seq; rows see only their document
+    /// 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
+    /// seq; rows see only their document
     pub documents: bool,
 }
 
@@ -1040,23 +1040,23 @@ pub struct Rope<'a> {
     pub inverse: bool,
     /// how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
     pub scaling: &'a str,
-    /// of every scaling but none and longrope, > 0
+    /// for every scaling except none and longrope, > 0
     pub factor: Option<f64>,
-    /// of llama3 and yarn, > 0
+    /// for llama3 and yarn, > 0
     pub low: Option<f64>,
-    /// of llama3 and yarn, > 0
+    /// for llama3 and yarn, > 0
     pub high: Option<f64>,
     /// length of texts before scaling, of all but none and linear; of longrope with long_factors
     pub original: Option<i64>,
-    /// of dynamic
+    /// for dynamic
     pub power: Option<f64>,
-    /// of longrope: dims/2 numbers > 0 with blanks between them
+    /// for longrope: dims/2 numbers > 0 with blanks between them
     pub factors: Option<&'a str>,
-    /// of longrope: factors of texts longer than original
+    /// for longrope: factors for texts longer than original
     pub long_factors: Option<&'a str>,
     /// factor of the result in place of the scaling's own; 0: that
     pub magnitude: f64,
-    /// of yarn: 1 rounds the first and the last scaled pair to whole ones
+    /// for yarn: 1 rounds the first and the last scaled pair to whole ones
     pub truncate: bool,
 }
 
@@ -1463,7 +1463,7 @@ pub struct CrossEntropy<'a> {
     pub label_smoothing: f64,
     /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
     pub z_loss: f64,
-    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
 }
 
@@ -1492,13 +1492,13 @@ impl CrossEntropy<'_> {
 }
 
 /// The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
-/// Attributes change the loss of a row, or what becomes of them.
+/// Attributes change the loss of a row, or how losses are combined.
 ///
 /// - `logits`: T\[n,V\], a score for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 ///
-/// Returns `loss` A\[\], the loss; A\[n\] with reduction "none", 0 in rows without a target; `stats` A\[n,2\], what the
-/// backward part needs of the softmax of each row
+/// Returns `loss` A\[\], the loss; A\[n\] with reduction "none", 0 in rows without a target; `stats` A\[n,2\],
+/// statistics of each row's softmax for the backward part
 pub fn cross_entropy(graph: &mut Graph, logits: Value, targets: Value, options: &CrossEntropy) -> Result<(Value, Value)>
     {
     let mut attrs = Attrs::default();
@@ -1514,7 +1514,7 @@ pub struct CrossEntropyDx<'a> {
     pub label_smoothing: f64,
     /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
     pub z_loss: f64,
-    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
 }
 
@@ -1547,7 +1547,7 @@ impl CrossEntropyDx<'_> {
 /// - `dloss`: A\[\], gradient of the loss; A\[n\] with reduction "none"
 /// - `logits`: T\[n,V\], a score for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
-/// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
+/// - `stats`: A\[n,2\], statistics of each row's softmax for the backward part
 ///
 /// Returns `dlogits` T\[n,V\], gradient of logits
 pub fn cross_entropy_dx(graph: &mut Graph, dloss: Value, logits: Value, targets: Value, stats: Value, options:
@@ -1564,7 +1564,7 @@ pub struct LinearCrossEntropy<'a> {
     pub label_smoothing: f64,
     /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
     pub z_loss: f64,
-    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
     /// 1: the logits are rounded to T and kept for the backward part; 0: they are made again
     pub kept: i64,
@@ -1605,8 +1605,8 @@ impl LinearCrossEntropy<'_> {
 /// - `w`: T\[V,C\], a row for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 ///
-/// Returns `loss` A\[\], the loss; A\[n\] with reduction "none", 0 in rows without a target; `stats` A\[n,2\], what the
-/// backward part needs of the softmax of each row
+/// Returns `loss` A\[\], the loss; A\[n\] with reduction "none", 0 in rows without a target; `stats` A\[n,2\],
+/// statistics of each row's softmax for the backward part
 pub fn linear_cross_entropy(graph: &mut Graph, x: Value, w: Value, targets: Value, options: &LinearCrossEntropy) ->
     Result<(Value, Value)> {
     let mut attrs = Attrs::default();
@@ -1622,7 +1622,7 @@ pub struct LinearCrossEntropyDx<'a> {
     pub label_smoothing: f64,
     /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
     pub z_loss: f64,
-    /// of the losses of rows with a target: their mean, their sum, or a loss for each row (mean, sum, none)
+    /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
     /// 1: the logits are rounded to T and kept for the backward part; 0: they are made again
     pub kept: i64,
@@ -1663,7 +1663,7 @@ impl LinearCrossEntropyDx<'_> {
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[V,C\], a row for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
-/// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
+/// - `stats`: A\[n,2\], statistics of each row's softmax for the backward part
 ///
 /// Returns `dx` T\[n,C\], gradient of x; `dw` T\[V,C\], gradient of w
 pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Value, targets: Value, stats: Value,
@@ -1681,7 +1681,7 @@ pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Val
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[V,C\], a row for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
-/// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
+/// - `stats`: A\[n,2\], statistics of each row's softmax for the backward part
 /// - `logits`: T\[n,P\], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V
 ///   up to a multiple of 8
 ///
@@ -1707,7 +1707,7 @@ pub fn count_targets(graph: &mut Graph, targets: Value) -> Result<Value> {
 /// The mean of (x - target)^2 over all elements, added in order in f64.
 ///
 /// - `x`: T\[any\], any tensor
-/// - `target`: T\[any\], what x should be
+/// - `target`: T\[any\], the wanted values of x
 ///
 /// Returns `loss` A\[\], the loss
 pub fn mse(graph: &mut Graph, x: Value, target: Value) -> Result<Value> {
@@ -1719,7 +1719,7 @@ pub fn mse(graph: &mut Graph, x: Value, target: Value) -> Result<Value> {
 ///
 /// - `dloss`: A\[\], gradient of the loss
 /// - `x`: T\[any\], any tensor
-/// - `target`: T\[any\], what x should be
+/// - `target`: T\[any\], the wanted values of x
 ///
 /// Returns `dx` T\[any\], gradient of x
 pub fn mse_dx(graph: &mut Graph, dloss: Value, x: Value, target: Value) -> Result<Value> {

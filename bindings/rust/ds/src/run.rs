@@ -10,18 +10,18 @@ use std::sync::atomic::AtomicI32;
 pub struct Progress {
     pub step: i64,
     pub steps: i64,
-    /// Taken from the data by the whole run, over every resume.
+    /// Samples that the whole run has taken from the data, over every resume.
     pub samples: i64,
     pub loss: f64,
-    /// None when this step was not evaluated.
+    /// None if this step was not evaluated.
     pub heldout_loss: Option<f64>,
     pub grad_norm: f64,
     pub lr: f64,
     pub tokens_per_second: f64,
     /// 1 unless fp16 is enabled.
     pub loss_scale: f64,
-    /// Of the next step. A closure that changes it sets the rate from that step on, on all ranks; NaN gives it back to the
-    /// schedule.
+    /// The rate of the next step. A closure that changes it sets the rate from that step on, on all ranks; NaN returns
+    /// it to the schedule.
     pub next_lr: f64,
 }
 
@@ -30,13 +30,13 @@ pub struct Progress {
 pub struct Batch<'a> {
     pub step: i64,
     pub micro_step: i32,
-    /// To be filled.
+    /// The closure must fill these.
     pub tokens: &'a mut [i32],
-    /// To be filled: the token that follows each of `tokens`.
+    /// The closure must fill these: the token that follows each of `tokens`.
     pub targets: &'a mut [i32],
 }
 
-/// What a run prints.
+/// How much a run prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     ProgressBar,
@@ -47,7 +47,7 @@ pub enum Output {
 type BatchFn<'a> = Box<dyn FnMut(Batch<'_>) -> CallbackResult + 'a>;
 type ProgressFn<'a> = Box<dyn FnMut(&mut Progress) -> bool + 'a>;
 
-/// A training run, as `libds train` makes it: data, model, run folder, checkpoints, report.
+/// A training run, as by `libds train`: data, model, run folder, checkpoints, report.
 #[must_use = "Run::train() runs it"]
 pub struct Run<'a> {
     comm: Option<&'a Comm>,
@@ -60,12 +60,13 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Of a configuration, JSON.
+    /// Makes a run of a configuration in JSON.
     pub fn new(config: &'a str) -> Run<'a> {
         Run { config: Some(config), ..Run::empty() }
     }
 
-    /// Goes on with a run folder, from its newest checkpoint, or with one of its checkpoints. `config` is laid over the run's.
+    /// Continues a run folder from its newest checkpoint, or from one of its checkpoints. `config` is merged over that
+    /// of the run.
     pub fn resume(folder: &'a Path, config: Option<&'a str>) -> Run<'a> {
         Run { resume: Some(folder), config, ..Run::empty() }
     }
@@ -74,7 +75,7 @@ impl<'a> Run<'a> {
         Run { comm: None, config: None, resume: None, output: 2, stop: None, batch: None, progress: None }
     }
 
-    /// The group; without one the run is alone.
+    /// The group; without one the run has one rank.
     pub fn comm(self, comm: &'a Comm) -> Self {
         Run { comm: Some(comm), ..self }
     }
@@ -94,17 +95,18 @@ impl<'a> Run<'a> {
         Run { stop: Some(stop), ..self }
     }
 
-    /// Data by a closure, in place of the configured data. An error of it ends the run after a checkpoint.
+    /// Takes data from a closure instead of the configured data. An error of it ends the run after a checkpoint.
     pub fn batch(self, batch: impl FnMut(Batch<'_>) -> CallbackResult + 'a) -> Self {
         Run { batch: Some(Box::new(batch)), ..self }
     }
 
-    /// Sees every step on rank 0, and may change [`Progress::next_lr`]; false stops the run after a checkpoint, and it ends with [`crate::Status::User`].
+    /// Calls a closure after every step on rank 0; it may change [`Progress::next_lr`]. If it returns false, the run
+    /// saves a checkpoint and ends with [`crate::Status::User`].
     pub fn progress(self, progress: impl FnMut(&mut Progress) -> bool + 'a) -> Self {
         Run { progress: Some(Box::new(progress)), ..self }
     }
 
-    /// Runs it. A panic of a closure stops the run after a checkpoint and goes on behind it. Collective.
+    /// Runs it. A panic of a closure stops the run after a checkpoint, and then continues. Collective.
     pub fn train(mut self) -> Result<()> {
         let config = optional(self.config)?;
         let resume = self.resume.map(path_text).transpose()?;
@@ -113,7 +115,7 @@ impl<'a> Run<'a> {
         let comm = self.comm.map_or(std::ptr::null_mut(), Comm::raw);
         let stop = self.stop.map_or(std::ptr::null(), |s| (s as *const AtomicI32).cast::<i32>());
         let user_data: *mut c_void = std::ptr::addr_of_mut!(self).cast();
-        // SAFETY: the callbacks run inside the call only, on this thread, and what they use lives as long.
+        // SAFETY: the callbacks run only inside the call, on this thread, and the objects that they use live as long.
         check(unsafe {
             let (config, resume) = (address(&config), address(&resume));
             ds_sys::ds_run_train(comm, config, resume, self.output, batch, progress, stop, user_data)
@@ -165,15 +167,15 @@ unsafe extern "C" fn call_progress(progress: *const ds_sys::ds_run_progress, use
     }
 }
 
-/// Lays `patch` over `config`, both JSON texts: objects are merged, null removes (RFC 7396).
+/// Merges `patch` over `config`, both JSON texts: objects are merged, null removes a key (RFC 7396).
 pub fn merge_config(config: &str, patch: &str) -> Result<String> {
     let (config, patch) = (name(config)?, name(patch)?);
     // SAFETY: the texts live during the call.
     owned_text(|out| unsafe { ds_sys::ds_config_merge(config.as_ptr(), patch.as_ptr(), out) })
 }
 
-/// What a configuration, also one of DeepSpeed, means for so many ranks, as `libds config` prints it, and how many of
-/// its keys are refused.
+/// Returns the meaning of a configuration, also one of DeepSpeed, for this number of ranks, as `libds config` prints
+/// it, and the number of its refused keys.
 pub fn describe_config(config: &str, ranks: i32, format: Format) -> Result<(i32, String)> {
     let config = name(config)?;
     let mut refused = 0;
@@ -184,21 +186,23 @@ pub fn describe_config(config: &str, ranks: i32, format: Format) -> Result<(i32,
     Ok((refused, text))
 }
 
-/// The url of the group that a run joins: of its configuration, else of the run that `resume` names, else "env".
+/// Returns the url of the group that a run joins: from its configuration, or else from the run that `resume` names, or
+/// else "env".
 pub fn communicator(config: Option<&str>, resume: Option<&Path>) -> Result<String> {
     let (config, resume) = (optional(config)?, resume.map(path_text).transpose()?);
     // SAFETY: the texts live during the call.
     owned_text(|out| unsafe { ds_sys::ds_run_communicator(address(&config), address(&resume), out) })
 }
 
-/// JSON about a checkpoint, or the newest one of a folder of them or of a run. All of it is read and compared with its hashes.
+/// Returns JSON about a checkpoint, or the newest one in a folder of checkpoints or of a run. All of it is read and
+/// compared with its hashes.
 pub fn checkpoint_info(path: &Path) -> Result<String> {
     let path = path_text(path)?;
     // SAFETY: the path lives during the call.
     owned_text(|out| unsafe { ds_sys::ds_checkpoint_info(path.as_ptr(), out) })
 }
 
-/// Converts a checkpoint of DeepSpeed or libds; options as in ds.h. JSON about what was done.
+/// Converts a checkpoint of DeepSpeed or libds; options as in ds.h. Returns JSON about the conversion.
 pub fn convert_checkpoint(from: &Path, to: &Path, options: &str) -> Result<String> {
     let (from, to, options) = (path_text(from)?, path_text(to)?, name(options)?);
     // SAFETY: the texts live during the call.
@@ -221,8 +225,8 @@ fn raw_comm(comm: Option<&Comm>) -> *mut ds_sys::ds_comm {
     comm.map_or(std::ptr::null_mut(), Comm::raw)
 }
 
-/// Continues a text with a run, a checkpoint or a model folder; `options` is JSON as ds.h says. `each` sees every new part of
-/// the text. Collective.
+/// Continues a text with a run, a checkpoint or a model folder; `options` is JSON as in ds.h. `each` gets every new
+/// part of the text. Collective.
 pub fn generate(
     comm: Option<&Comm>,
     model: &Path,
@@ -238,17 +242,17 @@ pub fn generate(
         text = Some(call_text);
         user_data = (each as *mut Each<'_>).cast::<c_void>();
     }
-    // SAFETY: the callback runs inside the call only, on this thread, and what it uses lives as long.
+    // SAFETY: the callback runs only inside the call, on this thread, and the objects that it uses live as long.
     owned_text(|out| unsafe {
         let (prompt, options) = (address(&prompt), address(&options));
         ds_sys::ds_run_generate(raw_comm(comm), model.as_ptr(), prompt, options, text, user_data, out)
     })
 }
 
-/// What [`verify`] and [`audit`] have found.
+/// The result of [`verify`] and [`audit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Comparisons, or instructions, beyond their tolerance.
+    /// Number of comparisons, or instructions, beyond their tolerance.
     pub failed: usize,
     pub report: String,
 }
@@ -260,7 +264,7 @@ fn outcome(call: impl FnOnce(*mut i32, *mut *mut c_char) -> ds_sys::ds_status) -
     Ok(Outcome { failed, report })
 }
 
-/// Compares the numbers that are recorded beside a model with what libds computes; `options` is JSON as ds.h says. Collective.
+/// Compares the recorded numbers of a model with those that libds computes; `options` is JSON as in ds.h. Collective.
 pub fn verify(comm: Option<&Comm>, model: &Path, options: Option<&str>, format: Format) -> Result<Outcome> {
     let (model, options) = (path_text(model)?, optional(options)?);
     // SAFETY: everything lives during the call.
@@ -269,7 +273,7 @@ pub fn verify(comm: Option<&Comm>, model: &Path, options: Option<&str>, format: 
     })
 }
 
-/// Trains a few steps on random tokens and says where their time goes. One of `config` and `model` is given. Collective.
+/// Trains a few steps on random tokens and reports where their time goes. Give one of `config` and `model`. Collective.
 pub fn profile(
     comm: Option<&Comm>,
     config: Option<&str>,

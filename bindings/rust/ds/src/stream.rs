@@ -4,14 +4,14 @@ use crate::{check, Error, Lease, Result, Tensor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-// Work that a stream may have before a tensor that ends makes it wait.
+// The largest number of dropped tensors that a stream may keep before it waits for its work.
 const MOST_ENDED: usize = 256;
 
 struct Queue {
     raw: *mut ds_sys::ds_stream,
-    // Tensors that nobody holds any more, and that its work may use.
+    // Dropped tensors that the work of the stream may still use.
     ended: RefCell<Vec<Tensor>>,
-    // Nothing was given to it since it was waited for.
+    // The stream got no work since it was last waited for.
     idle: Cell<bool>,
 }
 
@@ -24,7 +24,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Frees a tensor when the work that may use it has been done.
+    /// Frees a tensor once the work that may use it is done.
     fn keep(&self, tensor: Tensor) {
         if self.idle.get() {
             return;
@@ -42,20 +42,20 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle. It finishes its work, and the tensors end behind that.
+        // SAFETY: nobody else has the handle. It finishes its work, and the tensors are freed after that.
         unsafe { ds_sys::ds_stream_destroy(self.raw) }
     }
 }
 
-/// A queue of work on the device of an engine whose memory the host does not see; on "cpu" there is none. Copies, steps and
-/// inference over its tensors run in the order in which they are called. Libds has what they use until they are done.
+/// A queue of work on the device of an engine whose memory the host does not see; "cpu" has no streams. Copies, steps
+/// and inference over its tensors run in the order of the calls. libds keeps their tensors until they are done.
 #[derive(Clone)]
 pub struct Stream {
     queue: Rc<Queue>,
 }
 
 impl Stream {
-    /// Of the engine's device. It works on when the engine is gone.
+    /// Makes a stream on the engine's device. It keeps working after the engine has ended.
     pub fn new<G: Group>(engine: &mut Engine<G>) -> Result<Stream> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle lives.
@@ -68,20 +68,21 @@ impl Stream {
         self.queue.synchronize()
     }
 
-    /// Zeros on the device.
+    /// Makes zeros on the device.
     pub fn zeros<T: Element>(&self, dims: &[usize]) -> Result<DeviceTensor> {
         // SAFETY: without data libds takes memory of its own; the stream lives.
         Ok(self.own(unsafe { create::<T>(dims, None, std::ptr::null_mut(), self.queue.raw)? }))
     }
 
-    /// A tensor on the device that gets the elements of one on the host, in the order of the stream, without waiting.
+    /// Makes a tensor on the device with the elements of one on the host, copied in the order of the stream, without
+    /// waiting.
     pub fn upload(&self, from: Tensor) -> Result<DeviceTensor> {
         let mut to = self.like(&info_of(from.raw)?)?;
         to.upload(from)?;
         Ok(to)
     }
 
-    // Zeros of the same type and shape.
+    // Makes zeros of the same type and shape.
     fn like(&self, info: &Info) -> Result<DeviceTensor> {
         Ok(self.own(create_like(info, self.queue.raw)?))
     }
@@ -90,14 +91,14 @@ impl Stream {
         DeviceTensor { tensor: Some(Tensor::own(raw)), stream: self.clone() }
     }
 
-    // For calls: from here on there is work.
+    // Returns the handle for a call: from here on the stream has work.
     fn busy(&self) -> *mut ds_sys::ds_stream {
         self.queue.idle.set(false);
         self.queue.raw
     }
 }
 
-/// A tensor on the device of a [`Stream`]. All that uses it runs in the order of that stream.
+/// A tensor on the device of a [`Stream`]. All its uses run in the order of that stream.
 pub struct DeviceTensor {
     tensor: Option<Tensor>,
     stream: Stream,
@@ -125,33 +126,34 @@ impl DeviceTensor {
         Ok(info_of(self.raw())?.dims)
     }
 
-    /// Name of the device, as the configuration has it.
+    /// The name of the device, as in the configuration.
     pub fn device(&self) -> Result<&'static str> {
         Ok(info_of(self.raw())?.device)
     }
 
-    /// Gets the elements of a tensor on the host, of the same type and shape, in the order of the stream and without waiting.
+    /// Copies the elements of a tensor on the host, of the same type and shape, in the order of the stream and without
+    /// waiting.
     pub fn upload(&mut self, from: Tensor) -> Result<()> {
-        // SAFETY: both handles live, and the stream keeps the host's until the copy is done.
+        // SAFETY: both handles live, and the stream keeps the host's tensor until the copy is done.
         let copied = check(unsafe { ds_sys::ds_tensor_copy(self.raw(), from.raw, self.stream.busy()) });
         self.stream.queue.keep(from);
         copied
     }
 
-    /// Gets the elements of another tensor of this stream, without waiting.
+    /// Copies the elements of another tensor of this stream, without waiting.
     pub fn copy_from(&mut self, from: &DeviceTensor) -> Result<()> {
         let stream = one_stream(&[self, from])?;
-        // SAFETY: both handles live; what is dropped stays until the copy is done.
+        // SAFETY: both handles live; a dropped tensor stays until the copy is done.
         check(unsafe { ds_sys::ds_tensor_copy(self.raw(), from.raw(), stream.busy()) })
     }
 
-    /// Its elements on the host, when the stream has come so far.
+    /// Returns its elements on the host, once the stream has reached this copy.
     pub fn download(&self) -> Result<Download> {
         let info = info_of(self.raw())?;
         let to = Tensor::own(create_like(&info, std::ptr::null_mut())?);
         let at = to.raw;
         let to = Download { tensor: Some(to), stream: self.stream.clone() };
-        // SAFETY: both handles live; what is dropped stays until the copy is done.
+        // SAFETY: both handles live; a dropped tensor stays until the copy is done.
         check(unsafe { ds_sys::ds_tensor_copy(at, self.raw(), self.stream.busy()) })?;
         Ok(to)
     }
@@ -180,7 +182,7 @@ impl Drop for Download {
     }
 }
 
-// A tensor of the same type and shape, with memory of its own: of the host, or of the stream's device.
+// Makes a tensor of the same type and shape with memory of its own, on the host or on the stream's device.
 fn create_like(info: &Info, stream: *mut ds_sys::ds_stream) -> Result<*mut ds_sys::ds_tensor> {
     let (dims, mut raw) = (dims_of(&info.dims), std::ptr::null_mut());
     // SAFETY: dims has dims.len() numbers; without data libds takes memory of its own; the stream lives.
@@ -191,7 +193,7 @@ fn create_like(info: &Info, stream: *mut ds_sys::ds_stream) -> Result<*mut ds_sy
     Ok(raw)
 }
 
-// The stream of all tensors of a call.
+// Returns the stream that all tensors of a call share.
 fn one_stream<'a>(tensors: &[&'a DeviceTensor]) -> Result<&'a Stream> {
     let first = tensors.first().ok_or_else(|| Error::argument("a call on a stream needs a tensor, got none".to_string()))?;
     if tensors.iter().any(|t| !Rc::ptr_eq(&t.stream.queue, &first.stream.queue)) {
@@ -208,32 +210,32 @@ type Losing = unsafe extern "C" fn(
     *mut f64,
 ) -> ds_sys::ds_status;
 
-/// Over tensors on the device, in the order of their stream.
+/// Calls over tensors on the device, in the order of their stream.
 impl<G: Group> Engine<G> {
     fn loss_on(&mut self, call: Losing, inputs: &[&DeviceTensor]) -> Result<f64> {
         let (stream, mut loss) = (one_stream(inputs)?, 0.0);
         let raws: Vec<_> = inputs.iter().map(|t| t.raw() as *const _).collect();
-        // SAFETY: list and tensors live during the call; what is dropped stays until the stream has done its work.
+        // SAFETY: list and tensors live during the call; a dropped tensor stays until the stream has done its work.
         check(unsafe { call(self.raw, raws.as_ptr(), raws.len(), stream.busy(), &mut loss) })?;
         Ok(loss)
     }
 
-    /// As [`Engine::train_batch`].
+    /// Like [`Engine::train_batch`].
     pub fn train_batch_on(&mut self, inputs: &[&DeviceTensor]) -> Result<f64> {
         self.loss_on(ds_sys::ds_train_batch, inputs)
     }
 
-    /// As [`Engine::forward`].
+    /// Like [`Engine::forward`].
     pub fn forward_on(&mut self, inputs: &[&DeviceTensor]) -> Result<f64> {
         self.loss_on(ds_sys::ds_forward, inputs)
     }
 
-    /// As [`Engine::eval_batch`].
+    /// Like [`Engine::eval_batch`].
     pub fn eval_batch_on(&mut self, inputs: &[&DeviceTensor]) -> Result<f64> {
         self.loss_on(ds_sys::ds_eval_batch, inputs)
     }
 
-    /// As [`Engine::infer`]; what comes out is on the device.
+    /// Like [`Engine::infer`]; the result is on the device.
     pub fn infer_on(&mut self, inputs: &[Option<&DeviceTensor>]) -> Result<DeviceTensor> {
         let given: Vec<&DeviceTensor> = inputs.iter().flatten().copied().collect();
         let stream = one_stream(&given)?;
@@ -244,7 +246,7 @@ impl<G: Group> Engine<G> {
         Ok(stream.own(out))
     }
 
-    /// As [`Engine::grad_ready`].
+    /// Like [`Engine::grad_ready`].
     pub fn grad_ready_on(&mut self, param: i32, grad: &DeviceTensor) -> Result<()> {
         // SAFETY: as in loss_on().
         check(unsafe { ds_sys::ds_grad_ready(self.raw, param, grad.raw(), grad.stream.busy()) })
@@ -252,7 +254,7 @@ impl<G: Group> Engine<G> {
 }
 
 impl<G: Group> Lease<'_, G> {
-    /// A copy on the device of the values of a leased parameter, made in the order of the stream.
+    /// Copies the values of a leased parameter to a tensor on the device, in the order of the stream.
     pub fn values_on(&mut self, param: i32, stream: &Stream) -> Result<DeviceTensor> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handles live.

@@ -8,7 +8,7 @@ mod sealed {
 /// An element type of tensors and collectives.
 pub trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + sealed::Sealed + 'static {
     const DTYPE: ds_sys::ds_dtype;
-    /// The type of a sum: f32 for 16-bit floats, which are summed in f32, else the type itself.
+    /// The type of a sum: f32 for 16-bit floats, which are summed in f32; otherwise the type itself.
     type Sum: Element;
 }
 
@@ -65,7 +65,7 @@ element!(u8, DS_DTYPE_U8, u8);
 element!(Bf16, DS_DTYPE_BF16, f32);
 element!(F16, DS_DTYPE_F16, f32);
 
-/// Name of an element type, as messages of libds have it.
+/// The name of an element type, as in messages of libds.
 pub(crate) fn dtype_name(dtype: ds_sys::ds_dtype) -> &'static str {
     match dtype {
         ds_sys::DS_DTYPE_F32 => "f32",
@@ -79,7 +79,7 @@ pub(crate) fn dtype_name(dtype: ds_sys::ds_dtype) -> &'static str {
     }
 }
 
-/// Dimensions as libds takes them; one that it cannot count becomes one that it refuses.
+/// Converts dimensions for libds; one that it cannot count becomes one that it refuses.
 pub(crate) fn dims_of(dims: &[usize]) -> Vec<i64> {
     dims.iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect()
 }
@@ -89,9 +89,9 @@ pub(crate) fn refuse_count(dims: &[usize], count: usize) -> Error {
     Error::argument(format!("data of shape {dims:?} must have {needed} elements, got {count}"))
 }
 
-/// A tensor on the host that has its memory to itself.
+/// A tensor on the host that owns its memory.
 ///
-/// Its memory is gone when it is dropped, so the compiler refuses what would read it later:
+/// Dropping it frees its memory, so the compiler refuses code that would read it later:
 ///
 /// ```compile_fail,E0505
 /// let tensor = ds::Tensor::zeros::<f32>(&[2]).unwrap();
@@ -101,7 +101,7 @@ pub(crate) fn refuse_count(dims: &[usize], count: usize) -> Error {
 /// ```
 pub struct Tensor {
     pub(crate) raw: *mut ds_sys::ds_tensor,
-    // Of a library that lends its memory for reading.
+    // The tensor belongs to a library that lends its memory for reading only.
     pub(crate) readonly: bool,
 }
 
@@ -115,7 +115,7 @@ impl Drop for Tensor {
     }
 }
 
-/// The one place that makes tensors. `data` NULL: memory of its own, zeros; a stream: on its device.
+/// The only function that makes tensors. `data` NULL: its own memory, with zeros; a stream: on its device.
 ///
 /// # Safety
 /// `data` is NULL, or has the elements that `dims` and `strides` say and outlives the tensor; the stream lives.
@@ -141,7 +141,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    // The elements as a slice can show them: of this type, on the host, one behind the other.
+    // The elements as a slice: they must be of this type, on the host and contiguous.
     pub(crate) fn slice<T: Element>(&self) -> Result<(*mut T, usize)> {
         if self.dtype != T::DTYPE {
             let (is, got) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
@@ -162,7 +162,7 @@ impl Info {
     }
 }
 
-/// The one place that asks what a tensor is.
+/// The only function that reads the description of a tensor.
 pub(crate) fn info_of(raw: *const ds_sys::ds_tensor) -> Result<Info> {
     let (mut dtype, mut dims, mut strides, mut count) = (0, [0i64; 8], [0i64; 8], 0);
     let (mut device, mut data) = (std::ptr::null(), std::ptr::null_mut());
@@ -184,13 +184,13 @@ unsafe fn slice_of<'a, T: Element>(raw: *const ds_sys::ds_tensor) -> Result<&'a 
 }
 
 impl Tensor {
-    /// Zeros.
+    /// Makes a tensor of zeros.
     pub fn zeros<T: Element>(dims: &[usize]) -> Result<Tensor> {
         // SAFETY: without data libds takes memory of its own.
         Ok(Tensor::own(unsafe { create::<T>(dims, None, std::ptr::null_mut(), std::ptr::null_mut())? }))
     }
 
-    /// A copy of `data`.
+    /// Makes a tensor with a copy of `data`.
     pub fn copy_of<T: Element>(data: &[T], dims: &[usize]) -> Result<Tensor> {
         let mut out = Tensor::zeros::<T>(dims)?;
         let to = out.data_mut::<T>()?;
@@ -210,18 +210,18 @@ impl Tensor {
         Ok(info_of(self.raw)?.dims)
     }
 
-    /// Distances of neighbours in each dimension, in elements.
+    /// The distance between neighbours in each dimension, in elements.
     pub fn strides(&self) -> Result<Vec<i64>> {
         Ok(info_of(self.raw)?.strides)
     }
 
-    /// The elements; refused for another type than theirs, and where they do not lie one behind the other.
+    /// The elements; refused for another type than theirs, or if they are not contiguous.
     pub fn data<T: Element>(&self) -> Result<&[T]> {
         // SAFETY: the memory belongs to the tensor.
         unsafe { slice_of(self.raw) }
     }
 
-    /// The elements, to be changed; refused also where their library lends them for reading.
+    /// The elements, for writing; also refused if their library lends them for reading only.
     pub fn data_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         if self.readonly {
             return Err(Error::argument("the tensor must be writable, its library lends it for reading".to_string()));
@@ -243,7 +243,7 @@ impl Tensor {
     }
 }
 
-/// Elements that a call reads, where they lie.
+/// Elements that a call reads, in place.
 pub struct View<'a> {
     raw: *mut ds_sys::ds_tensor,
     made: bool,
@@ -251,7 +251,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Of a slice, without a copy. `dims` must have as many elements as `data`.
+    /// Views a slice without a copy. `dims` must have as many elements as `data`.
     pub fn of<T: Element>(data: &'a [T], dims: &[usize]) -> Result<View<'a>> {
         let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         if count != Some(data.len()) {
@@ -262,8 +262,8 @@ impl<'a> View<'a> {
         Ok(View { raw: unsafe { create::<T>(dims, None, at, std::ptr::null_mut())? }, made: true, _data: PhantomData })
     }
 
-    /// Of elements of a slice that lie apart: the one at index 0 is data\[first\], and neighbours in dimension i are strides\[i\]
-    /// elements away. Without a copy.
+    /// Views elements of a slice with gaps, without a copy: the one at index 0 is data\[first\], and neighbours in
+    /// dimension i are strides\[i\] elements apart.
     pub fn strided<T: Element>(data: &'a [T], first: usize, dims: &[usize], strides: &[i64]) -> Result<View<'a>> {
         if dims.len() != strides.len() {
             return Err(Error::argument(format!("strides must be {}, one for each dimension, got {}", dims.len(), strides.len())));
@@ -278,13 +278,13 @@ impl<'a> View<'a> {
             let count = data.len();
             return Err(Error::argument(format!("the view reaches elements {least} to {most}, got a slice of {count}")));
         }
-        // SAFETY: every element lies in the slice, which outlives the view and is only read.
+        // SAFETY: every element is part of the slice, which outlives the view and is only read.
         let at = unsafe { data.as_ptr().add(first.min(data.len())) } as *mut std::ffi::c_void;
         let raw = unsafe { create::<T>(dims, Some(strides), at, std::ptr::null_mut())? };
         Ok(View { raw, made: true, _data: PhantomData })
     }
 
-    // Of a handle that somebody else ends.
+    // A view over a handle that somebody else frees.
     pub(crate) fn lent(raw: *mut ds_sys::ds_tensor) -> View<'a> {
         View { raw, made: false, _data: PhantomData }
     }
@@ -294,13 +294,13 @@ impl<'a> View<'a> {
         Ok(info_of(self.raw)?.dims)
     }
 
-    /// The elements; refused for another type than theirs, and where they do not lie one behind the other.
+    /// The elements; refused for another type than theirs, or if they are not contiguous.
     pub fn data<T: Element>(&self) -> Result<&'a [T]> {
         // SAFETY: the memory outlives the view and is only read.
         unsafe { slice_of(self.raw) }
     }
 
-    /// Where the elements lie.
+    /// The address of the elements.
     pub fn address(&self) -> Result<*const u8> {
         Ok(info_of(self.raw)?.data as *const u8)
     }

@@ -1,40 +1,47 @@
 // Groups of ranks: direct and started collectives, lists, unequal blocks, splits, aborts.
 mod common;
 use common::*;
-use ds::{Bf16, Collective, Comm, CommOptions, Format, ReduceOp, Status};
+use ds::{Bf16, CallbackResult, Collective, Comm, CommOptions, Format, ReduceOp, Status, Transport};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 #[test]
 fn the_everyday_calls() {
-    ranks("everyday", 3, |comm| {
-        let rank = comm.rank();
-        let mut data = [rank as f32, 1.0];
-        comm.all_reduce(&mut data).unwrap();
-        assert_eq!(data, [3.0, 3.0]);
-        assert_eq!(comm.reduce_scatter(&[1i64, 2, 3]).unwrap(), [3 * (rank as i64 + 1)]);
-        assert_eq!(comm.reduce_scatter(&[Bf16::from_f32(0.5); 3]).unwrap(), [1.5f32]);
-        assert_eq!(comm.all_gather(&[rank as i32]).unwrap(), [0, 1, 2]);
-        let to: Vec<u8> = (0..3).map(|r| (rank * 3 + r) as u8).collect();
-        assert_eq!(comm.all_to_all(&to).unwrap(), [rank as u8, rank as u8 + 3, rank as u8 + 6]);
-        let mut word = [if rank == 1 { 7.5f64 } else { 0.0 }];
-        comm.broadcast(&mut word, 1).unwrap();
-        assert_eq!(word, [7.5]);
-        let mut got = [0u8; 4];
-        match rank {
-            0 => comm.send(b"data", 2).unwrap(),
-            2 => comm.receive(&mut got, 0).unwrap(),
-            _ => {}
-        }
-        assert!(rank != 2 || &got == b"data");
-        let part = comm.split(if rank == 0 { None } else { Some(0) }, 0).unwrap();
-        assert_eq!(part.map(|p| p.size()), if rank == 0 { None } else { Some(2) });
-        comm.barrier().unwrap();
-        refused(comm.all_to_all(&[0u8; 4]), Status::InvalidArgument, "a multiple of 3 elements, got 4");
-        refused(comm.all_reduce(&mut [Bf16(0)]), Status::InvalidArgument, "got bf16");
-        assert!(comm.flight_record(Format::Json).unwrap().contains("barrier"));
-    });
+    ranks("everyday", 3, everyday);
 }
 
-// Every operation over a list of two buffers, directly and started; `make` gives the collective, `expected` its result.
+fn everyday(comm: Comm) {
+    let rank = comm.rank();
+    let mut data = [rank as f32, 1.0];
+    comm.all_reduce(&mut data).unwrap();
+    assert_eq!(data, [3.0, 3.0]);
+    assert_eq!(comm.reduce_scatter(&[1i64, 2, 3]).unwrap(), [3 * (rank as i64 + 1)]);
+    assert_eq!(comm.reduce_scatter(&[Bf16::from_f32(0.5); 3]).unwrap(), [1.5f32]);
+    assert_eq!(comm.all_gather(&[rank as i32]).unwrap(), [0, 1, 2]);
+    let to: Vec<u8> = (0..3).map(|r| (rank * 3 + r) as u8).collect();
+    assert_eq!(comm.all_to_all(&to).unwrap(), [rank as u8, rank as u8 + 3, rank as u8 + 6]);
+    let mut word = [if rank == 1 { 7.5f64 } else { 0.0 }];
+    comm.broadcast(&mut word, 1).unwrap();
+    assert_eq!(word, [7.5]);
+    let mut got = [0u8; 4];
+    match rank {
+        0 => comm.send(b"data", 2).unwrap(),
+        2 => comm.receive(&mut got, 0).unwrap(),
+        _ => {}
+    }
+    assert!(rank != 2 || &got == b"data");
+    let part = comm.split(if rank == 0 { None } else { Some(0) }, 0).unwrap();
+    assert_eq!(part.map(|p| p.size()), if rank == 0 { None } else { Some(2) });
+    comm.barrier().unwrap();
+    refused(comm.all_to_all(&[0u8; 4]), Status::InvalidArgument, "a multiple of 3 elements, got 4");
+    refused(comm.all_reduce(&mut [Bf16(0)]), Status::InvalidArgument, "got bf16");
+    assert!(comm.flight_record(Format::Json).unwrap().contains("barrier"));
+}
+
+// Tests every operation over a list of two buffers, directly and started; `make` returns the collective, `expected` its
+// result.
 fn all_operations(comm: &Comm, start: bool) {
     let (me, size) = (comm.rank(), comm.size());
     let of = |rank: usize| vec![vec![rank as i64 + 1, 10], vec![rank as i64; 3]];
@@ -113,7 +120,7 @@ fn started_collectives_overlap_and_end_in_order() {
         let works: Vec<_> = (0..20)
             .map(|i| comm.start(Collective::all_reduce(vec![vec![i as f32; 5000]], ReduceOp::Sum)).unwrap())
             .collect();
-        // A direct collective first waits for what was started.
+        // A direct collective first waits for the started ones.
         comm.barrier().unwrap();
         assert!(works.iter().all(|w| w.is_done()));
         for (i, work) in works.into_iter().enumerate().rev() {
@@ -129,7 +136,7 @@ fn a_work_that_is_dropped_keeps_its_buffers_until_it_has_ended() {
             let data = vec![round as f32; 20_000];
             let work = comm.start(Collective::all_reduce(vec![data], ReduceOp::Sum)).unwrap();
             drop(work);
-            // What is freed too early would be taken here, and be overwritten by the collective.
+            // If memory were freed too early, this would reuse it, and the collective would overwrite it.
             let other = vec![-1.0f32; 20_000];
             if round % 5 == 0 {
                 comm.barrier().unwrap();
@@ -139,7 +146,7 @@ fn a_work_that_is_dropped_keeps_its_buffers_until_it_has_ended() {
         let left = comm.start(Collective::broadcast(vec![vec![1u8; 1 << 20]], 0)).unwrap();
         std::mem::forget(comm.start(Collective::broadcast(vec![vec![1u8; 1000]], 0)).unwrap());
         drop(comm);
-        // The group is left: it has ended, well or not.
+        // The group was left, so the collective has ended, with success or not.
         assert!(left.is_done());
         let _ = left.wait();
     });
@@ -213,4 +220,133 @@ fn collectives_are_timed() {
         assert!(comm.log(Format::Text).unwrap().contains("all_gather"));
         assert!(comm.log(Format::Json).unwrap().contains("all_gather"));
     });
+}
+
+// A transport of channels between threads; each rank holds its ends.
+struct Channels {
+    rank: usize,
+    to: Vec<Sender<Vec<u8>>>,
+    from: Vec<Mutex<Receiver<Vec<u8>>>>,
+    pairs: bool,
+    fails_at: usize,
+    calls: AtomicUsize,
+    ended: Arc<AtomicUsize>,
+}
+
+impl Drop for Channels {
+    fn drop(&mut self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Transport for Channels {
+    fn all_to_all(&self, outgoing: &[&[u8]], incoming: &mut [&mut [u8]]) -> CallbackResult {
+        match self.calls.fetch_add(1, Ordering::Relaxed) + 1 {
+            call if call == self.fails_at => return Err("the wire was cut".into()),
+            call if call > self.fails_at => panic!("of the transport"),
+            _ => {}
+        }
+        for (to, part) in outgoing.iter().enumerate() {
+            if !part.is_empty() {
+                self.send(part, to)?;
+            }
+        }
+        for (from, part) in incoming.iter_mut().enumerate() {
+            if !part.is_empty() {
+                self.receive(part, from)?;
+            }
+        }
+        assert!(outgoing[self.rank].is_empty() && incoming[self.rank].is_empty());
+        Ok(())
+    }
+
+    fn has_pairs(&self) -> bool {
+        self.pairs
+    }
+
+    fn send(&self, data: &[u8], to: usize) -> CallbackResult {
+        Ok(self.to[to].send(data.to_vec())?)
+    }
+
+    fn receive(&self, data: &mut [u8], from: usize) -> CallbackResult {
+        data.copy_from_slice(&self.from[from].lock().unwrap().recv_timeout(Duration::from_secs(60))?);
+        Ok(())
+    }
+}
+
+fn channels(size: usize, pairs: bool, fails_at: usize, ended: &Arc<AtomicUsize>) -> Vec<Channels> {
+    let mut to: Vec<Vec<_>> = (0..size).map(|_| Vec::new()).collect();
+    let mut from: Vec<Vec<_>> = (0..size).map(|_| Vec::new()).collect();
+    for sender in &mut to {
+        for receivers in &mut from {
+            let (end, other) = channel();
+            sender.push(end);
+            receivers.push(Mutex::new(other));
+        }
+    }
+    let ranks = to.into_iter().zip(from).enumerate();
+    ranks
+        .map(|(rank, (to, from))| Channels {
+            rank,
+            to,
+            from,
+            pairs,
+            fails_at: if rank == 0 { fails_at } else { usize::MAX },
+            calls: AtomicUsize::new(0),
+            ended: ended.clone(),
+        })
+        .collect()
+}
+
+fn over_channels(size: usize, pairs: bool, body: impl Fn(Comm) + Sync) {
+    let ended = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for one in channels(size, pairs, usize::MAX, &ended) {
+            let body = &body;
+            scope.spawn(move || {
+                let rank = one.rank;
+                body(Comm::over(one, rank, size).unwrap())
+            });
+        }
+    });
+    assert_eq!(ended.load(Ordering::Relaxed), size);
+}
+
+#[test]
+fn a_transport_of_the_program_has_every_operation() {
+    over_channels(3, true, everyday);
+    over_channels(3, false, |comm| {
+        all_operations(&comm, false);
+        all_operations(&comm, true);
+        refused(comm.send(b"x", (comm.rank() + 1) % 3), Status::Unsupported, "send");
+    });
+}
+
+#[test]
+fn an_error_of_a_transport_ends_the_group() {
+    for fails_at in [1, 4] {
+        let ended = Arc::new(AtomicUsize::new(0));
+        let mut both = channels(2, false, fails_at, &ended);
+        let other = both.pop().unwrap();
+        let one = both.pop().unwrap();
+        let peer = std::thread::spawn(move || {
+            if let Ok(comm) = Comm::over(other, 1, 2) {
+                while comm.barrier().is_ok() {}
+            }
+        });
+        let failed = Comm::over(one, 0, 2).and_then(|comm| {
+            loop {
+                comm.barrier()?;
+            }
+            #[allow(unreachable_code)]
+            Ok(())
+        });
+        refused(failed, Status::Comm, "the wire was cut");
+        peer.join().unwrap();
+        assert_eq!(ended.load(Ordering::Relaxed), 2);
+    }
+    let ended = Arc::new(AtomicUsize::new(0));
+    let two = channels(2, false, usize::MAX, &ended).pop().unwrap();
+    refused(Comm::over(two, 2, 2).map(|_| ()), Status::InvalidArgument, "rank must be 0 to 1, got 2");
+    assert_eq!(ended.load(Ordering::Relaxed), 2);
 }

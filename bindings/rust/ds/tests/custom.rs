@@ -1,11 +1,11 @@
-// Operations whose work is done by a program.
+// Operations that a program computes.
 mod common;
 use common::*;
 use ds::{CallbackResult, CustomOp, CustomOutput, Engine, EngineOptions, Graph, Status, Value, View, ViewMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
-/// y = scale * x, and how often it was dropped.
+/// y = scale * x, with a counter of drops.
 struct Scale {
     by: f32,
     differentiable: bool,
@@ -58,7 +58,7 @@ fn scale(by: f32, differentiable: bool, fails_at: usize, ended: &Arc<AtomicUsize
     Scale { by, differentiable, fails_at, calls: AtomicUsize::new(0), ended: ended.clone() }
 }
 
-/// The linear graph with its prediction scaled by `op`, by a custom operation or by libds's.
+/// The linear graph with its prediction scaled by `op`: a custom operation or one of libds.
 fn graph_with(scaled: impl FnOnce(&mut Graph, Value) -> ds::Result<Value>) -> Graph {
     let mut graph = Graph::new("linear", 4).unwrap();
     let x = graph.input::<f32>("x", &[None, Some(3)]).unwrap();

@@ -1,4 +1,4 @@
-// Bad input: an Err with the message of libds, and what it was given to goes on.
+// Bad input gives an Err with the message of libds, and the object stays usable.
 mod common;
 use common::*;
 use ds::{Engine, EngineOptions, Graph, LogLevel, Status, Tensor, View};

@@ -1,4 +1,4 @@
-// Handles of every kind, dropped in random order, and some that are alive when thread or process end.
+// Handles of every kind, dropped in random order, and some that are still alive when the thread or process ends.
 mod common;
 use common::*;
 use ds::{Collective, Comm, CommOptions, Engine, EngineOptions, Plan, ReduceOp, Tensor};

@@ -5,7 +5,7 @@ use ds::{Format, Output, Progress, Run, Status};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// examples/train.json, made small: one layer, six steps.
+/// Returns examples/train.json, made small: one layer, six steps.
 fn main_job(folder: &Path) -> String {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/train.json");
     let text: String = (0..400).map(|i| format!("def f{i}(x):\n    return x * {} + f{}(x)\n", i % 7, i / 2)).collect();
@@ -73,7 +73,7 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
     assert_eq!(*cried.unwrap_err().downcast::<&str>().unwrap(), "of the text");
 }
 
-/// A run whose data are closures.
+/// Trains a run with data from closures.
 fn own_data(folder: &Path) -> String {
     format!(
         r#"{{"train_batch_size": 4, "optimizer": {{"type": "AdamW", "params": {{"lr": 0.01}}}},

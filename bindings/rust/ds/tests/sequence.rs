@@ -38,7 +38,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
         self.took_of(call, result, false)
     }
 
-    /// What every call may return.
+    /// Checks a result against those that every call may return.
     fn took_of<T>(&mut self, call: &str, result: ds::Result<T>, may_be_lost: bool) -> Option<T> {
         if self.shows {
             println!("{call}: {:?}", result.as_ref().err());
@@ -112,7 +112,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
         Self::keep(&mut self.engines, &self.dice, Some(Held { engine, may_be_lost: fails }));
     }
 
-    /// Calls of one engine, if there is one. What it returns is judged.
+    /// Makes a call of one engine, if there is one, and judges its result.
     fn with_engine<T>(&mut self, call: &str, body: impl FnOnce(&mut Engine<G>, &Dice) -> ds::Result<T>) -> Option<T> {
         if self.engines.is_empty() {
             return None;
@@ -168,7 +168,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
         let group = self.dice.one_of(&["{}", "{\"lr\": 0.1}", "{\"betas\": [0.5, 0.6]}"]);
         match self.dice.below(8) {
             0 | 1 => {
-                // What is written is read, with the same bits.
+                // Values that are written are read back with the same bits.
                 let state = self.dice.one_of(&STATES);
                 self.with_engine("write and read", |engine, dice| {
                     let count: usize = engine.param_info(param)?.1.iter().product();
@@ -360,7 +360,7 @@ fn sequence<G: Group + Clone>(group: G, comm: &Comm, seed: u64, folder: &Path, s
     World { group, comm, dice, folder, seed, shows, engines, graphs, tensors, works, answers }.run()
 }
 
-/// The seeds to run, and whether their calls are printed.
+/// Returns the seeds to run, and whether their calls are printed.
 fn seeds(few: u64, many: u64) -> (std::ops::RangeInclusive<u64>, bool) {
     match std::env::var("DS_SEQUENCE") {
         Ok(seed) => (seed.parse().unwrap()..=seed.parse().unwrap(), true),

@@ -26,7 +26,7 @@ fn copies_are_ordered_and_outlive_what_is_dropped() {
     assert_eq!((on_device.dims().unwrap(), on_device.device().unwrap()), (vec![100, 100], "separate"));
     let mut downloads = Vec::new();
     for i in 0..300 {
-        // The host's tensor moves into the stream; a temporary of the device is dropped with work in flight.
+        // The host's tensor moves into the stream; a temporary on the device is dropped while work is running.
         let from = Tensor::from_vec(vec![i as f32; 10_000], &[100, 100]).unwrap();
         let other = stream.upload(from).unwrap();
         on_device.copy_from(&other).unwrap();
@@ -38,9 +38,9 @@ fn copies_are_ordered_and_outlive_what_is_dropped() {
     }
     drop(on_device.download().unwrap());
     let wrong = Tensor::from_vec(vec![1.0f32; 10], &[10]).unwrap();
-    refused(on_device.upload(wrong), Status::InvalidArgument, "to is");
+    refused(on_device.upload(wrong), Status::InvalidArgument, "to and from must have one type and shape");
     let wrong = Tensor::from_vec(vec![1i32; 10_000], &[100, 100]).unwrap();
-    refused(on_device.upload(wrong), Status::InvalidArgument, "from is");
+    refused(on_device.upload(wrong), Status::InvalidArgument, "to and from must have one type and shape");
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn streams_and_engines_are_not_mixed() {
     refused(first.train_batch_on(&[&x, &target]), Status::InvalidArgument, "of one stream, got several");
     refused(first.train_batch_on(&[]), Status::InvalidArgument, "got none");
     let target = one.zeros::<f32>(&[4, 2]).unwrap();
-    refused(second.train_batch_on(&[&x, &target]), Status::InvalidArgument, "ds_stream_create made of this engine");
+    refused(second.train_batch_on(&[&x, &target]), Status::InvalidArgument, "ds_stream_create made for this engine");
     let mut on_cpu = engine("cpu");
     refused(on_cpu.train_batch_on(&[&x, &target]), Status::InvalidArgument, "NULL on device 'cpu'");
     first.train_batch_on(&[&x, &target]).unwrap();
 }
 
-/// A step, an evaluation or an inference over tensors on the device has the bits of one over the host's.
+/// A step, an evaluation or an inference over tensors on the device has the bits of one over tensors on the host.
 #[test]
 fn random_work_on_streams_has_the_bits_of_the_host() {
     for seed in 0..10 {
@@ -95,7 +95,7 @@ fn random_work_on_streams_has_the_bits_of_the_host() {
                     finish(&mut host);
                     finish(&mut device);
                 }
-                // The host's tensors go to the device as well.
+                // The host's tensors are also given to the device.
                 3 => assert_eq!(host.train_batch(&on_host).unwrap(), device.train_batch(&on_host).unwrap()),
                 _ => assert_eq!(host.train_batch(&on_host).unwrap(), device.train_batch_on(&[dx, dt]).unwrap(), "seed {seed}"),
             }

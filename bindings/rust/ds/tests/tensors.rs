@@ -1,4 +1,4 @@
-// Tensors: memory where it lies, element types, DLPack both ways.
+// Tensors: memory in place, element types, DLPack both ways.
 mod common;
 use common::*;
 use ds::dlpack::{Managed, Raw};
@@ -38,7 +38,7 @@ fn elements_that_lie_apart_are_lent_too() {
     refused(View::strided(&data, 0, &[2, 2], &[i64::MAX, 1]), Status::InvalidArgument, "reaches elements 0 to");
     refused(View::strided(&data, 0, &[2], &[1, 1]), Status::InvalidArgument, "one for each dimension, got 2");
     assert!(View::strided(&data, 99, &[0, 3], &[1, 1]).is_ok());
-    // Inputs of a step may lie apart: the bits are those of a copy.
+    // Inputs of a step may have gaps: the bits are those of a contiguous copy.
     let (x, target) = batch();
     let wide: Vec<f32> = x.chunks(3).flat_map(|row| row.iter().copied().chain([f32::NAN; 2])).collect();
     let mut engines = [0, 1].map(|_| Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap());
@@ -81,8 +81,8 @@ fn tensors_are_read_and_copied_as_their_type() {
     to.data_mut::<f32>().unwrap()[3] = 5.0;
     to.copy_from(&View::of(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).unwrap()).unwrap();
     assert_eq!(to.data::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
-    refused(to.copy_from(&View::of(&[1.0f32; 4], &[4]).unwrap()), Status::InvalidArgument, "from is");
-    refused(to.copy_from(&View::of(&[1i32; 4], &[2, 2]).unwrap()), Status::InvalidArgument, "from is");
+    refused(to.copy_from(&View::of(&[1.0f32; 4], &[4]).unwrap()), Status::InvalidArgument, "to and from must have one type and shape");
+    refused(to.copy_from(&View::of(&[1i32; 4], &[2, 2]).unwrap()), Status::InvalidArgument, "to and from must have one type and shape");
 }
 
 #[test]
@@ -110,14 +110,14 @@ fn a_vector_becomes_a_tensor_and_a_dlpack_tensor_without_a_copy() {
     let managed = tensor.into_dlpack().unwrap();
     let shape = managed.tensor();
     assert_eq!((shape.data as *const f32, shape.dims_count, shape.dtype.bits), (at, 2, 32));
-    // As a capsule goes to another library and comes back.
+    // As when a capsule goes to another library and comes back.
     let raw = managed.into_raw();
     // SAFETY: nobody else has it.
     let managed = unsafe { Managed::from_raw(raw) }.unwrap();
     let mut again = Tensor::from_dlpack(managed).unwrap();
     again.data_mut::<f32>().unwrap()[11] = -1.0;
     assert_eq!((again.data::<f32>().unwrap().as_ptr(), again.data::<f32>().unwrap()[11]), (at, -1.0));
-    // A tensor of libds likewise, into an engine.
+    // A tensor of libds is used likewise, in an engine.
     let target = Tensor::from_vec(vec![1.0f32; 8], &[4, 2]).unwrap();
     let mut engine = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
     engine.train_batch(&[again.view(), target.view()]).unwrap();
@@ -129,7 +129,7 @@ fn a_vector_becomes_a_tensor_and_a_dlpack_tensor_without_a_copy() {
     refused(Managed::from_vec(vec![1u8; 3], &[2]), Status::InvalidArgument, "must have 2 elements, got 3");
 }
 
-// A DLPack tensor that another library might give, and how often it was given back.
+// A DLPack tensor as another library might give it, with a counter of calls of its deleter.
 struct Foreign {
     managed: ds::dlpack::ManagedTensor,
     dims: [i64; 2],
@@ -162,7 +162,7 @@ fn foreign(ended: &Arc<AtomicUsize>, change: impl FnOnce(&mut ds::dlpack::Shape,
     foreign.managed.tensor.dims = foreign.dims.as_mut_ptr();
     foreign.managed.tensor.strides = foreign.strides.as_mut_ptr();
     change(&mut foreign.managed.tensor, &mut foreign.strides);
-    // SAFETY: the tensor is complete and nobody else's.
+    // SAFETY: the tensor is complete and has no other owner.
     unsafe { Managed::from_raw(Raw::Unversioned(&mut foreign.managed)) }.unwrap()
 }
 
@@ -185,7 +185,7 @@ fn tensors_of_others_are_given_back_once() {
     refused(Tensor::from_dlpack(foreign(&ended, |t, _| t.dtype.bits = 8)), Status::Unsupported, "8 bits");
     assert_eq!(ended.load(Ordering::Relaxed), 4, "what is refused is given back");
     let at_offset = foreign(&ended, |t, _| {
-        // SAFETY: the dimensions are there.
+        // SAFETY: the dimensions exist.
         unsafe { *t.dims = 1 };
         t.byte_offset = 24;
     });

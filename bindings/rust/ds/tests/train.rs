@@ -231,7 +231,7 @@ fn handles_move_between_threads_as_the_header_allows() {
     shares::<ds::Error>();
 }
 
-// What must not compile: sharing a handle that one thread uses at a time.
+// Code that must not compile: it shares a handle that only one thread may use at a time.
 macro_rules! not {
     ($trait:ident, $type:ty) => {{
         // Ambiguous, and so an error, if the type has the trait.

@@ -1,3 +1,12 @@
+// Attention within sequences, its gradient, and attention to the cache of a text.
+//
+// Rows are the tokens of all sequences, packed one after another: `seq` rows each or, with
+// `documents`, as the operand begin says. Queries have H heads; keys and values have G heads, where
+// G divides H, and each serves H / G heads of queries. q, k and v are separate operands, or columns
+// of one operand, side by side. The second result, lse, is the logarithm of the sum of exp(scores)
+// for each head and row: with it the backward part recomputes the weights in tiles instead of
+// keeping n seq of them (Dao et al., "FlashAttention", 2022). cached_attention has two more
+// operands: the position of each row in the text, and a cache of keys and values.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -17,18 +26,20 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// What stands between the first operand and y of one node: qkv or q, k, v, then perhaps i32[n], a
-// mask or, with the attribute `documents`, begin.
+// The operands that all forms share, without those around them in attention_dx and
+// cached_attention: qkv or q, k, v, then perhaps i32[n], which is a mask or, with attribute
+// `documents`, begin. The number of operands determines the form.
 struct Operands {
   bool packed, masked;
 
   explicit Operands(size_t count) : packed(count < 3), masked(count % 2 == 0) {}
 };
 
-constexpr size_t kAroundDx = 3;  // dy, y, lse
+// The number of additional operands of attention_dx: dy, y and lse.
+constexpr size_t kAroundDx = 3;
 constexpr std::string_view kCached = "cached_attention";
 
-// Key and value heads of a node whose attributes are checked.
+// Returns G. The attributes must have been checked.
 int64_t kv_heads(const Attrs& attrs) {
   int64_t groups = attrs.integer_or("kv_heads", 0);
   return groups == 0 ? attrs.integer("heads") : groups;
@@ -40,7 +51,7 @@ void check_real(std::string_view op, const Attrs& attrs, std::string_view name) 
           op, name, value);
 }
 
-// Of the weights; an attention that drops some names its random stream.
+// Checks the dropout of the weights. An attention with dropout must name its random stream.
 void check_dropout(const OperandCheck& check, std::string_view op, const Attrs& attrs) {
   double share = attrs.real_or("dropout", 0);
   require(share >= 0 && share < 1, "{}: attribute 'dropout' must be in [0, 1), got {}", op, share);
@@ -49,6 +60,7 @@ void check_dropout(const OperandCheck& check, std::string_view op, const Attrs& 
   check.within(attrs, "op", 0, 65535, 0);
 }
 
+// Checks everything that depends on attributes alone. per_head is set for packed operands only.
 void check_attributes(const OperandCheck& check, std::string_view op, const Attrs& attrs,
                       bool packed) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -65,6 +77,8 @@ void check_attributes(const OperandCheck& check, std::string_view op, const Attr
   check_real(op, attrs, "scale");
   check_real(op, attrs, "softcap");
   check_dropout(check, op, attrs);
+  // per_head interleaves q, k and v of each head (as in GPT-NeoX), so each head needs its own k and
+  // v.
   if (attrs.integer_or("per_head", 0) == 0) return;
   require(packed, "{}: attribute 'per_head' must be 0 when q, k and v are separate, got 1", op);
   require(groups == heads,
@@ -72,7 +86,7 @@ void check_attributes(const OperandCheck& check, std::string_view op, const Attr
           groups);
 }
 
-// Checks everything from operand `first` to the mask and returns the type of y.
+// Checks the operands from `first` to the mask and returns the type of y.
 TensorType check_inputs(const OperandCheck& check, std::string_view op, In in, const Attrs& attrs,
                         size_t first, const Operands& kind) {
   check.matrix(first);
@@ -100,10 +114,13 @@ TensorType check_inputs(const OperandCheck& check, std::string_view op, In in, c
   return {dtype, {rows, heads * depth}};
 }
 
+// Returns the type of lse, the logarithm of the sum of exp(scores): one number for each head and
+// row.
 TensorType lse_type(const TensorType& y, const Attrs& attrs) {
   return {wide_type(y.dtype), {attrs.integer("heads"), y.shape[0]}};
 }
 
+// Returns the types of y and lse.
 Types infer_attention(In in, const Attrs& attrs) {
   Operands kind(in.size());
   OperandCheck check("attention", in);
@@ -121,7 +138,7 @@ Types infer_attention_dx(In in, const Attrs& attrs) {
   return kind.packed ? Types{in[1]} : Types{in[1], in[2], in[3]};
 }
 
-// qkv, or q, k and v; positions; cache
+// Returns the types of y and the cache. Operands: qkv, or q, k and v; positions; cache.
 Types infer_cached_attention(In in, const Attrs& attrs) {
   Operands kind(in.size() - 2);
   OperandCheck check(kCached, in);
@@ -136,6 +153,7 @@ Types infer_cached_attention(In in, const Attrs& attrs) {
   return {y, cache};
 }
 
+// Masks and begin are integers and get no gradient.
 std::vector<ValueId> attention_backward(BackwardContext& c) {
   std::vector<ValueId> in{c.first_grad()}, grads(c.node.in.size());
   in.insert(in.end(), c.node.in.begin(), c.node.in.end());
@@ -149,7 +167,8 @@ std::vector<ValueId> attention_backward(BackwardContext& c) {
   return grads;
 }
 
-// Keys that a row sees on average in a sequence of `seq` rows, masks not counted.
+// Returns the number of keys that a row sees on average in a sequence of `seq` rows. With a window
+// w, the first w rows see 1 to w keys and the others w. Masks are not counted.
 double mean_keys(double seq, const Attrs& attrs) {
   if (attrs.integer_or("causal", 1) == 0) return seq;
   double window = static_cast<double>(attrs.integer_or("window", 0));
@@ -162,28 +181,30 @@ double product_flops(int64_t products, const TensorType& y, const Attrs& attrs, 
   double keys = mean_keys(static_cast<double>(attrs.integer("seq")), attrs);
   return 2.0 * static_cast<double>(products) * rows * keys * static_cast<double>(y.shape[1].extent);
 }
+
+// Returns the operand begin, which is the last one of the forward operation with `documents`.
 std::optional<DocumentsOperand> attention_documents(size_t operands, const Attrs& attrs) {
   if (attrs.integer_or("documents", 0) == 0) return {};
   return DocumentsOperand{operands - 1, attrs.integer("seq")};
 }
 
-// q k^T and p v
+// Counts the products q k^T and p v.
 double attention_flops(In in, const Attrs& attrs, int64_t n) {
   return product_flops(2, infer_attention(in, attrs)[0], attrs, n);
 }
-// The same, of a cache that is half full.
+// Counts the same products for a cache that is half full.
 double cached_attention_flops(In in, const Attrs& attrs, int64_t n) {
   const TensorType y = infer_cached_attention(in, attrs)[0];
   double rows = static_cast<double>(y.shape[0].symbolic ? n : y.shape[0].extent);
   double keys = mean_keys(static_cast<double>(in.back().shape[1].extent), attrs);
   return 4.0 * rows * keys * static_cast<double>(y.shape[1].extent);
 }
-// Both forms of scores again, then dq, dk and dv.
+// Counts the products of the backward part: the scores q k^T, dy v^T, dq, dk and dv.
 double attention_dx_flops(In in, const Attrs& attrs, int64_t n) {
   return product_flops(5, in[0], attrs, n);
 }
 
-// The attributes of an attention that a cached_attention has, too.
+// Returns those attributes of an attention that cached_attention has as well.
 Attrs cached_attrs(const Attrs& attrs) {
   Attrs out;
   for (const auto& [key, value] : attrs.items()) {
@@ -193,11 +214,13 @@ Attrs cached_attrs(const Attrs& attrs) {
   return out;
 }
 
-// All but the mask or begin.
+// Returns the number of operands without the mask or begin.
 size_t decode_attention_inputs(const Node& node) {
   return node.in.size() - (Operands(node.in.size()).masked ? 1 : 0);
 }
 
+// Appends an attention of each row to the cache, which becomes an input of the graph and lives as
+// long as the text. It computes the same only if rows never see later rows.
 ValueId decode_attention(DecodeContext& c) {
   const std::string& y = c.name();
   const Attrs& attrs = c.node.attrs;
@@ -205,6 +228,7 @@ ValueId decode_attention(DecodeContext& c) {
     raise(DS_ERROR_UNSUPPORTED,
           "text cannot be continued with attention %{}: rows see later rows (causal 0)", y);
   }
+  // A mask that is an input marks padding, which a continued text does not have.
   const Value& mask = c.from.values[c.node.in.back()];
   if (Operands(c.node.in.size()).masked && mask.producer.exists()) {
     raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: mask %{} is computed",
@@ -221,8 +245,8 @@ ValueId decode_attention(DecodeContext& c) {
 
 using OperandDefs = std::vector<OperandDef>;
 
-// Forms with q, k and v between `before` and `after`: three operands, or one that has them side by
-// side.
+// Returns the forms with q, k and v between `before` and `after`: as three operands, or side by
+// side in one.
 std::vector<OpForm> forms_of(const OperandDefs& before, const OperandDefs& after,
                              const OperandDefs& results, const OperandDefs& packed_results) {
   auto around = [&](OperandDefs between) {
@@ -275,11 +299,11 @@ void add_attention_ops(std::vector<OpDef>& table) {
       number("dropout", "probability of dropping a weight in a step of training, in [0, 1)"),
       optional({"op", AttrKind::integer,
                 "number of the random stream of dropout, 0 to 65535; needed with dropout"}),
-      optional({"documents", AttrKind::flag,
-                "1: mask is begin: the first row of the document that a row is in, any number of "
-                "which lie "
-                "one behind the other, none longer than seq; rows see only their document"},
-               int64_t{0})};
+      optional(
+          {"documents", AttrKind::flag,
+           "1: mask is begin, the first row of the document that a row is in. Documents follow one "
+           "another, none longer than seq; rows see only their document"},
+          int64_t{0})};
   const OperandDef mask = optional(
                        OperandDef{"mask", "i32[n]", "rows of 0 are seen by none; see documents"}),
                    y{"y", "T[n,HD]", "weighted sums of values"},
@@ -310,8 +334,7 @@ void add_attention_ops(std::vector<OpDef>& table) {
   table.push_back(
       {.name = std::string(kCached),
        .doc = "Causal attention of rows of one text to all of it: writes their keys and values to "
-              "the cache, "
-              "then reads it.",
+              "the cache, then reads it.",
        .forms = forms_of(
            {}, {{"positions", "i32[n]", "place of each row, below P; no two alike"}, cache},
            {y, cache}, {y, cache}),

@@ -1,3 +1,6 @@
+// Products of elements: gated linear units, mul, scale, and the soft cap of scores. A glu is one
+// operation, not an activation and a mul, so that its result is rounded once and the activation
+// need not be kept; a pass creates it from those two operations.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,7 +16,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// Operands gate and up of one type, or the one matrix x = [gate | up].
+// Accepts gate and up of one type, or one matrix x = [gate | up].
 Types infer_glu(In in, const Attrs&) {
   if (in.size() == 2) {
     OperandCheck check("glu", in);
@@ -43,6 +46,7 @@ Types infer_glu_dx(In in, const Attrs&) {
   return {in[1]};
 }
 
+// Appends the gradient operation, which computes act(gate) again so that it need not be kept.
 std::vector<ValueId> glu_backward(BackwardContext& c) {
   ValueId dy = c.first_grad();
   if (c.node.in.size() == 1) return {c.emit("glu_dx", {dy, c.node.in[0]}, c.node.attrs, {0})};
@@ -50,11 +54,12 @@ std::vector<ValueId> glu_backward(BackwardContext& c) {
   return {dgate, !dgate.exists() ? none : dgate + 1};
 }
 
-// act(gate) and one product; backward act, its derivative and three products. Activations count as
-// their own ops do.
+// The forward part is act(gate) and one product; the backward part is act, its derivative and three
+// products. The costs of activations are those of their own operations.
 double glu_flops_per_element(const Attrs& attrs, bool backward) {
   const std::string& act = attrs.text("act");
-  double forward = 15, slope = 15;  // gelu in its forms
+  // The costs of all forms of gelu.
+  double forward = 15, slope = 15;
   if (act == "relu") forward = slope = 1;
   if (act == "silu") forward = 7, slope = 11;
   if (act == "tanh") forward = 4, slope = 7;
@@ -80,6 +85,7 @@ Types infer_mul(In in, const Attrs&) {
   return {in[0]};
 }
 
+// Appends the gradient of each factor: dy times the other factor.
 std::vector<ValueId> mul_backward(BackwardContext& c) {
   ValueId dy = c.first_grad();
   ValueId da = c.emit("mul", {dy, c.node.in[1]}, {}, {0});
@@ -113,6 +119,8 @@ Types infer_softcap_dx(In in, const Attrs& attrs) {
   return {in[0]};
 }
 
+// Appends the gradient dy (1 - (y / cap)^2) of y = cap tanh(x / cap), for which only the result is
+// kept.
 std::vector<ValueId> softcap_backward(BackwardContext& c) {
   return {c.emit("softcap_dx", {c.first_grad(), c.node.out[0]}, c.node.attrs, {0})};
 }
@@ -132,7 +140,8 @@ void add_gate_ops(std::vector<OpDef>& table) {
                     {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace",
                      "sigmoid", "quick_gelu", "softplus"}},
       cap{"cap", AttrKind::number, "the bound, > 0"};
-  const OperandDef gate{"gate", "T[n,F]", "what is activated"}, up{"up", "T[n,F]", "what is gated"},
+  const OperandDef gate{"gate", "T[n,F]", "the operand that is activated"},
+      up{"up", "T[n,F]", "the operand that is gated"},
       both{"x", "T[n,2F]", "gate and up, side by side"}, x{"x", "T[any]", "any tensor"},
       dy{"dy", "T[n,F]", "gradient of the result"};
   const std::vector<OperandDef> gated{{"y", "T[n,F]", "act(gate) up"}};

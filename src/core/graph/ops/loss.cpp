@@ -1,3 +1,10 @@
+// Losses: cross entropy of logits, cross entropy over a linear layer, mean squared error.
+//
+// linear_cross_entropy avoids the n x V matrix of logits, the largest value of a language model. It
+// computes logits by blocks of words, keeps the statistics of each row's softmax (two numbers), and
+// the backward part computes the blocks again. With {kept=1} it keeps the logits instead, which
+// costs memory and saves a third of the backward products. Blocks are sized by V alone, so that the
+// order of sums does not depend on the rows.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,8 +25,8 @@ using In = std::span<const TensorType>;
 
 double smoothing_of(const Attrs& attrs) { return attrs.real_or("label_smoothing", 0); }
 
-// Checks the attributes of a cross_entropy, and gives the type of what it makes of the losses of
-// `rows`.
+// Checks the attributes of a cross_entropy and returns the type of its loss for `rows` rows: one
+// number, or one for each row.
 TensorType loss_type(std::string_view op, const Attrs& attrs, DType wide, Dim rows) {
   const double smoothing = smoothing_of(attrs), z = attrs.real_or("z_loss", 0);
   require(smoothing >= 0 && smoothing <= 1,
@@ -30,6 +37,7 @@ TensorType loss_type(std::string_view op, const Attrs& attrs, DType wide, Dim ro
   return {wide, {}};
 }
 
+// Returns the types of the loss and of the statistics: two numbers for each row, in the wide type.
 Types infer_cross_entropy(In in, const Attrs& attrs) {
   OperandCheck check("cross_entropy", in);
   check.matrix(0);
@@ -49,6 +57,8 @@ Types infer_cross_entropy_dx(In in, const Attrs& attrs) {
   return {in[1]};
 }
 
+// Appends the gradient of the logits. With the statistics of the softmax, one pass over the logits
+// suffices. Targets have no gradient.
 std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
   return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]},
@@ -56,7 +66,8 @@ std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
           none};
 }
 
-// Vocabulary of a block of logits: about equal blocks of at most 1024, whatever the rows.
+// Returns the number of words in a block of logits: about equal blocks of at most 1024 words, a
+// multiple of 16, whatever the rows.
 int64_t block_of(int64_t words) {
   constexpr int64_t kMost = 1024, kUnit = 16;
   int64_t blocks = (words + kMost - 1) / kMost;
@@ -64,21 +75,19 @@ int64_t block_of(int64_t words) {
   return std::min(words, (even + kUnit - 1) / kUnit * kUnit);
 }
 
-// Room for one block of logits.
+// Returns the type of the scratch memory for one block of logits.
 TensorType logits_block(const TensorType& x, const TensorType& w) {
   return {wide_type(x.dtype), {x.shape[0], block_of(w.shape[0].extent)}};
 }
 
-// Whether the backward part reads the logits of the forward part, and makes none.
-
-// A row begins at a multiple of 16 bytes of 16-bit elements, so that products read it in whole
-// vectors.
+// Returns the type of kept logits. Rows are padded so that each begins at a multiple of 16 bytes
+// for 16-bit elements and products read it in whole vectors.
 TensorType kept_logits(const TensorType& x, const TensorType& w) {
   return {x.dtype, {x.shape[0], round_up(w.shape[0].extent, 8)}};
 }
 
-// Room: logits, kept or a block of them, the logits of targets and, with smoothing, what it needs
-// of each row.
+// Results after the statistics are scratch memory: the logits, kept or one block of them; the
+// logits of targets; and with smoothing one number for each row.
 Types infer_linear_cross_entropy(In in, const Attrs& attrs) {
   OperandCheck check("linear_cross_entropy", in);
   check.matrix(0);
@@ -110,15 +119,18 @@ Types infer_linear_cross_entropy_dx(In in, const Attrs& attrs) {
   require(kept == (in.size() == 6),
           "linear_cross_entropy_dx: takes {} operands with {{kept={}}}, got {}", kept ? 6 : 5,
           kept ? 1 : 0, in.size());
-  if (kept) {  // the gradients of the logits are room
+  // The gradients of the logits are scratch memory.
+  if (kept) {
     check.equal(5, kept_logits(in[1], in[2]));
     return {in[1], in[2], in[5]};
   }
   Types out{in[1], in[2], logits_block(in[1], in[2])};
+  // dx is summed over blocks in the wide type before it is rounded once.
   if (wide != in[1].dtype) out.push_back({wide, in[1].shape});
   return out;
 }
 
+// Appends the gradients of x and w. The logits are an operand only if they were kept.
 std::vector<ValueId> linear_cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
   std::vector<ValueId> in{c.first_grad(), node.in[0], node.in[1], node.in[2], node.out[1]};
@@ -148,21 +160,22 @@ Types infer_mse_dx(In in, const Attrs&) {
   return {in[1]};
 }
 
-// By symmetry the gradient by the target is mse_dx with x and target exchanged.
+// Appends mse_dx for x and, by symmetry, mse_dx with x and target exchanged for the target.
 std::vector<ValueId> mse_backward(BackwardContext& c) {
   ValueId dloss = c.first_grad(), x = c.node.in[0], target = c.node.in[1];
   ValueId dx = c.emit("mse_dx", {dloss, x, target}, {}, {0});
   return {dx, c.emit("mse_dx", {dloss, target, x}, {}, {1})};
 }
 
-// An exponential counts as 4.
+// Counts 4 for an exponential.
 double cross_entropy_flops(In in, const Attrs& attrs, int64_t n) {
   return (smoothing_of(attrs) != 0 ? 8.0 : 6.0) * static_cast<double>(in[0].shape.numel(n));
 }
 double cross_entropy_dx_flops(In in, const Attrs&, int64_t n) {
   return 6.0 * static_cast<double>(in[1].shape.numel(n));
 }
-// One product of x and w, or three: the logits again, dx and dw.
+// Counts `products` products of the size of x w^T: one in the forward part; in the backward part
+// dx, dw and, unless logits are kept, the logits again.
 double head_flops(const TensorType& x, const TensorType& w, int64_t n, double products) {
   double logits = static_cast<double>(x.shape[0].symbolic ? n : x.shape[0].extent) *
                   static_cast<double>(w.shape[0].extent);
@@ -192,47 +205,42 @@ void add_loss_ops(std::vector<OpDef>& table) {
       dentropy{"dloss", "A[]", "gradient of the loss; A[n] with reduction \"none\""},
       logits{"logits", "T[n,V]", "a score for each word"},
       targets{"targets", "i32[n]", "the right word of each row; -100: the row has none"},
-      stats{"stats", "A[n,2]", "what the backward part needs of the softmax of each row"},
+      stats{"stats", "A[n,2]", "statistics of each row's softmax for the backward part"},
       x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"},
       kept{"logits", "T[n,P]",
            "room of the forward part with {kept=1}, which backward parts of graphs have: its "
-           "logits, P: V up "
-           "to a multiple of 8"};
+           "logits, P: V up to a multiple of 8"};
   const std::vector<OperandDef> head_gradients{{"dx", "T[n,C]", "gradient of x"},
                                                {"dw", "T[V,C]", "gradient of w"}};
   const std::vector<AttrDef> terms{
       optional({"label_smoothing", AttrKind::number,
                 "e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over "
-                "words of -log "
-                "p)"},
+                "words of -log p)"},
                0.0),
       optional({"z_loss", AttrKind::number,
                 "z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row"},
                0.0),
-      optional(
-          {"reduction",
-           AttrKind::one_of,
-           "of the losses of rows with a target: their mean, their sum, or a loss for each row",
-           {"mean", "sum", "none"}},
-          "mean")};
+      optional({"reduction",
+                AttrKind::one_of,
+                "the mean or the sum of the losses of rows with a target, or a loss for each row",
+                {"mean", "sum", "none"}},
+               "mean")};
   std::vector<AttrDef> head_terms = terms;
-  head_terms.push_back(
-      optional({"kept", AttrKind::integer,
-                "1: the logits are rounded to T and kept for the backward part; 0: they are "
-                "made again"},
-               int64_t{0}));
-  table.push_back(
-      {.name = "cross_entropy",
-       .doc = "The mean over rows with a target of -log p, where p is the softmax of the row at "
-              "its target; 0 without such rows. Attributes change the loss of a row, or what "
-              "becomes of them.",
-       .forms = {{"", {logits, targets}, {entropy, stats}}},
-       .attrs = terms,
-       .infer = infer_cross_entropy,
-       .backward = cross_entropy_backward,
-       .flops = cross_entropy_flops,
-       .ids = IdOperand{1, 0, 1, true},
-       .over_linear = "linear_cross_entropy"});
+  head_terms.push_back(optional(
+      {"kept", AttrKind::integer,
+       "1: the logits are rounded to T and kept for the backward part; 0: they are made again"},
+      int64_t{0}));
+  table.push_back({.name = "cross_entropy",
+                   .doc = "The mean over rows with a target of -log p, where p is the softmax of "
+                          "the row at its target; 0 without such rows. Attributes change the loss "
+                          "of a row, or how losses are combined.",
+                   .forms = {{"", {logits, targets}, {entropy, stats}}},
+                   .attrs = terms,
+                   .infer = infer_cross_entropy,
+                   .backward = cross_entropy_backward,
+                   .flops = cross_entropy_flops,
+                   .ids = IdOperand{1, 0, 1, true},
+                   .over_linear = "linear_cross_entropy"});
   table.push_back({.name = "cross_entropy_dx",
                    .doc = "The gradient of the logits of a cross_entropy.",
                    .forms = {{"",
@@ -241,27 +249,25 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .attrs = terms,
                    .infer = infer_cross_entropy_dx,
                    .flops = cross_entropy_dx_flops});
-  table.push_back(
-      {.name = "linear_cross_entropy",
-       .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 words and "
-              "neither rounded nor kept, or is kept whole.",
-       .forms = {{"", {x, w, targets}, {entropy, stats}}},
-       .attrs = head_terms,
-       .infer = infer_linear_cross_entropy,
-       .backward = linear_cross_entropy_backward,
-       .flops = linear_cross_entropy_flops,
-       .products = true,
-       .ids = IdOperand{2, 1, 0, true}});
-  table.push_back(
-      {.name = "linear_cross_entropy_dx",
-       .doc = "The gradients of a linear_cross_entropy, whose logits are made again by blocks, and "
-              "dx is summed over blocks in A; or of its kept logits.",
-       .forms = {{"", {dentropy, x, w, targets, stats}, head_gradients},
-                 {"kept", {dentropy, x, w, targets, stats, kept}, head_gradients}},
-       .attrs = head_terms,
-       .infer = infer_linear_cross_entropy_dx,
-       .flops = linear_cross_entropy_dx_flops,
-       .products = true});
+  table.push_back({.name = "linear_cross_entropy",
+                   .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 "
+                          "words and neither rounded nor kept, or is kept whole.",
+                   .forms = {{"", {x, w, targets}, {entropy, stats}}},
+                   .attrs = head_terms,
+                   .infer = infer_linear_cross_entropy,
+                   .backward = linear_cross_entropy_backward,
+                   .flops = linear_cross_entropy_flops,
+                   .products = true,
+                   .ids = IdOperand{2, 1, 0, true}});
+  table.push_back({.name = "linear_cross_entropy_dx",
+                   .doc = "The gradients of a linear_cross_entropy, whose logits are made again by "
+                          "blocks, and dx is summed over blocks in A; or of its kept logits.",
+                   .forms = {{"", {dentropy, x, w, targets, stats}, head_gradients},
+                             {"kept", {dentropy, x, w, targets, stats, kept}, head_gradients}},
+                   .attrs = head_terms,
+                   .infer = infer_linear_cross_entropy_dx,
+                   .flops = linear_cross_entropy_dx_flops,
+                   .products = true});
   table.push_back(
       {.name = "count_targets",
        .doc = "How many rows have a target, as cross_entropy counts them.",
@@ -269,7 +275,7 @@ void add_loss_ops(std::vector<OpDef>& table) {
        .infer = infer_count_targets,
        .flops = count_targets_flops});
   const OperandDef value{"x", "T[any]", "any tensor"},
-      target{"target", "T[any]", "what x should be"};
+      target{"target", "T[any]", "the wanted values of x"};
   table.push_back({.name = "mse",
                    .doc = "The mean of (x - target)^2 over all elements, added in order in f64.",
                    .forms = {{"", {value, target}, {loss}}},

@@ -1,3 +1,6 @@
+// The op table: rows of all families in a fixed order, plus rows added at run time. The table is
+// never destroyed, since threads may look up an operation while the process exits. Looking up a row
+// of the library takes no lock; rows are never changed.
 #include "core/graph/ops.h"
 
 #include <fmt/core.h>
@@ -14,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/contains.h"
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 #include "core/graph/ops/rules.h"
@@ -23,22 +27,15 @@ namespace {
 
 std::vector<OpDef> build_table() {
   std::vector<OpDef> table;
-  add_embedding_ops(table);
-  add_linear_ops(table);
-  add_norm_ops(table);
-  add_activation_ops(table);
-  add_gate_ops(table);
-  add_attention_ops(table);
-  add_rope_ops(table);
-  add_softmax_ops(table);
-  add_router_ops(table);
-  add_elementwise_ops(table);
-  add_loss_ops(table);
+  for (AddOps* add : {add_embedding_ops, add_linear_ops, add_norm_ops, add_activation_ops,
+                      add_gate_ops, add_attention_ops, add_rope_ops, add_softmax_ops,
+                      add_router_ops, add_elementwise_ops, add_loss_ops})
+    add(table);
   return table;
 }
 
-// Rows that are not in the schema: of callbacks, and those of add_op. A deque leaves them where
-// they are.
+// Rows that are not in the schema: operations by callback, and rows of add_op(). A deque keeps them
+// at their addresses.
 struct Added {
   std::mutex lock;
   std::deque<OpDef> rows;
@@ -47,11 +44,12 @@ struct Added {
 };
 
 Added& added() {
-  static Added& added = *new Added;  // never ends: threads may look while the program exits
+  // It is never destroyed, since threads may look up an operation while the process exits.
+  static Added& added = *new Added;
   return added;
 }
 
-// "1 to 3", "3 or 5"
+// Describes the numbers of operands: "1 to 3", "3 or 5".
 std::string counts_of(const OpDef& row) {
   std::string out;
   for (const OpForm& form : row.forms) {
@@ -62,7 +60,7 @@ std::string counts_of(const OpDef& row) {
   return out;
 }
 
-// "integer 3", "text 'erf'"
+// Describes a value: "integer 3", "text 'erf'".
 std::string described(const Attrs::Value& value) {
   if (const auto* integer = std::get_if<int64_t>(&value))
     return fmt::format("integer {}", *integer);
@@ -86,10 +84,9 @@ void check_kind(const OpDef& row, const AttrDef& attr, const Attrs::Value& value
       return require(text != nullptr, "{}: attribute '{}' must be a text, got {}", row.name,
                      attr.name, described(value));
     case AttrKind::one_of:
-      return require(
-          text && std::find(attr.words.begin(), attr.words.end(), *text) != attr.words.end(),
-          "{}: attribute '{}' must be one of {}, got {}", row.name, attr.name,
-          fmt::join(attr.words, " "), described(value));
+      return require(text && contains(attr.words, *text),
+                     "{}: attribute '{}' must be one of {}, got {}", row.name, attr.name,
+                     fmt::join(attr.words, " "), described(value));
     case AttrKind::flag:
       return require(integer && (std::get<int64_t>(value) == 0 || std::get<int64_t>(value) == 1),
                      "{}: attribute '{}' must be 0 or 1, got {}", row.name, attr.name,
@@ -97,10 +94,12 @@ void check_kind(const OpDef& row, const AttrDef& attr, const Attrs::Value& value
   }
 }
 
+// Checks the attributes of a node. Unknown ones are refused, so that a misspelt one does not
+// silently have its default value.
 void check_attrs(const OpDef& row, const Attrs& attrs) {
   for (const auto& [name, value] : attrs.items()) {
-    auto known = std::find_if(row.attrs.begin(), row.attrs.end(),
-                              [&name = name](const AttrDef& attr) { return attr.name == name; });
+    auto known = std::ranges::find_if(
+        row.attrs, [&name = name](const AttrDef& attr) { return attr.name == name; });
     if (known != row.attrs.end()) {
       check_kind(row, *known, value);
       continue;
@@ -124,6 +123,8 @@ const std::vector<OpDef>& op_table() {
 }
 
 const OpDef* find_op(std::string_view name) {
+  // Filled on the first call; C++ initializes a static variable only once, even with several
+  // threads.
   static const auto& by_name = *[] {
     auto* rows = new std::unordered_map<std::string_view, const OpDef*>;
     for (const OpDef& row : op_table()) rows->emplace(row.name, &row);
@@ -166,6 +167,7 @@ int OpForm::most() const {
   return sum;
 }
 
+// Optional and repeated operands get the surplus places from left to right.
 std::vector<const OperandDef*> OpForm::places(size_t count) const {
   std::vector<const OperandDef*> out;
   int more = static_cast<int>(count) - least();
@@ -223,8 +225,8 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view name,
             static_cast<int64_t>(graph.values.size()) - 1, in[i]);
     types.push_back(graph.type(in[i]));
     require(types.back().shape.numel(graph.bound) > 0,
-            "{}: operand {} must have at least 1 element, got {}: an empty parameter takes part in "
-            "no operation",
+            "{}: operand {} must have at least 1 element, got {}: an empty parameter cannot be an "
+            "operand",
             name, i, types.back().text());
   }
   check_attrs(row, attrs);

@@ -1,3 +1,8 @@
+// Rotary positions (Su et al., "RoFormer", 2021). Pair i of the columns of a head is rotated by the
+// angle p theta^(-2i/dims), where p is the position of the row. `scaling` changes the angles for
+// texts longer than those of pretraining: linear, dynamic (NTK), llama3, yarn and longrope, as
+// Transformers computes them. `period` and `rotated` choose the heads that are rotated, so that one
+// operation rotates q and k in a matrix that holds q, k and v side by side.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,6 +26,7 @@ void check_positive(const Attrs& attrs, std::string_view name) {
   require(attrs.real(name) > 0, "rope: attribute '{}' must be > 0, got {}", name, attrs.real(name));
 }
 
+// Checks a list of factors, one for each rotated pair of columns.
 void check_factors(const Attrs& attrs, std::string_view name, int64_t pairs) {
   std::array<double, kMostRopeFactors> factors;
   int64_t count = read_rope_factors(attrs, name, factors);
@@ -34,6 +40,8 @@ void check_factors(const Attrs& attrs, std::string_view name, int64_t pairs) {
   }
 }
 
+// Checks the attributes of "longrope". Without long_factors, texts of every length use `factors`,
+// and `original` has no meaning.
 void check_longrope(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
   check_factors(attrs, "factors", pairs);
   if (!attrs.has("long_factors")) return;
@@ -41,6 +49,8 @@ void check_longrope(const OperandCheck& check, const Attrs& attrs, int64_t pairs
   check.positive(attrs, "original");
 }
 
+// Checks the attributes of the scaling. Each scaling has its own, which docs/reference/ops.md
+// lists.
 void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
   std::string_view scaling = attrs.text_or("scaling", "none");
   double magnitude = attrs.real_or("magnitude", 0);
@@ -71,7 +81,8 @@ Types infer_rope(In in, const Attrs& attrs) {
   require(attrs.real("theta") > 1, "rope: attribute 'theta' must be > 1, got {}",
           attrs.real("theta"));
   int64_t columns = in[0].shape[1].extent;
-  bool whole = attrs.integer_or("dims", 0) == 0;  // all columns of a head turn
+  // True if all columns of a head are rotated.
+  bool whole = attrs.integer_or("dims", 0) == 0;
   int64_t unit = whole ? 2 * heads : heads;
   require(columns % unit == 0, "rope: operand 'x' must have a multiple of {} = {} columns, got {}",
           whole ? "2*heads" : "heads", unit, in[0].text());
@@ -83,7 +94,7 @@ Types infer_rope(In in, const Attrs& attrs) {
   return {in[0]};
 }
 
-// The adjoint of a rotation is the rotation by the opposite angle.
+// Appends a rope of dy by the opposite angles, which is the adjoint of the rotation.
 std::vector<ValueId> rope_backward(BackwardContext& c) {
   Attrs attrs;
   for (const auto& [name, value] : c.node.attrs.items()) {
@@ -96,16 +107,20 @@ std::vector<ValueId> rope_backward(BackwardContext& c) {
   return grads;
 }
 
-// Four products and two sums a rotated pair.
+// A rotated pair costs four products and two sums.
 double rope_flops(In in, const Attrs& attrs, int64_t n) {
   int64_t heads = attrs.integer("heads"), depth = in[0].shape[1].extent / heads;
   int64_t dims = attrs.integer_or("dims", 0), period = attrs.integer_or("period", heads);
   int64_t rotated = attrs.integer_or("rotated", period);
+  // A head is rotated if its index modulo `period` is below `rotated`; the last period may be
+  // incomplete.
   int64_t turning = heads / period * rotated + std::min(heads % period, rotated);
   double rows = static_cast<double>(in[0].shape.numel(n)) / static_cast<double>(heads * depth);
   return 3.0 * rows * static_cast<double>(turning * (dims == 0 ? depth : dims));
 }
 
+// Rows are rotated by their positions in the text. Scalings that depend on the length of the text
+// read the length, too.
 ValueId decode_rope(DecodeContext& c) {
   std::vector<ValueId> in = c.in;
   in.push_back(c.places);
@@ -127,8 +142,7 @@ void add_rope_ops(std::vector<OpDef>& table) {
   table.push_back(
       {.name = "rope",
        .doc = "Rotary positions: turns pairs of columns of each head by angles that grow with the "
-              "place of "
-              "the row.",
+              "place of the row.",
        .forms = {{"",
                   {{"x", "T[n,H*D]", "rows of H heads"},
                    optional(OperandDef{"positions", "i32[n]",
@@ -150,23 +164,22 @@ void add_rope_ops(std::vector<OpDef>& table) {
                 int64_t{0}),
             optional({"inverse", AttrKind::flag, "1: turns back"}, int64_t{0}),
             scaling,
-            number("factor", "of every scaling but none and longrope, > 0"),
-            number("low", "of llama3 and yarn, > 0"),
-            number("high", "of llama3 and yarn, > 0"),
-            optional(
-                {"original", AttrKind::integer,
-                 "length of texts before scaling, of all but none and linear; of longrope with "
-                 "long_factors"}),
-            number("power", "of dynamic"),
+            number("factor", "for every scaling except none and longrope, > 0"),
+            number("low", "for llama3 and yarn, > 0"),
+            number("high", "for llama3 and yarn, > 0"),
+            optional({"original", AttrKind::integer,
+                      "length of texts before scaling, of all but none and linear; of longrope "
+                      "with long_factors"}),
+            number("power", "for dynamic"),
             optional({"factors", AttrKind::text,
-                      "of longrope: dims/2 numbers > 0 with blanks between them"}),
+                      "for longrope: dims/2 numbers > 0 with blanks between them"}),
             optional({"long_factors", AttrKind::text,
-                      "of longrope: factors of texts longer than original"}),
+                      "for longrope: factors for texts longer than original"}),
             optional({"magnitude", AttrKind::number,
                       "factor of the result in place of the scaling's own; 0: that"},
                      0.0),
             optional({"truncate", AttrKind::flag,
-                      "of yarn: 1 rounds the first and the last scaled pair to whole ones"},
+                      "for yarn: 1 rounds the first and the last scaled pair to whole ones"},
                      int64_t{1})},
        .infer = infer_rope,
        .backward = rope_backward,

@@ -11,19 +11,22 @@
 
 namespace ds {
 
-// Operands of one op inside its shape rule. Every refusal names the op, the operand and both types.
+// Checks the operands of one operation in its shape rule. Every refusal names the operation, the
+// operand and both types.
 class OperandCheck {
  public:
-  // op: a name of the table, with as many operands as one of its forms takes.
+  // `op` is a name of the table, and one of its forms has as many operands as `in`.
   OperandCheck(std::string_view op, std::span<const TensorType> in) : op_(op), in_(in) {}
 
   void floating(size_t i) const;  // f32, bf16, f16 or f64
-  void matrix(size_t i) const;    // floating, two dimensions, the last one constant
-  void constant(size_t i) const;  // no symbolic dimension
+  // Requires a floating type and two dimensions, the last of them constant.
+  void matrix(size_t i) const;
+  // Requires that no dimension is symbolic.
+  void constant(size_t i) const;
   void equal(size_t i, const TensorType& expected) const;
-  // Attribute `name` must be an integer >= 1.
+  // Returns attribute `name`, which must be an integer >= 1.
   int64_t positive(const Attrs& attrs, std::string_view name) const;
-  // Attribute `name`, `otherwise` when absent, must be an integer in [low, high].
+  // Returns attribute `name`, or `otherwise` if it is absent. It must be an integer in [low, high].
   int64_t within(const Attrs& attrs, std::string_view name, int64_t low, int64_t high,
                  int64_t otherwise) const;
 
@@ -34,27 +37,22 @@ class OperandCheck {
   std::span<const TensorType> in_;
 };
 
-// An attribute or operand that may be absent.
+// These functions make an attribute or operand optional; repeated() allows an operand up to `most`
+// times.
 AttrDef optional(AttrDef attr, std::optional<Attrs::Value> otherwise = {});
 OperandDef optional(OperandDef operand);
 OperandDef repeated(OperandDef operand, int most);
 
-// Type of statistics and losses: f64 for f64, else f32.
+// Returns the type of statistics and losses: f64 for f64, otherwise f32.
 DType wide_type(DType dtype);
 bool is_floating(DType dtype);
 
-// One family of rows each; called once, in this order, by op_table().
-void add_embedding_ops(std::vector<OpDef>& table);
-void add_linear_ops(std::vector<OpDef>& table);
-void add_norm_ops(std::vector<OpDef>& table);
-void add_activation_ops(std::vector<OpDef>& table);
-void add_gate_ops(std::vector<OpDef>& table);
-void add_attention_ops(std::vector<OpDef>& table);
-void add_rope_ops(std::vector<OpDef>& table);
-void add_softmax_ops(std::vector<OpDef>& table);
-void add_router_ops(std::vector<OpDef>& table);
-void add_elementwise_ops(std::vector<OpDef>& table);
-void add_loss_ops(std::vector<OpDef>& table);
-void add_custom_ops(std::deque<OpDef>& table);  // by callback: no part of op_table()
+// Each of these functions adds the rows of one family; op_table() calls them once, in this order.
+using AddOps = void(std::vector<OpDef>& table);
+AddOps add_embedding_ops, add_linear_ops, add_norm_ops, add_activation_ops, add_gate_ops,
+    add_attention_ops, add_rope_ops, add_softmax_ops, add_router_ops, add_elementwise_ops,
+    add_loss_ops;
+// Adds the operations by callback, which are not in op_table().
+void add_custom_ops(std::deque<OpDef>& table);
 
 }  // namespace ds

@@ -1,4 +1,4 @@
-// What the tests share.
+// Shared by the tests.
 #![allow(dead_code)]
 use ds::{Comm, CommOptions, Error, Graph, Status, View};
 use std::cell::Cell;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub const CONFIG: &str = r#"{"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0,
     "optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "zero_optimization": {"stage": 2}}"#;
 
-/// A folder that ends with its test.
+/// A folder that is removed at the end of its test.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -34,12 +34,12 @@ impl std::ops::Deref for Scratch {
     }
 }
 
-/// A model folder of the tests in C++.
+/// A model folder of the C++ tests.
 pub fn model(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/models").join(name)
 }
 
-/// y = x * w + b with a mean squared error; output 1 is y.
+/// Makes y = x * w + b with a mean squared error; output 1 is y.
 pub fn linear_graph() -> Graph {
     let mut graph = Graph::new("linear", 4).unwrap();
     let x = graph.input::<f32>("x", &[None, Some(3)]).unwrap();
@@ -80,7 +80,7 @@ pub fn ranks(name: &str, size: i32, body: impl Fn(Comm) + Sync) {
     });
 }
 
-/// The error of a call that must be refused so, in one line.
+/// Expects a call to be refused with this status, in one line; returns the error.
 #[track_caller]
 pub fn refused<T>(result: ds::Result<T>, status: Status, part: &str) -> Error {
     let error = result.err().expect("the call must be refused");
@@ -90,7 +90,7 @@ pub fn refused<T>(result: ds::Result<T>, status: Status, part: &str) -> Error {
     error
 }
 
-/// Random numbers that a seed repeats.
+/// Random numbers that a seed determines.
 pub struct Dice(Cell<u64>);
 
 impl Dice {

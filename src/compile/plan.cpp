@@ -1,0 +1,27 @@
+#include "compile/plan.h"
+
+#include "core/base/error.h"
+
+namespace ds {
+
+const Program& Plan::program(ProgramKey key) const {
+  const auto found = programs.find(key);
+  ensure(found != programs.end(), "the plan has no program of kind {}, form {}",
+         static_cast<int>(key.kind), form_name(key.form));
+  return found->second;
+}
+
+const IdVector<BufferId, Buffer>& Plan::buffers() const {
+  ensure(!programs.empty(), "the plan has no programs yet");
+  return programs.begin()->second.buffers;
+}
+
+std::string print_steps(const Plan& plan) {
+  std::string text;
+  for (const auto& [key, program] : plan.programs) {
+    if (key.kind == ProgramKind::step) text += program.print();
+  }
+  return text;
+}
+
+}  // namespace ds

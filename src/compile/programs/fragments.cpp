@@ -1,0 +1,40 @@
+// Fragments of a delegate's step that runs call by call: each gathers or reduces one bucket.
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "compile/plan.h"
+#include "compile/programs/programs.h"
+#include "core/program/builder.h"
+#include "zero/gather.h"
+#include "zero/reduce.h"
+#include "zero/step_buffers.h"
+
+namespace ds {
+
+Program make_gather(const Making& making, const ProgramKey& key) {
+  const Plan& plan = making.plan;
+  StepBuffers buffers;
+  ProgramBuilder b = begin_program(plan.zero, fmt::format("gather.{}", key.bucket), 1, buffers);
+  for (Instr& in : gather_bucket(b, plan.zero, key.bucket, plan.host.lease[key.bucket]))
+    b.emit(std::move(in));
+  b.end_segment(Phase::gather);
+  return finished(making, b, buffers);
+}
+
+Program make_reduce(const Making& making, const ProgramKey& key) {
+  const Plan& plan = making.plan;
+  const BufferId grads = plan.host.grads[key.bucket];
+  StepBuffers buffers;
+  ProgramBuilder b =
+      begin_program(plan.zero, fmt::format("reduce.{}.{}", key.bucket, key.micro), 1, buffers);
+  // This instruction represents the host, which has written the bucket.
+  b.emit(Op::grad, {flat(b.buffer(grads), grads, 0, 1, Access::update)}, {}, key.micro);
+  b.end_segment(Phase::reduce);
+  Program program = b.take();
+  append_reduction(program, plan.zero, key.bucket, key.micro, grads);
+  finish_program(program, plan.zero, making.config, buffers, making.machine, making.finish);
+  return program;
+}
+
+}  // namespace ds

@@ -1,0 +1,28 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/program/choices.h"
+
+namespace ds {
+
+// Returns the choice that the configuration asks for, followed by others; each needs less memory
+// and more time than the one before.
+std::vector<Choices> choices_by_memory(const Config& config);
+
+// A position after the end of every list of choices: no choice fits.
+inline constexpr size_t kNoChoice = 255;
+
+// Returns the position of the first of `candidates`, from position `first` on, for which `compile`
+// returns true because it is within the budget. If there is none, returns the position of the last
+// candidate, which was compiled last.
+size_t search(const std::vector<Choices>& candidates, size_t first,
+              const std::function<bool(const Choices&)>& compile);
+
+// Returns a sentence for each part of `wanted` that `chosen` gives up.
+std::vector<std::string> notes_of(const Choices& chosen, const Choices& wanted);
+
+}  // namespace ds

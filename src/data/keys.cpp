@@ -1,0 +1,142 @@
+// The keys of `data`: files, their format, tokenizer and held-out share, and how documents become
+// samples. A key that only some formats have is refused by check_data() beside another format, and
+// printed only where it applies.
+#include "data/keys.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/config/config.h"
+#include "core/config/needs.h"
+#include "core/config/refuse.h"
+#include "core/config/values.h"
+
+namespace ds {
+namespace {
+
+// Reads false, true or "isolated" as one of the words of DataKeys::packing.
+std::string read_packing(const std::string& path, const Json& given) {
+  if (const std::optional<bool> truth = truth_of(given)) return *truth ? "joined" : "none";
+  if (given.is_string() && given.string() == "isolated") return given.string();
+  refuse(path, "must be false, true or \"isolated\", got {}", given.dump());
+}
+
+Json write_packing(const std::string& packing) {
+  return packing == "isolated" ? Json(packing) : Json(packing == "joined");
+}
+
+// Appends the keys of masked language models. They are printed only for a model folder, since
+// built-in models are causal.
+template <typename Rows>
+void masking_keys(Rows& rows) {
+  constexpr Limits share{.low = 0, .high = 1};
+  rows.only([](const Config& c) { return !c.model.folder.empty(); });
+  rows.add("mlm_probability", &DataKeys::mlm_probability,
+           "folders of masked language models ([models.md](models.md)): share of the tokens that "
+           "are targets, above 0 to 1",
+           share);
+  rows.add("mask_replace_prob", &DataKeys::mask_replace_prob,
+           "share of the targets that become the mask token", share);
+  rows.add("random_replace_prob", &DataKeys::random_replace_prob,
+           "share of the targets that become a random token; what is left of 1 stays as it is",
+           share);
+  rows.add("mask_token", &DataKeys::mask_token, "id of the mask token", count)
+      .shown("the tokenizer's")
+      .when([](const Config& c) { return c.get<DataKeys>().mask_token >= 0; });
+}
+
+}  // namespace
+
+void data_keys(KeyList& keys) {
+  using D = DataKeys;
+  KeyRows rows(keys, "data.", of_section<DataKeys>);
+  const auto jsonl = [](const Config& c) { return c.get<DataKeys>().format == "jsonl"; };
+  rows.add(
+      "paths", &D::paths,
+      "files or folders of `data.format`, the same on all ranks; one text is a list of one. Rank 0 "
+      "reads text and jsonl; every rank reads token files");
+  rows.words("format", &D::format, {"text", "jsonl", "tokens"},
+             "`text`: each file is a text. `jsonl`: each line of the files, and of `.jsonl` and "
+             "`.ndjson` in the folders (of `.json`, where there is neither), is a conversation or "
+             "a text ([data.md](data.md)). `tokens`: files of `libds tokenize`, and `*.tokens` in "
+             "the folders, which may be larger than memory");
+  rows.words("loss_on", &D::loss_on, {"answers", "all"},
+             "for `jsonl`: with `answers`, only the words of the assistant, or the completion, "
+             "count in the loss; `all`, every token")
+      .when(jsonl);
+  rows.add("chat_template", &D::chat_template,
+           "for `jsonl`: a file with a template, or the name of one of the tokenizer's, in place "
+           "of its default")
+      .when([=](const Config& c) { return jsonl(c) && !c.get<DataKeys>().chat_template.empty(); });
+  rows.row("packing", &D::packing, read_packing, write_packing, KeyKind::boolean,
+           "several documents share a sample. True, of `jsonl`: attention sees the earlier ones. "
+           "`\"isolated\"`, of every format: each document sees only itself, and its positions "
+           "begin at 0; needs a causal model and no `model.mask`. No other key changes that "
+           "meaning ([data.md](data.md))",
+           {}, {"isolated"})
+      .when([=](const Config& c) { return jsonl(c) || c.get<DataKeys>().packing == "isolated"; });
+  rows.add("tokenizer", &D::tokenizer,
+           "`bytes`: a token a byte; `learn`: a byte-level BPE vocabulary of at most `model.vocab` "
+           "tokens (257 or more), learned from the training text and kept in the run folder; else "
+           "a tokenizer's file or folder ([tokenizers.md](tokenizers.md)). `model.vocab` must be "
+           "above the largest token of the text");
+  rows.add("heldout", &D::heldout,
+           "share held out: of text, files, and of jsonl, lines, chosen by content hash; of token "
+           "files, the last tokens or documents",
+           Limits{.low = 0, .high = 0.9});
+  rows.bytes("max_bytes", &D::max_bytes, "for `text`: read at most, 1 byte to 1 TiB",
+             Limits{.low = 1, .high = 0x1p40});
+  rows.add("strip_licences", &D::strip_licences, "for `text`: remove leading licence comments");
+  masking_keys(rows);
+}
+
+void take_folder_tokenizer(Config& c) {
+  if (c.model.folder.empty() || c.origins.contains("data.tokenizer")) return;
+  c.get<DataKeys>().tokenizer = c.model.folder;
+  c.origins["data.tokenizer"] = "derived";
+}
+
+// The shares are real numbers whose sum may exceed 1 by rounding, hence the 1e-9.
+void check_masking(const Config& c) {
+  using enum ConfigNeed::Kind;
+  const DataKeys& data = c.get<DataKeys>();
+  for (const char* key : kMaskingKeys) {
+    const ConfigNeed need{key,
+                          {},
+                          excludes,
+                          "model.folder",
+                          {""},
+                          "",
+                          ": needs model.folder with a masked language model, got none"};
+    check_needs(c, {&need, 1});
+  }
+  if (data.mlm_probability == 0) {
+    refuse("data.mlm_probability", "must be above 0, or no token is a target, got 0");
+  }
+  const double changed = data.mask_replace_prob + data.random_replace_prob;
+  if (changed > 1 + 1e-9) {
+    raise(DS_ERROR_CONFIG, "{} {} and data.random_replace_prob {} must add up to at most 1",
+          KeyName("data.mask_replace_prob"), data.mask_replace_prob, data.random_replace_prob);
+  }
+}
+
+void check_data(const Config& c) {
+  using enum ConfigNeed::Kind;
+  constexpr const char* kFormat = "data.format";
+  static const std::vector<ConfigNeed> rows{
+      {"data.loss_on", {}, needs, kFormat, {"jsonl"}},
+      // "isolated" has no such rule, because files of every format hold documents.
+      {"data.packing", {"true"}, needs, kFormat, {"jsonl"}},
+      {"data.chat_template", {}, needs, kFormat, {"jsonl"}},
+      {"data.max_bytes", {}, needs, kFormat, {"text"}},
+      {"data.strip_licences", {}, needs, kFormat, {"text"}},
+      {"data.tokenizer", {kLearnTokenizer}, needs, kFormat, {"text"}}};
+  check_needs(c, rows);
+}
+
+}  // namespace ds

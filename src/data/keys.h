@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config/key.h"
+
+namespace ds {
+
+// The value of data.tokenizer for a tokenizer that is learned from the training text. It has as
+// many tokens as the model.
+inline constexpr const char* kLearnTokenizer = "learn";
+
+// The section `data` of the configuration.
+struct DataKeys {
+  // Files or folders of `format`.
+  std::vector<std::string> paths;
+  // "text"; "jsonl", lines of conversations or texts; or "tokens", files of `libds tokenize`.
+  std::string format = "text";
+  // "bytes", kLearnTokenizer, or a tokenizer's file or folder.
+  std::string tokenizer = "bytes";
+  // The targets of conversations: the tokens of "answers", or "all".
+  std::string loss_on = "answers";
+  // How documents share a sample: "none" (one document in each), "joined" (attention sees the
+  // earlier ones) or "isolated" (each sees only itself).
+  std::string packing = "none";
+  // A template file, or the name of a template in the tokenizer's folder; "": the folder's default.
+  std::string chat_template;
+  // The share that is held out: files of text or lines of jsonl, chosen by the hash of their
+  // content, or the last part of token files.
+  double heldout = 0.05;
+  int64_t max_bytes = 16 << 20;
+  // Leading licence comments of files are removed.
+  bool strip_licences = true;
+
+  // The following fields are for masked language models and have the names of Transformers'
+  // DataCollatorForLanguageModeling.
+
+  // The share of the tokens that are targets.
+  double mlm_probability = 0.15;
+  // The shares of the targets that become the mask token and a random token. The others stay.
+  double mask_replace_prob = 0.8;
+  double random_replace_prob = 0.1;
+  // -1: the mask token of the tokenizer.
+  int64_t mask_token = -1;
+};
+
+// The paths of the keys of masked language models.
+inline constexpr const char* kMaskingKeys[] = {"data.mlm_probability", "data.mask_replace_prob",
+                                               "data.random_replace_prob", "data.mask_token"};
+
+// Appends the keys of data.
+void data_keys(KeyList& keys);
+
+// Uses the tokenizer of the model folder if the run has a folder and names no other tokenizer.
+void take_folder_tokenizer(Config& config);
+// These functions throw DS_ERROR_CONFIG for keys of data that contradict each other or the model.
+void check_masking(const Config& config);
+void check_data(const Config& config);
+
+}  // namespace ds

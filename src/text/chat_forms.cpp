@@ -1,0 +1,276 @@
+// Other usual forms of fine-tuning data, converted to messages or explained in a message.
+#include "text/chat_forms.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/ascii.h"
+#include "core/base/contains.h"
+#include "core/base/error.h"
+
+namespace ds::text {
+namespace {
+
+// Names of speakers in ShareGPT's files and those that follow them, with their roles.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kSpeakers{
+    {{"human", "user"},
+     {"user", "user"},
+     {"gpt", "assistant"},
+     {"assistant", "assistant"},
+     {"chatgpt", "assistant"},
+     {"bing", "assistant"},
+     {"bard", "assistant"},
+     {"model", "assistant"},
+     {"function_call", "assistant"},
+     {"system", "system"},
+     {"tool", "tool"},
+     {"observation", "tool"},
+     {"function_response", "tool"},
+     {"function", "tool"}}};
+
+// The names of the members that hold a question, the material it refers to, and its answer.
+struct PairForm {
+  const char *question, *about, *answer;
+};
+constexpr PairForm kPairs[] = {
+    {"instruction", "input", "output"},      // Alpaca
+    {"instruction", "context", "response"},  // Dolly
+    {"question", "context", "answer"},      {"question", "context", "response"},
+    {"query", "context", "response"},       {"prompt", "context", "response"}};
+
+const std::string& text_of(const Json& value, const std::string& name) {
+  if (!value.is_string())
+    raise(DS_ERROR_CONFIG, "\"{}\" must be a text, got {}", name, value.kind());
+  return value.string();
+}
+
+Json message(std::string_view role, std::string content) {
+  return Json::Object{{"role", std::string(role)}, {"content", std::move(content)}};
+}
+
+// Returns the role of a speaker. An unknown speaker is refused, since a guess would decide what is
+// learned.
+std::string_view role_of(const std::string& speaker) {
+  const std::string lower = ascii_lower(speaker);
+  for (const auto& [name, role] : kSpeakers) {
+    if (name == lower) return role;
+  }
+  raise(DS_ERROR_CONFIG,
+        "\"conversations\" has the speaker \"{}\", which is not one of human, gpt, system, tool",
+        speaker);
+}
+
+// Begins `messages` with the system prompt of the line, if it has one.
+void begin(const Json& line, Json::Array& messages) {
+  const Json* system = given_member(line, "system");
+  if (system && !text_of(*system, "system").empty())
+    messages.push_back(message("system", system->string()));
+}
+
+// Returns the line with messages in place of `members` and of "system".
+Json with_messages(const Json& line, Json::Array messages,
+                   std::initializer_list<std::string_view> members) {
+  Json out{Json::Object{}};
+  for (const auto& [name, value] : line.object()) {
+    if (name != "system" && !contains(members, name)) out.set(name, value);
+  }
+  out.set("messages", std::move(messages));
+  return out;
+}
+
+// Converts a conversation. Turns of ShareGPT have "from" and "value"; turns that already have a
+// role are kept.
+Json of_conversations(const Json& line, const Json& conversations) {
+  if (!conversations.is_array())
+    raise(DS_ERROR_CONFIG, "\"conversations\" must be a list, got {}", conversations.kind());
+  Json::Array messages;
+  begin(line, messages);
+  for (const Json& turn : conversations.array()) {
+    if (!turn.is_object())
+      raise(DS_ERROR_CONFIG, "\"conversations\" must have objects, got {}", turn.kind());
+    const Json *from = given_member(turn, "from"), *value = given_member(turn, "value");
+    if (given_member(turn, "role")) {
+      messages.push_back(turn);
+    } else if (from && value) {
+      messages.push_back(message(role_of(text_of(*from, "from")), text_of(*value, "value")));
+    } else {
+      raise(DS_ERROR_CONFIG,
+            "\"conversations\" must have \"from\" and \"value\", or \"role\" and \"content\"");
+    }
+  }
+  return with_messages(line, std::move(messages), {"conversations"});
+}
+
+// Adds earlier turns, which are pairs.
+void add_history(const Json& line, Json::Array& messages) {
+  const Json* history = given_member(line, "history");
+  if (!history) return;
+  if (!history->is_array())
+    raise(DS_ERROR_CONFIG, "\"history\" must be a list, got {}", history->kind());
+  for (const Json& turn : history->array()) {
+    if (!turn.is_array() || turn.array().size() != 2)
+      raise(DS_ERROR_CONFIG, "\"history\" must have lists of a question and an answer, got {}",
+            turn.is_array() ? fmt::format("a list of {}", turn.array().size()) : turn.kind());
+    messages.push_back(message("user", text_of(turn.array()[0], "history")));
+    messages.push_back(message("assistant", text_of(turn.array()[1], "history")));
+  }
+}
+
+// Converts a pair to a question and an answer, after a system prompt and earlier turns.
+Json of_pair(const Json& line, const PairForm& form) {
+  Json::Array messages;
+  begin(line, messages);
+  add_history(line, messages);
+  std::string question = text_of(line.at(form.question), form.question);
+  if (const Json* about = given_member(line, form.about);
+      about && !text_of(*about, form.about).empty())
+    question += (question.empty() ? "" : "\n") + about->string();
+  messages.push_back(message("user", std::move(question)));
+  messages.push_back(message("assistant", text_of(line.at(form.answer), form.answer)));
+  return with_messages(line, std::move(messages),
+                       {form.question, form.about, form.answer, "history"});
+}
+
+// Names, in lower case, under which other files have a question, an answer, a conversation or a
+// text.
+constexpr std::array kQuestions{"instruction", "question", "query",  "prompt", "problem",
+                                "input",       "inputs",   "source", "user",   "human"};
+constexpr std::array kAnswers{"output",  "outputs", "response",   "answer",
+                              "answers", "chosen",  "completion", "solution",
+                              "target",  "targets", "assistant",  "bot"};
+constexpr std::array kConversations{"conversation", "dialog", "dialogue", "chat", "turns"};
+constexpr std::array kTexts{"text", "content", "body", "document", "sentence", "code"};
+
+// Returns the first member that has one of the names and fits, or "".
+template <typename List, typename F>
+std::string first_named(const Json& line, const List& names, const F& fits) {
+  for (const char* name : names) {
+    for (const auto& [key, value] : line.object()) {
+      if (ascii_lower(key) == name && !value.is_null() && fits(value)) return key;
+    }
+  }
+  return "";
+}
+
+// Lists the members of a line, as far as they fit a message.
+std::string members_of(const Json& line) {
+  constexpr size_t most = 8;
+  std::string out;
+  for (size_t i = 0; i < std::min(line.object().size(), most); ++i) {
+    const auto& [name, value] = line.object()[i];
+    out += fmt::format("{}\"{}\"{}", i == 0 ? "" : ", ", name, value.is_null() ? " (null)" : "");
+  }
+  if (line.object().size() > most) out += fmt::format(" and {} more", line.object().size() - most);
+  return out.empty() ? "no members" : out;
+}
+
+// Returns whether a line has two answers to one question, as DPO and similar methods use.
+bool is_preference(const Json& line) {
+  return given_member(line, "chosen") && given_member(line, "rejected");
+}
+
+// OpenAI marks an answer that is not learned by the weight 0.
+bool has_unlearned_answer(const Json& line) {
+  const Json* messages = given_member(line, "messages");
+  if (!messages || !messages->is_array()) return false;
+  return std::any_of(messages->array().begin(), messages->array().end(), [](const Json& message) {
+    if (!message.is_object() || !is_answer(message)) return false;
+    const Json* weight = given_member(message, "weight");
+    return weight && weight->is_number() && weight->number() == 0;
+  });
+}
+
+constexpr const char* kPreference =
+    "it is a pair of answers for preference training (\"chosen\", \"rejected\"), which libds does "
+    "not have: write the chosen one as the last of \"messages\", or with its \"prompt\" as "
+    "\"completion\"";
+
+}  // namespace
+
+// These lines could be read, but their answers must not be learned as they are.
+std::string misread_form(const Json& line) {
+  const bool answers = given_member(line, "messages") ||
+                       (given_member(line, "prompt") && given_member(line, "completion"));
+  if (!answers) return "";
+  if (is_preference(line)) return kPreference;
+  if (has_unlearned_answer(line)) {
+    return "one of its answers has \"weight\" 0, OpenAI's mark of an answer that is not learned, "
+           "and libds learns every answer: end the conversation before it, or leave the line out";
+  }
+  for (const char* name : {"label", "kto_tag"}) {
+    const Json* label = given_member(line, name);
+    if (!label || !label->is_bool() || label->boolean()) continue;
+    return fmt::format(
+        "it is an answer to avoid (\"{}\" is false, as KTO has it), and libds learns every answer: "
+        "leave the line out",
+        name);
+  }
+  return "";
+}
+
+// Tries forms from the most specific one to a plain list of the members.
+std::string unread_form(const Json& line) {
+  if (is_preference(line)) return kPreference;
+  if (given_member(line, "input_ids"))
+    return "it has token ids (\"input_ids\"): write its text instead, which libds turns into "
+           "tokens";
+  const std::string talk =
+      first_named(line, kConversations, [](const Json& one) { return one.is_array(); });
+  if (!talk.empty()) {
+    return fmt::format(
+        "it has a conversation under \"{}\": write it as \"messages\", a list of {{\"role\", "
+        "\"content\"}}",
+        talk);
+  }
+  auto any = [](const Json&) { return true; };
+  const std::string question = first_named(line, kQuestions, any),
+                    answer = first_named(line, kAnswers, any);
+  if (const Json* texts = line.find(answer); !question.empty() && texts && !texts->is_string()) {
+    return fmt::format("its \"{}\" must be a text, got {}: write one answer of it as \"answer\"",
+                       answer, texts->kind());
+  }
+  if (!question.empty() && !answer.empty()) {
+    return fmt::format(
+        "it has a question under \"{}\" and an answer under \"{}\": write them as texts under "
+        "\"question\" and \"answer\", which become a conversation, or under \"prompt\" and "
+        "\"completion\"",
+        question, answer);
+  }
+  if (const Json* value = given_member(line, "text"))
+    return fmt::format("its \"text\" must be a text, got {}", value->kind());
+  const std::string text =
+      first_named(line, kTexts, [](const Json& one) { return one.is_string(); });
+  if (!text.empty() && answer.empty())
+    return fmt::format("it has a text under \"{}\": write it as \"text\"", text);
+  return "it has " + members_of(line);
+}
+
+bool is_answer(const Json& message) {
+  const Json* role = message.find("role");
+  return role && role->is_string() && role->string() == "assistant";
+}
+
+const Json* given_member(const Json& line, const char* name) {
+  const Json* value = line.find(name);
+  return value && !value->is_null() ? value : nullptr;
+}
+
+// If a line fits several forms, the first one is used.
+Json as_messages(Json line) {
+  if (!line.is_object() || given_member(line, "messages")) return line;
+  if (const Json* conversations = given_member(line, "conversations"))
+    return of_conversations(line, *conversations);
+  if (given_member(line, "prompt") && given_member(line, "completion")) return line;
+  for (const PairForm& form : kPairs) {
+    if (given_member(line, form.question) && given_member(line, form.answer))
+      return of_pair(line, form);
+  }
+  return line;
+}
+
+}  // namespace ds::text

@@ -1,0 +1,38 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ds::text::jinja {
+
+// One token of a template. Text between tags is one token. A tag is an opening token, the tokens
+// inside, and a closing token.
+struct Token {
+  enum class Kind : uint8_t {
+    text,
+    open_value,
+    close_value,
+    open_tag,
+    close_tag,
+    name,
+    string,
+    integer,
+    real,
+    mark,
+    end
+  };
+  Kind kind = Kind::end;
+  // The content of a string; the characters of a mark, such as "==" or "(".
+  std::string text;
+  int line = 1;
+};
+
+// Returns the tokens of a template as Jinja 3.1 reads it with trim_blocks and lstrip_blocks, which
+// Transformers sets: a tag removes the line end after it and the spaces before it on its line. A
+// `-` at a delimiter removes all white space on that side, a `+` none. The last token is `end`.
+// Throws Fault and sets `line` to its line.
+std::vector<Token> tokenize(std::string_view source, int& line);
+
+}  // namespace ds::text::jinja

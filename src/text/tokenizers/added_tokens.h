@@ -1,0 +1,65 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizers/regex.h"
+
+namespace ds::text {
+
+// One entry of "added_tokens" in a tokenizer.json.
+struct AddedToken {
+  int32_t id = 0;
+  std::string content;
+  // True: decode() leaves the token out.
+  bool special = false;
+  // True: searched for in normalized text. False: searched for in the text as given.
+  bool normalized = false;
+  // True: the token does not match within a word.
+  bool single_word = false;
+  // True: a match includes the spaces before it, or those after it.
+  bool lstrip = false, rstrip = false;
+};
+
+// Finds added tokens in a text: the leftmost ones and, among those that begin at the same position,
+// the longest.
+class AddedTokenFinder {
+ public:
+  AddedTokenFinder();
+  // Adds a token. `content` is the text to look for and must not be empty.
+  void add(std::string_view content, const AddedToken& token);
+  // Completes the table. Must be called after the last add().
+  void finish();
+
+  // A range of text (id -1) or of a token.
+  struct Part {
+    Range range;
+    int32_t id = -1;
+  };
+  // Cuts a text at tokens. Returns its parts in order; ranges of text are never empty. As in
+  // `tokenizers`, a token is also found within the spaces that a token with rstrip includes, and
+  // the text after it is text again; there, ranges overlap.
+  std::vector<Part> find(std::string_view text) const;
+
+ private:
+  struct Entry {
+    std::string content;
+    AddedToken token;
+  };
+  // Returns the longest token whose content begins at `at`, or null.
+  const Entry* longest_at(std::string_view text, size_t at) const;
+  // Extends a match by the spaces that its token includes, but not before `done`.
+  Range widened(std::string_view text, Range match, const AddedToken& token, size_t done) const;
+  // Returns whether a word character precedes or follows the match.
+  bool within_word(std::string_view text, Range match) const;
+
+  // Sorted by content.
+  std::vector<Entry> entries_;
+  // True for bytes with which the content of some token begins.
+  std::array<bool, 256> begins_{};
+  Regex space_, word_;
+};
+
+}  // namespace ds::text

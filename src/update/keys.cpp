@@ -1,0 +1,121 @@
+#include "update/keys.h"
+
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/config/needs.h"
+#include "core/config/refuse.h"
+
+namespace ds {
+
+void compression_keys(KeyList& keys) {
+  using G = GradientCompressionConfig;
+  KeyRows rows(keys, "gradient_compression.", &Config::gradient_compression);
+  rows.words("type", &G::type, {"none", "int8", "top_k"},
+             "`none`, `int8` or `top_k`: the form of the gradients that ranks exchange, once a "
+             "step and with error feedback: 8-bit codes with a scale for every 256 elements, or "
+             "the largest elements of each tensor. ZeRO stages 0 and 1, every optimizer but the "
+             "1-bit ones. Norm and clipping are those of the ranks' own gradients, as after the "
+             "freeze of `OneBitAdam`. Refused beside `sparse_gradients` and in delegate mode. "
+             "Changes bits, and makes them depend on the number of ranks");
+  rows.add("ratio", &G::ratio,
+           "with `top_k`: share of the elements of each tensor that a rank sends, above 0 to 1, "
+           "rounded up",
+           Limits{.low = 0, .high = 1})
+      .when([](const Config& c) { return c.gradient_compression.type == "top_k"; });
+}
+
+// Under gradient compression gradients stay on their rank until the end of the step, where each is
+// compressed as a whole. The rules exclude every setting that needs parts of gradients or gradients
+// in another form.
+void check_gradient_compression(const Config& c) {
+  constexpr const char* kType = "gradient_compression.type";
+  const GradientCompressionConfig& g = c.gradient_compression;
+  using enum ConfigNeed::Kind;
+  static const std::vector<ConfigNeed> ratio{
+      {"gradient_compression.ratio", {}, needs, kType, {"top_k"}}};
+  check_needs(c, ratio);
+  if (g.on() && g.ratio <= 0)
+    refuse("gradient_compression.ratio", "must be above 0, got {}", g.ratio);
+  static const std::vector<std::string_view> codes{"int8", "top_k"};
+  static const std::vector<ConfigNeed> rows{
+      {kType,
+       codes,
+       needs,
+       "zero_optimization.stage",
+       {"0", "1"},
+       ", where zero_quantized_gradients is"},
+      {kType,
+       codes,
+       excludes,
+       "optimizer.type",
+       {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"},
+       "",
+       ": \"{}\" excludes optimizer.type {}, which compresses by itself"},
+      {kType,
+       codes,
+       excludes,
+       "optimizer.type",
+       {"Muon"},
+       "",
+       ": \"{}\" excludes optimizer.type Muon, which gathers momentum of reduced gradients"},
+      {kType,
+       codes,
+       needs,
+       "data_types.grad_accum_dtype",
+       {"fp32"},
+       "",
+       ": \"{}\" needs data_types.grad_accum_dtype fp32, got {}"},
+      {kType, codes, excludes, "sparse_gradients", {"true"}}};
+  check_needs(c, rows);
+}
+
+// After its freeze a 1-bit optimizer does not reduce gradients: every rank updates the whole
+// momentum with its own gradient, so ZeRO cannot partition gradients. Between synchronisations of
+// 0/1 Adam ranks also differ in their parameters, so ZeRO partitions nothing.
+void check_compressed(const Config& c) {
+  if (!c.optimizer.compressed()) return;
+  if (c.optimizer.factor_min > c.optimizer.factor_max) {
+    refuse("optimizer.params.factor_min", "must not be above factor_max {}, got {}",
+           c.optimizer.factor_max, c.optimizer.factor_min);
+  }
+  using enum ConfigNeed::Kind;
+  static const std::vector<ConfigNeed> rows{
+      {"optimizer.type",
+       {"ZeroOneAdam"},
+       needs,
+       "zero_optimization.stage",
+       {"0"},
+       "",
+       ": {} needs zero_optimization.stage 0, got {}: between two synchronisations every rank "
+       "steps on all of the model by itself, for which it needs all states"},
+      {"optimizer.type",
+       {"OneBitAdam", "OneBitLamb"},
+       needs,
+       "zero_optimization.stage",
+       {"0", "1"},
+       "",
+       ": {} needs zero_optimization.stage 0 or 1, got {}: every rank keeps the whole momentum and "
+       "the whole of its own gradient, which stages 2 and 3 cut"}};
+  check_needs(c, rows);
+}
+
+// Codes round the elements of one rank, so their errors depend on how many ranks there are.
+void warn_of_codes(Config& c) {
+  if (!c.reproducible) return;
+  auto warn = [&](const std::string& setting) {
+    c.warnings.push_back(
+        "reproducible: bits depend on the number of ranks all the same, because of " + setting +
+        ", whose codes are of one rank's elements");
+  };
+  if (c.gradient_compression.on())
+    warn(fmt::format("gradient_compression.type \"{}\"", c.gradient_compression.type));
+  if (c.zero.quantized_gradients) warn("zero_optimization.zero_quantized_gradients true");
+  if (c.optimizer.compressed()) warn("optimizer.type " + c.optimizer.type);
+}
+
+}  // namespace ds

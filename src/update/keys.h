@@ -1,0 +1,18 @@
+#pragma once
+
+#include "core/config/config.h"
+#include "core/config/key.h"
+
+namespace ds {
+
+// Appends the keys of gradient_compression.
+void compression_keys(KeyList& keys);
+
+// Refuse keys that contradict compressed gradients and compressed momenta.
+void check_gradient_compression(const Config& config);
+void check_compressed(const Config& config);
+// Adds a warning for each setting whose codes make bits depend on the number of ranks in spite of
+// `reproducible`.
+void warn_of_codes(Config& config);
+
+}  // namespace ds

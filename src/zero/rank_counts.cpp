@@ -1,0 +1,43 @@
+#include "zero/rank_counts.h"
+
+#include <bit>
+#include <cstdint>
+
+#include "core/base/error.h"
+#include "core/config/document.h"
+#include "core/config/refusals.h"
+
+namespace ds {
+
+// Throws unless the size of a shard group divides the number of ranks, which are cut into equal
+// blocks of neighbours, and is a power of two or all ranks.
+void check_shard_group(const ZeroConfig& zero, int ranks) {
+  const int64_t size = zero.shard_group();
+  if (size == 0) return;
+  const char* key = zero.mics_shard_size > 0 ? "zero_optimization.mics_shard_size"
+                                             : "zero_optimization.zero_hpz_partition_size";
+  if (zero.stage < 3)
+    raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", KeyName(key), size,
+          zero.stage);
+  if (size > ranks || ranks % size != 0)
+    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName(key), size,
+          ranks);
+  if (size < ranks && !std::has_single_bit(static_cast<uint64_t>(size))) {
+    raise(DS_ERROR_CONFIG, "{} must be a power of two or all {} ranks, got {}", KeyName(key), ranks,
+          size);
+  }
+}
+
+void check_nodes(const Config& config, int ranks) {
+  if (config.nodes > 0 && ranks % config.nodes != 0) {
+    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}",
+          KeyName("topology.nodes"), config.nodes, ranks);
+  }
+}
+
+void check_rank_counts(const Config& config, int ranks, ConfigRefusals& refusals) {
+  collect(refusals, Causes::others, [&] { check_nodes(config, ranks); });
+  collect(refusals, Causes::others, [&] { check_shard_group(config.zero, ranks); });
+}
+
+}  // namespace ds

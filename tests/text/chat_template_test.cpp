@@ -1,0 +1,96 @@
+// Compares chat templates with their renderings by Transformers (recorded by
+// tools/make_chat_templates.py).
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "io/file.h"
+#include "support/record.h"
+#include "support/semantics.h"
+#include "text/jinja/jinja.h"
+
+namespace ds::text {
+namespace {
+
+std::string family(const std::string& name) {
+  return read_file(test::data_path("chat_templates/" + name + ".jinja"));
+}
+
+// Returns the rendered text, or "error: " and the message.
+std::string render(const std::string& source, const Json& variables) {
+  try {
+    return ChatTemplate(source, "t").render(variables).text;
+  } catch (const Error& error) {
+    return std::string("error: ") + error.what();
+  }
+}
+
+void expect_as_recorded(const test::Record& one, const std::string& source, const Json& variables) {
+  const std::string made = render(source, variables);
+  EXPECT_NE(one.has("text"), one.has("error"));
+  if (const Json* text = one.find("text")) {
+    EXPECT_EQ(made, text->string());
+  } else {
+    EXPECT_TRUE(made.starts_with("error: ")) << made;
+  }
+}
+
+TEST(ChatTemplate, RendersFamiliesAsTransformersDoes) {
+  const test::Recording all(test::data_path("chat_templates/renders.json"),
+                            {"chats", "tools", "special", "cases"});
+  for (const test::Record& one : all.list("cases")) {
+    SCOPED_TRACE(one.at("family").string() + " chat " + one.at("chat").dump() +
+                 one.at("tools").dump());
+    Json variables = all.document().at("special");
+    variables.set("messages", all.document().at("chats").array().at(
+                                  static_cast<size_t>(one.at("chat").integer())));
+    variables.set("tools", one.at("tools").boolean() ? all.document().at("tools") : Json());
+    variables.set("documents", Json());
+    variables.set("add_generation_prompt", one.at("prompt"));
+    expect_as_recorded(one, family(one.at("family").string()), variables);
+  }
+}
+
+TEST(ChatTemplate, RendersConstructsAsTransformersDoes) {
+  const test::Recording all(test::data_path("chat_templates/constructs.json"),
+                            {"variables", "cases"});
+  for (const test::Record& one : all.list("cases")) {
+    SCOPED_TRACE(one.at("template").string());
+    expect_as_recorded(one, one.at("template").string(), all.document().at("variables"));
+  }
+}
+
+TEST(ChatTemplate, TheSmallestIntegerModuloMinusOneIsZero) {
+  const Json none{Json::Object{}};
+  EXPECT_EQ(ChatTemplate("{{ (-9223372036854775807 - 1) % -1 }}", "t").render(none).text, "0");
+}
+
+// For these templates Python would return a different text, or one that contains an address.
+TEST(ChatTemplate, RefusesTextsThatPythonRendersDifferently) {
+  const Json variables = Json::parse(R"({"nums": [1, 2], "d": {"k": 1}})", "variables");
+  const std::pair<const char*, const char*> templates[] = {
+      {"{% set g = nums | select %}{{ g | list }}{{ g | list }}", "is read a second time"},
+      {"{% set g = nums | select %}{% for x in g %}{{ g | first }}{% endfor %}",
+       "is read a second time"},
+      {"{% set g = nums | map('string') %}{{ '1' in g }}{{ g | join }}", "is read a second time"},
+      {"{{ nums | select }}", "a generator cannot be shown"},
+      {"{{ [nums | reverse] }}", "a generator cannot be shown"},
+      {"{{ range(3) }}", "a range cannot be shown"},
+      {"{{ d.keys() == {}.keys() }}", "'==' of a dict_keys and a dict_keys is unsupported"},
+      {"{{ 1e20 | int(9) }}", "int of 1e+20: it has more than 64 bits"},
+      {"{{ '1e20' | int }}", "more than 64 bits"},
+      {"{{ (-9223372036854775807 - 1) // -1 }}", "more than 64 bits"},
+      {"{{ '1_000' | int }}", "a number with '_' is unsupported"},
+      {"{% macro m() %}{% endmacro %}{{ m.name }}", "attribute 'name' is unsupported"},
+      {"{{ range(3).start }}", "attribute 'start' is unsupported"},
+  };
+  for (const auto& [source, words] : templates)
+    EXPECT_NE(render(source, variables).find(words), std::string::npos)
+        << source << ": " << render(source, variables);
+}
+
+}  // namespace
+}  // namespace ds::text
