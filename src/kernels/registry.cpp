@@ -1,5 +1,5 @@
-// Dispatch: an op is run by the first implementation that accepts it. An op has few of them, and
-// programs look them up when they are prepared, so a linear search is enough.
+// Dispatch: an op is run by the first implementation that accepts it. An op has few
+// implementations, and programs look them up when they are prepared, so a linear search is enough.
 #include <fmt/core.h>
 
 #include <algorithm>

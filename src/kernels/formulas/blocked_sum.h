@@ -38,7 +38,8 @@ class BlockedSum {
     // The highest level keeps its sum. No model fills a block of that level.
     levels_[level].sum = full.sum;
   }
-  std::array<Level, 5> levels_;  // 2^40 terms
+  // Five levels have room for 2^40 terms.
+  std::array<Level, 5> levels_;
 };
 
 }  // namespace ds

@@ -5,7 +5,7 @@
 
 namespace ds {
 
-// How a quantization feeds back its error, which is added to the values that are quantized next
+// How a quantization feeds back its error, that is, adds it to the values that are quantized next
 // (docs/reference/ops.md, `quantize`).
 struct Feedback {
   // Whether errors are fed back. out[0] is then the error.
