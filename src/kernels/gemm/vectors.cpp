@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kTileRows = 8, kTileColumns = 48;
 constexpr int kVectorsOfRow = kTileColumns / 16;
-// How many values of k ahead pack_a_across() prefetches.
+// pack_a_across() prefetches the rows for k + kRowsAhead while it packs those for k.
 constexpr int64_t kRowsAhead = 32;
 
 DS_TARGET_AVX512_BF16 inline __m512i broadcast_pair(const std::byte* at) {

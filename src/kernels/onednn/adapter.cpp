@@ -30,8 +30,8 @@ namespace ds::onednn {
 namespace {
 
 #if DNNL_VERSION_MAJOR >= 3
-// Describes a matmul. This is the only difference between the interfaces of versions 2 and 3 that
-// matters here: version 3 has no operation descriptors.
+// Describes a matmul. Versions 2 and 3 of oneDNN differ only here among the interfaces that this
+// file uses: version 3 has no operation descriptors.
 dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                       const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
                                       const dnnl::memory::desc& c,
@@ -47,8 +47,8 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::me
 }
 #endif
 
-// During its lifetime, no signal is delivered to this thread, except those that report the thread's
-// own faults and the two that the C library uses to change users and to cancel threads.
+// A guard that blocks the signals of this thread, except those that report the thread's own faults
+// and the two that the C library uses to change users and to cancel threads.
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -66,8 +66,10 @@ class WithoutSignals {
 };
 
 struct IsaName {
-  const char* name;   // as users write it
-  const char* label;  // as oneDNN calls it
+  // The name that limit_isa() accepts.
+  const char* name;
+  // oneDNN's name.
+  const char* label;
   dnnl::cpu_isa isa;
 };
 constexpr std::array kIsas{
@@ -101,8 +103,8 @@ struct FreeDeleter {
   void operator()(std::byte* p) const { std::free(p); }
 };
 
-// The objects that one run of a primitive uses at a time: memory objects whose pointers are set for
-// each run.
+// The objects that one run of a primitive uses: a stream, and memory objects whose pointers are set
+// for each run. Concurrent runs use different contexts.
 struct Context {
   dnnl::stream stream;
   dnnl::memory a, b, bias, c, scratch;
@@ -117,12 +119,13 @@ struct Matmul::Impl {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   size_t scratch_bytes = 0;
+  // Whether signals are blocked during a run (moves_stack()).
   bool signals_wait = false;
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> idle;
 
-  // Returns an idle context, or creates one. So there are as many contexts as there have been runs
-  // at the same time.
+  // Returns an idle context, or creates one. So their number is the largest number of runs that
+  // there have been at the same time.
   std::unique_ptr<Context> take() {
     {
       std::lock_guard lock(mutex);
@@ -186,7 +189,8 @@ bool uses_tiles(const Matmul& matmul) {
 
 // The number of rows and columns in the matrices of run_small().
 constexpr int64_t kSmallSide = 64;
-// Runs a small product of the form of `key`, with rows `lead` apart, if kind() is true for it.
+// Runs a small product of the form of `key`, with rows `lead` elements apart, if kind() returns
+// true for it.
 void run_small(MatrixShape key, int64_t lead, bool (*kind)(const Matmul&)) {
   key.m = key.n = key.k = kSmallSide;
   key.lda = key.ldb = key.ldc = lead;
