@@ -1,7 +1,7 @@
-// Embeddings and their gradient, bit-identical to the reference. The gradient of a word is the sum
-// of the rows of dy whose id names it, in row order. A counting sort of the ids lists these rows
-// for each word, so that every row of dy is read once and tasks need no locks. The lists must fit
-// in scratch, so a large table or batch is processed in parts.
+// Embeddings and their gradient, bit-identical to the reference. The gradient of a word is the sum,
+// in row order, of the rows of dy that have its id. A counting sort of the ids lists these rows for
+// each word, so that every row of dy is read once and tasks need no locks. The lists must fit in
+// scratch, so a large table or batch is processed in parts.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -125,8 +125,8 @@ struct SortedRows {
   int32_t *starts, *order;
 };
 
-// Sorts the rows of as many ids from `first` on as there is room for. If the rows of `first` alone
-// do not fit, the result has no ids. Rows with the id `padding` are left out.
+// Sorts the rows of the ids from `first` on, as many ids as fit into `room`. If the rows of `first`
+// alone do not fit, the result has no ids. Rows with the id `padding` are left out.
 SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words, int64_t padding,
                      std::span<int32_t> room) {
   auto size = static_cast<int64_t>(room.size());

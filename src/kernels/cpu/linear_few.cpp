@@ -23,11 +23,11 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // For a weight [O,I], a task computes kTaskRows outputs. For a weight [I,O], it processes at most
 // kColumnsOfTask columns of kTaskInputs inputs, or of more inputs if there would otherwise be more
-// than kMostPieces tasks.
+// than kMostPieces pieces of inputs.
 constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kColumnsOfTask = 4096;
-// How far ahead of its use a weight is prefetched. Each core reads one row at a time, because one
-// stream of addresses is faster than several side by side (docs/results/benchmarks.md, decode).
-// Prefetching past the end of the weight is harmless.
+// The distance by which the weight is prefetched ahead of its use. Each core reads one row at a
+// time, because one stream of addresses is faster than several side by side
+// (docs/results/benchmarks.md, decode). Prefetching past the end of the weight is harmless.
 constexpr int64_t kAheadBytes = 8192;
 
 template <typename T>
@@ -35,6 +35,7 @@ HWY_INLINE void fetch_ahead(const T* p) {
   __builtin_prefetch(reinterpret_cast<const char*>(p) + kAheadBytes);
 }
 
+// Returns the number of elements in a pair of vectors.
 HWY_INLINE int64_t pair() { return 2 * lanes(); }
 
 // Loads pair() elements at p into two vectors. For f32 and f16, a gets the first half and b the

@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants and the arithmetic of one vector. `scale` makes this rank's gradient sum a mean;
-// `rates` is the sum of the learning rates since the last synchronisation.
+// The constants of a step, and its arithmetic for one vector. `scale` makes this rank's gradient
+// sum a mean; `rates` is the sum of the learning rates since the last synchronisation.
 struct LocalStep : StepFactors {
   float scale, rates;
 

@@ -1,6 +1,5 @@
 // The family "cpu": its kernels, and the launches that all of them refuse. This file is compiled
-// once per instruction set, like those that it lists; the set is chosen when the kernels are
-// registered.
+// once per instruction set; the set is chosen when the kernels are registered.
 #include <algorithm>
 #include <span>
 #include <string>
@@ -19,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// One function for each file of this folder that is compiled once per instruction set.
+// The registrations that exist once per instruction set. cpu.h declares those that exist only once.
 Registration add_position, add_linear_db, add_layer_norm, add_activation, add_rms_norm, add_glu,
     add_mul, add_scale, add_softcap, add_rope, add_scale_rows, add_relu, add_attention,
     add_cached_attention, add_attention_dx, add_add, add_dropout, add_softmax, add_cross_entropy,

@@ -1,6 +1,6 @@
-// Row tables, bit-identical to the reference: packing the rows that ids name, and summing the
-// packed rows of all ranks. Row indices ascend in each rank's part, so the sum is a merge: a task
-// goes through its range of rows with one cursor for each rank.
+// Packing the rows of a row table that ids name, and summing the packed rows of all ranks,
+// bit-identical to the reference. Row indices ascend in each rank's part, so the sum is a merge: a
+// task goes through its range of rows with one cursor for each rank.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -57,13 +57,14 @@ struct PackedRows {
   }
 
   RankOrder order;
+  // `room` is the number of packed rows of each rank, including unused ones.
   int64_t ranks, width, room, first, end;
   const T* rows;
   const int32_t* numbers;
   float* y;
 };
 
-// Sums row v over all ranks. If rank r has sent it, it is packed row next[r] of that rank.
+// Sums row v over all ranks. If rank r has sent row v, it is packed row next[r] of that rank.
 template <typename T>
 HWY_INLINE void sum_row(const PackedRows<T>& p, int64_t v, const int64_t* next) {
   int64_t begin = std::max(v * p.width, p.first), end = std::min((v + 1) * p.width, p.end);
