@@ -1,4 +1,5 @@
-// Architectures without AMX compile this file; runs_tiles() is false on them.
+// Replaces tile_product.cpp in builds for architectures without AMX, where runs_tiles() is always
+// false.
 #include "core/base/error.h"
 #include "kernels/cpu/tile_product.h"
 

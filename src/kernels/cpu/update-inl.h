@@ -31,9 +31,9 @@ HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 // An update reads and writes more arrays at once than the hardware prefetchers of a core can
-// follow. With prefetching by hand, this many elements ahead, an update of bf16 masters and states
-// takes a tenth less time (Zen 5, measured alternately); one of f32, which only waits for memory,
-// takes the same.
+// follow. Software prefetches, this many elements ahead, shorten an update of bf16 masters and
+// states by a tenth (measured alternately on Zen 5). An update of f32 masters and states is bound
+// by memory bandwidth and takes the same time.
 constexpr int64_t kAhead = 768;
 
 template <typename T>
@@ -42,11 +42,11 @@ HWY_INLINE void fetch(const T* from, int64_t count) {
   for (int64_t e = 0; e < count; e += kOfLine) hwy::Prefetch(from + kAhead + e);
 }
 
-// Two vectors of elements, in sequence or woven. In a woven pair, `a` has the elements of even
-// index and `b` the others. A bf16 array holds a woven pair in the lower and the upper halves of
-// its words, which a shift and a mask separate and join; a pair in sequence needs shuffles. From an
-// f32 array, a pair in sequence needs no work, but each vector of a woven pair needs a shuffle. The
-// order does not change results.
+// Two vectors of elements, in sequence or woven. In a woven pair, `a` has the elements with even
+// indices and `b` those with odd ones. A bf16 array holds a woven pair in the lower and the upper
+// halves of its words, which a shift and a mask separate and join; a pair in sequence needs
+// shuffles. From an f32 array, a pair in sequence needs no work, but each vector of a woven pair
+// needs a shuffle. The order does not change results.
 struct Two {
   Vec a, b;
 };
@@ -134,7 +134,7 @@ HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* wo
 }
 
 // The random words of a block of kDrawn elements, from element `first` of the block on, a multiple
-// of kBlockWords. They are computed where they are used, which takes no longer than storing them
+// of kBlockWords. Each word is computed where it is used, which takes no longer than storing a word
 // for every element.
 class PartWords {
  public:
@@ -253,8 +253,8 @@ HWY_INLINE void keep_param(const M* master, T* param) {
   if (param)
     Keeping<false, false>::template keep<Draw::mixed>(load_two<false>(master), param, no_words());
 }
-// The type that watch() must check for the next master: a bf16 master is itself rounded, an f32
-// master only to the type T of the parameter.
+// The type to which the next master is rounded, which watch() must check: bf16 if the master is
+// bf16, otherwise the type T of the parameter.
 template <typename M, typename T>
 using MasterWatched = std::conditional_t<std::is_same_v<M, bf16>, M, T>;
 
