@@ -50,7 +50,7 @@ struct GeluErf {
   }
 };
 
-// GeluErf, but at most 10.
+// min(GeluErf, 10).
 struct Gelu10 {
   template <typename A>
   static A value(A x) {

@@ -11,8 +11,8 @@
 namespace ds::ref {
 namespace {
 
-// Elements per task. Because init_param has no faster kernel, the reference uses the thread team:
-// one thread would draw the values of a large model for minutes.
+// The number of elements in one task. Because init_param has no faster kernel, the reference uses
+// the thread team: one thread would draw the values of a large model for minutes.
 constexpr int64_t kBlock = 16384;
 
 // Maps the index of an element in a rank's slice to its index in the whole parameter. Attribute

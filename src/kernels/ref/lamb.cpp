@@ -60,7 +60,7 @@ void lamb_moments(const KernelContext& c) {
 void lamb_ratios(const KernelContext& c) {
   const double* norms = c.in[0].as<double>();
   float* ratios = c.out.back().as<float>();
-  // A running mean of each parameter's ratio, which 1-bit LAMB needs; otherwise null.
+  // The running mean of each parameter's ratio, which 1-bit LAMB needs. Null for plain LAMB.
   float* means = c.out.size() > 1 ? c.out[0].as<float>() : nullptr;
   std::fill_n(ratios, c.out.back().numel(), 0.0f);
   double least = c.attrs.real("min_coeff"), most = c.attrs.real("max_coeff");

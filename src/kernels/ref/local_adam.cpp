@@ -1,5 +1,5 @@
-// 0/1 Adam (Lu et al., arXiv:2202.06009). Between two synchronisations each rank updates on its
-// own. At each synchronisation the ranks average the sums of their steps.
+// 0/1 Adam (Lu et al., arXiv:2202.06009). Between two synchronisations each rank updates its own
+// copy of the parameters. At each synchronisation the ranks average the sums of their steps.
 #include <cmath>
 #include <cstdint>
 
