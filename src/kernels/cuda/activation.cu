@@ -13,7 +13,8 @@ namespace ds::cuda {
 namespace {
 
 constexpr float kRootTwoOverPi = 0.7978845608028654f, kCubic = 0.044715f, kSteep = 1.702f;
-constexpr float kRootHalf = 0.7071067811865476f, kDensity = 0.3989422804014327f;  // 1 / sqrt(2 pi)
+// The square roots of 1/2 and of 1/(2 pi).
+constexpr float kRootHalf = 0.7071067811865476f, kDensity = 0.3989422804014327f;
 // laplace (Ma et al., "Mega: moving average equipped gated attention", arXiv:2209.10655): the
 // square roots of 1/2 and of 1/(4 pi), with the six digits that Transformers has.
 constexpr float kMean = 0.707107f, kDeviation = 0.282095f;
@@ -31,7 +32,7 @@ DS_DEVICE float gelu_slope(float x, float s) {
   return s + x * s * (1 - s) * (2 * kRootTwoOverPi * (1 + 3 * kCubic * fminf(x * x, 1e30f)));
 }
 
-// Returns the activation of one element; slope() returns its derivative.
+// value() returns the activation of one element, and slope() returns its derivative.
 DS_DEVICE float value(Act act, float x) {
   switch (act) {
     case Act::silu:
@@ -110,8 +111,8 @@ DS_DEVICE Eight of_each(Eight x, const F& f) {
 // reciprocals. The error is smaller than the precision of 16-bit types; results below 2^-126 become
 // 0.
 DS_DEVICE float quick_share(float x) { return reciprocal(1 + power_of_2(kLog2OfE * x)); }
-// Applies an activation to eight elements. `narrow` says that operands have 16 bits, so that the
-// fast instructions are exact enough.
+// Applies an activation to eight elements. `narrow` is true if operands have 16 bits; the fast
+// instructions are then accurate enough.
 DS_DEVICE Eight values(int32_t flag, bool narrow, const Eight& x) {
   const auto act = static_cast<Act>(flag);
   if (act == Act::gelu_tanh) {

@@ -1,8 +1,8 @@
 // The host side of attention: selects the entries for a query, finds q, k and v in its operands,
 // and computes how much shared and scratch memory a launch needs. The table kEntries is in order of
-// preference: entries on tensor cores, for 16-bit operands, come first; of these, entries for
-// narrow heads come before entries for wide heads, and entries without dropout and cap before
-// entries with them.
+// preference: entries on tensor cores, for 16-bit operands, come first. Among these, entries for
+// narrow heads come before entries for wide heads, and entries without dropout and cap come before
+// entries that support them.
 #include "kernels/cuda/attention.h"
 
 #include <fmt/core.h>
@@ -32,8 +32,8 @@ namespace {
 using Made = std::unique_ptr<Kernel>;
 
 // The entries (forward, and the two passes of backward) for heads of at most `depth` columns.
-// Entries of type f32 accept operands of any type. The others run on tensor cores and require that
-// all operands have their type; they handle dropout and a cap only if `any` is set.
+// Entries of type f32 accept operands of any type. Entries of a 16-bit type run on tensor cores and
+// require that all operands have this type; they support dropout and a cap only if `any` is set.
 struct Entries {
   DType type;
   bool any;
@@ -144,7 +144,7 @@ bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* re
 constexpr int64_t kDepths[] = {64, 128, 256};
 constexpr const char* kParts[] = {"cached_part_64", "cached_part_128", "cached_part_256"};
 
-// Returns the heads of q, k or v, whose position in `views` is `place`.
+// Returns the heads of q, k or v (or of a gradient) at `place` in `views`.
 Heads heads_at(std::span<const TensorView> views, const HeadPlace& place) {
   Operand o = operand(views[place.operand]);
   o.data = static_cast<std::byte*>(o.data) + place.start * size_of(views[place.operand].dtype);
@@ -213,8 +213,8 @@ std::span<const TensorView> operands_of_dx(std::span<const TensorView> in) {
   return in.subspan(1, in.size() - 3);
 }
 
-// Takes scratch memory for the values that backward first computes for each query, in the form that
-// the entries read (`plain`: without tensor cores).
+// Allocates scratch memory for the values that backward first computes for each query, in the form
+// that the entries read. `plain` entries do not use tensor cores.
 void take_scratch(Scratch& scratch, bool plain, AttentionArgs& a) {
   const int64_t pairs = a.rows * a.heads;
   if (plain) {

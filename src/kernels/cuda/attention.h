@@ -31,7 +31,7 @@ struct AttentionArgs {
   float* queries;
   const StepScalars* scalars;
   int64_t rows, seq, window;
-  // Words of the random stream for each row of a head.
+  // The number of words of the random stream for each row of a head.
   int64_t words;
   int64_t leaf;
   // `group` query heads share one key head.
@@ -84,8 +84,8 @@ constexpr int delta_lanes(int64_t depth) { return depth <= 64 ? 8 : 16; }
 // In attention_delta each thread computes one row of one head. 32 elements of the row are in shared
 // memory at a time.
 constexpr uint32_t kDeltaThreads = 128;
-// The pitch of such a row in shared memory, in floats. It is odd, so that the threads of a warp use
-// different banks.
+// The pitch of the rows of attention_delta in shared memory, in floats. It is odd, so that the
+// threads of a warp use different banks.
 constexpr int kDeltaPitch = 33;
 constexpr uint32_t kDeltaRoom = 2 * kDeltaThreads * kDeltaPitch * sizeof(float);
 

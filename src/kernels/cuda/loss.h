@@ -14,16 +14,18 @@ struct RowStats {
 // The argument of the cross-entropy kernels. A launch has the logits of all words, or of the block
 // of `words` words from `first` on.
 struct LossArgs {
-  Operand logits;  // [rows, words], `stride` elements apart
+  // [rows, words], with rows `stride` elements apart.
+  Operand logits;
   // [rows]. Negative: the row has no target.
   const int32_t* targets;
-  // [rows], over the words so far.
+  // [rows]: the softmax over the words so far.
   RowStats* stats;
   // [rows], written by the launch whose block contains the row's target.
   float* target_logit;
   // [rows]: the sum of top - logit over the words so far. Null without label smoothing.
   float* spread;
-  double* terms;  // [rows], 0 without a target
+  // [rows]: the loss of each row, or 0 if the row has no target.
+  double* terms;
   // One value or, with Reduction::none, one for each row.
   float* loss;
   const float* dloss;
@@ -37,9 +39,10 @@ struct LossArgs {
   int64_t first;
   // 1: this is the first block of its rows; 0: its words are added to the stats of earlier blocks.
   int64_t begins;
-  // Number of words of all blocks.
+  // The number of words of all blocks.
   int64_t all_words;
-  float smoothing, z;  // see kernels/formulas/row_loss.h
+  // The attributes label_smoothing and z_loss; see kernels/formulas/row_loss.h.
+  float smoothing, z;
   // `mean` is 1 for Reduction::mean; `each` is 1 for Reduction::none.
   int32_t mean, each;
   // 1: rows of the logits and of `to` are padded up to their strides. The kernels set the padding
@@ -66,7 +69,8 @@ struct MeanArgs {
   float* loss;
   int64_t count, blocks;
 };
-constexpr int64_t kMeanShare = 4096;  // elements of a block
+// The number of elements of a block.
+constexpr int64_t kMeanShare = 4096;
 
 // The argument of `product`: c = a b with row-major operands, plus `bias` and, with `added`, plus
 // the old c; see product.h.

@@ -18,7 +18,8 @@ template <int32_t type>
 struct Fetched {
   Bits<type> dy, x, w;
 };
-// For eight elements. b: the normalized value (x - mean) rstd. a: its gradient, dy (w + offset).
+// Two values for each of eight elements: b is the normalized value (x - mean) rstd, and a is its
+// gradient, dy (w + offset), or dy if there is no weight.
 struct Pair {
   Eight a, b;
 };

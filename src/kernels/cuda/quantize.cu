@@ -57,7 +57,7 @@ DS_BLOCK_KERNEL(quantize, CodesArgs, kCodeThreads) {
   const float held = fed ? a.error[at] : 0.0f, value = given + held;
   const bool finite = value - value == 0;
   const float top = over_block<Larger>(finite ? fabsf(value) : INFINITY, room + kRoom);
-  // If an element is not finite, the scale is NaN, so that the receiver notices.
+  // If an element is not finite, the scale is NaN, so that the receivers decode NaN.
   const bool known = top < INFINITY;
   float scale = top / (a.bits == 8 ? 127.0f : 7.0f);
   scale = scale > kLeastScale ? scale : kLeastScale;

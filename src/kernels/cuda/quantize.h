@@ -16,7 +16,7 @@ struct CodesArgs {
   float* error;
   const StepScalars* scalars;
   int64_t granules;
-  // Number of steps after which the error is cleared; 0: never.
+  // The error is cleared in every step that is a multiple of `reset`; 0: never.
   int64_t reset;
   // The new error is `keep` times the old error plus `take` times the loss of this quantization.
   float keep, take;

@@ -5,6 +5,7 @@
 
 namespace ds::cuda {
 
+// The largest number of pairs of a head.
 constexpr int kMostPairs = 256;
 // The argument of `rope`, which applies rotary positions to the heads of rows of `width` elements.
 struct RopeArgs {
@@ -15,9 +16,8 @@ struct RopeArgs {
   const int32_t* length;
   int64_t rows, width, seq, original;
   int32_t heads, depth, pairs, period, rotated, interleaved;
-  // Some models use other angles for long texts, so they need two launches. 1: this launch works
-  // only if the text is longer than `original`. -1: it works only if the text is not. 0: it always
-  // works.
+  // Models that use other angles for long texts need two launches. 1: this launch does its work
+  // only if the text is longer than `original`. -1: only if the text is not longer. 0: always.
   int32_t only;
   int32_t reserved;
   double magnitude;

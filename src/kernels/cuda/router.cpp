@@ -41,7 +41,7 @@ std::span<const TensorView> layers_of(std::span<const TensorView> in) {
   return in.back().dtype == DS_DTYPE_I32 ? in.first(in.size() - 1) : in;
 }
 
-// Takes scratch memory for the bases of all rows of each layer, the totals, the shares and the
+// Allocates scratch memory for the bases of all rows of each layer, the totals, the shares and the
 // count.
 void take(Scratch& scratch, RouterArgs* a) {
   a->base = scratch.take<double>(a->rows * a->layers);

@@ -12,7 +12,7 @@ namespace {
 DS_DEVICE float logit(const RouterArgs& a, int64_t row, int64_t e) {
   return get(a.logits, row * a.experts + e);
 }
-// Returns whether expert e has one of the k largest logits. Of equal logits, that of the lower
+// Returns whether expert e has one of the k largest logits. Of equal logits, the one with the lower
 // index ranks higher.
 DS_DEVICE bool chosen(const RouterArgs& a, int64_t row, int64_t e) {
   const float own = logit(a, row, e);
@@ -23,7 +23,7 @@ DS_DEVICE bool chosen(const RouterArgs& a, int64_t row, int64_t e) {
   }
   return above < a.k;
 }
-// Returns softmax(row)[e], by means of the logarithm that router_bases has computed.
+// Returns softmax(row)[e], computed from the logarithm that router_bases has stored.
 DS_DEVICE double share_of(const RouterArgs& a, int64_t row, int64_t e) {
   return exp(static_cast<double>(logit(a, row, e)) - a.base[row]);
 }

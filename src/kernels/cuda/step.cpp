@@ -1,6 +1,6 @@
 // The host side of the operations that decide a step (norms, clipping, mean loss), and of the sum
 // over ranks. Sums have a fixed order (BlockedSum of kernels/formulas): blocks of 256, then blocks
-// of the blocks' sums. If there are `runs`, elements are first moved into the order of the runs.
+// of the blocks' sums. If a launch has `runs`, elements are first moved into the order of the runs.
 #include "kernels/cuda/step.h"
 
 #include <algorithm>
@@ -82,7 +82,8 @@ Made make_granule_norms(const Query& query, std::string* refusal) {
   });
 }
 
-// Returns the bytes of scratch memory of start_sum(), which must take the same parts.
+// Returns the bytes of scratch memory that start_sum() needs. Both functions must divide the memory
+// in the same way.
 int64_t bytes_of_sum(int64_t count) {
   Scratch scratch(nullptr);
   scratch.take<double>(count);

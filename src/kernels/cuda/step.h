@@ -46,13 +46,14 @@ struct StepArgs {
   const double* sum;
   // The losses of all ranks.
   const float* losses;
-  double* out;  // result of sum_norms
+  // The result of sum_norms.
+  double* out;
   StepScalars* scalars;
   double ranks, max_norm;
   int64_t micros, rank_count;
-  // Divisor of the weights, which follow the losses of each rank. 0: there are no weights.
+  // The divisor of the weights, which follow the losses of each rank. 0: there are no weights.
   int64_t unit;
-  // 1: a norm or loss that is not finite does not skip the step.
+  // 1: the step is not skipped if its norm or loss is not finite.
   int64_t unchecked;
 };
 
@@ -67,7 +68,7 @@ struct UnitArgs {
 
 // The argument of tree_sum: out = the sum over ranks of `parts`.
 struct TreeSumArgs {
-  // Only its type is used, which is that of all parts.
+  // Only the type is used. All parts have this type.
   Operand part;
   const void* parts[64];
   Operand out;

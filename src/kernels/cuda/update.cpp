@@ -78,7 +78,8 @@ bool is_plain(const UpdateArgs& a, std::span<const TensorView> masters) {
   return true;
 }
 
-// in: grad. out: master, states, param; operations without param end with their last state.
+// in: grad. out: master, states, param. In momentum, own_gradient and muon_momentum, the first and
+// the last result take the places of master and param (update.cu).
 Made make_update(const Query& query, std::string*) {
   const Rules rules = rule_of(query);
   const bool drawn = query.attrs.integer_or("stochastic", 0) != 0;

@@ -20,7 +20,7 @@ struct UpdateArgs {
   int32_t same;
 };
 
-// Number of consecutive elements that a thread updates.
+// The number of consecutive elements that a thread updates.
 constexpr int kUpdated = 4;
 
 constexpr unsigned kCodesUpdateThreads = 256;
@@ -35,7 +35,7 @@ struct CodesUpdateArgs {
   int32_t wide;
   // 1: codes, and masters in bf16, are rounded stochastically.
   int32_t drawn;
-  // As in UpdateArgs.
+  // 1: `param` is the master itself, so it is not written separately.
   int32_t same;
 };
 
