@@ -34,7 +34,7 @@ void by_type_among(std::string_view family, DType dtype, const F& f) {
     return true;
   };
   bool found = (attempt(Types{}) || ...);
-  ensure(found, "{} kernels do not take {}", family, dtype_name(dtype));
+  ensure(found, "{} kernels do not support elements of type {}", family, dtype_name(dtype));
 }
 
 // Return the type of an operand, or of a result, of a launch. add_by_type() of each family uses

@@ -38,7 +38,7 @@ std::vector<std::string> KernelRegistry::explain(const KernelQuery& query) const
   for (const KernelImpl& impl : impls_) {
     if (impl.op != query.op) continue;
     std::string reason = refusal(impl, query);
-    lines.push_back(impl.name + ": " + (reason.empty() ? "takes it" : reason));
+    lines.push_back(impl.name + ": " + (reason.empty() ? "accepts it" : reason));
   }
   return lines;
 }

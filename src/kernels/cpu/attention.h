@@ -120,7 +120,8 @@ class Carver {
   float* floats(int64_t count) {
     size_t begin = used_;
     used_ += static_cast<size_t>(round_up(count, 16)) * sizeof(float);
-    ensure(used_ <= bytes_.size(), "attention needs {} bytes of scratch, team has {}", used_,
+    ensure(used_ <= bytes_.size(),
+           "attention needs {} bytes of scratch per thread, but the team has {}", used_,
            bytes_.size());
     return reinterpret_cast<float*>(bytes_.data() + begin);
   }

@@ -159,7 +159,8 @@ void embedding_dw(const KernelContext& c) {
   std::span<std::byte> scratch = c.team.scratch(0);
   std::span<int32_t> room(reinterpret_cast<int32_t*>(scratch.data()),
                           scratch.size() / sizeof(int32_t));
-  ensure(room.size() >= 4, "embedding_dw needs 16 bytes of scratch, team has {}", scratch.size());
+  ensure(room.size() >= 4, "embedding_dw needs 16 bytes of scratch per thread, but the team has {}",
+         scratch.size());
   std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(dy.dims[0]));
   for (int64_t first = 0; first < words;) {
     SortedRows sorted = sort_rows(ids, first, words, padding, room);

@@ -26,7 +26,7 @@ inline DType head_dtype(const KernelQuery& query) {
 // Returns why a launch with kept logits is refused, or "". CPU plans keep the logits of a separate
 // `linear` instead, so only the reference supports them.
 inline std::string refuse_kept_logits(const KernelQuery& query) {
-  return keeps_logits(query.attrs) ? "logits that are kept" : "";
+  return keeps_logits(query.attrs) ? "does not support kept logits" : "";
 }
 // Returns why a family refuses this launch, or "". `refuse_type` returns why its products refuse a
 // type, or "".

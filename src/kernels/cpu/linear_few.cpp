@@ -192,7 +192,8 @@ struct FewRows {
     int64_t floats =
         transposed ? kFewRows * kMostPieces * kColumnsOfTask : round_up(inputs, pair());
     ensure(static_cast<size_t>(floats) * sizeof(float) <= team.scratch_bytes(),
-           "linear needs scratch for {} sums, team has {} bytes", floats, team.scratch_bytes());
+           "linear needs scratch for {} f32 values per thread, but the team has {} bytes", floats,
+           team.scratch_bytes());
     if (transposed) {
       // All threads share the scratch of thread 0.
       auto* sums = reinterpret_cast<float*>(team.scratch(0).data());

@@ -171,7 +171,7 @@ void dequantize_sum(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   float* y = c.out[0].as<float>();
   int64_t bits = c.attrs.integer("bits"), ranks = c.attrs.integer("ranks");
-  ensure(ranks < kMostSummedRanks, "dequantize_sum takes fewer than {} ranks, got {}",
+  ensure(ranks < kMostSummedRanks, "dequantize_sum supports fewer than {} ranks, got {}",
          kMostSummedRanks, ranks);
   int64_t stride = code_bytes(c.out[0].numel(), bits);
   for_blocks(c.team, c.out[0].numel() / kGranule, kGranulesOfTask,

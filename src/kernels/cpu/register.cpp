@@ -89,7 +89,7 @@ std::string refuse(const KernelQuery& query) {
       bool sums = query.op == "granule_norms" || query.op == "sum_norms" || query.op == "clip" ||
                   query.op == "lamb_moments" || query.op == "frozen_lamb_moments" ||
                   query.op == "add_error" || query.op == "mean_signs" || query.op == "pack_signs";
-      if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
+      if (type == DS_DTYPE_F64 && !sums) return "does not support f64 operands";
     }
   }
   return refuse_kept_logits(query);

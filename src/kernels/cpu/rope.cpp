@@ -32,8 +32,8 @@ class Angles {
   Angles(const Rope& rope, int64_t position, std::span<std::byte> scratch)
       : pairs_(rope.dims / 2), magnitude_(rope.magnitude) {
     size_t need = static_cast<size_t>(pairs_) * (4 * sizeof(double) + 2 * sizeof(float));
-    ensure(need <= scratch.size(), "rope needs {} bytes of scratch, team has {}", need,
-           scratch.size());
+    ensure(need <= scratch.size(), "rope needs {} bytes of scratch per thread, but the team has {}",
+           need, scratch.size());
     cos_ = reinterpret_cast<double*>(scratch.data());
     sin_ = cos_ + pairs_;
     cos_step_ = sin_ + pairs_;

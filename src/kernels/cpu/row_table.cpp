@@ -105,12 +105,12 @@ void sum_rows_between(const PackedRows<T>& p, int64_t low, int64_t high, int64_t
 template <typename T>
 void sum_table_of(const KernelContext& c) {
   const PackedRows<T> p(c);
-  ensure(p.ranks < kMostSummedRanks, "sum_rows takes fewer than {} ranks, got {}", kMostSummedRanks,
-         p.ranks);
+  ensure(p.ranks < kMostSummedRanks, "sum_rows supports fewer than {} ranks, got {}",
+         kMostSummedRanks, p.ranks);
   size_t need = static_cast<size_t>(p.ranks) * sizeof(int64_t);
   ensure(need <= c.team.scratch_bytes(),
-         "sum_rows of {} ranks needs {} bytes of scratch, team has {}", p.ranks, need,
-         c.team.scratch_bytes());
+         "sum_rows of {} ranks needs {} bytes of scratch per thread, but the team has {}", p.ranks,
+         need, c.team.scratch_bytes());
   int64_t low = p.first / p.width, high = ceil_div(p.end, p.width), rows = rows_per_task(p.width);
   for_tasks(c.team, ceil_div(high - low, rows), [&](int64_t task, int thread) HWY_ATTR {
     int64_t begin = low + task * rows;
@@ -140,7 +140,7 @@ int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
   std::span<std::byte> scratch = c.team.scratch(0);
   auto words = static_cast<size_t>(ceil_div(rows, 64));
   ensure(words * sizeof(uint64_t) <= scratch.size(),
-         "pack_rows of {} rows needs {} bytes of scratch, team has {}", rows,
+         "pack_rows of {} rows needs {} bytes of scratch per thread, but the team has {}", rows,
          words * sizeof(uint64_t), scratch.size());
   auto* named = reinterpret_cast<uint64_t*>(scratch.data());
   std::fill_n(named, words, uint64_t{0});
@@ -149,7 +149,7 @@ int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
   int64_t count = 0;
   for (size_t w = 0; w < words; ++w) {
     for (uint64_t left = named[w]; left != 0; left &= left - 1) {
-      ensure(count < numbers.numel(), "pack_rows has room for {} rows, ids name more",
+      ensure(count < numbers.numel(), "pack_rows has room for {} rows, but the ids name more",
              numbers.numel());
       numbers.as<int32_t>()[count++] = static_cast<int32_t>(w * 64) + std::countr_zero(left);
     }

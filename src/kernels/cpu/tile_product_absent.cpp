@@ -8,7 +8,7 @@ namespace ds::cpu {
 TileProducts::~TileProducts() = default;
 
 void TileProducts::multiply(const TileProduct&) {
-  raise(DS_ERROR_UNSUPPORTED, "this build has no products by tiles");
+  raise(DS_ERROR_UNSUPPORTED, "this build has no AMX tile products");
 }
 
 }  // namespace ds::cpu

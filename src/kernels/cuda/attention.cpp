@@ -109,7 +109,8 @@ static_assert(std::ranges::all_of(kEntries, fits));
 constexpr int64_t kMostMmaExtent = int64_t{1} << 30;
 
 std::string too_wide(int64_t depth) {
-  return fmt::format("heads have {} columns, but the device's attention takes at most 256", depth);
+  return fmt::format("heads have {} columns, but the device's attention supports at most 256",
+                     depth);
 }
 
 // Returns the first entries of the table for heads of this depth, and for dropout or a cap if `any`
@@ -134,9 +135,9 @@ const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, b
 // the reason why heads of this depth are refused.
 bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* refusal) {
   if (bytes <= query.shared_bytes) return true;
-  *refusal =
-      fmt::format("heads of {} columns take {} bytes of shared memory a block, the device has {}",
-                  depth, bytes, query.shared_bytes);
+  *refusal = fmt::format(
+      "heads of {} columns need {} bytes of shared memory per block, but the device has {}", depth,
+      bytes, query.shared_bytes);
   return false;
 }
 

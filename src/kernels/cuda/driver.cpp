@@ -107,7 +107,7 @@ Driver open_driver() {
   Driver driver;
   if (!driver.cuDriverGetVersion.function ||
       driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS)
-    refuse("'{}' is not a CUDA driver: it tells no version", driver.file);
+    refuse("'{}' is not a CUDA driver: it reports no version", driver.file);
   if (driver.version < kLeastVersion)
     refuse(
         "the CUDA driver '{}' supports CUDA {}, and this plugin needs {} or later: update the "
@@ -340,8 +340,8 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
     throw Failure(DS_PLUGIN_FAILED,
                   fmt::format("no module of this plugin has a function '{}'", entry));
   if (shared_bytes > static_cast<uint32_t>(shared_bytes_))
-    refuse("'{}' takes {} bytes of shared memory a block, {} ({}) has {}", entry, shared_bytes,
-           product_, arch(), shared_bytes_);
+    refuse("kernel '{}' needs {} bytes of shared memory per block, but {} ({}) has {}", entry,
+           shared_bytes, product_, arch(), shared_bytes_);
   if (shared_bytes > std::max(kAlways, found.shared_bytes)) {
     driver().cuFuncSetAttribute(found.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                 static_cast<int>(shared_bytes));
@@ -395,7 +395,8 @@ void Arena::map(int64_t bytes) {
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     auto [free, total] = device_->memory();
     throw Failure(DS_PLUGIN_OUT_OF_MEMORY,
-                  fmt::format("{} bytes are wanted, and {} of {} are free", size, free, total));
+                  fmt::format("cannot allocate {} bytes of device memory: {} of {} bytes are free",
+                              size, free, total));
   }
   check(result, "cuMemCreate");
   bool there = false;

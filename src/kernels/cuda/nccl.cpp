@@ -71,7 +71,7 @@ Library find_library() {
   Library library;
   if (!library.ncclGetVersion.function ||
       library.ncclGetVersion.function(&library.version) != kSuccess)
-    refuse("'{}' is not NCCL: it tells no version", library.file);
+    refuse("'{}' is not NCCL: it reports no version", library.file);
   if (library.version < kLeastVersion) {
     refuse("NCCL '{}' is of version {}, and this plugin needs {} or later", library.file,
            version_text(library.version), version_text(kLeastVersion));

@@ -79,7 +79,7 @@ int32_t guarded(const Body& body) {
     last_error = error.what();
     return error.status() == DS_ERROR_UNSUPPORTED ? DS_PLUGIN_REFUSED : DS_PLUGIN_FAILED;
   } catch (const std::bad_alloc&) {
-    last_error = "the host has no more memory";
+    last_error = "the host is out of memory";
     return DS_PLUGIN_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
     last_error = error.what();

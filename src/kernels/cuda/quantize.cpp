@@ -46,8 +46,8 @@ Made make_dequantize(const Query& query, std::string* refusal) {
   if (sum) a.ranks = static_cast<int32_t>(query.attrs.integer("ranks"));
   // One thread adds up an element over all ranks, which limits their number.
   if (a.ranks > kMostSummed) {
-    *refusal =
-        fmt::format("ranks is {}, the device sums codes of at most {}", a.ranks, kMostSummed);
+    *refusal = fmt::format("ranks is {}, but the device can sum the codes of at most {} ranks",
+                           a.ranks, kMostSummed);
     return nullptr;
   }
   return made([=](Launcher& launcher, const Arguments& c) {

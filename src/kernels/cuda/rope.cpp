@@ -31,8 +31,8 @@ std::unique_ptr<Kernel> make_rope(const Query& query, std::string* refusal) {
   const int64_t original = by_length ? query.attrs.integer("original") : 0;
   const Rope rope(query.attrs, query.in[0].dims[1], original);
   if (rope.dims / 2 > kMostPairs) {
-    *refusal = fmt::format("rope turns {} columns of a head, the device at most {}", rope.dims,
-                           2 * kMostPairs);
+    *refusal = fmt::format("rope rotates {} columns of a head, but the device supports at most {}",
+                           rope.dims, 2 * kMostPairs);
     return nullptr;
   }
   RopeArgs a{};

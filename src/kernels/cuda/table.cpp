@@ -88,8 +88,8 @@ Made make_sum_rows(const Query& query, std::string* refusal) {
   a.first = query.attrs.integer("first");
   // The number of ranks is limited because their places are in the argument of the launch.
   if (a.ranks > static_cast<int64_t>(std::size(a.place))) {
-    *refusal =
-        fmt::format("ranks is {}, the device sums rows of at most {}", a.ranks, std::size(a.place));
+    *refusal = fmt::format("ranks is {}, but the device can sum the rows of at most {} ranks",
+                           a.ranks, std::size(a.place));
     return nullptr;
   }
   const RankOrder order(query.attrs);

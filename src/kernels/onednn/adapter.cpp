@@ -156,7 +156,7 @@ struct Matmul::Impl {
       context.own_scratch.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
       if (!context.own_scratch)
         raise(DS_ERROR_OUT_OF_MEMORY,
-              "oneDNN needs a scratchpad of {} bytes, which the system refuses", bytes);
+              "oneDNN needs a scratchpad of {} bytes, which cannot be allocated", bytes);
     }
     return context.own_scratch.get();
   }
@@ -223,7 +223,7 @@ void require_code_memory() {
   void* room = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) {
     raise(DS_ERROR_OUT_OF_MEMORY,
-          "oneDNN's code generator needs {} bytes, which the system refuses: {}", kBytes,
+          "oneDNN's code generator needs {} bytes, which cannot be allocated: {}", kBytes,
           std::strerror(errno));
   }
   munmap(room, kBytes);
