@@ -46,7 +46,7 @@ struct KernelQuery {
 };
 
 // One implementation of one op. `refuse` returns "" to accept a launch, or the reason for a
-// refusal, which must not depend on data. Null: every launch is accepted.
+// refusal, which must not depend on data. If `refuse` is null, every launch is accepted.
 struct KernelImpl {
   std::string op;
   // The family: "gemm", "onednn", "cpu" or "ref".
@@ -55,7 +55,7 @@ struct KernelImpl {
   std::string (*refuse)(const KernelQuery&) = nullptr;
   // Allocates in advance the memory that `run` would otherwise allocate at its first launch with
   // these shapes and keep. The views have no data. Returns the largest number of bytes that one
-  // launch allocates and frees again. Null: `run` allocates nothing.
+  // launch allocates and frees again. Null if `run` allocates nothing.
   int64_t (*prepare)(const KernelContext&) = nullptr;
   // The kind of device on which `run` runs.
   std::string device = "cpu";

@@ -233,7 +233,7 @@ struct CodedBlock {
   const G* grad;
   M* master;
   uint8_t *m_codes, *m_scale, *v_codes, *v_scale;
-  // Null: the parameter is the master itself.
+  // Null if the parameter is the master itself.
   T* param;
 
   // Updates masters, parameters and scales, and writes the next moments to `out`. The codes stay as

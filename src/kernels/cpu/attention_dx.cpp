@@ -373,7 +373,7 @@ struct GradientBlock {
     }
   }
 
-  // Computes dk and dv with the outer loop over keys, and dq as well if that of the whole sequence
+  // Computes dk and dv with the outer loop over keys, and dq as well if dq of the whole sequence
   // fits in scratch.
   void keys_first() {
     if (whole) std::fill(dq, dq + s.group * length * padded, 0.0f);

@@ -146,7 +146,8 @@ SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words,
   for (size_t r = 0; r < ids.size(); ++r) {
     if (int32_t* start = place(ids[r], s.end)) s.order[(*start)++] = static_cast<int32_t>(r);
   }
-  // Filling `order` has advanced each start to that of the next id, so the starts are shifted back.
+  // Filling `order` has advanced each start to the start of the next id, so the starts are shifted
+  // back.
   std::copy_backward(s.starts, s.starts + count, s.starts + count + 1);
   s.starts[0] = 0;
   return s;

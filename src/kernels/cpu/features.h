@@ -7,7 +7,8 @@ namespace ds {
 
 class KernelRegistry;
 
-// The instruction sets of kernels. Those of x86-64 are in ascending order; arm64 has neon alone.
+// The instruction sets of kernels. The instruction sets of x86-64 are in ascending order; arm64 has
+// only neon.
 enum class Isa { neon = 0, sse4 = 1, avx2 = 2, avx512 = 3, avx512_bf16 = 4, amx = 5 };
 const char* isa_name(Isa isa);
 

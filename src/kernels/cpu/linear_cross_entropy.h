@@ -12,8 +12,8 @@
 namespace ds::cpu {
 
 // The fused head, which computes and uses logits in f32 for one block of the vocabulary at a time.
-// A family of matrix products passes its function `multiply`; all other work is done here. Operands
-// are those of the two ops.
+// A family of matrix products passes its function `multiply`; all other work is done here. The
+// operands are those of the ops linear_cross_entropy and linear_cross_entropy_dx.
 using Multiply = void (*)(const MatrixProduct& product, ThreadTeam& team);
 void linear_cross_entropy(const KernelContext& c, Multiply multiply);
 void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply);

@@ -161,8 +161,8 @@ class PartWords {
 // squares of all elements is finite only if all are that small. watch_none() returns the start of
 // this sum: 1 instead of 0, because arithmetic on subnormal sums would be slow.
 HWY_INLINE Vec watch_none() { return hn::Set(Lanes(), 1.0f); }
-// Adds the squares of elements to `sum`, if they will be rounded to bf16. f32 is stored as it is,
-// so it is not watched.
+// Adds the squares of elements to `sum`, if they will be rounded to bf16. f32 elements are stored
+// unchanged, so they are not watched.
 template <typename T>
 HWY_INLINE Vec watch(const Two& v, Vec sum) {
   if constexpr (!std::is_same_v<T, bf16>) return sum;
@@ -273,7 +273,7 @@ struct Place {
   const G* grad;
   M* master;
   S *first, *second;
-  // Null: the parameter is the master itself.
+  // Null if the parameter is the master itself.
   T* param;
 
   HWY_INLINE Place at(int64_t e) const {
@@ -341,8 +341,9 @@ struct Place {
 };
 
 // Runs an elementwise update. `update(step, grad, elements)` returns the next elements. Step(c)
-// holds the constants; Step::kStates, 1 or 2, is the number of states. in: grad of type G. out:
-// master of type M, states of type S, param of type T, which may be the master.
+// holds the constants; Step::kStates, 1 or 2, is the number of states. The operand is grad of type
+// G. The results are the master of type M, the states of type S, and param of type T, which may be
+// the master.
 template <bool drawn, typename G, typename M, typename S, typename T, typename Step>
 void update_elements(const KernelContext& c, const Rounding& rounding) {
   constexpr int n = Step::kStates;

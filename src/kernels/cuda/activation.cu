@@ -1,7 +1,7 @@
 // Activations, gated units (glu), the soft cap and the gradient of mse: functions of single
-// elements, within the tolerances of kernels/accuracy.cpp. Formulas are those of
-// kernels/ref/activations.h. The activation is the same for all threads, so branches on it do not
-// diverge. For silu and tanh-gelu, which most models use, there is one branch for eight elements.
+// elements, within the tolerances of kernels/accuracy.cpp. kernels/ref/activations.h has the
+// formulas. The activation is the same for all threads, so branches on it do not diverge. For silu
+// and tanh-gelu, which most models use, there is one branch for eight elements.
 //
 // Exponentials are arranged so that their overflow is harmless: exp(x) = inf gives x / inf = 0.
 #include "kernels/cuda/activation.h"
@@ -173,7 +173,7 @@ DS_LOOP_KERNEL(activate, ElementArgs) {
     store(a.out[0], i, n, a.wide, values(a.flag, narrow_of(a), load(a.in[0], i, n, a.wide)));
   });
 }
-// in: dy, x.
+// The operands are dy and x.
 DS_LOOP_KERNEL(activate_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy, x;
@@ -188,14 +188,14 @@ DS_LOOP_KERNEL(activate_dx, ElementArgs) {
   });
 }
 
-// in: gate, up.
+// The operands are gate and up.
 DS_LOOP_KERNEL(glu, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     const Eight gate = load_rows(a, a.in[0], i, n), up = load_rows(a, a.in[1], i, n);
     store(a.out[0], i, n, a.wide, product(values(a.flag, narrow_of(a), gate), up));
   });
 }
-// in: dy, gate, up; out: dgate, dup.
+// The operands are dy, gate and up; the results are dgate and dup.
 DS_LOOP_KERNEL(glu_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     const Eight dy = load(a.in[0], i, n, a.wide), gate = load_rows(a, a.in[1], i, n),
@@ -205,7 +205,7 @@ DS_LOOP_KERNEL(glu_dx, ElementArgs) {
   });
 }
 
-// y = cap tanh(x / cap); a: cap.
+// y = cap tanh(x / cap). `a` is cap.
 DS_LOOP_KERNEL(softcap, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -214,7 +214,7 @@ DS_LOOP_KERNEL(softcap, ElementArgs) {
     store(a.out[0], i, n, a.wide, x);
   });
 }
-// in: dy, y. The derivative is 1 - (y / cap)^2, so x is not needed.
+// The operands are dy and y. The derivative is 1 - (y / cap)^2, so x is not needed.
 DS_LOOP_KERNEL(softcap_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy = load(a.in[0], i, n, a.wide);
@@ -228,7 +228,7 @@ DS_LOOP_KERNEL(softcap_dx, ElementArgs) {
   });
 }
 
-// in: dloss, x, target. dx = 2 dloss (x - target) / count.
+// The operands are dloss, x and target. dx = 2 dloss (x - target) / count.
 DS_LOOP_KERNEL(mse_dx, ElementArgs) {
   const float scale = 2 * get(a.in[0], 0) / static_cast<float>(a.count);
   each_eight(a.count, [&](int64_t i, int n) {

@@ -95,8 +95,8 @@ DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const floa
 }
 
 // Computes y and lse of a block's queries. `most` is the number of columns that a thread
-// accumulates: a quarter of those of the entry's widest head. In this and the following functions,
-// `own` is the thread's row of the tile and `quarter` selects its columns.
+// accumulates: a quarter of the columns of the entry's widest head. In this and the following
+// functions, `own` is the thread's row of the tile and `quarter` selects its columns.
 template <int most>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(float, q);

@@ -16,15 +16,15 @@ struct Heads {
 // The argument of all kernels of attention and its gradient, with and without tensor cores.
 struct AttentionArgs {
   Heads q, k, v, y, dy, dq, dk, dv;
-  // [rows], 0 for keys that are masked out. Null: no key is masked out.
+  // [rows]: 0 for keys that are masked out. Null if no key is masked out.
   const int32_t* mask;
-  // [rows], the first row of each row's document. Null: there are no documents.
+  // [rows]: the first row of each row's document. Null if there are no documents.
   const int32_t* first;
   // [heads, rows]: the logarithm of the sum of exp(score). Forward writes it, backward reads it.
   float* lse;
   // [heads, rows]: the dot product of dy and y.
   float* delta;
-  // [rows]: 1 if the row attends to exactly one key.
+  // [rows]: 1 if the row attends to exactly one key, else 0.
   uint8_t* alone;
   // [heads, rows, kOfQueryFloats]: the OfQuery of each row and head, which the tensor-core kernels
   // use in place of `delta` and `alone`.
@@ -37,7 +37,7 @@ struct AttentionArgs {
   // `group` query heads share one key head.
   int32_t heads, group, depth, causal;
   float scale, cap;
-  // Dropout: the share of weights that is dropped (0: none), and 1 / (1 - share).
+  // The share of weights that dropout drops, or 0 without dropout, and 1 / (1 - share).
   float share, factor;
   uint32_t op;
   uint32_t reserved;

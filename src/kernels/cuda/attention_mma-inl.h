@@ -156,7 +156,7 @@ DS_DEVICE uint64_t rows_of_sequence(const AttentionArgs& a, int begin, int first
          rows_where(first, [&](int row) { return row < count_of(a) && begin_of(a, row) == begin; });
 }
 // Returns the bits of the tile's keys to which queries of the sequence that begins at `begin` may
-// attend: those of rows of the sequence that are not masked.
+// attend. These keys are rows of the sequence that are not masked.
 DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int begin, int first) {
   const uint64_t rows = rows_of_sequence(a, begin, first);
   if (!a.mask) return rows;

@@ -338,8 +338,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   constexpr int kSize = Tile<depth>::kSize;
   const Tile<depth> k{room}, v{room + kSize};
   uint16_t* const stages = room + 2 * kSize;
-  // Shared memory: the block's keys and values, then two stages each of queries and dy, of OfQuery,
-  // and of dropout masks.
+  // Shared memory holds the block's keys and values, then two stages each of queries and dy, of
+  // OfQuery, and of dropout masks.
   auto* const numbers = reinterpret_cast<OfQuery*>(stages + 4 * kSize);
   auto* const all_kept = reinterpret_cast<uint32_t*>(numbers + 2 * kSide);
   const int first = static_cast<int>(blockIdx.x) * kSide, key_head = static_cast<int>(blockIdx.y);

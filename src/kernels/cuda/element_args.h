@@ -25,7 +25,7 @@ struct ElementArgs {
   uint32_t op;
   // An integer of the operation, for example an Act or a switch.
   int32_t flag;
-  // 1: all addresses allow 16-byte accesses.
+  // 1 if all addresses allow 16-byte accesses.
   int32_t wide;
   int64_t reserved;
 };

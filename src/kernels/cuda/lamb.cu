@@ -9,7 +9,8 @@
 namespace ds::cuda {
 namespace {
 
-// The constants that update.cu computes for Rule::lamb, without those of the moments.
+// The constants of the step that update.cu computes for Rule::lamb. The constants of the moments
+// are read directly.
 struct Lamb {
   float eps, decay, rate;
   bool inside;

@@ -40,7 +40,7 @@ struct RatiosArgs {
   double* sums[2];
   // The ratios of the granules, in the order of groups.
   float* ordered;
-  // The running mean of each parameter's ratio. Null: running means are not kept.
+  // The running mean of each parameter's ratio. Null if running means are not kept.
   float* means;
   double least, most, beta;
   // The index of the first group of this launch.

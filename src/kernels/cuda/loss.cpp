@@ -139,7 +139,7 @@ struct KeptHead {
   int64_t rows, width, words, stride;
   DType dtype;
   const TensorView &x, &w;
-  // Memory for the weight padded to `stride` words, or its gradient. Null: the weight needs no
+  // Memory for the weight padded to `stride` words, or its gradient. Null if the weight needs no
   // padding.
   std::byte* padded;
 

@@ -16,28 +16,29 @@ struct RowStats {
 struct LossArgs {
   // [rows, words], with rows `stride` elements apart.
   Operand logits;
-  // [rows]. Negative: the row has no target.
+  // [rows]: the target of each row. Negative if the row has no target.
   const int32_t* targets;
   // [rows]: the softmax over the words so far.
   RowStats* stats;
-  // [rows], written by the launch whose block contains the row's target.
+  // [rows]: the logit of the target, written by the launch whose block contains the target.
   float* target_logit;
   // [rows]: the sum of top - logit over the words so far. Null without label smoothing.
   float* spread;
   // [rows]: the loss of each row, or 0 if the row has no target.
   double* terms;
-  // One value or, with Reduction::none, one for each row.
+  // The loss: one value or, with Reduction::none, one value for each row.
   float* loss;
   const float* dloss;
-  // dloss divided by the divisor of the reduction, one value for all rows. Null: row r has
-  // dloss[r].
+  // The gradient of the loss of every row, which is dloss divided by the divisor of the reduction.
+  // Null if row r has the gradient dloss[r].
   float* scale;
   // The gradient of the logits, with rows `to_stride` elements apart.
   Operand to;
   int64_t rows, words, stride, to_stride;
   // The word of column 0.
   int64_t first;
-  // 1: this is the first block of its rows; 0: its words are added to the stats of earlier blocks.
+  // 1 if this is the first block of its rows. If 0, its words are added to the stats of earlier
+  // blocks.
   int64_t begins;
   // The number of words of all blocks.
   int64_t all_words;
@@ -45,7 +46,7 @@ struct LossArgs {
   float smoothing, z;
   // `mean` is 1 for Reduction::mean; `each` is 1 for Reduction::none.
   int32_t mean, each;
-  // 1: rows of the logits and of `to` are padded up to their strides. The kernels set the padding
+  // 1 if rows of the logits and of `to` are padded up to their strides. The kernels set the padding
   // to 0.
   int32_t padded;
   int32_t reserved;

@@ -29,7 +29,7 @@ constexpr int64_t kKeptColumns = 24;
 void start_rows(Launcher& launcher, const char* entry, NormArgs a) {
   a.share = 1 / static_cast<float>(a.width);
   const uint32_t threads = row_threads(a.width, kKeptColumns), rows = threads == 32 ? 4 : 1;
-  // Shared memory: room for two sums over a block.
+  // Shared memory has room for two sums over a block.
   start(launcher, entry, {blocks(a.rows, rows)}, {threads, rows}, a, 16 * sizeof(float));
 }
 

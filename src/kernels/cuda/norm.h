@@ -31,8 +31,8 @@ struct ColumnArgs {
   // The number of sums: 1 for dw or db, 2 for both. In scale_rows_dw, the number of columns of the
   // gates.
   int32_t sums;
-  // Selects the summands. 0: dy. 1: dy x rstd. 2: dy (x - mean) rstd, and dy. In scale_rows_dw, the
-  // column of the gates.
+  // Selects the summands: 0 selects dy, 1 selects dy x rstd, and 2 selects dy (x - mean) rstd and
+  // dy. In scale_rows_dw, the column of the gates.
   int32_t kind;
 };
 constexpr int64_t kChunk = 128;

@@ -291,8 +291,8 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue,
     if (launch->group) arguments.group = *static_cast<const ds::GroupScalars*>(launch->group);
     arguments.runs = kernel->runs;
     arguments.scratch = launch->scratch;
-    // The scratch memory of the launch contains the kernel's own, followed by that of matrix
-    // products.
+    // The scratch memory of the launch is the kernel's own, followed by the scratch memory of
+    // matrix products.
     queue->stream.product_scratch =
         static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
     kernel->kernel->run(queue->stream, arguments);

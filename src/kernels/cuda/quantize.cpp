@@ -32,7 +32,7 @@ Made make_quantize(const Query& query, std::string* refusal) {
     own.codes = c.out.back().as<uint8_t>();
     own.scalars = c.scalars;
     own.granules = c.in[0].numel() / kGranule;
-    // Shared memory: room for two maxima over the block, then 256 codes.
+    // Shared memory holds room for two maxima over the block, then 256 codes.
     start(launcher, "quantize", {static_cast<uint32_t>(own.granules)}, {kCodeThreads}, own,
           (2 * 8 + kCodeThreads) * sizeof(float));
   });

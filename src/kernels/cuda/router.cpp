@@ -83,7 +83,7 @@ Made make_load_balance(const Query& query, std::string*) {
         for (int64_t layer = 0; layer < a.layers; ++layer) {
           const RouterArgs own = at(a, layers, layer);
           start_rows(launcher, "router_bases", own);
-          // Shared memory: room for three sums over the block.
+          // Shared memory has room for three sums over the block.
           start(launcher, "router_totals", {static_cast<uint32_t>(a.experts)}, {kRouterThreads},
                 own, 3 * 8 * sizeof(double));
         }

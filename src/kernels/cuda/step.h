@@ -51,9 +51,9 @@ struct StepArgs {
   StepScalars* scalars;
   double ranks, max_norm;
   int64_t micros, rank_count;
-  // The divisor of the weights, which follow the losses of each rank. 0: there are no weights.
+  // The divisor of the weights, which follow the losses of each rank. 0 if there are no weights.
   int64_t unit;
-  // 1: the step is not skipped if its norm or loss is not finite.
+  // 1 if a step whose norm or loss is not finite is not skipped.
   int64_t unchecked;
 };
 

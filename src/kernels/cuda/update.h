@@ -12,11 +12,11 @@ struct UpdateArgs {
   int64_t count;
   const UpdateConstants* constants;
   int32_t wide;
-  // 1: masters and states in bf16 are rounded stochastically.
+  // 1 if masters and states in bf16 are rounded stochastically.
   int32_t drawn;
   // An attribute of the rule (sgd: nesterov).
   int32_t flag;
-  // 1: `param` is the master itself, so it is not written separately.
+  // 1 if `param` is the master itself and is not written separately.
   int32_t same;
 };
 
@@ -33,9 +33,9 @@ struct CodesUpdateArgs {
   int64_t blocks;
   const UpdateConstants* constants;
   int32_t wide;
-  // 1: codes, and masters in bf16, are rounded stochastically.
+  // 1 if codes, and masters in bf16, are rounded stochastically.
   int32_t drawn;
-  // 1: `param` is the master itself, so it is not written separately.
+  // 1 if `param` is the master itself and is not written separately.
   int32_t same;
 };
 

@@ -44,9 +44,9 @@ struct AttentionShape : HeadLayout {
   bool causal, by_document;
   // A scale of 0 has been replaced by 1 / sqrt(depth).
   double scale, cap;
-  // For each row, 0 if no query sees its key. Null: no key is masked.
+  // For each row, 0 if no query sees its key. Null if no key is masked.
   const int32_t* mask;
-  // For each row, the first row of its document. Null: attention is not divided by documents.
+  // For each row, the first row of its document. Null if there are no documents.
   const int32_t* documents;
 
   AttentionShape(std::span<const TensorView> in, const Attrs& attrs)

@@ -6,7 +6,7 @@
 namespace ds {
 
 // Adds terms in blocks of 256, then the sums of blocks in blocks of 256, and so on. A device can
-// follow this order in parallel, and it needs memory for only one sum per level: that of the
+// follow this order in parallel, and it needs memory for only one sum per level, the sum of the
 // level's last, unfinished block.
 class BlockedSum {
  public:

@@ -63,7 +63,7 @@ struct Micro {
   int64_t (*group_bytes)(int64_t depth);
   void (*pack_b_along)(const Source&, uint32_t* slab);
   void (*pack_b_across)(const Source&, uint32_t* slab);
-  // pack_a_along packs the rows of one tile, pack_a_across those of a group.
+  // pack_a_along packs the rows of one tile, and pack_a_across packs the rows of a group.
   void (*pack_a_along)(const Source&, std::byte* tile);
   void (*pack_a_across)(const Source&, std::byte* group);
   // Computes a tile from rows of a in place, a_row bytes apart. k must be contiguous, the rows must

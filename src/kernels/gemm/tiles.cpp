@@ -6,7 +6,7 @@
 // second-level cache hardly does. So rows of a are packed even if k is contiguous: their loads are
 // then one stream, which the hardware prefetches, as it does the loads of b. (With a read in place,
 // the products of a GPT-2 step took 1.4 times as long.) Because the products are so fast, packing
-// costs relatively more, so tasks are larger than those of vectors.cpp.
+// costs relatively more, so tasks are larger than in vectors.cpp.
 #include "kernels/gemm/tiles.h"
 
 #include <immintrin.h>

@@ -61,8 +61,8 @@ void put_error(const float* value, const float* held, float scale, const Feedbac
   }
 }
 
-// in: x. out: the error, if errors are fed back; codes. A granule with a NaN or an infinity gets a
-// NaN scale, so that the receivers decode NaN.
+// The operand is x. The results are the error, if errors are fed back, and the codes. A granule
+// with a NaN or an infinity gets a NaN scale, so that the receivers decode NaN.
 template <typename T>
 void quantize(const KernelContext& c) {
   const T* x = c.in[0].as<T>();

@@ -59,8 +59,8 @@ void sum_norms(const KernelContext& c) { *c.out[0].as<double>() = sum_of(c); }
 
 void clip(const KernelContext& c) { clip_by(c, sum_of(c)); }
 
-// Sets grad_scale to 1: from here on the gradients are means, already clipped and divided by the
-// loss scale.
+// Sets grad_scale to 1, because from here on the gradients are means, already clipped and divided
+// by the loss scale.
 void mean_gradients(const KernelContext& c) { c.out[0].as<StepScalars>()->grad_scale = 1; }
 
 }  // namespace
