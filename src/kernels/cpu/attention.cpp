@@ -50,6 +50,9 @@ struct AttentionChunk {
   int64_t padded, ld;
   // The result of pack_mask() for the packed keys.
   const float* hidden = nullptr;
+  // q (unless kPairs), kt and v are packed operands, where kt is k transposed. `scores` holds a
+  // strip; o, top and total are the running output, maximum and sum of each query. unseen and room
+  // are memory for pack_mask() and kept_weights().
   float *q, *kt, *v, *scores, *o, *top, *total, *unseen, *room;
   PairProducts products;
 

@@ -42,7 +42,8 @@ struct HeadsShape : AttentionShape {
   float factor;
   // The cap times log2 e; 0 without a cap.
   float limit;
-  // The quotient scale / factor, by which gradients of packed q are multiplied.
+  // The quotient scale / factor. The sums of ds times packed q, which includes `factor`, are
+  // multiplied by it to get dk.
   float unfactor;
 
   // `in` is qkv or q, k, v, then optionally a mask or, with documents, the first row of each row's

@@ -63,7 +63,8 @@ HWY_INLINE float dot(const float* q, const T* key, int64_t depth) {
 template <typename T>
 struct CachedRow {
   const CachedAttention& a;
-  // o has a multiple of lanes() columns.
+  // The scaled query, the weights of a block of keys, and the running sums of the values. `o` is
+  // padded to a multiple of lanes() columns.
   float *q, *weights, *o;
 
   CachedRow(const CachedAttention& shape, std::span<std::byte> scratch) : a(shape) {

@@ -40,7 +40,7 @@ struct Plain {
   HWY_INLINE Vec finish(Vec sum) const { return sum; }
 };
 
-// Computes kRows rows of two vectors of columns, or of one if not kWide.
+// Computes a tile of kRows rows and two vectors of columns, or one vector if not kWide.
 template <int64_t kRows, bool kWide, typename Product>
 HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc,
                           bool add, Product product) {

@@ -173,7 +173,7 @@ DS_LOOP_KERNEL(activate, ElementArgs) {
     store(a.out[0], i, n, a.wide, values(a.flag, narrow_of(a), load(a.in[0], i, n, a.wide)));
   });
 }
-// The operands are dy and x.
+// dx = dy act'(x). The operands are dy and x.
 DS_LOOP_KERNEL(activate_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy, x;
@@ -188,14 +188,15 @@ DS_LOOP_KERNEL(activate_dx, ElementArgs) {
   });
 }
 
-// The operands are gate and up.
+// y = act(gate) up. The operands are gate and up.
 DS_LOOP_KERNEL(glu, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     const Eight gate = load_rows(a, a.in[0], i, n), up = load_rows(a, a.in[1], i, n);
     store(a.out[0], i, n, a.wide, product(values(a.flag, narrow_of(a), gate), up));
   });
 }
-// The operands are dy, gate and up; the results are dgate and dup.
+// dgate = dy up act'(gate), and dup = dy act(gate). The operands are dy, gate and up; the results
+// are dgate and dup.
 DS_LOOP_KERNEL(glu_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     const Eight dy = load(a.in[0], i, n, a.wide), gate = load_rows(a, a.in[1], i, n),
@@ -214,7 +215,7 @@ DS_LOOP_KERNEL(softcap, ElementArgs) {
     store(a.out[0], i, n, a.wide, x);
   });
 }
-// The operands are dy and y. The derivative is 1 - (y / cap)^2, so x is not needed.
+// dx = dy (1 - (y / cap)^2), so x is not needed. The operands are dy and y, and `a` is cap.
 DS_LOOP_KERNEL(softcap_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy = load(a.in[0], i, n, a.wide);

@@ -55,7 +55,7 @@ DS_LOOP_KERNEL(cast, ElementArgs) {
 DS_LOOP_KERNEL(relu, ElementArgs) {
   unary(a, [](float x) { return x > 0 ? x : 0.0f; });
 }
-// The operands are dy and x.
+// dx = dy where x > 0, otherwise 0. The operands are dy and x.
 DS_LOOP_KERNEL(relu_dx, ElementArgs) {
   binary(a, [](float dy, float x) { return x > 0 ? dy : 0.0f; });
 }

@@ -58,7 +58,7 @@ struct Arguments {
   // The scalars of the step, in device memory.
   const StepScalars* scalars = nullptr;
   int64_t leaf = 0;
-  // The scalars of the run of elements. RunScalars::group is not read; see the next field.
+  // The scalars of the run of elements. RunScalars::group is not read; `group` below replaces it.
   RunScalars run;
   // If set, replaces StepScalars::group for this launch.
   std::optional<GroupScalars> group;

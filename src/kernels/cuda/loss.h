@@ -70,7 +70,7 @@ struct MeanArgs {
   float* loss;
   int64_t count, blocks;
 };
-// The number of elements of a block.
+// The number of elements whose squared differences one block of threads adds up.
 constexpr int64_t kMeanShare = 4096;
 
 // The argument of `product`: c = a b with row-major operands, plus `bias` and, with `added`, plus

@@ -15,7 +15,7 @@ struct NormArgs {
   int64_t rows, width;
   // `offset` is added to w.
   float eps, offset;
-  // The value 1 / width.
+  // The factor 1 / width, which turns a sum over a row into a mean.
   float share;
   int32_t reserved;
 };

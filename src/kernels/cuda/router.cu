@@ -58,8 +58,9 @@ DS_LOOP_KERNEL(top_gates, RouterArgs) {
         chosen(a, row, e) ? expf(logit(a, row, e) - g.top) / g.sum : 0.0f);
 }
 
-// dlogit = p (dy - sum of dy p over the chosen experts). Without normalization, experts that were
-// not chosen have a gradient, too, because their logits are part of the denominator.
+// dlogit = p (dy - sum of dy p over the chosen experts), where dy counts as 0 for experts that were
+// not chosen. Without normalization, these experts have a gradient, too, because their logits are
+// part of the denominator.
 DS_LOOP_KERNEL(top_gates_dx, RouterArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
@@ -88,7 +89,8 @@ DS_LOOP_KERNEL(router_bases, RouterArgs) {
 }
 
 // Each block computes, for one expert of one layer, the number of rows that chose it and the sum of
-// its softmax over the rows.
+// its softmax over the rows. The block of expert 0 also stores the number of rows that are not
+// masked.
 DS_BLOCK_KERNEL(router_totals, RouterArgs, kRouterThreads) {
   DS_SHARED(double, room);
   const int64_t e = blockIdx.x;

@@ -68,9 +68,9 @@ DS_LOOP_KERNEL(clip, StepArgs) {
   s.skip = finite && s.weight > 0 ? 0 : 1;
 }
 
-// Computes the mean loss over the leaves of the step, in the order of leaf indices, micro_step *
-// ranks + rank. Each rank has the losses of its micro-steps, followed by their weights if `unit` is
-// not 0.
+// Computes the weighted mean of the losses of the step, the number of leaves and the sum of their
+// weights. Leaves are added in the order of their indices, micro_step * ranks + rank. Each rank has
+// the losses of its micro-steps, followed by their weights if `unit` is not 0.
 DS_LOOP_KERNEL(losses, StepArgs) {
   if (thread_number() != 0) return;
   const int64_t own = a.unit > 0 ? 2 * a.micros : a.micros;

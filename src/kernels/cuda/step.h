@@ -42,7 +42,7 @@ constexpr int64_t kSumBlock = 256;
 // The argument of the single-thread kernels sum_norms, clip, losses and mean_gradients; each kernel
 // uses some of the fields.
 struct StepArgs {
-  // The sum of squares.
+  // The sum of the squares of the gradients.
   const double* sum;
   // The losses of all ranks.
   const float* losses;
