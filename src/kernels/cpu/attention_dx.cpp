@@ -81,8 +81,8 @@ struct GradientBlock {
   // ds or p of a strip of keys, as rows of pairs of queries, block / 2 words apart.
   float* turned = nullptr;
   PairProducts products;
-  // With kPairs: ds as pairs of keys, in rows ld / 2 words apart. p and ds then hold pairs of
-  // queries.
+  // ds as pairs of keys, in rows ld / 2 words apart; null unless kPairs. With kPairs, p and ds hold
+  // pairs of queries.
   float* ds_rows = nullptr;
   // Whether dq has room for all query heads of the whole sequence; otherwise it has room for one
   // block.
@@ -157,10 +157,10 @@ struct GradientBlock {
   }
 
   // Computes out_i = dy_i . y_i for a strip of queries or, if `add`, adds the products of further
-  // columns. The sum over columns has the order in which gemm() computes dy_i . v_j. A query that
-  // puts all of its weight on key j has y_i = v_j to the bit, so its score gets the gradient 0, as
-  // in exact arithmetic. With different orders a rounding error would remain, which Adam would turn
-  // into full-size steps.
+  // columns. The sum over columns has the order in which gemm() computes dy_i . v_j. If a query
+  // puts all of its weight on key j, y_i equals v_j to the bit, so the gradient of its score is 0,
+  // as in exact arithmetic. With different orders a rounding error would remain, which Adam would
+  // turn into full-size steps.
   HWY_INLINE void multiply_strip(const T* dy_at, const T* y_at, int64_t rows, int64_t columns,
                                  float* out, bool add) {
     using Product = std::conditional_t<kPairs, Pairs, Plain>;

@@ -35,7 +35,7 @@ void for_blocks(ThreadTeam& team, int64_t count, int64_t block, const F& f) {
             [&](int64_t task, int) { f(task * block, std::min(count, (task + 1) * block)); });
 }
 
-// Returns how many rows of `width` elements make about kBlock elements.
+// Returns the number of rows of `width` elements that together have about kBlock elements.
 inline int64_t rows_per_task(int64_t width) {
   return std::max<int64_t>(1, kBlock / std::max<int64_t>(1, width));
 }

@@ -129,7 +129,7 @@ HWY_INLINE void add_row(float x, const T* w, int64_t columns, bool add, float* s
 }
 
 // Calls f(task, thread) for all tasks. Each thread gets a contiguous share of the tasks, so that it
-// goes on to read what it has prefetched.
+// next reads the bytes that it has prefetched.
 template <typename F>
 void for_neighbours(ThreadTeam& team, int64_t tasks, const F& f) {
   int64_t shares = std::min<int64_t>(team.size(), tasks);
@@ -146,7 +146,7 @@ struct FewRows {
   const T *x, *w, *bias;
   T* y;
 
-  // For a weight [O,I]: computes outputs [begin, end) of every row.
+  // Computes outputs [begin, end) of every row, for a weight stored as [O,I].
   void by_rows(int64_t begin, int64_t end, float* packed) const {
     for (int64_t n = 0; n < rows; ++n) {
       pack_pairs(x + n * inputs, inputs, packed);
@@ -157,9 +157,9 @@ struct FewRows {
     }
   }
 
-  // For a weight [I,O]: computes columns [first, first + columns) of every row. Each task reads a
-  // piece of kTaskInputs or more rows of the weight and stores a sum for each row of x and each
-  // column in `sums`. The sums of the pieces are then added in order.
+  // Computes columns [first, first + columns) of every row, for a weight stored as [I,O]. Each task
+  // reads a piece of kTaskInputs or more rows of the weight and stores a sum for each row of x and
+  // each column in `sums`. The sums of the pieces are then added in order.
   void by_pieces(ThreadTeam& team, int64_t first, int64_t columns, float* sums) const {
     // Pieces depend only on the shape, so the bits do not depend on the number of threads.
     int64_t size = std::max(kTaskInputs, ceil_div(inputs, kMostPieces));

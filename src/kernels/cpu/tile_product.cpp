@@ -26,8 +26,8 @@ DS_AMX_INLINE void multiply_step(const float* b, int64_t row) {
   if constexpr (kTile + 1 < kTiles) multiply_step<kTiles, kA, kB, kTile + 1>(b, row);
 }
 
-// Sets tiles 0 to kTiles - 1 to c if `add`, otherwise to 0; store_sums() stores them. The recursion
-// makes the indices of tiles constants.
+// Sets tiles 0 to kTiles - 1 to c if `add`, otherwise to 0; store_sums() stores them. Because of
+// the recursion, the indices of tiles are constants.
 template <int kTiles, int kTile = 0>
 DS_AMX_INLINE void begin_sums(const float* c, int64_t row, bool add) {
   add ? amx::load<kTile>(c + kTile * kSide, row) : amx::zero<kTile>();

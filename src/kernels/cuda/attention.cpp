@@ -295,8 +295,7 @@ Made make_cached_attention(const Query& query, std::string* refusal) {
       [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const CachedAttention shape(c.in, attrs);
         const TensorView& cache = c.out[1];
-        // The result's cache may be the same memory as the operand's; otherwise it is first set to
-        // a copy.
+        // Unless the result's cache is the same memory as the operand's, it is first set to a copy.
         if (c.in.back().data != cache.data)
           copy_bytes(launcher, c.in.back().data, cache.data, cache.bytes());
         CachedArgs a{};

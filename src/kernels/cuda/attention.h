@@ -62,9 +62,11 @@ constexpr uint32_t kCachedWarps = 4;
 // Number of keys whose dot products a warp computes at once.
 constexpr int kWarpKeys = 4;
 
-// attention.cu: the rows of a block, and the keys that it holds in shared memory at a time.
+// The number of rows that a block of attention.cu processes, and of keys that it holds in shared
+// memory at a time.
 constexpr int kTile = 32;
-// attention_mma.cu: the keys, or queries, that a block holds in shared memory at a time.
+// The number of keys, or queries, that a block of attention_mma.cu holds in shared memory at a
+// time.
 constexpr int kMmaTile = 64;
 constexpr uint32_t kAttentionThreads = 128;
 // Returns the number of strips of 16 queries that each of the four warps of a block computes on

@@ -378,7 +378,7 @@ DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weig
 }
 
 constexpr float kLn2 = 0.693147180559945309417f;
-// Returns the factor that turns a dot product of q and k (with a cap: a capped score) into an
+// Returns the factor that turns a dot product of q and k (or, with a cap, a capped score) into an
 // exponent of 2.
 DS_DEVICE float unit_of(const AttentionArgs& a) {
   return a.cap == 0 ? __fmul_rn(a.scale, kLog2OfE) : kLog2OfE;

@@ -1,6 +1,6 @@
 // Problem: matrix products take most of the time of a step, and cuBLASLt has the fastest kernels
 // for them. But the library is half a gigabyte large, so many machines lack it. It is opened at run
-// time, and a plan says whether it is used.
+// time, and the numerics key says whether it is used.
 //
 // Invariant: bits depend only on shapes, types, alignments and the library. The algorithm is the
 // first one that the library's heuristic proposes for them; nothing is timed. Split sums are added

@@ -68,7 +68,7 @@ class Device {
   // Returns the granularity, in bytes, to which sizes of arenas are rounded up.
   int64_t granularity() const { return granularity_; }
   // Returns the function `entry` of the modules, configured for this much shared memory per block.
-  // Throws a Failure if no module has it or the device has less shared memory.
+  // Throws a Failure if no module has this function or the device has less shared memory.
   CUfunction function(const std::string& entry, uint32_t shared_bytes);
 
   // Returns the state that a library (cuBLASLt) keeps for the device. It is created at the first
@@ -158,7 +158,7 @@ class DriverStream final : public Launcher {
   const std::shared_ptr<Device> device_;
   const bool tf32_;
   CUstream stream_ = nullptr;
-  // Whether DS_CUDA_BLOCKING is 1: then each call waits for its work, so that it reports its own
+  // Whether DS_CUDA_BLOCKING is 1. Each call then waits for its work, so that it reports its own
   // errors.
   const bool blocking_;
   // A word of pinned host memory, which mark() writes.

@@ -12,8 +12,8 @@ struct ElementArgs {
   Operand in[3], out[2];
   // The number of elements.
   int64_t count;
-  // For operands with rows: the number of elements in a row, and the distance from one row to the
-  // next in elements.
+  // For operands that have rows, the number of elements in a row, and the distance between rows in
+  // elements.
   int64_t width, stride;
   const StepScalars* scalars;
   int64_t leaf;

@@ -78,8 +78,9 @@ class Kernel {
   virtual void run(Launcher& launcher, const Arguments& arguments) const = 0;
 };
 
-// The types of operands for which a row's `make` is called. floats: only f32, bf16, f16 and i32.
-// own: any; `make` itself refuses types.
+// The types of operands for which a row's `make` is called. With `floats`, these are only f32,
+// bf16, f16 and i32. With `own`, they are all types, and `make` itself refuses those that it does
+// not support.
 enum class Takes : int8_t { floats, own };
 
 // A row of the table of kernels. `make` creates the kernel, or returns null and sets *refusal to

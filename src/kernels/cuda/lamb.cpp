@@ -88,8 +88,8 @@ Made make_lamb(const Query& query, std::string*) {
       sizeof(UpdateConstants));
 }
 
-// The scratch memory of lamb_ratios. Sums need an element for each block of 256 granules and one
-// for each group; there are at most as many groups as granules.
+// The scratch memory of lamb_ratios. Each buffer of sums needs one pair for each block of 256
+// granules and one for each group. There are at most as many groups as granules.
 struct RatioRoom {
   double *norms, *sums[2];
   float* ordered;

@@ -171,8 +171,9 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   if (!a.begins) {
     const RowStats old = a.stats[row];
     s = joined(own, old);
-    // `spread` is relative to the maximum. If this block has raised the maximum, the difference is
-    // added for each earlier word; otherwise, below, for each word of this block.
+    // Each spread is relative to the maximum of its own words. If the joint maximum is larger, the
+    // difference is added once per word: here for the earlier words, and below for the words of
+    // this block.
     if (a.spread) spread += a.spread[row] + static_cast<float>(a.first) * (s.top - old.top);
   }
   if (a.spread) a.spread[row] = spread + static_cast<float>(a.words) * (s.top - own.top);

@@ -24,7 +24,7 @@ struct Pair {
   Eight a, b;
 };
 
-// Returns the row of this thread. A block has blockDim.y rows; it uses barriers only if it has one
+// Returns the row of this thread. A block has blockDim.y rows, and uses barriers only if it has one
 // row.
 DS_DEVICE int64_t row_of() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 

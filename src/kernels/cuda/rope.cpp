@@ -1,7 +1,7 @@
 // The host side of `rope`: computes the rotation of each pair in f64 and passes it in the argument.
 // Some scalings depend on the length of the text, which only the device knows. For longrope there
 // are two launches, one with the rotations for short texts and one with the rotations for long
-// texts. For other scalings the launch gets the constants of the formula.
+// texts. For the scaling "dynamic" there is one launch, which gets the constants of the formula.
 #include "kernels/formulas/rope.h"
 
 #include <fmt/core.h>

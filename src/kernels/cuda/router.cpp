@@ -42,7 +42,7 @@ std::span<const TensorView> layers_of(std::span<const TensorView> in) {
 }
 
 // Allocates scratch memory for the bases of all rows of each layer, the totals, the shares and the
-// count.
+// number of counted rows.
 void take(Scratch& scratch, RouterArgs* a) {
   a->base = scratch.take<double>(a->rows * a->layers);
   a->totals = scratch.take<double>(a->layers * a->experts * 2);

@@ -14,7 +14,7 @@ struct UpdateArgs {
   int32_t wide;
   // 1 if masters and states in bf16 are rounded stochastically.
   int32_t drawn;
-  // An attribute of the rule (sgd: nesterov).
+  // An attribute of the rule, such as nesterov of sgd.
   int32_t flag;
   // 1 if `param` is the master itself and is not written separately.
   int32_t same;

@@ -131,7 +131,7 @@ class Task {
     }
   }
 
-  // For Store::added: lets the sums continue from the values of c.
+  // Lets the sums continue from the values of c, as Store::added requires.
   void load_partial(TileJob& job) const {
     job.first = false;
     std::fill_n(job.partial, micro_.tile_rows * micro_.tile_columns, 0.0f);

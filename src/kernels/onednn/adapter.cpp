@@ -2,9 +2,9 @@
 // number of threads, which would make bits depend on that number. So a Matmul always runs with one
 // OpenMP thread, and the caller runs many of them at once.
 //
-// Three habits of oneDNN need care, each explained where it is handled: it generates code at a
-// first run, not at creation (warm_gemm, warm_tiles); it does not check whether it got memory for
-// that code (require_code_memory); and its f32 gemm moves the stack pointer into the heap
+// Three habits of oneDNN need care, each explained where it is handled. oneDNN generates code at a
+// first run, not at creation (warm_gemm, warm_tiles). It does not check whether it got memory for
+// that code (require_code_memory). And its f32 gemm moves the stack pointer into the heap
 // (WithoutSignals).
 #include "kernels/onednn/adapter.h"
 

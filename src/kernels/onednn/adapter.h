@@ -11,7 +11,7 @@
 namespace ds::onednn {
 
 // A single-threaded matmul primitive. Several threads may call run() of one object at the same
-// time: each run uses a context of its own, which is created when first needed and then kept. The
+// time: each run uses a separate context, which is created when first needed and then kept. The
 // constructor throws DS_ERROR_UNSUPPORTED if oneDNN lacks an implementation.
 class Matmul {
  public:

@@ -24,8 +24,8 @@ void own_gradient(const KernelContext& c) {
     mean[e] = c.scalars.skip != 0 ? 0.0f : grad[e] * scale;
 }
 
-// Makes one step of this rank. `steps` is the sum of its steps since the last synchronisation, and
-// its parameters are the masters, which are equal on all ranks, plus this sum. With attribute
+// Runs one local step of this rank. `steps` is the sum of its steps since the last synchronisation,
+// and its parameters are the masters, which are equal on all ranks, plus this sum. With attribute
 // `sum`, in the step before a synchronisation, `steps` is then multiplied by sqrt(v) + eps, because
 // the ranks add up these products.
 template <typename T>

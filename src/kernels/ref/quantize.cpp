@@ -49,8 +49,8 @@ void encode(const float* x, float scale, int64_t bits, uint8_t* codes) {
   }
 }
 
-// Writes the next error of a granule: a share of the old error `held` plus a share of what the
-// codes lose. Clears it if the granule has a NaN or an infinity.
+// Writes the next error of a granule: a share of the old error `held` plus a share of the
+// quantization loss. Clears it if the granule has a NaN or an infinity.
 void put_error(const float* value, const float* held, float scale, const Feedback& feedback,
                float* error) {
   for (int64_t e = 0; e < kGranule; ++e) {

@@ -11,8 +11,8 @@
 namespace ds::ref {
 namespace {
 
-// The gates of one row, at(e): exp(z_e - top) divided by the sum over the k largest if `normalize`,
-// otherwise over all; 0 for experts that are not chosen.
+// The gates of one row. at(e) returns exp(z_e - top) divided by the sum over the k largest logits
+// if `normalize`, otherwise over all logits. It returns 0 for experts that are not chosen.
 template <typename T>
 struct Gates {
   Gates(const T* logits, int64_t columns, const Attrs& attrs)
