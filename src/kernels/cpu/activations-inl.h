@@ -76,8 +76,6 @@ struct GeluErf {
   // Returns P from bell(x). With t = |x|, P(-t) = bell r f(q), where r = 1 / (t / sqrt(2) + 3/2),
   // and q, which is 1 minus 3 r, is in [-1, 1]. f is a polynomial of degree 10, fitted to 0.5
   // erfcx(t / sqrt(2)) / r by least squares at Chebyshev nodes. Its relative error is 3.4e-8.
-  // - 3 r is in [-1, 1]. f approximates 0.5 erfcx(t / sqrt(2)) / r by least squares of degree 10 at
-  // Chebyshev nodes; the relative error is 3.4e-8.
   static HWY_INLINE Vec chance(Vec x, Vec bell) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0f);

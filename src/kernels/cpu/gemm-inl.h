@@ -1,7 +1,7 @@
 // Small f32 matrix products on packed operands, compiled once per instruction set. Callers pack
 // blocks that stay in the cache; here a tile of c stays in registers while the products run along
-// k. Each element of c is one chain of fused multiply-adds over k, so its bits do not depend on the
-// tile that it is in.
+// k. Each element of c is one chain of multiply-adds over k, so its bits do not depend on the tile
+// that it is in.
 #if defined(DS_KERNELS_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_GEMM_INL_H_
 #undef DS_KERNELS_CPU_GEMM_INL_H_

@@ -1,7 +1,7 @@
 // The fused head around the products of any family. Logits are stored in f32 for one block of words
 // at a time. The forward pass folds each block into the softmax of the rows. The backward pass
-// recomputes each block, turns it into gradients in place, and multiplies them to get dw and dx. dx
-// is summed in f32 over blocks.
+// recomputes each block, turns it into gradients in place, and computes dw and dx from products
+// with these gradients. dx is summed in f32 over blocks.
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>

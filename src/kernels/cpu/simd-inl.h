@@ -27,7 +27,7 @@ using Lanes = hn::ScalableTag<float>;
 using Vec = hn::Vec<Lanes>;
 using Ints = hn::Rebind<int32_t, Lanes>;
 using Words = hn::Rebind<uint32_t, Lanes>;
-// Vectors with as many 16-bit lanes as Lanes has lanes.
+// Vectors of 16-bit lanes, one for each lane of Lanes.
 using Halves = hn::Rebind<uint16_t, Lanes>;
 
 HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(Lanes())); }

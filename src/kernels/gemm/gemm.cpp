@@ -34,8 +34,8 @@ int64_t bytes_of(const Micro& micro, const Cut& cut, int64_t k) {
 
 const Micro& micro_of(Isa isa) { return isa == Isa::amx ? tiles() : vectors(); }
 
-// One task: some rows of one slab of columns. Its scratch holds the slab, a group of packed rows
-// and, if k has several blocks, partial sums.
+// A task, which computes some rows of one slab of columns. Its scratch holds the slab, a group of
+// packed rows and, if k has several blocks, partial sums.
 class Task {
  public:
   Task(const MatrixProduct& product, const Micro& micro, const Cut& cut, int64_t row,
