@@ -28,7 +28,7 @@ static_assert(kStrip % hn::MaxLanes(Lanes()) == 0);
 // they are multiplied. Sums and everything else are f32.
 inline bool takes_pairs(const HeadsShape& s) { return runs_pairs() && s.depth % 2 == 0 && !s.mask; }
 
-// Multiplies matrices of pairs in strips of rows, with AMX tiles if the machine has them.
+// Products of matrices of pairs, in strips of rows. AMX tiles are used if the machine has them.
 class PairProducts {
  public:
   // Computes the product that TileProduct describes, with rows <= kStrip.

@@ -1,6 +1,6 @@
 // The instruction sets of this machine, and the limit that DS_MAX_ISA sets. AMX needs care: Linux
-// grants tiles only on request, and the request has a side effect (may_use_tiles), so it is made
-// only if nothing forbids AMX.
+// grants tiles only on request, and the request has a side effect (may_use_tiles). So tiles are
+// requested only if nothing forbids AMX.
 #include "kernels/cpu/targets.h"
 
 #if defined(__x86_64__)

@@ -45,7 +45,7 @@ struct Head : LogitsHead {
 Head head_of(const KernelContext& c) { return {c.in[0], c.in[1], c.out[2]}; }
 Head head_of_dx(const KernelContext& c) { return {c.in[1], c.in[2], c.out[2]}; }
 
-// Returns the f32 sums of dx: a result of their own or, if dx is f32, dx itself.
+// Returns the f32 sums of dx: a separate result or, if dx is f32, dx itself.
 float* sums_of(const KernelContext& c) { return c.out[c.out.size() > 3 ? 3 : 0].as<float>(); }
 
 // Calls f with the first word of the first block and, if the last block is smaller, of the last

@@ -95,8 +95,8 @@ constexpr Entries kEntries[] = {
     {DS_DTYPE_F32, true, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, true, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
-// Bytes of shared memory that a block can have on every GPU from sm_80 on. Heads of more than 128
-// columns may need more, which sm_80 and sm_90 have.
+// The bytes of shared memory that a block can have on every GPU from sm_80 on. Heads of more than
+// 128 columns may need more, which sm_80 and sm_90 have.
 constexpr uint32_t kLeastShared = 99 << 10;
 constexpr bool fits(const Entries& e) {
   return e.depth > 128 ||

@@ -25,8 +25,8 @@
 // position, so the bits of a row depend neither on the other rows of the call nor on how earlier
 // rows were grouped into calls.
 //
-// Dot products use ordinary multiply-adds: these are the kernels for f32 and for wide heads.
-// kernels/cuda/attention_mma.cu has those for tensor cores.
+// Dot products use ordinary multiply-adds: these are the kernels for f32 and for wide heads. The
+// kernels in kernels/cuda/attention_mma.cu use tensor cores.
 #include "kernels/cuda/attention-inl.h"
 
 namespace ds::cuda {

@@ -59,7 +59,7 @@ struct CachedArgs {
   float scale, cap;
 };
 constexpr uint32_t kCachedWarps = 4;
-// Number of keys whose dot products a warp computes at once.
+// The number of keys whose dot products a warp computes at once.
 constexpr int kWarpKeys = 4;
 
 // The number of rows that a block of attention.cu processes, and of keys that it holds in shared
@@ -78,7 +78,7 @@ constexpr int strips_of(int64_t depth) { return depth == 64 ? 2 : 1; }
 // (eight_at()).
 constexpr int mma_pitch(int64_t depth) { return static_cast<int>(depth == 64 ? depth + 8 : depth); }
 
-// Number of floats of an OfQuery: the values of a query that backward on tensor cores needs.
+// The number of floats of an OfQuery: the values of a query that backward on tensor cores needs.
 constexpr int kOfQueryFloats = 4;
 
 // Returns the number of threads that share a row of a head in attention_queries_mma.

@@ -18,7 +18,7 @@ namespace ds::cuda {
 constexpr int kSide = kMmaTile;
 // The number of rows of the left operand of one mma instruction.
 constexpr int kStrip = 16;
-// Number of 8-column matrices across a tile.
+// The number of 8-column matrices across a tile.
 constexpr int kMatrices = kSide / 8;
 
 // Indices of rows, and offsets within a row, have 32 bits here, which saves registers.
@@ -108,8 +108,8 @@ template <int depth>
 DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Source<depth>& source, int first,
                             int head, uint64_t rows, Tile<depth> to) {
   constexpr int kRows = Source<depth>::kRows;
-  // All rows of a thread are equal modulo 8, so the permutation moves its group of eight to the
-  // same columns in each row.
+  // The indices of a thread's rows are equal modulo 8, so the permutation moves its group of eight
+  // columns to the same place in each row.
   static_assert(kRows % 8 == 0 || !Tile<depth>::kMoved);
   const int own = Source<depth>::own(), count = a.depth - 8 * Source<depth>::eight();
   uint16_t* at = eight_at(to, 0, own, 0, Source<depth>::eight());

@@ -9,8 +9,8 @@
 namespace ds::cuda {
 namespace {
 
-// The constants of the step that update.cu computes for Rule::lamb. The constants of the moments
-// are read directly.
+// The constants of lamb_step(), which update.cu computes for Rule::lamb. lamb_moments reads its
+// constants without this struct.
 struct Lamb {
   float eps, decay, rate;
   bool inside;

@@ -53,8 +53,8 @@ struct LossArgs {
 };
 constexpr uint32_t kLossThreads = 256;
 
-// The argument of softmax, or its logarithm, y = softmax(x), over rows of `width` columns. For the
-// gradient, x is the result of forward and y receives dx.
+// The argument of softmax: y = softmax(x), or its logarithm if `log` is set, over rows of `width`
+// columns. For the gradient, x is the result of forward and y receives dx.
 struct SoftmaxArgs {
   Operand x, dy, y;
   // If `seq` is not 0, the softmax of row r is over columns 0 to r mod seq only.

@@ -11,7 +11,7 @@ namespace ds::ref {
 // Activations, each a pair of functions value and slope in the arithmetic type A. The ops of the
 // activations and glu share them.
 
-// 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks and Gimpel, "Gaussian Error
+// 0.5 x (1 + tanh(u)), where u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks and Gimpel, "Gaussian Error
 // Linear Units", arXiv:1606.08415.
 struct GeluTanh {
   static constexpr double kScale = 0.7978845608028654;  // sqrt(2 / pi)
@@ -22,7 +22,7 @@ struct GeluTanh {
     A u = A(kScale) * (x + A(kCubic) * x * x * x);
     return A(0.5) * x * (1 + std::tanh(u));
   }
-  // 0.5 (1 + t) + 0.5 x (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 + 3 0.044715 x^2)
+  // 0.5 (1 + t) + 0.5 x (1 - t^2) u', where t = tanh(u) and u' = sqrt(2/pi) (1 + 3 0.044715 x^2).
   template <typename A>
   static A slope(A x) {
     A t = std::tanh(A(kScale) * (x + A(kCubic) * x * x * x));
