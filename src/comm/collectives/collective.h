@@ -26,8 +26,8 @@ void Communicator::perform(const Call& call, Body body) {
   }
 }
 
-// Throws DS_ERROR_UNSUPPORTED if two ranks cannot exchange bytes without the others, as sends,
-// receives and splits need.
+// Throws DS_ERROR_UNSUPPORTED if two ranks cannot exchange bytes without the other ranks. Sends,
+// receives and splits need this.
 inline void need_pairs(const Exchange& exchange, std::string_view label) {
   if (exchange.meets_pairs()) return;
   raise(DS_ERROR_UNSUPPORTED,
