@@ -185,8 +185,9 @@ std::string chosen_interface() {
   return name != nullptr ? name : "";
 }
 
-// If exactly one of the file and this rank's environment has a key, the file is not used, because
-// one of the two ranks is misconfigured.
+// Exactly one of the file and this rank's environment must have a key, because the file has a fresh
+// key only if rank 0's environment has none. Otherwise one of the two ranks is misconfigured, and
+// the file is not used.
 std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason) {
   if (point.file.empty()) {
     if (key.kind == JobKey::Kind::missing)

@@ -107,7 +107,7 @@ bool Peer::choose() {
     out_ = {Kind::word, static_cast<uint32_t>(word_->reason.size()),
             static_cast<uint64_t>(word_->rank)};
     out_data_ = word_->reason.data();
-    // A rank of -1 marks the final message as sent.
+    // A rank of -1 marks the final message as begun, so that it is not chosen again.
     word_->rank = -1;
   } else if (word_) {
     return false;

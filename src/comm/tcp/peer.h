@@ -122,6 +122,7 @@ class Peer {
   uint64_t sign_ = 0, part_bytes_ = 0, acked_ = 0;
   // Heartbeats sent since the last one from the peer.
   uint32_t unanswered_ = 0;
+  // The final message to the peer, with rank -1 once it is being sent, and the one from the peer.
   std::unique_ptr<End> word_, told_;
   // The bytes received so far of a small part or of the final message.
   std::string heard_;

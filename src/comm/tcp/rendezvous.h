@@ -11,10 +11,10 @@
 
 namespace ds {
 
-// Lets the ranks of a job connect to rank 0 and exchange the data that they need to connect to each
-// other. The destructor closes the connections to rank 0. Only ranks that have proved the key of
-// the job take part. Functions throw std::runtime_error with one line, the same on all ranks that
-// rank 0 can still reach.
+// A meeting of a job's ranks, in which they connect to rank 0 and exchange the data that they need
+// to connect to each other. The destructor closes the connections to rank 0. Only ranks that have
+// proved the key of the job take part. Functions throw std::runtime_error with one line, the same
+// on all ranks that rank 0 can still reach.
 class Rendezvous {
  public:
   // Waits at most join_ms until all ranks have connected. Collective.
