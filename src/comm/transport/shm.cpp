@@ -90,7 +90,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-// Answers a hello with the memory file, if `refusal` is empty, or with the reason of the refusal.
+// Answers a hello with the memory file or, if `memory` is -1, with the reason of the refusal.
 void answer(int socket, const std::string& refusal, int memory) {
   char text[256] = {};
   std::memcpy(text, refusal.data(), std::min(refusal.size(), sizeof text - 1));
@@ -283,7 +283,7 @@ Fd join(const std::string& name, const CommOptions& options) {
   return receive_memory(name, socket_fd.get());
 }
 
-// Returns the description of a lock on the byte of that rank.
+// Returns the description of a lock on the byte of `rank`, for fcntl.
 struct flock lock_of(int rank, short type) {
   struct flock lock {};
   lock.l_type = type;

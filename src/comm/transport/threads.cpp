@@ -22,7 +22,8 @@
 namespace ds {
 namespace {
 
-// A group that is forming or complete: its segment, and the state of reads of the ranks' memory.
+// A group that is forming or complete: its segment, and which ranks are reading each other's
+// memory.
 struct Meeting {
   explicit Meeting(int ranks)
       : size(ranks),
@@ -97,7 +98,7 @@ class ThreadSharing final : public Sharing {
 
 }  // namespace
 
-// Waits until all ranks have joined the group of that name. The last rank frees the name for the
+// Waits until all ranks have joined the group `name`. The last rank to join frees the name for the
 // next group.
 std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOptions& options) {
   Lobby& hall = lobby();
