@@ -82,9 +82,10 @@ Told told_by(const Environment& env, const char* rank_name, const char* size_nam
       name, value, other_name, other);
 }
 
-// Checks the size of a launcher that sets torch's variables against that of the launcher that
-// started it. It must be equal or a multiple, as when torchrun runs under srun. Otherwise its
-// variables were left over in the environment, and each process would train alone.
+// Checks the size of a launcher that sets torch's variables against the size of the launcher that
+// started it. The inner size must be the outer one or a multiple of it, as when torchrun runs under
+// srun. Otherwise the inner launcher's variables were left over in the environment, and each
+// process would train alone.
 void check_multiple(const Told& inner, const Told& outer) {
   if (outer.size <= 1) return;
   if (inner.size % outer.size != 0) {
@@ -124,7 +125,8 @@ std::string url_of_torchrun(const Environment& env, int size) {
   return fmt::format("tcp://{}:{}/torchrun-{}", env.needed("MASTER_ADDR"), port, job);
 }
 
-// Throws if a scheduler has started ranks on several hosts, as shared memory joins those of one.
+// Throws if a scheduler has started ranks on several hosts, because shared memory connects only
+// ranks of one host.
 void need_one_host(const char* starter, int size, int hosts, const char* missing) {
   if (hosts == 1) return;
   raise(DS_ERROR_UNSUPPORTED, "{} started {} ranks on {} hosts without {}", starter, size, hosts,

@@ -21,8 +21,9 @@ struct Intent {
   char operation[40] = {};
   char label[88] = {};
 
-  // Fills in the intent. `detail` is what ranks must agree on besides the operation: the wire type,
-  // the root.
+  // Sets sequence to `number`, operation to `name` and `detail`, bytes to `count`, and label and
+  // its hash to `about`. `detail` is what ranks must agree on besides the operation, for example
+  // the wire type or the root.
   void set(uint64_t number, std::string_view name, std::string_view detail, uint64_t count,
            std::string_view about);
   // Returns a hash of everything that ranks must agree on.

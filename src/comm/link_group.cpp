@@ -5,8 +5,8 @@
 //
 // Algorithm. The library moves bytes and adds nothing up. In a reduce_scatter, each rank receives
 // its share from every other rank into the workspace (`room`), and its queue adds the shares up in
-// rank order (device_sum), its own share from where it lies. An all_reduce does the same with a
-// share of the elements and then gathers the shares. Before anything is submitted, the ranks
+// rank order (device_sum), its own share directly from the input. An all_reduce does the same with
+// a share of the elements and then gathers the shares. Before anything is submitted, the ranks
 // synchronize on the host (a Loan without data) and compare what they are about to do, so no rank
 // submits a call that another rank does not make.
 //
@@ -284,8 +284,9 @@ void LinkGroup::watch() {
   comm_.watch(operation, label);
 }
 
-// Moves about `most` words from each rank over the link, and compares them. Words are multiples of
-// an odd constant, so each pair of ranks and each position has a different value.
+// Moves about `most` words from each rank over the link, first by a gather, then by a swap, and
+// checks the words that arrive. Words are multiples of an odd constant, so each pair of ranks and
+// each position has a different value.
 void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
                std::string_view label, int64_t most) {
   constexpr const char* kOperation = "try link";
@@ -305,7 +306,7 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
   };
   const std::unique_ptr<Event> ended = queue.make_event();
   // Waits for the bytes and compares them: from rank r, this rank must have received the words that
-  // r has for rank to(r).
+  // rank r has for rank to(r).
   const auto compare = [&](const std::function<int(int)>& to) {
     settle(comm, link, kOperation, label);
     queue.record(*ended);

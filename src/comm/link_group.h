@@ -10,9 +10,9 @@
 
 namespace ds {
 
-// Returns the collectives of ranks that each have a separate device. They run in the order of the
-// devices' queues. `queue` runs no host code, and `link` connects the devices of the ranks of
-// `comm`. All arguments are borrowed.
+// Returns a group whose ranks each have a separate device. Its collectives run in the order of the
+// devices' queues. `queue` must run no host code, and `link` must connect the devices of the ranks
+// of `comm`. All arguments are borrowed.
 std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue,
                                        DeviceLink& link);
 

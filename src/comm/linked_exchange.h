@@ -16,8 +16,8 @@
 
 namespace ds {
 
-// This rank's connection to the group of a plugin. All groups that are split from that group share
-// it.
+// This rank's connection to the group that it joined over a plugin. All groups that are split from
+// that group share the connection.
 struct Link {
   Link(const ds_plugin_transport_table& table, const std::string& address,
        const CommOptions& options);
@@ -81,7 +81,8 @@ class LinkedExchange final : public Exchange {
   bool poll();
   // Checks on a rank whose part has not come. Throws if the rank has left or makes no progress.
   void look_at(int peer, int64_t now);
-  // Checks whether bytes have been moved to or from a rank. If so, both ranks have made progress.
+  // Checks whether bytes have been moved to or from a rank since the last check. If so, counts this
+  // as progress of both ranks.
   void see_moved(int peer);
   // Returns "; " and what the transport reports about a connection that does not deliver, or "".
   std::string stalled(int peer) const;
