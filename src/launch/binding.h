@@ -30,7 +30,7 @@ struct BoundCpus {
 BoundCpus bound_cpus(const HostTopology& host, Binding binding, int local_rank, int local_size);
 
 // Returns the variables DS_CPU_RANK and DS_CPU_RANKS for a rank, by which the engine divides its
-// CPUs among the ranks that share them. Returns none if the rank is not bound.
+// CPUs among the ranks that share them. Returns no variables if the rank is not bound.
 std::vector<std::string> variables_of(const BoundCpus& bound);
 
 }  // namespace ds

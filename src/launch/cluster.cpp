@@ -102,7 +102,7 @@ int port_for(const ClusterOptions& options) {
   return here ? free_port() : kUsualPort;
 }
 
-// Runs mpirun or srun until it ends and forwards its standard error without the agents' records.
+// One run of mpirun or srun. Its standard error is forwarded without the agents' records.
 class Starting {
  public:
   Starting(std::vector<std::string> words, std::vector<std::string> variables, std::string token)
@@ -185,9 +185,9 @@ class Starting {
     }
   }
 
-  // Ends the job step by step after a failure. An agent that has reported a failure waits for that:
-  // mpirun and srun cancel all ranks as soon as one exits with a code other than 0, and srun drops
-  // the output of ranks that it cancels.
+  // Ends the job step by step after a failure. Until then, an agent that has reported a failure
+  // does not exit, because mpirun and srun cancel all ranks as soon as one exits with a code other
+  // than 0, and srun drops the output of ranks that it cancels.
   void press() {
     // Once the launcher has begun to end the job, it causes all later failures itself.
     if (!pressure_.begun()) {

@@ -54,7 +54,7 @@ struct JobOptions {
 // launcher is running; nothing to do.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e', alive = 'a' };
 
-// Runs a command once per place and waits for all ranks.
+// A job on this host, which runs a command once per place and waits for all ranks.
 class Job {
  public:
   Job(JobOptions options, std::vector<RankPlace> places, std::vector<std::string> command);
@@ -138,7 +138,8 @@ class Job {
   // The first rank that returned kStoppedCode.
   std::optional<RankFailure> stopped_;
   StopDoubt doubt_{std::chrono::milliseconds(options_.doubt_ms)};
-  // Number of interrupts received, and number of signals sent to the ranks after a failure.
+  // Number of interrupts and hangups received, and number of signals sent to the ranks after a
+  // failure.
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;

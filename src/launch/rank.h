@@ -36,7 +36,7 @@ struct Started {
 };
 
 struct StartOptions {
-  // The new process inherits one end of this pipe; null: none.
+  // The new process inherits one end of this pipe; null: no pipe.
   const LauncherPipe* pipe = nullptr;
   // The signal mask of the new process.
   sigset_t mask{};

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// The functions below return facts about the Slurm job that this process is in, from the variables
-// of sbatch and salloc and from Slurm's command-line programs.
+// The functions below concern the Slurm job that this process is in. They use the variables of
+// sbatch and salloc and Slurm's command-line programs.
 
 // Returns whether this process is in a Slurm job.
 bool in_slurm_job();
@@ -28,8 +28,8 @@ std::vector<int> parse_tasks_per_node(const std::string& text);
 // it. All lines are "" if Slurm does not answer.
 std::vector<std::string> slurm_troubles(const std::vector<std::string>& hosts);
 
-// Returns how often the job has been restarted, by Slurm and by its launchers, which have noted
-// their restarts.
+// Returns how often the job has been restarted, by Slurm or by its launchers
+// (note_slurm_restarts()).
 int slurm_restarts();
 
 // Writes the number of restarts to a file in the working folder, so that a launcher that Slurm
