@@ -38,7 +38,7 @@ namespace {
 constexpr size_t kMostCompressed = size_t{64} << 20;
 
 // Throws unless the model's vocabulary covers every token of the text. All tokens are read only if
-// neither the tokenizer's vocabulary nor the file's largest token decides that.
+// neither the tokenizer's vocabulary nor the file's largest token decides the question.
 void check_vocabulary(const TokenText& text, int64_t vocabulary, const std::string& tokenizer) {
   if (vocabulary >= text.vocab() || (text.largest() >= 0 && text.largest() < vocabulary)) return;
   std::vector<int32_t> block(1 << 16);
@@ -423,7 +423,8 @@ void RunData::go_on(const CheckpointInfo& saved) {
       batch && batch->is_integer() && batch->integer() > 0 ? batch->integer() : batch_samples_;
   samples_ = next_ = saved.step * each;
   if (!dynamic_ || dynamic_->groups() < each) return;
-  const int64_t steps = dynamic_->groups() / each;  // in one repetition of the groups
+  // Number of steps in one repetition of the groups.
+  const int64_t steps = dynamic_->groups() / each;
   next_ = saved.step / steps * dynamic_->groups() + saved.step % steps * each;
 }
 

@@ -80,7 +80,7 @@ bool ModelInputs::takes(Kind kind) const { return contains(kinds_, kind); }
 bool ModelInputs::counts() const { return takes(Kind::counted); }
 
 // Masks, types, begins and positions are stored for full sequences, so a shorter sequence would get
-// the wrong ones.
+// those of other tokens.
 bool ModelInputs::any_length() const {
   return !takes(Kind::mask) && !takes(Kind::types) && !takes(Kind::begins) &&
          !takes(Kind::positions);

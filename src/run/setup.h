@@ -21,8 +21,8 @@ void check_masking_keys(const Config& config, const HfModel& model);
 // Throws if a curriculum by length is enabled but the model also attends to later tokens.
 void check_curriculum_model(const CurriculumKeys& keys, const HfModel& model);
 
-// Throws, naming the key, if a resumed run would order its samples differently than its checkpoint:
-// an index in one order then means another sample in the other.
+// Throws, naming the key, if a resumed run would order its samples differently than its checkpoint,
+// because the same index would then mean another sample.
 void check_order(const Config& config, const CheckpointInfo& saved);
 
 // Most tokens in the prompt of a sample text.

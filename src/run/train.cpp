@@ -549,7 +549,8 @@ class Run {
   std::optional<ModelInputs> inputs_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<RunLog> log_;
-  int64_t first_ = 0;  // steps made before this process
+  // Steps made before this process.
+  int64_t first_ = 0;
 };
 
 }  // namespace

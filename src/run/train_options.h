@@ -15,7 +15,8 @@ inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
 
 // The state of a run after a step.
 struct RunProgress {
-  int64_t step = 0;  // steps completed
+  // Number of steps completed, and the step at which the run ends.
+  int64_t step = 0;
   int64_t steps = 0;
   // Samples that the run has used since its step 0.
   int64_t samples = 0;
@@ -51,7 +52,7 @@ struct TrainOptions {
   const volatile int32_t* stop = nullptr;
 };
 
-// The reason for which a run ended.
+// The reason why a run ended.
 enum class RunEnd {
   finished,
   stopped,
