@@ -59,7 +59,8 @@ std::string text_of(const std::function<ds_status(char** out_text)>& call);
 // The part of a command line that determines the configuration.
 struct ConfigArgs {
   std::string file, model;
-  std::vector<std::string> set;  // "key.of.it=value"
+  // Assignments of the form "section.key=value".
+  std::vector<std::string> set;
 };
 // Adds the option --set and, with `model`, also --model.
 void add_config_options(CLI::App& command, ConfigArgs& args, bool model = true);
@@ -69,15 +70,16 @@ std::string config_of(const ConfigArgs& args);
 // Returns `config` with a JSON merge patch applied to it.
 std::string merged(const std::string& config, const std::string& patch);
 
-// Return validators that refuse text unless it is an integer, or a number, within the closed range.
+// These return validators that refuse text unless it is an integer, or a number, within the closed
+// range.
 CLI::Validator integer_range(int64_t low, int64_t high);
 CLI::Validator number_range(double low, double high);
 
 // Parses a list of token ids such as "1,2,3". Throws CLI::ValidationError, naming `option` and the
-// element, unless each is an integer from 0 to 2147483647 in decimal digits.
+// element, unless each element is an integer from 0 to 2147483647 in decimal digits.
 std::vector<int32_t> token_list(const std::string& option, const std::string& text);
 
-// Returns the name that the user probably meant by `word`: the closest one, with at most two
+// Returns the name that the user probably meant by `word`: the closest of `names`, with at most two
 // letters replaced, missing or added. Returns "" if no name is that close.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 
@@ -93,8 +95,8 @@ struct CommDeleter {
 };
 using Comm = std::unique_ptr<ds_comm, CommDeleter>;
 
-// Joins the group that `libds launch` or another launcher describes in the environment, or the one
-// at `url`.
+// Joins the group that `libds launch` or another launcher describes in the environment, or the
+// group at `url`.
 Comm join(const std::string& url = "env");
 // Joins as one rank of a group that this process creates itself.
 Comm join_as(const std::string& url, int32_t rank, int32_t ranks);

@@ -65,7 +65,7 @@ std::string restartable(const std::string& config) {
 }
 
 // Throws if --resume names a checkpoint under `libds launch --restarts`, since a restart continues
-// from the newest one.
+// from the newest checkpoint.
 void refuse_checkpoint(const std::string& resume) {
   const std::filesystem::path path(resume);
   if (std::getenv("DS_RESTART") == nullptr || path.parent_path().filename() != "checkpoints")
@@ -91,7 +91,8 @@ int train(const TrainArgs& args) {
   catch_signals();
   ds_status status = ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr,
                                   nullptr, &stop_requested, nullptr);
-  if (status == DS_ERROR_USER) return kStoppedCode;  // the run has already reported it
+  // The run has already reported that it was stopped.
+  if (status == DS_ERROR_USER) return kStoppedCode;
   check(status);
   return 0;
 }
