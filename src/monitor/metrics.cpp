@@ -33,7 +33,8 @@ constexpr std::string_view header =
 // Files of older versions lack the last one or two columns, which are added when such a run is
 // continued.
 constexpr size_t columns = 12, fewest_columns = 10;
-constexpr int64_t kMostMetrics = int64_t{4} << 30;  // some 40 million steps
+// The most bytes of the file, which are enough for some 40 million steps.
+constexpr int64_t kMostMetrics = int64_t{4} << 30;
 
 // Prints numbers with fmt, whose shortest representation parses back to the same bits in every
 // locale.
@@ -119,7 +120,8 @@ size_t check_header(std::string_view line, const std::string& path) {
 struct Salvage {
   std::string text = std::string(header) + "\n";
   Metrics metrics;
-  std::string fault;  // error of the first bad line, or ""
+  // The error of the first bad line, or "".
+  std::string fault;
 
   void add(std::string_view line, const Row& row) {
     if (row.step) metrics.steps.push_back(*row.step);
