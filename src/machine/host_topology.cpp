@@ -1,6 +1,6 @@
 // Reads the topology of the machine with hwloc. libds must run without hwloc, so the library is
-// opened at run time and its functions are found by name. If it is missing or has another
-// interface, that is not an error: HostTopology::absent says so.
+// opened at run time and its functions are found by name. If the library is missing or has another
+// interface, HostTopology::absent says so, which is not an error.
 
 #include "machine/host_topology.h"
 
@@ -17,7 +17,7 @@
 namespace ds {
 namespace {
 
-// The functions of hwloc, whose library is opened by the constructor and stays open.
+// The functions of hwloc. The constructor opens the library, which stays open.
 class Hwloc {
   void* library_ = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
   std::string absent_ = library_ ? "" : fmt::format("hwloc cannot be opened: {}", dlerror());
@@ -163,7 +163,7 @@ class Reader {
   hwloc_topology_t topology_;
   HostTopology out_;
   std::vector<hwloc_nodeset_t> sets_;
-  // Whether the topology is that of this machine, not one from a file. Then `usable_` has the CPUs
+  // Whether the topology is that of this machine, not one from a file, and `usable_` has the CPUs
   // that this process may use.
   bool own_ = false;
   cpu_set_t usable_{};
