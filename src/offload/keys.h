@@ -5,8 +5,8 @@
 
 namespace ds {
 
-// Append the keys of zero_optimization.offload_optimizer, of zero_optimization.offload_param and of
-// aio.
+// These append the keys of zero_optimization.offload_optimizer, of zero_optimization.offload_param
+// and of aio.
 void offload_optimizer_keys(KeyList& keys);
 void offload_param_keys(KeyList& keys);
 void aio_keys(KeyList& keys);

@@ -133,13 +133,14 @@ class TierMover {
     if (options_.save_every_write || !resident_[file].exists() || !whole(instr.operands[1])) {
       splice_.after(index, std::move(instr));
     } else {
-      instr.when = {};  // this micro-step may leave out the last write
+      // The save runs in every micro-step, because the last write may be left out in some.
+      instr.when = {};
       last_saves_.insert_or_assign(file, std::make_pair(index, std::move(instr)));
     }
   }
 
-  // Returns a slot that contains the operand's bytes: a resident slot, or the one that the
-  // instruction before has written.
+  // Returns a slot that contains the operand's bytes: a resident slot, or the slot that the
+  // preceding instruction has written. Otherwise returns an id that does not exist.
   BufferId slot_of(InstrId index, const Operand& o) const {
     BufferId resident = resident_[o.buffer];
     if (resident.exists()) return resident;
@@ -217,7 +218,8 @@ class TierMover {
   // The file buffer that an instruction has most recently written as a whole, its slot and the
   // instruction.
   Written written_;
-  int64_t taken_ = 0;  // bytes of resident slots
+  // Bytes of all resident slots.
+  int64_t taken_ = 0;
   // For a resident buffer, its last save and the instruction that it follows.
   std::map<BufferId, std::pair<InstrId, Instr>> last_saves_;
 };
