@@ -78,7 +78,7 @@ BatchCallback random_batches(int64_t vocabulary, int rank, int world) {
   };
 }
 
-// Runs one audit: creates the engine and its batches, trains the steps before the last, and audits
+// One audit: it creates the engine and its batches, trains the steps before the last, and audits
 // the last.
 class Audit {
  public:
@@ -100,7 +100,7 @@ class Audit {
   }
 
   // Trains all steps, audits the last, and returns the report. If the last step was skipped, the
-  // reason is that of rank 0.
+  // report has rank 0's reason.
   AuditReport run() {
     options_.threads = threads_of_rank(config_, comm_.local_size());
     options_.programs.infer = false;

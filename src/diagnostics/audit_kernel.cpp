@@ -57,7 +57,7 @@ std::vector<TensorView> views_of(const std::vector<AuditTensor>& tensors) {
   return out;
 }
 
-// Returns the elements of a part of an update, of each view.
+// Returns, for each view, the elements that the part of an update covers.
 std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part,
                                 int64_t total) {
   for (TensorView& view : views) view = part_of_update(view, part.begin, part.end, total);
@@ -172,9 +172,9 @@ bool all_finite(const std::vector<AuditTensor>& tensors) {
 }
 
 // Returns the verdict on the worst element of an output. `rounded` is the result of the reference
-// in f32, or null. Its largest error is added to the bound, and where it is not finite, because
-// sums have overflowed, the output need not be finite. `blown` says that an operand is not finite,
-// so the output need not be, either.
+// in f32, or null. The largest error of `rounded` is added to the bound, and an element of the
+// output need not be finite if the same element of `rounded` is not, because sums have overflowed.
+// `blown` says that an operand is not finite; then no element of the output need be finite.
 Verdict judge_output(const TensorView& got, const TensorView& want, const ErrorUnit& unit,
                      const TensorView* rounded, bool blown, const std::string& name) {
   Verdict worst{Verdict::How::bound, 0, 0, ""};

@@ -12,8 +12,9 @@ namespace ds {
 // The result of one kind of comparison over many places (tensors, tokens or steps): the error that
 // is the largest share of its tolerance.
 struct Finding {
-  std::string kind;     // "grad"
-  std::string measure;  // "rel"
+  // The kind of comparison, such as "grad", and how it measures errors, such as "rel".
+  std::string kind;
+  std::string measure;
   double error = 0;
   double tolerance = 0;
   // The place of `error`.
@@ -59,8 +60,8 @@ class GradComparison {
   Finding abs_, rel_;
 };
 
-// Compares losses, including the final loss, by absolute error and gradient norms by relative
-// error; a norm that is recorded as 0 by absolute error.
+// Compares losses, including the final loss, by absolute error, and gradient norms by relative
+// error, except that a norm that is recorded as 0 is compared by absolute error.
 std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got);
 
 // Compares the sum and the l2 norm of final parameters.

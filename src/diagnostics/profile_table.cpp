@@ -38,8 +38,8 @@ std::string share(double part, double whole) {
   return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "";
 }
 
-// Shown if a row was faster than its least time, which assumes that operands come from memory;
-// those of small launches may come from a cache.
+// Shown if a row was faster than its least time. The least time assumes that operands come from
+// memory, but operands of small launches may come from a cache.
 constexpr const char* kBeyond = ">100 %";
 
 // Returns the line of a row. A cell is empty if there is no such number, for example the flops of a
