@@ -100,7 +100,7 @@ class Rounds {
   }
 
  private:
-  // Reduces the elements that the other ranks have sent to this one in the last round
+  // Reduces the elements that the other ranks have sent to this rank in the last round
   // (Exchange::see()), together with `own`.
   void sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op);
 
