@@ -61,9 +61,9 @@ std::string loopback_of(const std::string& host) {
       "join who reaches the ports");
 }
 
-// Returns an address of this host, named `host`, that other hosts can reach: the first one of the
-// name that is local but not a loopback address (on Debian, a host may resolve its own name to
-// 127.0.1.1), else that of the chosen interface, else everywhere().
+// Returns an address of this host, named `host`, that other hosts can reach: the first address of
+// the name that is local but not a loopback address (on Debian, a host may resolve its own name to
+// 127.0.1.1), otherwise the address of the chosen interface, otherwise everywhere().
 std::string outer_address(const std::string& host) {
   try {
     for (const std::string& address : addresses_of(host)) {

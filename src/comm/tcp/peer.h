@@ -40,7 +40,7 @@ class Peer {
   // Gives the memory of both parts back to the caller. No part is moved from now on.
   void give_up();
 
-  // Sends a heartbeat, which replaces an earlier one that could not be sent yet.
+  // Sends a heartbeat. It replaces an earlier heartbeat that could not be sent yet.
   void beat(uint64_t sign);
   // Returns the last heartbeat from this peer.
   uint64_t sign() const { return sign_; }
@@ -122,7 +122,8 @@ class Peer {
   uint64_t sign_ = 0, part_bytes_ = 0, acked_ = 0;
   // Heartbeats sent since the last one from the peer.
   uint32_t unanswered_ = 0;
-  // The final message to the peer, with rank -1 once it is being sent, and the one from the peer.
+  // The final message to the peer, with rank -1 once it is being sent, and the final message from
+  // the peer.
   std::unique_ptr<End> word_, told_;
   // The bytes received so far of a small part or of the final message.
   std::string heard_;

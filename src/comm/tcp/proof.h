@@ -59,7 +59,7 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
 
 // The listening side of a rank. Strangers are disconnected without an answer: those who have not
 // proved the key within a few seconds, those whose first bytes are not a hello to this rank, and
-// the oldest one when there are too many.
+// one of them whenever there are too many.
 class Door {
  public:
   struct Arrival {

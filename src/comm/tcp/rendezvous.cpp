@@ -52,8 +52,8 @@ Rendezvous::Rendezvous(const MeetingPoint& point, int rank, int size, int64_t jo
 
 Rendezvous::~Rendezvous() = default;
 
-// A host name may become known only after the ranks have started, for example that of a pod that is
-// not ready yet.
+// A host name, for example the name of a pod that is not ready yet, may become known only after the
+// ranks have started.
 template <typename Find>
 auto Rendezvous::known(Find find) {
   for (;; std::this_thread::sleep_for(kNameRetry)) {
@@ -151,8 +151,8 @@ std::string Rendezvous::missing() const {
   return (count == 1 ? "rank " : "ranks ") + list + " of " + number(size_);
 }
 
-// Rank 0's address is the one at which a rank of another host has reached it. A rank that connected
-// over the loopback is on rank 0's host, so it gets rank 0's address.
+// Rank 0's address is the address at which a rank of another host has reached it. A rank that
+// connected over the loopback is on rank 0's host, so it gets rank 0's address.
 void Rendezvous::give_addresses() {
   for (const Channel& channel : ranks_) {
     if (channel.open() && (own_address_.empty() || is_loopback(own_address_)))

@@ -23,7 +23,8 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Returns the address at which other ranks reach this rank: that of its connection to rank 0.
+  // Returns the address at which other ranks reach this rank: this rank's end of its connection to
+  // rank 0.
   const std::string& own_address() const { return own_address_; }
   // Returns a clause about strangers who connected, or "". It is always "" on ranks other than 0.
   const std::string& strangers() const { return strangers_; }
