@@ -180,7 +180,7 @@ bool initialise() {
   if (ready) {
     MPI_Query_thread(&level);
   } else {
-    // MPI opens descriptors, which must not become those of standard input, output or error.
+    // MPI opens descriptors, which must not get the numbers of standard input, output or error.
     StandardFilled filled;
     int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS) {
