@@ -44,7 +44,7 @@ int64_t deadline_after(int64_t ms) {
   return now_ns() + std::min(ms, kMost) * 1'000'000;
 }
 
-// Owns a file descriptor and closes it.
+// A file descriptor that the destructor closes.
 class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}

@@ -95,8 +95,8 @@ struct SharedSegment {
   }
 };
 
-// Lets the ranks of a group share a segment, read each other's memory, and learn that a rank has
-// gone. The destructor releases the segment.
+// The means by which the ranks of a group share a segment, read each other's memory, and learn that
+// a rank has gone. The destructor releases the segment.
 class Sharing {
  public:
   virtual ~Sharing() = default;
