@@ -17,8 +17,8 @@ namespace ds {
 
 class CallerCollectives;
 
-// Exchanges bytes by the collectives of the caller, between all ranks of the callbacks or some of
-// them. Every collective is a swap of intents, followed by a swap for each round.
+// An exchange by the collectives of the caller, between all ranks of the callbacks or some of them.
+// Every collective is a swap of intents, followed by a swap for each round.
 class CallbackExchange final : public Exchange {
  public:
   // Creates the world, the group of all ranks of the callbacks. Collective.

@@ -27,7 +27,7 @@ struct CommTime {
   int64_t ns = 0;
   // The part of `ns` spent waiting: for each call, its time minus that of the fastest rank.
   int64_t waited_ns = 0;
-  // The rank of the group that waited least, so that the other ranks waited for it; -1: not known.
+  // The rank of the group that waited least, for which the other ranks waited; -1: not known.
   int slowest = -1;
 };
 
@@ -38,7 +38,7 @@ double algorithm_bandwidth(const CommTime& row);
 double bus_bandwidth(const CommTime& row);
 
 // Returns the message size of a collective as nccl-tests defines it. `bytes` is the size that the
-// ranks compare, which is that of one block for some operations.
+// ranks compare; for some operations, it is the size of one block.
 uint64_t message_bytes(std::string_view operation, uint64_t bytes, int ranks);
 
 // These return the rows in four forms. The table, whose first row has the column names, and the
@@ -49,9 +49,10 @@ std::string comm_log_text(std::span<const CommTime> rows);
 Json comm_log_json(std::span<const CommTime> rows);
 std::string comm_log_csv(std::span<const CommTime> rows);
 
-// Records how long a group's collectives take on one rank, by operation and size. How long a rank
-// waited follows only from the times of the other ranks, so the time of each call is kept until all
-// ranks compare their times, which they do at the same call. Used by one thread at a time.
+// A record of how long a group's collectives take on one rank, by operation and size. How long a
+// rank waited follows only from the times of the other ranks, so the time of each call is kept
+// until all ranks compare their times, which they do at the same call. Used by one thread at a
+// time.
 class CommLog {
  public:
   // Number of timed calls between two comparisons.

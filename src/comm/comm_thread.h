@@ -64,7 +64,7 @@ class CommThread {
   // Ends the collectives that this owner has started. Jobs that have not begun end with an error;
   // if one is running, calls `interrupt` and waits until it has ended.
   void leave(const void* owner, const std::function<void()>& interrupt);
-  // Returns whether the calling process is a forked child of the one that created this object.
+  // Returns whether the calling process is a forked child of the process that created this object.
   bool forked() const;
 
  private:

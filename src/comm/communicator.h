@@ -35,11 +35,11 @@ enum class ReduceOp { sum, mean, max, min };
 
 const char* reduce_op_name(ReduceOp op);
 
-// Describes a collective by its operation and its buffers: a list of buffers, or one buffer with
-// blocks of unequal sizes. counts[i] is the count of buffer i in elements of dtype, with the
-// meaning that it has in the Communicator method of the same name: if an operation has one block
-// for each rank, it is the count of one block. If `blocks` is not empty, there is one buffer and no
-// count: blocks[r] elements belong to rank r, and the blocks follow each other (all_gather,
+// A collective that is to be performed: its operation and its buffers, which are a list, or one
+// buffer with blocks of unequal sizes. counts[i] is the count of buffer i in elements of dtype,
+// with the meaning that it has in the Communicator method of the same name: if an operation has one
+// block for each rank, it is the count of one block. If `blocks` is not empty, there is one buffer
+// and no count: blocks[r] elements belong to rank r, and the blocks follow each other (all_gather,
 // reduce_scatter, all_to_all). An all_to_all sends `blocks` and receives `out_blocks`. A broadcast
 // has its data in `out`; a barrier has no buffers.
 struct CommRequest {

@@ -21,8 +21,8 @@
 // leaves the collective, and before a group is destroyed.
 //
 // Cost on the host. A collective takes 2 synchronizations of the ranks and 2 (W - 1) waits of a
-// queue; an all_reduce takes 3 synchronizations and 3 (W - 1) waits. The times that the
-// communicator logs are those of submitting the work.
+// queue; an all_reduce takes 3 synchronizations and 3 (W - 1) waits. The communicator logs the
+// times of submitting the work, not of the work itself.
 #include "comm/device_group.h"
 
 #include <cstddef>

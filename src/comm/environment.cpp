@@ -11,7 +11,7 @@
 namespace ds {
 namespace {
 
-// Reads the environment variables that describe the ranks.
+// The environment variables that describe the ranks.
 class Environment {
  public:
   explicit Environment(const Lookup& variable) : variable_(variable) {}

@@ -45,8 +45,8 @@ struct Membership {
   Membership subset(const std::vector<int>& members, std::string name) const;
 };
 
-// Moves bytes between the ranks of a group. The collectives are written once, over this interface,
-// and each transport implements it.
+// The interface that moves bytes between the ranks of a group. The collectives are written once,
+// over this interface, and each transport implements it.
 //
 // A collective calls begin(), prepare(), round() as often as it needs, and end(), with the same
 // kinds and sizes on all ranks; after an error it calls drop() in place of end(). Several sequences
@@ -135,7 +135,7 @@ class Exchange {
   // await_returns() on other ranks wait for that call.
   virtual void borrow() {}
   virtual void give_back() noexcept {}
-  // Waits until no rank borrows from this one any longer.
+  // Waits until no rank borrows from this rank any longer.
   virtual void await_returns() const noexcept {}
   // Returns whether ranks read large parts directly from the sender's memory, not through staging
   // memory.
@@ -147,8 +147,8 @@ class Exchange {
                                           const std::string& group) = 0;
 
  protected:
-  // Throws DS_ERROR_STATE unless the calling process is the one that created the communicator: a
-  // forked child does not belong to the group.
+  // Throws DS_ERROR_STATE if the calling process is a forked child of the process that created the
+  // communicator: a forked child does not belong to the group.
   static void need_maker(const Intent& intent, int process);
   // Returns the beginning of an error message, for example "rank 3 in barrier 'h.3'", with the
   // group's name at the end unless the group is the world.

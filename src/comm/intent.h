@@ -10,8 +10,8 @@ namespace ds {
 // string's new length.
 size_t put_text(char* to, size_t size, std::string_view text, size_t at = 0);
 
-// Describes the operation that a rank is about to perform. Ranks compare intents in the first round
-// of a collective. Texts are cut to fit.
+// The operation that a rank is about to perform, as the ranks compare it. Ranks compare intents in
+// the first round of a collective. Texts are cut to fit.
 struct Intent {
   uint64_t sequence = 0;
   uint64_t bytes = 0;

@@ -18,7 +18,7 @@
 //
 // Cost. A collective takes one synchronization on the host and moves as many bytes as a ring does.
 // Its workspace has W - 1 received shares and, with more than 64 ranks, the sum of every 64 shares.
-// The times that the communicator logs are those of submitting the work.
+// The communicator logs the times of submitting the work, not of the work itself.
 //
 // Source. NCCL's user guide, "Using nonblocking communicators" and "Error handling".
 #include "comm/link_group.h"
@@ -96,8 +96,8 @@ void wait_until(const std::function<bool()>& done, Communicator& comm, std::stri
   }
 }
 
-// Submits the transfers of collectives to queues, and remembers the collectives that have not
-// ended.
+// Collectives whose transfers are submitted to queues. The object remembers the collectives that
+// have not ended.
 class LinkGroup final : public Group {
  public:
   LinkGroup(Communicator& comm, const DeviceQueue& queue, DeviceLink& link)

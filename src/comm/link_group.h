@@ -16,7 +16,7 @@ namespace ds {
 std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue,
                                        DeviceLink& link);
 
-// Tests a link: moves small and large parts from every rank to every other one, by a gather and by
+// Tests a link: moves small and large parts from every rank to every other rank, by a gather and by
 // a swap, and checks the bytes that arrive. A library that runs out of memory and devices that
 // exchange wrong bytes thus cause an error before the first step. Collective.
 void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,

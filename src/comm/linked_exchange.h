@@ -40,9 +40,9 @@ struct Link {
   std::string ended;
 };
 
-// Exchanges messages over the transport of a plugin, between all of a link's ranks or some of them,
-// in any order. Every collective begins with a swap of digests of the intents, followed by a swap
-// for each round. Parts that are only read by see() are received into a stage of this rank.
+// An exchange of messages over the transport of a plugin, between all of a link's ranks or some of
+// them, in any order. Every collective begins with a swap of digests of the intents, followed by a
+// swap for each round. Parts that are only read by see() are received into a stage of this rank.
 class LinkedExchange final : public Exchange {
  public:
   // `place` has the link's ranks that form this group; all of the link's ranks are the world.
@@ -88,7 +88,7 @@ class LinkedExchange final : public Exchange {
   std::string stalled(int peer) const;
   // Reports the rank to the launcher and fails, because its part will not come.
   [[noreturn]] void lose(int peer, const std::string& reason);
-  // Sends a heartbeat if the last one is old enough.
+  // Sends a heartbeat if the last heartbeat was sent long enough ago.
   void beat(int64_t now);
   // Compares the builds of all ranks, and finds the ranks of this host.
   void greet();

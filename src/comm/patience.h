@@ -16,7 +16,7 @@ struct Sign {
   int waits_for = -1;
 };
 
-// Gives access to the heartbeats of all ranks of a world.
+// Access to the heartbeats of all ranks of a world.
 class World {
  public:
   virtual ~World() = default;

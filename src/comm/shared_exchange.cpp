@@ -216,7 +216,7 @@ size_t SharedExchange::piece_bytes() const {
 void SharedExchange::drop(std::string_view reason) {
   // A forked child has no part in the group.
   if (getpid() != process_) return;
-  // The group is ended first, so that ranks that have borrowed from this one do not wait for it.
+  // The group is ended first, so that ranks that have borrowed from this rank do not wait for it.
   if (!ended()) abort(reason);
   sharing_->withdraw(rank());
 }

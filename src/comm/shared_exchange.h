@@ -14,8 +14,8 @@
 
 namespace ds {
 
-// Exchanges bytes between ranks that share a segment: small parts go through the segment, and large
-// ones are read directly from the sender's memory. The essay at the beginning of
+// An exchange between ranks that share a segment: small parts go through the segment, and large
+// parts are read directly from the sender's memory. The essay at the beginning of
 // shared_exchange.cpp explains how, and why that is safe; shared_wait.cpp implements waiting and
 // ending.
 class SharedExchange final : public Exchange {
@@ -74,8 +74,8 @@ class SharedExchange final : public Exchange {
   // Waits for the peer's part of this round, checks its size, and copies it unless it is only read
   // by see().
   void take(int peer, const Part& receive);
-  // Returns the segment of this group if it has ended, otherwise that of a group around it that has
-  // ended; null if all of them continue.
+  // Returns the segment of this group if the group has ended, otherwise the segment of a group
+  // around it that has ended; null if all of these groups continue.
   SharedSegment* ended() const;
   // Copies `bytes` bytes, from `offset` on, of the part that the peer sent to this rank in the last
   // round.

@@ -57,7 +57,7 @@ void sleep_on(RankBlock& block, const std::atomic<uint32_t>& word, uint32_t seen
 // around.
 bool is_at(uint32_t value, uint32_t count) { return static_cast<int32_t>(value - count) >= 0; }
 
-// Reads the heartbeats that ranks show in the world's segment.
+// The heartbeats that ranks show in the world's segment.
 class SegmentWorld final : public World {
  public:
   explicit SegmentWorld(const SharedSegment& segment) : segment_(segment) {}
@@ -79,8 +79,8 @@ class SegmentWorld final : public World {
   const SharedSegment& segment_;
 };
 
-// Shows, while it exists, in which collective this rank waits and for which rank. The destructor
-// shows that the wait has ended and marks progress.
+// A wait that other ranks can see: while the object exists, this rank shows in which collective it
+// waits and for which rank. The destructor shows that the wait has ended and marks progress.
 class ShownWait {
  public:
   ShownWait(RankBlock& shown, int peer, const Intent& intent) : shown_(shown) {
