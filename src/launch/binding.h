@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// The CPUs that a rank may use: all CPUs of the launcher, those of some cores, or those of some
-// memory nodes (NUMA).
+// The CPUs that a rank may use: all CPUs of the launcher, the CPUs of some cores, or the CPUs of
+// some memory nodes (NUMA).
 enum class Binding { none, cores, nodes };
 
 // These convert a binding to its name ("none", "cores" or "numa") and back. binding_of() throws

@@ -40,7 +40,7 @@ std::string left_alone(int rank, const std::string& on);
 // chain is a cycle, returns the last rank before it closes.
 int cause_of(const std::map<int, int>& lost, int rank);
 
-// The failures of a job, and the choice of the one to name. A rank that fails makes the others
+// The failures of a job, and the choice of the failure to name. A rank that fails makes the others
 // fail, often before it has ended itself, so the earliest failure need not be the cause. Failures
 // are preferred in this order: death by a signal other than SIGTERM; an exit; the exit of a rank
 // that had lost another rank; death by SIGTERM, which Slurm sends to every process of a job that
@@ -48,7 +48,7 @@ int cause_of(const std::map<int, int>& lost, int rank);
 // lost another rank and the loss of the second made the first fail, the second is chosen.
 class Blame {
  public:
-  // Adds a failure and returns whether it is now the one to name.
+  // Adds a failure and returns whether it is now the failure to name.
   bool add(const RankFailure& failure);
   const std::optional<RankFailure>& first() const { return first_; }
 

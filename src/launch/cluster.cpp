@@ -171,7 +171,8 @@ class Starting {
   }
 
   // Forwards the first signal to the agents, as SIGUSR1 for an interrupt or SIGUSR2 for a hangup.
-  // The second signal ends the job, a third kills the starter.
+  // The second signal ends the job, and a third kills the starter; a hangup after another signal is
+  // ignored.
   void obey(int number) {
     if (number == 0 || number == SIGCHLD) return;
     if (number == SIGHUP && interrupts_ > 0) return;

@@ -7,7 +7,7 @@
 namespace ds {
 
 // A host and the numbers of its slots. Each slot runs one rank. The order of hosts is the order of
-// ranks: all ranks of the first host come before those of the second.
+// ranks: all ranks of the first host come before the ranks of the second.
 struct Host {
   std::string name;
   std::vector<int> slots;

@@ -33,7 +33,7 @@ struct JobOptions {
   std::string log_dir;
   // Whether to append to existing logs, because the job is a restart.
   bool append = false;
-  // Whether the job is a part of a larger one. The launcher of the larger job sends SIGUSR1 for an
+  // Whether the job is a part of a larger job. The launcher of the larger job sends SIGUSR1 for an
   // interrupt and SIGUSR2 for a hangup. SIGTERM or the end of the parent process means that the
   // larger job ends; failures after that are not reported.
   bool part = false;

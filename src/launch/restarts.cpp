@@ -121,8 +121,8 @@ class Restarts {
     }
   }
 
-  // Decides whether a restart may follow, and prints the failure and the reason if not. Later calls
-  // for the same start do nothing.
+  // Decides whether a restart may follow. If not, prints the failure and, unless the job is never
+  // restarted, the reason. Later calls for the same start do nothing.
   void judge(const RankFailure& failure) {
     if (std::exchange(judged_, true)) return;
     const int64_t lived_ms = milliseconds_since(began_);
