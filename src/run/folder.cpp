@@ -107,7 +107,7 @@ RunFolder create_run_folder(const std::string& wanted) {
   return folder;
 }
 
-// Removes only names that libds writes, and none that were in the folder before.
+// Removes only files with names that libds writes, and no file that was in the folder before.
 void discard_run_folder(RunFolder& folder) noexcept {
   std::error_code ignored;
   auto remove = [&](const std::string& name) {

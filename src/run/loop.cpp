@@ -275,7 +275,7 @@ void Loop::finish_save() {
   });
 }
 
-// Errors name the step. The time is added to the time that steps have waited for saves.
+// The time of a failed save counts, too.
 void Loop::timed_save(int64_t step, const std::function<void()>& body) {
   const int64_t begin = now_ns();
   auto count = [&] {
@@ -372,7 +372,8 @@ void Loop::take_rate() {
   engine_.set("lr", of_root.rate);
 }
 
-// Keeps the spans of the latest of the first two steps until those of steady steps replace them.
+// Keeps the spans of the latest of the first two steps until the spans of steady steps replace
+// them.
 void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
   if (!engine_.runtime().trace()) return;
   std::vector<Trace::Span> spans = engine_.runtime().trace()->take();

@@ -79,8 +79,8 @@ class Loop {
   void try_save(int64_t step);
   // Runs `body` and turns an I/O error into a warning.
   void tried(const std::function<void()>& body);
-  // Runs a part of the save of `step`, adds its time to that of saves, and names the step in
-  // errors.
+  // Runs a part of the save of `step`, adds the time that it takes to save_seconds_, and names the
+  // step in errors.
   void timed_save(int64_t step, const std::function<void()>& body);
   // Reports a step. `tokens` is its number of tokens without padding.
   void observe(const StepResult& result, double heldout, double tokens, double seconds);

@@ -135,8 +135,8 @@ std::vector<Change> single_changes(const PlanSource& source, const MadePlan& mad
   return out;
 }
 
-// Combines all compatible changes except that of run.sample_tokens. `files` includes the changes
-// that move state to files.
+// Combines all compatible changes except the change of run.sample_tokens. `files` includes the
+// changes that move state to files.
 Change together(const MadePlan& made, const std::vector<Change>& changes, bool files) {
   const Config& c = made.config;
   Change out;

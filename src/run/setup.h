@@ -11,8 +11,8 @@
 
 namespace ds {
 
-// Applies a JSON merge patch (RFC 7396): members of `patch` replace those of `document`, objects
-// are merged, and null removes a member.
+// Applies a JSON merge patch (RFC 7396): a member of `patch` replaces the member of the same name
+// in `document`, objects are merged, and null removes a member.
 void merge_patch(Json& document, const Json& patch);
 
 // Throws if keys of masking are given but the model predicts the next token.

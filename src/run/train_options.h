@@ -68,7 +68,7 @@ struct RunReport {
   RunEnd end = RunEnd::finished;
   // The engine's reason for the last skipped step, if `end` is `skipped`.
   std::string failure;
-  // Steps completed, including those of the calls before this one.
+  // Steps completed, including the steps of earlier calls.
   int64_t step = 0;
   // Steps of this call that were skipped because of NaN or infinity.
   int64_t skipped = 0;
