@@ -25,7 +25,7 @@ using Points = std::vector<std::pair<double, double>>;
 // Width of a plot in units of its SVG, which the page stretches. A vertical unit is a pixel.
 constexpr double kWidth = 1000;
 
-// Maps data to units of the plot.
+// A map from data to units of the plot.
 struct Frame {
   double height;
   double x0, x1, y0, y1;

@@ -7,7 +7,7 @@
 
 namespace ds {
 
-// A number of steps larger than that of any run, so that no lines are printed.
+// A number of steps that no run reaches, so that no lines are printed.
 inline constexpr int64_t kNeverPrint = INT64_MAX;
 
 // The section comms_logger.

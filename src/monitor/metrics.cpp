@@ -93,7 +93,7 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
   return {step, {}};
 }
 
-// Calls each(line, number), with numbers from 1 on, for all lines except a last one without a line
+// Calls each(line, number), with numbers from 1 on, for all lines except a last line without a line
 // end.
 template <typename F>
 void for_lines(std::string_view text, F each) {

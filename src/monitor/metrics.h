@@ -31,8 +31,8 @@ class MetricsCsv {
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
   void sync() { file_->sync(); }
-  // Returns the rows of the existing file that the constructor kept: those of steps up to
-  // `keep_until`, without damaged lines.
+  // Returns the rows of the existing file that the constructor kept: the undamaged rows of steps up
+  // to `keep_until`.
   const Metrics& kept() const { return kept_; }
 
  private:

@@ -50,7 +50,7 @@ Intervals common(const Intervals& a, const Intervals& b) {
   return out;
 }
 
-// Orders queues by name, with "comp" first.
+// The order of queues: by name, with "comp" first.
 struct QueueOrder {
   bool operator()(const std::string& a, const std::string& b) const {
     return std::pair(a != "comp", a) < std::pair(b != "comp", b);
@@ -149,8 +149,8 @@ std::string recorded_steps(const RankSpans& ranks) {
   return steps.size() == 1 ? steps[0]->name : steps.front()->name + " to " + steps.back()->name;
 }
 
-// The overlap of "comp" is measured with the union of all other queues, that of each other queue
-// with "comp".
+// The overlap of "comp" is measured with the union of all other queues, and the overlap of each
+// other queue with "comp".
 std::vector<QueueTime> queue_times(const RankSpans& ranks) {
   std::vector<QueueTime> times;
   for (const auto& [rank, spans] : ranks) {
