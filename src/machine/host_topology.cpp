@@ -61,7 +61,7 @@ class Hwloc {
   decltype(&hwloc_topology_is_thissystem) is_this_system = find("hwloc_topology_is_thissystem");
 };
 
-// Reads a loaded topology into a HostTopology.
+// A reader that converts a loaded topology to a HostTopology.
 class Reader {
  public:
   Reader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
@@ -102,8 +102,8 @@ class Reader {
     return found;
   }
 
-  // Returns the memory nodes of an object, as indices into `nodes`. A device has none itself; its
-  // nodes are those of the nearest object that contains it.
+  // Returns the memory nodes of an object, as indices into `nodes`. A device itself has no memory
+  // nodes, so the nodes of the nearest object that contains it are returned.
   std::vector<int> nodes_of(hwloc_obj_t object) const {
     while (object && !object->nodeset) object = object->parent;
     std::vector<int> found;
