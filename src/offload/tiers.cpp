@@ -5,10 +5,10 @@
 // emitted name state in its home tier, so transfers from there to each use, and back, have to be
 // inserted, without moving a byte that is already where it is needed.
 //
-// Invariant. After this pass every operand lies in the memory of its instruction's queue, except
-// those of loads and saves. At the end of the program the home contains the last value: a value
-// that is written elsewhere is stored or saved after the write or, if the buffer stays in its host
-// slot, after the last write. A buffer has at most one slot in which it stays, and all such slots
+// Invariant. After this pass every operand, except those of loads and saves, is in the memory of
+// its instruction's queue. At the end of the program the home contains the last value: a value that
+// is written elsewhere is stored or saved after the write or, if the buffer stays in its host slot,
+// after the last write. A buffer has at most one slot in which it stays, and all such slots
 // together have at most resident_bytes.
 //
 // Algorithm. One walk over the instructions.

@@ -20,8 +20,8 @@ namespace ds {
 // A file buffer that is written whole and used again later in the program stays in its host slot
 // from then on, as long as all such slots together take at most `resident_bytes`. Its later uses
 // need no load, and only its last write is saved, or every write if a run of the program may be
-// abandoned midway (`save_every_write`). The instruction directly after the one that wrote a buffer
-// needs no load, either.
+// abandoned midway (`save_every_write`). An instruction directly after the write of a buffer needs
+// no load, either.
 //
 // File operands start on multiples of `file_alignment`. A read that starts elsewhere is widened to
 // whole blocks; a write that starts elsewhere is an internal error, because sub-groups are cut at
