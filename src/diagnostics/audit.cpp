@@ -147,8 +147,8 @@ class Audit {
     auto unit = static_cast<size_t>(batch_rows(config_)),
          used = static_cast<size_t>(data_->tokens_of(step));
     auto all = used * static_cast<size_t>(config_.accumulation);
-    // fill() writes whole micro-batches, so the last one needs memory for the tokens that are not
-    // used.
+    // fill() writes whole micro-batches, so the last micro-batch needs memory for the tokens that
+    // are not used.
     tokens_.resize(all + unit);
     targets_.resize(tokens_.size());
     begins_.resize(inputs_->documents() ? tokens_.size() : 0);

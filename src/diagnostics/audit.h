@@ -12,7 +12,7 @@ struct AuditRequest {
   int steps = 2;
   // Number of rows in the text of the report; 0: all.
   size_t top = 20;
-  // Compute threads of a rank; 0: those of the configuration, or cores / ranks.
+  // Compute threads of a rank; 0: as the configuration says, by default cores / ranks.
   int threads = 0;
 };
 

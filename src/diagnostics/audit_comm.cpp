@@ -18,7 +18,7 @@ namespace {
 // Number of bytes of each rank's input that are compared at a time.
 constexpr int64_t kPiece = int64_t{256} << 10;
 
-// Compares the result of one collective piece by piece. A piece is the bytes [at, at + size) of
+// A comparison of one collective's result, piece by piece. A piece has the bytes [at, at + size) of
 // every rank's input.
 class CollectiveJudge {
  public:

@@ -5,10 +5,10 @@
 // Algorithm. An operation that has only one correct result is compared bit by bit with the
 // reference (judge_equal()). Any other operation is compared with the reference in f64, on the
 // kernel's own operands, within kMostUnits units of kernels/accuracy.h: a unit is the rounding
-// error of the output plus that of a sum with the operation's number and size of terms
-// (judge_bounded()). If terms cancel, this unit is too small even for correct kernels; then the
-// error of the reference itself, in f32 and on operands that are each off by a rounding error, is
-// added.
+// error of the output plus the rounding error of a sum with the operation's number and size of
+// terms (judge_bounded()). If terms cancel, this unit is too small even for correct kernels; then
+// the error of the reference itself, in f32 and on operands that are each off by a rounding error,
+// is added.
 
 #include "diagnostics/audit_kernel.h"
 
@@ -33,8 +33,7 @@
 namespace ds {
 namespace {
 
-// Bytes of scratch memory: temporaries of the reference in f64 may be larger than those of other
-// kernels.
+// Bytes of scratch memory. The reference in f64 may have larger temporaries than other kernels.
 constexpr size_t kScratch = size_t{64} << 20;
 
 bool is_real(DType dtype) {
@@ -105,7 +104,7 @@ size_t results_of(const KernelRun& run) {
   return op ? std::min(op->results(run.in.size()), run.after.size()) : run.after.size();
 }
 
-// Judges an operation with only one correct result: its bits must be those of the reference.
+// Judges an operation with only one correct result: its bits must equal the bits of the reference.
 Verdict judge_equal(const KernelRegistry& reference, const KernelRun& run) {
   std::vector<AuditTensor> want;
   for (const AuditTensor& tensor : run.before) want.emplace_back(tensor.view());

@@ -29,7 +29,7 @@ struct Finding {
   bool compared() const { return !where.empty(); }
   // Returns error / tolerance; infinite if the tolerance is 0 and the error is not.
   double share() const;
-  // Adds a place, whose tolerance may differ from that of other places.
+  // Adds a place. Each place may have a different tolerance.
   void see(double place_error, double place_tolerance, const std::string& place);
 };
 
@@ -44,9 +44,9 @@ struct RunNumbers {
 Finding compare_logits(const GoldenBatch& batch, std::span<const float> got,
                        std::span<const float> want, double tolerance);
 
-// Compares gradients by their absolute error, and by their error relative to the largest magnitude
-// in the tensor. Tensors in Golden::grad_zero, and tensors that are recorded as all zeros, are not
-// compared by relative error.
+// A comparison of gradients by their absolute error, and by their error relative to the largest
+// magnitude in the tensor. Tensors in Golden::grad_zero, and tensors that are recorded as all
+// zeros, are not compared by relative error.
 class GradComparison {
  public:
   explicit GradComparison(const Golden& golden);
@@ -64,7 +64,7 @@ class GradComparison {
 // error, except that a norm that is recorded as 0 is compared by absolute error.
 std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got);
 
-// Compares the sum and the l2 norm of final parameters.
+// A comparison of the sums and the l2 norms of final parameters.
 class ParamComparison {
  public:
   void see(const GoldenParam& want, std::span<const float> values);

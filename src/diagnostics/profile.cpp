@@ -171,7 +171,7 @@ ProfileReport profile(const Json& document, const std::string& folder,
   options.trace = true;
   // A training run has no program for inference, so the profiled plan has none, either.
   options.programs.infer = false;
-  // Peak rates are those of threads and do not limit a GPU, so they are not measured for one.
+  // The peak rates of threads do not limit a GPU, so they are not measured for one.
   const bool host = !names_cuda(config.device);
   Peak peak = host ? peak_of(comm, options.threads) : Peak{};
   Engine engine(config, model.graph, comm, options);

@@ -14,7 +14,7 @@ struct ProfileRequest {
   int64_t micro_batch = 0, sequence = 0;
   // The compute type. NONE: the type of the configuration; without a configuration, bf16.
   DType dtype = DS_DTYPE_NONE;
-  // Compute threads of a rank; 0: those of the configuration, or cores / ranks.
+  // Compute threads of a rank; 0: as the configuration says, by default cores / ranks.
   int threads = 0;
   // Number of measured steps. One more step precedes them.
   int steps = 3;

@@ -137,8 +137,8 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   rows = merged(std::move(rows));
   std::ranges::stable_sort(
       rows, [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
-  // The queues of a device overlap, so the sum of their times may exceed that of the step; then the
-  // time between instructions is 0.
+  // The queues of a device overlap, so the sum of their times may exceed the time of the step; then
+  // the time between instructions is 0.
   return {std::move(rows), times_.total() / steps, std::max(times_.total() / steps - busy, 0.0),
           peak};
 }

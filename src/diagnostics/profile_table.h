@@ -39,8 +39,8 @@ struct ProfileTable {
   Json json() const;
 };
 
-// Adds up traced steps of one program, in which every micro-step had the largest number of tokens
-// (Program::bound). `step` is borrowed.
+// The sums over traced steps of one program, in which every micro-step had the largest number of
+// tokens (Program::bound). `step` is borrowed.
 class StepProfile {
  public:
   explicit StepProfile(const Program& step) : times_(step) {}
