@@ -42,7 +42,8 @@ int given_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* text = std::getenv(name)) return number_of(text, name);
   }
-  throw std::invalid_argument("agent: no rank in the environment: mpirun or srun must start it");
+  throw std::invalid_argument(
+      "agent: no environment variable names the rank: mpirun or srun must start this command");
 }
 
 // Returns the launcher's token and removes it from the environment, so that the ranks do not get
@@ -181,7 +182,7 @@ Variables read_packed(int fd) {
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0)
         throw std::invalid_argument(
-            "agent: no variables on standard input: libds launch must start it");
+            "agent: standard input has no variables: libds launch must start this command");
       at += static_cast<size_t>(got);
     }
     return text;

@@ -159,7 +159,7 @@ class Restarts {
           std::exchange(wait_ms_, std::min(2 * wait_ms_, options_.longest_wait_ms));
       const std::string next =
           enough ? fmt::format("restart {} on {}", count(made_), ranks_text(left.ranks))
-                 : fmt::format("another look for restart {}", count(made_));
+                 : fmt::format("next check for restart {}", count(made_));
       say(fmt::format("{}; {} in {}", text, next, seconds_text(wait_ms)));
       if (!pause(wait_ms)) return say("stopped before restart " + count(made_)), false;
       if (enough) return true;
