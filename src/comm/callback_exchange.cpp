@@ -103,13 +103,13 @@ void CallbackExchange::greet() {
       fail(fmt::format("all_to_all has delivered nothing from rank {}", wanted));
     if (std::memcmp(&greetings[r].build, &own.greeting.build, sizeof(BuildName)) != 0) continue;
     if (all[r].rank != wanted || all[r].size != calls_->size) {
-      fail(fmt::format("the place of rank {} of {} holds the data that rank {} of {} has sent",
+      fail(fmt::format("the data delivered in the place of rank {} of {} is from rank {} of {}",
                        wanted, calls_->size, all[r].rank, all[r].size));
     }
     auto check_callback = [&](const char* name, int32_t mine, int32_t theirs) {
       if (mine == theirs) return;
       fail(fmt::format(
-          "rank {} gives {}, but rank {} does not: all ranks must give the same callbacks",
+          "rank {} passes {}, but rank {} does not: all ranks must pass the same callbacks",
           mine != 0 ? own.rank : wanted, name, mine != 0 ? wanted : own.rank));
     };
     check_callback("all_gather", own.all_gather, all[r].all_gather);

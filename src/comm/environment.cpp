@@ -29,8 +29,8 @@ class Environment {
   }
   std::string_view needed(const char* name) const {
     if (!has(name)) {
-      raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none",
-            name);
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "comm url 'env' needs the environment variable {}, which is not set", name);
     }
     return text(name);
   }

@@ -279,8 +279,8 @@ void SharedExchange::take(int peer, const Part& receive) {
   if (first_) compare(peer, block.intents[phase_ & 1]);
   const Offer& offer = offered(peer);
   if (offer.bytes != receive.size) {
-    fail(fmt::format("ranks differ: rank {} gives rank {} {} bytes, which expects {}", world(peer),
-                     world(rank()), offer.bytes, receive.size));
+    fail(fmt::format("ranks differ: rank {} sends rank {} {} bytes, but that rank expects {}",
+                     world(peer), world(rank()), offer.bytes, receive.size));
   }
   if (receive.data) fetch(peer, 0, receive.data, offer.bytes);
 }

@@ -34,8 +34,8 @@ std::string own_host() {
 const char* required_variable(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0')
-    throw std::runtime_error(std::string("comm url 'tcp' without an address needs ") + name +
-                             " in the environment, got none");
+    throw std::runtime_error(std::string("comm url 'tcp' without an address needs the variable ") +
+                             name + ", which is not set");
   return text;
 }
 

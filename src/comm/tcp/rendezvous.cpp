@@ -96,7 +96,7 @@ void Rendezvous::receive_all() {
   while (seated() + 1 < size_) {
     strangers_ = door.about_strangers();
     if (Clock::now() > deadline_)
-      throw std::runtime_error(missing() + " did not come to " + text_of(point_) + " within " +
+      throw std::runtime_error(missing() + " did not connect to " + text_of(point_) + " within " +
                                std::to_string(join_ms_) + " ms" + (strangers_.empty() ? "" : "; ") +
                                strangers_ + elsewhere(point_));
     std::vector<Door::Arrival> arrivals = door.serve(kLookMs);
@@ -115,8 +115,8 @@ void Rendezvous::seat(Door::Arrival arrival) {
   std::string at = "at " + text_of(point_);
   if (hello.purpose != Purpose::meeting || hello.from < 0) return;
   if (point_.job != hello.job)
-    return refuse(at + " job '" + point_.job + "' meets, but this is a rank of job '" + hello.job +
-                  "'");
+    return refuse(at + " the ranks of job '" + point_.job +
+                  "' meet, but this rank belongs to job '" + hello.job + "'");
   if (hello.size != size_) {
     std::string reason = "rank " + number(hello.from) + " was started as one of " +
                          number(hello.size) + " ranks, rank 0 as one of " + number(size_);
@@ -129,7 +129,7 @@ void Rendezvous::seat(Door::Arrival arrival) {
   Channel& seat = ranks_[static_cast<size_t>(hello.from)];
   if (hello.from == 0 || seat.open())
     return refuse(at + " rank " + number(hello.from) + " of " + number(size_) +
-                  " has come already");
+                  " has joined already");
   seat = std::move(arrival.channel);
 }
 

@@ -272,7 +272,7 @@ void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline)
       bytes.remove_prefix(static_cast<size_t>(put));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(socket.fd(), POLLOUT, deadline))
-        throw std::runtime_error("a rank has stopped taking messages");
+        throw std::runtime_error("a rank has stopped receiving messages");
     } else if (errno != EINTR) {
       throw std::runtime_error(std::string("a rank disconnected while the ranks met: ") +
                                std::strerror(errno));

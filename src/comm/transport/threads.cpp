@@ -109,12 +109,13 @@ std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOption
     if (!open) open = std::make_shared<Meeting>(options.size);
     meeting = open;
     if (meeting->size != options.size) {
-      raise(DS_ERROR_COMM, "threads://{} has {} ranks, rank {} says size {}", name, meeting->size,
-            RankNumber(options.rank), options.size);
+      raise(DS_ERROR_COMM, "threads://{} has {} ranks, but rank {} was started with size {}", name,
+            meeting->size, RankNumber(options.rank), options.size);
     }
     size_t rank = static_cast<size_t>(options.rank);
     if (meeting->taken[rank])
-      raise(DS_ERROR_COMM, "threads://{} has rank {} already", name, RankNumber(options.rank));
+      raise(DS_ERROR_COMM, "threads://{}: rank {} has joined already", name,
+            RankNumber(options.rank));
     meeting->taken[rank] = true;
     if (++meeting->joined == options.size) {
       hall.meetings.erase(name);
