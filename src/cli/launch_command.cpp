@@ -46,7 +46,7 @@ std::vector<std::string> command_words(const CLI::App& app) {
 void refuse_without_hosts(const CLI::App& command) {
   for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-ranks", "--launcher",
                              "--launcher-args", "--ssh-port", "--no-ssh-check"}) {
-    if (command.count(option) > 0) throw CLI::ValidationError(option, "is for --hostfile");
+    if (command.count(option) > 0) throw CLI::ValidationError(option, "works only with --hostfile");
   }
 }
 
@@ -58,7 +58,7 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
   if (slurm && !in_slurm_job()) {
     throw CLI::ValidationError(
         "--launcher",
-        "srun without --hostfile takes the hosts of a job of Slurm (sbatch, salloc), and "
+        "srun without --hostfile uses the hosts of a Slurm job (sbatch, salloc), but "
         "SLURM_JOB_ID is not set");
   }
   if (count == file && !slurm) throw CLI::RequiredError("launch: one of -n and --hostfile");
@@ -67,7 +67,7 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
       !(args.include + args.exclude).empty())
     throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
   if (args.local.restarts.most == 0 && command.count("--min-ranks") > 0)
-    throw CLI::ValidationError("--min-ranks", "is for --restarts");
+    throw CLI::ValidationError("--min-ranks", "works only with --restarts");
 }
 
 // Returns the hosts of the hostfile or of the Slurm job, filtered and reduced as the options say.
