@@ -46,8 +46,8 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
       kinds_.push_back(Kind::positions);
       if (!documents_) count_positions(count, seq);
     } else {
-      raise(DS_ERROR_UNSUPPORTED, "family {} has an input '{}' that tokens do not fill",
-            model.family, name);
+      raise(DS_ERROR_UNSUPPORTED,
+            "family {} has the input '{}', which cannot be filled from tokens", model.family, name);
     }
   }
   // Output 1 is the logits [n, vocab].

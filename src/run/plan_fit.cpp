@@ -297,7 +297,7 @@ std::string PlanFit::text() const {
     if (fits() || !limit.holds()) parts.push_back(limit_text(limit));
   }
   if (fits() && limits.back().available >= 0 && limits.back().available < limits.back().needs)
-    parts.emplace_back("which other programs must free first");
+    parts.emplace_back("other programs must free this memory first");
   if (!unknown.empty()) parts.push_back(unknown);
   parts.insert(parts.end(), help.begin(), help.end());
   return fmt::format("{}: {}", fits() ? "fits" : "does not fit", fmt::join(parts, "; "));

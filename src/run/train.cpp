@@ -270,8 +270,8 @@ class Run {
       std::string limit = name == "gzip" ? ", at most 64 MiB of it"
                                          : fmt::format(" and at most {} tokens", kBaselineVocab);
       refuse("run.bars",
-             "there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
-             "the next token{}",
+             "\"{}\" cannot be measured: it needs held-out text of a model that predicts the next "
+             "token{}",
              name, limit);
     }
   }
