@@ -39,7 +39,8 @@ void AppendFile::append(std::string_view bytes) {
     warn(error.what());
     if (waiting_.size() <= kMostWaiting) return;
     log_line(LogLevel::warning,
-             fmt::format("{}: given up, {} bytes wait to be written", path(), waiting_.size()));
+             fmt::format("{}: writing is given up; {} bytes could not be written", path(),
+                         waiting_.size()));
     give_up();
   }
 }

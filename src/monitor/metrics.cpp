@@ -75,8 +75,8 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
     at = comma + 1;
   }
   if (count != width) {
-    raise(DS_ERROR_CORRUPT, "{}: line {}: {} columns wanted, got {}", path, number_of_line, width,
-          count);
+    raise(DS_ERROR_CORRUPT, "{}: line {}: must have {} columns, got {}", path, number_of_line,
+          width, count);
   }
   auto real = [&](size_t i) { return number<double>(field[i], path, number_of_line); };
   auto integer = [&](size_t i) { return number<int64_t>(field[i], path, number_of_line); };
