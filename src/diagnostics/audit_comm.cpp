@@ -83,7 +83,7 @@ class CollectiveJudge {
     const std::byte* got = out_.as<std::byte>() + at;
     if (std::memcmp(got, want, static_cast<size_t>(size)) == 0) return;
     auto differs = std::mismatch(got, got + size, want).first - got;
-    verdict_ = Verdict::wrong(fmt::format("output 0[{}]: other bits than rank {} gave",
+    verdict_ = Verdict::wrong(fmt::format("output 0[{}]: differs from the bits that rank {} sent",
                                           (first + differs) / unit, source(at)));
   }
 

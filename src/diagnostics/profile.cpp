@@ -186,7 +186,7 @@ ProfileReport profile(const Json& document, const std::string& folder,
   for (int step = 0; step < request.steps; ++step) {
     if (&engine.next_program() != &profiled) {
       raise(DS_ERROR_CONFIG,
-            "{}: a profile needs steps of one form, but those of {} change after update {}",
+            "{}: a profile needs steps of one form, but the steps of {} change after update {}",
             KeyName("optimizer.type"), config.optimizer.type, engine.control().updates());
     }
     engine.runtime().trace()->take();

@@ -77,7 +77,8 @@ class Verifier {
     bool any = std::any_of(verify_kinds().begin(), verify_kinds().end(),
                            [&](const std::string& kind) { return wanted(kind); });
     if (!any)
-      raise(DS_ERROR_CONFIG, "dtype leaves none of the kinds {}", fmt::join(options_.kinds, ", "));
+      raise(DS_ERROR_CONFIG, "dtype rules out all requested kinds: {}",
+            fmt::join(options_.kinds, ", "));
   }
 
   void add(Finding finding) { findings_.push_back(std::move(finding)); }
