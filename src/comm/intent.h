@@ -16,7 +16,8 @@ struct Intent {
   uint64_t sequence = 0;
   uint64_t bytes = 0;
   uint64_t label_hash = 0;
-  // Hash of the counts of all ranks, if the counts differ by rank; otherwise 0.
+  // Hash of the list of counts on which ranks must agree, in coalesced collectives, all_gather_v
+  // and reduce_scatter_v; 0 in other operations.
   uint64_t counts_hash = 0;
   char operation[40] = {};
   char label[88] = {};

@@ -193,9 +193,9 @@ void SharedExchange::begin(const Intent& intent) {
 }
 
 // Large parts are read directly, with one exception: if there are more ranks than cores and every
-// rank sends its part to all, each part is copied once into a half that all ranks then read from a
-// cache. Otherwise, parts that go to all ranks are read directly in several rounds, so that all
-// ranks read the same bytes at about the same time.
+// rank sends its part to all, kCrowdedBytes or more in total, each part is copied once into a half
+// that all ranks then read from a cache. Otherwise, parts that go to all ranks are read directly in
+// several rounds, so that all ranks read the same bytes at about the same time.
 size_t SharedExchange::prepare(Round kind, size_t bytes) {
   auto ranks = static_cast<size_t>(size());
   bool same = kind == Round::same, large = bytes > kDirectBytes;

@@ -52,8 +52,8 @@ constexpr size_t kLeastKeyText = 16;
 Bytes32 key_of_text(std::string_view text);
 
 // Returns the key from DS_JOB_KEY or, if that is not set, from the file that DS_JOB_KEY_FILE names.
-// Throws std::runtime_error if the text is too short or other users may read the file; the message
-// does not contain the text of the key.
+// Throws std::runtime_error if the text is too short or read_private_file() refuses the file; the
+// message does not contain the text of the key.
 JobKey job_key();
 
 // Returns the content of a small regular file that belongs to this user and that no other user may

@@ -82,8 +82,8 @@ class Peer {
   void send();
   // Begins the next frame; returns false if nothing can be sent now.
   bool choose();
-  // Copies a small part to its destination and returns true, or returns false if the part is not
-  // requested yet.
+  // Copies a received small part to its destination and returns true; returns false if the part is
+  // not requested yet. If the request has another size, the connection counts as ended.
   bool place(const std::string& part);
   // Processes received frames until all available bytes are read or the awaited part is complete.
   void receive();
