@@ -26,7 +26,7 @@ struct BoundCpus {
 // Returns the CPUs of rank `local_rank` of `local_size` on a host. The cores or nodes are divided
 // in order and as evenly as possible, so ranks with neighbouring numbers are near each other. If
 // there are more ranks than cores or nodes, several ranks share one. Throws std::runtime_error if
-// the host's topology is not known.
+// the host's topology is not known or has no core or node that this process may use.
 BoundCpus bound_cpus(const HostTopology& host, Binding binding, int local_rank, int local_size);
 
 // Returns the variables DS_CPU_RANK and DS_CPU_RANKS for a rank, by which the engine divides its

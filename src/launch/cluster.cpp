@@ -94,7 +94,8 @@ void check_before_start(const ClusterOptions& options) {
   }
 }
 
-// Returns the requested port, or one that is likely to be free.
+// Returns the requested port or, if none is requested, a port that is free or likely to be free.
+// Throws if the first host is this host and the requested port is taken.
 int port_for(const ClusterOptions& options) {
   const bool here = is_this_host(options.hosts[0].name);
   if (here && options.master_port != 0) require_free_port(options.master_port);

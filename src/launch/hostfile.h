@@ -27,7 +27,7 @@ inline constexpr int kMaxSlots = 4096;
 Hosts parse_hostfile(std::string_view text, std::string_view path);
 
 // Reads and parses the file. Returns nullopt if it does not exist, in which case DeepSpeed runs the
-// job on this host. Throws std::system_error if the file cannot be read.
+// job on this host. Throws the errors of parse_hostfile() and read_small_file().
 std::optional<Hosts> read_hostfile(const std::string& path);
 
 // Selects the hosts and slots that `include` names, or those that `exclude` does not name, in the

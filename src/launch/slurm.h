@@ -17,7 +17,7 @@ std::string slurm_job();
 
 // Returns the job's hosts in Slurm's order, each with as many slots as it has tasks, or with one
 // slot if the job was submitted without a number of tasks. Throws std::invalid_argument outside of
-// a job or if Slurm does not answer.
+// a job, if Slurm does not answer, or if its variables do not fit each other.
 Hosts slurm_hosts();
 
 // Parses the value of SLURM_TASKS_PER_NODE: "2(x3),1" becomes 2, 2, 2, 1. Throws
