@@ -34,8 +34,8 @@ class RunData {
  public:
   // Opens the token files in `folder`, unless `batch`, which is copied, supplies the batches.
   // `vocabulary` is the number of token ids of the model. Throws DS_ERROR_CONFIG if there are too
-  // few tokens for a batch, if one of them is not in the vocabulary, or if a required mask token is
-  // missing.
+  // few tokens for a batch, if one of them is not in the vocabulary, if a required mask token is
+  // missing, or if the text does not have the form that the keys need.
   RunData(const Config& config, int64_t vocabulary, TextUse use, int rank, int world,
           const std::string& folder, BatchCallback batch);
   RunData(const RunData&) = delete;
@@ -84,8 +84,8 @@ class RunData {
   void check_record(const Json& saved, const std::string& where) const;
   // Throws DS_ERROR_CORRUPT or DS_ERROR_NOT_FOUND if an open token file was changed or removed.
   void check_files();
-  // Returns the held-out losses of counted models. They are NaN without held-out text, with a large
-  // vocabulary, and with masked text.
+  // Returns the held-out losses of counted models. They are NaN unless the text has the format
+  // "text", some of it is held out, the vocabulary is small, and no tokens are masked.
   const Baselines& baselines() const { return baselines_; }
   // Returns a line that describes the masking, or "" without masking.
   std::string masking() const { return masking_ ? masking_->describe() : ""; }

@@ -53,8 +53,8 @@ class Loop {
   Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, const std::string& loaded, RunLog* record);
   RunReport run();
-  // Returns the current mean held-out loss; NaN without targets. `last`: this is the last
-  // evaluation of the run.
+  // Returns the current mean held-out loss: infinity if it is not finite, and NaN without targets
+  // or if a stop is requested. `last` says that this is the last evaluation of the run.
   double evaluate(bool last);
   // Returns spans of a few steps early in the run.
   const std::vector<Trace::Span>& spans() const { return spans_; }
