@@ -12,7 +12,8 @@
 namespace ds::cli {
 
 // An error of a ds_ call or of the command itself. main() prints it as one line, prefixed by the
-// rank if there are several, and returns 1.
+// rank if there are several ranks, and returns kFailed, or kRefusedCode if refuses() is true and a
+// launcher may restart the job.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
   Failure(const std::string& message, ds_status failed)
@@ -27,8 +28,9 @@ struct Failure : std::runtime_error {
 // could not determine it.
 extern const char* const kCommit;
 
-// Exit codes of every command. `train` and `launch` may also return kStoppedCode, and a command
-// started by `libds launch --restarts` may return kRefusedCode (launch/blame.h).
+// Exit codes that all commands share. Some commands have others: `plan` returns 3 if the plan does
+// not fit, `train` and `launch` may return kStoppedCode, `launch` the code of a rank, and a command
+// started by `libds launch --restarts` kRefusedCode (launch/blame.h).
 inline constexpr int kFailed = 1, kUsage = 2;
 
 // Makes a write to a closed pipe, or beyond the file size limit, fail instead of ending the
@@ -65,7 +67,7 @@ struct ConfigArgs {
 // Adds the option --set and, with `model`, also --model.
 void add_config_options(CLI::App& command, ConfigArgs& args, bool model = true);
 // Returns the JSON text of the file (or "{}" without a file), modified by --model and --set. Throws
-// Failure naming the file and the place in it.
+// Failure naming the file and the place in it, or CLI::ValidationError for an invalid --set.
 std::string config_of(const ConfigArgs& args);
 // Returns `config` with a JSON merge patch applied to it.
 std::string merged(const std::string& config, const std::string& patch);
