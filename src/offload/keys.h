@@ -11,7 +11,8 @@ void offload_optimizer_keys(KeyList& keys);
 void offload_param_keys(KeyList& keys);
 void aio_keys(KeyList& keys);
 
-// Throws DS_ERROR_CONFIG if tiers, shard groups or sizes of file requests contradict each other.
+// Throws DS_ERROR_CONFIG if keys of tiers, shard groups or file requests are missing, invalid or
+// contradict each other.
 void check_tiers(const Config& config);
 
 }  // namespace ds
