@@ -81,7 +81,8 @@ class ParamComparison {
 void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got,
                   double logits_abs, Finding& found);
 
-// Returns the table of findings, followed by a line for each finding that did not pass.
+// Returns the table of findings, followed by a line for each finding that did not pass and for each
+// place that was not compared.
 std::string findings_text(std::span<const Finding> findings);
 Json findings_json(std::span<const Finding> findings);
 

@@ -67,7 +67,7 @@ class Golden {
   double grad_abs = 0, grad_rel = 0;
   // Tensors whose exact gradient is zero.
   std::vector<std::string> grad_zero;
-  // The names of all parameters.
+  // The names of the parameters whose gradients are recorded.
   std::vector<std::string> grad_names;
   std::vector<GoldenRun> runs;
   // The parameters after the run "adamw".
