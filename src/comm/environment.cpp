@@ -16,9 +16,9 @@ class Environment {
  public:
   explicit Environment(const Lookup& variable) : variable_(variable) {}
 
-  // A variable with an empty value counts as not set. So does one that `libds launch`, which
-  // started this process, had in its own environment with the same value: it describes the
-  // launcher, not its ranks.
+  // A variable with an empty value counts as not set. The same holds for a variable that `libds
+  // launch`, which started this process, had in its own environment with the same value, because
+  // that variable describes the launcher, not its ranks.
   bool has(const char* name) const { return !text(name).empty(); }
   std::string_view text(const char* name) const {
     const std::string_view value = raw(name);
@@ -218,7 +218,7 @@ class Launchers {
   const Told& mpi() const {
     return open_mpi_.size > 0 ? open_mpi_ : pmi_.size > 0 ? pmi_ : mvapich_;
   }
-  // Flux usually runs inside a step of Slurm, so it is the inner of the two.
+  // Flux usually runs inside a step of Slurm, so Flux is the inner launcher of the two.
   const Told& scheduler() const { return flux_.size > 0 ? flux_ : srun_; }
 
   // Throws if a variable gives a rank but no variable gives the size, or if two ranks contradict

@@ -52,8 +52,9 @@ using Part = ds_plugin_part;
 // protocol when it first needs it. In large groups, the part for each rank is smaller.
 constexpr int64_t kTriedWords[] = {1 << 10, 1 << 18};
 
-// Runs `body`, which uses a link. If the library reports an error, throws the error of the other
-// ranks if they have one, because that is the cause; otherwise throws the library's.
+// Runs `body`, which uses a link. If the library reports an error and another rank has failed or
+// ended the group, throws that rank's error, which is the cause; otherwise throws the library's
+// error.
 void use_link(Communicator& comm, std::string_view operation, std::string_view label,
               const std::function<void()>& body) {
   std::string found;
