@@ -155,7 +155,7 @@ void Job::obey(int number) {
   if (options_.part && number == SIGUSR1) number = SIGINT;
   if (options_.part && number == SIGUSR2) number = SIGHUP;
   if (number == SIGINT || number == SIGTERM) stop(interrupts_++ == 0 ? SIGINT : SIGKILL);
-  // A closed terminal may send several hangups; only the first is forwarded, on which the ranks
+  // A closed terminal may send several hangups; only the first is forwarded, and the ranks then
   // save and end.
   if (number == SIGHUP && interrupts_++ == 0) stop(SIGTERM);
 }
