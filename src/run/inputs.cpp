@@ -54,7 +54,7 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
   vocabulary_ = graph.type(graph.outputs.at(1).value).shape[1].extent;
 }
 
-// Fills the positions. A masked token has the position before the first one.
+// Fills the positions. A masked token has the position before the position of the first token.
 void ModelInputs::count_positions(int64_t count, int64_t seq) {
   int64_t seen = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -60,8 +60,8 @@ OwnMemory own_memory(const Config& config, int rank, int local) {
   return out;
 }
 
-// Returns all limits that a plan must keep: the budget, the device, and the host with all ranks on
-// it.
+// Returns all limits that a plan must stay within: the budget, the device, and the host with all
+// ranks on it.
 std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int ranks,
                                    const OwnMemory& own, const HostMemory& has) {
   const MemoryPlan memory = plan.memory;
@@ -74,7 +74,7 @@ std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int r
   return out;
 }
 
-// Returns whether the plan keeps every limit.
+// Returns whether the plan stays within every limit.
 bool all_hold(const std::vector<MemoryLimit>& limits) {
   return std::ranges::all_of(limits, [](const MemoryLimit& limit) { return limit.holds(); });
 }
