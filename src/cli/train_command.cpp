@@ -23,7 +23,8 @@ volatile int32_t stop_requested = 0;
 // A signal handler may only set a flag, which the run checks between steps.
 extern "C" void request_stop(int) { stop_requested = 1; }
 
-// The first SIGINT or SIGTERM requests the run to save and end; the second one kills the process.
+// The first SIGINT or SIGTERM requests the run to save and end; a second signal of the same kind
+// kills the process.
 void catch_signals() {
   struct sigaction action = {};
   action.sa_handler = request_stop;
