@@ -45,7 +45,8 @@ void AppendFile::append(std::string_view bytes) {
   }
 }
 
-// Truncates a part of refused bytes that was written, so that the file ends with a complete line.
+// Removes bytes that a refused write has left at the end of the file, so that the file ends with a
+// complete line.
 void AppendFile::give_up() noexcept {
   try {
     if (file_.open() && !waiting_.empty()) file_.resize(end_);

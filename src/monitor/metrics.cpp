@@ -3,9 +3,10 @@
 // Problem. A run that is killed may leave half a line; a run that resumes from an older checkpoint
 // repeats steps that already have lines; people and programs may edit the file meanwhile.
 // Invariant. After the constructor the file has a header and the rows up to step keep_until, each
-// once and in order, and nothing else. Algorithm. Good rows are copied to a new text. If the file
-// begins with exactly that text, it is only truncated, which works even on a full disk. Otherwise
-// the text is written anew; a damaged file is first renamed.
+// once and in order, and nothing else.
+// Algorithm. Good rows are copied to a new text. If the file begins with exactly that text, the
+// file is only truncated, which works even on a full disk. Otherwise the text is written anew; a
+// damaged file is first renamed.
 #include "monitor/metrics.h"
 
 #include <fmt/format.h>
