@@ -29,9 +29,9 @@ void compression_keys(KeyList& keys) {
       .when([](const Config& c) { return c.gradient_compression.type == "top_k"; });
 }
 
-// Under gradient compression gradients stay on their rank until the end of the step, where each is
-// compressed as a whole. The rules exclude every setting that needs parts of gradients or gradients
-// in another form.
+// With gradient compression, gradients stay on their rank until the end of the step and are then
+// compressed bucket by bucket. The rules refuse every setting that needs gradients earlier, in
+// parts or in another form.
 void check_gradient_compression(const Config& c) {
   constexpr const char* kType = "gradient_compression.type";
   const GradientCompressionConfig& g = c.gradient_compression;
@@ -104,7 +104,7 @@ void check_compressed(const Config& c) {
   check_needs(c, rows);
 }
 
-// Codes round the elements of one rank, so their errors depend on how many ranks there are.
+// Each rank rounds its own elements to codes, so the rounding errors depend on the number of ranks.
 void warn_of_codes(Config& c) {
   if (!c.reproducible) return;
   auto warn = [&](const std::string& setting) {
