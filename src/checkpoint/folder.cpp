@@ -51,7 +51,8 @@ bool is_tag(std::string_view tag) {
 // never removed.
 bool parse_name(const std::string& name, CheckpointName* out) {
   constexpr std::string_view prefix = "step-";
-  size_t dot = std::min(name.find('.'), name.size());  // end of the part before the tag
+  // The end of the part before the tag.
+  size_t dot = std::min(name.find('.'), name.size());
   std::string_view text = std::string_view(name).substr(0, dot);
   size_t dash = text.rfind('-');
   if (!text.starts_with(prefix) || dash < prefix.size()) return false;
@@ -119,7 +120,8 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     if (!tag.empty() && it->tag != tag) continue;
     std::string path = folder + "/" + it->name;
-    if (!committed(path)) continue;  // an interrupted save
+    // A folder without a manifest is left by an interrupted save.
+    if (!committed(path)) continue;
     std::optional<Error> fault = find_fault(path);
     if (!fault) return path;
     log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, fault->what()));
@@ -150,7 +152,8 @@ std::string find_checkpoint(const std::string& folder, const std::string& tag) {
 
 std::string find_older_checkpoint(const std::string& folder, const std::string& damaged,
                                   const std::string& tag) {
-  if (committed(folder)) return "";  // the caller asked for exactly this checkpoint
+  // The caller named exactly this checkpoint, so no other one may replace it.
+  if (committed(folder)) return "";
   std::string path = latest_checkpoint(folder, damaged, tag);
   return path.empty() ? latest_checkpoint(folder + "/checkpoints", damaged, tag) : path;
 }

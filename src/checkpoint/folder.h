@@ -40,10 +40,10 @@ int64_t remove_leftovers(const std::string& folder);
 void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 
 // Returns the path of the last committed checkpoint below `folder` whose files all exist in full
-// size, or "". Logs a warning for each later one that is damaged. If `before`, a path or name, is
-// given, considers only checkpoints committed before it; if `tag` is given, only those with this
-// tag. Stores the error of the first skipped checkpoint in `newest_fault` unless that holds an
-// error already. Local.
+// size, or "". Logs a warning for each damaged checkpoint that was committed later. If `before`,
+// the path or name of a checkpoint, is given, considers only checkpoints committed before that one;
+// if `tag` is given, only checkpoints with this tag. Stores the error of the newest skipped
+// checkpoint in `newest_fault` unless it already holds an error. Local.
 std::string latest_checkpoint(const std::string& folder, const std::string& before = "",
                               const std::string& tag = "",
                               std::optional<Error>* newest_fault = nullptr);
@@ -51,9 +51,9 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
 // `folder` or, for a run folder, below its checkpoints/. Throws DS_ERROR_NOT_FOUND if no checkpoint
 // was committed there, and the error of the newest checkpoint if all are damaged. Local.
 std::string find_checkpoint(const std::string& folder, const std::string& tag = "");
-// Like find_checkpoint(), but considers only checkpoints committed before `damaged`, which
-// find_checkpoint() returned. Returns "" if none exists, or if `folder` itself is a checkpoint:
-// the caller then asked for exactly that one. Local.
+// Returns the newest complete checkpoint that find_checkpoint() would consider and that was
+// committed before `damaged`, which find_checkpoint() returned. Returns "" if none exists, or if
+// `folder` itself is a checkpoint, because the caller then named exactly that checkpoint. Local.
 std::string find_older_checkpoint(const std::string& folder, const std::string& damaged,
                                   const std::string& tag = "");
 // Returns whether a checkpoint was committed below `folder`, damaged or not.

@@ -24,8 +24,9 @@
 namespace ds {
 namespace {
 
+// The rows [top, bottom) and columns [left, right) of a matrix, covered by one piece.
 struct Rectangle {
-  int64_t top, bottom, left, right;  // [top, bottom) x [left, right)
+  int64_t top, bottom, left, right;
   int64_t piece_begin;
 };
 

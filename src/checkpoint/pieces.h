@@ -18,7 +18,8 @@ struct Piece {
   int64_t rows = 1;
   // 0 if there is one row.
   int64_t stride = 0;
-  std::array<char, 32> hash = {};  // xxh3-128, hexadecimal
+  // The xxh3-128 of the bytes, in hexadecimal.
+  std::array<char, 32> hash = {};
 };
 
 // Returns "" if the pieces, sorted by `begin`, cover each of the `numel` elements of a tensor
