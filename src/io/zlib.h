@@ -4,7 +4,7 @@
 namespace ds {
 
 // The functions of zlib that libds calls. The library is opened when a function is first needed,
-// and stays open. A process that reads and writes no zip archive never loads it.
+// and stays open. A process that reads and writes no zip or gzip data never loads it.
 struct Zlib {
   decltype(&::crc32_z) checksum;
   decltype(&::inflateInit2_) begin_inflate;
