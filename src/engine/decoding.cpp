@@ -2,8 +2,8 @@
 // text. The program keeps the keys and values of earlier tokens in caches.
 // Invariant: the caches hold the first fed_ positions of the text, computed with the parameters of
 // version_ and rotated for a text of length_ tokens. fed() is 0 as soon as parameters change or
-// another program runs, because it uses the same memory as the caches; reusable() also compares
-// rotations.
+// another program runs, because all programs share the memory of the caches; reusable() also
+// compares rotations.
 #include "engine/decoding.h"
 
 #include <algorithm>
