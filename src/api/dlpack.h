@@ -40,7 +40,8 @@ struct Tensor {
   int32_t rank;
   Type type;
   int64_t* shape;
-  int64_t* strides;  // elements; null: compact row-major
+  // Strides in elements, or null if the tensor is compact and row-major.
+  int64_t* strides;
   uint64_t byte_offset;
 };
 
