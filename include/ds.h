@@ -1065,8 +1065,8 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
  * get the same text.
  * @param model a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging
  * Face model
- * @param prompt [nullable] text to continue; NULL or empty: "ids", or what the tokenizer puts
- * before a text
+ * @param prompt [nullable] text to continue. It may be NULL only with "ids". An empty text is
+ * continued from the tokens that the tokenizer puts before every text
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with
  * numbers), "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all),
  * "seed" (0), "dtype"
