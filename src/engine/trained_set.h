@@ -12,8 +12,8 @@
 
 namespace ds {
 
-// The record of which parameters of a training engine are trained, and how many updates each has
-// had. Both depend on the configuration, on calls between steps, and on a loaded checkpoint.
+// The set of parameters that a training engine trains, and the number of updates that each has had.
+// Both depend on the configuration, on calls between steps, and on a loaded checkpoint.
 class TrainedSet {
  public:
   // Collective: compiles the plan for these trained parameters and allocates memory for it.
