@@ -55,8 +55,8 @@ struct DLManagedTensor {
   void (*deleter)(DLManagedTensor* self);
 };
 
-// The managed tensor of DLPack 1.x. If the major version is another one, only the first three
-// members are valid.
+// The managed tensor of DLPack 1.x. With another major version, only the first three members are
+// valid.
 struct DLManagedTensorVersioned {
   struct {
     uint32_t major, minor;

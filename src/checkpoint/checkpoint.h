@@ -44,8 +44,8 @@ struct CheckpointInfo {
 
 // Which committed checkpoints stay in the folder after a save.
 struct Keep {
-  // Number of newest checkpoints that stay, including the one just saved. The newest checkpoint of
-  // each tag stays as well. 0 keeps all.
+  // The number of newest checkpoints that stay, including the checkpoint just saved, or 0 to keep
+  // all. The newest checkpoint of each tag stays as well.
   int64_t newest = 0;
   // Path or name of one more checkpoint to keep, or "".
   std::string also;

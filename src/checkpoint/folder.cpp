@@ -1,4 +1,4 @@
-// Parses the names of checkpoints, finds which of them are complete, and removes the others.
+// Parses the names of checkpoints, finds complete checkpoints, and removes leftovers and old ones.
 #include "checkpoint/folder.h"
 
 #include <fmt/core.h>

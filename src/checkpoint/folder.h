@@ -35,8 +35,8 @@ void remove_checkpoint(const std::string& path);
 // Removes the folders without a manifest, which interrupted saves and removals leave. Returns the
 // highest commit number found, including the removed folders, or 0 if none exist.
 int64_t remove_leftovers(const std::string& folder);
-// Removes all checkpoints except the `keep.newest` last committed ones, the one that `keep.also`
-// names, and the newest complete one of each tag.
+// Removes all checkpoints except the last keep.newest commits, the checkpoint that keep.also names,
+// and the newest complete checkpoint of each tag. Does nothing if keep.newest is 0.
 void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 
 // Returns the path of the last committed checkpoint below `folder` whose files all exist in full
@@ -47,9 +47,10 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 std::string latest_checkpoint(const std::string& folder, const std::string& before = "",
                               const std::string& tag = "",
                               std::optional<Error>* newest_fault = nullptr);
-// Returns `folder` if it is a checkpoint; otherwise the one that latest_checkpoint() finds below
-// `folder` or, for a run folder, below its checkpoints/. Throws DS_ERROR_NOT_FOUND if no checkpoint
-// was committed there, and the error of the newest checkpoint if all are damaged. Local.
+// Returns `folder` if it is a checkpoint. Otherwise returns the checkpoint that latest_checkpoint()
+// finds below `folder` or, for a run folder, below its checkpoints/. Throws DS_ERROR_NOT_FOUND if
+// no checkpoint was committed there, or the only checkpoint has another tag, and the error of the
+// newest checkpoint if all are damaged. Local.
 std::string find_checkpoint(const std::string& folder, const std::string& tag = "");
 // Returns the newest complete checkpoint that find_checkpoint() would consider and that was
 // committed before `damaged`, which find_checkpoint() returned. Returns "" if none exists, or if

@@ -76,8 +76,8 @@ void add_rectangles(const Piece& p, int64_t width, std::vector<Rectangle>& out) 
 std::string find_overlap(const std::vector<Rectangle>& rectangles) {
   struct Event {
     int64_t row;
-    // False sorts first: a rectangle that ends frees its columns before another one begins in the
-    // same row.
+    // Whether the rectangle begins or ends at this row. Ends sort before beginnings, so that a
+    // rectangle frees its columns before another rectangle begins in the same row.
     bool begins;
     const Rectangle* rectangle;
   };

@@ -23,8 +23,8 @@ struct Piece {
 };
 
 // Returns "" if the pieces, sorted by `begin`, cover each of the `numel` elements of a tensor
-// exactly once. Otherwise returns a line that names a piece and what is wrong with it. The cost is
-// O(n log n) for n pieces, however many rows they claim to have.
+// exactly once. Otherwise returns a line that describes the first fault found. The cost is O(n log
+// n) for n pieces, regardless of the number of rows that they claim to have.
 std::string find_bad_tiling(std::span<const Piece> pieces, int64_t numel);
 
 }  // namespace ds

@@ -171,7 +171,7 @@ class Reader {
   }
 
   // Reads the per-rank states on all ranks, or on none. If they do not fit, the states that are
-  // equal on all ranks are read from rank 0's file, and the others start at zero.
+  // equal on all ranks are read from rank 0's file, and all other states start at zero.
   void take_own() {
     if (own_states(state_).empty()) return;
     bool fits = false;

@@ -1,7 +1,7 @@
 // Matches stored tensors to parameters by name, in two passes. The first pass assigns each tensor
 // whose name, after respelling and with one of the known prefixes, is that of a parameter. The
 // second pass handles tensors under the other name of a tied tensor: such a tensor fills a
-// parameter that has no tensor yet, and is a copy otherwise. It must come second, because a shard
+// parameter that has no tensor yet, and is a copy otherwise. One pass would not do, because a shard
 // with the copy may precede the shard with the tensor itself.
 #include "checkpoint/weight_match.h"
 

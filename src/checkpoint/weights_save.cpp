@@ -141,8 +141,8 @@ class Saver {
   }
 
   // Assigns each tensor to a file, as huggingface_hub does for tensors in this order, and returns
-  // the number of files. A tensor larger than `most` bytes has a file of its own, which precedes
-  // the file that is being filled. A second name is in the same file as the first name.
+  // the number of files. A tensor larger than `most` bytes has its own file, which precedes the
+  // file that is being filled. A second name is in the same file as the first name.
   static size_t place(std::vector<Planned>& all, int64_t most) {
     std::vector<std::vector<size_t>> files;
     std::vector<size_t> current;

@@ -117,8 +117,8 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
   runtime_.guarded([&] { runtime_.settle(); });
   std::string path =
       on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
-  // Each iteration tries one checkpoint, starting with the one that was found, then older ones. If
-  // it is refused, the trained set that it may have changed is restored.
+  // Each iteration tries one checkpoint: first the checkpoint that was found, then older ones. If
+  // a checkpoint is refused, the trained set that it may have changed is restored.
   for (;;) {
     const TrainedParams before = store_.zero().trained;
     const IdVector<ParamId, int64_t> updates =

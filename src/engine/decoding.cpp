@@ -34,8 +34,8 @@ Decoding::Decoding(const DecodePlaces& plan, Executor& executor, Runtime& runtim
                                : Content::table_rows;
     feeds_.push_back({content, plan_.inputs[i]});
   }
-  // Some rotary embeddings (ropes) choose their rotations by the length of the text; their nodes
-  // read the input `length`. Each kind is listed once.
+  // Lists the rotary embeddings (ropes) whose rotations depend on the length of the text, each kind
+  // once. Their nodes read the input `length`.
   ValueId length = plan_.graph.find_value(kDecodeLength);
   for (const Node& node : plan_.graph.nodes) {
     if (!length.exists() || std::find(node.in.begin(), node.in.end(), length) == node.in.end())

@@ -255,8 +255,8 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();
   Leases::Param& held = leases_.params[param];
-  // The host wrote to the place on one stream and passes the gradient on another stream, or on
-  // none: wait until the first has finished.
+  // If the host wrote to the place on one stream and passes the gradient on another stream, or
+  // without a stream, waits until the first stream has finished.
   if (held.grad.stream && held.grad.stream != grad.stream) held.grad.stream->synchronize();
   // If the call follows the record, host_call() puts pending_ into the program's memory.
   pending_ = grad;

@@ -105,8 +105,8 @@ class StateStore final : public StateAccess {
   OwnStates& own_states() { return own_; }
   // Collective: sets masters from EngineOptions::initial and computes parameters from them.
   void take_initial_values();
-  // Returns what write_state has done since the last call: whether it has overwritten a state, and
-  // whether it has dropped non-zero values of a state that has no buffer.
+  // Returns and clears two facts about write_state() since the last call: whether it has
+  // overwritten a state, and whether it has dropped non-zero values of a state without a buffer.
   struct Writes {
     bool overwritten = false, dropped = false;
   };

@@ -3,9 +3,9 @@
 // for the first time need states. Bias corrections must count the updates of each parameter
 // separately.
 // Invariant: a trained parameter has had control_.updates() updates, less its entry in `missed`; a
-// frozen one has had updates_ of them. All ranks compare what they want before anything changes,
-// because their plans must stay equal. A change compiles a plan, keeps the states that exist and
-// sets initial values for new ones.
+// frozen parameter has had as many as its entry in updates_ says. All ranks compare their requests
+// before anything changes, because their plans must stay equal. A change compiles a plan, keeps the
+// states that exist and sets initial values for new states.
 #include "engine/trained_set.h"
 
 #include <fmt/core.h>

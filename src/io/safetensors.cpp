@@ -44,7 +44,7 @@ constexpr const char* kCutOff =
     ": the end of the file is missing, so its download or copy was cut off: get it again";
 
 // Element types that libds can write although it has no such dtype, with their sizes in bytes. When
-// a file is read, BOOL becomes u8, and the others are refused.
+// a file is read, BOOL becomes u8, and I8, I16 and C64 are refused.
 constexpr std::array<std::pair<std::string_view, int64_t>, 4> written_dtypes{
     {{"BOOL", 1}, {"I8", 1}, {"I16", 2}, {"C64", 8}}};
 

@@ -110,8 +110,8 @@ struct Optimizer {
   bool whole_momentum() const {
     return !states.empty() && states.front().extent == StateRow::Extent::whole;
   }
-  // Returns whether the parameters of ranks differ between synchronisations: each rank then has a
-  // sum of its own steps in addition to the masters, which are equal on all ranks.
+  // Returns whether the parameters of ranks differ between synchronisations. Each rank then keeps
+  // the sum of its own steps in addition to the masters, which are equal on all ranks.
   bool steps_locally() const { return compresses() && compression->of == Compression::Of::steps; }
   // Returns whether the momenta of all parameters are exchanged as one tensor, for which each
   // parameter has coefficients.

@@ -29,7 +29,7 @@ struct Stretch {
   // Returns whether all elements are trained.
   bool whole() const;
   // Returns the access for a result that has one element for each element of the stretch. An update
-  // that skips elements leaves theirs as they are, so it does not overwrite the whole result.
+  // that skips elements keeps the previous results of these elements.
   Access written() const { return whole() ? Access::write : Access::update; }
   // Restricts an instruction to `runs`.
   void limit(Instr& update) const;

@@ -42,8 +42,8 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const P
          std::move(attrs));
 }
 
-// Returns the values that parameters are rounded from: masters or, if this rank has made steps of
-// its own since ranks last agreed (0/1 Adam), the sum of masters and these steps.
+// Returns the values that parameters are rounded from: the masters or, for 0/1 Adam, the masters
+// plus the steps that this rank has made since ranks last agreed.
 StateRef computed_with(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b) {
   const BucketState& s = plan.buckets[b];
   const HeldState* own_steps = s.find(kOwnSteps);

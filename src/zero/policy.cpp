@@ -75,7 +75,7 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
 namespace {
 
 // Adds the buffer of a bucket's parameters: a shard if the bucket is partitioned, else all of it.
-// The master is the parameter until add_states() gives the bucket another one.
+// The parameter is its own master until add_states() adds a separate one.
 BucketState make_params(ZeroPlan& plan, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy(index);

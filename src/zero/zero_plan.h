@@ -18,9 +18,9 @@
 
 namespace ds {
 
-// A ZeRO stage as a value: the number of levels of ranks over which each kind of state is cut (0:
-// every rank has all of it), and the tier where each lives. Parameters and gradients are never cut
-// over more levels than states.
+// A ZeRO stage as a value: the number of levels of ranks over which each kind of state is cut, and
+// the tier where each lives. A kind that is cut over 0 levels is whole on every rank. Parameters
+// and gradients are never cut over more levels than states.
 struct Policy {
   // Number of levels that masters and moments are cut over.
   int states = 0;
@@ -34,8 +34,9 @@ struct Policy {
   Tier param_tier = Tier::device;
 };
 
-// Parameters whose gradients are summed over the ranks of one group. Their states, gradients and
-// copies are cut over the same group. The first class is that of the axis `data`.
+// A class of parameters, whose gradients are summed over the ranks of one group. Their states,
+// gradients and copies are cut over the same group. The first class is the class of the axis
+// `data`.
 struct ParamClass {
   // The axes of the mesh that span the group.
   std::vector<std::string> axes;
@@ -82,13 +83,13 @@ struct HeldState {
 struct BucketState {
   // Whether each rank keeps only a shard of the parameters, so that programs gather them.
   bool partitioned = false;
-  // The elements that an update writes: this rank's place in the full copy or in the shard.
+  // The compute copies of the elements that this rank updates, in the full copy or in the shard.
   HeldState param;
   // Whole parameters on the device. None if partitioned.
   BufferId full;
   // The masters of the elements that this rank updates, f32 or bf16 (OptimizerConfig::masters). The
-  // master is the parameter itself until add_states() gives the bucket another one, which it does
-  // unless both would have the same type on the device.
+  // parameter is its own master until add_states() adds a separate one. It does so unless both
+  // would have the same type and be on the device.
   HeldState master;
   // All other states: first the canonical states of the optimizer, in its order, then the states
   // that differ from rank to rank.
@@ -156,7 +157,7 @@ struct ZeroPlan {
   // How gradients are compressed. Off on a single rank.
   GradientCompressionConfig compression;
   Layout layout;
-  // Parameters whose gradients are reduced as rows. Each has a bucket of its own.
+  // The parameters whose gradients are reduced as rows. Each has its own bucket.
   std::vector<RowTable> tables;
   // Lines for reports about the tables that could be reduced as rows (ChosenTables::notes).
   std::vector<std::string> notes;

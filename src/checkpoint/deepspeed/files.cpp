@@ -25,8 +25,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr size_t kMostOpen = 256;
-// Limits beyond any model. They keep sums of sizes within 64 bits, and searches by name fast
-// enough.
+// These limits are above the sizes of all models. They keep sums of sizes within 64 bits, and
+// searches by name fast.
 constexpr int64_t kMostElements = int64_t{1} << 48;
 constexpr size_t kMostParams = 200'000, kMostMembers = 20'000;
 

@@ -136,7 +136,7 @@ class ZeroSource : public DeepSpeedSource {
             "ZeRO; only checkpoints of ZeRO 1 to 3 and universal ones are converted",
             folder_);
     }
-    // The name of a missing file is composed with the precision prefix of the others.
+    // The name of a missing file gets the precision prefix of the files that exist.
     auto prefix = found.begin()->second.substr(0, found.begin()->second.find("zero_pp"));
     auto name_of = [&](int64_t rank) {
       return fmt::format("{}zero_pp_rank_{}_mp_rank_00{}", prefix, rank, kOptim);
