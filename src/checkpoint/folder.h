@@ -13,7 +13,7 @@ namespace ds {
 struct CheckpointName {
   int64_t step = 0;
   int64_t commit = 0;
-  // "" if the checkpoint has no tag.
+  // The tag, or "" if the checkpoint has none.
   std::string tag;
   std::string name;
 };

@@ -102,8 +102,8 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, Hf
   HfModel model = build();
   if (!has_tensors(folder)) return model;
   WeightMatch match = match_graph(model.graph, folder);
-  // A model whose head is not tied after all is built a second time, because tying changes the
-  // graph.
+  // If the files show that the head is not tied, the model is built a second time, because tying
+  // changes the graph.
   if (!is_tied(match)) {
     config.set(kTied, false);
     model = build();

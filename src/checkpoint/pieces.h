@@ -16,7 +16,7 @@ struct Piece {
   int64_t begin = 0;
   int64_t count = 0;
   int64_t rows = 1;
-  // 0 if there is one row.
+  // The distance between the starts of two rows, or 0 if there is only one row.
   int64_t stride = 0;
   // The xxh3-128 of the bytes, in hexadecimal.
   std::array<char, 32> hash = {};

@@ -150,7 +150,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
 }
 
 // Returns whether states can be computed again because nothing has changed since the engine was
-// created. Initial values from a host cannot be, because the host is asked for them only once.
+// created. Initial values that a host provided cannot be computed, and the host is asked only once.
 bool Checkpoints::restorable(const CheckpointInfo& saved) const {
   return restart_ && store_.version() == 0 && !runtime_.options().initial &&
          !(trained_ && trained_->would_change(saved));

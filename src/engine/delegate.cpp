@@ -325,8 +325,8 @@ void DelegateEngine::end_micro_step() {
     raise(DS_ERROR_STATE,
           "ds_backward needs the weight of micro-step {}: ds_engine_set of micro_weight", micro_);
   if (!begun_) begin_step();
-  // A place that was viewed but received no gradient belongs to the engine again: wait until the
-  // stream has stopped writing to it.
+  // If the host viewed the place of a gradient but passed no gradient, the engine takes the place
+  // back. It must wait until the host's stream has stopped writing there.
   for (ParamId p : specs_.ids()) {
     if (leases_.params[p].grad.stream && !leases_.params[p].grad.given)
       leases_.params[p].grad.stream->synchronize();

@@ -62,7 +62,7 @@ class DelegateEngine final : public EngineBody {
   struct Seen {
     TensorView view;
     std::shared_ptr<void> owner;
-    // If false, host code may use the address.
+    // Host code must not use the address if this is true.
     bool on_device = false;
   };
   // Returns a leased parameter in the compute type, valid until its last release. The view is the
@@ -107,7 +107,7 @@ class DelegateEngine final : public EngineBody {
   Gradients gradients() const override;
   void require_idle(const char* call) override;
   void require_training(const char* call) const;
-  // Checks a call that passes a gradient or asks for the place of one.
+  // Checks a call that passes a gradient or asks where to write it.
   void check_gradient(ParamId param, const char* call) const;
   void require_unleased(const char* call) override;
   void begin_change(const char* call) override;

@@ -58,7 +58,7 @@ class Engine final : public EngineBody {
   // step whose leaves have no weight is skipped and says so. Uses the numbers (StepControl::set) of
   // the ranks that have data. Returns the number of steps that it took part in.
   int64_t join();
-  // Run a step in pieces. They are called in this order: (forward, backward) x accumulation, step.
+  // Run a step in pieces. The order of calls is (forward, backward) x accumulation, step.
   // forward returns this rank's loss.
   double forward(std::span<const InputView> micro_inputs, const StreamRef& stream = nullptr);
   void backward();

@@ -160,8 +160,8 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
   const RankLevels& levels = zero_.levels(b);
   std::vector<float> whole(static_cast<size_t>(zero_.layout.buckets[b].numel));
   const StateRef& ref = held.ref;
-  // In the first case this rank has the whole bucket; in the second each rank sends its cut;
-  // without a buffer, all elements are zero.
+  // If this rank has the whole bucket, it reads it; otherwise each rank sends its cut. A state
+  // without a buffer is all zeros.
   if (ref.buffer.exists() && held.cut == 0 && !held.own) {
     values_.read(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data());
   } else if (ref.buffer.exists()) {

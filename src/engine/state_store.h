@@ -69,9 +69,9 @@ class StateStore final : public StateAccess {
   void write_tensor(ParamId param, const std::string& kind, std::span<const float> values);
 
   // Returns the range of the parameter whose states this rank updates, as (first, count); count may
-  // be 0. No communication, but a delegate engine must have started. Throws DS_ERROR_UNSUPPORTED if
-  // the slice has these elements in several ranges of the whole tensor; local_blocks() lists all
-  // ranges, in the order of read_local().
+  // be 0. Does not communicate, but a delegate engine must have started. Throws
+  // DS_ERROR_UNSUPPORTED if the slice has these elements in several ranges of the whole tensor;
+  // local_blocks() lists all ranges, in the order of read_local().
   std::pair<int64_t, int64_t> local_range(ParamId param) const;
   std::vector<SliceBlock> local_blocks(ParamId param) const;
   int64_t local_numel(ParamId param) const { return own_range(param).second; }

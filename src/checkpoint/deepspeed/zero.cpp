@@ -407,8 +407,8 @@ class ZeroSource : public DeepSpeedSource {
     const FlatLayout layout = layout_of(group, params);
     const int64_t slice = layout.numel / world_;
     std::map<ParamId, std::vector<Run>> runs;
-    // Tests for both forms. If every rank's number of elements fits both, the momentum is stored in
-    // slices.
+    // The momentum is stored in slices or in copies, which the ranks' numbers of elements tell
+    // apart. If they fit both, it is stored in slices.
     bool slices = true, copies = true;
     for (size_t r = 0; r < parts.size(); ++r) {
       const LinePart& part = parts[r][group];

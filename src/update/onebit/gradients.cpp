@@ -1,6 +1,6 @@
-// Problem. Most bytes that ranks send are gradients. int8 codes take a quarter of their bytes in
-// f32, the largest elements of each tensor far less. The error must be made up for in later steps,
-// and all ranks must have the same mean.
+// Problem. Most bytes that ranks send are gradients. As int8 codes they take a quarter of the bytes
+// of f32, and the largest elements of each tensor alone take far less. Later steps must make up for
+// the error, and all ranks must have the same mean.
 //
 // Invariant. The codes that a rank sends, and the errors that it keeps, depend for each element
 // only on the values of its granule (int8) or tensor (top_k) and on the ranks, not on buckets,
