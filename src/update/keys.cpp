@@ -48,21 +48,21 @@ void check_gradient_compression(const Config& c) {
        needs,
        "zero_optimization.stage",
        {"0", "1"},
-       ", where zero_quantized_gradients is"},
+       "; stages 2 and 3 have zero_optimization.zero_quantized_gradients instead"},
       {kType,
        codes,
        excludes,
        "optimizer.type",
        {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"},
        "",
-       ": \"{}\" excludes optimizer.type {}, which compresses by itself"},
+       ": \"{}\" excludes optimizer.type {}, which has a compression of its own"},
       {kType,
        codes,
        excludes,
        "optimizer.type",
        {"Muon"},
        "",
-       ": \"{}\" excludes optimizer.type Muon, which gathers momentum of reduced gradients"},
+       ": \"{}\" excludes optimizer.type Muon, which gathers the momentum of reduced gradients"},
       {kType,
        codes,
        needs,
@@ -108,9 +108,8 @@ void check_compressed(const Config& c) {
 void warn_of_codes(Config& c) {
   if (!c.reproducible) return;
   auto warn = [&](const std::string& setting) {
-    c.warnings.push_back(
-        "reproducible: bits depend on the number of ranks all the same, because of " + setting +
-        ", whose codes are of one rank's elements");
+    c.warnings.push_back("reproducible: bits still depend on the number of ranks, because with " +
+                         setting + " each rank rounds its own elements to codes");
   };
   if (c.gradient_compression.on())
     warn(fmt::format("gradient_compression.type \"{}\"", c.gradient_compression.type));

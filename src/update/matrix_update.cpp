@@ -292,7 +292,7 @@ std::string matrix_updates_note(const ZeroPlan& plan) {
   }
   if (matrices == 0) return "";
   return fmt::format(
-      "{} matrices are updated as such: a step gathers {} bytes of momentum from other ranks",
+      "{} matrices are updated as a whole: a step gathers {} bytes of momentum from other ranks",
       matrices, bytes);
 }
 
