@@ -198,13 +198,13 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     ensure(!plan.boundary || c.policy.grads == 0, "reduction at the boundary: gradients are cut");
   if (training && optimizer_of(config.optimizer).compresses() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: {} compresses momentum over all ranks along data, this model has {} classes",
+          "{}: {} compresses momentum over all ranks along data, but the model has {} classes",
           KeyName("optimizer.type"), config.optimizer.type, plan.classes.size());
   }
   if (training && mesh.data_size() > 1) plan.compression = config.gradient_compression;
   if (plan.compression.on() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: \"{}\" compresses gradients over all ranks along data, this model has {} classes",
+          "{}: \"{}\" compresses gradients over all ranks along data, but the model has {} classes",
           KeyName("gradient_compression.type"), plan.compression.type, plan.classes.size());
   }
   plan.quantization = make_quantization(config.zero, mesh.data_size(), training);
@@ -212,13 +212,15 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0 ||
                  plan.compression.type == "int8";
     if (codes && p.granule % kGranule != 0) {
-      raise(DS_ERROR_UNSUPPORTED, "quantization is of {} elements, a granule of '{}' has {}",
+      raise(DS_ERROR_UNSUPPORTED,
+            "quantization needs granules of a multiple of {} elements, a granule of '{}' has {}",
             kGranule, p.name, p.granule);
     }
   }
   for (const ParamSpec& p : params) {
     if (training && config.optimizer.states == DS_DTYPE_U8 && p.granule % kStateBlock != 0) {
-      raise(DS_ERROR_UNSUPPORTED, "{}: \"u8\" has blocks of {} elements, a granule of '{}' has {}",
+      raise(DS_ERROR_UNSUPPORTED,
+            "{}: \"u8\" needs granules of a multiple of {} elements, a granule of '{}' has {}",
             KeyName("optimizer.states"), kStateBlock, TensorName(p.name), p.granule);
     }
     plan.matrices.push_back({p.rows, p.cols});
@@ -251,8 +253,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   trained.missed.resize(params.size(), 0);
   for (const Bucket& b : plan.layout.buckets) {
     if (plan.compression.type != "top_k" || b.numel <= INT32_MAX) continue;
-    raise(DS_ERROR_UNSUPPORTED,
-          "{}: \"top_k\" numbers {} elements of a bucket at most, '{}' has {}",
+    raise(DS_ERROR_UNSUPPORTED, "{}: \"top_k\" takes at most {} elements in a bucket, '{}' has {}",
           KeyName("gradient_compression.type"), INT32_MAX, b.name, b.numel);
   }
   for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));
@@ -262,7 +263,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
 
 void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trained) {
   if (std::find(trained.frozen.begin(), trained.frozen.end(), 0) == trained.frozen.end())
-    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, one at least must be trained",
+    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, at least one must be trained",
           KeyName("frozen_parameters"), trained.frozen.size());
   plan.trained = trained;
   for (BucketId b : plan.buckets.ids()) {
