@@ -207,7 +207,7 @@ class PickleParser {
   void keep(uint64_t key) { top(), memo_[key] = stack_.back(); }
   void recall(uint64_t key) {
     auto it = memo_.find(key);
-    if (it == memo_.end()) corrupt("a value that was not kept is asked for");
+    if (it == memo_.end()) corrupt("an instruction reads a value that was not stored");
     stack_.push_back(it->second);
   }
   uint64_t key_line() {
