@@ -50,7 +50,7 @@ std::vector<int32_t> generate(Decoding& decoding, std::span<const int32_t> promp
   auto length = static_cast<int64_t>(prompt.size());
   require(
       options.roll || length + options.tokens <= decoding.positions(),
-      "the prompt has {} tokens and {} are asked for: together they must be at most {} positions",
+      "the prompt has {} tokens and {} are requested: together they must be at most {} positions",
       length, options.tokens, decoding.positions());
   Window window(decoding, prompt);
   std::vector<int32_t> fresh;

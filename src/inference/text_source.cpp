@@ -170,7 +170,7 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
   // The model is built for exactly the positions that this text needs.
   auto length = static_cast<int64_t>(out.source.prompt.size());
   require(most == 0 || length + request.tokens <= most,
-          "the prompt has {} tokens and {} are asked for: together they must be at most {}, the "
+          "the prompt has {} tokens and {} are requested: together they must be at most {}, the "
           "positions of '{}'",
           length, request.tokens, most, folder);
   int64_t positions = length + request.tokens;
