@@ -57,7 +57,7 @@ bool fits(const Piece& p, int64_t numel, int64_t width) {
          p.rows <= numel / width - p.begin / width;
 }
 
-// Appends the one to three rectangles that the piece covers in a matrix with rows of `width`.
+// Appends the one to three rectangles that the piece covers in a matrix of `width` columns.
 void add_rectangles(const Piece& p, int64_t width, std::vector<Rectangle>& out) {
   int64_t top = p.begin / width, left = p.begin % width;
   if (p.rows > 1) return out.push_back({top, top + p.rows, left, left + p.count, p.begin});

@@ -53,10 +53,11 @@ class Engine final : public EngineBody {
   // sees each instruction of the step by itself; pass an observer on every rank or on none.
   StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr,
                          const StreamRef& stream = nullptr);
-  // For a rank that has no data left: takes part in the steps of the other ranks, without
-  // contributing leaves, until all ranks have joined. Means are taken over the existing leaves; a
-  // step whose leaves have no weight is skipped and says so. Uses the numbers (StepControl::set) of
-  // the ranks that have data. Returns the number of steps that it took part in.
+  // A rank that has no data left calls this to take part in the steps of the other ranks, without
+  // contributing leaves, until all ranks have joined. Means are over the leaves of the other ranks.
+  // If these have no weight, the step is skipped and its result says so. Uses the numbers
+  // (StepControl::set) of the ranks that have data. Returns the number of steps that it took part
+  // in.
   int64_t join();
   // Run a step in pieces. The order of calls is (forward, backward) x accumulation, step.
   // forward returns this rank's loss.
