@@ -6,7 +6,7 @@ namespace ds {
 
 // Records which threads are inside callbacks of one object: at most one thread in the callback that
 // does the object's work, and one in the callback that ends the object. Functions that use the
-// object check whether such a callback called them, since waiting for the object there would be a
+// object check whether such a callback called them, since waiting for the object there would
 // deadlock.
 class CallbackThreads {
  public:

@@ -1,7 +1,7 @@
-// Recognizes files that people have in place of the one they mean: the remains of a failed or
-// partial download, or the same thing in another format. Each kind is recognized by its first
-// bytes, so one read of kContentHead bytes suffices. Order matters: a Git LFS pointer and an answer
-// of the hub are also plain text, so they are tried before text.
+// Recognizes files that people often have in place of the file they meant: the remains of a failed
+// or partial download, or the same data in another format. The first kContentHead bytes suffice to
+// recognize each kind. Order matters: a Git LFS pointer and an answer of the hub are also plain
+// text, so they are tried before text.
 #include "core/base/content_kind.h"
 
 #include <fmt/core.h>
@@ -107,7 +107,7 @@ std::string first_words(std::string_view text) {
   return out + (text.size() > 60 ? "..." : "");
 }
 
-// Bytes of the longest answer of the hub; a longer text is content.
+// The largest size of an answer of the hub, in bytes. A longer text is content.
 constexpr size_t kMostAnswer = 500;
 
 // The beginnings of the texts with which the hub refuses a file.

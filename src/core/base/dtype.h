@@ -11,7 +11,7 @@ using DType = ds_dtype;
 
 // Returns the size of one element in bytes. Throws on DS_DTYPE_NONE.
 int64_t size_of(DType dtype);
-// Returns the name as in graph and program texts: "f32", "bf16".
+// Returns the name that graph and program texts use: "f32", "bf16".
 const char* dtype_name(DType dtype);
 // Returns the type of that name. Throws DS_ERROR_INVALID_ARGUMENT, naming the known types, for any
 // other name.
@@ -56,7 +56,8 @@ constexpr float widen_half(uint16_t bits) {
   return std::bit_cast<float>(sign | (magnitude < 0x7c00u ? finite : special));
 }
 
-// Converts f32 to f16. Rounds to nearest, ties to even, and gives infinity from 65520 on.
+// Converts f32 to f16. Rounds to nearest, ties to even. Magnitudes from 65520 on become infinity;
+// NaN stays NaN.
 constexpr uint16_t narrow_half(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
@@ -67,7 +68,8 @@ constexpr uint16_t narrow_half(float value) {
   const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
   const uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x1ffu);
   const uint32_t finite = magnitude < 0x38800000u ? tiny : normal;
-  // Values from 65536 on are infinity; values from 65520 to 65535 carry into it in `normal`.
+  // Magnitudes from 65536 on are infinity; those from 65520 up to 65536 carry into infinity in
+  // `normal`.
   const uint32_t special = magnitude > 0x7f800000u ? nan : 0x7c00u;
   return static_cast<uint16_t>(sign | (magnitude < 0x47800000u ? finite : special));
 }

@@ -30,8 +30,8 @@ void require_name(std::string_view kind, std::string_view name, size_t most) {
           name);
 }
 
-// The scope ends with the first part that begins with a digit; without such a part it is the first
-// part.
+// Dots separate the parts of a name. The scope ends with the first part that begins with a digit;
+// if there is no such part, the scope is the name's first part.
 Scope scope_of(const std::string& name) {
   size_t begin = 0;
   while (begin < name.size()) {

@@ -1,7 +1,6 @@
-// Recognizes paths that people give in place of the one they mean: names and addresses of the
-// Hugging Face hub, adapters, folders of other applications, and files of another kind. All of this
-// only improves a message that is about to refuse a path, so no function fails: if something cannot
-// be read, there is no hint.
+// Recognizes paths that people often give by mistake: names and addresses of the Hugging Face hub,
+// adapters, folders of other applications, and files of another kind. A hint only improves the
+// message that refuses a path, so no function fails: if something cannot be read, there is no hint.
 #include "core/base/path_kind.h"
 
 #include <fcntl.h>
@@ -51,7 +50,8 @@ std::string kind_of(const fs::path& path) {
 
 // ------------------------------------------------------------------ nothing at the path
 
-// Returns whether a text has the form "owner/name" or "name" of a model or data set of the hub.
+// Returns whether a text has the form "owner/name" or "name", as models and data sets of the hub
+// do.
 bool is_hub_name(std::string_view name) {
   auto of_name = [](char c) {
     return is_ascii_letter(c) || is_ascii_digit(c) || c == '-' || c == '_' || c == '.' || c == '/';
@@ -123,8 +123,9 @@ std::string link_hint(const std::string& path) {
   return "";
 }
 
-// Returns a hint for a path where nothing exists. A name of the hub looks like a relative path: the
-// path is taken for one unless its parent folder exists here or it ends like a file.
+// Returns a hint for a path where nothing exists. A hub name looks like a relative path. The path
+// is treated as a hub name unless its parent folder exists, it has the extension of a text file, or
+// it has no parent folder and the caller does not look for a model.
 std::string absent_hint(const std::string& path, Sought sought) {
   if (std::string hint = open_hint(path); !hint.empty()) return hint;
   if (!is_hub_name(path)) return "";
@@ -242,8 +243,8 @@ class Folder {
     });
   }
 
-  // Returns the file that looks most like the weights of a model. golden.safetensors is not one:
-  // `libds verify` reads it.
+  // Returns the file that looks most like the weights of a model. golden.safetensors does not
+  // count, since it belongs to `libds verify`.
   std::string weights_file() const {
     std::string other;
     for (const std::string& name : names_) {
@@ -308,7 +309,8 @@ class Folder {
         base);
   }
 
-  // Describes the first file, by name, that has the earliest suffix of the list.
+  // Returns the hint of the first suffix in the list that a file of the folder has, or "" if no
+  // file has one.
   template <size_t N>
   std::string first_of(const Suffix (&suffixes)[N]) const {
     for (const Suffix& suffix : suffixes) {

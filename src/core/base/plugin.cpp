@@ -44,8 +44,8 @@ std::vector<fs::path> folders() {
 }
 
 // Loads the first libds_NAME.so that is found and returns its table. Tables of all kinds begin with
-// struct_size and build. Both must match, because a plugin works only with the build of the library
-// that it was compiled for.
+// struct_size and build. Both must match, because a plugin works only with the library build for
+// which it was compiled.
 template <typename Table>
 const Table* load(std::string_view name, const char* symbol) {
   for (const fs::path& folder : folders()) {

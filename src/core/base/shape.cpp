@@ -16,7 +16,7 @@ bool Shape::symbolic() const {
 }
 
 int64_t Shape::numel(int64_t n) const {
-  // The bound in elements; the bytes of any type still fit int64.
+  // The largest number of elements. Their size in bytes fits int64 for any element type.
   constexpr int64_t kMost = int64_t{1} << 56;
   int64_t count = 1;
   for (const Dim& d : dims_) {

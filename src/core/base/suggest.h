@@ -7,7 +7,7 @@
 namespace ds {
 
 // Returns the number of letters that are wrong, missing, surplus, or swapped with their neighbour
-// (optimal string alignment distance). Takes |a| |b| steps.
+// (optimal string alignment distance). The cost is O(|a| |b|).
 size_t edit_distance(std::string_view a, std::string_view b);
 
 // Returns min(edit_distance(a, b), limit). The difference of the lengths is a lower bound of the
