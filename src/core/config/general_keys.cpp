@@ -1,8 +1,8 @@
 // Keys of batches, clipping, communication, devices and memory, with the checks between them.
 //
-// A row contains the text of docs/reference/config.md, so the meaning of a key is explained there
-// and only there. The checks run after all keys are set (run/config_sections.cpp has the order).
-// They either refuse a contradiction, or derive a value and record the origin "derived".
+// Each row contains the key's text in docs/reference/config.md, so the meaning of a key is
+// explained in its row only. The checks run after all keys are set (run/config_sections.cpp has the
+// order). They either refuse a contradiction, or derive a value and record the origin "derived".
 #include <bit>
 #include <cstdint>
 #include <iterator>
@@ -23,8 +23,8 @@
 namespace ds {
 namespace {
 
-// Returns the key of the device. It accepts the built-in names and those of the CUDA plugin; the
-// engine finds out whether the machine has such a device.
+// Returns the key `device`. It accepts the built-in names and those of the CUDA plugin. Whether the
+// machine has such a device is checked when an engine is created.
 Key device_key() {
   auto set = [](Config& c, const Json& given) {
     const std::string name = read_value<std::string>("device", given);

@@ -17,7 +17,7 @@
 namespace ds {
 namespace {
 
-// Reads DeepSpeed's words for floating types, and torch's with or without "torch.".
+// Reads the name of a floating type: DeepSpeed's, or torch's with or without "torch.".
 DType precision_word(const std::string& path, const Json& given, const KeyWords& supported) {
   const std::string word = read_value<std::string>(path, given);
   std::string name = ascii_lower(word);
@@ -28,8 +28,8 @@ DType precision_word(const std::string& path, const Json& given, const KeyWords&
   return name == "bf16" || name == "bfloat16" ? DS_DTYPE_BF16 : DS_DTYPE_F32;
 }
 
-// Returns the key bf16.enabled or fp16.enabled. fp16 is set after bf16, so that it detects the
-// contradiction.
+// Returns the key bf16.enabled or fp16.enabled. fp16.enabled is set after bf16.enabled, so its
+// setter detects that both are on.
 Key enabled_key(const std::string& path, DType dtype, const char* doc) {
   auto set = [=](Config& c, const Json& given) {
     if (!read_value<bool>(path, given)) return;
@@ -41,7 +41,7 @@ Key enabled_key(const std::string& path, DType dtype, const char* doc) {
           doc};
 }
 
-// A static scale must stay finite as an f32, and so must the first dynamic one.
+// A static scale and the first dynamic scale must be finite in f32.
 constexpr Limits scale_limits{.low = 0, .high = 1e38}, power_limits{.low = 0, .high = 126};
 
 // Returns DeepSpeed's word for a type; null for DS_DTYPE_NONE.
@@ -64,8 +64,8 @@ const KeyWords& type_words() {
   return words;
 }
 
-// Returns the key data_types.param_dtype. As in DeepSpeed it chooses nothing: it must agree with
-// bf16.enabled and fp16.enabled, which are set before it.
+// Returns the key data_types.param_dtype. As in DeepSpeed, it has no effect of its own but must
+// agree with bf16.enabled and fp16.enabled, which are set before it.
 Key param_type_key(const std::string& path) {
   auto set = [=](Config& c, const Json& given) {
     if (precision_word(path, given, type_words()) == c.compute) return;
