@@ -24,8 +24,8 @@ constexpr const char* kWebPage =
     ": the download was answered with a page (of a log-in, an error, a viewer), so get the file "
     "itself, for example by `hf download`";
 constexpr const char* kAnswer =
-    ": the download was answered with an error, so look at the name, and log in by `hf auth login` "
-    "where the model asks for it";
+    ": the download was answered with an error, so check the name, and log in by `hf auth login` "
+    "if the model requires it";
 constexpr const char* kCompressed = ": unpack it first";
 constexpr const char* kOtherData =
     ": write it as text, .jsonl or token files (docs/reference/data.md)";
@@ -73,7 +73,7 @@ std::string safetensors_kind(Wanted wanted) {
   return std::string("a safetensors file: ") +
          (wanted == Wanted::torch
               ? "call it model.safetensors, which is read in place of pytorch_model.bin"
-              : "weights of a model, which are read by the folder that they are in");
+              : "weights of a model: give the folder that they are in");
 }
 
 // Returns whether a file begins like a pickle of protocol 2 to 5.

@@ -220,8 +220,8 @@ class Folder {
     const std::string weights = weights_file();
     if (sought == Sought::model && !weights.empty() && !has("config.json")) {
       return fmt::format(
-          "; its '{}' has weights, which mean nothing without config.json: get that from where "
-          "they come from",
+          "; its '{}' has weights, but config.json is missing: get it from where the weights come "
+          "from",
           weights);
     }
     if (sought == Sought::weights && !weights.empty()) return misnamed(weights);
@@ -267,8 +267,8 @@ class Folder {
     }
     const bool torch = name.ends_with(".bin");
     return fmt::format(
-        "; its '{}' is one of several files, and {}.index.json, which says what is where, is "
-        "missing: get it from where they come from",
+        "; its '{}' is one of several files, but {}.index.json, which lists their tensors, is "
+        "missing: get it from where the files come from",
         name, torch ? "pytorch_model.bin" : "model.safetensors");
   }
 
@@ -347,8 +347,7 @@ std::string file_hint(const fs::path& path, Sought sought) {
 std::string open_hint(const std::string& path) {
   if (std::string hint = address_hint(path); !hint.empty()) return hint;
   if (path.starts_with("~"))
-    return "; only a shell makes a home folder of ~, at the beginning of a word: write the whole "
-           "path";
+    return "; only a shell replaces ~ by the home folder: write the whole path";
   if (std::string hint = link_hint(path); !hint.empty()) return hint;
   std::error_code code;
   fs::path above = fs::path(path).parent_path();

@@ -61,8 +61,10 @@ const Table* load(std::string_view name, const char* symbol) {
     bool same =
         table->struct_size == sizeof *table && std::strcmp(table->build, DS_PLUGIN_BUILD) == 0;
     if (!same) {
-      raise(DS_ERROR_UNSUPPORTED, "plugin '{}' was made with build '{}', this is '{}'", file,
-            table->build, DS_PLUGIN_BUILD);
+      raise(DS_ERROR_UNSUPPORTED,
+            "plugin '{}' belongs to build '{}' of libds, but this library is build '{}'; use the "
+            "plugin of this build",
+            file, table->build, DS_PLUGIN_BUILD);
     }
     return table;
   }

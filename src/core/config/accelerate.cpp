@@ -108,9 +108,10 @@ void check_file_keys(const Json& document, std::string_view source) {
   for (const auto& [name, value] : document.object()) {
     if (is_one(kFileKeys, name)) continue;
     if (is_one(kAccelerateKeys, name)) {
-      raise(DS_ERROR_CONFIG,
-            "{}: {}: is a key of the section {}, indented below it; got it beside the section",
-            source, name, kAccelerateSection);
+      raise(
+          DS_ERROR_CONFIG,
+          "{}: {}: belongs in the section {} but is at the top level; indent it below the section",
+          source, name, kAccelerateSection);
     }
     refuse_unknown(source, "", name, kFileKeys);
   }

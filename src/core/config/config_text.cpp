@@ -83,7 +83,7 @@ std::string other_form(std::string_view text) {
     line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
     at = end + 1;
   }
-  if (says_nothing()) return "a text that says nothing: it is empty, or has comments only";
+  if (says_nothing()) return "a text without settings: it is empty or has only comments";
   auto of_name = [](char c) {
     return is_ascii_letter(c) || is_ascii_digit(c) || c == '_' || c == '.' || c == '-';
   };
@@ -114,8 +114,8 @@ Json parse_dialect(std::string_view text, std::string_view source, const Error& 
   const std::string clean = without_hjson(text);
   if (has_bare_name(clean)) {
     raise(DS_ERROR_CONFIG,
-          "{}; the file is hjson or Python's: JSON has names and texts in double quotes (comments "
-          "and commas at the end are read)",
+          "{}; the file looks like hjson or Python: write names and texts in double quotes "
+          "(comments and trailing commas are accepted)",
           fault.what());
   }
   if (clean.find_first_of("{[\"") == clean.npos) {

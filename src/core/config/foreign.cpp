@@ -155,7 +155,7 @@ void precision(Rows& keys) {
   // DeepSpeed sends gradients of these modules in the lower type. Here they are sent in f32, the
   // type of their sums.
   keys.no_effect("torch_autocast.", "lower_precision_safe_modules");
-  keys.section("amp", "", "apex is no part of libds; use fp16.enabled or bf16.enabled");
+  keys.section("amp", "", "libds does not include apex; use fp16.enabled or bf16.enabled");
   // A gradient is always added to its f32 sum as soon as its bucket is complete.
   keys.switches("bf16.", "immediate_grad_update");
 }

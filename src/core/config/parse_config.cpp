@@ -59,7 +59,7 @@ void warn_of_forgotten_switches(Config& config) {
 }
 
 Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
-  require(world > 0, "world: {} ranks, at least 1 needed", world);
+  require(world > 0, "world must be at least 1, got {}", world);
   if (!document.is_object()) refuse("config", "expected an object, got {}", document.kind());
   Config config;
   ConfigDocument reader(refusals, config);
@@ -107,7 +107,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
     config.micro_batch = 1;
     config.origins["train_micro_batch_size_per_gpu"] = "derived";
     config.warnings.emplace_back(
-        "train_micro_batch_size_per_gpu: the file says nothing of batches; it is taken as 1");
+        "train_micro_batch_size_per_gpu: the file gives no batch size, so 1 is used");
   }
   for (const ConfigSection& section : config_sections()) {
     for (const ConfigCheck& check : section.checks)

@@ -34,7 +34,7 @@ void complete_precision(Config& c) {
   if (dynamic && (c.loss_scale.window < 1 || c.loss_scale.min_loss_scale <= 0)) {
     const bool window = c.loss_scale.window < 1;
     refuse(window ? "fp16.loss_scale_window" : "fp16.min_loss_scale",
-           "must be above 0 where fp16.loss_scale is 0, which means dynamic; got 0");
+           "must be above 0 for a dynamic scale (fp16.loss_scale 0), got 0");
   }
   const double scale = dynamic ? c.loss_scale.min_loss_scale : c.loss_scale.loss_scale;
   if (c.compute == DS_DTYPE_F16 && scale < kLeastScale) {
@@ -46,12 +46,11 @@ void complete_precision(Config& c) {
   // in f32.
   if (c.autocast.enabled && c.compute != DS_DTYPE_F32 &&
       parse_dtype(c.autocast.dtype) != c.compute) {
-    refuse("torch_autocast.dtype",
-           "\"{}\" excludes {}: true, with which parameters have another type",
+    refuse("torch_autocast.dtype", "\"{}\" excludes {}: true, which gives parameters another type",
            c.autocast.dtype == "f16" ? "float16" : "bfloat16", precision_key(c.compute));
   }
   if (c.grad_accum != DS_DTYPE_F32 && c.optimizer.compressed()) {
-    refuse("data_types.grad_accum_dtype", "\"{}\" excludes {}, whose momentum is moved by f32 sums",
+    refuse("data_types.grad_accum_dtype", "\"{}\" excludes {}, whose momentum needs sums in f32",
            c.grad_accum == DS_DTYPE_F16 ? "fp16" : "bf16", c.optimizer.type);
   }
   if (c.grad_accum != DS_DTYPE_F32 && c.reproducible) {
