@@ -234,7 +234,7 @@ static void refusals(void) {
   check_error(ds_graph_parse("graph a\x01 n<=4\n", &graph), DS_ERROR_INVALID_ARGUMENT,
               "control characters");
   check_error(ds_graph_parse("graph g n<=4\ninput %x f32[n]\n%y{ = relu %x -> f32[n]\n", &graph),
-              DS_ERROR_INVALID_ARGUMENT, "line 3: value name must be not contain blanks");
+              DS_ERROR_INVALID_ARGUMENT, "line 3: value name must not contain blanks");
   check(param == -1, "nothing was added");
   check_ok(ds_engine_param_add(engine, "fine", dims, 1, &param), "the engine is usable");
   check(param == 0, "the first");
