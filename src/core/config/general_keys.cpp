@@ -117,11 +117,12 @@ void exchange_keys(KeyList& keys) {
 void engine_keys(KeyList& keys) {
   KeyRows rows(keys, "", std::identity());
   rows.add("sparse_gradients", &Config::sparse_gradients,
-           "the gradient of an embedding that is read by input ids alone (not tied to the head) is "
-           "reduced as the rows that the ids of a micro-step name (with `reduction` \"boundary\": "
-           "of a step), in every stage, where that moves fewer bytes than its whole reduction; "
-           "notes of the plan say which and how many. Never changes bits, but beside quantized "
-           "gradients, where such a table is exact. Refused in delegate mode, which sees no ids");
+           "reduces the gradient of an embedding, in every stage, as only those rows that the ids "
+           "of a micro-step name (with `reduction` \"boundary\": the ids of a step), if that moves "
+           "fewer bytes than reducing the whole gradient. The embedding must be read by input ids "
+           "alone, so it must not be tied to the head. Notes of the plan name these embeddings. "
+           "Never changes bits, except with quantized gradients, since the rows are not quantized. "
+           "Refused in delegate mode, which sees no ids");
   rows.add("tf32", &Config::tf32,
            "products of f32 on a GPU, by cuBLASLt, round their operands to TF32, which has the "
            "range of f32 and the 10 bits of mantissa of f16, and which GPUs multiply faster (how "
@@ -155,14 +156,15 @@ void engine_keys(KeyList& keys) {
            "keep device and host as separate memories on a CPU, so that offload moves data; on "
            "other devices they are always separate, and the value is true")
       .get = [](const Config& c) { return Json(c.separate_tiers()); };
-  rows.words("fused_head", &Config::fused_head, {"auto", "always", "never"},
-             "the product with the vocabulary's weight and the cross-entropy as one operation that "
-             "holds the f32 logits of 1,024 words at a time: `always`, `never`, or `auto`: from "
-             "4,096 words on where the logits would be f32, and in evaluation; on a device 16-bit "
-             "logits of training are kept whole within the operation, for faster products. By "
-             "blocks it needs less memory and makes the logits twice in a training step; in bf16 "
-             "and f16 they are then not rounded, so bits differ between the choices. A head with a "
-             "bias, a transposed weight or capped logits is never fused");
+  rows.words(
+      "fused_head", &Config::fused_head, {"auto", "always", "never"},
+      "computes the head (the product with the vocabulary's weight) and the cross-entropy as one "
+      "operation, which holds the f32 logits of at most 1,024 words at a time: `always`, `never`, "
+      "or `auto`. For a vocabulary of at least 4,096 words, `auto` does so in f32 and in "
+      "evaluation; when training in bf16 or f16 on a device, the operation keeps all logits in 16 "
+      "bits, for faster products. In blocks it needs less memory but computes the logits twice in "
+      "a training step; in bf16 and f16 they are then not rounded, so bits differ between the "
+      "choices. A head with a bias, a transposed weight or capped logits is never fused");
   rows.words(
       "recompute", &Config::recompute, {"none", "cheap", "layers"},
       "results that backward computes again instead of keeping them: less memory, the same bits, "

@@ -79,7 +79,7 @@ void add_activation_ops(std::vector<OpDef>& table) {
   const AttrDef form = optional({"form",
                                  AttrKind::one_of,
                                  "tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 "
-                                 "x (1 + erf(x/sqrt(2))); 10: that, at most 10",
+                                 "x (1 + erf(x/sqrt(2))); 10: as erf, but at most 10",
                                  {"tanh", "erf", "10"}},
                                 "tanh");
   add_activation(table, {"gelu",

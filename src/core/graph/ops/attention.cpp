@@ -272,16 +272,16 @@ AttrDef number(const char* name, const char* doc) {
 void add_attention_ops(std::vector<OpDef>& table) {
   const AttrDef heads{"heads", AttrKind::integer, "H, heads of queries"},
       seq{"seq", AttrKind::integer, "rows of a sequence"},
-      kv_heads =
-          optional({"kv_heads", AttrKind::integer, "G, heads of keys and values, divides H; 0: H"},
-                   int64_t{0}),
+      kv_heads = optional({"kv_heads", AttrKind::integer,
+                           "G, heads of keys and values, a divisor of H; 0: H heads"},
+                          int64_t{0}),
       causal = optional({"causal", AttrKind::flag,
                          "1: a row sees itself and rows before it, 0: its whole sequence"},
                         int64_t{1}),
-      window =
-          optional({"window", AttrKind::integer,
-                    "a row sees so many rows, itself included; 0: all; of causal attention only"},
-                   int64_t{0}),
+      window = optional(
+          {"window", AttrKind::integer,
+           "number of rows that a row sees, itself included; 0: all; only for causal attention"},
+          int64_t{0}),
       per_head = optional(
           {"per_head", AttrKind::flag, "1: qkv is q, k, v of head 0, then of head 1 and so on"},
           int64_t{0}),
@@ -296,16 +296,17 @@ void add_attention_ops(std::vector<OpDef>& table) {
       scale,
       softcap,
       per_head,
-      number("dropout", "probability of dropping a weight in a step of training, in [0, 1)"),
+      number("dropout", "probability of dropping a weight in a training step, in [0, 1)"),
       optional({"op", AttrKind::integer,
                 "number of the random stream of dropout, 0 to 65535; needed with dropout"}),
       optional(
           {"documents", AttrKind::flag,
-           "1: mask is begin, the first row of the document that a row is in. Documents follow one "
-           "another, none longer than seq; rows see only their document"},
+           "1: mask is begin, which holds for each row the first row of its document. Documents "
+           "follow one another, each at most seq rows long; a row sees only its own document"},
           int64_t{0})};
-  const OperandDef mask = optional(
-                       OperandDef{"mask", "i32[n]", "rows of 0 are seen by none; see documents"}),
+  const OperandDef mask = optional(OperandDef{
+                       "mask", "i32[n]",
+                       "rows where it is 0 are seen by no row; with documents it is begin"}),
                    y{"y", "T[n,HD]", "weighted sums of values"},
                    lse{"lse", "A[H,n]", "logarithm of the sum of exp of the scores"};
   table.push_back({.name = "attention",
@@ -330,13 +331,15 @@ void add_attention_ops(std::vector<OpDef>& table) {
                    .infer = infer_attention_dx,
                    .flops = attention_dx_flops,
                    .products = true});
-  const OperandDef cache{"cache", "T[2G,P,D]", "keys, then values, of the P places of a text"};
+  const OperandDef cache{"cache", "T[2G,P,D]", "keys, then values, of the P positions of a text"};
   table.push_back(
       {.name = std::string(kCached),
-       .doc = "Causal attention of rows of one text to all of it: writes their keys and values to "
-              "the cache, then reads it.",
+       .doc = "Causal attention of some rows of a text to all rows so far: writes their keys and "
+              "values to the cache, then reads the cache.",
        .forms = forms_of(
-           {}, {{"positions", "i32[n]", "place of each row, below P; no two alike"}, cache},
+           {},
+           {{"positions", "i32[n]", "position of each row in the text, below P; all are different"},
+            cache},
            {y, cache}, {y, cache}),
        .attrs = {heads, kv_heads, window, scale, softcap, per_head},
        .infer = infer_cached_attention,

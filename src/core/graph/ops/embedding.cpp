@@ -116,9 +116,10 @@ void add_embedding_ops(std::vector<OpDef>& table) {
   const OperandDef table_rows{"w", "T[V,C]", "a row for each word"},
       ids{"ids", "i32[n]", "words, 0 to V-1"}, dy{"dy", "T[n,C]", "gradient of the result"},
       x{"x", "T[n,C]", "rows"};
-  const AttrDef padding = optional({"padding", AttrKind::integer,
-                                    "row of w that gets no gradient from here; -1: none"},
-                                   int64_t{-1}),
+  const AttrDef padding =
+                    optional({"padding", AttrKind::integer,
+                              "row of w that gets no gradient from this operation; -1: no row"},
+                             int64_t{-1}),
                 seq{"seq", AttrKind::integer, "rows of a sequence, at most P"};
   table.push_back({.name = "embedding",
                    .doc = "The rows of a table that ids name.",
@@ -139,8 +140,9 @@ void add_embedding_ops(std::vector<OpDef>& table) {
                    .flops = add_per_element});
   table.push_back(
       {.name = "position",
-       .doc = "Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].",
-       .forms = {{"", {x, {"w", "T[P,C]", "a row for each place"}}, {{"y", "T[n,C]", "sums"}}}},
+       .doc = "Adds to each row the row of a table for its position in the sequence: y[r] = x[r] + "
+              "w[r mod seq].",
+       .forms = {{"", {x, {"w", "T[P,C]", "a row for each position"}}, {{"y", "T[n,C]", "sums"}}}},
        .attrs = {seq},
        .infer = infer_position,
        .backward = position_backward,

@@ -176,7 +176,8 @@ void add_gate_ops(std::vector<OpDef>& table) {
                    .cheap = true,
                    .gated = "glu"});
   table.push_back({.name = "scale",
-                   .doc = "A tensor times a number, which is rounded to A first; its own backward.",
+                   .doc = "A tensor times a number, which is rounded to A first. Its gradient is "
+                          "the same operation.",
                    .forms = {{"", {x}, {{"y", "T[any]", "x factor"}}}},
                    .attrs = {{"factor", AttrKind::number, "the number"}},
                    .infer = infer_scale,

@@ -97,7 +97,7 @@ void add_linear_ops(std::vector<OpDef>& table) {
   const OperandDef dy{"dy", "T[n,O]", "gradient of the result"}, x{"x", "T[n,I]", "rows"},
       w{"w", "T[O,I]", "weight"};
   table.push_back({.name = "linear",
-                   .doc = "The product x w^T of rows and a weight, plus a bias where there is one.",
+                   .doc = "The product x w^T of rows and a weight, plus a bias if given.",
                    .forms = {{"",
                               {x, w, optional(OperandDef{"b", "T[O]", "bias"})},
                               {{"y", "T[n,O]", "products"}}}},

@@ -208,8 +208,8 @@ void add_loss_ops(std::vector<OpDef>& table) {
       stats{"stats", "A[n,2]", "statistics of each row's softmax for the backward part"},
       x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"},
       kept{"logits", "T[n,P]",
-           "room of the forward part with {kept=1}, which backward parts of graphs have: its "
-           "logits, P: V up to a multiple of 8"};
+           "the logits that the forward part keeps with {kept=1}; P is V rounded up to a multiple "
+           "of 8"};
   const std::vector<OperandDef> head_gradients{{"dx", "T[n,C]", "gradient of x"},
                                                {"dw", "T[V,C]", "gradient of w"}};
   const std::vector<AttrDef> terms{
@@ -218,7 +218,7 @@ void add_loss_ops(std::vector<OpDef>& table) {
                 "words of -log p)"},
                0.0),
       optional({"z_loss", AttrKind::number,
-                "z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row"},
+                "z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row"},
                0.0),
       optional({"reduction",
                 AttrKind::one_of,
@@ -226,10 +226,10 @@ void add_loss_ops(std::vector<OpDef>& table) {
                 {"mean", "sum", "none"}},
                "mean")};
   std::vector<AttrDef> head_terms = terms;
-  head_terms.push_back(optional(
-      {"kept", AttrKind::integer,
-       "1: the logits are rounded to T and kept for the backward part; 0: they are made again"},
-      int64_t{0}));
+  head_terms.push_back(optional({"kept", AttrKind::integer,
+                                 "1: the logits are rounded to T and kept for the backward part; "
+                                 "0: the backward part computes them again"},
+                                int64_t{0}));
   table.push_back({.name = "cross_entropy",
                    .doc = "The mean over rows with a target of -log p, where p is the softmax of "
                           "the row at its target; 0 without such rows. Attributes change the loss "
@@ -250,8 +250,8 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .infer = infer_cross_entropy_dx,
                    .flops = cross_entropy_dx_flops});
   table.push_back({.name = "linear_cross_entropy",
-                   .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 "
-                          "words and neither rounded nor kept, or is kept whole.",
+                   .doc = "The cross_entropy of x w^T. The logits are computed in blocks of at "
+                          "most 1024 words and neither rounded nor kept, or are kept as a whole.",
                    .forms = {{"", {x, w, targets}, {entropy, stats}}},
                    .attrs = head_terms,
                    .infer = infer_linear_cross_entropy,
@@ -260,8 +260,8 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .products = true,
                    .ids = IdOperand{2, 1, 0, true}});
   table.push_back({.name = "linear_cross_entropy_dx",
-                   .doc = "The gradients of a linear_cross_entropy, whose logits are made again by "
-                          "blocks, and dx is summed over blocks in A; or of its kept logits.",
+                   .doc = "The gradients of a linear_cross_entropy. Logits that were not kept are "
+                          "computed again in blocks, and dx is summed over the blocks in A.",
                    .forms = {{"", {dentropy, x, w, targets, stats}, head_gradients},
                              {"kept", {dentropy, x, w, targets, stats, kept}, head_gradients}},
                    .attrs = head_terms,
@@ -270,7 +270,7 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .products = true});
   table.push_back(
       {.name = "count_targets",
-       .doc = "How many rows have a target, as cross_entropy counts them.",
+       .doc = "The number of rows with a target, as cross_entropy counts them.",
        .forms = {{"", {targets}, {{"count", "f32[]", "the number of rows with a target"}}}},
        .infer = infer_count_targets,
        .flops = count_targets_flops});

@@ -135,15 +135,15 @@ double rms_flops(In in, const Attrs&, int64_t n) {
 
 void add_norm_ops(std::vector<OpDef>& table) {
   const AttrDef eps{"eps", AttrKind::number,
-                    "added to the mean square before its root is taken, > 0"},
+                    "added to the variance or mean square before its square root, > 0"},
       offset = optional({"offset", AttrKind::flag, "1: w + 1 in place of w"}, int64_t{0});
   const OperandDef x{"x", "T[n,C]", "rows"}, dy{"dy", "T[n,C]", "gradient of the result"},
       y{"y", "T[n,C]", "normalized rows"}, dx{"dx", "T[n,C]", "gradient of x"},
       weight{"w", "T[C]", "weight"}, mean{"mean", "A[n]", "mean of each row"},
       rstd{"rstd", "A[n]", "1 / sqrt(variance + eps) of each row"};
   table.push_back({.name = "layer_norm",
-                   .doc = "Normalized rows (x - mean) rstd w + b; w and b come both or not at all, "
-                          "which means 1 and 0.",
+                   .doc = "Normalized rows (x - mean) rstd w + b; w and b are given together or "
+                          "left out, which means 1 and 0.",
                    .forms = {{"",
                               {x, optional(weight), optional(OperandDef{"b", "T[C]", "bias"})},
                               {y, mean, rstd}}},
@@ -167,16 +167,17 @@ void add_norm_ops(std::vector<OpDef>& table) {
                    .flops = norm_flops});
   const OperandDef run_weight{"w", "T[D]", "weight; D divides C"},
       run_rstd{"rstd", "A[n,C/D]", "1 / sqrt(mean of x^2 + eps) of each run"};
-  table.push_back({.name = "rms_norm",
-                   .doc = "Each run of D columns by itself: x rstd w. With D = C these are whole "
-                          "rows, with the width of a head the norms of q and k.",
-                   .forms = {{"", {x, run_weight}, {y, run_rstd}}},
-                   .attrs = {eps, offset},
-                   .infer = infer_rms_norm,
-                   .backward = rms_norm_backward,
-                   .flops = rms_flops<4>,
-                   .rows = Rows::same_of_one,
-                   .cheap = true});
+  table.push_back(
+      {.name = "rms_norm",
+       .doc = "Normalizes each run of D columns by itself: x rstd w. With D = C the runs are whole "
+              "rows; with the width of a head they are the heads of q or k.",
+       .forms = {{"", {x, run_weight}, {y, run_rstd}}},
+       .attrs = {eps, offset},
+       .infer = infer_rms_norm,
+       .backward = rms_norm_backward,
+       .flops = rms_flops<4>,
+       .rows = Rows::same_of_one,
+       .cheap = true});
   table.push_back({.name = "rms_norm_dx",
                    .doc = "The gradient of the rows of an rms_norm.",
                    .forms = {{"", {dy, x, run_weight, run_rstd}, {dx}}},
