@@ -22,11 +22,11 @@ Types infer_add(In in, const Attrs&) {
   return {in[0]};
 }
 
-// Returns the gradient of the sum for each operand; no node is needed.
+// The gradient of each operand is the gradient of the sum itself, so no node is appended.
 std::vector<ValueId> add_backward(BackwardContext& c) { return {c.first_grad(), c.first_grad()}; }
 
-// Checks the attributes of an operation with random numbers. A stream has 16 bits in the counter of
-// the random generator (core/base/random.h).
+// Checks the attributes of an operation that draws random numbers. The number of a stream has 16
+// bits in the counter of the random generator (core/base/random.h).
 void check_draws(std::string_view op, const Attrs& attrs) {
   double p = attrs.real("p");
   require(p >= 0 && p < 1, "{}: attribute 'p' must be in [0, 1), got {}", op, p);
@@ -93,7 +93,7 @@ std::vector<ValueId> cast_backward(BackwardContext& c) {
   return {c.emit("cast", {c.first_grad()}, back, {0})};
 }
 
-// Returns the operand: nothing is dropped when a text is continued.
+// Nothing is dropped when a text is continued, so the operand itself is the result.
 ValueId decode_dropout(DecodeContext& c) { return c.in[0]; }
 ValueId decode_layerdrop(DecodeContext& c) { return c.in[1]; }
 

@@ -1,4 +1,4 @@
-// Operations on tables of rows: words by id, positions by the index of the row in its sequence.
+// Operations that select rows of a table: by the id of a word, or by the position in the sequence.
 // Their gradients sum, for each row of the table, the rows of dy that used it. An `embedding` whose
 // table has no other reader lets ZeRO exchange only the rows that its ids name (zero/row_tables.h).
 #include <algorithm>
@@ -47,8 +47,8 @@ std::vector<ValueId> embedding_backward(BackwardContext& c) {
   return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, attrs, {0}), none};
 }
 
-// Returns the type of x plus positions. The table may have more rows than a sequence; the surplus
-// ones are not read and get gradient 0.
+// Returns the type of x plus positions. The table may have more rows than a sequence. The surplus
+// rows are not read, and their gradient is 0.
 Types infer_position(In in, const Attrs& attrs) {
   OperandCheck check("position", in);
   check.matrix(0);
@@ -99,7 +99,7 @@ double embedding_read(In in, const Attrs&, int64_t n) {
   int64_t rows = in[1].shape.numel(n), row = in[0].shape[1].extent * size_of(in[0].dtype);
   return static_cast<double>(rows * (row + size_of(in[1].dtype)));
 }
-// Counts the bytes of x and of the rows of w that sequences use.
+// Counts the bytes of x and of the rows of w that a sequence uses.
 double position_read(In in, const Attrs& attrs, int64_t n) {
   int64_t rows = in[0].shape.numel(n) / in[1].shape[1].extent;
   int64_t used = rows + std::min(rows, attrs.integer("seq"));

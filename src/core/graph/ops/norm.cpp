@@ -1,6 +1,7 @@
-// Normalization of rows. Both norms return their statistics (mean and 1 / sqrt(variance + eps), in
-// f32 or f64) as results, so that the backward part does not compute them again. rms_norm
-// normalizes runs of D columns, where D is the width of its weight: whole rows, or each head.
+// Normalization of rows. Both norms return statistics as results, in f32 or f64, so that the
+// backward part does not compute them again: layer_norm the mean and 1 / sqrt(variance + eps),
+// rms_norm 1 / sqrt(mean square + eps). rms_norm normalizes runs of D columns, where D is the width
+// of its weight: whole rows, or each head.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -56,7 +57,7 @@ Types infer_layer_norm_dw(In in, const Attrs&) {
 
 std::vector<ValueId> layer_norm_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], mean = c.node.out[1], rstd = c.node.out[2];
-  // dw and db come from one operation, since both sum over the same rows.
+  // One operation computes dw and db, since both sum over the same rows.
   if (c.node.in.size() == 1) return {c.emit("layer_norm_dx", {dy, x, mean, rstd}, {}, {0})};
   ValueId dx = c.emit("layer_norm_dx", {dy, x, c.node.in[1], mean, rstd}, {}, {0});
   ValueId dw = c.emit("layer_norm_dw", {dy, x, mean, rstd}, {}, {1, 2});
@@ -108,8 +109,8 @@ Types infer_rms_norm_dw(In in, const Attrs& attrs) {
   return {{in[0].dtype, {width}}};
 }
 
-// Appends the gradients of x and w. That of w does not depend on the offset: w + 1 has the
-// derivative of w.
+// Appends the gradients of x and w. The gradient of w does not depend on the offset, since w + 1
+// and w have the same derivative.
 std::vector<ValueId> rms_norm_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], w = c.node.in[1], rstd = c.node.out[1];
   Attrs offset;

@@ -1,6 +1,6 @@
 // Rotary positions (Su et al., "RoFormer", 2021). Pair i of the columns of a head is rotated by the
 // angle p theta^(-2i/dims), where p is the position of the row. `scaling` changes the angles for
-// texts longer than those of pretraining: linear, dynamic (NTK), llama3, yarn and longrope, as
+// texts longer than in pretraining: linear, dynamic (NTK), llama3, yarn and longrope, as
 // Transformers computes them. `period` and `rotated` choose the heads that are rotated, so that one
 // operation rotates q and k in a matrix that holds q, k and v side by side.
 #include <algorithm>
@@ -49,8 +49,8 @@ void check_longrope(const OperandCheck& check, const Attrs& attrs, int64_t pairs
   check.positive(attrs, "original");
 }
 
-// Checks the attributes of the scaling. Each scaling has its own, which docs/reference/ops.md
-// lists.
+// Checks the attributes of the scaling. Each scaling has its own attributes, which
+// docs/reference/ops.md lists.
 void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
   std::string_view scaling = attrs.text_or("scaling", "none");
   double magnitude = attrs.real_or("magnitude", 0);
@@ -107,7 +107,7 @@ std::vector<ValueId> rope_backward(BackwardContext& c) {
   return grads;
 }
 
-// A rotated pair costs four products and two sums.
+// A rotated pair costs four products and two sums, which is 3 operations per column.
 double rope_flops(In in, const Attrs& attrs, int64_t n) {
   int64_t heads = attrs.integer("heads"), depth = in[0].shape[1].extent / heads;
   int64_t dims = attrs.integer_or("dims", 0), period = attrs.integer_or("period", heads);
@@ -119,8 +119,8 @@ double rope_flops(In in, const Attrs& attrs, int64_t n) {
   return 3.0 * rows * static_cast<double>(turning * (dims == 0 ? depth : dims));
 }
 
-// Rows are rotated by their positions in the text. Scalings that depend on the length of the text
-// read the length, too.
+// Rows are rotated by their positions in the text. A scaling that depends on the length of the text
+// gets the length as another operand.
 ValueId decode_rope(DecodeContext& c) {
   std::vector<ValueId> in = c.in;
   in.push_back(c.places);

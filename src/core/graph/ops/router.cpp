@@ -1,8 +1,8 @@
 // The router of a mixture of experts: top_gates chooses k experts for each row and weights them,
 // scale_rows multiplies an expert's result by its weight, and load_balance is the auxiliary loss
 // that keeps experts equally used (Shazeer et al., 2017; Fedus et al., "Switch Transformers", 2021;
-// over all layers together as Transformers computes it for Mixtral). Choices are not
-// differentiable: gradients treat them as constants.
+// over all layers together as in Transformers for Mixtral). Choices are not differentiable, so
+// gradients treat them as constants.
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -86,7 +86,7 @@ std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
 }
 
 // Returns the number of layers. The operands of load_balance are the logits of one or more layers,
-// then perhaps a mask of rows.
+// optionally followed by a mask of rows.
 size_t layers_of(In in) {
   return in.size() - (in.size() > 1 && in.back().dtype == DS_DTYPE_I32 ? 1 : 0);
 }
@@ -114,8 +114,7 @@ Types infer_load_balance_dx(In in, const Attrs& attrs) {
   return {rest.begin(), rest.end()};
 }
 
-// Appends the gradients of the logits. The mask, if there is one, is the last operand and gets no
-// gradient.
+// Appends the gradients of the logits. The mask, which is optional and last, gets no gradient.
 std::vector<ValueId> load_balance_backward(BackwardContext& c) {
   std::vector<ValueId> in{c.first_grad()};
   in.insert(in.end(), c.node.in.begin(), c.node.in.end());

@@ -37,8 +37,8 @@ std::vector<ValueId> softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, c.node.attrs, {0})};
 }
 
-// Appends softmax_dx, which suits causal rows as well: a column that a row does not see has y = 0
-// and therefore no gradient.
+// Appends softmax_dx, which is also right for causal rows: a column that a row does not see has y =
+// 0 and therefore gradient 0.
 std::vector<ValueId> causal_softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, {}, {0})};
 }
