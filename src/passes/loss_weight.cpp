@@ -38,7 +38,8 @@ ValueId targets_of(const Node& node) {
 }  // namespace
 
 // Walks from the loss back to the operations that compute its terms. Terms without targets are
-// allowed, but all means must be over the same targets.
+// allowed, but at least one term must be a mean over targets, and all such means must have the same
+// targets.
 void weigh_by_targets(Graph& graph) {
   ValueId targets;
   std::vector<std::string> others;
