@@ -177,7 +177,7 @@ void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, Buffer
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
   for (auto [value, target] : wanted) {
     NodeId producer = graph_.values[value].producer;
-    ensure(producer.exists() && producer < end, "output %{} is no result of the forward part",
+    ensure(producer.exists() && producer < end, "output %{} is not a result of the forward part",
            graph_.values[value].name);
     needed[producer] = 1;
   }

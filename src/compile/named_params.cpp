@@ -53,7 +53,8 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config,
     const std::string key = fmt::format("optimizer.param_groups[{}].params", i);
     for (ParamId p : match(key, config.optimizer.groups[i].params, names)) {
       if (groups[p] != 0 && groups[p] != group)
-        raise(DS_ERROR_CONFIG, "{}: parameter '{}' is in optimizer.param_groups[{}], too",
+        raise(DS_ERROR_CONFIG,
+              "{}: parameter '{}' is also in optimizer.param_groups[{}]; name it in one group",
               KeyName(key), TensorName(names[p]), groups[p] - 1);
       groups[p] = group;
     }

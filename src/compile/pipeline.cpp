@@ -88,7 +88,7 @@ void check_callbacks(const Graph& graph, const Config& config) {
 }
 
 void check_training_graph(const Graph& graph) {
-  require(!graph.outputs.empty(), "graph '{}' must have an output: its loss", graph.name);
+  require(!graph.outputs.empty(), "graph '{}' must have an output, the loss, got none", graph.name);
   const TensorType& loss = graph.type(graph.outputs[0].value);
   auto integers = [](const TensorType& type) {
     return type.dtype == DS_DTYPE_I32 || type.dtype == DS_DTYPE_I64 || type.dtype == DS_DTYPE_U8;
@@ -192,7 +192,7 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
     // Ranks agree on norms and on skipped steps only along `data`.
     if (config.gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
       raise(DS_ERROR_UNSUPPORTED,
-            "parameter '{}' is cut over '{}', whose ranks have norms of their own: "
+            "parameter '{}' is cut over '{}', whose ranks compute separate norms: "
             "gradient_clipping must be 0, got {}",
             TensorName(param.name), axis, config.gradient_clipping);
     }
@@ -246,7 +246,7 @@ void check_sliced(const OptimizerConfig& optimizer, const Parameter& param, cons
   if (!param.slice || !param.slice->cut()) return;
   const bool codes = optimizer.states == DS_DTYPE_U8;
   if (!codes && spec.rows == 0) return;
-  raise(DS_ERROR_UNSUPPORTED, "{}: {} of a parameter that the mesh cuts, '{}', are unsupported",
+  raise(DS_ERROR_UNSUPPORTED, "{}: {} are not supported for parameter '{}', which the mesh cuts",
         KeyName(codes ? "optimizer.states" : "optimizer.type"),
         codes ? "8-bit states" : "matrices of Muon", TensorName(spec.name));
 }

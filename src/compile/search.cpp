@@ -38,7 +38,8 @@ std::vector<std::string> notes_of(const Choices& chosen, const Choices& wanted) 
   if (wanted.prefetch && !chosen.prefetch) {
     notes.emplace_back("prefetch is off to fit memory_budget");
   } else if (wanted.late_reuse && !chosen.late_reuse) {
-    notes.emplace_back("transfers wait for the range of the one before to fit memory_budget");
+    notes.emplace_back(
+        "freed memory is reused at once to fit memory_budget, so transfers wait for earlier ones");
   }
   if (chosen.recompute == wanted.recompute) return notes;
   notes.emplace_back(chosen.recompute == "cheap"

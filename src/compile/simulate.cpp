@@ -68,7 +68,7 @@ class Simulation {
       here.clear();
     }
     for (const auto& [group, here] : waiting_) {
-      if (!here.empty()) fail("ranks wait for ever");
+      if (!here.empty()) fail("ranks wait forever");
     }
   }
 

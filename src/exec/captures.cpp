@@ -179,10 +179,10 @@ std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round)
     if (begun) give_up(piece);
     if (queues_.device().faults().failed()) throw;
     off_ = true;
-    log_line(
-        LogLevel::warning,
-        fmt::format("rank {}, {}: no more graphs are made, because {} could not be captured: {}",
-                    program_.rank, program_.name, piece.label, error.what()));
+    log_line(LogLevel::warning,
+             fmt::format("rank {}, {}: launches are no longer captured as graphs, because {} could "
+                         "not be captured: {}",
+                         program_.rank, program_.name, piece.label, error.what()));
     return nullptr;
   }
 }

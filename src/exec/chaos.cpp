@@ -224,7 +224,7 @@ class ChaosExecutor final : public Executor {
       if (queues[q].empty() || behind || !ready(queues[q].front())) continue;
       if (best == kNone || rank(q) > rank(best)) best = q;
     }
-    ensure(best != kNone, "no queue of program {} can go on: its waits form a circle",
+    ensure(best != kNone, "no queue of program {} can continue, because its waits form a circle",
            program_.name);
     return best;
   }

@@ -66,7 +66,7 @@ void weigh_by_targets(Graph& graph) {
       targets = of;
     }
   }
-  if (!targets.exists()) refuse(graph, fmt::format("is made by {}", fmt::join(others, ", ")));
+  if (!targets.exists()) refuse(graph, fmt::format("is computed by {}", fmt::join(others, ", ")));
   graph.loss_weight = graph.add("count_targets", {targets}, {},
                                 unique_name(graph, graph.outputs[0].name + ".targets"));
 }

@@ -95,7 +95,7 @@ class Link final : public DeviceLink {
 
 std::string PluginDevice::kind() const {
   char out[128] = "";
-  check(table_.numerics(device_, out), "what its bits depend on");
+  check(table_.numerics(device_, out), "its numerics");
   return out;
 }
 
@@ -188,8 +188,8 @@ std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t inde
   const ds_plugin_device_table* table = load_device(name);
   if (!table) {
     raise(DS_ERROR_UNSUPPORTED,
-          "device '{0}:{1}' needs libds_{0}.so, beside libds or in a folder of DS_PLUGIN_PATH; "
-          "there is none",
+          "device '{0}:{1}' needs libds_{0}.so beside libds or in a folder of DS_PLUGIN_PATH, but "
+          "no such file was found",
           name, index);
   }
   return std::make_unique<PluginDevice>(*table, index, tf32);
