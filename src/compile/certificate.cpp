@@ -95,8 +95,8 @@ std::string traffic(const Program& program) {
 constexpr const char* kTiers[3] = {"dev", "host", "nvme"};
 constexpr const char* kAccesses[3] = {"reads", "writes", "updates"};
 
-// Returns the program itself: arenas, buffers with their offsets, instructions with operands and
-// waits.
+// Returns the text of the program itself: arenas, buffers with their offsets, and instructions with
+// operands and waits.
 std::string body(const Program& program) {
   std::string out = fmt::format("program {} {}{}\n", program.name, program.rank,
                                 program.separate ? " separate" : "");

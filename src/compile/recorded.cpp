@@ -211,8 +211,8 @@ void place_events(Program& program, RecordedOrder& order, int32_t events) {
       order.event_end[event + round * events] = program.next({i, round});
     }
   }
-  // At the call that ends a micro-step, the whole micro-step runs. Its end is never before the end
-  // of an earlier call.
+  // At the call that ends a micro-step, the rest of the micro-step runs. The position is never
+  // before the end of an earlier call.
   Position reached;
   MicroId micro(0);
   for (EventId e : order.events.ids()) {

@@ -107,7 +107,7 @@ class QueueExecutor final : public Executor {
    private:
     const Device* const device_;
   };
-  // Tickets of the last transfers on the two lanes.
+  // The tickets of the last transfers on the two lanes.
   struct Tickets {
     uint64_t read = 0, write = 0;
   };

@@ -123,7 +123,7 @@ class Folder {
     return a.dtype == b.dtype && a.numel == b.numel && a.tier == b.tier && a.holds == b.holds;
   }
 
-  // Checks one of the three cases of the invariant above.
+  // Returns whether one of the three cases of the invariant above holds for a buffer.
   bool is_carried(BufferId b) const {
     BufferId next = next_[b];
     if (!next.exists() || next == b) return true;

@@ -17,7 +17,7 @@ const char* dtype_name(DType dtype);
 // other name.
 DType parse_dtype(std::string_view name);
 
-// Brain float: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even; NaN
+// A brain float: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even; NaN
 // stays NaN. Conversions are always inlined: under sanitizers, calling them took a tenth of the
 // training time.
 struct bf16 {
@@ -49,8 +49,8 @@ constexpr float widen_half(uint16_t bits) {
   // adding 224 turns 31 into 255.
   const uint32_t normal = (magnitude << 13) + (112u << 23),
                  special = (magnitude << 13) + (224u << 23);
-  // A subnormal number is m 2^-24. An f32 of exponent -14 with m as its top fraction bits is 2^-14
-  // + m 2^-24, so one subtraction leaves the value.
+  // A subnormal number is m * 2^-24. An f32 with exponent -14 and m as its top fraction bits is
+  // (2^-14) + (m * 2^-24), so one subtraction leaves the value.
   const float tiny = std::bit_cast<float>((113u << 23) + (magnitude << 13)) - 0x1p-14f;
   const uint32_t finite = magnitude < 0x400u ? std::bit_cast<uint32_t>(tiny) : normal;
   return std::bit_cast<float>(sign | (magnitude < 0x7c00u ? finite : special));

@@ -111,7 +111,7 @@ std::string machine_identity() { return first_word("/proc/sys/kernel/random/boot
 namespace {
 
 // Returns the kernel's estimate of the memory that new processes could use without swapping, plus
-// the free swap; -1 if the kernel gives no estimate.
+// the free swap, or -1 if the kernel has no estimate.
 int64_t available_memory() {
   InputFile file("/proc/meminfo");
   int64_t memory = -1, swap = 0;

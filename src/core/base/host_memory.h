@@ -22,8 +22,8 @@ struct HostMemory {
   int64_t machine = 0;
   // Ordered from the innermost group outwards.
   std::vector<GroupLimit> groups;
-  // The kernel's estimate of the memory and free swap that a new process could use now; -1 if it
-  // gives no estimate.
+  // The kernel's estimate of the memory and free swap that a new process could use now, or -1 if
+  // the kernel has no estimate.
   int64_t available = -1;
 };
 inline constexpr int64_t kNoLimit = INT64_MAX / 2;

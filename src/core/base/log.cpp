@@ -19,8 +19,8 @@ namespace {
 // Largest number of queued lines; later lines are dropped and counted.
 constexpr size_t max_queued = 10000;
 
-// Lock order: `mutex` is never held while the sink runs, so a sink may log and may replace the
-// sink.
+// The state of the process's log. `mutex` is never held while a sink runs, so a sink may log and
+// may replace itself.
 struct Log {
   std::mutex mutex;
   std::condition_variable idle;

@@ -67,8 +67,8 @@ std::string download_of(std::string_view name, bool data) {
       data ? " --repo-type dataset" : "");
 }
 
-// Returns "owner/name" or "name" from the part of an address after its host; "" for pages of the
-// hub that are not a model or a data set.
+// Returns "owner/name" or "name" from the part of an address after its host, or "" for a page of
+// the hub that is not a model or a data set.
 std::string_view hub_name_in(std::string_view rest) {
   const std::string_view owner = rest.substr(0, rest.find_first_of("/@?#"));
   for (std::string_view other : {"spaces", "docs", "papers"}) {

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folders to search, in order: those of DS_PLUGIN_PATH, this library's own, and the
-// lib/ folder beside it.
+// Returns the folders to search, in order: the folders of DS_PLUGIN_PATH, the folder of this
+// library, and the lib/ folder beside that folder.
 std::vector<fs::path> folders() {
   std::vector<fs::path> out;
   if (const char* given = std::getenv("DS_PLUGIN_PATH")) {

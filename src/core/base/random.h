@@ -22,8 +22,8 @@ struct RandomStream {
 
 // Returns the stream from which parameter `param` is initialized. No two parameters share a stream,
 // and none shares one with a dropout of a model, whose op is 32768 or more. Each block of 32768
-// parameters uses one leaf: the first block uses leaf 0, and later blocks use the leaves from 2^32
-// - 1 downwards, which no micro-step reaches.
+// parameters uses one leaf: the first block uses leaf 0, and later blocks use the leaves from
+// UINT32_MAX downwards, which no micro-step reaches.
 RandomStream init_stream(uint64_t seed, uint32_t param);
 
 // Maps a random word to a uniform number in [0, 1) with 24 bits.

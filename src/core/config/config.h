@@ -230,8 +230,9 @@ struct Config {
     return at == sections_.end() ? defaults : *std::any_cast<Section>(&at->second);
   }
 
-  // The number of samples in a step and in a micro-batch, and of micro-steps in a step. All are
-  // positive, and train_batch = micro_batch * accumulation * ranks (DeepSpeed's batch triangle).
+  // The number of samples in a step, of samples in a micro-batch, and of micro-steps in a step. All
+  // are positive, and train_batch = micro_batch * accumulation * ranks (DeepSpeed's batch
+  // triangle).
   int64_t train_batch = 0, micro_batch = 0, accumulation = 0;
   // The bound of the global gradient norm, or 0 if gradients are not clipped.
   double gradient_clipping = 1.0;
@@ -291,7 +292,7 @@ struct Config {
   std::string fused_head = "auto";
   // The results that backward recomputes: "none", "cheap" or "layers". Never changes bits.
   std::string recompute = "none";
-  // With "layers", backward keeps one activation for every so many consecutive layers.
+  // With "layers", the number of consecutive layers that keep one activation together.
   int64_t recompute_num_layers = 1;
   // Whether gradients of embeddings are sent as rows where that moves fewer bytes.
   bool sparse_gradients = false;

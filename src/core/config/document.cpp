@@ -10,8 +10,8 @@
 // waits for the value from which it is derived. In sections that the integration does not fill in,
 // "auto" means the default.
 //
-// A misspelt key is refused with a suggestion, and the suggested key becomes doubtful unless the
-// document gives it, too: its value is probably the one under the misspelt name.
+// A misspelt key is refused with a suggestion. The suggested key becomes doubtful unless the
+// document also gives it, because its value is probably under the misspelt name.
 #include "core/config/document.h"
 
 #include <fmt/format.h>

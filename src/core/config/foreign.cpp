@@ -57,8 +57,8 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// Collects the rows of the table, with a method for each rule. A list of names is passed as one
-// text, with blanks between the names.
+// The rows of the table under construction, with a method for each rule. A list of names is passed
+// as one text, with blanks between the names.
 class Rows {
  public:
   void no_effect(const std::string& prefix, std::string_view names) {
@@ -348,7 +348,7 @@ bool switched_on(const std::string& path, const Json& value) {
          key.reason);
 }
 
-// Refuses unknown members of a section. A member that has known members is a section, too.
+// Refuses unknown members of a section. A member that has known members is also a section.
 void check_members(const std::vector<std::string>& known, const std::string& section,
                    const Json& given) {
   if (!given.is_object()) refuse(section, "expected a section, got {}", given.dump());

@@ -9,7 +9,8 @@
 
 namespace ds {
 
-// Deprecated names of keys, in full. The section bf16 may also be called bfloat16.
+// A deprecated full name of a key, and the key's path. The section bf16 may also be called
+// bfloat16.
 struct DeprecatedName {
   const char* name;
   const char* path;

@@ -55,7 +55,7 @@ struct DecodeContext {
   const std::string& name() const { return from.values[node.out[0]].name; }
 };
 
-// Says on which rows of the operands a row of a result depends.
+// The rows of the operands on which a row of a result depends.
 enum class Rows : int8_t {
   // A row of the result may depend on any rows.
   mixed = 0,

@@ -11,7 +11,8 @@ namespace ds {
 struct Choices {
   // Whether transfers may begin earlier than directly before the instructions that need them.
   bool prefetch = false;
-  // OffsetOptions::late_reuse. Has an effect only if device and host have separate memories.
+  // Whether memory is reused late (OffsetOptions::late_reuse). Has an effect only if device and
+  // host have separate memories.
   bool late_reuse = false;
   // The key `recompute`: "none", "cheap" or "layers".
   std::string recompute = "none";

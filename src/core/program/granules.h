@@ -62,7 +62,7 @@ struct Bucket {
   bool frozen = false;
   int64_t granule = kGranule;
   ClassId cls{0};
-  // Number of ranks of the class.
+  // The number of ranks of the class.
   int ranks = 1;
   // Whether the parameters are updated matrix by matrix.
   bool matrices = false;
@@ -71,7 +71,8 @@ struct Bucket {
   std::vector<std::pair<int64_t, int64_t>> padding() const;
 };
 
-// Says which rank owns which elements. All ZeRO stages use the same layout.
+// The assignment of parameters to buckets, which determines the elements that each rank owns. All
+// ZeRO stages use the same layout.
 struct Layout {
   IdVector<BucketId, Bucket> buckets;
   // The bucket of each parameter; `none` if this rank does not hold the parameter.

@@ -187,9 +187,10 @@ struct ArenaSizes {
   int64_t transient = 0;
 };
 
-// Instructions [begin, end), which are whole segments, are issued `rounds` times in a run, one
-// round after the other. In round r, an instruction belongs to the micro-step that is r * micros
-// later than in round 0, and its operands begin r * stride bytes later.
+// The repeated stretch of a program: instructions [begin, end), which are whole segments. They are
+// issued `rounds` times in a run, one round after the other. In round r, an instruction belongs to
+// the micro-step that is r * micros later than in round 0, and its operands begin r * stride bytes
+// later.
 struct Repeat {
   InstrId begin{0}, end{0};
   int32_t rounds = 1;
