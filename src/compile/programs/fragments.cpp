@@ -1,4 +1,4 @@
-// Fragments of a delegate's step that runs call by call: each gathers or reduces one bucket.
+// Fragments of a delegate's step that runs call by call. Each gathers or reduces one bucket.
 #include <fmt/core.h>
 
 #include <utility>
@@ -28,7 +28,7 @@ Program make_reduce(const Making& making, const ProgramKey& key) {
   StepBuffers buffers;
   ProgramBuilder b =
       begin_program(plan.zero, fmt::format("reduce.{}.{}", key.bucket, key.micro), 1, buffers);
-  // This instruction represents the host, which has written the bucket.
+  // This instruction represents the host, which has written the gradients of the bucket.
   b.emit(Op::grad, {flat(b.buffer(grads), grads, 0, 1, Access::update)}, {}, key.micro);
   b.end_segment(Phase::reduce);
   Program program = b.take();

@@ -24,8 +24,8 @@ HostArena::HostArena(int64_t wanted) {
   }
   address_ = static_cast<std::byte*>(made);
   bytes_ = wanted;
-  // Huge pages are only a request, so the result is ignored. They help because matrices span far
-  // more small pages than the TLB has entries.
+  // Huge pages help because matrices span far more small pages than the TLB has entries. The result
+  // is ignored, because the system may refuse them.
   madvise(made, size, MADV_HUGEPAGE);
 }
 
@@ -45,7 +45,8 @@ void HostArena::grow(int64_t wanted) {
   bytes_ = wanted;
 }
 
-// Returns only whole pages within the range to the system.
+// Returns the whole pages within the range to the system, which provides zeros when they are next
+// read.
 void HostArena::discard(int64_t begin, int64_t end) {
   constexpr int64_t kPage = 4096;
   int64_t low = round_up(begin, kPage), high = end / kPage * kPage;
@@ -66,8 +67,8 @@ std::shared_ptr<Arena> HostDevice::make_arena(Place, int64_t bytes) {
   return std::make_shared<HostArena>(bytes);
 }
 
-// Reading a page of the old arena that was never written takes no memory, because the system maps
-// its shared page of zeros; copy_sparse() then does not write the page of the new arena.
+// Reading a page of the old arena that was never written allocates no memory, because the system
+// maps its shared page of zeros. copy_sparse() then does not write the page in the new arena.
 std::shared_ptr<Arena> HostDevice::copy_arena(Place, const Arena& arena, int64_t bytes) {
   auto made = std::make_shared<HostArena>(bytes);
   if (arena.bytes() > 0) copy_sparse(made->address(), arena.address(), arena.bytes());
