@@ -20,7 +20,7 @@ namespace ds::test {
 // Returns the largest magnitude of gradient elements; every granule contains it.
 int64_t top_of(const Config& config);
 
-// Everything that a seed decides; equal on all ranks.
+// A test case: everything that a seed decides, equal on all ranks.
 struct RandomCase {
   uint64_t seed = 0;
   int world = 1;

@@ -33,7 +33,8 @@ void RandomHost::evaluate() {
       add(calls, place, c);
     }
   } else {
-    place.micro = case_.config.accumulation;  // so that no gradients are handed over
+    // At this place in a step, no more gradients are handed over.
+    place.micro = case_.config.accumulation;
     soup(calls, place, length);
   }
   release_some(calls, place, true);
@@ -148,8 +149,8 @@ std::string RandomHost::random_kind(int32_t param) {
 // relation to first ones.
 std::vector<float> RandomHost::values_for(int32_t param, const std::string& kind) const {
   std::vector<float> values;
-  const bool squares =
-      kind == "exp_avg_sq" || kind == "sum";  // the optimizer takes its square root
+  // The optimizer takes the square root of these states.
+  const bool squares = kind == "exp_avg_sq" || kind == "sum";
   for (int64_t e = 0; e < numel_[static_cast<size_t>(param)]; ++e) {
     int64_t x = (e * 3 + call_) % 17 - 8;
     values.push_back(static_cast<float>(squares ? x + 9 : x) / 8);

@@ -33,10 +33,11 @@ class Record {
   const Json& at(std::string_view name) const;
   const Json* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // Returns the member that is an object. list() returns a member that is a list of objects.
+  // Returns a member that is an object. list() returns the elements of a member that is a list of
+  // objects.
   Record inside(std::string_view name) const;
   std::vector<Record> list(std::string_view name) const;
-  // Marks these fields, where they exist, as read: they only inform the reader.
+  // Marks these fields as read, if they exist, because they only inform the reader.
   void told(std::initializer_list<const char*> names) const;
   // Returns the whole object and marks all fields as read, for a caller that refuses unknown fields
   // itself.
