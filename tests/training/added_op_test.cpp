@@ -20,7 +20,7 @@ double one_each(In in, const Attrs&, int64_t n) {
 }
 std::vector<TensorType> as_first(In in, const Attrs&) { return {in[0]}; }
 
-// y = x x
+// Adds `square` and `square_dx` to the op table: y = x x.
 void add_rows() {
   if (find_op("square")) return;
   add_op({.name = "square",

@@ -284,7 +284,8 @@ TEST(Boundary, ReducesTheRowsOfShortMicroBatches) {
     p.sparse = sparse;
     return run_engines(p, config_of(p), [&](Engine& engine) {
       train_step(p, engine, 0);
-      std::vector<int32_t> tokens(16), targets(16, 5);  // 2 micro-steps of 8 rows
+      // These are 2 micro-steps of 8 rows.
+      std::vector<int32_t> tokens(16), targets(16, 5);
       for (size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = static_cast<int32_t>(300 + i) + 20 * engine.runtime().comm().rank();
       InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, 16}, {targets.data(), DS_DTYPE_I32, 16}};

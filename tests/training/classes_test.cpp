@@ -80,8 +80,8 @@ Config config_of(const Case& c, const std::string& folder) {
   return out;
 }
 
-// y = x dense^T + x mine^T, where `mine` are the rows of `experts` that belong to coordinate
-// `expert`.
+// Returns the graph of y = x dense^T + x mine^T, where `mine` are the rows of `experts` that belong
+// to coordinate `expert`.
 Graph graph_of(const Case& c, int expert) {
   Graph g;
   g.bound = kRows;
@@ -103,7 +103,7 @@ float value_of(int64_t leaf, int64_t step, int64_t i, int64_t salt) {
   return static_cast<float>(((leaf * 131 + step * 17 + i) * salt) % 29) / 29.0f - 0.4f;
 }
 
-// Trains the same steps in double, leaf by leaf.
+// A reference that trains the same steps in double, leaf by leaf.
 struct Reference {
   explicit Reference(const Case& which) : c(which) {}
 

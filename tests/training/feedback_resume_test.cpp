@@ -81,7 +81,8 @@ std::string go_on(const Point& p, const std::string& folder, int64_t reset = 102
   return run_engines(
       p,
       [&](Engine& engine) {
-        train_step(p, engine, 50);  // overwritten by the load
+        // The load overwrites the effect of this step.
+        train_step(p, engine, 50);
         engine.checkpoints().load(folder);
         if (forget) engine.store().own_states().forget();
         steps(p, engine, kHalf, kSteps);
@@ -115,7 +116,7 @@ TEST(Feedback, ResumesExactlyInOtherBucketsAndOverAReset) {
   EXPECT_EQ(go_on(q, folder.path(), 7), expected);
 }
 
-// Collects the process's log lines as long as it lives.
+// A log sink that collects the process's lines as long as it lives.
 class Lines {
  public:
   Lines() {

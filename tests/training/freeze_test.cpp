@@ -203,7 +203,8 @@ TEST(Freeze, ACheckpointKeepsTheFrozenSetOfCalls) {
         EXPECT_EQ(resumed.checkpoints().load(first).step, 1);
         EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), from_config)
             << "a load is not a call of this program";
-        resumed.checkpoints().load(folder.path());  // loads the newest
+        // This loads the newest checkpoint.
+        resumed.checkpoints().load(folder.path());
         EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), !from_config);
         train_step(p, resumed, 2);
         EXPECT_EQ(hash_of_states(resumed), hash_of_states(run)) << p.name();
@@ -505,7 +506,8 @@ TEST(Freeze, ImpossibleSettingsAreRefused) {
   expect_names(message_of([&] { engine.trained().freeze(every, true); }, DS_ERROR_CONFIG), {"all"});
   int32_t wrong[] = {99};
   message_of([&] { engine.trained().freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT);
-  train_step(p, engine, 0);  // still usable
+  // The engine is still usable.
+  train_step(p, engine, 0);
   int32_t one[] = {3};
   engine.trained().freeze(one, true);
   expect_names(message_of([&] { engine.store().read_tensor(ParamId(3), "grad"); }, DS_ERROR_STATE),

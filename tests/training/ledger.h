@@ -22,7 +22,7 @@ struct LedgerCase {
     std::string name;
     int64_t numel = 0;
     // For a table that is read by ids: the largest number of rows that a micro-step names, and the
-    // elements of a row. 0: the parameter is not such a table.
+    // elements of a row. For other parameters both are 0.
     int64_t named = 0, width = 0;
   };
   // In the order in which forward first uses them.
@@ -120,7 +120,8 @@ class ClosedForm {
   struct Bucket {
     std::string scope;
     bool small = false;
-    bool table = false;  // reduced as rows
+    // Whether the bucket is a table whose gradient is reduced as rows.
+    bool table = false;
     std::vector<size_t> params;
     int64_t numel = 0;
   };
@@ -242,9 +243,9 @@ class ClosedForm {
   // Even a single rank rounds its sum if gradients have a narrower wire type.
   bool sums_change() const { return at_boundary() && (c_.world > 1 || c_.wire < 4); }
 
-  // Fetches this rank's sum to the device in the wire type, or in f32 for a table, whose rows are
-  // extracted from it. Stores the reduced sum in f32. A single rank only rounds its sum and stores
-  // it in the wire type.
+  // At the boundary, fetches this rank's sum to the device in the wire type, or in f32 for a table,
+  // whose rows are extracted from the sum. Stores the reduced sum in f32. A single rank only rounds
+  // its sum and stores it in the wire type.
   void reduce_there(const Bucket& b) {
     if (!sums_change()) return;
     copy("fetch", b.table ? c_.parameters[b.params[0]].numel * 4 : b.numel * c_.wire);
@@ -312,7 +313,8 @@ class ClosedForm {
     std::vector<int64_t> ranges = gather_ranges();
     for (size_t k = 0; k < buckets_.size(); ++k) {
       const Bucket& b = buckets_[k];
-      if (!partitioned(b)) {  // once, after the update
+      // Such a bucket is gathered once, after the update.
+      if (!partitioned(b)) {
         if (c_.world > 1) gather_levels(b, state_cut(), 0, c_.wire);
         continue;
       }
@@ -469,7 +471,8 @@ class ClosedForm {
   std::vector<Bucket> buckets_;
   std::map<std::string, size_t> bucket_of_;
   std::map<std::string, Traffic> out_;
-  std::set<std::pair<size_t, int64_t>> resident_;  // (bucket, level)
+  // Accumulators that stay in host memory, as (bucket, level).
+  std::set<std::pair<size_t, int64_t>> resident_;
   int64_t resident_bytes_ = 0;
 };
 

@@ -27,8 +27,9 @@ Recording recorded() {
           {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"}};
 }
 
-// Feeds recorded gradients to an engine: its loss is the sum of mse(p, target), whose gradient is 2
-// (p - target) / numel, so the targets determine the gradients.
+// A recorded case. Its gradients are fed to an engine through a loss that is the sum of mse(p,
+// target). The gradient of this loss is 2 (p - target) / numel, so the targets determine the
+// gradients.
 struct Replay {
   const Record& json;
   Tolerance tolerance;
@@ -91,8 +92,8 @@ int64_t differing(const std::vector<float>& got, const std::vector<float>& want,
 // A check of the engine after a step of this form.
 using AfterStep = std::function<void(size_t step, StepForm form, Engine& engine)>;
 
-// Repeats DeepSpeed's steps, except for the first, which is a dry run; freeze_step is therefore one
-// less.
+// Repeats DeepSpeed's steps, except for the first one, which is a dry run. Therefore freeze_step is
+// one less than in the recording.
 void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int stage,
             const AfterStep& after = {}) {
   const Replay r(json, tolerance);
@@ -246,7 +247,8 @@ TEST(OneBitRecorded, LambFollowsDeepSpeed) {
     const std::vector<Record> trace = follow_trace("OneBitLamb", c);
     const Tolerance given = all.tolerance();
     const double beta = config.coeff_beta, rounding = 0x1p-22 / (1 - config.beta1);
-    std::vector<double> means;  // as libds had them before the step
+    // The means that libds had before the step.
+    std::vector<double> means;
     const auto follow = [&](size_t step, StepForm form, Engine& engine) {
       SCOPED_TRACE(step);
       const Record& want = trace[step];
@@ -326,7 +328,8 @@ TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
       SCOPED_TRACE(k);
       if (k > 0) {
         const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
-        const auto number = static_cast<int64_t>(k) + 1;  // DeepSpeed's number of this step
+        // DeepSpeed counts its steps from 1.
+        const auto number = static_cast<int64_t>(k) + 1;
         // DeepSpeed tests the variance interval before it counts the step, and the synchronisation
         // interval afterwards.
         if (!trace[k - 1].at("frozen").boolean()) {

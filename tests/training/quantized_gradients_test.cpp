@@ -84,7 +84,8 @@ std::vector<double> reduction_bound(const Ways& w, const std::vector<std::vector
   std::vector<std::vector<double>> have(leaves.size()),
       off(leaves.size(), std::vector<double>(numel));
   for (size_t r = 0; r < leaves.size(); ++r) have[r] = {leaves[r].begin(), leaves[r].end()};
-  for (int ranks : w.levels) {  // each level joins groups of neighbours
+  // Each level joins groups of neighbouring ranks.
+  for (int ranks : w.levels) {
     std::vector<std::vector<double>> sums, errors;
     for (size_t r = 0; r < have.size(); r += static_cast<size_t>(ranks)) {
       sums.emplace_back(numel);

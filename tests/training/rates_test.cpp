@@ -30,9 +30,11 @@ struct Rates {
 };
 
 struct Setting {
-  std::optional<size_t> group;  // nullopt: all groups
+  // If nullopt, the setting applies to all groups.
+  std::optional<size_t> group;
   std::string name;
-  std::optional<double> value;  // nullopt: back to configuration and schedule
+  // If nullopt, the setting returns to its configured or scheduled value.
+  std::optional<double> value;
   std::string path() const {
     return group ? "param_groups[" + std::to_string(*group) + "]." + name : name;
   }
@@ -41,7 +43,8 @@ struct Setting {
 // The calls before a step.
 struct Before {
   std::vector<Setting> settings;
-  bool reload = false;  // into another engine, from a checkpoint
+  // Whether another engine continues from a checkpoint first.
+  bool reload = false;
   double factor = 1;
 };
 
@@ -141,7 +144,7 @@ double scheduled(const RateCase& c, double rate, int update) {
   return rate;
 }
 
-// Tracks the rates that were set, by group.
+// A model of the rates that were set, by group.
 class Expected {
  public:
   explicit Expected(const RateCase& c)

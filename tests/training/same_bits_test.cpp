@@ -21,7 +21,8 @@ namespace ds::test::same_bits_test {
 namespace {
 
 constexpr int kSteps = 20;
-constexpr int kFewSteps = 8;  // for many ranks
+// Number of steps for runs with many ranks.
+constexpr int kFewSteps = 8;
 
 // Points that must be equal are compared by Outcome::bits(), points that must differ by their
 // payload hashes alone.
@@ -42,7 +43,8 @@ std::vector<Point> full_product(const Point& base = {}) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : kTiers) {
       for (int variant = 0; variant < 4; ++variant) {
-        for (int run = 0; run <= 8; ++run) {  // run 0: in order; 1..8: chaos seeds
+        // Run 0 executes in order, and runs 1 to 8 use the chaos device with the run as its seed.
+        for (int run = 0; run <= 8; ++run) {
           Point p = base;
           p.stage = stage;
           p.tier = tier;
@@ -148,9 +150,9 @@ bool want_full() {
   return full && std::string(full) == "full";
 }
 
-// Counts the compared points and prints their number and time at the end of the suite. With
-// DS_SAME_BITS_FILE, each point also appends a line with its name and hashes to that file, so that
-// two builds can be compared.
+// A fixture that counts the compared points and prints their number and time at the end of the
+// suite. With DS_SAME_BITS_FILE, each point also appends a line with its name and hashes to that
+// file, so that two builds can be compared.
 class SameBits : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -218,8 +220,9 @@ TEST_F(SameBits, OddNumbersOfRanks) {
   }
 }
 
-// Reducing once per step gives other bits than reducing every micro-step. They are equal for both
-// stages and every tier, bucket, order, device and level.
+// Returns points that reduce gradients once per step. Their bits differ from those of a reduction
+// in every micro-step, but are equal for both stages and every tier, bucket, order, device and
+// level.
 std::vector<Point> boundary_points(int world) {
   std::vector<Point> points;
   int i = world;
@@ -336,7 +339,7 @@ TEST_P(SameBitsOver, Boundary) {
                                     : train_processes(p, kFewSteps));
 }
 
-// Far more ranks than cores, with four ranks' leaves.
+// Points with far more ranks than cores are trained for this many steps.
 constexpr int kManySteps = 2;
 Point of_many(int world, int leaves, int stage) {
   Point p{.stage = stage, .world = world, .reproducible = true, .leaves = leaves};

@@ -105,7 +105,8 @@ void train(Engine& engine, const Where& w, int first, int steps) {
   }
 }
 
-using States = std::vector<std::vector<float>>;  // whole tensors, by parameter and kind
+// Whole tensors, by parameter and kind.
+using States = std::vector<std::vector<float>>;
 
 States read_all(Engine& engine) {
   States out;
