@@ -15,8 +15,8 @@ using Bytes = std::vector<std::byte>;
 
 class Coalesced : public testing::TestWithParam<test::GroupCase> {};
 
-// Small buffers that are packed together, one that is sent separately, and empty ones, including
-// the last.
+// Counts of small buffers that are packed together, of buffers that are sent separately, and of
+// empty ones, including the last.
 const std::vector<size_t> kCounts = {5, 0, 1000, 77, 270001, 3, 0, 110000, 110000, 110000, 4, 0};
 
 struct Lists {

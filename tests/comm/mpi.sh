@@ -58,7 +58,7 @@ for left in "WORLD_SIZE=1 RANK=0" "WORLD_SIZE=1 RANK=0 DS_COMM_URL=shm://left" "
     { cat left.log; die "the variables that contradict each other are not named: $left"; }
   [ ! -e left ] || die "$left: a run folder"
 done
-# A job of its own in each process is refused; mpirun within such a job is one job.
+# A separate job in each process that mpirun starts is two jobs. mpirun within a job of one rank is refused.
 # shellcheck disable=SC2086
 ranks 2 sh -c 'exec "$0" launch -n 1 "$@" --dir own$OMPI_COMM_WORLD_RANK' "$libds" $train > own.log 2>&1 ||
   { cat own.log; die "a job in each process of mpirun"; }

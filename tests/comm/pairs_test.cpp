@@ -144,7 +144,8 @@ TEST_P(ThreeRanks, AnAbortEndsNestedGroups) {
 }
 
 TEST_P(ThreeRanks, ARankThatLeavesItsGroupIsNamed) {
-  if (GetParam().transport == "post") return;  // its groups share one link
+  // The groups of this transport share one link.
+  if (GetParam().transport == "post") return;
   test::on_group(GetParam(), [](Communicator& comm) {
     std::unique_ptr<Communicator> group = comm.split(comm.rank() / 2, 0, "groups");
     if (comm.rank() == 1) group.reset();
