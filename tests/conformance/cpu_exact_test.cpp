@@ -13,7 +13,8 @@
 namespace ds::test {
 namespace {
 
-constexpr int64_t kCount = 3 * 16384 + 37;  // three tasks and a tail
+// Three tasks and a tail.
+constexpr int64_t kCount = 3 * 16384 + 37;
 
 class Exact : public testing::Test {
  protected:
@@ -21,8 +22,8 @@ class Exact : public testing::Test {
     register_cpu(cpu_);
     register_ref(ref_);
   }
-  // Returns whether both families give the same bytes. `out` holds what update operands contain
-  // before the call.
+  // Returns whether the kernels of both families compute the same bytes, on one and on three
+  // threads. `out` holds what update operands contain before the call.
   bool equal(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
              const std::vector<Tensor>& out, const StepScalars& scalars = {}) {
     InstructionCase c{op, attrs, in, out, scalars};
@@ -352,7 +353,8 @@ TEST_F(Exact, CodesAtTheLimitsOfBf16) {
             scalars.element = 256 * (l2 + 2 * stochastic);
             Tensor in = bounds(8, 40, 1, 2, grad);
             for (int64_t e = 0; e < 256 && eps == 0; ++e)
-              in.set(e, 0);  // the moments below are zero, too
+              // The moments below are zero as well.
+              in.set(e, 0);
             Tensor v = bytes(kElements, 256, 5), m = bytes(kElements, 256, 4);
             for (Tensor* codes : {&m, &v})
               std::fill_n(codes->view().as<uint8_t>(), 256, uint8_t{0});
@@ -487,7 +489,8 @@ TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
         "embedding_dw", {{"rows", words}}, {dy, ids}, {poisoned(DS_DTYPE_F32, {words, 1})}};
     Tensor dw = run_case(implementation(cpu_, c.op, "cpu"), c, three_)[0];
     std::vector<double> want(
-        static_cast<size_t>(words));  // small whole numbers, whose sums are exact
+        // Sums of these small whole numbers are exact.
+        static_cast<size_t>(words));
     for (int64_t r = 0; r < rows; ++r) want[static_cast<size_t>(ids.at(r))] += dy.at(r);
     for (int64_t v = 0; v < words; ++v)
       ASSERT_EQ(dw.at(v), want[static_cast<size_t>(v)]) << v << " of " << words;

@@ -94,7 +94,8 @@ class RecordedLayers : public testing::Test {
     double worst = 0;
     for (int64_t e = 0; e < want.numel(); ++e) {
       double off = std::abs(got.at(e) - want.at(e)) / tolerance_.of(want.at(e));
-      if (!(off <= worst)) worst = off;  // NaN is the worst
+      // NaN counts as the largest error.
+      if (!(off <= worst)) worst = off;
     }
     return worst;
   }
@@ -328,7 +329,8 @@ class RecordedLayers : public testing::Test {
 TEST_F(RecordedLayers, AgreeWithTorch) {
   run_all();
   EXPECT_GE(cases_, 1);
-  EXPECT_GE(compared_, 4 * cases_);  // forward and backward, by two kernels at least
+  // Each case runs forward and backward, by at least two kernels.
+  EXPECT_GE(compared_, 4 * cases_);
 }
 
 }  // namespace
