@@ -52,9 +52,8 @@ TEST_F(GroupMemory, InVersion1TheSwapLimitAppliesIfPresent) {
   put("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/abc\n0::/");
   put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
   EXPECT_EQ(limit(100), kNoLimit);
-  put("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-      // In a container, the mount begins at the container's group.
-      "7000");
+  // In a container, the mount begins at the container's group.
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "7000");
   EXPECT_EQ(limit(100), 7100);
   put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "6000");
   put("/sys/fs/cgroup/memory/docker/memory.memsw.limit_in_bytes", "6050");

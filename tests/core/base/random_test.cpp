@@ -33,8 +33,8 @@ TEST(RandomStream, EveryKeyPartMatters) {
   EXPECT_EQ(base.block(9), base.block(9));
 }
 
-// Covers models of any size: the streams that initialize parameters and those of dropouts in the
-// first step.
+// Checks models of any size: no stream that initializes a parameter equals a stream of a dropout in
+// the first step.
 TEST(RandomStream, ParametersAndDropoutsShareNoStream) {
   std::vector<RandomStream> streams;
   for (uint32_t param = 0; param < 70000; ++param) streams.push_back(init_stream(9, param));

@@ -145,7 +145,8 @@ TEST(Layout, PadsAndDividesEvenly) {
   ASSERT_EQ(l.buckets.size(), 4u);
   EXPECT_EQ(l.buckets[0].name, "wte");
   EXPECT_EQ(l.buckets[1].name, "h.0");
-  EXPECT_EQ(l.buckets[1].numel, 1536);  // 1024 + 512
+  // The bucket has parameters of 1024 and 512 elements.
+  EXPECT_EQ(l.buckets[1].numel, 1536);
   EXPECT_EQ(l.place(ParamId(2)).begin, 1024);
   EXPECT_EQ(l.buckets[3].name, "small#0");
   EXPECT_TRUE(l.buckets[3].persistent);
