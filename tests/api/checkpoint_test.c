@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-/* Checkpoints and model folders: complete, damaged, more than are kept, or of another kind. */
+/* Checkpoints and model folders that are complete, damaged, too many or of another kind. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,7 +242,7 @@ static void frozen(void) {
   ds_engine_destroy(loaded);
 }
 
-/* Proves {checkpoint.load_model} {checkpoint.load_model.none}, {checkpoint.load_model.config}
+/* Proves {checkpoint.load_model}, {checkpoint.load_model.none}, {checkpoint.load_model.config}
  * and {checkpoint.load_model.corrupt}. */
 static void model(void) {
   static const char *const both[] = {"w", "v"}, *const other[] = {"v"};

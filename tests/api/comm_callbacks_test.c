@@ -35,20 +35,20 @@ typedef struct rank_state {
   int rank;
   /* Number of calls of each callback so far. */
   int works, in_place, destroyed, aborted;
-  /* The thread that is inside a call on the comm. */
+  /* The thread that is in a call on the comm. Callbacks must run on it. */
   pthread_t thread;
-  /* The next callback tries to use this comm, or the engine below. */
+  /* If set, the next callback tries to use this comm, or the engine below. */
   ds_comm* inside;
   ds_engine* engine;
-  /* The next callback destroys this comm. */
+  /* If set, the next callback destroys this comm. */
   ds_comm* ends;
-  /* If set, the rank that it claims to be instead of its own. */
+  /* If set, the rank that this rank claims to be. */
   int claims;
-  /* The next callback returns an error. */
+  /* If set, the next callback returns an error. */
   int fails;
-  /* all_gather only transfers whole multiples of four bytes. */
+  /* If set, all_gather transfers only whole multiples of four bytes. */
   int rounds;
-  /* The next parts that are sent are damaged. */
+  /* If set, the next parts that are sent are damaged. */
   int damages;
 } rank_state;
 
@@ -383,8 +383,7 @@ static void twice(rank_state* me) {
   names_it(me, "the place of rank 2 of 3 holds the data that rank 1 of 3 has sent");
 }
 
-/* The ranks' options differ, or all_gather loses bytes: both are detected when the comm is
- * created. */
+/* Either the ranks' options differ, or all_gather loses bytes. Creating the comm detects both. */
 static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const char* words) {
   ds_comm* comm = NULL;
   check(make(&callbacks, me->rank, &comm) == DS_ERROR_COMM && comm == NULL, words);

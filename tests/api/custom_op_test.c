@@ -18,10 +18,10 @@ enum {
   WEIGHTS = 2 * MID * IN + OUT * MID
 };
 
-/* What the callbacks record. */
+/* A record of the calls of the callbacks. */
 typedef struct record {
   int forwards, backwards, destroyed;
-  /* The number of the call that fails; 0: none fails. */
+  /* The number of the call that fails. 0 means that none fails. */
   int fail_forward, fail_backward;
   int other_thread;
   pthread_t thread;
@@ -384,8 +384,8 @@ static ds_status mixed_backward(const ds_tensor* const* inputs, const ds_tensor*
   return DS_OK;
 }
 
-/* Returns a graph with the mixed op. `through`: the op's input comes from a layer instead of the
- * graph's input. `both`: the scalar is part of the loss. */
+/* Returns a graph with the mixed op. If `through` is set, the op's input comes from a layer
+ * instead of the graph's input. If `both` is set, the scalar is part of the loss. */
 static ds_graph* mixed_graph(record* r, int through, int both) {
   const ds_dtype dtypes[] = {DS_DTYPE_NONE, DS_DTYPE_F32};
   const size_t dims_counts[] = {2, 0};
@@ -428,7 +428,7 @@ static void finite_differences(int through, int both) {
   int i;
   begin_record(&r);
   graph = mixed_graph(&r, through, both);
-  /* With a learning rate of zero, the parameters do not change. */
+  /* The learning rate is so small that the parameters do not change. */
   check_ok(
       ds_engine_create(
           NULL,

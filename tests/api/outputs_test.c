@@ -5,7 +5,8 @@
 
 #include "support.h"
 
-enum { OUT, X, TARGET, W, B, LOSS, VALUES }; /* values of the graph below */
+/* The values of the graph below. */
+enum { OUT, X, TARGET, W, B, LOSS, VALUES };
 enum { ROWS = 3, IN = 4, WIDE = 2 };
 
 /* Builds y = relu(x W^T + b) with a loss against a target. The listed values become outputs 1 and

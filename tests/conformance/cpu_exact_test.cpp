@@ -488,9 +488,8 @@ TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
     InstructionCase c{
         "embedding_dw", {{"rows", words}}, {dy, ids}, {poisoned(DS_DTYPE_F32, {words, 1})}};
     Tensor dw = run_case(implementation(cpu_, c.op, "cpu"), c, three_)[0];
-    std::vector<double> want(
-        // Sums of these small whole numbers are exact.
-        static_cast<size_t>(words));
+    // The values are small whole numbers, whose sums are exact.
+    std::vector<double> want(static_cast<size_t>(words));
     for (int64_t r = 0; r < rows; ++r) want[static_cast<size_t>(ids.at(r))] += dy.at(r);
     for (int64_t v = 0; v < words; ++v)
       ASSERT_EQ(dw.at(v), want[static_cast<size_t>(v)]) << v << " of " << words;

@@ -34,7 +34,8 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// Computes the order as docs/reference/data.md defines it, without functions of the library.
+// The order of samples as docs/reference/data.md defines it, computed without functions of the
+// library.
 struct Order {
   uint64_t seed = 0;
 
@@ -174,9 +175,8 @@ class DataOrder : public testing::Test {
                              order.permute(epoch, sample % count, count) * 12;
           return std::vector<int32_t>(all.begin() + at, all.begin() + at + 12);
         };
-        std::vector<std::vector<int32_t>>
-            // Rows of a packed run without interruptions; the test does not recompute them.
-            unbroken;
+        // Rows of a packed run without interruptions; the test does not recompute them.
+        std::vector<std::vector<int32_t>> unbroken;
         CheckpointInfo at, straight;
         int64_t taken = 0;
         while (taken < 90) {

@@ -73,7 +73,8 @@ TEST_F(RunTrain, RunResumeContinuesTheRunOfTheSameName) {
   EXPECT_EQ(error_of(again, DS_ERROR_CONFIG), "run.resume needs run.dir, which is not given");
 }
 
-// The process was killed between learning the vocabulary and the first step.
+// In run "b", the process was killed after it had begun to learn the vocabulary and before its
+// first step.
 TEST_F(RunTrain, AKilledRunLearnsItsVocabularyAgain) {
   Json c = config("a", 2), d = config("b", 2),
        patch = Json::parse(R"({"model": {"vocab": 280}, "data": {"tokenizer": "learn"}})");
@@ -303,9 +304,8 @@ TEST_F(RunTrain, AResumeRemovesLeftoversOfAKilledProcess) {
   train_on(1, {}, quiet(first.folder));
   for (const std::string& name : left) EXPECT_FALSE(exists(first.folder + "/" + name)) << name;
   EXPECT_TRUE(exists(first.folder + "/notes.tmp"));
-  EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(),
-            // Complete checkpoints are removed only once there is a newer one.
-            4u);
+  // Complete checkpoints are removed only once there is a newer one.
+  EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(), 4u);
 }
 
 TEST_F(RunTrain, AResumeWithAnotherTextIsRefusedByBothHashes) {

@@ -123,7 +123,7 @@ TEST_F(RunTrain, WritesTheWholeRunFolder) {
   EXPECT_LT(rows.back().loss, rows.front().loss);
   EXPECT_EQ(metrics.evals.back().loss, report.heldout_loss);
   EXPECT_LT(report.bigram_loss, report.unigram_loss);
-  // Only the final sample, because run.sample_every is 0.
+  // The only sample is the final one, because run.sample_every is 0.
   ASSERT_EQ(report.samples.size(), 1u);
   EXPECT_FALSE(report.samples[0].text.empty());
   EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 6);

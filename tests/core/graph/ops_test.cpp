@@ -368,9 +368,8 @@ TEST(Ops, CountsFloatingPointOperations) {
 TEST(Ops, AttentionCountsTheKeysThatRowsSee) {
   std::vector<TensorType> qkv{{f32, {n, 12}}};
   Attrs attrs{{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"window", int64_t{2}}};
-  EXPECT_EQ(op("attention").flops(qkv, attrs, 10),
-            // The rows of a sequence see 1, 2, 2, 2 and 2 keys.
-            2 * 2.0 * 10 * (9 / 5.0) * 4);
+  // The rows of a sequence see 1, 2, 2, 2 and 2 keys.
+  EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * (9 / 5.0) * 4);
   attrs = {{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"causal", int64_t{0}}};
   EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * 5 * 4);
   std::vector<TensorType> dx{{f32, {n, 4}}, qkv[0], {f32, {n, 4}}, {f32, {2, n}}};
