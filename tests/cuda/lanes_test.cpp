@@ -168,7 +168,8 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
     seen.insert(c.op);
   }
   for (const InstructionCase& c : device_instruction_cases())
-    seen.insert(c.op);  // tested by InstructionsAgree
+    // InstructionsAgree tests these operations.
+    seen.insert(c.op);
   std::set<std::string> unseen;
   std::set_difference(ours.begin(), ours.end(), seen.begin(), seen.end(),
                       std::inserter(unseen, unseen.end()));

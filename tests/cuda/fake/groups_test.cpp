@@ -105,7 +105,8 @@ void compare_with_communicator(Gpus gpus) {
   for (int world : {1, 2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
       GroupRank rank(comm, 2 * kCompareRoom, gpus);
-      std::mt19937 random(static_cast<unsigned>(world));  // the same on all ranks
+      // The numbers are the same on all ranks.
+      std::mt19937 random(static_cast<unsigned>(world));
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_U8}) {
         for (int64_t count :
              {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{200}, int64_t{5000},
@@ -119,7 +120,8 @@ void compare_with_communicator(Gpus gpus) {
   }
 }
 
-// A device adds at most 64 parts at once, so more ranks need several passes.
+// Compares groups of so many ranks that a device, which adds at most 64 parts at once, needs
+// several passes.
 void compare_many_ranks(Gpus gpus, int world) {
   run_ranks(world, [&](Communicator& comm) {
     GroupRank rank(comm, 2 * kCompareRoom, gpus);
@@ -156,7 +158,8 @@ TEST_F(FakeCudaGroups, LinkedGpusHaveTheBitsOfACommunicator) {
   EXPECT_EQ(fake.live(), before);
 }
 
-// Simulates a random program on the memory of all ranks: rows of floats, `kRows` for each rank.
+// A model of the memory of all ranks, on which a random program is simulated. Each rank has `kRows`
+// rows of floats.
 class Model {
  public:
   static constexpr int64_t kRows = 5;
@@ -196,14 +199,15 @@ class Model {
   std::vector<float> data_;
 };
 
-// Between the calls nothing but the queues waits, and queues are late in random turns. Calls
-// overwrite what other ranks have read, and read what others write next.
+// Only the queues wait between calls, and queues are late at random. Calls overwrite memory that
+// other ranks have read, and read memory that others write next.
 void run_random_sequences(Gpus gpus) {
   constexpr int64_t kBlock = 3000;
   FakeCuda::find()->jitter(300);
   for (int world : {2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
-      std::mt19937 random(static_cast<unsigned>(world));  // the same on all ranks
+      // The numbers are the same on all ranks.
+      std::mt19937 random(static_cast<unsigned>(world));
       const auto draw = [&](unsigned end) { return static_cast<int>(random() % end); };
       Model model(world, kBlock);
       const int64_t row = model.row_elements();

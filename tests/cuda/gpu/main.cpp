@@ -39,7 +39,7 @@ namespace {
 
 struct Job {
   std::string part, file, group, device = "cuda:0";
-  // Names of the checks to run. Empty: all.
+  // Names of the checks to run. If empty, all checks run.
   std::vector<std::string> only;
   double limit = 400, check_limit = 90;
   bool small = false, here = false;
@@ -49,7 +49,7 @@ struct Job {
 struct Place {
   // The index of the running check or, between checks, of the next one.
   std::atomic<size_t> check{0};
-  // The start time of the check. 0: no check is running.
+  // The start time of the check, or 0 if no check is running.
   std::atomic<int64_t> begin_ns{0};
   std::atomic<int> failed{0};
 };
@@ -183,7 +183,8 @@ int run(const Job& job) {
     int status = 0;
     std::string reason = watch(child, job, place, begin, &status);
     const int64_t check = place.begin_ns;
-    if (check == 0) continue;  // it ended on purpose between two checks
+    // The child ended on purpose between two checks.
+    if (check == 0) continue;
     if (reason.empty())
       reason = WIFSIGNALED(status) ? fmt::format("ended by signal {}", WTERMSIG(status))
                                    : "its process ended";
