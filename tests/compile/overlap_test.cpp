@@ -23,7 +23,8 @@ Config config_of(int64_t accumulation) {
   c.zero.stage = 3;
   c.zero.param_persistence_threshold = 0;
   c.zero.max_reuse_distance = 0;
-  c.zero.reduce_bucket_size = 1;  // one collective a parameter
+  // Each parameter has its own collective.
+  c.zero.reduce_bucket_size = 1;
   return c;
 }
 

@@ -52,7 +52,8 @@ TEST(Plan, EveryStageAndTierVerifies) {
 }
 
 // Bookkeeping instructions run where their operands are. Scalars that the host decides are copied
-// to the device and back once. Initial parameters are drawn on the host, whatever the device.
+// to the device and back once. Initial parameters are drawn on the host, no matter which device
+// trains.
 TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
     for (bool emulate : {false, true}) {
@@ -200,7 +201,8 @@ TEST(Plan, ALiveLimitBelowOneLayerKeepsOneLayerAlone) {
     c.zero.max_live_parameters = limit;
     return compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{}).step().arenas[0].transient;
   };
-  int64_t one = arena(64 * 64);  // exactly what one layer needs
+  // This is exactly the memory that one layer needs.
+  int64_t one = arena(64 * 64);
   constexpr int64_t layer = 64 * 64 * 4;
   EXPECT_LT(arena(4000), one + layer / 2);
   EXPECT_LT(arena(0), one + layer / 2);

@@ -118,7 +118,7 @@ class Rank {
     if (watch) compare(before, step, r);
   }
 
-  // Reads the whole state, of which each rank holds a part.
+  // Reads the whole state, although each rank holds only a part.
   void finish() {
     std::vector<std::string> kinds = engine_->store().state_kinds();
     kinds.insert(kinds.end(), {"param", "grad"});
@@ -180,8 +180,8 @@ class Rank {
     }
   }
 
-  // Records the loss only if the number of ranks cannot affect it: the mean over ranks depends on
-  // the order of additions.
+  // Records the loss only if it does not depend on the number of ranks, because the mean over ranks
+  // depends on the order of additions.
   void evaluate(int step) {
     const double loss = engine_->eval_batch(views(draw_inputs(run_, step, comm_.rank(), 0, 1)));
     if (!run_.config.reproducible) put("eval loss", {loss});
@@ -369,7 +369,8 @@ int64_t setting(const char* name, int64_t otherwise) {
 
 // Under any policy, compiling a long step costs no more than compiling a few micro-steps.
 TEST(Property, AnyLongStepRepeats) {
-  std::map<int32_t, int> stretches;  // by micro-steps of a round
+  // The number of programs, by micro-steps of a round.
+  std::map<int32_t, int> stretches;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     RandomRun c = with_layout(draw_plain_run(seed), 4);
     c.config.accumulation = 1000;

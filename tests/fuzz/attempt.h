@@ -45,8 +45,8 @@ inline Dice dice_of(uint64_t seed, uint32_t i) {
   return Dice(seed + (round << 16), i);
 }
 
-// Runs readers on damaged input and counts the results. Each must return a value or throw a
-// well-formed ds::Error, and must hold at most `limit` bytes at any time.
+// A counter of attempts to read damaged input, and of their results. Each attempt must return a
+// value or throw a well-formed ds::Error, and must hold at most `limit` bytes at any time.
 class Attempts {
  public:
   explicit Attempts(size_t limit = size_t{4} << 20) : limit_(limit) {}

@@ -140,8 +140,8 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
 }
 
 // Builds a text in every possible way, ten thousand times, from a text of a hundred thousand
-// characters. An operation that did not account for its bytes would use a gigabyte, and one that
-// did not account for its work would take minutes.
+// characters. An operation that did not count its bytes would use a gigabyte, and one that did not
+// count its work would take minutes.
 TEST(FuzzChatTemplate, EveryOperationIsLimited) {
   const std::string ways[] = {
       "l | sort",

@@ -113,7 +113,8 @@ TEST_F(FuzzModelFolder, LinksAndLoopsAreHandled) {
   };
   fs::create_directory(folder_ / "blobs");
   fs::rename(folder_ / "a.safetensors", folder_ / "blobs/0");
-  link("blobs/0", "a.safetensors");  // as the hub's cache
+  // The hub's cache links files in this way.
+  link("blobs/0", "a.safetensors");
   EXPECT_TRUE(attempt());
   link("a.safetensors", "a.safetensors");
   EXPECT_FALSE(attempt());

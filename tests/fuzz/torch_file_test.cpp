@@ -35,7 +35,7 @@ void use(TorchFile& file) {
 
 class FuzzTorchFile : public testing::Test {
  protected:
-  // {"a": tensor of 2 x 3, "b": 5}
+  // Returns the pickle of {"a": tensor of 2 x 3, "b": 5}.
   static std::string pickle() {
     PickleWriter out;
     out.empty_dict().mark().text("a").global("torch._utils", "_rebuild_tensor_v2").mark().mark();

@@ -23,7 +23,8 @@ const std::vector<int64_t> kLengths{5, 1, 9, 2, 8};
 
 struct Made {
   Tensor logits;
-  std::vector<Tensor> grads;  // by parameter
+  // The gradient of each parameter.
+  std::vector<Tensor> grads;
 };
 
 // Runs a model on tokens [first, first + count) of one text, arranged as documents of these lengths

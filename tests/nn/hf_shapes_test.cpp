@@ -13,7 +13,8 @@ namespace {
 struct Published {
   std::string name, config;
   int64_t parameters;
-  std::vector<std::pair<std::string, std::string>> tensors;  // name, type
+  // The name and the type of some tensors.
+  std::vector<std::pair<std::string, std::string>> tensors;
   std::vector<std::string> absent;
 };
 

@@ -19,8 +19,8 @@ namespace {
 
 using Words = std::vector<std::pair<std::string, int64_t>>;
 
-// Implements the definition in the simplest way: tokens are strings, and all pairs are counted
-// again for each merge.
+// The definition of the algorithm in its simplest form: tokens are strings, and all pairs are
+// counted again for each merge.
 struct NaiveLearner {
   std::vector<std::vector<int32_t>> words;
   std::vector<int64_t> counts;
