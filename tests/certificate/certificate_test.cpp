@@ -105,7 +105,7 @@ std::vector<Point> cover() {
       points.back().optimizer = "ZeroOneAdam";
     }
   }
-  // The program repeats one of these many micro-steps.
+  // With this many micro-steps, the program contains a repeated part.
   for (int stage : {0, 2, 3}) {
     for (bool reproducible : {false, true}) {
       Point many = point(stage, Tier::nvme, 2);

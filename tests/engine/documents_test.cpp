@@ -19,8 +19,8 @@ namespace ds::test {
 namespace {
 
 constexpr int64_t kSeq = 24, kRows = 40;
-const std::vector<std::pair<int64_t, int64_t>> kDocuments{
-    {0, 7}, {7, 1}, {8, 20}, {28, 12}};  // first, rows
+// The first row and the number of rows of each document.
+const std::vector<std::pair<int64_t, int64_t>> kDocuments{{0, 7}, {7, 1}, {8, 20}, {28, 12}};
 
 Graph packed_graph(bool documents) {
   ModelConfig config;

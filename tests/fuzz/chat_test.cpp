@@ -264,9 +264,8 @@ TEST(FuzzJsonl, RandomLines) {
   Json line;
   line.set("messages", all.at("chats").array()[4]);
   line.set("tools", all.at("tools"));
-  Attempts attempts(
-      size_t{8}
-      << 20);  // one letter in a long word takes some 140 bytes: its origin, its token, its merges
+  // A letter of a long word needs about 140 bytes, for its origin, its token and its merges.
+  Attempts attempts(size_t{8} << 20);
   for (uint32_t i = 0; i < draws(800); ++i) {
     Dice dice = dice_of(73, i);
     SCOPED_TRACE(i);

@@ -66,8 +66,8 @@ class FuzzModelFolder : public testing::Test {
   Json config_, index_;
   std::array<Json, 2> headers_;
   std::array<std::string, 2> data_;
-  Attempts attempts_{// A graph of 255 layers, which a valid configuration may have, needs 5 MiB.
-                     size_t{8} << 20};
+  // A graph of 255 layers, which a valid configuration may have, needs 5 MiB.
+  Attempts attempts_{size_t{8} << 20};
 };
 
 TEST_F(FuzzModelFolder, EveryTensorIsCheckedInEveryFile) {

@@ -49,9 +49,8 @@ TEST_P(FuzzTokenizer, RandomParts) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
-  Attempts attempts(
-      size_t{32}  // A text may grow by the replacements of its characters, each with a position.
-      << 20);
+  // A text may grow when its characters are replaced, and each new character has a position.
+  Attempts attempts(size_t{32} << 20);
   for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice = dice_of(62, i);
     SCOPED_TRACE(i);

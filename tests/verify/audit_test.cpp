@@ -104,8 +104,8 @@ TEST(Audit, PassesWithQuantizedWeightsAndGradients) {
   }
 }
 
-// A kernel is a plain function, so a broken kernel needs global state: the reference kernel to run
-// first, and `spoil`, which then changes its results.
+// The state of the broken kernel. It is global, because a kernel is a plain function: the kernel
+// runs the reference kernel `exact`, then changes its results by `spoil`.
 struct Broken {
   KernelFn exact = nullptr;
   std::function<void(const KernelContext&)> spoil;
