@@ -22,7 +22,7 @@ points() {
 }
 for count in "$@"; do points "$count" 4 'All/SameBitsOver.*/mpi'; done
 if [ "${DS_SAME_BITS:-}" = full ]; then
-  points 128 1 'All/SameBitsOver.ManyRanks/mpi'
+  points 128 1 'All/SameBitsOver.ATransportOfManyRanks/mpi'
   set -- "$@" 128
 fi
 echo "mpi: $* ranks"
