@@ -140,7 +140,7 @@ int64_t expect_sums(Point p) {
   return other;
 }
 
-TEST(Boundary, TheSumEqualsTheHostsSum) {
+TEST(Boundary, SumsEqualThoseComputedByTheTest) {
   struct Types {
     DType compute, communication, sums;
     // Whether even a single rank rounds its sum.
@@ -176,7 +176,7 @@ std::string program_of(const Point& p, int rank) {
   return print_steps(compile_plan(graph_of(p), config_of(p), rank, p.world, Machine{}));
 }
 
-TEST(Boundary, OneMicroStepHasTheProgramOfMicro) {
+TEST(Boundary, OneMicroStepHasTheSameProgramWithEitherReduction) {
   for (DType communication : {DS_DTYPE_NONE, DS_DTYPE_F32}) {
     for (int stage : {0, 1}) {
       Point p = point(3, 1, stage), micro = p;
@@ -199,7 +199,7 @@ TEST(Boundary, StatesNeedNoMoreMemory) {
 
 // Compressed gradients stay on their rank until they are exchanged, once per step under either
 // reduction.
-TEST(Boundary, CompressedGradientsHaveTheBitsOfMicro) {
+TEST(Boundary, CompressedGradientsHaveEqualBitsWithEitherReduction) {
   for (const char* type : {"int8", "top_k"}) {
     Point p = point(2, 3, 1);
     Config once = config_of(p), each = once;

@@ -197,7 +197,7 @@ void expect_reference(const Case& c) {
   });
 }
 
-TEST(ParamClasses, TrainAsOneProcessInDouble) {
+TEST(ParamClasses, TrainLikeOneProcessInF64) {
   int several = 0, clipped = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Case c = draw(seed);

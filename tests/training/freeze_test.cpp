@@ -94,7 +94,7 @@ TEST(Freeze, FreezingFromTheBeginningEqualsFreezingByCall) {
   }
 }
 
-TEST(Freeze, ParametersMayBeTrainedLater) {
+TEST(Freeze, ThawingHasEqualBitsOnEveryLayout) {
   std::string expected = train(layouts(DS_DTYPE_F32)[0], {.freeze_at = 0, .thaw_at = 2}, 5);
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     std::set<std::string> hashes;
@@ -105,7 +105,7 @@ TEST(Freeze, ParametersMayBeTrainedLater) {
   }
 }
 
-TEST(Freeze, ParametersMayBeFrozenForAWhile) {
+TEST(Freeze, FreezingForAWhileHasEqualBitsOnEveryLayout) {
   std::vector<Point> points = layouts(DS_DTYPE_BF16);
   std::string expected = train(points[0], {.freeze_at = 1, .thaw_at = 3}, 5);
   EXPECT_NE(expected, train(points[0], {.freeze_at = 0, .thaw_at = 3}, 5));
@@ -118,7 +118,8 @@ TEST(Freeze, ParametersMayBeFrozenForAWhile) {
 }
 
 // Frozen masters keep their bits and all others change; parameters that were never trained have no
-// states. Proves {engine.freeze.states}, with ParametersMayBeTrainedLater.
+// states. Proves {engine.freeze.states}, with
+// ThawingHasEqualBitsOnEveryLayout.
 TEST(Freeze, FrozenParametersKeepTheirStates) {
   Point p;
   p.world = 1;

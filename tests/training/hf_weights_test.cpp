@@ -62,12 +62,12 @@ class HfWeights : public testing::TestWithParam<std::string> {
   TempFolder folder_;
 };
 
-TEST_P(HfWeights, RoundTripOnOneRank) {
+TEST_P(HfWeights, AreLoadedAndSavedBackOnOneRank) {
   round_trip(1, 0);
   round_trip(1, 3);
 }
 
-TEST_P(HfWeights, RoundTripOnTwoRanks) {
+TEST_P(HfWeights, AreLoadedAndSavedBackOnTwoRanks) {
   round_trip(2, 0);
   round_trip(2, 3);
 }

@@ -102,7 +102,7 @@ void expect_ledger(const Point& p) {
     expect_ledger(ledger_case(p, r), p.name(), out.ledgers[static_cast<size_t>(r)]);
 }
 
-TEST(Ledger, AgreesOverStageTierEmulateOverlap) {
+TEST(Ledger, AgreesOverStagesTiersAndOverlap) {
   for (int i = 0; i < 4 * 3 * 4; ++i) {
     Point p;
     p.stage = i / 12;
@@ -113,7 +113,7 @@ TEST(Ledger, AgreesOverStageTierEmulateOverlap) {
   }
 }
 
-TEST(Ledger, AgreesOverWorldOrderTypeBucket) {
+TEST(Ledger, AgreesOverRanksTypesAndBuckets) {
   int i = 0;
   for (int world : {1, 4}) {
     for (int stage = 0; stage <= 3; ++stage) {
@@ -133,7 +133,7 @@ TEST(Ledger, AgreesOverWorldOrderTypeBucket) {
   }
 }
 
-TEST(Ledger, CountsCodes) {
+TEST(Ledger, CountsQuantizedWeightsAndGradients) {
   int i = 0;
   for (int world : {1, 2, 4}) {
     for (int stage : {2, 3}) {
@@ -274,7 +274,7 @@ bool takes_direct(const std::string& folder) {
 
 // Compares with the kernel's own counters of the bytes that a rank's process read from and wrote to
 // storage.
-TEST(Ledger, FileBytesAreStorageBytes) {
+TEST(Ledger, FileBytesEqualTheKernelsCounters) {
   if (!takes_direct(scratch_folder()))
     GTEST_SKIP() << scratch_folder() << " does not support O_DIRECT";
   for (int stage = 0; stage <= 3; ++stage) {

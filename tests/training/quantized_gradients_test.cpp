@@ -189,7 +189,7 @@ TEST(QuantizedGradients, NanSkipsTheStepAndIsForgotten) {
 
 // Varies tiers, overlap, threads, chaos, buckets, and stages 2 and 3: codes depend on granules
 // alone.
-TEST(QuantizedGradients, BitsDependOnNothingElse) {
+TEST(QuantizedGradients, BitsDoNotDependOnStagesTiersOrBuckets) {
   for (int64_t nodes : {1, 2}) {
     Point base{.stage = 2,
                .world = 4,

@@ -262,7 +262,7 @@ std::string hash_of(const RateCase& c, const std::string& checkpoint) {
                      [&](Engine& engine) { engine.checkpoints().load(checkpoint); });
 }
 
-TEST(Rates, HoldForEveryGroupOfEveryOptimizer) {
+TEST(Rates, SetRatesEqualConfiguredOnesForEveryOptimizer) {
   uint64_t first = 0, end = 10;
   if (const char* wanted = std::getenv("DS_RATE_SEEDS")) {
     char* rest = nullptr;

@@ -234,7 +234,7 @@ std::string notes_of(const Graph& graph, int world,
   return text;
 }
 
-TEST(SparseGradients, NotesSayWhichTablesAndWhy) {
+TEST(SparseGradients, NotesNameTheTablesAndTheReasons) {
   auto gpt = [](int64_t vocab, bool tied) {
     return make_tiny_gpt(1, 24, 2, vocab, 8, 16, 0, tied);
   };
