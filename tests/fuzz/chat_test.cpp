@@ -28,7 +28,7 @@ Json variables() {
   return out;
 }
 
-TEST(FuzzChatTemplate, RandomSources) {
+TEST(FuzzChatTemplate, DamagedSourcesAreRenderedOrRefused) {
   Json given = variables();
   Attempts attempts;
   for (const char* family : {"mistral", "llama3", "qwen3", "macros", "marked", "gemma3"}) {
@@ -45,7 +45,7 @@ TEST(FuzzChatTemplate, RandomSources) {
 }
 
 // Random combinations of template constructs, most of which parse but make no sense.
-TEST(FuzzChatTemplate, RandomConstructs) {
+TEST(FuzzChatTemplate, RandomConstructsAreRenderedOrRefused) {
   Json all = Json::parse(get_file(kTemplates + "constructs.json"));
   const Json::Array& cases = all.at("cases").array();
   Attempts attempts;
@@ -253,7 +253,7 @@ TEST(FuzzChatTemplate, EveryOperationIsLimited) {
   }
 }
 
-TEST(FuzzJsonl, RandomLines) {
+TEST(FuzzJsonl, DamagedLinesAreEncodedOrRefused) {
   TempFolder folder;
   put_file(folder / "chat_template.jinja", get_file(kTemplates + "qwen25.jinja"));
   put_file(folder / "tokenizer.json",

@@ -105,7 +105,7 @@ TEST_F(FuzzModelFolder, EveryTensorIsCheckedInEveryFile) {
   }
 }
 
-TEST_F(FuzzModelFolder, LinksAndLoopsAreHandled) {
+TEST_F(FuzzModelFolder, LinksAreFollowedAndLoopsAreRefused) {
   namespace fs = std::filesystem;
   auto link = [&](const std::string& to, const std::string& name) {
     fs::remove_all(folder_ / name);
@@ -137,7 +137,7 @@ TEST_F(FuzzModelFolder, LinksAndLoopsAreHandled) {
   }
 }
 
-TEST_F(FuzzModelFolder, RandomFiles) {
+TEST_F(FuzzModelFolder, DamagedFilesAreReadOrRefused) {
   for (uint32_t i = 0; i < draws(2500); ++i) {
     Dice dice = dice_of(21, i);
     SCOPED_TRACE(i);

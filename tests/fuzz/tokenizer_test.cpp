@@ -29,7 +29,7 @@ void use(const std::string& name) {
 
 class FuzzTokenizer : public testing::TestWithParam<const char*> {};
 
-TEST_P(FuzzTokenizer, RandomDocuments) {
+TEST_P(FuzzTokenizer, DamagedDocumentsAreReadOrRefused) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json",
               text = get_file(kFolders + GetParam() + "/tokenizer.json");
@@ -45,7 +45,7 @@ TEST_P(FuzzTokenizer, RandomDocuments) {
 }
 
 // Most of the document is its vocabulary, so this test edits the other parts.
-TEST_P(FuzzTokenizer, RandomParts) {
+TEST_P(FuzzTokenizer, DamagedPartsAreReadOrRefused) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
@@ -90,11 +90,11 @@ void damage_files(const std::string& from, const std::vector<std::string>& names
   EXPECT_GT(attempts.refused, static_cast<int>(draws(100)));
 }
 
-TEST(FuzzTokenizerPair, RandomFiles) {
+TEST(FuzzTokenizerPair, DamagedFilesAreReadOrRefused) {
   damage_files("gpt2_pair", {"merges.txt", "tokenizer_config.json", "vocab.json"});
 }
 
-TEST(FuzzTokenizerVocabulary, RandomFiles) {
+TEST(FuzzTokenizerVocabulary, DamagedFilesAreReadOrRefused) {
   damage_files("bert_vocabulary_cased", {"vocab.txt", "tokenizer_config.json"});
 }
 
