@@ -35,7 +35,7 @@ struct Lists {
 };
 
 // Proves {comm.submit.list}, with the next test.
-TEST_P(Coalesced, AllReduceHasTheSameBits) {
+TEST_P(Coalesced, AllReduceHasTheBitsOfSingleCalls) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (DType wire : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
       for (ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
@@ -55,7 +55,7 @@ TEST_P(Coalesced, AllReduceHasTheSameBits) {
   });
 }
 
-TEST_P(Coalesced, AllGatherReduceScatterAndBroadcast) {
+TEST_P(Coalesced, OtherCollectivesHaveTheBitsOfSingleCalls) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto ranks = static_cast<size_t>(comm.size());
     Lists gather, scatter;

@@ -49,7 +49,7 @@ class Short final : public Exchange {
   int left_;
 };
 
-TEST(OwnError, EndsTheGroupAndItsPeersReads) {
+TEST(OwnError, EndsTheGroupAndReadsByOtherRanks) {
   std::string name = fmt::format("own-error-{}", getpid());
   // The smaller payload is staged, and the larger one is read in place.
   for (size_t count : {size_t{100}, size_t{5} << 20}) {

@@ -114,7 +114,7 @@ TEST(StartedEnds, ADivergenceFailsItsWorkAndAllLaterOnes) {
 }
 
 // A group that ends cancels its unfinished collectives; no rank hangs.
-TEST(StartedEnds, AGroupMayEndBeforeItsWork) {
+TEST(StartedEnds, AGroupThatEndsCancelsItsStartedWork) {
   std::string url = fmt::format("threads://unfinished-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
@@ -132,7 +132,7 @@ TEST(StartedEnds, AGroupMayEndBeforeItsWork) {
   });
 }
 
-TEST(StartedEnds, StartedWorkMayBeDropped) {
+TEST(StartedEnds, DroppedWorkStillCompletes) {
   std::string url = fmt::format("threads://nobody-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
@@ -149,7 +149,7 @@ TEST(StartedEnds, StartedWorkMayBeDropped) {
   });
 }
 
-TEST(StartedEnds, AForkedChildCannotUseIt) {
+TEST(StartedEnds, AForkedChildCannotUseTheGroup) {
   std::string url = fmt::format("shm://started-fork-{}", getpid());
   std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
