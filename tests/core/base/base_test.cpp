@@ -53,7 +53,7 @@ TEST(Error, MessagesAreOneLineOfBoundedLength) {
   }
 }
 
-TEST(Shape, TextAndElements) {
+TEST(Shape, TextsAreParsedAndElementsCounted) {
   Shape s{Dim::n(), 384};
   EXPECT_EQ(s.text(), "[n,384]");
   EXPECT_TRUE(s.symbolic());

@@ -11,7 +11,7 @@
 namespace ds {
 namespace {
 
-TEST(DType, NamesAndSizes) {
+TEST(DType, EveryTypeHasANameAndASize) {
   for (int i = 1; i <= 7; ++i) {
     auto dtype = static_cast<DType>(i);
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
@@ -54,7 +54,7 @@ TEST(Bf16, RoundsToNearestEven) {
   EXPECT_EQ(bf16(1.0f + 0x1p-8f + 0x1p-20f).bits, 0x3f81);  // This value is just above the tie.
 }
 
-TEST(Bf16, Specials) {
+TEST(Bf16, SpecialValuesAreConverted) {
   float inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(static_cast<float>(bf16(inf)), inf);
   EXPECT_EQ(static_cast<float>(bf16(-inf)), -inf);

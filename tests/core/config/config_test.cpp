@@ -184,7 +184,7 @@ TEST(Config, ATemplateWithoutBatchesHasAMicroBatchOf1) {
             "");
 }
 
-TEST(Config, AllRefusalsAtOnce) {
+TEST(Config, AllRefusalsAreReportedAtOnce) {
   const Json document =
       Json::parse(R"({"train_batch_size": 4, "zero_optimization": {"stag": 1, "stage": 9},
       "optimizer": {"type": "Adam", "params": {"lr": -1, "nesterov": true}}, "gradient_cliping": 2})");

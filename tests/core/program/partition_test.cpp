@@ -38,7 +38,7 @@ std::vector<double> numbers(const Json& list) {
   return out;
 }
 
-TEST(Partition, UniformAsDeepSpeed) {
+TEST(Partition, UniformPartsEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("uniform")) {
     EXPECT_EQ(partition_uniform(c.at("num_items").integer(), c.at("num_parts").integer()),
@@ -46,7 +46,7 @@ TEST(Partition, UniformAsDeepSpeed) {
   }
 }
 
-TEST(Partition, BalancedAsDeepSpeed) {
+TEST(Partition, BalancedPartsEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("balanced")) {
     const std::vector<double> weights = numbers(c.at("weights")), sums = numbers(c.at("part_sums"));
@@ -60,7 +60,7 @@ TEST(Partition, BalancedAsDeepSpeed) {
   }
 }
 
-TEST(Partition, PrefixSumsAsDeepSpeed) {
+TEST(Partition, PrefixSumsEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("prefix_sum_inc"))
     EXPECT_EQ(prefix_sum_inc(numbers(c.at("weights"))), numbers(c.at("result")));
@@ -104,7 +104,7 @@ int64_t params_of(const std::string& kind, const std::vector<int64_t>& dims) {
 }
 
 // Divides the layers of a pipeline by their weights.
-TEST(Partition, StagesOfLayersAsDeepSpeed) {
+TEST(Partition, PipelineStagesEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("pipeline_module")) {
     SCOPED_TRACE(c.dump());
