@@ -168,7 +168,7 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
     seen.insert(c.op);
   }
   for (const InstructionCase& c : device_instruction_cases())
-    // InstructionsAgree tests these operations.
+    // InstructionsAgreeWithTheReference tests these operations.
     seen.insert(c.op);
   std::set<std::string> unseen;
   std::set_difference(ours.begin(), ours.end(), seen.begin(), seen.end(),
@@ -176,7 +176,7 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
   EXPECT_EQ(unseen, std::set<std::string>{}) << "every operation of the device has a case";
 }
 
-TEST_F(Lanes, InstructionsAgree) {
+TEST_F(Lanes, InstructionsAgreeWithTheReference) {
   for (const InstructionCase& c : device_instruction_cases()) {
     for (seed = 0; seed < kSeeds; ++seed) EXPECT_TRUE(right(c));
   }
@@ -184,7 +184,7 @@ TEST_F(Lanes, InstructionsAgree) {
 
 // Tests widths over several blocks, columns without a convenient divisor, and more rows than a
 // chunk or a tile.
-TEST_F(Lanes, LargeCasesAgree) {
+TEST_F(Lanes, LargeCasesAgreeWithTheReference) {
   const std::set<std::string> ours = device_operations();
   std::vector<OpCase> cases = large_op_cases(), wide = wide_op_cases();
   cases.insert(cases.end(), wide.begin(), wide.end());
@@ -207,7 +207,7 @@ TEST_F(Lanes, AttentionsDrawnAtRandomAgree) {
   }
 }
 
-TEST_F(Lanes, AttentionOfASequenceDependsOnNoOther) {
+TEST_F(Lanes, AttentionOfASequenceDependsOnNoOtherSequence) {
   seed = 3;
   const auto run = [&](const OpCase& c, DType dtype) {
     return run_case(lane_kernel(c.op), c, dtype, team_);
@@ -218,7 +218,7 @@ TEST_F(Lanes, AttentionOfASequenceDependsOnNoOther) {
   }
 }
 
-TEST_F(Lanes, ARowDependsOnNoOther) {
+TEST_F(Lanes, ARowDependsOnNoOtherRow) {
   seed = 4;
   const auto run = [&](const OpCase& c, DType dtype) {
     return run_case(lane_kernel(c.op), c, dtype, team_);

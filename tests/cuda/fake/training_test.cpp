@@ -213,7 +213,7 @@ TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedCollectives) {
 
 // On linked GPUs, the library transfers exactly the bytes that the groups have counted and that the
 // queues of a single GPU would have copied.
-TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
+TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOneGpu) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   struct Case {
