@@ -243,7 +243,7 @@ TEST(Plan, CompilesForThousandsOfRanks) {
   }
 }
 
-TEST(Plan, BudgetIsRefusedWithATable) {
+TEST(Plan, ATooSmallBudgetIsRefusedWithATable) {
   Config c = eight_layers();
   c.memory_budget.device = 1000;
   try {

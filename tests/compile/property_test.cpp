@@ -368,7 +368,7 @@ int64_t setting(const char* name, int64_t otherwise) {
 }
 
 // Under any policy, compiling a long step costs no more than compiling a few micro-steps.
-TEST(Property, AnyLongStepRepeats) {
+TEST(Property, AnyLongStepIsCompiledAsARepetition) {
   // The number of programs, by micro-steps of a round.
   std::map<int32_t, int> stretches;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
@@ -436,7 +436,7 @@ TEST(Property, RanksOfAnyLayoutCompileToOneHash) {
   EXPECT_GT(kinds, 0);
 }
 
-TEST(Property, AnyPolicyEqualsPolicyNone) {
+TEST(Property, AnyPolicyHasTheResultsOfPolicyNone) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40);
   Used used;
   int bad = 0;
@@ -466,7 +466,7 @@ TEST(Property, AnyPolicyEqualsPolicyNone) {
 
 // For values that differ between ranks (gradients and, between synchronisations of 0/1 Adam,
 // parameters and momentum), rank 0's are compared.
-TEST(Property, AnyPolicyEqualsPolicyNoneWhereRanksExchangeSigns) {
+TEST(Property, AnyPolicyHasTheResultsOfPolicyNoneWhenSignsAreExchanged) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40) / 2;
   std::set<std::string> types;
   int bad = 0;

@@ -91,7 +91,7 @@ class DocumentModels : public testing::TestWithParam<std::string> {
   ThreadTeam team_{1};
 };
 
-TEST_P(DocumentModels, EachHasTheBitsOfASeparateRow) {
+TEST_P(DocumentModels, EachDocumentHasTheBitsOfASeparateRow) {
   Made packed = run(HfRows::documents, 0, kLengths);
   std::vector<Tensor> sums;
   int64_t first = 0, rows = packed.logits.dims()[0], vocab = packed.logits.dims()[1];
@@ -122,7 +122,7 @@ TEST_P(DocumentModels, EachHasTheBitsOfASeparateRow) {
   }
 }
 
-TEST_P(DocumentModels, HaveBeginningsInsteadOfAMask) {
+TEST_P(DocumentModels, GraphsHaveBeginningsInsteadOfAMask) {
   HfModel model = build(HfRows::documents);
   EXPECT_FALSE(model.graph.find_value("mask").exists());
   EXPECT_TRUE(model.graph.find_value("begin").exists());
