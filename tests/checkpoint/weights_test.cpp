@@ -133,7 +133,7 @@ class Weights : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(Weights, LoadAndSaveBackEveryByteAtAnyWorld) {
+TEST_F(Weights, AreSavedBackByteForByteOnAnyNumberOfRanks) {
   write(plain());
   for (int world : {1, 2, 3}) {
     for (bool partitioned : {false, true}) {

@@ -36,7 +36,7 @@ TEST(Binding, EveryRankHasItsOwnCores) {
   EXPECT_EQ(bound_cpus(host, Binding::cores, 2, 3).sharers, 1);
 }
 
-TEST(Binding, RanksShareIfThereAreMoreThanCores) {
+TEST(Binding, MoreRanksThanCoresShareCores) {
   HostTopology host = host_of(1, 2);
   for (int rank = 0; rank < 6; ++rank) {
     BoundCpus bound = bound_cpus(host, Binding::cores, rank, 6);

@@ -336,7 +336,7 @@ void decode(std::string_view message, int depth, Event& event) {
   }
 }
 
-TEST(EventFile, DecodesWithChecks) {
+TEST(EventFile, RecordsAreDecodedWithTheirChecksums) {
   // This is the published check value of CRC32C.
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   test::TempFolder folder;

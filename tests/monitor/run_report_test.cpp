@@ -176,7 +176,7 @@ TEST(Report, OmitsMissingParts) {
   EXPECT_EQ(unbalanced(report_html(one)), "");
 }
 
-TEST(Report, WritesFiles) {
+TEST(Report, IsWrittenToFiles) {
   test::TempFolder folder;
   RunSummary s = example();
   write_report(folder / "report.html", s);
@@ -216,7 +216,7 @@ TEST(Text, DurationsAreReadable) {
   EXPECT_EQ(time_text(7500), "2 h 05 min");
 }
 
-TEST(Chart, NumbersAreShort) {
+TEST(Chart, NumbersOfAxesAreShort) {
   EXPECT_EQ(unit_text(15000, Unit::count), "15k");
   EXPECT_EQ(unit_text(-2500000, Unit::count), "-2.5M");
   EXPECT_EQ(unit_text(999, Unit::count), "999");

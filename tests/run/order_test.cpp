@@ -366,7 +366,7 @@ TEST_F(DataOrder, HeldOutLossCountsEveryTargetOnceOnAnyLayout) {
 
 // Only data.packing decides which documents of a packed sample see each other, even if the graph
 // could separate documents.
-TEST_F(DataOrder, PackingHasOneMeaningInEveryGraph) {
+TEST_F(DataOrder, PackingAloneDecidesWhichDocumentsAreSeparate) {
   const std::string curriculum =
       R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen",
       "min_difficulty": 24, "max_difficulty": 24, "schedule_type": "fixed_discrete",

@@ -54,7 +54,7 @@ TEST_F(RunTrain, ResumedRunIsBitEqualToTheUnbrokenOne) {
 
 // A launcher makes the same call for a new run, for a run that continues, and for a run that has
 // finished. Another job's run must be refused.
-TEST_F(RunTrain, RunResumeContinuesTheRunOfTheSameName) {
+TEST_F(RunTrain, RunResumeStartsOrContinuesTheRunOfItsName) {
   Json whole = config("whole", 6), again = config("again", 4);
   std::string hash = payload_hash(train_on(2, whole, quiet()).checkpoint);
   merge_patch(again, Json::parse(R"({"run": {"resume": "job 1"}})"));

@@ -63,7 +63,7 @@ int64_t rows_of(const AuditReport& report, const std::string& op) {
 
 class AuditOf : public testing::TestWithParam<const char*> {};
 
-TEST_P(AuditOf, PassesAtEveryStageOnFilesToo) {
+TEST_P(AuditOf, PassesAtEveryStageWithAndWithoutFiles) {
   std::string model = GetParam() == std::string("gpt") ? kGpt : folder(GetParam());
   for (int stage : {0, 3}) {
     for (int ranks : {1, 2}) {
