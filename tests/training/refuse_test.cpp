@@ -103,7 +103,7 @@ TEST(Refuse, UnusedLeaseMemoryIsNotCounted) {
   }
 }
 
-TEST(Refuse, ATooSmallBudgetIsRefusedWithATable) {
+TEST(Refuse, ATooSmallBudgetOfADelegateIsRefusedWithATable) {
   auto comm = create_communicator("self", {});
   Config c = make_config(0, 1, 1);
   c.memory_budget.device = 1000;
