@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the parts of `./run gpu-check` and `./run cuda-proof` one after the other and prints each line of results at once.
+"""Runs the parts of `./run gpu-check` and `./run cuda-proof` one after another, and prints each line of results immediately.
 
 usage: gpu_check.py ROOT PARTS OUT [--fake] [--small]
 ROOT is a folder with bin/gpu_check, bin/libds and lib/libds_cuda.so: the build folder, or one that `./run gpu-check carry` created.
@@ -147,7 +147,7 @@ def main_job(part):
 
 
 def step_of_xl(part, *options):
-    """Returns the seconds of a step of GPT-2 XL with 65,536 tokens, or a text that says what went wrong."""
+    """Returns the seconds of a step of GPT-2 XL with 65,536 tokens, or a text that describes the failure."""
     code, output = part.run([part.program("bench_train_step"), "gpt2-xl", str(min(16, os.cpu_count() or 1)), "3", "--device", "cuda:0",
                              "--samples", "16", "--seq", "1024", "--micro-steps", "4", *options])
     found = re.search(r"best (\d+) tok/s", output)
@@ -155,7 +155,7 @@ def step_of_xl(part, *options):
 
 
 def offload(part):
-    """Compares the time of a step whose states are stored and updated in host memory with that of states on the device."""
+    """Compares a step whose states are stored and updated in host memory with a step whose states are on the device, by time."""
     begin = time.monotonic()
     without, with_states = step_of_xl(part), step_of_xl(part, "--offload")
     name, compares = "GPT-2 XL, 65,536 tokens, states on the host", "a step's time with that of none on the host, at most 1.3"
