@@ -83,7 +83,8 @@ static ds_status take(rank_state* me, void* data, size_t size, int from) {
   return DS_OK;
 }
 
-/* Called at the beginning of each callback. */
+/* Begins a callback: counts it, checks its thread, and checks that calls of its comm or engine are
+ * refused meanwhile. */
 static ds_status enter(rank_state* me) {
   ++me->works;
   check(pthread_equal(me->thread, pthread_self()), "a callback runs on the thread inside the call");
@@ -321,8 +322,8 @@ static void train(rank_state* me) {
         "the bits of ranks over threads");
 }
 
-/* Rank 1's callbacks fail: each rank gets one lasting error that names the callback or its reason.
- * */
+/* If the callbacks of rank 1 fail, each rank gets a lasting error that names the callback or its
+ * reason. */
 static void failing(rank_state* me) {
   ds_comm* comm = join(me);
   int32_t mine = 1, all[RANKS];
@@ -374,7 +375,7 @@ static void damaged(rank_state* me) {
   check(me->destroyed == 0, "user_data remains the caller's");
 }
 
-/* Two threads claim to be rank 1. */
+/* Creating a comm fails if two threads claim to be rank 1. */
 static void twice(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm* comm = NULL;

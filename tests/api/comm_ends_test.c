@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* How groups form and end: ranks that do not fit together, calls that differ, ranks that make no
- * progress, and groups that are destroyed before their started collectives have ended. */
+/* Tests how groups form and end: ranks that do not fit together, calls that differ, ranks that make
+ * no progress, and groups that are destroyed before their started collectives have ended. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -68,7 +68,7 @@ static void put(ds_dtype dtype, void* data, int64_t i, float value) {
   ((uint16_t*)data)[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* out = a b, rounded once as `mul` does. */
+/* Computes out = a b, rounded once like by `mul`. */
 static void multiply(const ds_tensor* a, const ds_tensor* b, ds_tensor* out) {
   ds_dtype dtype = DS_DTYPE_NONE, other = DS_DTYPE_NONE;
   int64_t count, i;
@@ -336,7 +336,7 @@ static void long_accumulation(void) {
   check(memcmp(built_in, own, sizeof own) == 0, "the bits of mul");
 }
 
-/* y = tanh(a w + ids), and the scalar s = mean(y^2). */
+/* Computes y = tanh(a w + ids) and the scalar s = mean(y^2). */
 static ds_status mixed_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs,
                                void* user_data) {
   ds_dtype dtype;
@@ -355,7 +355,8 @@ static ds_status mixed_forward(const ds_tensor* const* inputs, ds_tensor* const*
   return DS_OK;
 }
 
-/* dz = (1 - y^2) (dy + 2 ds y / count); da = dz w, dw = sum of dz a over rows. */
+/* Computes da = dz w and dw, the sum of dz a over rows, where dz = (1 - y^2) (dy + 2 ds y / count).
+ */
 static ds_status mixed_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
                                 const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
                                 void* user_data) {

@@ -9,7 +9,7 @@ enum { RANKS = 2, PARAMS = 3, NUMEL = 40 };
 
 static char folder[512];
 
-/* These wrappers call the functions that have tensor arguments. */
+/* These wrappers call functions for one parameter without a stream. */
 static ds_status gather(ds_engine* engine, int32_t param) {
   return ds_gather_params(engine, &param, 1, NULL);
 }

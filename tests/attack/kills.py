@@ -169,7 +169,7 @@ class Machine:
             words = ["--resume", folder]
         else:
             words = ["--dir", folder]
-        # A run that has just been started may not have read its file yet.
+        # Each command gets a new file, because a run that has just been started may not have read its file yet.
         self.commands += 1
         path = os.path.join(self.work, f"config-{self.commands}.json")
         with open(path, "w", encoding="utf-8") as file:

@@ -15,8 +15,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// Ranks that belong to several groups at once: a rank that makes progress in one group is waited
-// for in the others, and messages number ranks as in the world.
+// Tests ranks that belong to several groups. If a rank makes progress in one group, its peers in
+// the other groups wait for it; messages number ranks as in the world.
 namespace ds {
 namespace {
 

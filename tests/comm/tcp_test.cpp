@@ -26,8 +26,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// Tests how ranks form a group over TCP, and what the other ranks see when one fails. The system
-// chooses the ports.
+// Tests how ranks form a group over TCP, and what the other ranks report when a rank fails. The
+// system chooses the ports.
 namespace ds {
 namespace {
 

@@ -169,8 +169,9 @@ class Rank {
     engine_->step();
   }
 
-  // A refusal is part of the expected result: thawing a parameter that has no variance after the
-  // variances were frozen, or freezing the last trained parameters.
+  // Freezes or thaws parameters. If this is refused, records the message, which is part of the
+  // expected result. Refused are thawing a parameter that has no variance after the variances were
+  // frozen, and freezing the last trained parameters.
   void freeze(const std::vector<int32_t>& params, bool frozen) {
     try {
       engine_->trained().freeze(params, frozen);

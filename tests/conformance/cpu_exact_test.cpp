@@ -31,7 +31,8 @@ class Exact : public testing::Test {
     return run_case(implementation(cpu_, op, "cpu"), c, one_) == want &&
            run_case(implementation(cpu_, op, "cpu"), c, three_) == want;
   }
-  // Like equal(), for a parameter that is its own master, so that `out` has no parameter.
+  // Returns whether the results are equal for a parameter that is its own master. `out` then has no
+  // separate parameter.
   bool equal_in_place(const std::string& op, const Attrs& attrs, const Tensor& grad,
                       const std::vector<Tensor>& out, const StepScalars& scalars) {
     auto run = [&](const KernelRegistry& registry, const std::string& family) {

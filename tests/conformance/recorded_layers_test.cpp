@@ -137,8 +137,8 @@ class RecordedLayers : public testing::Test {
     compare("rms_norm_dw", {{"width", width[0]}}, {dy, x, y[1]}, {w}, {exact("dw", width)});
   }
 
-  // The recorded rows start at position `start`, so `start` other rows precede them in each
-  // sequence.
+  // Compares rope. The recorded rows start at position `start`, so `start` other rows precede them
+  // in each sequence.
   void rope() {
     const std::vector<int64_t> dims = dims_of(case_->at("shape"));
     EXPECT_EQ(dims, output());
@@ -271,9 +271,9 @@ class RecordedLayers : public testing::Test {
     }
   }
 
-  // Attention needs as many queries as keys, so rows are appended to each sequence of the shorter
-  // side: queries that repeat the first one, so that their results are known, with a gradient of 0;
-  // or keys of 0 that the mask hides. Returns the extended tensor.
+  // Returns a tensor with rows appended to each sequence, because attention needs as many queries
+  // as keys. Appended queries repeat the first query, so that their results are known, and their
+  // gradients are 0. Appended keys are 0, and the mask hides them.
   static Tensor longer(const Tensor& t, int64_t batch, int64_t rows, int64_t seq, bool repeated) {
     const int64_t columns = t.dims()[1];
     Tensor out(t.dtype(), {batch * seq, columns});

@@ -121,8 +121,8 @@ std::vector<Tensor> all_reduce(Group& g, const std::vector<Tensor>& x, const Run
   return out;
 }
 
-// scale: the scale of the signs whose error is compared. The error is rounded relative to its value
-// and to this scale.
+// Compares errors with the recorded values. `scale` is the scale of the signs; the tolerance is
+// relative to the value of an error plus this scale.
 void expect_near(const Tensor& got, const std::vector<float>& want, int64_t first,
                  const Tolerance& tolerance, double scale, const std::string& what) {
   for (int64_t e = 0; e < got.numel(); ++e) {

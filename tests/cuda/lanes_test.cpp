@@ -74,7 +74,8 @@ void run_on_lanes(const KernelContext& c, std::string_view op) {
   ensure(room.whole(), "{}: writes outside of its scratch", op);
 }
 
-// KernelFn carries no context, so each slot keeps the name of its op in a static variable.
+// A kernel that runs an op on lanes. The name of the op is a static variable of each slot, because
+// a KernelFn has no context.
 template <int slot>
 struct Slot {
   static inline std::string op;

@@ -1,5 +1,5 @@
-// Engines on packed documents: the loss is that of the separate documents, in f32 and bf16, and an
-// impossible `begin` is refused by name.
+// Tests engines on packed documents: the loss equals the loss of the separate documents, in f32 and
+// bf16, and an impossible `begin` is refused by name.
 #include <gtest/gtest.h>
 
 #include <cstdint>

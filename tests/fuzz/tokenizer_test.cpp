@@ -11,7 +11,7 @@ namespace {
 
 const std::string kFolders = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/";
 
-// Checks what every tokenizer promises, whatever its file contains.
+// Checks promises that every tokenizer must keep, whatever its file contains.
 void use(const std::string& name) {
   auto tokenizer = open_tokenizer(name);
   for (const char* text :

@@ -34,7 +34,7 @@ Point offloaded() {
   return p;
 }
 
-// A point with quantized weights and gradients.
+// Returns a point with quantized weights and gradients.
 Point coded() {
   Point p = offloaded();
   p.tier = Tier::host;
@@ -44,7 +44,7 @@ Point coded() {
   return p;
 }
 
-// A point whose embedding has a sparse gradient, stored as rows.
+// Returns a point whose embedding has a sparse gradient, stored as rows.
 Point in_rows() {
   Point p = offloaded();
   p.stage = 2;
@@ -55,7 +55,7 @@ Point in_rows() {
   return p;
 }
 
-// A point with shard groups of two ranks.
+// Returns a point with shard groups of two ranks.
 Point grouped() {
   Point p = offloaded();
   p.tier = Tier::device;

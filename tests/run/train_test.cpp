@@ -251,7 +251,7 @@ TEST_F(RunTrain, AFinishedRunThatMissesABarFailsAndIsComplete) {
   // A resume with no steps left does not change the verdict.
   message = error_of({}, DS_ERROR_CONFIG, quiet(folder_ / "a"));
   EXPECT_NE(message.find("not below unigram"), message.npos) << message;
-  // More steps may pass the bar. A run that is stopped is not compared with its bars.
+  // A stopped run is not compared with its bars. With more steps, the loss meets the bar.
   volatile int32_t stop = 1;
   TrainOptions stopped = quiet(folder_ / "a");
   stopped.stop = &stop;

@@ -234,8 +234,8 @@ void RandomHost::finish(Calls& calls, Place place) {
 
 RandomHost::Calls RandomHost::next_calls() {
   int64_t what = calls_.empty() ? 3 : dice_.below(6);
-  // `what`: 1 starts from the calls of the step before the last, all others from those of the last
-  // step. 2 and 4 keep a prefix of them, and 3 keeps none.
+  // 1 repeats the calls of the step before the last. All other numbers start from the calls of the
+  // last step: 2 and 4 keep a prefix of them, and 3 keeps none.
   Calls next = what == 1 ? older_ : calls_;
   if (what == 2 || what == 4)
     next.resize(static_cast<size_t>(dice_.below(static_cast<int64_t>(next.size()))));

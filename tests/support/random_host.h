@@ -69,8 +69,8 @@ class RandomHost {
     std::vector<ExpectedGroups::Numbers> numbers;
   };
 
-  // Returns the calls of the next step: those of an earlier step, a prefix of these with a new
-  // continuation, or all new ones.
+  // Returns the calls of the next step: the calls of an earlier step, a prefix of them with a new
+  // continuation, or only new calls.
   Calls next_calls();
   void finish(Calls& calls, Place place);
   void micro_step(Calls& calls, Place& place);

@@ -1,5 +1,5 @@
-// The calls that a random delegate host makes between its steps, including wrong ones, which must
-// be refused.
+// The calls that a random delegate host makes between its steps. They include wrong calls, which
+// must be refused.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -222,8 +222,8 @@ void RandomHost::refused(const char* what, const std::string& part,
   fail(fmt::format("{} was accepted", what));
 }
 
-// A rank that has written masters must refresh first. Until then, these calls are refused on this
-// rank alone, without communication.
+// Makes calls that need a refresh, because this rank has written masters. They must be refused on
+// this rank alone, without communication.
 void RandomHost::try_unrefreshed(int32_t param) {
   const char* part = "ds_engine_refresh must be called";
   refused("gathering before a refresh", part, [&] { engine_.gather(std::vector{ParamId(param)}); });

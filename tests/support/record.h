@@ -1,5 +1,5 @@
-// Readers of recorded numbers that refuse unread fields: a field that no test asks for makes the
-// test fail, so that nothing in a recording is ignored by accident.
+// Readers of recorded numbers. A field that a test does not read makes the test fail, so that
+// nothing in a recording is ignored by accident.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -20,9 +20,9 @@ struct Tolerance {
 };
 Tolerance tolerance_of(const Json& given);
 
-// A view of an object in a recording, which must outlive the view. Every field must have been asked
-// for by name before the view is destroyed; told() marks fields that only inform the reader.
-// Threads may share a record.
+// A view of an object in a recording, which must outlive the view. Every field must be read by name
+// before the view is destroyed; told() marks fields that only inform the reader. Threads may share
+// a record.
 class Record {
  public:
   Record(const Json& object, std::string where);
@@ -42,7 +42,7 @@ class Record {
   // Returns the whole object and marks all fields as read, for a caller that refuses unknown fields
   // itself.
   const Json& all() const;
-  // Returns the whole object without marking its fields: they must still be asked for.
+  // Returns the whole object without marking its fields, which must still be read by name.
   const Json& all_unread() const { return *json_; }
   std::string dump() const { return json_->dump(); }
 

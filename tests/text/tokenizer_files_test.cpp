@@ -263,8 +263,8 @@ TEST_F(TokenizerFiles, FlagsOfATokenizerClassApply) {
   }
 }
 
-// The class is chosen as by AutoTokenizer 5.23: the one that tokenizer_config.json or config.json
-// names, or else that of a known model type. Some model types override the name.
+// Like AutoTokenizer 5.23, libds uses the class that tokenizer_config.json or config.json names, or
+// else the class of a known model type. Some model types override the name.
 TEST_F(TokenizerFiles, TheClassIsChosenAsByTransformers) {
   copy("gpt2");
   const Ids plain = encode("the"), spaced = encode(" the");

@@ -45,7 +45,7 @@ void square(const KernelContext& c) {
   }
 }
 
-// dx = dy x + dy x, in the order in which `mul` adds its two gradients.
+// Computes dx = dy x + dy x, in the order in which `mul` adds its two gradients.
 void square_dx(const KernelContext& c) {
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
     float part = c.in[0].as<float>()[e] * c.in[1].as<float>()[e];

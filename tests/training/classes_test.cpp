@@ -1,7 +1,7 @@
-// Classes of parameters: most gradients are summed over all ranks along `data`, those of experts
-// only over the ranks that hold the same experts. Both sums are divided by the number of leaves of
-// the step, and the norm includes every parameter once. The expected values come from training in
-// double over all leaves.
+// Tests classes of parameters. Most gradients are summed over all ranks along `data`, and gradients
+// of experts only over the ranks that hold the same experts. Both sums are divided by the number of
+// leaves of the step, and the norm includes every parameter once. The expected values come from
+// training in f64 over all leaves.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -96,7 +96,7 @@ class Host {
  public:
   Host(DelegateEngine& engine, Engine& calculator) : engine_(engine), calculator_(calculator) {}
 
-  // If `odd` is set, gathers the layers in reverse order.
+  // Makes the calls of a micro-step. If `odd` is set, gathers the layers in reverse order.
   void micro_step(const Batch& batch, bool odd) {
     for (int l = 0; l < kLayers; ++l) lease(odd ? kLayers - 1 - l : l, true);
     calculator_.forward(views(batch.x, batch.target));

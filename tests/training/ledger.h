@@ -141,8 +141,8 @@ class ClosedForm {
     return first;
   }
 
-  // Small parameters share buckets across the whole model, large ones with their neighbours in one
-  // scope.
+  // Assigns parameters to buckets. Small parameters share buckets across the whole model, and large
+  // parameters with their neighbours in one scope.
   void make_buckets() {
     size_t none = c_.parameters.size(), open[2] = {none, none};
     for (size_t p = 0; p < c_.parameters.size(); ++p) {
@@ -243,9 +243,9 @@ class ClosedForm {
   // Even a single rank rounds its sum if gradients have a narrower wire type.
   bool sums_change() const { return at_boundary() && (c_.world > 1 || c_.wire < 4); }
 
-  // At the boundary, fetches this rank's sum to the device in the wire type, or in f32 for a table,
-  // whose rows are extracted from the sum. Stores the reduced sum in f32. A single rank only rounds
-  // its sum and stores it in the wire type.
+  // Counts the copies of a reduction at the boundary. This rank's sum is fetched to the device in
+  // the wire type, or in f32 for a table, whose rows are extracted from the sum. The reduced sum is
+  // stored in f32. A single rank only rounds its sum and stores it in the wire type.
   void reduce_there(const Bucket& b) {
     if (!sums_change()) return;
     copy("fetch", b.table ? c_.parameters[b.params[0]].numel * 4 : b.numel * c_.wire);
@@ -275,7 +275,8 @@ class ClosedForm {
                          : table.named;
   }
 
-  // All ranks receive the rows of all ranks and the row numbers, from the outermost level inwards.
+  // Counts the exchange of a table's rows: all ranks receive the rows and row numbers of all ranks,
+  // from the outermost level inwards.
   void exchange_rows(const LedgerCase::Parameter& table) {
     int64_t held = 1;
     for (size_t l = c_.levels.size(); l-- > 0;) {
@@ -300,8 +301,8 @@ class ClosedForm {
     return bytes([&] { exchange_rows(table); }) < bytes([&] { reduce_whole(alone); });
   }
 
-  // At each level, every rank sends every other rank its part as codes. Then sums that several
-  // ranks hold are gathered.
+  // Counts a reduction with codes: at each level, every rank sends every other rank a part of its
+  // gradient as codes. Then the sums that several ranks hold are gathered.
   void exchange(const Bucket& b) {
     for (size_t l = 0; l < c_.levels.size(); ++l)
       on_level("all_to_all", l,

@@ -21,7 +21,7 @@
 namespace ds::test::onebit_recorded {
 namespace {
 
-// The list "allreduce" is read by signs_test.cpp.
+// Returns the recording. Its list "allreduce" is read by signs_test.cpp.
 Recording recorded() {
   return {semantics_path("onebit.json"),
           {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"}};
@@ -177,8 +177,8 @@ OptimizerConfig optimizer_config(const char* type, const Record& c) {
   return parse_config(document, 2).optimizer;
 }
 
-// Compares the forms of the steps with DeepSpeed's own counters, which say which steps reduce
-// gradients and which come after the freeze. trace[k] belongs to step k + 1, and trace[0] to
+// Compares the forms of the steps with DeepSpeed's counters, which show the steps that reduce
+// gradients and the steps after the freeze. trace[k] belongs to step k + 1, and trace[0] to
 // DeepSpeed's dry run. Returns the trace, whose records have further entries to check.
 std::vector<Record> follow_trace(const char* type, const Record& c) {
   const OptimizerConfig config = optimizer_config(type, c);

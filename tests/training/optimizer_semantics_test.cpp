@@ -301,9 +301,9 @@ class Recorded {
     }
   };
 
-  // Lion uses the sign of b1 m + (1 - b1) g. Marks the elements whose sign the kernels' betas or
-  // rounding may flip, and those where FusedLion, unlike DeepSpeedCPULion and libds, treats 0 as
-  // negative.
+  // Returns marks of the elements whose update by Lion, the sign of b1 m + (1 - b1) g, is unsure:
+  // the kernels' betas or rounding may flip the sign, or it is 0, which FusedLion, unlike
+  // DeepSpeedCPULion and libds, treats as negative.
   static std::vector<char> signs_unsure(const Record& item, const Data& data, size_t p,
                                         int64_t step) {
     const std::string& optimizer = item.at("optimizer").string();

@@ -24,8 +24,8 @@ constexpr int kSteps = 20;
 // Number of steps for runs with many ranks.
 constexpr int kFewSteps = 8;
 
-// Points that must be equal are compared by Outcome::bits(), points that must differ by their
-// payload hashes alone.
+// Returns the outcome with which other points are compared. Points that must be equal are compared
+// by Outcome::bits(), and points that must differ by their payload hashes only.
 const Outcome& reference() {
   static const Outcome outcome = [] {
     Point p;

@@ -19,7 +19,8 @@
 namespace ds {
 namespace {
 
-// The last list, "topology", is not compared: libds has no such axes of ranks.
+// Returns the recording. Its list "topology" is not compared, because libds has no axes of
+// pipelines.
 test::Recording recorded() {
   return {test::semantics_path("partition.json"),
           {"uniform", "balanced", "prefix_sum_inc", "partitioned_tensor", "pipeline_module",

@@ -516,7 +516,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return CUDA_SUCCESS;
 }
 
-// Until access is granted, the memory faults, even in streams. Its initial bytes are not zero.
+// Maps memory, which faults until access is granted, even in streams. Its initial bytes are not
+// zero.
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long) {
   BEGIN_CALL();
@@ -546,8 +547,8 @@ CUresult cuDeviceCanAccessPeer(int* reaches, CUdevice device, CUdevice peer) {
   return CUDA_SUCCESS;
 }
 
-// All devices here can access each other's memory, and a library may let one device read the memory
-// of another. Callers must therefore grant access to all devices.
+// Grants access to memory. Fails unless access is granted to all devices, because all devices here
+// can access each other's memory, and a library may let one device read the memory of another.
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access,
                         size_t count) {
   BEGIN_CALL();

@@ -346,8 +346,8 @@ TEST_F(FakeCudaGraphs, AStepInPiecesHasTheGraphsOfAWholeStep) {
   EXPECT_EQ(seen.back().replays, whole.replays);
 }
 
-// If there are more extents than may be kept, the graphs of the oldest extent are destroyed, and
-// captured again when that extent comes again.
+// If there are more extents than may be kept, the graphs of the oldest extent are destroyed. They
+// are captured again when this extent is used again.
 TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentAreDestroyed) {
   Options options;
   options.bound = 10 * kSeq;

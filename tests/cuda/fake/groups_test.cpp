@@ -39,7 +39,7 @@ Bytes drawn(DType dtype, int64_t count, int rank) {
   for (int64_t e = 0; e < count; ++e) {
     const auto word = static_cast<uint32_t>(random());
     const float real = static_cast<float>(static_cast<int32_t>(word)) * 0x1p-30f;
-    // A sign, one of 8 exponents around that of 1, and a fraction.
+    // A number has a sign, one of 8 exponents near the exponent of 1, and a fraction.
     const uint32_t exponent = word % 8 + (dtype == DS_DTYPE_BF16 ? 123 : 11);
     const auto half = static_cast<uint16_t>(
         (word >> 16 & 0x8000u) | (dtype == DS_DTYPE_BF16 ? exponent << 7 | (word >> 8 & 0x7fu)
@@ -199,8 +199,9 @@ class Model {
   std::vector<float> data_;
 };
 
-// Only the queues wait between calls, and queues are late at random. Calls overwrite memory that
-// other ranks have read, and read memory that others write next.
+// Runs random sequences of calls. Only the queues wait between calls, and queues are late at
+// random. Calls overwrite memory that other ranks have read, and read memory that others write
+// next.
 void run_random_sequences(Gpus gpus) {
   constexpr int64_t kBlock = 3000;
   FakeCuda::find()->jitter(300);

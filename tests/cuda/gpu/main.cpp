@@ -1,8 +1,8 @@
-// Problem: the first minutes on a real GPU must tell as much as possible, but after a device fault
-// nothing in the process works. Therefore this process never opens the device. It forks children
-// that do, and each check writes a line to the file when it ends. If a fault, a signal or the time
-// limit of a check ends a child, another child continues with the next check, so a failing check
-// costs at most its time limit and one start.
+// Problem: the first minutes on a real GPU must reveal as much as possible, but after a device
+// fault a process can no longer use the device. Therefore this process never opens the device. It
+// forks children that open it, and each check writes a line to the file when it ends. If a fault, a
+// signal or the time limit of a check ends a child, another child continues with the next check, so
+// a failing check costs at most its time limit and one start.
 //
 //  gpu_check PART FILE [--group G] [--only CHECK]... [--device cuda:0] [--limit SECONDS]
 //  [--check-limit SECONDS] [--small] [--here]
@@ -62,7 +62,7 @@ class Lines {
       : file_(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644)) {
     ensure(file_ >= 0, "{}: {}", file, std::strerror(errno));
   }
-  // members: further members of the JSON object, or "".
+  // Writes the line of a check. `members` is text with further members of the JSON object, or "".
   void write(const Check& check, const std::string& status, double seconds,
              const std::string& members) {
     Json out;
