@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-/* Checkpoints and model folders that are complete, damaged, too many or of another kind. */
+/* Tests checkpoints and model folders that are complete, damaged, too many or of another kind. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* A comm over collectives that this program implements: its threads are ranks that exchange
+/* Tests a comm over collectives that this program implements: its threads are ranks that exchange
  * messages. Proves {comm.callbacks.bits}, {comm.callbacks.submit}, {comm.callbacks.inside},
  * {comm.callbacks.error}, {comm.callbacks.in_place}, {comm.callbacks.destroyed_inside},
  * {comm.callbacks.device}, {comm.callbacks.destroy}, {comm.callbacks.refused},

@@ -1,4 +1,4 @@
-/* Collectives between threads, and a group that is aborted. */
+/* Tests collectives between threads, and a group that is aborted. */
 #include <string.h>
 
 #include "support.h"

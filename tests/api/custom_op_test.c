@@ -1,4 +1,4 @@
-/* Custom ops of the host application: their bits compared with built-in ops, their gradients
+/* Tests custom ops of the host application: their bits compared with built-in ops, their gradients
  * compared with finite differences, errors and lifetimes. */
 #include <math.h>
 #include <pthread.h>

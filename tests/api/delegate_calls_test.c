@@ -1,4 +1,4 @@
-/* Each call of delegate mode by itself: calls before ds_engine_start, leases and their views,
+/* Tests each call of delegate mode by itself: calls before ds_engine_start, leases and their views,
  * gradients, and the equal order of calls on all ranks. */
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A host with its own forward and backward that releases late, changes the order of its calls
+/* Tests a host with its own forward and backward that releases late, changes the order of its calls
  * and evaluates between steps. */
 #include <math.h>
 #include <stdio.h>

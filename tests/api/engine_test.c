@@ -1,4 +1,4 @@
-/* What ds.h promises about an engine's states, gradients, groups and counters. */
+/* Tests what ds.h promises about an engine's states, gradients, groups and counters. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Graph outputs that are not separate results of a node: inputs, parameters, the loss, the same
- * value twice. Proves {graph.output_of_any} and {graph.output_inferred}. */
+/* Tests graph outputs that are not separate results of a node: inputs, parameters, the loss, the
+ * same value twice. Proves {graph.output_of_any} and {graph.output_inferred}. */
 #include <stdio.h>
 #include <string.h>
 

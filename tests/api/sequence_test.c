@@ -1,11 +1,11 @@
-/* Random sequences of valid and invalid calls on handles of every kind. Whatever a host does with
- * valid pointers, no call reports a defect of libds, a refused call neither poisons an engine nor
- * changes its outputs, and every refusal has a message of one line.
+/* Tests random sequences of valid and invalid calls on handles of every kind. Whatever a host does
+ * with valid pointers, no call reports a defect of libds, a refused call neither poisons an engine
+ * nor changes its outputs, and every refusal has a message of one line.
  *
  * Proves {outputs.after_error} and {ownership.order}.
  *
- * The test draws 200 sequences, or 10,000 with DS_LONG. Each depends only on its seed: DS_SEQUENCE=7
- * repeats the sequence of seed 7 and prints its calls.
+ * The test draws 200 sequences, or 10,000 with DS_LONG. Each depends only on its seed:
+ * DS_SEQUENCE=7 repeats the sequence of seed 7 and prints its calls.
  */
 #include <math.h>
 #include <stdio.h>

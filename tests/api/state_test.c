@@ -1,4 +1,4 @@
-/* Reading and writing states, evaluation, inference, call order, checkpoints, and traces. */
+/* Tests reading and writing states, evaluation, inference, call order, checkpoints, and traces. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

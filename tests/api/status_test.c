@@ -1,4 +1,4 @@
-/* Statuses, messages, texts, options and NULL arguments. */
+/* Tests statuses, messages, texts, options and NULL arguments. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

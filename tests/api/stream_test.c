@@ -1,5 +1,5 @@
-/* Streams: on test_device(), whose memory is separate, calls read and write tensors in the order of
- * a stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
+/* Tests streams: on test_device(), whose memory is separate, calls read and write tensors in the
+ * order of a stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

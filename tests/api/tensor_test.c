@@ -1,4 +1,4 @@
-/* Tensors, and DLPack in both directions. */
+/* Tests tensors, and DLPack in both directions. */
 #include <string.h>
 
 #include "dlpack.h"

@@ -8,7 +8,7 @@ that was not synced; then the processes are killed, the file system is mounted a
 the run resumes, to be cut again until it reaches its last step. Rules:
 - a run that has reported a checkpoint resumes from that one or a later one;
 - every loss, and the payload hash at the end, have the bits of an uncut run;
-- a run that has reported no checkpoint resumes, or says why not and begins anew.
+- a run that has reported no checkpoint resumes, or reports why it cannot and starts again.
 Needs root, mkfs.ext4 and loop devices; otherwise it is skipped with exit code 77.
 """
 import argparse

@@ -1,4 +1,4 @@
-// States on files: the bytes that a step transfers, and the work that hides the transfers.
+// Tests states on files: the bytes that a step transfers, and the work that hides the transfers.
 #include <gtest/gtest.h>
 
 #include <algorithm>

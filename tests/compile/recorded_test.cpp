@@ -1,4 +1,4 @@
-// The recorded step of a delegate host with many micro-steps: one micro-step is compiled and
+// Tests the recorded step of a delegate host with many micro-steps: one micro-step is compiled and
 // repeated.
 #include <gtest/gtest.h>
 

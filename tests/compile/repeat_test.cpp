@@ -1,4 +1,4 @@
-// Steps with many micro-steps: one of the middle micro-steps is compiled and repeated.
+// Tests steps with many micro-steps: one of the middle micro-steps is compiled and repeated.
 #include <gtest/gtest.h>
 
 #include <bit>

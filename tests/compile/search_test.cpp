@@ -1,4 +1,5 @@
-// The choices of a compilation as values: their JSON form, their order, and the search among them.
+// Tests the choices of a compilation as values: their JSON form, their order, and the search among
+// them.
 #include "compile/search.h"
 
 #include <gtest/gtest.h>

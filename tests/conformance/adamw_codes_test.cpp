@@ -1,5 +1,5 @@
-// AdamW with 8-bit states: the codes themselves, that a step follows the formula, that stochastic
-// rounding is unbiased, and that training with codes learns as well as with f32 states.
+// Tests AdamW with 8-bit states: the codes themselves, that a step follows the formula, that
+// stochastic rounding is unbiased, and that training with codes learns as well as with f32 states.
 #include <gtest/gtest.h>
 
 #include <algorithm>

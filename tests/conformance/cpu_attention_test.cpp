@@ -1,4 +1,4 @@
-// Attention over several blocks of keys, sequences too long for one pass, and extreme scores.
+// Tests attention over several blocks of keys, sequences too long for one pass, and extreme scores.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Kernels whose bits must equal the reference's with any instruction set and any team, at sizes of
-// several tasks.
+// Tests kernels whose bits must equal the reference's with any instruction set and any team, at
+// sizes of several tasks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -172,8 +172,8 @@ TEST_F(Exact, LionAndAdagradEqualTheReference) {
   }
 }
 
-// Masters and states in bf16, rounded to nearest and stochastically, starting at an element that is
-// not at a vector's start.
+// Masters and states are bf16, rounded to nearest or stochastically. The first element is not
+// aligned to a vector.
 TEST_F(Exact, UpdatesInBf16EqualTheReference) {
   StepScalars scalars;
   scalars.group = {

@@ -1,4 +1,4 @@
-// Matrix products with more than one tile, run by several ranks of one process.
+// Tests matrix products with more than one tile, run by several ranks of one process.
 #include <gtest/gtest.h>
 
 #include <thread>

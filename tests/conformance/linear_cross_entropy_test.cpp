@@ -1,4 +1,4 @@
-// The fused head over several blocks of the vocabulary, with every family of matrix products.
+// Tests the fused head over several blocks of the vocabulary, with every family of matrix products.
 #include <gtest/gtest.h>
 
 #include <cmath>

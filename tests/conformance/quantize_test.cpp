@@ -1,5 +1,5 @@
-// Codes of granules: their errors, the treatment of awkward values and of the error feedback, and
-// equal bits of all kernels.
+// Tests codes of granules: their errors, the treatment of awkward values and of the error feedback,
+// and equal bits of all kernels.
 #include <gtest/gtest.h>
 
 #include <bit>

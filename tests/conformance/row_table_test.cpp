@@ -1,5 +1,5 @@
-// Packed rows of tables: which rows are sent, that their sums have the bits of whole reductions,
-// and that all kernels have equal bits.
+// Tests packed rows of tables: which rows are sent, that their sums have the bits of whole
+// reductions, and that all kernels have equal bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The compression of tensors to signs. Compares the bytes sent with the compressed all-reduce
+// Tests the compression of tensors to signs. Compares the bytes sent with the compressed all-reduce
 // recorded from DeepSpeed, and checks that all kernels have equal bits.
 #include "core/program/signs.h"
 

@@ -1,5 +1,5 @@
-// The device's kernels on lanes: compares every op and instruction with the reference, in 8 orders
-// of threads.
+// Tests the device's kernels on lanes: compares every op and instruction with the reference, in 8
+// orders of threads.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

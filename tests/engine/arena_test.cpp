@@ -1,4 +1,4 @@
-// An engine's memory when it grows.
+// Tests an engine's memory when it grows.
 #include "engine/arena.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ MemoryPlan plan_of(int64_t device_bytes) {
   return plan;
 }
 
-// As with the memory of leases, most of the arena has no pages. A tensor that the caller still
-// holds keeps the old arena alive. The new arena needs memory only for the existing pages.
+// Like in the memory of leases, most of the arena has no pages. The new arena needs memory only for
+// the existing pages. A tensor that the caller still holds keeps the old arena alive.
 TEST(Arena, GrowingCostsOnlyExistingPages) {
   for (bool held : {false, true}) {
     HostDevice device;

@@ -1,4 +1,4 @@
-// Chat templates and lines of jsonl from untrusted sources.
+// Tests chat templates and lines of jsonl from untrusted sources.
 #include "data/chat.h"
 
 #include <ctime>

@@ -1,5 +1,5 @@
-// Documents that describe what to build: config.json of Hugging Face folders, and configurations of
-// runs.
+// Tests documents that describe what to build: config.json of Hugging Face folders, and
+// configurations of runs.
 #include "core/config/config.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// DeepSpeed checkpoints whose pickles were edited and whose checksums are valid again: only the
-// description of the tensors is damaged, which decides what is read from where.
+// Tests DeepSpeed checkpoints whose pickles were edited and whose checksums are valid again: only
+// the description of the tensors is damaged, which decides what is read from where.
 #include <filesystem>
 #include <vector>
 

@@ -103,7 +103,7 @@ TEST_F(TensorFolderTest, DamagedIndexesAreRefused) {
   }
   write_file_atomic(folder_ / "model.safetensors.index.json", "{}");
   expect_names(refusal(), {"weight_map"});
-  // A sparse file of 1 TiB.
+  // The index becomes a sparse file of 1 TiB.
   std::filesystem::resize_file(folder_ / "model.safetensors.index.json", 1LL << 40);
   expect_names(refusal(), {"index.json", "33554432", "1099511627776"});
 }

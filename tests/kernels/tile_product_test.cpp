@@ -1,6 +1,6 @@
-// Small products on AMX tiles: each result equals the definition of the instruction bit for bit,
-// for any number of rows, columns and pairs, and the kernel reads and writes nothing beyond the
-// matrices.
+// Tests small products on AMX tiles: each result equals the definition of the instruction bit for
+// bit, for any number of rows, columns and pairs, and the kernel reads and writes nothing beyond
+// the matrices.
 #include "kernels/cpu/tile_product.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The parts of a job over several hosts that can be tested on one host. tests/launch/hosts.sh tests
-// whole jobs.
+// Tests the parts of a job over several hosts that can be tested on one host. tests/launch/hosts.sh
+// tests whole jobs.
 #include "launch/cluster.h"
 
 #include <arpa/inet.h>

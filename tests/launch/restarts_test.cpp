@@ -1,4 +1,4 @@
-// Jobs that are restarted: when, how often, on which hosts, and with which messages.
+// Tests jobs that are restarted: when, how often, on which hosts, and with which messages.
 #include "launch/restarts.h"
 
 #include <gtest/gtest.h>

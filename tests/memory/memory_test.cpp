@@ -1,6 +1,6 @@
-// The memory promise, observed from outside the library. What count_shim.c counts in the process of
-// each rank equals the plan and the overhead row. The resident memory that Linux reports is at most
-// the plan, the overhead row and 64 MiB together.
+// Tests the memory promise, observed from outside the library. What count_shim.c counts in the
+// process of each rank equals the plan and the overhead row. The resident memory that Linux reports
+// is at most the plan, the overhead row and 64 MiB together.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// Consecutive documents in one row, in every causal family: each has the same logits and gradients
-// as alone in a row.
+// Tests consecutive documents in one row, in every causal family: each has the same logits and
+// gradients as alone in a row.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Rotary positions as config.json specifies them.
+// Tests rotary positions as config.json specifies them.
 #include <gtest/gtest.h>
 
 #include <cmath>

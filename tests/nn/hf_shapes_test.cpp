@@ -1,5 +1,5 @@
-// Configurations of published models, with the keys of Transformers 4, and two public facts about
-// each: its number of parameters and the names of its tensors.
+// Tests configurations of published models, with the keys of Transformers 4, and two public facts
+// about each: its number of parameters and the names of its tensors.
 #include <gtest/gtest.h>
 
 #include <cmath>

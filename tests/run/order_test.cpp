@@ -1,5 +1,5 @@
-// The order of samples in runs that are resumed with other batch sizes, compared with the formula
-// of docs/reference/data.md. Also held-out losses on any layout, and padding rows.
+// Compares the order of samples in runs that are resumed with other batch sizes with the formula of
+// docs/reference/data.md. Also tests held-out losses on any layout, and padding rows.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

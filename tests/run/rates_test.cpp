@@ -1,6 +1,6 @@
-// Learning rates in whole runs: dynamic batching scales them and the progress callback sets them,
-// in random combinations with optimizers and groups. The results must equal those of runs that are
-// configured with the scaled rates.
+// Tests learning rates in whole runs: dynamic batching scales them and the progress callback sets
+// them, in random combinations with optimizers and groups. The results must equal those of runs
+// that are configured with the scaled rates.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -215,8 +215,8 @@ TEST_F(RunTrain, AnUnreadableCheckpointIsSkipped) {
   expect_skipped(warnings);
 }
 
-// The newest two checkpoints are kept, and the damaged one counts as one of them. The checkpoint
-// from which the run continued stays until there are two others.
+// The newest two checkpoints are kept, and a damaged checkpoint counts as one of them. The
+// checkpoint from which the run continued is kept until two other checkpoints exist.
 TEST_F(RunTrain, TheCheckpointThatARunFellBackToIsNotRemoved) {
   Json two = config("a", 4);
   merge_patch(two, Json::parse(R"({"run": {"keep": 2}})"));
@@ -292,7 +292,8 @@ TEST_F(RunTrain, AResumeRemovesLeftoversOfAKilledProcess) {
                                    "data/train.tokens.tmp",
                                    "checkpoints/step-00000004-9/master.safetensors"};
   make_folders(first.folder + "/checkpoints/step-00000004-9");
-  // As after a process that was killed between a commit and the removal of older checkpoints.
+  // This is the state after a process was killed between a commit and the removal of older
+  // checkpoints.
   for (int i = 2; i < 5; ++i) {
     std::filesystem::copy(first.checkpoint,
                           first.folder + "/checkpoints/step-00000002-" + std::to_string(i),

@@ -64,7 +64,7 @@ Json read_json(const std::string& path);
 // A recorded file: metadata about the recording, and lists of records.
 class Recording {
  public:
-  // path: a path from semantics_path() or data_path(). lists: all lists that the tests together
+  // `path` is from semantics_path() or data_path(). `lists` names all lists that the tests together
   // read, and those that have no counterpart in libds.
   Recording(const std::string& path, std::initializer_list<const char*> lists);
   std::vector<Record> list(const std::string& name) const;

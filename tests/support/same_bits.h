@@ -32,7 +32,7 @@ struct Point {
   // Sets mics_hierarchical_params_gather.
   bool gather_by_node = false;
   bool quantized_weights = false;
-  // Bits of quantized gradients; 0: not quantized.
+  // Bits of quantized gradients, or 0 if gradients are not quantized.
   int gradient_bits = 0;
   // zeropp_loco_param.err_beta: error feedback of quantized gradients. Negative: no feedback.
   double err_beta = -1;
@@ -73,7 +73,7 @@ struct Point {
   int64_t written_out = 16;
   bool row_granules = false;
   std::vector<Action> schedule;
-  // Without a mesh, `world` ranks lie along the axis `data`. With a mesh, `world` is its
+  // Without a mesh, `world` ranks form the axis `data`. With a mesh, `world` is its
   // data_size().
   std::optional<Mesh> mesh;
   std::string name() const;

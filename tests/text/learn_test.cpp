@@ -1,4 +1,4 @@
-// The vocabulary that a run learns from its training text.
+// Tests the vocabulary that a run learns from its training text.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The effects of the other files in a tokenizer's folder, as Transformers 5.23 reads them; `./run
-// interop tokenizers` tests more random cases.
+// Tests the effects of the other files in a tokenizer's folder, as Transformers 5.23 reads them;
+// `./run interop tokenizers` tests more random cases.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

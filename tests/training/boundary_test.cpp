@@ -1,5 +1,5 @@
-// Gradients that are reduced once per step (reduction "boundary"): compared bit for bit with sums
-// computed by the test, and combined with the other features of a step.
+// Tests gradients that are reduced once per step (reduction "boundary"), bit for bit against sums
+// computed by the test, and together with the other features of a step.
 #include <gtest/gtest.h>
 
 #include <array>

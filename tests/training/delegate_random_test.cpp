@@ -1,4 +1,4 @@
-// Random delegate hosts. The results of their calls must equal those of a reference.
+// Tests random delegate hosts. The results of their calls must equal those of a reference.
 //
 // DS_SEEDS=17 runs only seed 17 and DS_SEEDS=1000:5000 runs seeds 1000 to 4999, both in the first
 // test. DS_SHOW_CALLS=1 prints the calls.

@@ -1,5 +1,5 @@
-// Checkpoints of ZeRO++'s error feedback: the error that a rank has not sent yet is part of that
-// rank's state.
+// Tests checkpoints of ZeRO++'s error feedback: the error that a rank has not sent yet is part of
+// that rank's state.
 #include <gtest/gtest.h>
 
 #include <functional>

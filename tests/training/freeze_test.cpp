@@ -1,4 +1,4 @@
-// Parameters that are frozen: always, for a while or from some step on.
+// Tests parameters that are frozen: always, for a while or from some step on.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Compressed gradients: equal to a reference in the test, independent of the layout; the bytes they
-// send, the state they save and the settings they refuse.
+// Tests compressed gradients: equal to a reference in the test, independent of the layout; the
+// bytes they send, the state they save and the settings they refuse.
 #include <gtest/gtest.h>
 
 #include <algorithm>

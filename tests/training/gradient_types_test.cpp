@@ -1,5 +1,5 @@
-// Gradients that are communicated or summed in another type: which values are rounded, and equal
-// bits over layouts.
+// Tests gradients that are communicated or summed in another type: which values are rounded, and
+// equal bits over layouts.
 #include <gtest/gtest.h>
 
 #include <cmath>

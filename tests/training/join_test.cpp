@@ -1,4 +1,4 @@
-// Ranks whose data end after different numbers of steps.
+// Tests ranks whose data end after different numbers of steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -44,7 +44,7 @@ struct LedgerCase {
   // Whether leaves are summed as a binary counter over micro-steps. Otherwise one accumulator adds
   // them in order.
   bool tree = false;
-  // With several micro-steps: each rank adds its own leaves, and the sums are reduced once per
+  // Whether, with several micro-steps, each rank adds its leaves and the sums are reduced once per
   // step.
   bool boundary = false;
   int64_t accumulation = 1;
@@ -52,7 +52,8 @@ struct LedgerCase {
   int64_t wire = 4;
   // Whether parameters are gathered as 8-bit codes.
   bool quantized_weights = false;
-  // Bits of the codes in which gradients and their sums are exchanged. 0: they are not quantized.
+  // Bits of the codes in which gradients and their sums are exchanged, or 0 if they are not
+  // quantized.
   int64_t gradient_bits = 0;
   // Whether each rank keeps, in f32, the quantization errors of each level.
   bool feedback = false;

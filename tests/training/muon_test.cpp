@@ -1,7 +1,7 @@
-// Muon in engines whose host hands over the gradients: compared with its formulas in plain f64
-// loops, for both methods of orthogonalization. Also which parameters are matrices, how stacks of
-// matrices are treated, what is gathered and what is refused. Recorded trajectories are in
-// optimizer_semantics_test.cpp, equal bits over layouts in optimizers_test.cpp.
+// Tests Muon in engines whose host hands over the gradients. The expected results come from the
+// formulas in plain f64 loops, for both methods of orthogonalization. Also tests which parameters
+// are matrices, how stacks of matrices are treated, what is gathered and what is refused. Recorded
+// trajectories are in optimizer_semantics_test.cpp, equal bits over layouts in optimizers_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// 1-bit LAMB: what its bits depend on, which coefficients it keeps for each parameter, its
+// Tests 1-bit LAMB: what its bits depend on, which coefficients it keeps for each parameter, its
 // checkpoints and refusals. The comparison with DeepSpeed's recorded numbers is in
 // onebit_recorded_test.cpp.
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// 1-bit optimizers on several ranks, compared with numbers that DeepSpeed 0.19.6 recorded
+// Compares 1-bit optimizers on several ranks with numbers that DeepSpeed 0.19.6 recorded
 // (onebit.json).
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// 1-bit Adam after its freeze: what its bits depend on, what it sends, keeps and refuses. The
+// Tests 1-bit Adam after its freeze: what its bits depend on, what it sends, keeps and refuses. The
 // comparison with DeepSpeed's recorded numbers is in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Optimizers compared with the results of DeepSpeed 0.19.8 and torch 2.15 for the same parameters
+// Compares optimizers with the results of DeepSpeed 0.19.8 and torch 2.15 for the same parameters
 // and gradients (optimizers.json, whose notes give the formulas). The host hands these gradients to
 // the engines under test.
 #include <gtest/gtest.h>

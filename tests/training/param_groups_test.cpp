@@ -1,6 +1,6 @@
-// Parameter groups, whose updates use different optimizer values. Random delegate hosts with groups
-// check the exact updates (support/random_host.h); this file tests layouts, calls, schedules,
-// checkpoints and refusals.
+// Tests parameter groups, whose updates use different optimizer values. Random delegate hosts with
+// groups check the exact updates (support/random_host.h); this file tests layouts, calls,
+// schedules, checkpoints and refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// ZeRO++ gradients that are reduced as codes: the error and scale of sums, and that nothing else
-// affects their bits.
+// Tests ZeRO++ gradients that are reduced as codes: the error and scale of sums, and that nothing
+// else affects their bits.
 #include <gtest/gtest.h>
 
 #include <cmath>

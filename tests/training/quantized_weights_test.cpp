@@ -1,4 +1,4 @@
-// ZeRO++ weights that are gathered as codes, and how well training with quantized weights and
+// Tests ZeRO++ weights that are gathered as codes, and how well training with quantized weights and
 // gradients converges.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Learning rates that are configured, scheduled, set and scaled, for every optimizer and for
+// Tests learning rates that are configured, scheduled, set and scaled, for every optimizer and for
 // groups, in random combinations. The expected results are computed independently in two ways: the
 // rates by the loops below, and the states by engines that each train one step with a configuration
 // that has these rates from the beginning.

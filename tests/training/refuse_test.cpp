@@ -1,4 +1,4 @@
-// Calls and settings that an engine refuses, and whether the engine is usable afterwards.
+// Tests calls and settings that an engine refuses, and whether the engine is usable afterwards.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,4 +1,5 @@
-// Checkpoints that cannot be read: a refused load either changes nothing or poisons the engine.
+// Tests checkpoints that cannot be read: a refused load either changes nothing or poisons the
+// engine.
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -21,7 +21,7 @@ namespace ds::test::same_bits_test {
 namespace {
 
 constexpr int kSteps = 20;
-// Number of steps for runs with many ranks.
+// Number of steps where a run of kSteps would take too long.
 constexpr int kFewSteps = 8;
 
 // Returns the outcome with which other points are compared. Points that must be equal are compared

@@ -1,5 +1,5 @@
-// 0/1 Adam: the forms of its steps, what ranks have in common and where they differ, and what a
-// checkpoint keeps between two synchronisations. The comparison with DeepSpeed's recorded numbers
+// Tests 0/1 Adam: the forms of its steps, what ranks have in common and where they differ, and what
+// a checkpoint keeps between two synchronisations. The comparison with DeepSpeed's recorded numbers
 // is in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Complete audits of small models, and what they report when a kernel, memory or a file is wrong.
+// Tests complete audits of small models, and what they report when a kernel, memory or a file is
+// wrong.
 #include "diagnostics/audit.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Memory limits of control groups, read from a folder laid out like /proc and /sys.
+// Tests memory limits of control groups, read from a folder laid out like /proc and /sys.
 #include "core/base/host_memory.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Keys of optimizers and schedules.
+// Tests keys of optimizers and schedules.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The configuration keys of monitors and reports.
+// Tests the configuration keys of monitors and reports.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -230,8 +230,8 @@ const std::vector<Checked>& checked_values() {
   return all;
 }
 
-// Keys of DeepSpeed that choose its way of working and have no effect in libds. The recorded value
-// must equal the value in the document.
+// A key that selects an implementation within DeepSpeed and has no effect in libds. The recorded
+// value must equal the value in the document.
 struct Passed {
   const char* name;
   std::vector<const char*> paths;
@@ -443,7 +443,7 @@ TEST(RecordedConfigs, FilesAreReadAsRecorded) {
 }
 
 // For an optimizer class of DeepSpeed or torch: the possible types in libds, in lower case, and for
-// Adam whether its decay is decoupled (-1: either).
+// Adam whether its decay is decoupled (-1 if either is possible).
 struct Updates {
   std::set<std::string> types;
   int decoupled = -1;

@@ -1,5 +1,5 @@
-// What every device promises, tested on all devices of this machine, and what only a separate
-// device promises.
+// Tests what every device promises, on all devices of this machine, and what only a separate device
+// promises.
 #include "core/device/device.h"
 
 #include <gtest/gtest.h>

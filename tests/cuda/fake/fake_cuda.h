@@ -30,7 +30,8 @@ void* fake_cuda_reach(void* address);
 bool fake_cuda_take(int gpu, int64_t bytes);
 // Returns the number of the calling thread's GPU.
 int fake_cuda_gpu();
-// Enqueues body(data) in a stream; if the stream captures, it runs in each launch of the graph.
+// Enqueues body(data) in a stream. If the stream is being captured, body runs in each launch of the
+// graph.
 // Calls end(data) after the last run.
 void fake_cuda_enqueue(void* stream, void (*body)(void*), void (*end)(void*), void* data);
 }

@@ -1,4 +1,4 @@
-// Collectives on the device: their bits, their order, and what happens if a rank fails.
+// Tests collectives on the device: their bits, their order, and what happens if a rank fails.
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -51,7 +51,7 @@ Bytes drawn(DType dtype, int64_t count, int rank) {
   return out;
 }
 
-// Runs the same collective through a communicator in host memory.
+// Runs a collective through a communicator in host memory and returns the result.
 Bytes by_host(Communicator& comm, Op op, const Bytes& in, int64_t count, DType dtype,
               size_t out_bytes) {
   Bytes out(out_bytes);

@@ -1,5 +1,5 @@
-// Ranks with separate GPUs that a library links: what happens if a rank, its GPU or the library
-// fails.
+// Tests ranks with separate GPUs that a library links: what happens if a rank, its GPU or the
+// library fails.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -193,9 +193,10 @@ class Block {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return state_;
   }
-  // Returns the next of the ready threads. Seed 0: in the order in which they became ready. Even
-  // seeds: any thread. Odd seeds: a thread of the first warp in an order of warps that is drawn for
-  // each block, so that one warp may be an entire exchange ahead of another.
+  // Returns the next ready thread. Seed 0 selects the threads in the order in which they became
+  // ready. Other even seeds select any thread. Odd seeds select a thread of the first warp in an
+  // order of warps that is drawn for each block, so that one warp may be an entire exchange ahead
+  // of another.
   unsigned take() {
     size_t at = ready_.size() - 1;
     if (seed_ != 0 && seed_ % 2 == 0) at = draw() % ready_.size();
