@@ -213,8 +213,8 @@ static void none(void) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {checkpoint.load.frozen}: an engine that never froze anything adopts the checkpoint's
- * frozen set; one that did keeps its own set and logs that. */
+/* Proves {checkpoint.load.frozen}: an engine that never froze a parameter adopts the frozen set of
+ * the checkpoint. Another engine keeps its frozen set and logs this. */
 static void frozen(void) {
   static const char* const two[] = {"w", "v"};
   ds_engine *saved = engine_of(two, 2, 4), *loaded = engine_of(two, 2, 4);

@@ -60,7 +60,7 @@ class TCP : public testing::Test {
       body(*comm);
     });
   }
-  // Returns the error of a single rank that tries to join a group in vain.
+  // Returns the error of a single rank that cannot join a group.
   std::string alone(const std::string& address, int rank, int size) {
     return message_of(
         [&] { create_communicator(address, {.rank = rank, .size = size, .join_ms = kJoin}); });

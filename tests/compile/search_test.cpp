@@ -52,8 +52,8 @@ TEST(Search, UnknownChoicesAreRefusedByName) {
     expect_names(message_of([&] { Choices::of(Json::parse(text)); }, DS_ERROR_CONFIG), parts);
 }
 
-// The first choice is that of the configuration. Each later choice trades time for memory: it
-// differs from the previous one and keeps what that one gave up.
+// The first choice follows the configuration. Each later choice trades time for memory: it gives up
+// more than the previous choice and takes nothing back.
 TEST(Search, LaterChoicesGiveUpMore) {
   for (const Config& config : configs()) {
     const std::vector<Choices> all = choices_by_memory(config);

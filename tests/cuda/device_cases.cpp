@@ -54,7 +54,8 @@ std::vector<OpCase> wide_op_cases() {
   norm = add("layer_norm", {{"eps", 1e-5}}, {broad});
   add("layer_norm_dw", {}, {broad_dy, broad, norm[1], norm[2]});
   add("linear_db", {}, {broad_dy});
-  // Rows that a block lists in several passes, and more ids than its list holds.
+  // A block lists the rows of an id in several passes, because there are more ids than its list
+  // holds.
   add("embedding_dw", {{"rows", int64_t{40}}}, {real({2600, 10}), random_ids(2600, 40, 5)});
   Tensor logits = real({5, 700}), targets = random_ids(5, 700, 3);
   targets.set(2, -100);

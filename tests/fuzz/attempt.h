@@ -37,8 +37,8 @@ inline uint32_t draws(uint32_t all) {
   return all;
 }
 
-// Returns the random draws of input i. Each round (DS_FUZZ_ROUND, set by ./run attack fuzz) has
-// different ones.
+// Returns the random draws of input i. They differ between rounds (DS_FUZZ_ROUND, set by ./run
+// attack fuzz).
 inline Dice dice_of(uint64_t seed, uint32_t i) {
   static const char* const given = std::getenv("DS_FUZZ_ROUND");
   const uint64_t round = given ? std::strtoull(given, nullptr, 10) : 0;

@@ -1,4 +1,4 @@
-// Runs whose checkpoints are written by a thread while training continues (run.async_save).
+// Tests runs whose checkpoints are written by a thread while training continues (run.async_save).
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Runs on jsonl files and on token files.
+// Tests runs on jsonl files and on token files.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Runs on model folders of masked language models.
+// Tests runs on model folders of masked language models.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -183,7 +183,7 @@ std::vector<int64_t> steps(const std::string& folder) {
   return found;
 }
 
-// Reading the newest checkpoint fails: resume and generation use the previous one.
+// If the newest checkpoint cannot be read, resuming and generating text use the previous one.
 TEST_F(RunTrain, AnUnreadableCheckpointIsSkipped) {
   RunReport whole = train_on(1, config("a", 4), quiet());
   std::string hash = payload_hash(whole.checkpoint), folder = whole.folder + "/checkpoints/";
@@ -279,7 +279,7 @@ TEST_F(RunTrain, TheNewestCheckpointsAreKept) {
   merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
   RunReport report = train_on(1, all, quiet());
   EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 4, 6, 8}));
-  // A run that continues from a named checkpoint keeps that one in addition to the newest.
+  // A run that continues from a named checkpoint keeps this checkpoint in addition to the newest.
   std::string second =
       report.folder + "/checkpoints/" + list_folder(report.folder + "/checkpoints")[0];
   train_on(1, Json::parse(R"({"run": {"keep": 1, "steps": 6}})"), quiet(second));

@@ -145,8 +145,8 @@ std::string RandomHost::random_kind(int32_t param) {
   return kinds[static_cast<size_t>(dice_.below(static_cast<int64_t>(kinds.size())))];
 }
 
-// Draws values that bf16 represents exactly. Second moments are neither negative nor small in
-// relation to first ones.
+// Draws values that bf16 represents exactly. Second moments are neither negative nor small relative
+// to first moments.
 std::vector<float> RandomHost::values_for(int32_t param, const std::string& kind) const {
   std::vector<float> values;
   // The optimizer takes the square root of these states.

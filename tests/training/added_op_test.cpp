@@ -60,7 +60,7 @@ void add_kernels(KernelRegistry& registry) {
 
 constexpr int64_t kRows = 8, kWidth = 12;
 
-// The same function, x squared, as a custom op with callbacks of the host application.
+// The function x squared as a custom op with callbacks of the host application.
 class OwnSquare final : public CustomKernels {
  public:
   OwnSquare() {

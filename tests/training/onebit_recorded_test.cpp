@@ -75,7 +75,7 @@ struct Replay {
   }
 };
 
-// Returns the number of elements that are farther from the recorded ones than the tolerance allows.
+// Returns the number of elements whose distance from the record exceeds the tolerance.
 // The tolerance applies to the value plus the distance that it has moved so far, because each step
 // is rounded relative to itself.
 int64_t differing(const std::vector<float>& got, const std::vector<float>& want,

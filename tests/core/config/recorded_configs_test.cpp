@@ -528,7 +528,7 @@ std::string taken_here(const Json& document) {
   return "";
 }
 
-// Compares an engine's optimizer, schedule and clipping with the recorded ones.
+// Compares the optimizer, schedule and clipping of an engine with the record.
 TEST(RecordedConfigs, EnginesEqualThoseOfDeepSpeed) {
   const Recording all = recorded();
   for (const Record& item : all.list("engine")) {

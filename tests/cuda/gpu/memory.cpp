@@ -1,4 +1,4 @@
-// Checks of memory, copies, events and refusals.
+// The checks of memory, copies, events and refusals.
 #include <dlfcn.h>
 #include <fmt/core.h>
 
