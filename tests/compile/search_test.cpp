@@ -53,7 +53,7 @@ TEST(Search, UnknownChoicesAreRefusedByName) {
 }
 
 // The first choice follows the configuration. Each later choice trades time for memory: it gives up
-// more than the previous choice and takes nothing back.
+// what the previous choice gave up, and more.
 TEST(Search, LaterChoicesGiveUpMore) {
   for (const Config& config : configs()) {
     const std::vector<Choices> all = choices_by_memory(config);

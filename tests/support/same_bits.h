@@ -64,7 +64,7 @@ struct Point {
   int64_t bucket_size = 500000000;
   int64_t max_reuse_distance = 2000;
   int64_t vocab = 29;
-  // Embedding and head share one weight.
+  // Whether embedding and head share one weight.
   bool tied = true;
   // Sets sparse_gradients.
   bool sparse = false;

@@ -82,8 +82,8 @@ std::vector<Point> layouts(DType compute) {
 }
 
 // Parameters that are frozen from the beginning have no states; parameters that a call freezes keep
-// unused ones. Both trainings have equal bits on every layout. The test uses f32, because in bf16 a
-// parameter that is frozen from the beginning has no master.
+// their states, unused. Both trainings have equal bits on every layout. The test uses f32, because
+// in bf16 a parameter that is frozen from the beginning has no master.
 TEST(Freeze, FreezingFromTheBeginningEqualsFreezingByCall) {
   std::vector<Point> points = layouts(DS_DTYPE_F32);
   std::string expected = train(points[0], {.freeze_at = 0}, 4);
