@@ -71,7 +71,7 @@ TEST(Overlap, ComputeHidesNearlyAllCommunication) {
 }
 
 // Gathers of parameters run ahead of their use by at most prefetch_bucket_size elements.
-TEST(Overlap, GathersRunAheadByElements) {
+TEST(Overlap, GathersRunAheadByThePrefetchBucketSize) {
   std::map<int64_t, int64_t> ahead;
   for (int64_t elements : {int64_t{100}, int64_t{4100}, int64_t{50000000}}) {
     Config c = config_of(1);

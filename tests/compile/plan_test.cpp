@@ -54,7 +54,7 @@ TEST(Plan, EveryStageAndTierVerifies) {
 // Bookkeeping instructions run where their operands are. Scalars that the host decides are copied
 // to the device and back once. Initial parameters are drawn on the host, no matter which device
 // trains.
-TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
+TEST(Plan, BookkeepingRunsWhereItsOperandsAre) {
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
     for (bool emulate : {false, true}) {
       Config c = make_config(2, 2, 2);

@@ -255,7 +255,7 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
 
 // For every truncation of a file, and for random changes of bytes, opening it gives an error or a
 // usable tokenizer.
-TEST(TokenizerJson, SurvivesDamage) {
+TEST(TokenizerJson, DamagedFilesAreReadOrRefused) {
   test::TempFolder folder;
   std::string good = read(folders + "unknown/tokenizer.json");
   test::Dice dice(3);

@@ -302,7 +302,7 @@ TEST_P(DecodeByLength, StaleKeysAreRefused) {
   EXPECT_LT(distance(last, forward(*comm, text, kPositions)), 5e-5f);
 }
 
-TEST_P(DecodeByLength, WorksInBf16AndOnShards) {
+TEST_P(DecodeByLength, EqualsFullPassesInBf16AndOnShards) {
   // This is the bound of CachedLogitsInBf16EqualThoseOfFullPassesInBf16.
   constexpr double kRounding = 0.05;
   auto comm = create_communicator("self", {});

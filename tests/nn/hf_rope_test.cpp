@@ -39,7 +39,7 @@ TEST(HfConfig, ReadsRopeScalings) {
   EXPECT_EQ(graph_of("llama").find("scaling"), std::string::npos);
 }
 
-TEST(HfConfig, RefusesRopesByKeyAndValue) {
+TEST(HfConfig, RefusalsOfRopesNameKeyAndValue) {
   auto rope = [](const char* text, ds_status status = DS_ERROR_UNSUPPORTED) {
     return refusal("llama", status, "rope_parameters", Json::parse(text));
   };

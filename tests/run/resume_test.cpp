@@ -309,7 +309,7 @@ TEST_F(RunTrain, AResumeRemovesLeftoversOfAKilledProcess) {
   EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(), 4u);
 }
 
-TEST_F(RunTrain, AResumeWithAnotherTextIsRefusedByBothHashes) {
+TEST_F(RunTrain, AResumeWithAnotherTextIsRefusedWithBothHashes) {
   RunReport first = train_on(1, config("a", 1), quiet());
   std::string mine = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
   prepare_dataset(read_corpus({.paths = {text_ + "/b.txt"}}), *open_tokenizer("bytes"),

@@ -210,7 +210,7 @@ TEST_F(RunTrain, AVocabularyTooSmallToLearnIsRefused) {
   EXPECT_FALSE(exists(folder_ / "a"));
 }
 
-TEST_F(RunTrain, IntermediateSamplesChangeNothing) {
+TEST_F(RunTrain, IntermediateSamplesDoNotChangeTheRun) {
   Json c = config("a", 5), d = config("b", 5);
   merge_patch(c, Json::parse(R"({"run": {"sample_every": 2}})"));
   RunReport with = train_on(2, c, quiet()), without = train_on(2, d, quiet());

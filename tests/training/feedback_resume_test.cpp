@@ -149,7 +149,7 @@ TEST(Feedback, ErrorsStartAtZeroOnAnotherNumberOfRanks) {
 }
 
 // A checkpoint without feedback loads into a run with feedback, and vice versa.
-TEST(Feedback, ACheckpointOrARunMayLackFeedback) {
+TEST(Feedback, ACheckpointLoadsEvenIfOnlyOneRunHasFeedback) {
   TempFolder folder, other;
   Point with = point(2, 2), without = with;
   without.err_beta = -1;

@@ -141,7 +141,7 @@ TEST(Join, QuantizationErrorsAreKept) {
 
 // The first step after a freeze begins by gathering parts that every rank has updated, even a rank
 // without data.
-TEST(Join, RanksMayRunOutOfDataWhereTheProgramChanges) {
+TEST(Join, RanksMayRunOutOfDataAtTheFreezeOfOneBitOptimizers) {
   for (const char* optimizer : {"OneBitAdam", "OneBitLamb"}) {
     for (const std::vector<int>& lengths : {std::vector<int>{6, 3}, std::vector<int>{3, 4}}) {
       Point p{.optimizer = optimizer};

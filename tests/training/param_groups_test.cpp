@@ -49,7 +49,7 @@ std::string train(const Point& p, const Config& config, int steps,
   return state_hash(engine.store());
 }
 
-TEST(ParamGroups, SameBitsOnEveryLayout) {
+TEST(ParamGroups, HaveTheSameBitsOnEveryLayout) {
   for (const char* optimizer : {"AdamW", "SGD"}) {
     Point first = with_groups(0);
     first.optimizer = optimizer;

@@ -62,7 +62,7 @@ TEST_F(GroupMemory, InVersion1TheSwapLimitAppliesIfPresent) {
 }
 
 // Two processes have separate groups inside a common group, whose limit applies to both.
-TEST_F(GroupMemory, EveryEnclosingGroupLimits) {
+TEST_F(GroupMemory, EveryEnclosingGroupHasALimit) {
   put("/sys/fs/cgroup/job/memory.max", "9000");
   std::vector<std::vector<GroupLimit>> tasks;
   for (const char* task : {"a", "b"}) {

@@ -104,7 +104,7 @@ TEST(Ops, RefusesMeaninglessAttention) {
             "attention: attribute 'kv_heads' must be heads = 4 when 'per_head' is 1, got 2");
 }
 
-TEST(Ops, RefusesArityAndAttributes) {
+TEST(Ops, WrongOperandCountsAndAttributesAreRefused) {
   EXPECT_EQ(refusal("gelu", {}), "gelu: takes 1 operands, got 0");
   EXPECT_EQ(refusal("layernorm", {}), "op 'layernorm' is not known; did you mean 'layer_norm'?");
   EXPECT_EQ(refusal("fill", {}, {{"value", 1.0}}),

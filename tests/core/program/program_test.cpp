@@ -102,7 +102,7 @@ TEST(ProgramText, RefusesUnknownQueueAndBuffer) {
   EXPECT_THROW(parse_program("0 comp linear %x:f32[2]\n"), Error);
 }
 
-TEST(ProgramText, RefusesRuns) {
+TEST(ProgramText, InvalidRunsAreRefused) {
   std::string text = with_runs({{0, 12, 0}}).print();
   for (const char* runs : {"0", "0:x", "0:12*", "0:12*0+1", "0:12*-1+1", "0:12*2",
                            "0:12*99999999999+1", "0:12*4096+1*4097+1"}) {
