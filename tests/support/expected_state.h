@@ -21,7 +21,7 @@ class ExpectedState {
   // do not change.
   void update(const std::vector<std::vector<double>>& sums, int64_t leaves,
               const std::vector<char>& frozen);
-  // From now on, updates of the parameter use these values instead of the optimizer's.
+  // Makes later updates of the parameter use these values instead of the optimizer's.
   void set_group(size_t param, const GroupScalars& group) { groups_[param] = group; }
   void set(size_t param, const std::string& kind, const std::vector<float>& values);
   const std::vector<Bounded>& at(size_t param, const std::string& kind) const;

@@ -125,7 +125,7 @@ std::vector<int32_t> RandomHost::order() {
   return out;
 }
 
-// Asks where to write a gradient. The host may hand it over at once, later or never.
+// Requests memory for a gradient. The host may hand over the gradient immediately, later or never.
 void RandomHost::view(Calls& calls, Place& place, int32_t param) {
   size_t i = static_cast<size_t>(param);
   if (place.given[i] || frozen_[i] || place.micro >= case_.config.accumulation) return;

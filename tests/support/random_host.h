@@ -46,7 +46,7 @@ class RandomHost {
 
  private:
   struct Call {
-    // `view` asks where to write a gradient.
+    // `view` requests memory for a gradient.
     enum class Kind { gather, release, view, grad, end };
     Kind kind = Kind::gather;
     std::vector<int32_t> params;
