@@ -1,5 +1,6 @@
 #!/bin/sh
-# Each check of tools/abi.sh must see a change of its golden file. usage: differs.sh SOURCE_DIR BUILD
+# Checks that each check of tools/abi.sh detects a change of its golden file.
+# usage: differs.sh SOURCE_DIR BUILD
 set -eu
 golden=$(mktemp -d)
 trap 'rm -rf "$golden"' EXIT

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-/* Checkpoints and model folders: complete, damaged, more than are kept, or of another kind. */
+/* Tests checkpoints and model folders that are complete, damaged, too many or of another kind. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,8 +213,8 @@ static void none(void) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {checkpoint.load.frozen}: an engine that never froze anything adopts the checkpoint's
- * frozen set; one that did keeps its own set and logs that. */
+/* Proves {checkpoint.load.frozen}: an engine that never froze a parameter adopts the frozen set of
+ * the checkpoint. Another engine keeps its frozen set and logs this. */
 static void frozen(void) {
   static const char* const two[] = {"w", "v"};
   ds_engine *saved = engine_of(two, 2, 4), *loaded = engine_of(two, 2, 4);
@@ -242,7 +242,7 @@ static void frozen(void) {
   ds_engine_destroy(loaded);
 }
 
-/* Proves {checkpoint.load_model} {checkpoint.load_model.none}, {checkpoint.load_model.config}
+/* Proves {checkpoint.load_model}, {checkpoint.load_model.none}, {checkpoint.load_model.config}
  * and {checkpoint.load_model.corrupt}. */
 static void model(void) {
   static const char *const both[] = {"w", "v"}, *const other[] = {"v"};

@@ -12,7 +12,8 @@
 
 #include "support.h"
 
-enum { LOG = 20 }; /* descriptor for messages of this test */
+/* The descriptor to which this test writes its messages. */
+enum { LOG = 20 };
 
 /* Returns whether the closed descriptors are still closed, and prints those that are not. */
 static int still_closed(const char* when) {
@@ -26,7 +27,7 @@ static int still_closed(const char* when) {
   return 1;
 }
 
-/* Records the descriptors that were open at the start. All later ones must close on exec. */
+/* The descriptors that were open at the start. All later ones must close on exec. */
 static char open_before[256];
 
 static int closed_on_exec(const char* when) {

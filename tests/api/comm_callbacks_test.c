@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-/* A comm over collectives that this program implements: its threads are ranks that exchange
+/* Tests a comm over collectives that this program implements: its threads are ranks that exchange
  * messages. Proves {comm.callbacks.bits}, {comm.callbacks.submit}, {comm.callbacks.inside},
  * {comm.callbacks.error}, {comm.callbacks.in_place}, {comm.callbacks.destroyed_inside},
  * {comm.callbacks.device}, {comm.callbacks.destroy}, {comm.callbacks.refused},
@@ -35,20 +35,20 @@ typedef struct rank_state {
   int rank;
   /* Number of calls of each callback so far. */
   int works, in_place, destroyed, aborted;
-  /* The thread that is inside a call on the comm. */
+  /* The thread that is in a call on the comm. Callbacks must run on it. */
   pthread_t thread;
-  /* The next callback tries to use this comm, or the engine below. */
+  /* If set, the next callback tries to use this comm, or the engine below. */
   ds_comm* inside;
   ds_engine* engine;
-  /* The next callback destroys this comm. */
+  /* If set, the next callback destroys this comm. */
   ds_comm* ends;
-  /* If set, the rank that it claims to be instead of its own. */
+  /* If set, the rank that this rank claims to be. */
   int claims;
-  /* The next callback returns an error. */
+  /* If set, the next callback returns an error. */
   int fails;
-  /* all_gather only transfers whole multiples of four bytes. */
+  /* If set, all_gather transfers only whole multiples of four bytes. */
   int rounds;
-  /* The next parts that are sent are damaged. */
+  /* If set, the next parts that are sent are damaged. */
   int damages;
 } rank_state;
 
@@ -83,7 +83,8 @@ static ds_status take(rank_state* me, void* data, size_t size, int from) {
   return DS_OK;
 }
 
-/* Called at the beginning of each callback. */
+/* Begins a callback: counts it, checks its thread, and checks that calls of its comm or engine are
+ * refused meanwhile. */
 static ds_status enter(rank_state* me) {
   ++me->works;
   check(pthread_equal(me->thread, pthread_self()), "a callback runs on the thread inside the call");
@@ -321,8 +322,8 @@ static void train(rank_state* me) {
         "the bits of ranks over threads");
 }
 
-/* Rank 1's callbacks fail: each rank gets one lasting error that names the callback or its reason.
- * */
+/* If the callbacks of rank 1 fail, each rank gets a lasting error that names the callback or its
+ * reason. */
 static void failing(rank_state* me) {
   ds_comm* comm = join(me);
   int32_t mine = 1, all[RANKS];
@@ -374,7 +375,7 @@ static void damaged(rank_state* me) {
   check(me->destroyed == 0, "user_data remains the caller's");
 }
 
-/* Two threads claim to be rank 1. */
+/* Creating a comm fails if two threads claim to be rank 1. */
 static void twice(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm* comm = NULL;
@@ -383,8 +384,7 @@ static void twice(rank_state* me) {
   names_it(me, "the data delivered in the place of rank 2 of 3 is from rank 1 of 3");
 }
 
-/* The ranks' options differ, or all_gather loses bytes: both are detected when the comm is
- * created. */
+/* Either the ranks' options differ, or all_gather loses bytes. Creating the comm detects both. */
 static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const char* words) {
   ds_comm* comm = NULL;
   check(make(&callbacks, me->rank, &comm) == DS_ERROR_COMM && comm == NULL, words);

@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* How groups form and end: ranks that do not fit together, calls that differ, ranks that make no
- * progress, and groups that are destroyed before their started collectives have ended. */
+/* Tests how groups form and end: ranks that do not fit together, calls that differ, ranks that make
+ * no progress, and groups that are destroyed before their started collectives have ended. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,7 +287,8 @@ static void refused(int rank, ds_comm* comm, void* data) {
 static void sums(int rank, ds_comm* comm, void* data) {
   int32_t most = INT32_MAX, narrow[2] = {5, 6};
   uint8_t byte = 200;
-  uint16_t half = 0x3f81; /* 1.0078125 in bf16; twice that needs one bit more than bf16 has */
+  /* 1.0078125 in bf16. Twice this number needs one bit more than bf16 has. */
+  uint16_t half = 0x3f81;
   float wide = 0;
   (void)rank, (void)data;
   check_ok(ds_comm_all_reduce(comm, &most, 1, DS_DTYPE_I32, &most), "i32");

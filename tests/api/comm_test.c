@@ -1,4 +1,4 @@
-/* Collectives between threads, and a group that is aborted. */
+/* Tests collectives between threads, and a group that is aborted. */
 #include <string.h>
 
 #include "support.h"
@@ -11,7 +11,8 @@ static void collectives(int rank, ds_comm* comm, void* data) {
   float in[RANKS * 2], sums[RANKS * 2], part[2];
   double wide = 0.25 * (rank + 1), wide_sum = 0;
   int32_t mine = 100 + rank, all[RANKS], swapped[RANKS], blocks[RANKS], word = rank == 1 ? 77 : 0;
-  uint16_t half[2] = {0x3f80, 0x4000}; /* 1 and 2 in bf16 */
+  /* The numbers 1 and 2 in bf16. */
+  uint16_t half[2] = {0x3f80, 0x4000};
   int i;
   (void)data;
   check(ds_comm_rank(comm) == rank && ds_comm_size(comm) == RANKS, "rank and size");

@@ -1,6 +1,6 @@
-/* What ds.h promises about all handles: destruction in any order and on any thread; a comm that
- * lives as long as its engine; engines that train in two threads at once; callbacks on the thread
- * of the call. */
+/* Tests what ds.h promises about all handles: they can be destroyed in any order and on any thread,
+ * a comm lives as long as its engine, engines can train in two threads at the same time, and
+ * callbacks run on the thread of the call. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every function of ds.h is called by a test in C: the linker tells which symbols each program takes from libds.so.
+# Checks that the C tests call every function of ds.h, by the symbols that their programs import from libds.so.
 # usage: covers_all.sh SOURCE_DIR PROGRAM...
 set -eu
 source=$1

@@ -1,4 +1,4 @@
-/* Custom ops of the host application: their bits compared with built-in ops, their gradients
+/* Tests custom ops of the host application: their bits compared with built-in ops, their gradients
  * compared with finite differences, errors and lifetimes. */
 #include <math.h>
 #include <pthread.h>
@@ -18,10 +18,10 @@ enum {
   WEIGHTS = 2 * MID * IN + OUT * MID
 };
 
-/* What the callbacks record. */
+/* A record of the calls of the callbacks. */
 typedef struct record {
   int forwards, backwards, destroyed;
-  /* The number of the call that fails; 0: none fails. */
+  /* The number of the call that fails. 0 means that none fails. */
   int fail_forward, fail_backward;
   int other_thread;
   pthread_t thread;
@@ -68,7 +68,7 @@ static void put(ds_dtype dtype, void* data, int64_t i, float value) {
   ((uint16_t*)data)[i] = (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/* out = a b, rounded once as `mul` does. */
+/* Computes out = a b, rounded once like by `mul`. */
 static void multiply(const ds_tensor* a, const ds_tensor* b, ds_tensor* out) {
   ds_dtype dtype = DS_DTYPE_NONE, other = DS_DTYPE_NONE;
   int64_t count, i;
@@ -336,7 +336,7 @@ static void long_accumulation(void) {
   check(memcmp(built_in, own, sizeof own) == 0, "the bits of mul");
 }
 
-/* y = tanh(a w + ids), and the scalar s = mean(y^2). */
+/* Computes y = tanh(a w + ids) and the scalar s = mean(y^2). */
 static ds_status mixed_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs,
                                void* user_data) {
   ds_dtype dtype;
@@ -355,7 +355,8 @@ static ds_status mixed_forward(const ds_tensor* const* inputs, ds_tensor* const*
   return DS_OK;
 }
 
-/* dz = (1 - y^2) (dy + 2 ds y / count); da = dz w, dw = sum of dz a over rows. */
+/* Computes da = dz w and dw, the sum of dz a over rows, where dz = (1 - y^2) (dy + 2 ds y / count).
+ */
 static ds_status mixed_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
                                 const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
                                 void* user_data) {
@@ -384,8 +385,8 @@ static ds_status mixed_backward(const ds_tensor* const* inputs, const ds_tensor*
   return DS_OK;
 }
 
-/* Returns a graph with the mixed op. `through`: the op's input comes from a layer instead of the
- * graph's input. `both`: the scalar is part of the loss. */
+/* Returns a graph with the mixed op. If `through` is set, the op's input comes from a layer
+ * instead of the graph's input. If `both` is set, the scalar is part of the loss. */
 static ds_graph* mixed_graph(record* r, int through, int both) {
   const ds_dtype dtypes[] = {DS_DTYPE_NONE, DS_DTYPE_F32};
   const size_t dims_counts[] = {2, 0};
@@ -428,7 +429,7 @@ static void finite_differences(int through, int both) {
   int i;
   begin_record(&r);
   graph = mixed_graph(&r, through, both);
-  /* With a learning rate of zero, the parameters do not change. */
+  /* The learning rate is so small that the parameters do not change. */
   check_ok(
       ds_engine_create(
           NULL,

@@ -1,4 +1,4 @@
-/* The calls of delegate mode individually: calls before ds_engine_start, leases and their views,
+/* Tests each call of delegate mode by itself: calls before ds_engine_start, leases and their views,
  * gradients, and the equal order of calls on all ranks. */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@ enum { RANKS = 2, PARAMS = 3, NUMEL = 40 };
 
 static char folder[512];
 
-/* Wrappers of the calls that have tensor arguments. */
+/* These wrappers call functions for one parameter without a stream. */
 static ds_status gather(ds_engine* engine, int32_t param) {
   return ds_gather_params(engine, &param, 1, NULL);
 }

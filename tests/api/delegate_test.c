@@ -1,5 +1,5 @@
-/* A host with its own forward and backward: late releases, changing orders, evaluation between
- * steps. */
+/* Tests a host with its own forward and backward that releases late, changes the order of its calls
+ * and evaluates between steps. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

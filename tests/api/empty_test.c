@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
-/* Parameters without elements, as they occur when models are divided over ranks: in native and
- * delegate mode, at every ZeRO stage, on every tier, on two ranks. Also sizes that no host has. */
+/* Tests parameters without elements, as they occur when models are divided over ranks: in native
+ * and delegate mode, at every ZeRO stage, on every tier, on two ranks. Also tests sizes that no
+ * host has. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

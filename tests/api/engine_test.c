@@ -1,11 +1,12 @@
-/* What ds.h promises about an engine's states, gradients, groups and counters. */
+/* Tests what ds.h promises about an engine's states, gradients, groups and counters. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "support.h"
 
-enum { RANKS = 2, WEIGHTS = MLP_HIDDEN * MLP_IN, BIAS = 3 }; /* BIAS: the number of fc2.bias */
+/* BIAS is the index of the parameter fc2.bias. */
+enum { RANKS = 2, WEIGHTS = MLP_HIDDEN * MLP_IN, BIAS = 3 };
 
 /* Calls ds_train_batch for one micro-batch of a rank. */
 static ds_status train(ds_engine* engine, const mlp_batch* batch, double* loss) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# fork_test.c calls every function of ds.h that takes a handle and can fail in the forked child.
+# Checks that fork_test.c tries, in a forked child, every function of ds.h that accepts a handle and can fail.
 # usage: fork_covers.sh DS_H FORK_TEST
 set -eu
 missing=$(sed 's|//.*||' "$1" | tr '\n' ' ' | tr ';' '\n' |

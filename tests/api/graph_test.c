@@ -1,4 +1,4 @@
-/* Building graphs: their text, gradients, errors and plans. */
+/* Tests building graphs: their text, gradients, errors and plans. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares random JSON texts, most of them damaged, with Python's json module: both must accept them with the same
-values, or both refuse them.
+"""Parses random JSON texts, most of them damaged, with libds and with Python's json module. Both must return the same values,
+or both must refuse the text.
 
 usage: json_like_python.py LIBDS_SO [TEXTS]
 
-Intended differences: strings with NUL or half a surrogate pair, NaN, numbers beyond the range of doubles and equal
-keys, which libds refuses, and comments, which Python refuses. Integers of more than 64 bits are doubles in libds.
+These differences are intended: libds refuses strings with NUL or half of a surrogate pair, NaN, numbers beyond the range of
+doubles, and duplicate keys; Python refuses comments; and integers of more than 64 bits are doubles in libds.
 """
 import ctypes
 import json
@@ -33,7 +33,8 @@ class Library:
 
     def read(self, text):
         made = ctypes.c_void_p()
-        # A patch is strict JSON, which a configuration need not be, and an array keeps its nulls.
+        # The text is merged as a patch, because a patch must be strict JSON, unlike a configuration. It is inside an array,
+        # because an array keeps its nulls.
         if self.ds.ds_config_merge(b"{}", b"[" + text + b"]", ctypes.byref(made)) != 0:
             raise Refused(self.ds.ds_last_error_message().decode("utf-8", "replace"))
         out = ctypes.string_at(made)

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
-/* Names of graphs, inputs and parameters. Every accepted name survives the text form of a graph and
- * a checkpoint; every other name is refused at once, and all handles remain usable. */
+/* Tests names of graphs, inputs and parameters. Every accepted name is kept by the text form of a
+ * graph and by a checkpoint. Every other name is refused by the first call, and all handles remain
+ * usable. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,12 @@
-/* Graph outputs that are not separate results of a node: inputs, parameters, the loss, the same
- * value twice. Proves {graph.output_of_any} and {graph.output_inferred}. */
+/* Tests graph outputs that are not separate results of a node: inputs, parameters, the loss, the
+ * same value twice. Proves {graph.output_of_any} and {graph.output_inferred}. */
 #include <stdio.h>
 #include <string.h>
 
 #include "support.h"
 
-enum { OUT, X, TARGET, W, B, LOSS, VALUES }; /* values of the graph below */
+/* The values of the graph below. */
+enum { OUT, X, TARGET, W, B, LOSS, VALUES };
 enum { ROWS = 3, IN = 4, WIDE = 2 };
 
 /* Builds y = relu(x W^T + b) with a loss against a target. The listed values become outputs 1 and

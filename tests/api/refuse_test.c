@@ -1,4 +1,4 @@
-/* Calls that an engine refuses, and errors after which it is still usable. */
+/* Tests calls that an engine refuses, and errors after which it is still usable. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-/* Ways in which a run ends before its last step or fails at its end: callbacks, a signal,
+/* Tests ways in which a run ends before its last step or fails at its end: callbacks, a signal,
  * non-finite losses, a bar that is not met. */
 #include <math.h>
 #include <pthread.h>

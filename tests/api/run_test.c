@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
-/* Training runs from C: own data, progress, a callback that stops the run, resuming, and text
- * generation. */
+/* Tests training runs from C with the caller's own data: progress, a callback that stops the run,
+ * resuming, and text generation. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>

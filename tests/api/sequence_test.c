@@ -1,12 +1,11 @@
-/* Random sequences of calls, right and wrong ones, over handles of every kind. Whatever a host does
- * with valid pointers, a call returns a status that asks something of the caller: never a defect of
- * libds, an engine is never lost by a refused call, every refusal has one line of text, and outputs
- * of a refused call are as they were.
+/* Tests random sequences of valid and invalid calls on handles of every kind. Whatever a host does
+ * with valid pointers, no call reports a defect of libds, a refused call neither poisons an engine
+ * nor changes its outputs, and every refusal has a message of one line.
  *
  * Proves {outputs.after_error} and {ownership.order}.
  *
- * A sequence is its seed: DS_SEQUENCE=7 repeats that of seed 7 and prints its calls. 200 of them,
- * with DS_LONG 10,000.
+ * The test draws 200 sequences, or 10,000 with DS_LONG. Each depends only on its seed:
+ * DS_SEQUENCE=7 repeats the sequence of seed 7 and prints its calls.
  */
 #include <math.h>
 #include <stdio.h>
@@ -71,7 +70,7 @@ static void* any(void** handles, int count) {
 }
 #define ANY(kind, type) ((type*)any((void**)pool.kind, (int)(sizeof pool.kind / sizeof *pool.kind)))
 
-/* Puts a new handle into the pool in place of another one, which is destroyed. */
+/* Puts a new handle into the pool. Destroys the handle whose place it takes. */
 #define KEEP(kind, made, call)                                                \
   do {                                                                        \
     uint32_t place = below((uint32_t)(sizeof pool.kind / sizeof *pool.kind)); \
@@ -374,7 +373,7 @@ static void custom_op(ds_graph* graph, const int32_t* operands, const int64_t* d
   op.dtypes = &dtype;
   op.dims_counts = &dims_count;
   op.dims = dims;
-  /* Only one output type is given. */
+  /* Only the first output has a type and dimensions, so an op has at most one output. */
   if (op.outputs_count > 1) op.outputs_count = 0;
   if (took(ds_graph_custom_op(graph, a_text(), &op, operands, (size_t)*count, &value),
            "ds_graph_custom_op")) {

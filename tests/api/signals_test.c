@@ -62,7 +62,8 @@ int main(int argc, char** argv) {
   check_untouched();
   dup2(out, STDOUT_FILENO);
 
-  allow_files_of(20 << 10); /* less than a checkpoint */
+  /* This limit is smaller than a checkpoint. */
+  allow_files_of(20 << 10);
   check_error(ds_run_train(NULL, "{\"run\": {\"steps\": 8}}", folder, 2, batch, NULL, NULL, NULL),
               DS_ERROR_IO, "step 8 is not saved");
   check_untouched();

@@ -1,4 +1,4 @@
-/* Reading and writing states, evaluation, inference, call order, checkpoints, and traces. */
+/* Tests reading and writing states, evaluation, inference, call order, checkpoints, and traces. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,7 +260,8 @@ static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_bat
   check_ok(ds_checkpoint_save(engine, path, NULL), "save");
   check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, &before), "a step after the save");
   mlp_config(config, sizeof config, 0, 1, RANKS);
-  other = mlp_engine(comm, config); /* saved at stage 3, loaded at stage 0 */
+  /* The checkpoint was saved at stage 3 and is loaded at stage 0. */
+  other = mlp_engine(comm, config);
   check_ok(ds_checkpoint_load(other, path, NULL, NULL), "load");
   check_ok(ds_train_batch(other, batch_inputs(batch), 2, NULL, &after),
            "the same step after the load");

@@ -1,4 +1,4 @@
-/* Statuses, messages, texts, options and NULL arguments. */
+/* Tests statuses, messages, texts, options and NULL arguments. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,8 @@ static void option_structs(void) {
   options.timeout_ms = -1;
   check_ok(ds_comm_create("self", &options, &comm), "older options");
   ds_comm_destroy(comm);
-  options.struct_size = offsetof(ds_comm_options, timeout_ms) + 3; /* ends inside a member */
+  /* This size ends inside a member. */
+  options.struct_size = offsetof(ds_comm_options, timeout_ms) + 3;
   check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
               "options.struct_size must be a multiple of 8");
   options.struct_size = sizeof options;

@@ -1,12 +1,13 @@
-/* Streams: on test_device(), whose memory is separate, calls read and write tensors in the order of
- * a stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
+/* Tests streams: on test_device(), whose memory is separate, calls read and write tensors in the
+ * order of a stream. Proves {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "support.h"
 
-enum { BIG = 1 << 22 }; /* bytes of a copy that takes long enough to be overtaken */
+/* Bytes of a copy that takes long enough to be overtaken. */
+enum { BIG = 1 << 22 };
 
 static int on_gpu(void) { return strncmp(test_device(), "cuda:", 5) == 0; }
 
@@ -46,9 +47,9 @@ static void make_late(ds_stream* stream, ds_tensor* a, ds_tensor* b) {
   }
 }
 
-/* Three steps, an evaluation and an inference read tensors on the device that the stream has just
- * filled. The bits equal those with host memory. Proves {streams.order}, {stream.create.outlives}
- * and {stream.synchronize}. */
+/* Three steps, an evaluation and an inference read tensors on the device just after the stream
+ * has been told to fill them. The bits equal those with host memory. Proves {streams.order},
+ * {stream.create.outlives} and {stream.synchronize}. */
 static void same_bits_as_the_host(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -101,7 +102,8 @@ static void same_bits_as_the_host(void) {
     ds_tensor_destroy(copy);
     free_batch(&batch);
   }
-  ds_engine_destroy(device); /* before its stream and its tensors */
+  /* The engine is destroyed before its stream and its tensors. */
+  ds_engine_destroy(device);
   make_late(stream, a, b);
   check_ok(ds_stream_synchronize(stream), "a stream outlives its engine");
   ds_tensor_destroy(a);
@@ -449,7 +451,8 @@ static void cycles(void) {
       ds_tensor *a = NULL, *b = device_tensor(stream, DS_DTYPE_F32, dims, 2);
       check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, NULL, NULL, &a), "own memory");
       check_ok(ds_tensor_copy(b, a, stream), "copy");
-      ds_tensor_destroy(a); /* before the stream has read it */
+      /* The tensor is destroyed before the stream has read it. */
+      ds_tensor_destroy(a);
       ds_tensor_destroy(b);
     }
     inputs[0] = x;

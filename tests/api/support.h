@@ -3,7 +3,7 @@
 
 #include <ds.h>
 
-/* If ok is 0, ends the program with `what` and the last message of ds.h. */
+/* Ends the program with `what` and the last message of ds.h if `ok` is 0. */
 void check(int ok, const char* what);
 void check_ok(ds_status status, const char* what);
 /* Checks that the call has returned `wanted`, with a message that contains `words`. */
@@ -12,7 +12,8 @@ void check_error(ds_status status, ds_status wanted, const char* words);
 /* Runs body(rank, comm, data) on `size` threads, each a rank of the group threads://name. */
 typedef void rank_fn(int rank, ds_comm* comm, void* data);
 void run_ranks(const char* name, int size, rank_fn* body, void* data);
-/* Returns the device whose memory is not the host's: DS_TEST_DEVICE if set, or else "separate". */
+/* Returns the device under test, whose memory is not the host's: DS_TEST_DEVICE if set, or else
+ * "separate". */
 const char* test_device(void);
 ds_comm* join_ranks(const char* name, int rank, int size);
 

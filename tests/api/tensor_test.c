@@ -1,4 +1,4 @@
-/* Tensors, and DLPack in both directions. */
+/* Tests tensors, and DLPack in both directions. */
 #include <string.h>
 
 #include "dlpack.h"
@@ -79,7 +79,8 @@ static void to_dlpack(void) {
   check_ok(ds_tensor_info(tensor, NULL, NULL, NULL, 0, NULL, NULL, &data), "info");
   check_ok(ds_tensor_to_dlpack(tensor, &managed, NULL), "export");
   ds_tensor_destroy(tensor);
-  ((uint16_t*)data)[3] = 0x3f80; /* the view keeps the memory */
+  /* The export keeps the memory alive. */
+  ((uint16_t*)data)[3] = 0x3f80;
   check(managed->tensor.type.code == 4 && managed->tensor.type.bits == 16 &&
             managed->tensor.rank == 2,
         "bf16");
@@ -165,7 +166,8 @@ static void random_layouts(void) {
     for (side = 0; side < 2; ++side) {
       int64_t step = 1;
       uint32_t order = (dice = dice * 1664525u + 1013904223u) >> 16;
-      for (d = 0; d <= rank; ++d) { /* dimensions in some order, each with a gap and a sign */
+      /* The dimensions are laid out in one of two orders, each with a sign and perhaps a gap. */
+      for (d = 0; d <= rank; ++d) {
         size_t at = order % 2 ? d : rank - d;
         uint32_t draw = (dice = dice * 1664525u + 1013904223u) >> 16;
         strides_of[side][at] = draw % 3 == 0 ? -step : step;
@@ -200,8 +202,8 @@ static void random_layouts(void) {
   }
 }
 
-/* Proves {tensor.from_dlpack.readonly}, {tensor.to_dlpack.readonly} and {tensor.to_dlpack.alive}.
- */
+/* Proves {tensor.from_dlpack.readonly}, {tensor.to_dlpack.readonly} and
+ * {tensor.to_dlpack.alive}. */
 static void versioned(void) {
   float memory[6] = {1, 2, 3, 4, 5, 6};
   int64_t shape[] = {2, 2}, strides_of[] = {3, 1};
@@ -214,7 +216,8 @@ static void versioned(void) {
   managed.version.major = 1;
   managed.context = &released;
   managed.deleter = count_release_versioned;
-  managed.flags = 1; /* read-only */
+  /* The flag 1 means read-only. */
+  managed.flags = 1;
   managed.tensor.data = memory;
   managed.tensor.device.kind = 1;
   managed.tensor.rank = 2;

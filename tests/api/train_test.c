@@ -63,7 +63,8 @@ int main(void) {
     char name[32] = "api_train_0";
     outcome* out = &results[stage];
     name[strlen(name) - 1] = (char)('0' + stage);
-    out->stage = stage % 4 + (stage == 4 ? 3 : 0); /* the last one is stage 3 in pieces */
+    /* The last run is stage 3 in pieces. */
+    out->stage = stage % 4 + (stage == 4 ? 3 : 0);
     out->pieces = stage == 4;
     run_ranks(name, RANKS, train, out);
     check(out->losses[0][STEPS - 1] < 0.5 * out->losses[0][0], "the loss falls to half");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gives damaged and hostile files to every reader of libds.
+"""Passes damaged and hostile files to every reader of libds.
 
 usage: files.py BUILD [TRIES] [--short] [--seed N] [--only TRY]
 
@@ -28,8 +28,10 @@ import sys
 import tempfile
 import time
 
-SLOWEST = 10  # seconds of one try
-MEMORY = 1 << 30  # bytes beyond what a worker has after its first good tries
+# The longest duration of a try, in seconds.
+SLOWEST = 10
+# The largest memory of a worker, in bytes beyond its memory after the first good tries.
+MEMORY = 1 << 30
 INTERNAL, OUT_OF_MEMORY = "internal error", "out of memory"
 # Shares of each kind among 100 tries.
 KINDS = {"model": 40, "tokenizer": 25, "checkpoint": 25, "config": 6, "run": 4}
@@ -46,8 +48,7 @@ BYTES = [b"\0", b"\xff", b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n",
 
 
 def damage_text(text, dice):
-    """A change that knows JSON: another number, a repeated member, deep nesting, a long text, or a comment without an
-    end."""
+    """Returns JSON text with another number, a repeated member, deep nesting, a long text, or a comment that does not end."""
     way = dice.randrange(7)
     numbers = list(re.finditer(rb"-?\d+(\.\d+)?([eE][-+]?\d+)?", text))
     if way <= 2 and numbers:
@@ -95,7 +96,7 @@ def damage_bytes(data, dice):
     return bytes(data)
 
 
-# Other kinds of files that people have in a file's place, and the words by which a refusal names them.
+# Contents that are often found in place of the expected file, by the words with which a refusal names them.
 MISTAKEN = {
     "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n",
     "web page": b"<!DOCTYPE html><html><body>Log in</body></html>", "answer of the hub": b"Entry not found",
@@ -182,7 +183,7 @@ class Library:
         return self.ds.ds_status_name(status).decode(), self.ds.ds_last_error_message().decode("utf-8", "surrogateescape")
 
     def text_of(self, call, *arguments):
-        """Returns the status and the text of a call that makes a text."""
+        """Returns the status and the text of a call that creates a text."""
         made = ctypes.c_void_p()
         status = call(*arguments, ctypes.byref(made))
         text = ctypes.string_at(made) if made else b""
@@ -194,7 +195,7 @@ class Library:
         return self.outcome(self.text_of(self.ds.ds_run_generate, None, folder.encode(), prompt, options, None, None)[0])
 
     def train(self, config, resume, steps=None):
-        # Damaged numbers may ask for a run of years, so a callback stops it.
+        # With a damaged number a run could last for years, so a callback stops the run.
         end = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p)(
             lambda now, _: 0 if steps is None or now[1] < steps else 1)
         return self.outcome(self.ds.ds_run_train(None, config, resume.encode() if resume else None, 2, None, end, None, None))
@@ -205,7 +206,7 @@ class Library:
 
 
 class Engine:
-    """Makes an engine that loads checkpoints, and returns its state as bytes."""
+    """An engine that loads checkpoints and returns its state as bytes."""
 
     def __init__(self, library):
         self.library, ds = library, library.ds
@@ -248,19 +249,19 @@ class Worker:
         return sorted(path.name for path in self.good.iterdir() if path.name.split("-")[0] == kind)
 
     def expect_good(self, kind, name):
-        """Undamaged files must be read; otherwise every refusal would prove nothing."""
+        """Checks that undamaged files are read; otherwise a refusal would prove nothing."""
         folder = os.path.join(self.work, "try")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.good / name, folder)
         status, message = getattr(self, kind)(folder)
-        # The model has fewer words than most tokenizers. Its refusal comes after the text was encoded.
+        # The model has fewer words than most tokenizers. It refuses the prompt only after the text was encoded.
         if status and not (kind == "tokenizer" and "of the prompt must be" in message):
             raise AssertionError(f"{name} is not damaged: {status}: {message}")
         if self.bad_result(kind, folder, ""):
             raise AssertionError(f"{name} is not damaged: {self.bad_result(kind, folder, '')}")
 
     def one(self, kind, dice):
-        """Returns ("loaded" or a status, the complaint or "")."""
+        """Makes one try. Returns ("loaded" or a status, the complaint or "")."""
         folder = os.path.join(self.work, "try")
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.good / dice.choice(self.good_folders(kind)), folder)
@@ -284,7 +285,7 @@ class Worker:
 
     @staticmethod
     def is_read_whole(kind, path):
-        """Tells whether the content is refused, and not its size or hash."""
+        """Returns whether a damaged file is refused because of its content, rather than its size or hash."""
         return kind in ("model", "config") and path.endswith((".json", ".safetensors"))
 
     @staticmethod
@@ -293,7 +294,7 @@ class Worker:
             return status
         if not message or len(message) > 2000 or any(ord(c) < 32 or ord(c) == 127 for c in message):
             return "the message is not one clean line"
-        # Damaged weights may still be valid numbers; then the message is about a logit that is not finite.
+        # Damaged weights may still be valid numbers. Then the message names a logit that is not finite.
         if kind != "config" and status not in ("user", "numeric") and folder not in message:
             return "the message does not name the file"
         return ""
@@ -362,7 +363,7 @@ def work_on(library, work, good, seed, numbers):
 
 
 def shards(folder, source):
-    """Writes the same model as two files with an index."""
+    """Writes the model of `source` as two files with an index."""
     data = (source / "model.safetensors").read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
     header = {k: v for k, v in json.loads(data[8:8 + size]).items() if k != "__metadata__"}
@@ -380,8 +381,8 @@ def shards(folder, source):
 
 
 def make_good(library, good):
-    """Makes folders that load: model-*, tokenizer-*, checkpoint-0, run-0, config-0; also returns a run and a hash to
-    compare with."""
+    """Creates valid folders: model-*, tokenizer-*, checkpoint-0, run-0 and config-0. Also returns a run and a hash for
+    comparison."""
     for family in ("qwen2", "gpt2", "gemma2"):
         source = DATA / "models" / family
         for form in ("whole", "sharded"):
@@ -402,7 +403,7 @@ def make_good(library, good):
     (good / "text.txt").write_text("".join(f"line {i} of a text: {i * 7919 % 1000}\n" for i in range(200)))
     config = json.loads(json.dumps(CONFIG))
     config["data"]["paths"], config["run"]["dir"] = [str(good / "text.txt")], str(good / "run")
-    # Another process trains it, so that this one starts no threads.
+    # Another process trains the run, so that this process starts no threads.
     code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import files; library = files.Library({library!r});"
             f"assert library.train({json.dumps(config).encode()!r}, None) == ('', ''), library.ds.ds_last_error_message();"
             f"import shutil; shutil.copytree({str(good / 'run')!r}, {str(good / 'whole')!r});"
@@ -417,7 +418,7 @@ def make_good(library, good):
 
 
 class Runner:
-    """A worker process and its remaining tries; if a try ends the process, it is started again after that try."""
+    """A worker process and its remaining tries. If a try ends the process, another process continues after this try."""
 
     def __init__(self, options, library, work, good, numbers):
         self.options, self.library, self.work, self.good = options, library, work, good

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gives files of every kind to the readers of libds, with new damage in every round.
+"""Passes damaged files of every kind to the readers of libds, with new damage in every round.
 
 usage: fuzz.py BUILD [MINUTES] [--first ROUND] [--only FILTER]     (default: 60 minutes, from round 1)
 

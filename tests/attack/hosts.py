@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Mistreats hosts and the wires between them, and takes from a job what a container or a batch system may take.
+"""Causes faults of hosts and of the network between them, and denies a job what a container or a batch system may deny.
 
 usage: hosts.py BUILD [TRIES] [--short] [--seed N] [--only FAULT] [--first N] [--at-once N]
 
-Each try has namespaces of its own: three hosts a, b and c, each with a network, a name, processes, /dev/shm, /etc/hosts
-and an sshd, on one bridge. A fault is drawn, with its place, its time and the way to start the ranks. Rules:
+Each try has private namespaces with three hosts a, b and c on one bridge. Each host has a network, a name, processes,
+/dev/shm, /etc/hosts and an sshd. A fault is drawn, with its place, its time and the way to start the ranks. Rules:
 - if bytes can move, however slowly or late, the run ends with code 0 and the state of an undisturbed run;
 - otherwise an error names the rank or address at fault, within the time-out and ten seconds;
 - no process that can be reached outlives the first error by ten seconds, and none at all stays for good;
@@ -29,13 +29,16 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.77.0.3"}
-# Runs a program in namespaces of its own, which end together with this process.
+# The command that runs a program in new namespaces, which end together with this process.
 APART = ["unshare", "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
 KEY = "0123456789abcdef0123456789abcdef"
-END_S = 10  # seconds after an error
-SILENCE_S = 45  # seconds until processes that cannot be reached give up
+# Seconds within which processes must end after an error.
+END_S = 10
+# Seconds until processes that cannot be reached give up.
+SILENCE_S = 45
 JOIN_S = 60
-SLACK_S = 5  # seconds, because other processes share this machine
+# Extra seconds, because other processes share this machine.
+SLACK_S = 5
 CALLS = {"memfd_create": 319, "io_setup": 206, "io_submit": 209, "process_vm_readv": 310, "close_range": 436,
          "pidfd_open": 434, "mbind": 237, "set_mempolicy": 238, "statx": 332, "copy_file_range": 326,
          "fallocate": 285, "fadvise64": 221, "sched_setaffinity": 203, "renameat2": 316, "mlock": 149, "madvise": 28,
@@ -102,7 +105,7 @@ def call(*words, **options):
 
 
 def refuse(names, code):
-    """From now on, these system calls fail in this process and in the programs that it becomes."""
+    """Makes these system calls fail with error `code`, in this process and in the programs that it executes."""
     load, equal, give = 0x20, 0x15, 0x06
     program = [(load, 0, 0, 0)]
     for name in names:
@@ -117,7 +120,7 @@ def refuse(names, code):
 
 
 def become(words):
-    """`hosts.py --as WHAT=VALUE... -- COMMAND...`: runs the command without the things that are denied to it."""
+    """Runs the command of `hosts.py --as WHAT=VALUE... -- COMMAND...` with the given denials."""
     at = words.index("--")
     for word in words[:at]:
         what, value = word.split("=", 1)
@@ -150,7 +153,7 @@ def stat_of(pid):
 
 
 class Process:
-    """A command on a host: the times of its start, of the first error in its log, and of its end."""
+    """A command on a host, with the times of its start, of the first error in its log, and of its end."""
 
     def __init__(self, site, host, name, words, variables=None, before=()):
         self.name, self.host = name, host
@@ -248,7 +251,7 @@ class Site:
     # ---- processes
 
     def living(self):
-        """Returns the numbers of the processes that are not zombies, which only these namespaces contain."""
+        """Returns the ids of the processes in these namespaces that are not zombies."""
         found = []
         for entry in os.listdir("/proc"):
             stat = stat_of(entry) if entry.isdigit() and int(entry) != os.getpid() else None
@@ -257,7 +260,7 @@ class Site:
         return found
 
     def left(self, host=None):
-        """Returns the processes of the try: all except those of the hosts themselves and of log-ins."""
+        """Returns the processes of the try, that is, all except those of the hosts themselves and of log-ins."""
         found = []
         for pid in self.living():
             words = read(f"/proc/{pid}/cmdline").split("\0")
@@ -330,8 +333,8 @@ class Site:
         return both
 
     def launch(self, way, words, hosts="ab", before=(), options=()):
-        """Starts two ranks in one of the ways; returns the processes that the driver has started. options: for a
-        launcher over hosts."""
+        """Starts two ranks in one of the ways, and returns the processes that the driver has started. `options` are options
+        of a launcher over hosts."""
         if way == "environment":
             return self.pair(words, hosts, before=before)
         if way == "launcher":
@@ -361,7 +364,7 @@ class Site:
         self.nothing_left()
 
     def fails(self, processes, limit, *texts):
-        """Expects that all end in time, with an early error of their own that contains these words."""
+        """Expects that each process ends in time and that its log has an error that contains these words."""
         self.until_end(processes, limit + END_S + SLACK_S)
         for process in processes:
             begin = process.error_at or process.ended_at
@@ -399,7 +402,7 @@ class Site:
 
 
 def stopped(site, draw, way=None):
-    """A rank stands still, as in a debugger or waiting for a dead disk."""
+    """A rank is stopped, as by a debugger or a dead disk."""
     way = way or draw.choice(["environment", "launcher", "mpirun", "over mpirun", "over ssh"])
     victim, timeout = draw.randrange(2), draw.choice([1000, 2000, 4000])
     yield f"{way}, rank {victim}, time-out {timeout} ms"
@@ -422,8 +425,8 @@ def stopped(site, draw, way=None):
 
 
 def cut(site, draw):
-    """The link of a host goes down, or silently drops everything, or the whole host stands still; it returns soon, late
-    or never."""
+    """The link of a host goes down or silently drops every packet, or the whole host is frozen. It returns soon, late or
+    never."""
     way, how = draw.choice(["environment", "over mpirun", "over ssh"]), draw.choice(["down", "silent", "frozen"])
     back = draw.choice(["soon", "late", "never"] if how != "frozen" else ["soon", "late"])
     timeout = 60000 if back == "soon" else draw.choice([2000, 4000])
@@ -479,13 +482,13 @@ def restarts(site, draw, way=None, how=None, steps=200):
 
 
 def orphan(site, draw):
-    """A host is cut off, then its launcher ends: no process on the host knows anybody who could end it."""
+    """A host is cut off, then the launcher ends, so that nobody can tell the processes on the host to end."""
     way, how = draw.choice(["over mpirun", "over ssh"]), draw.choice(["down", "silent"])
     end = draw.choice(["two signals", "kill", "none"])
     yield f"{way}, {how}, launcher: {end}"
     ranks = site.launch(way, ["sh", "-c", "exec sleep 2000"])
     site.wait_for("the commands", lambda: sum("sleep 2000" == words.strip() for _, words in site.left()) == 2)
-    # Bytes in flight when the link is cut keep a connection open for a quarter of an hour.
+    # If bytes are in flight when the link is cut, the connection stays open for a quarter of an hour.
     time.sleep(draw.choice([0, 2]))
     site.cut("b", how)
     struck = time.monotonic()
@@ -529,7 +532,7 @@ def hole(site, draw):
 
 
 def late_name(site, draw):
-    """The name of rank 0's host resolves some seconds after the ranks have started, as that of a pod."""
+    """The name of rank 0's host resolves only some seconds after the ranks have started, like the name of a pod."""
     seconds = draw.uniform(0.5, 6)
     late = draw.choice([{"a": []}, {"a": ["10.77.0.99"]}, {"a": ["fd00::1"]}])
     yield f"{late['a']} for {seconds:.1f} s"
@@ -552,7 +555,7 @@ def many_addresses(site, draw):
 
 
 def wrong_name(site, draw):
-    """The name of rank 0's host belongs to nobody, or to another host."""
+    """The name of rank 0's host has no address, an unused address, or the address of another host."""
     addresses, text = draw.choice([([], "host 'a'"), (["fd00::1"], "fd00::1"),
                                    (["127.0.1.1"], r"127\.0\.1\.1:29611"), (["10.77.0.99"], r"10\.77\.0\.99:29611"),
                                    ([ADDRESSES["c"]], r"10\.77\.0\.3:29611")])
@@ -565,7 +568,7 @@ def wrong_name(site, draw):
 
 
 def rank_elsewhere(site, draw):
-    """Rank 0 runs on another host than MASTER_ADDR says, or than the launcher."""
+    """Rank 0 runs on a host that is not MASTER_ADDR, or not the launcher's host."""
     kind = draw.choice(["MASTER_ADDR", "over ssh", "over mpirun"])
     yield kind
     site.config()
@@ -579,7 +582,7 @@ def rank_elsewhere(site, draw):
 
 
 def interfaces(site, draw):
-    """There is a second wire between the hosts: which one is used, and the name of one that does not exist."""
+    """The hosts are connected by two networks. A name or a variable chooses one of them, or one that does not exist."""
     kind = draw.choice(["by the name", "by the variable", "a name that is not there", "one without an address"])
     yield kind
     site.config()
@@ -609,7 +612,7 @@ def interfaces(site, draw):
 
 
 def memory(site, draw, group=""):
-    """Together, the ranks of one control group need more memory than it has; each needs less."""
+    """The ranks of one control group together need more memory than its limit; each rank alone needs less."""
     way = draw.choice(["launcher", "mpirun", "environment"])
     part = draw.uniform(0.55, 0.9)
     yield f"{way}, {part:.2f} of the sum"
@@ -628,7 +631,7 @@ def memory(site, draw, group=""):
 
 
 def refused(site, draw, names=None):
-    """A sandbox refuses system calls: libds finds another way, or its error names the call."""
+    """A sandbox refuses system calls. libds must work without them or name the call in its error."""
     names = names or draw.sample(sorted(CALLS), draw.randrange(1, 4))
     code, way = draw.choice([1, 38]), draw.choice(["launcher", "environment"])
     nvme = draw.random() < 0.5
@@ -643,7 +646,7 @@ def refused(site, draw, names=None):
 
 
 def no_proc(site, draw):
-    """/proc is empty: shared memory needs it and says so; TCP does not."""
+    """/proc is empty. Shared memory needs /proc, and its error must say so; TCP must work."""
     way, over = draw.choice([("launcher", ""), ("launcher", "env:tcp"), ("environment", "")])
     yield f"{way} {over}"
     site.config(**({"communicator": over} if over else {}))
@@ -657,7 +660,7 @@ def no_proc(site, draw):
 
 
 def few_processes(site, draw):
-    """ulimit -u gives a job too few processes and threads."""
+    """ulimit -u allows a job too few processes and threads."""
     way, limit = draw.choice(["launcher", "environment"]), draw.randrange(1, 10)
     yield f"{way}, ulimit -u {limit}"
     site.config()
@@ -674,7 +677,7 @@ def few_processes(site, draw):
 
 
 def behind(site, draw):
-    """The clock of a host is late: that of one of two hosts, or of the one that continues a run."""
+    """The clock of a host is behind. The host is one of two in a run, or resumes a run."""
     seconds, kind = draw.choice([5, 3600, 10**7]), draw.choice(["one of two", "goes on"])
     yield f"{kind}, {seconds} s"
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -721,7 +724,7 @@ def write_limit(group, size):
 
 
 def make_group(name):
-    """Returns a control group with a limit of memory, of either version; "" if none can be made."""
+    """Returns a new control group of version 1 or 2 that can limit memory, or "" if none can be created."""
     for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
         path = os.path.join(root, name)
         try:
@@ -749,7 +752,7 @@ def remove_group(path):
 
 
 def inside(args):
-    """One try, in namespaces of its own: prints the reason of a failure and exits with 1; skipped: 77."""
+    """Makes one try, in new namespaces. Prints the reason of a failure and exits with 1, or with 77 if it was skipped."""
     draw = random.Random(args.seed)
     options = dict(SHORT.get(args.only, {})) if args.short else {}
     if args.group:
@@ -778,16 +781,16 @@ class Try:
         words = [*APART, sys.executable, __file__, build, "--inside", "--only", fault, "--seed", f"{seed}/{number}", "--work", self.work]
         words += ["--group", self.group] if self.group else []
         words += ["--short"] if short else []
-        # mpirun's daemons leave files.
+        # mpirun's daemons leave temporary files.
         variables = {**os.environ, "TMPDIR": self.work, "OMPI_MCA_orte_tmpdir_base": self.work}
         with open(self.log, "wb") as log:
             self.child = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                           start_new_session=True, env=variables)
 
     def end(self):
-        """Removes everything; returns the exit code and the report."""
+        """Ends the try, removes everything, and returns the exit code and the report."""
         if self.child.poll() is None:
-            # This also ends all processes of its namespaces.
+            # This also ends all processes of the try's namespaces.
             self.child.kill()
         code = self.child.wait()
         report = read(self.log)
@@ -798,7 +801,7 @@ class Try:
 
 
 def impossible(build):
-    """Returns why no hosts can be made here; "" if they can."""
+    """Returns the reason why no hosts can be created here, or ""."""
     if os.geteuid() != 0:
         return "namespaces of hosts need root"
     for tool in ("ip", "tc", "ssh", "ssh-keygen", "nsenter", "unshare", "/usr/sbin/sshd"):
@@ -873,7 +876,7 @@ def main():
     args.build = os.path.abspath(args.build)
     if args.inside:
         return inside(args)
-    # A time limit ends this program; everything that it made is removed.
+    # When a time limit ends this program, the exit handlers still remove everything that it has created.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if reason := impossible(args.build):
         print(f"skipped: {reason}")

@@ -5,16 +5,20 @@ usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY] [--hosts]     
 
 A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
 stage and any tier and by either launcher (`libds launch` over TCP, or mpirun over MPI if it is installed), until all
-steps are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is frozen and then killed; kill -9 of
-ranks, one to three times, under `libds launch --restarts`, which continues by itself and must finish all steps; a
-configuration that is refused there, which must be started only once; SIGTERM and SIGINT; a closed pipe for standard
-output; a limit on the size of files; a full disk (if this user may mount one). After each attack no process is left,
-the newest checkpoint is not older than before, and metrics.csv has each step up to it once. Sometimes the newest
-checkpoint is damaged, so that the next launch continues from the one before. At the end every loss and norm, and the
-hash of the state, have the bits of an undisturbed run; there are at most `keep` checkpoints and those that a kill after
-a commit has left; and there are no scratch files and no partial files.
+steps are done. The attacks are:
+- kill -9 of the launcher, of a rank, or of all processes; a rank that is frozen and then killed;
+- kill -9 of a rank, one to three times, under `libds launch --restarts`, which must restart the run and finish all steps;
+- a configuration that is refused under `--restarts`, which must be started only once;
+- SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full disk, if this user may mount
+  one.
 
-With --hosts the ranks of a run are spread over three hosts, which are namespaces as in hosts.py, by ssh or mpirun.
+After each attack no process is left, the newest checkpoint is not older than before, and metrics.csv has each step up to
+this checkpoint once. Sometimes the newest checkpoint is damaged, so that the next launch continues from the one before it.
+At the end every loss and norm, and the hash of the state, have the bits of an undisturbed run. There are at most `keep`
+checkpoints, plus those that a kill after a commit has left, and no scratch files or partial files.
+
+With --hosts the ranks of a run are spread over three hosts and started by ssh or mpirun. The hosts are namespaces, as in
+hosts.py.
 """
 import argparse
 import atexit
@@ -75,8 +79,8 @@ def kill(pid, number):
 
 
 def started_by(child):
-    """Returns the process that a command has become: nsenter waits for its child in the namespace, and passes on no
-    signals."""
+    """Returns the process that runs the command. If the command was started by nsenter, this is nsenter's child in the
+    namespace, because nsenter forwards no signals."""
     try:
         if read(f"/proc/{child.pid}/comm") == "nsenter\n":
             return int(read(f"/proc/{child.pid}/task/{child.pid}/children").split()[0])
@@ -86,7 +90,7 @@ def started_by(child):
 
 
 class Disk:
-    """A small file system in memory, for runs whose disk fills up. None if mounting is not allowed."""
+    """A small file system in memory, for runs whose disk fills up."""
 
     SIZE = 6 << 20
 
@@ -104,7 +108,7 @@ class Disk:
             try:
                 os.posix_fallocate(filler.fileno(), 0, max(room - spare, 1))
             except OSError:
-                # The run took the room in the meantime, so the disk is full.
+                # The run has used the space in the meantime, so the disk is full.
                 pass
 
     def free(self):
@@ -118,7 +122,7 @@ class Disk:
 
 
 class Machine:
-    """The data that all stories share: the program, the text, the undisturbed runs."""
+    """The data that all stories share: the program, the text, and the undisturbed runs."""
 
     def __init__(self, build, work, steps):
         self.steps = steps
@@ -157,15 +161,15 @@ class Machine:
         config = self.config(ranks, place)
         words = []
         if os.path.exists(os.path.join(folder, "config.json")):
-            # Keys that the run had and the patch lacks are removed; otherwise the tiers of several configurations would
-            # add up.
+            # A null removes a key of the run that this configuration lacks. Otherwise, the tiers of several configurations
+            # would accumulate.
             for name in ("offload_optimizer", "offload_param"):
                 config["zero_optimization"].setdefault(name, None)
             del config["data"]
             words = ["--resume", folder]
         else:
             words = ["--dir", folder]
-        # A run that has just been started may not have read its file yet.
+        # Each command gets a new file, because a run that has just been started may not have read its file yet.
         self.commands += 1
         path = os.path.join(self.work, f"config-{self.commands}.json")
         with open(path, "w", encoding="utf-8") as file:
@@ -235,8 +239,10 @@ class Story:
         self.attacks = [a for a in attacks if a != "disk"] + ["disk"] * (4 if on_disk else 0)
         self.folder = os.path.join(machine.disk.path if on_disk else machine.work, f"run{number}")
         self.newest = 0
-        self.most = KEEP  # the largest allowed number of checkpoints
-        self.damaged = []  # names of checkpoints
+        # The largest allowed number of checkpoints.
+        self.most = KEEP
+        # Names of the damaged checkpoints.
+        self.damaged = []
         self.log = ""
         self.over_mpi = 0
 
@@ -248,7 +254,7 @@ class Story:
             launcher = "mpirun"
         if self.machine.site and self.ranks > 1:
             launcher = self.random.choice(["ssh", "ssh", "mpirun"])
-        # mpirun has large files of its own.
+        # mpirun itself writes large files, so it cannot run under a limit on the size of files.
         elif launcher == "mpirun" and (attack == "fsize" or not self.machine.mpirun):
             launcher = "launch"
         options = []
@@ -261,7 +267,7 @@ class Story:
 
         def prepare():
             os.setsid()
-            # Python ignores both signals, and children would inherit that.
+            # Python ignores both signals, and children would inherit this.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
             if limit:
@@ -352,10 +358,10 @@ class Story:
         elif not struck:
             require(code == 0, f"a run that nobody disturbed ended with code {code}")
         elif attack in ("term", "int"):
-            # Before the handlers are installed, the signal itself ends the ranks. Before anything is saved, a resume
-            # has nothing to continue.
+            # Before the handlers are installed, the signal itself ends the ranks. A run that is stopped before it has
+            # created its folder cannot be resumed.
             made = os.path.exists(os.path.join(self.folder, "config.json"))
-            # mpirun has exit codes of its own for a signal, and for one that arrives after its job has ended.
+            # mpirun returns different exit codes after a signal, and after a signal that arrives when its job has ended.
             require(code in (0, STOPPED, 130, 143, -2, -15) or (code == 1 and (not made or launcher == "mpirun")), f"{attack} ended with code {code}")
         elif attack == "pipe":
             # mpirun aborts its job.
@@ -372,7 +378,7 @@ class Story:
         self.machine.disk.free()
         saved = checkpoints_of(self.folder, self.damaged)
         require((saved[-1] if saved else 0) >= self.newest, f"checkpoints {saved} after one of step {self.newest}")
-        # There may be one more than a run finds, if it is killed between a commit and the removal of the oldest.
+        # A run that is killed between a commit and the removal of the oldest checkpoint leaves one more checkpoint.
         self.most = max(KEEP, min(self.most, len(saved)) + max(kills, 1))
         require(len(saved) <= self.most, f"checkpoints {saved}, keep is {KEEP}")
         self.newest = saved[-1] if saved else 0
@@ -386,8 +392,8 @@ class Story:
             require(len(rows) == self.newest, f"stopped after step {len(rows)}, saved {self.newest}")
 
     def corrupt_newest(self):
-        """Changes a byte of the newest checkpoint, early enough that the run will get past it: the next start takes the
-        one before, which must stay until there are newer ones."""
+        """Sometimes changes a byte of the newest checkpoint, in the first half of the run, so that later steps replace this
+        checkpoint. The next start resumes from the checkpoint before it, which must be kept until newer ones exist."""
         if not 0 < self.newest <= self.machine.steps // 2 or self.random.random() > 0.3:
             return
         saved = checkpoints_of(self.folder)
@@ -443,7 +449,7 @@ class Story:
         while True:
             attack = self.random.choice(self.attacks) if sum(count.values()) < attacks_left else "none"
             if self.number == 0 and not self.log:
-                # Always first, so that the short form covers it too.
+                # This attack is the first of story 0, so that the short form covers it, too.
                 attack = "restarts"
             struck, done = self.attempt(attack)
             if struck:
@@ -471,7 +477,7 @@ def main():
             print(f"skipped: {reason}")
             return 77 if args.short else 0
         return subprocess.call([*hosts.APART, sys.executable, *sys.argv, "--inside"])
-    # A time limit ends this program; everything that it made is removed.
+    # When a time limit ends this program, the exit handlers still remove everything that it has created.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     tries = args.tries or (8 if args.short else 200)
     work = tempfile.mkdtemp(prefix="kills-")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Misuses the Python package in random ways, each try in a process of its own.
+"""Misuses the Python package in random ways, each try in a separate process.
 
 usage: misuse.py BUILD [TRIES] [--short] [--seed N] [--only TRY]
 
-A try draws a few misuses: callbacks that close, raise, resize, re-enter, fork or set each other, threads that close or
-use one object at once, tensors that are replaced under their views, texts that C cannot represent, wrong arguments to
-every call, a subinterpreter, signals inside calls that wait, and groups of threads or processes in which one rank
-closes, raises, aborts, leaves or dies. After each of them the same process makes a small engine and trains a step,
-which must have the loss that it had before any misuse. A try also fails if a wrong call is accepted, a signal is not
+A try draws 2 to 4 misuses: callbacks that close, raise, resize, re-enter, fork or replace callbacks, threads that close or
+use one object at the same time, tensors that are replaced while views of them exist, texts that C cannot represent, wrong
+arguments to every call, a subinterpreter, signals during calls that wait, and groups of threads or processes in which one
+rank closes, raises, aborts, leaves or dies. After each misuse the same process creates a small engine and trains a step,
+whose loss must equal the loss of this step before any misuse. A try also fails if a wrong call is accepted, a signal is not
 noticed, or a rank outlives its group. Some tries end while a daemon thread is inside a call. A try must end by itself,
-without a signal and in time.
+without a signal, within SLOWEST seconds.
 """
 import argparse
 import os
@@ -18,8 +18,10 @@ import random
 import subprocess
 import sys
 
-SLOWEST = 120  # seconds of one try
-TABLES = pathlib.Path(__file__).resolve().parents[2] / "bindings/python/test"  # wrong_arguments.py
+# The longest duration of a try, in seconds.
+SLOWEST = 120
+# The folder of wrong_arguments.py.
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "bindings/python/test"
 # The interpreter that the package is built for.
 PYTHON = "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
 
@@ -30,7 +32,8 @@ import wrong_arguments
 from libds import ops
 
 dice = random.Random(int(sys.argv[1]))
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has none
+# A shell starts background processes with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 FOLDER = tempfile.TemporaryDirectory(prefix="libds-misuse-")
 MODEL = {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 256, "positions": 32}
 CONFIG = {"train_micro_batch_size_per_gpu": 1, "run": {"sequence": 32}, "model": MODEL,
@@ -38,7 +41,8 @@ CONFIG = {"train_micro_batch_size_per_gpu": 1, "run": {"sequence": 32}, "model":
 HOST = {"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "zero_optimization": {"stage": 3}}
 TOKENS = libds.tensor([i % 250 for i in range(32)])
 NUMBERS = itertools.count()
-WRONG = []  # what was taken and must not be
+# Descriptions of misuses that libds has wrongly accepted, and of other defects.
+WRONG = []
 
 
 def engine(**options):
@@ -70,7 +74,7 @@ def fork():
 
 
 def fork_and_return():
-    """A child that goes on in the call of its parent: it must end with an error."""
+    """Forks a child that returns into the call of its parent. The child must end with an error."""
     child = os.fork()
     if child == 0:
         return
@@ -103,7 +107,8 @@ def deed(target, views=()):
         one.start()
         one.join(0.05)
 
-    def look():  # without a call of its own name: the C functions that give no status
+    # Calls C functions that return no status.
+    def look():
         with contextlib.suppress(libds.Error):
             repr(target)
             for name in ("params", "state_names"):
@@ -142,7 +147,8 @@ def log():
             if dice.random() < 0.5:
                 raise ValueError("by a callable that nothing holds any more")
 
-    # The frame of a call holds the object of a method, nothing holds the method itself; set_log puts a function around it.
+    # During a call, the frame keeps the object of a method alive, but not the method object itself. libds.set_log wraps the
+    # callable in a function; lowlevel.log_set_fn does not.
     for _ in range(4):
         set_log = dice.choice([libds.set_log, libds.lowlevel.log_set_fn])
         set_log(dice.choice([Log(), Log().__call__, functools.partial(Log())]))
@@ -245,7 +251,7 @@ signal.signal(signal.SIGUSR1, hear)
 
 
 def alone(ended):
-    """Waits in a group whose other rank takes no part."""
+    """Waits in a group whose other rank joins but calls no collective."""
     url, joined = f"threads://misuse-{os.getpid()}-{next(NUMBERS)}", threading.Event()
 
     def other():
@@ -262,7 +268,7 @@ def alone(ended):
 
 
 def interrupted():
-    """A signal whose handler raises, Control-C or another, where a call waits: it is heard long before the call would end by itself."""
+    """Sends SIGINT or SIGUSR1, whose handlers raise, while a call waits. The call must end long before its own timeout."""
     ended = threading.Event()
     waits = dice.choice([lambda: libds.Comm(f"{dice.choice(['shm', 'threads'])}://misuse-{os.getpid()}-{next(NUMBERS)}", size=2, join_timeout=25),
                          lambda: run(lambda *_: time.sleep(0.01), 100000), lambda: alone(ended), lambda: alone(ended)])
@@ -290,9 +296,10 @@ def interrupted():
 
 
 def arguments():
-    """Wrong values of arguments, of 100 of all that the package has."""
+    """Makes 100 calls drawn from all calls with a wrong argument."""
     before, folder = os.getcwd(), tempfile.mkdtemp(dir=FOLDER.name)
-    os.chdir(folder)  # some calls are right, and make files
+    # Some of the calls are valid and create files.
+    os.chdir(folder)
     try:
         for text, call in dice.sample(list(wrong_arguments.wrong_calls(dice, 1)), 100):
             if complaint := call():
@@ -302,7 +309,7 @@ def arguments():
 
 
 def subinterpreter():
-    """libds in a subinterpreter, which ends: it is refused there, and goes on working here."""
+    """Imports libds in a subinterpreter, which must refuse it. libds must continue to work in this interpreter."""
     try:
         import _interpreters as kinds
     except ImportError:
@@ -313,7 +320,8 @@ def subinterpreter():
         one = kinds.create(isolated=False)
     try:
         answer = kinds.run_string(one, "import libds; libds.tensor([1]); libds.set_log(print)")
-    except Exception as error:  # of Python before 3.13
+    # Before Python 3.13, run_string raises the error instead of returning it.
+    except Exception as error:
         answer = error
     if "main interpreter" not in str(answer):
         WRONG.append(f"a subinterpreter has said {answer}")
@@ -321,7 +329,7 @@ def subinterpreter():
 
 
 def wrongdoing(comm):
-    """Returns what a rank does to its group; in one of the draws, nothing."""
+    """Returns a function that does something to the group, or nothing."""
     return dice.choice([lambda: None, comm.close, lambda: comm.abort("enough"), lambda: 1 / 0, gc.collect, fork, lambda: comm.split(None),
                         lambda: comm.all_reduce(array.array("f", [1.0] * 7)), lambda: comm.barrier(start=True), lambda: time.sleep(0.2)])
 
@@ -415,10 +423,10 @@ print("end", flush=True)
 
 
 def attempt(package, seed):
-    """Returns the defect that the try has shown; "" for a good try."""
+    """Returns a description of the defect that the try has shown, or "" if there is none."""
     environment = {**os.environ, "PYTHONPATH": f"{package}:{TABLES}", "OMP_NUM_THREADS": "1"}
     if seed % 3:
-        # An object that is used after its end is then garbage, not its former value.
+        # Freed objects are overwritten, so that a use after free does not see the former value.
         environment["PYTHONMALLOC"] = "debug"
     try:
         done = subprocess.run([PYTHON, "-X", "faulthandler", "-c", WORKER, str(seed)], capture_output=True, text=True,

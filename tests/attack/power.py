@@ -8,8 +8,8 @@ that was not synced; then the processes are killed, the file system is mounted a
 the run resumes, to be cut again until it reaches its last step. Rules:
 - a run that has reported a checkpoint resumes from that one or a later one;
 - every loss, and the payload hash at the end, have the bits of an uncut run;
-- a run that has reported no checkpoint resumes, or says why not and begins anew.
-Needs root, mkfs.ext4 and loop devices; without them it says so and ends with 77.
+- a run that has reported no checkpoint resumes, or reports why it cannot and starts again.
+Needs root, mkfs.ext4 and loop devices; otherwise it is skipped with exit code 77.
 """
 import argparse
 import ctypes
@@ -29,11 +29,12 @@ import time
 
 SKIPPED = 77
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
-NO_LOG_FLUSH = 2  # EXT4_GOING_FLAGS_NOLOGFLUSH: data that the journal has not written is lost
+# EXT4_GOING_FLAGS_NOLOGFLUSH: data that the journal has not written is lost.
+NO_LOG_FLUSH = 2
 SAVE_EVERY = 3
 
 
-# ------------------------------------------------------------------ one rank of the run (a process of its own)
+# ------------------------------------------------------------------ one rank of the run, a separate process
 
 
 class Progress(ctypes.Structure):
@@ -68,8 +69,8 @@ def drive(library, config, resume):
 
 
 class Disk:
-    """An ext4 file system in a file. It commits only every five minutes by itself, so nothing reaches the disk without
-    a sync."""
+    """An ext4 file system in a file. Its journal commits only every five minutes, so no data reaches the file without a
+    sync."""
 
     def __init__(self, work):
         self.image, self.folder = str(work / "image"), str(work / "disk")
@@ -85,7 +86,7 @@ class Disk:
         self.mounted = True
 
     def unmount(self):
-        # A killed process may take a moment to release it.
+        # A killed process may release the file system a moment later.
         for _ in range(100):
             if not self.mounted or subprocess.run(["umount", self.folder], capture_output=True).returncode == 0:
                 self.mounted = False
@@ -173,7 +174,7 @@ class Launch:
             reader.join()
 
     def lasts(self, seconds):
-        """Waits this long, or until the run has ended; returns False if it failed."""
+        """Waits this long, or until the run has ended. Returns False if the run has failed."""
         try:
             return self.process.wait(seconds) == 0
         except subprocess.TimeoutExpired:
@@ -183,7 +184,7 @@ class Launch:
         return self.process.returncode == 0
 
     def committed(self):
-        """Returns the step whose checkpoint was certainly saved, because the next step came after it."""
+        """Returns the last step whose checkpoint was certainly saved, because a later step has ended."""
         last = max(self.losses, default=0)
         return last if self.finished() else max(0, (last - 1) // SAVE_EVERY * SAVE_EVERY)
 
@@ -206,7 +207,7 @@ def payload_hash(build, folder):
 
 
 class Reference:
-    """The run that is never cut."""
+    """A run that is never cut."""
 
     def __init__(self, build, work, world, steps):
         disk = Disk(work)
@@ -229,18 +230,18 @@ class Attack:
         self.disk, self.committed, self.resumed, self.whole_runs = None, 0, 0, 0
 
     def moment(self):
-        """A quarter of the cuts happen while a run prepares, the others while it trains."""
+        """Draws the time of a cut. A quarter of the cuts happen before the first step of a run, the others while it trains."""
         early = self.random.random() < 0.25
         low, high = (0, self.reference.first_step) if early else (self.reference.first_step, self.reference.seconds)
         return self.random.uniform(low, high)
 
     def one_cut(self):
-        """Runs for a while and cuts; then mounts the file system again. Returns a line for the report."""
+        """Runs for a while, cuts, and mounts the file system again. Returns a line for the report."""
         if self.disk is None:
             self.disk, self.committed = Disk(self.work), 0
         folder, moment = self.disk.folder + "/run", self.moment()
         launch, text = self.go_on(folder, moment)
-        # A save that fails after the cut is a warning, and the run goes on.
+        # A save that fails after the cut is only a warning, and the run continues, so its later steps prove no checkpoint.
         launch.safe = launch.committed()
         self.disk.cut()
         launch.finish(0.3)
@@ -252,7 +253,7 @@ class Attack:
         return f"after {moment:.3f} s, {text}, reached step {max(launch.losses, default=0)}"
 
     def go_on(self, folder, seconds):
-        """Starts a run, or resumes the existing one, for this long. One that saved nothing may begin anew."""
+        """Starts a run, or resumes the existing one, for this long. A run that has saved nothing may start again."""
         if os.path.exists(folder + "/config.json"):
             launch = Launch(self.build, self.world, "", folder)
             if launch.lasts(seconds):
@@ -277,7 +278,7 @@ class Attack:
             self.resumed += 1
         if launch.losses and min(launch.losses) <= self.committed:
             raise Wrong(f"step {self.committed} was saved, but the run went on with step {min(launch.losses)}")
-        # A run whose disk has vanished may end with an error ("Input/output error"), but not by a signal of its own.
+        # A run whose disk has vanished may end with an error ("Input/output error"), but by no signal except SIGKILL.
         code = launch.process.returncode
         if code < 0 and -code != signal.SIGKILL:
             raise Wrong(f"the run ended by signal {-code}")
@@ -291,7 +292,7 @@ class Attack:
         self.close()
 
     def run_to_end(self):
-        """Lets the run that was cut last reach its end, so that its bits are compared, too."""
+        """Lets the last run reach its end, so that its bits are compared, too."""
         if self.disk is None:
             return
         folder = self.disk.folder + "/run"

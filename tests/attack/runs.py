@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Makes random small runs of `libds train` and recomputes their data, losses and rates independently.
+"""Trains random small models with `libds train` and recomputes their data, losses and rates independently.
 
 usage: runs.py BUILD [DRAWS [SEED]] [--short] [--only DRAW] [--seconds]     (default: 2000 draws, seed 0; --short: 24)
 
-A draw is a model, a text in one of its forms, and a run over it in one to three parts, each with batch sizes, ranks and
-ZeRO stage of its own. numpy computes the expected results from docs/reference/data.md and config.md alone (outside/):
-the samples of each step, none skipped and none repeated, whatever the run was resumed with; the loss of each step with
-known weights, in f64, and the held-out loss; the rate of each step by the definitions of DeepSpeed and Transformers. If
-weights move, a twin run has the computed rate of one step in its configuration, and must make that step with the same
-bits. A run that was interrupted, but kept its batch, must have the bits of an uninterrupted one. A draw that differs is
-printed with its configuration, and --only repeats it. Needs numpy.
+A draw consists of a model, a text in one of several forms, and a run in one to three parts. Each part has different batch
+sizes, ranks and ZeRO stage. numpy computes the expected results from docs/reference/data.md and config.md alone (outside/):
+- the samples of each step: none is skipped or repeated, whatever configuration the run is resumed with;
+- the loss of each step with known weights, in f64, and the held-out loss;
+- the rate of each step by the definitions of DeepSpeed and Transformers.
+If weights change, a second run with the computed rate of one step in its configuration must compute this step with the same
+bits. A run that was interrupted, but kept its batch, must have the bits of an uninterrupted run. A draw whose results differ
+is printed with its configuration, and --only repeats it. Needs numpy.
 """
 import argparse
 import concurrent.futures
@@ -31,11 +32,12 @@ except ImportError:
 sys.dont_write_bytecode = True
 from outside import draws, library, models, verdict
 
-TIMEOUT = 120.0  # seconds for one draw, on a crowded machine
+# Seconds allowed for one draw, on a busy machine.
+TIMEOUT = 120.0
 
 
 class Worker:
-    """A process that makes one draw after the other, in a folder of its own."""
+    """A process that tests one draw after another, in a private folder."""
 
     def __init__(self, build, work):
         self.library = library.Library(build)
@@ -43,7 +45,7 @@ class Worker:
         self.models = {}
 
     def model(self, family, variant):
-        """Tiny models with known weights, which are made once."""
+        """Returns a tiny model with known weights. Each model is created once."""
         if (family, variant) not in self.models:
             rng = random.Random(f"{family}.{variant}")
             model = models.Model(family, rng.choice([16, 32]), rng.choice([1, 1, 2]), rng.choice([2, 4]), rng)
@@ -54,7 +56,7 @@ class Worker:
         return self.models[family, variant]
 
     def make(self, seed, number):
-        """Returns the differences as text; "" if there are none."""
+        """Returns the differences as text, or "" if there are none."""
         rng = random.Random(f"{seed}.{number}")
         folder = os.path.join(self.work, "draw")
         shutil.rmtree(folder, ignore_errors=True)

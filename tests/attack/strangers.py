@@ -5,9 +5,9 @@ usage: strangers.py BUILD [TRIES] [--short] [--seed N]
 
 Runs jobs of three ranks: with a key in the environment, with the key of a meeting's file, and under `libds launch`.
 While their ranks meet and connect, strangers make TRIES hostile connections to the port of the meeting and to the ports
-of the data: random bytes, cut and changed recordings, replays, wrong ranks, sizes and jobs, reflections, seats that are
-taken and left, half-open and slow connections, floods. If this runs as root, user nobody also searches /proc and the
-meeting's file for the key, and starts ranks of libds without it. Rules:
+of the data: random bytes, truncated and changed recordings, replays, wrong ranks, sizes and jobs, reflections, seats that
+are taken and left, half-open and slow connections, and floods. If this program runs as root, user nobody also searches
+/proc and the meeting's file for the key, and starts ranks of libds without the key. Rules:
 - each job ends with code 0 in time, with the bits of an undisturbed run;
 - a stranger receives nothing except the 32 random bytes that answer a greeting;
 - no other user finds the key, and no rank without it joins.
@@ -32,8 +32,10 @@ import threading
 import time
 
 RANKS = 3
-JOB_LIMIT_S = 90  # ranks wait a minute for each other
-HELLO = struct.Struct("<8sIiii88s32s")  # src/comm/tcp/proof.h
+# Ranks wait a minute for each other.
+JOB_LIMIT_S = 90
+# The layout of the greeting in src/comm/tcp/proof.h.
+HELLO = struct.Struct("<8sIiii88s32s")
 MEETING, MESH = 1, 2
 NOBODY = 65534
 CONFIG = """{"train_micro_batch_size_per_gpu": 2,
@@ -118,13 +120,13 @@ def reachable(place):
 
 
 class Strangers:
-    """Hostile connections, each of a random kind, and the answers."""
+    """Hostile connections, each of a random kind, and the answers that they receive."""
 
     def __init__(self, seed, recording):
         self.random = random.Random(seed)
         # The greeting and the proof of a rank that once joined.
         self.recording = recording
-        # The oldest ones are closed.
+        # The oldest connections are closed.
         self.open = collections.deque(maxlen=60)
         self.counts = collections.Counter()
         self.places = set()
@@ -147,7 +149,7 @@ class Strangers:
             pass
 
     def answer(self, connection, limit=4096):
-        """A stranger may be told at most a draw."""
+        """Reads the answer to a stranger, which may be at most the 32 bytes of a draw."""
         data = b""
         try:
             while len(data) < limit:
@@ -191,7 +193,7 @@ class Strangers:
             self.answer(c)
 
     def wrong_place(self, place):
-        """Impossible ranks, sizes, jobs and purposes, under a guessed key."""
+        """Sends a greeting with a random purpose, rank, size, job or version, and a proof of a guessed key."""
         r = self.random
         greeting = hello(r.choice([0, MEETING, MESH, 3, 2**32 - 1]), r.choice([-5, 0, 1, 2, 3, 2**31 - 1]),
                      r.choice([-1, 0, 0, 1, 2]), r.choice([-1, 0, 2, 3, 1 << 30]),
@@ -242,7 +244,7 @@ class Strangers:
             self.open.append(c)
 
     def frames(self, place):
-        """Messages between ranks after the proof of the key: kind, size and value, and that many bytes."""
+        """Sends a message as ranks send it after the proof of the key: kind, size and value, and up to 4096 bytes."""
         with self.connect(place) as c:
             size = self.random.choice([0, 8, 4096, 2**32 - 1])
             c.sendall(struct.pack("<IIQ", self.random.randrange(7), size, self.random.randrange(2**64)))
@@ -292,7 +294,7 @@ class Job:
 
     def pids(self):
         found = [p.pid for p in self.processes]
-        # The list grows by the children of the launcher.
+        # The loop appends the children of each process to the list.
         for pid in found:
             try:
                 children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
@@ -336,7 +338,7 @@ class Job:
 
 
 class Siege:
-    """Threads of strangers that attack the places where a job listens, until it ends or the budget is spent."""
+    """Threads of strangers that attack the ports of a job until the job ends or the budget is spent."""
 
     def __init__(self, strangers, job, budget):
         self.strangers, self.job, self.left = strangers, job, budget
@@ -362,7 +364,7 @@ class Siege:
 
 
 def besieged(job, strangers, budget):
-    """Runs a job whose ranks come one after the other under attack; returns the ports of its data."""
+    """Runs a job whose ranks start one after another while it is attacked. Returns the ports of its data."""
     data = set()
     if job.kind == "launch":
         job.start_launcher()
@@ -377,7 +379,7 @@ def besieged(job, strangers, budget):
     last = job.start_rank(RANKS - 1)
     job.wait_for("the last rank is seated", lambda: connected(last.pid, meeting))
     time.sleep(0.2)
-    # The others listen for data until it continues.
+    # The other ranks listen for data until the stopped rank continues.
     last.send_signal(signal.SIGSTOP)
     rest = [job.start_rank(rank) for rank in range(1, RANKS - 1)]
     others = [first.pid] + [p.pid for p in rest]
@@ -396,7 +398,7 @@ def spend(siege, count):
 
 
 def record(build, folder):
-    """Records the greeting and the proof of a rank of a job that could not form."""
+    """Records the greeting and the proof of a rank, in a job whose ranks never meet."""
     job = Job(build, folder, "recorded", "key")
     rank = job.start_rank(0)
     job.wait_for("rank 0 listens", lambda: listeners([rank.pid]))
@@ -436,9 +438,9 @@ def as_nobody(body):
 
 
 def leave_at_once(place):
-    """A stranger without a key takes a seat briefly: it names a job of another size, proves what it can and leaves
-    before the listener checks who owns its socket. A listener that believed it would end the meeting because of the
-    size. Returns the number of connections that came as far as the proof."""
+    """Connects without a key, names a job of another size, sends a proof, and leaves before the listener checks who owns the
+    socket. A listener that trusted this connection would end the meeting because of the size. Returns the number of
+    connections that sent a proof."""
     proved = 0
     for number in range(60):
         with socket.create_connection(place, timeout=2) as c:
@@ -464,7 +466,7 @@ def leave_at_once(place):
 
 
 def look_for(keys, files):
-    """Returns where another user finds one of the keys; runs as that user."""
+    """Returns the files in which this process, as another user, finds one of the keys."""
     found = []
     for path in [*pathlib.Path("/proc").glob("[0-9]*/environ"), *pathlib.Path("/proc").glob("[0-9]*/cmdline"), *files]:
         try:
@@ -477,7 +479,7 @@ def look_for(keys, files):
 
 
 def intrude(job):
-    """Another user starts ranks of libds without the key; returns their exit codes, with 124 for one that is still
+    """Starts ranks of libds without the key, as another user. Returns their exit codes; 124 means that a rank was still
     waiting."""
     variables = {"RANK": "1", "WORLD_SIZE": str(RANKS), "DS_COMM_URL": job.url, "HOME": "/",
                  "PATH": os.environ["PATH"]}
@@ -502,7 +504,7 @@ def other_users(build, folder, reference):
         if found:
             job.end(f"user nobody finds the key in {found}")
         meeting = listeners([rank.pid])
-        # Now only the rank is missing that user nobody would take.
+        # Now only rank 1 is missing, which user nobody tries to replace.
         for r in range(2, RANKS):
             other = job.start_rank(r)
             job.wait_for("a rank is seated", lambda: connected(other.pid, meeting))

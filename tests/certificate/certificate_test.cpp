@@ -83,7 +83,8 @@ std::vector<Point> cover() {
   parameters.quantized_weights = true;
   parameters.gradient_bits = 4;
   points.push_back(parameters);
-  for (int stage : {0, 3}) {  // with f32, a parameter is its own master copy
+  // With f32, a parameter is its own master copy.
+  for (int stage : {0, 3}) {
     points.push_back(point(stage, Tier::device, 2));
     points.back().compute = DS_DTYPE_F32;
   }
@@ -92,7 +93,8 @@ std::vector<Point> cover() {
   rows.tied = false;
   rows.sparse = true;
   points.push_back(rows);
-  for (int stage : {0, 1}) {  // a step consists of several programs
+  // A step consists of several programs.
+  for (int stage : {0, 1}) {
     for (Tier tier : {Tier::device, Tier::nvme}) {
       points.push_back(point(stage, tier, 3));
       points.back().optimizer = "OneBitAdam";
@@ -103,7 +105,8 @@ std::vector<Point> cover() {
       points.back().optimizer = "ZeroOneAdam";
     }
   }
-  for (int stage : {0, 2, 3}) {  // many micro-steps, which the program repeats
+  // With this many micro-steps, the program contains a repeated part.
+  for (int stage : {0, 2, 3}) {
     for (bool reproducible : {false, true}) {
       Point many = point(stage, Tier::nvme, 2);
       many.leaves = 2 * 40;
@@ -163,7 +166,8 @@ TEST(Certificate, RandomProgramsAreAccepted) {
 
 // One rank's programs and order for a delegated engine; a certificate covers all ranks.
 struct DelegateRank {
-  Plan plan;  // with its fragments and the recorded step
+  // The plan includes its fragments and the recorded step.
+  Plan plan;
   RecordedOrder order;
 };
 
@@ -371,7 +375,8 @@ TEST(Certificate, EachRuleIsChecked) {
          for (Instr& in : r[0].instrs) in.waits.clear();
        }},
       {"twice",
-       [](auto& r) {  // two results overlap by half
+       // Two results overlap by half.
+       [](auto& r) {
          Instr& in = r[0].instrs[update_of(r[0])];
          Operand half = in.operands.back();
          half.begin += half.bytes(1) / 2;

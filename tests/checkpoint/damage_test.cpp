@@ -172,8 +172,8 @@ TEST(CheckpointDamage, AFolderWithoutACheckpointIsRefused) {
   EXPECT_EQ(load_error(folder / "nowhere", 2).first, DS_ERROR_NOT_FOUND);
 }
 
-// A program that starts anew if it finds no checkpoint must not mistake a damaged folder for an
-// empty one.
+// A program that starts from the beginning if it finds no checkpoint must not mistake a folder with
+// damaged checkpoints for an empty folder.
 TEST(CheckpointDamage, FoldersWithOnlyDamagedCheckpointsAreNotEmpty) {
   TempFolder folder;
   std::string checkpoints = folder / "checkpoints", file;

@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/deepspeed";
-// Shard size in bytes of the recorded files.
+// Maximum size in bytes of a file of the recorded output, which is divided into shards.
 constexpr int64_t kShard = 3000;
 
 uint32_t crc_of(std::string_view bytes) {
@@ -172,7 +172,8 @@ void rename_in(const std::string& folder, std::string_view from, std::string_vie
   }
 }
 
-// Only masters are needed: other states may be missing or incomplete.
+// Only masters are needed: other states may be missing or incomplete, which must be detected only
+// where they are read.
 TEST(DeepSpeedFp32, NeedsNoStates) {
   for (const char* kind : {"zero2_bf16", "zero3_f32", "zero2_muon"}) {
     SCOPED_TRACE(kind);

@@ -103,7 +103,8 @@ TEST(DeepSpeedLayout, CoalescedReduceScatterIsTheMean) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("reduce_scatter_coalesced")) {
     int64_t world = c.at("world").integer();
-    double scale = static_cast<double>(world + 1) / 2;  // the mean over ranks of (r + 1)
+    // The mean over ranks of r + 1, by which rank r multiplies its values.
+    double scale = static_cast<double>(world + 1) / 2;
     std::vector<int64_t> numel;
     for (const Json& shape : c.at("shapes").array()) {
       int64_t count = 1;

@@ -68,7 +68,7 @@ bool is_bf16(const std::string& kind) {
   return kind.find("bf16") != std::string::npos || others.contains(kind);
 }
 
-// Loss scales of the steps in the last call of resume().
+// The loss scale at each step of the last resume().
 std::vector<double> last_scales;
 
 // Returns the losses of the recorded steps, trained on two ranks from a converted checkpoint.
@@ -136,7 +136,8 @@ TEST(DeepSpeed, EqualStatesHaveEqualPayloads) {
   auto payload = [&](const std::string& kind) {
     return payload_hash(convert(kData + "/" + kind, folder / kind));
   };
-  // The universal layout of DeepSpeed's own converter, and the legacy format of torch.save.
+  // universal1 and universal3 were converted by DeepSpeed; stream is in the legacy format of
+  // torch.save.
   EXPECT_EQ(payload("universal1"), payload("zero1_f32"));
   EXPECT_EQ(payload("universal3"), payload("zero3_bf16"));
   EXPECT_EQ(payload("stream"), payload("zero2_bf16"));

@@ -145,7 +145,8 @@ class FakeState : public StateAccess {
   IdVector<ParamId, std::string> names_;
   IdVector<ParamId, std::vector<int64_t>> shapes_;
   std::vector<std::string> kinds_;
-  std::vector<std::vector<std::vector<float>>> data_;  // [kind][bucket][element]
+  // Values by [kind][bucket][element].
+  std::vector<std::vector<std::vector<float>>> data_;
 };
 
 inline CheckpointInfo fake_info(int64_t step) {

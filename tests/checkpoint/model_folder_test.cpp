@@ -93,7 +93,7 @@ TEST_F(ModelFolder, ErrorsNameTheFile) {
     write_file_atomic(path, text);
     expect_names(refusal(DS_ERROR_CORRUPT), {path});
   }
-  // The file is extended by a hole.
+  // Extends the file by a hole.
   std::filesystem::resize_file(path, 1LL << 40);
   expect_names(refusal(DS_ERROR_CORRUPT), {path, "1099511627776"});
   std::filesystem::remove(path);

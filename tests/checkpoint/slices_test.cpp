@@ -1,5 +1,5 @@
-// Checkpoints of ranks that hold slices of tensors: any mesh reads what any other mesh has saved,
-// and a damaged list of pieces is never accepted as complete.
+// Tests checkpoints of ranks that hold slices of tensors: any mesh reads what any other mesh has
+// saved, and a damaged list of pieces is never accepted as complete.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace ds::test {
 namespace {
 
-// Returns the same tensors, divided randomly for a mesh.
+// Returns the tensors, divided randomly for a mesh.
 std::vector<FakeParam> cut_for(const std::vector<FakeParam>& params, Dice& dice, const Mesh& mesh) {
   std::vector<FakeParam> out;
   for (const FakeParam& p : params) {

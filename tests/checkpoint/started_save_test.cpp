@@ -1,4 +1,4 @@
-// Saves that run on a thread while the caller continues.
+// Tests saves that run on a thread while the caller continues.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -21,11 +21,12 @@ struct Stored {
   std::string name;
   DType dtype = DS_DTYPE_F32;
   std::vector<int64_t> shape;
-  // The parameter whose values the tensor contains; -1: ones in f32.
+  // The parameter whose values the tensor contains, or -1 for a tensor of ones.
   int32_t param = -1;
 };
 
-// Returns element i of a parameter in these tests, which every dtype of a file represents exactly.
+// Returns the value of a parameter's element i in these tests. Every dtype of a file represents it
+// exactly.
 float weight(ParamId id, int64_t i) {
   int32_t param = id.number();
   return static_cast<float>((i * 7 + param * 3) % 127 - 63) * (param % 2 == 0 ? 1.0f : 0x1p-20f);
@@ -67,7 +68,7 @@ std::vector<Stored> plain() {
   return tensors;
 }
 
-// Collects log lines as long as it lives.
+// A log sink that collects lines as long as it lives.
 class CapturedLog {
  public:
   CapturedLog() {
@@ -132,7 +133,7 @@ class Weights : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(Weights, LoadAndSaveBackEveryByteAtAnyWorld) {
+TEST_F(Weights, AreSavedBackByteForByteOnAnyNumberOfRanks) {
   write(plain());
   for (int world : {1, 2, 3}) {
     for (bool partitioned : {false, true}) {
@@ -147,7 +148,8 @@ TEST_F(Weights, SixteenBitTensorsWidenExactlyAndKeepTheirType) {
   std::vector<Stored> tensors = plain();
   tensors[0].dtype = DS_DTYPE_BF16;
   tensors[1].dtype = DS_DTYPE_F16;
-  tensors[3].dtype = DS_DTYPE_F16;  // has subnormal values
+  // This tensor has subnormal values.
+  tensors[3].dtype = DS_DTYPE_F16;
   write(tensors);
   round_trip(2, true, folder_ / "back", path());
   EXPECT_EQ(saved_file("back"), saved_file("model"));
@@ -183,12 +185,14 @@ TEST_F(Weights, ShardsAreSavedAsShardsWithIndexConfigAndTokenizer) {
   EXPECT_EQ(list_folder(folder_ / "back"), names);
   for (const std::string& name : names)
     EXPECT_EQ(saved_file("back", name), saved_file("model", name));
-  round_trip(1, true, path(), path());  // overwrites in place
+  // This overwrites the model in place.
+  round_trip(1, true, path(), path());
   for (const std::string& name : names)
     EXPECT_EQ(saved_file("back", name), saved_file("model", name));
 }
 
-// The parameters of a file with old names, a tied head that is stored twice, and constants.
+// Parameters of a model that is saved under old names, with a tied head that is stored twice, and
+// with constants.
 std::vector<FakeParam> gpt2_params() {
   return {{"transformer.wte.weight", {9, 4}}, {"transformer.h.0.ln_1.weight", {4}}};
 }

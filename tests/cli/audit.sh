@@ -1,5 +1,5 @@
 #!/bin/sh
-# The audit of a step: on threads and on launched ranks, on a text and on random tokens, as JSON. It fails if a file
+# Audits a step on threads and on launched ranks, on a text and on random tokens, and as JSON. An audit must fail if a file
 # returns a flipped bit.
 # usage: audit.sh LIBDS FLIP_SHIM
 . "$(dirname "$0")/begin.sh"

@@ -1,5 +1,5 @@
-# The scripts of this folder source this file, with LIBDS as the first argument and, if it is not the usual one, the
-# parent of their working folder as `scratch`.
+# The scripts of this folder source this file, with LIBDS as their first argument. `scratch` may be set to the parent of the
+# working folder.
 set -eu
 libds=$1
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# `libds plan --certificate` writes a correct certificate of all ranks, at every stage and in both types; a missing line
-# is found.
+# Checks that `libds plan --certificate` writes a correct certificate of all ranks, at every stage and in both types, and that
+# the checker finds a missing line.
 # usage: certificate.sh LIBDS CHECK_CERTIFICATE
 . "$(dirname "$0")/begin.sh"
 check=$2

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Standard descriptors that are closed when the command starts: all eight combinations train to the same bits, with
-# states in scratch files that would otherwise get their numbers. A launcher without any of them works. Prefers a tmpfs,
-# whose files take writes of any size, so that text written into one would pass unnoticed.
+# Starts the command with closed standard descriptors. All eight combinations must train to the same bits, with states in
+# scratch files, which must not get the numbers of the closed descriptors. A launcher must work with all of them closed. Uses a
+# tmpfs if possible, because its files accept writes of any size, so that no write of text to a scratch file would fail.
 # usage: closed.sh LIBDS
 scratch=
 [ ! -w /dev/shm ] || scratch=/dev/shm

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Bad input gives the right exit code and exactly one line on stderr that names the error.
+# Checks that bad input ends with the right exit code and exactly one line on stderr that names the error.
 # usage: errors.sh LIBDS
 libds=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -83,7 +83,7 @@ refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got ""' genera
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids 1,,2
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got "x"' generate somewhere --ids 1,x
 refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got "0x10"' generate somewhere --ids 0x10
-# Running out of memory anywhere is an error, never a crash (127 comes from the loader).
+# Lack of memory is an error, never a crash (127 is the exit code of the loader).
 echo "one line of text, long enough for a sample or two: shards, buckets and granules" > small.txt
 for kb in 56000 64000 72000 85000 100000; do
   (ulimit -v $kb && exec "$libds" train --config "$here/tiny.json" --data small.txt --dir small --steps 1) > out 2> err
@@ -106,7 +106,7 @@ refused 1 "pointer/config.json: is a Git LFS pointer, which stands for a file of
 refused 1 "'pointer.json': is a Git LFS pointer" train --config pointer.json
 refused 1 "it is an adapter of PEFT" generate adapter --ids 1
 refused 1 "hf download owner/model" generate owner/model --ids 1
-# Every place that takes a path gives the same errors. PLACE is an option, or the arguments before the path.
+# Every argument that is a path has the same errors. PLACE is an option, or the arguments before the path.
 printf 'GGUF\003\000\000\000' > m.gguf && ln -s ../blobs/abc dangling && printf 'Entry not found' > answer
 printf '{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}' > header
 { printf '\065\0\0\0\0\0\0\0'; cat header; printf x; } > weights.safetensors
@@ -139,7 +139,7 @@ for text in '[1]' 3 null; do
   printf '%s' "$text" > odd.json
   refused 1 "'odd.json': must be an object" config odd.json
 done
-# An empty text counts as a given one.
+# An empty text is a value; it does not mean that the option is missing.
 for line in "train --config" "train --config $here/tiny.json --data" "train --config $here/tiny.json --dir" \
   "train --config $here/tiny.json --model" "train --resume" config "config no_model.json --model" \
   "plan --config no_model.json --svg" "plan --config no_model.json --certificate" "audit --config" \

@@ -1,6 +1,7 @@
 #!/bin/sh
-# flagship.sh LIBDS: the run of ./run train as far as its bars, on our own Python files. After three steps its model is above
-# every bar, so the run must be complete, say which bar it missed, and fail.
+# Runs the configuration of ./run train up to its bars, on our own Python files. After three steps the loss is above every bar,
+# so the run must complete, name the bar that it missed, and fail.
+# usage: flagship.sh LIBDS
 set -u
 libds=$(realpath "$1")
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Continues texts with a model folder: the recorded tokens on one rank and on two, text, the end of text, and refusals.
+# Continues texts with a model folder. Checks the recorded tokens on one rank and on two, texts, the end of text, and refusals.
 # usage: generate.sh LIBDS
 set -eu
 libds=$1
@@ -28,7 +28,7 @@ got=$("$libds" generate "$models/gpt2" --ids $ids --tokens 5 --top-k 1 --seed 7 
 [ "$got" = "55 58 49 55 105" ] || fail "the first of one is the most probable: $got"
 "$libds" generate "$models/llama" --ids 3,4,5 --tokens 8 --dtype bf16 > /dev/null || fail "llama in bf16"
 
-# Beyond 8 tokens rope rotates differently: once with longrope, at every length with dynamic.
+# Beyond 8 tokens the rotations of rope change: once with longrope, and with every length with dynamic.
 across() { "$libds" generate "$models/$1" --ids 21,24,39,29,25 --tokens 16 --temperature 0; }
 [ "$(across phi3_longrope)" = "5 20 5 20 7 17 26 32 16 4 7 9 37 9 24 24" ] || fail "longrope: $(across phi3_longrope)"
 [ "$(across llama_dynamic)" = "0 20 23 36 32 23 27 16 36 36 16 36 36 36 36 17" ] || fail "dynamic: $(across llama_dynamic)"
@@ -41,7 +41,7 @@ refused "5 must be 0 to 127" "$models/gpt2" --ids 1,2,3,4,5,500 --tokens 1
 refused "the prompt has 3 tokens and 100000 are requested" "$models/gpt2" --ids 1,2,3 --tokens 100000
 refused "tokenizer" "$models/gpt2" --prompt words
 
-# A prompt as text, by the tokenizer in the model's folder; single bytes of characters read as U+FFFD.
+# A prompt may be text for the tokenizer in the model's folder. Single bytes of characters are printed as U+FFFD.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$models/mixtral" "$work/text"

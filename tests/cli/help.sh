@@ -1,6 +1,6 @@
 #!/bin/sh
-# The texts that the command prints about itself: help in every spelling, defaults, examples, the version, the picture
-# of a plan.
+# Checks the texts that the command prints about itself: help in every spelling, defaults, examples, the version, and the
+# picture of a plan.
 # usage: help.sh LIBDS
 set -eu
 libds=$1

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Without libds_text.so, one line says so and names the package to install; everything that needs no text works.
+# Checks that, without libds_text.so, a command that needs texts prints one line that names the package to install, and that
+# everything else works.
 # usage: no_text.sh LIBDS LIBRARY PLUGIN
 . "$(dirname "$0")/begin.sh"
 library=$2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The table of a step: every op of the program has a line, on one rank and on two, with files, as JSON.
+# Checks the table of a step: every operation of the program has a line, on one rank and on two, with files, and as JSON.
 # usage: profile.sh LIBDS
 . "$(dirname "$0")/begin.sh"
 

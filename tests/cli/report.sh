@@ -1,8 +1,8 @@
 #!/bin/sh
-# Checks report.html of a short run in a real browser, at the width of a phone and of a desk, light and dark: nothing
-# sticks out, text is large enough and contrasts with its background, headings are in order, pictures have names,
-# nothing is loaded, the console is silent, and the page looks the same without its script. Skipped (77) without a
-# browser: DS_BROWSER, or a Chromium by one of its usual names.
+# Checks report.html of a short run in a real browser, at the width of a phone and of a desktop, light and dark: nothing is
+# wider than the page, text is large enough and contrasts with its background, headings are in order, pictures have names,
+# nothing is loaded, the console is silent, and the page looks the same without its script. Skipped (77) without a browser,
+# which is DS_BROWSER or a Chromium by one of its usual names.
 # usage: report.sh LIBDS
 . "$(dirname "$0")/begin.sh"
 
@@ -36,8 +36,8 @@ browse() {
     --user-data-dir="$work/profile" --enable-logging=stderr "$size" "$@"
 }
 
-# frame.py PAGE WIDTH SCRIPT...: prints the page with the scripts after it, in a frame of the given width (a window may
-# refuse to be as narrow as a phone). The probe writes its findings below the frame.
+# frame.py PAGE WIDTH SCRIPT...: prints the page followed by the scripts, in a frame of the given width, because a window may
+# not become as narrow as a phone. The probe writes its findings below the frame.
 cat > frame.py <<'END'
 import html, sys
 page = open(sys.argv[1], encoding="utf-8").read()

@@ -1,5 +1,5 @@
-// Looks for faults in the page that it runs in, and writes them into the page around its frame: a line with the width
-// and the scheme, then one line for each finding.
+// Searches for faults in its page, and writes them into the page around the frame: a line with the width and the scheme, then a
+// line for each finding.
 (() => {
   const root = document.documentElement, found = [];
   const path = e => e.tagName.toLowerCase() + (e.className && e.className.baseVal === undefined ? '.' + e.className : '');

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A run on two ranks, Ctrl-C, resume, generation, hash, plan, env.
+# Checks a run on two ranks with Ctrl-C, failures and restarts, and the commands that use the run: resume, generate, verify,
+# plan and env.
 # usage: run.sh LIBDS
 . "$(dirname "$0")/begin.sh"
 make_text 400
@@ -32,7 +33,7 @@ sed 's|"optimizer"|"scheduler": {"type": "WarmupCosineLR", "params": {"total_num
 "$libds" train --config schedule.json --data text.txt --steps 9 --quiet --dir whole > out
 ! grep -q 'its schedule' out || fail "the schedule ends before the run: $(cat out)"
 
-# A finished run whose held-out loss misses its bar fails with one line, and is complete.
+# A run whose held-out loss misses its bar completes and then fails with one line.
 sed 's|"sample_tokens": 4|"sample_tokens": 4, "bars": ["gzip"]|' "$here/tiny.json" > bars.json
 code=0
 "$libds" train --config bars.json --data text.txt --steps 2 --quiet --dir barred > out 2> err || code=$?
@@ -48,7 +49,8 @@ ended() {
 }
 
 # Ctrl-C to the launcher saves and exits with 75; the resumed run reaches the same bits as an uninterrupted one.
-: > out  # has_step_10 must not read what was there before
+# has_step_10 must not read the previous output.
+: > out
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out 2> err &
 pid=$!
 wait_until "step 10" has_step_10
@@ -68,7 +70,7 @@ case $text in "line 1"*) ;; *) fail "generated: $text" ;; esac
 [ "$text" = "$("$libds" launch -n 2 "$libds" generate runs/001 --prompt "line 1" --tokens 8 --temperature 0)" ] ||
   fail "two ranks generate another text"
 
-# A terminal would obey control characters, so it gets their codes; a file gets the text unchanged.
+# A terminal would obey control characters, so their codes are printed instead; a file gets the text unchanged.
 prompt=$(printf 'line\033[31m\302\233m')
 on_terminal() { python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) != 0)' "$@"; }
 [ "$("$libds" generate runs/001 --prompt "$prompt" --tokens 1 --temperature 0 | head -c 12)" = "$prompt" ] ||
@@ -92,7 +94,8 @@ kill -INT $pid
 ended "SIGINT in an evaluation" 75
 grep -q 'go on with --resume long' out || fail "no word of the stop: $(cat out)"
 
-# If a reader goes away, the run goes on, says so once, and saves. Processes that a rank starts do not inherit this.
+# If the reader of the output exits, the run prints this once, continues and saves. Processes that a rank starts do not inherit
+# the ignored signal.
 sed '1s/{/{"steps_per_print": 1,/' "$here/tiny.json" > talking.json
 { "$libds" launch -n 2 "$libds" train --config talking.json --data text.txt --steps 60 --dir piped --quiet 2> err
   echo $? > code; } | head -n 1 > first
@@ -112,7 +115,7 @@ case "$(cat code)" in
   *) fail "env into a closed pipe: code $(cat code)" ;;
 esac
 
-# If files may not grow, no signal ends the run, saved files stay, and the run can go on from there.
+# If files may not grow, no signal ends the run, the saved files remain, and the run can be resumed.
 "$libds" train --config "$here/tiny.json" --data text.txt --steps 3 --dir grown --quiet > out
 (ulimit -f 40; "$libds" train --resume grown --steps 6 --quiet) > out 2> err && fail "a save of files that may not grow"
 grep -q "^libds: step 6 is not saved: .*File too large; the last checkpoint is 'grown/checkpoints/step-00000003-1'$" err ||
@@ -120,7 +123,7 @@ grep -q "^libds: step 6 is not saved: .*File too large; the last checkpoint is '
 "$libds" train --resume grown --steps 6 --quiet > out
 [ "$(awk -F, '$2 != "" { print $1 }' grown/metrics.csv | tr '\n' ' ')" = "step 1 2 3 4 5 6 " ] || fail "not each step once: $(cat grown/metrics.csv)"
 
-# Hashes of checkpoints: of all in a run, of one by name, and of one with a flipped bit.
+# verify prints the hashes of all checkpoints of a run or of one checkpoint by name, and detects a flipped bit.
 [ "$("$libds" verify grown | wc -l)" = 2 ] || fail "verify of a run: $("$libds" verify grown)"
 [ "$("$libds" verify grown)" = "$("$libds" verify grown/checkpoints)" ] || fail "verify of a folder of checkpoints"
 [ "$("$libds" verify grown/checkpoints/step-00000006-2)" = "$("$libds" verify --hash grown)" ] || fail "verify of one"
@@ -141,7 +144,7 @@ grep -q '^damaged  grown/checkpoints/step-00000006-2: ' out || fail "verify of a
 "$libds" launch -n 2 "$libds" train --resume grown --steps 7 --quiet > out 2> err || fail "no resume behind damage: $(cat err)"
 grep -q "is skipped for the one before, 'grown/checkpoints/step-00000003-1'" err || fail "no word of it: $(cat err)"
 
-# One rank is killed: the other one leaves its flight record in the run folder.
+# If one rank is killed, the other rank leaves its flight record in the run folder.
 : > out
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --dir dead --quiet \
   > out 2> err &
@@ -157,7 +160,7 @@ grep -q 'rank 1 of 2: the last 64 of' dead/flight/rank_1.txt || fail "no flight 
 tail -n 1 dead/flight/rank_1.txt | grep -q 'failed' || fail "no failed operation: $(cat dead/flight/rank_1.txt)"
 [ ! -e dead/flight/rank_0.txt ] || fail "a record of the dead"
 
-# Rank 0 is killed twice, before and after the first save: the launcher restarts the run in the same folder, and it gets
+# Rank 0 is killed twice, before and after the first save. The launcher restarts the run in the same folder, and the result has
 # the bits of an uninterrupted run.
 long="train --config $here/tiny.json --data text.txt --steps 200 --set run.save_every=50 --quiet"
 # shellcheck disable=SC2086

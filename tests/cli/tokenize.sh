@@ -1,5 +1,5 @@
 #!/bin/sh
-# `libds tokenize` writes the same file each time, and a run trains on it; also its refusals.
+# Checks that `libds tokenize` writes the same file each time, that a run trains on this file, and which input is refused.
 # usage: tokenize.sh LIBDS
 libds=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,7 +31,7 @@ printf '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "c
 "$libds" tokenize --data chat.jsonl --format jsonl --chat-template chat.jinja --out chat.tokens > said || fail "jsonl"
 grep -q 'jsonl: 1 lines, 9 tokens, 7 of them targets' said || fail "says $(cat said)"
 
-# A file that is damaged or cut short ends the run, which names it.
+# A file that is damaged or truncated ends the run with an error that names the file.
 head -c 200 a.tokens > short.tokens
 "$libds" train --config train.json --data short.tokens --dir short --quiet 2> err && fail "a short file is taken"
 grep -q 'short.tokens: has 200 bytes, but .* need' err || fail "short: $(cat err)"

@@ -11,7 +11,7 @@ grep -q '^passed: 4 comparisons' out || fail "one rank: $(cat out)"
 [ "$(grep -c 'passed: 4 comparisons' out)" = 1 ] || fail "two ranks do not print once: $(cat out)"
 "$libds" verify "$models/gpt2" --kinds loss --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["failed"] == 0'
 
-# The norms get another epsilon than the one that the numbers were made with.
+# The epsilon of the norms differs from the epsilon with which the numbers were recorded.
 cp -r "$models/llama" broken
 sed -i 's/"rms_norm_eps": 1e-05/"rms_norm_eps": 1e-03/' broken/config.json
 code=0

@@ -15,8 +15,8 @@ using Bytes = std::vector<std::byte>;
 
 class Coalesced : public testing::TestWithParam<test::GroupCase> {};
 
-// Small buffers that are packed together, one that is sent separately, and empty ones, including
-// the last.
+// Counts of small buffers that are packed together, of buffers that are sent separately, and of
+// empty ones, including the last.
 const std::vector<size_t> kCounts = {5, 0, 1000, 77, 270001, 3, 0, 110000, 110000, 110000, 4, 0};
 
 struct Lists {
@@ -35,7 +35,7 @@ struct Lists {
 };
 
 // Proves {comm.submit.list}, with the next test.
-TEST_P(Coalesced, AllReduceHasTheSameBits) {
+TEST_P(Coalesced, AllReduceHasTheBitsOfSingleCalls) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (DType wire : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
       for (ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
@@ -55,7 +55,7 @@ TEST_P(Coalesced, AllReduceHasTheSameBits) {
   });
 }
 
-TEST_P(Coalesced, AllGatherReduceScatterAndBroadcast) {
+TEST_P(Coalesced, OtherCollectivesHaveTheBitsOfSingleCalls) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto ranks = static_cast<size_t>(comm.size());
     Lists gather, scatter;

@@ -53,7 +53,7 @@ Sum oracle(int first, int span, int ranks, size_t i) {
   return left + oracle<Wire, Sum>(first + span / 2, span / 2, ranks, i);
 }
 
-TEST_P(Collectives, AllGatherAndBroadcast) {
+TEST_P(Collectives, AllGatherAndBroadcastDeliverEveryPayload) {
   on_all([](Communicator& comm) {
     auto w = static_cast<size_t>(comm.size()), me = static_cast<size_t>(comm.rank());
     std::vector<size_t> sizes = payloads(comm.size());
@@ -78,7 +78,7 @@ TEST_P(Collectives, AllGatherAndBroadcast) {
   });
 }
 
-TEST_P(Collectives, AllToAll) {
+TEST_P(Collectives, AllToAllDeliversEveryBlock) {
   on_all([](Communicator& comm) {
     int w = comm.size();
     for (size_t bytes : payloads(w)) {
@@ -121,7 +121,7 @@ void check_sums(Communicator& comm, DType wire) {
   }
 }
 
-TEST_P(Collectives, SumsInTreeOrder) {
+TEST_P(Collectives, ReductionsAddInTheOrderOfTheTree) {
   on_all([](Communicator& comm) {
     check_sums<float, float>(comm, DS_DTYPE_F32);
     check_sums<bf16, float>(comm, DS_DTYPE_BF16);

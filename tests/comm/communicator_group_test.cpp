@@ -86,7 +86,8 @@ TEST(DeviceSum, AnyNumberOfPartsHasTheBitsOfOneTree) {
     EXPECT_EQ(bytes == 0, parts <= 64);
     std::vector<std::byte> room(bytes + 1, std::byte{7});
     SummingQueue queue;
-    float* out = given[0].data();  // an output may be one of the parts
+    // An output may be one of the parts.
+    float* out = given[0].data();
     std::vector<float> want;
     for (size_t e = 0; e < 3; ++e) {
       std::vector<float> x;
@@ -99,7 +100,8 @@ TEST(DeviceSum, AnyNumberOfPartsHasTheBitsOfOneTree) {
   }
 }
 
-// Runs on every device, with payloads either whole or staged in chunks that end inside blocks.
+// Compares a group with its communicator on every device. Payloads are either sent whole or staged
+// in chunks that end inside blocks.
 TEST(CommunicatorGroup, HasTheBitsOfItsCommunicator) {
   for (int world : {1, 2, 3}) {
     run_ranks(world, [&](Communicator& comm) {

@@ -26,7 +26,7 @@ std::unique_ptr<SharedExchange> join(const char* name, CommOptions options) {
 }
 
 // Checks the largest part that a round may have.
-TEST(Crowd, GathersInSmallParts) {
+TEST(Crowd, MoreRanksThanCoresUseSmallerParts) {
   test::spawn_threads(2, [](int rank) {
     for (int cores : {1, 2}) {
       auto exchange = join("parts", {.rank = rank, .size = 2, .cores = cores});

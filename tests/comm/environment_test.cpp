@@ -47,7 +47,7 @@ std::string refusal(const Variables& variables) {
   return refusal_of([&] { place_of(variables); });
 }
 
-TEST(Environment, NoLauncherIsOneRank) {
+TEST(Environment, WithoutALauncherThereIsOneRank) {
   expect_place({}, 0, 1, "self");
   expect_place({{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"DS_COMM_URL", "shm://x"}}, 0, 1, "self");
   expect_place({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}, 0, 1, "self");
@@ -55,7 +55,7 @@ TEST(Environment, NoLauncherIsOneRank) {
   expect_place({{"SLURM_JOB_ID", "5"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}, 0, 1, "self");
 }
 
-TEST(Environment, LibdsLaunch) {
+TEST(Environment, LibdsLaunchTellsTheRankAndTheUrl) {
   expect_place({{"WORLD_SIZE", "4"}, {"RANK", "3"}, {"DS_COMM_URL", "shm://x"}}, 3, 4, "shm://x");
   // Variables of mpirun, srun or torchrun are ignored if that launcher started libds launch, but
   // not if libds launch's command started it.
@@ -84,7 +84,7 @@ Variables torchrun(const char* local) {
           {"TORCHELASTIC_RESTART_COUNT", "2"}};
 }
 
-TEST(Environment, Torchrun) {
+TEST(Environment, TorchrunTellsTheRankAndTheUrl) {
   expect_place(torchrun("4"), 1, 4, "shm://torchrun-40001-2-0a1b");
   Variables long_id = torchrun("4");
   long_id["TORCHELASTIC_RUN_ID"] = std::string(200, 'r');
@@ -100,13 +100,13 @@ TEST(Environment, Torchrun) {
                4, "tcp://a:9");
 }
 
-TEST(Environment, Mpi) {
+TEST(Environment, MpirunTellsTheRank) {
   expect_place({{"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}}, 2, 3, "mpi");
   expect_place({{"PMI_SIZE", "3"}, {"PMI_RANK", "1"}}, 1, 3, "mpi");
   expect_place({{"MV2_COMM_WORLD_SIZE", "3"}, {"MV2_COMM_WORLD_RANK", "1"}}, 1, 3, "mpi");
 }
 
-TEST(Environment, Flux) {
+TEST(Environment, FluxTellsTheRankAndTheUrl) {
   Variables flux{{"FLUX_TASK_RANK", "2"},
                  {"FLUX_JOB_SIZE", "4"},
                  {"FLUX_JOB_NNODES", "1"},
@@ -128,7 +128,7 @@ Variables srun(const char* hosts) {
           {"SLURM_STEP_NUM_NODES", hosts}};
 }
 
-TEST(Environment, Slurm) {
+TEST(Environment, SlurmTellsTheRankAndTheUrl) {
   expect_place(srun("1"), 5, 8, "shm://slurm-77-0");
   Variables pmix = srun("2");
   pmix["PMIX_RANK"] = "5";

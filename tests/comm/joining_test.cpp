@@ -23,7 +23,7 @@
 namespace ds::joining_test {
 namespace {
 
-// Milliseconds within which the ranks of a test start.
+// The ranks of a test must start within this number of milliseconds.
 constexpr int64_t kJoin = 800;
 
 using test::expect_names;

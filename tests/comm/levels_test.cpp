@@ -15,8 +15,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// Ranks that belong to several groups at once: a rank that makes progress in one group is waited
-// for in the others, and messages number ranks as in the world.
+// Tests ranks that belong to several groups. If a rank makes progress in one group, its peers in
+// the other groups wait for it; messages number ranks as in the world.
 namespace ds {
 namespace {
 
@@ -24,7 +24,7 @@ using test::expect_names;
 using test::message_of;
 using test::pause_ms;
 
-// Milliseconds; longer than a busy machine keeps a rank without a core.
+// The timeout in milliseconds is longer than a busy machine keeps a rank without a core.
 constexpr int64_t kTimeout = 1000;
 
 // A counter that all ranks share, whether they are threads or processes.
@@ -40,7 +40,7 @@ class Count {
   Count& operator=(const Count&) = delete;
   void add() { at_->fetch_add(1); }
   int value() const { return at_->load(); }
-  // Returns when the count has reached `value`; throws if it does not in time.
+  // Waits until the count has reached `value`. Throws if this takes too long.
   void wait_for(int value) const {
     for (int i = 0; at_->load() < value; ++i) {
       if (i == 20000) throw std::runtime_error("the other ranks did not come so far");
@@ -98,7 +98,7 @@ TEST_P(Levels, AChainThatEndsAtAWorkingRankIsWaitedFor) {
   });
 }
 
-// Rank 0 waits for 1, 1 for 2 and 2 for 0, each pair in its own group, so that no group sees
+// Rank 0 waits for 1, 1 for 2 and 2 for 0. Each pair waits in a group of its own, so no group sees
 // different calls.
 TEST_P(Levels, AWaitCycleOverGroupsIsAnError) {
   Count ready, named, failed;

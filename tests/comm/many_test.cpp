@@ -24,7 +24,7 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// Groups with more ranks than cores, up to the documented limit: every kind of collective, with
+// Groups with more ranks than cores, up to the documented limit, run every kind of collective, with
 // blocks of unequal sizes, some of them empty.
 namespace ds {
 namespace {
@@ -94,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(All, Many,
                                          test::GroupCase{"tcp", 66}),
                          test::group_name);
 
-// How many ranks can form a group, and how joining fails. With DS_LONG, tests the documented number
-// of ranks.
+// Tests how many ranks can form a group, and how joining fails. With DS_LONG, the group has the
+// documented number of ranks.
 class Meeting : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -108,11 +108,11 @@ class Meeting : public testing::TestWithParam<const char*> {
     const bool all = std::getenv("DS_LONG") != nullptr;
     return over_tcp() ? (all ? 128 : 24) : (all ? 256 : 66);
   }
-  // Returns for how many milliseconds ranks wait for a missing one.
+  // Returns for how many milliseconds ranks wait for a missing rank.
   int64_t patience() const { return ranks() > 100 ? 8000 : 1500; }
-  // Runs body(rank, join) in processes once all of them are running, because starting so many may
-  // take longer than a rank waits. join(ms) creates that rank's communicator, join(ms, r) one that
-  // joins as rank r.
+  // Runs body(rank, join) in one process per rank, once all of them are running, because starting
+  // so many processes may take longer than a rank waits. join(ms) creates the communicator of this
+  // rank, and join(ms, r) one that joins as rank r.
   struct Join {
     std::string url;
     int rank, size;
@@ -140,7 +140,8 @@ class Meeting : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Meeting, IsFormedInTime) {
-  const int64_t begin = now_ns(), bound = over_tcp() ? 30 : 10;  // s
+  // The bound is in seconds.
+  const int64_t begin = now_ns(), bound = over_tcp() ? 30 : 10;
   const std::vector<int> codes = on_ranks([&](int, const Join& join) {
     auto comm = join(bound * 1000);
     comm->barrier("met");
@@ -159,7 +160,7 @@ TEST_P(Meeting, NamesTheRankThatIsMissing) {
   EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
 }
 
-// The late rank comes after the others have given up, and gives up too.
+// The late rank joins after the other ranks have given up, and must give up as well.
 TEST_P(Meeting, NamesTheRankThatIsLate) {
   const int late = ranks() / 2;
   const std::vector<int> codes = on_ranks([&](int rank, const Join& join) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ranks that mpirun starts: compares the collectives with their oracle and a run's bits with those over shared memory,
-# and lets one rank fail alone.
+# Tests ranks that mpirun starts. Compares the results of collectives with expected results, and the bits of a run with those
+# over shared memory. Also lets one rank fail alone.
 # usage: mpi.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
@@ -37,7 +37,7 @@ one=$(hash_of shm)
 two=$(hash_of mpi)
 [ -n "$one" ] && [ "$one" = "$two" ] || die "payload hashes differ: shm $one, mpi $two"
 
-# Rank 1 gets another configuration: both ranks say so, and neither waits.
+# Rank 1 gets another configuration. Both ranks must report this, and neither may wait.
 mkdir other
 sed 's/1e-3/2e-3/' config.json > other/1.json
 cp config.json other/0.json
@@ -58,7 +58,7 @@ for left in "WORLD_SIZE=1 RANK=0" "WORLD_SIZE=1 RANK=0 DS_COMM_URL=shm://left" "
     { cat left.log; die "the variables that contradict each other are not named: $left"; }
   [ ! -e left ] || die "$left: a run folder"
 done
-# A job of its own in each process is refused; mpirun within such a job is one job.
+# Each process that mpirun starts may launch a separate job. mpirun within a job of one rank is refused.
 # shellcheck disable=SC2086
 ranks 2 sh -c 'exec "$0" launch -n 1 "$@" --dir own$OMPI_COMM_WORLD_RANK' "$libds" $train > own.log 2>&1 ||
   { cat own.log; die "a job in each process of mpirun"; }
@@ -71,7 +71,7 @@ fi
 grep -q "WORLD_SIZE is 1, but mpirun started 2 processes (OMPI_COMM_WORLD_SIZE)" within.log ||
   { cat within.log; die "mpirun within a job is not named"; }
 
-# Rank 1 runs another build of libds: each rank names both builds.
+# If rank 1 runs another build of libds, each rank must name both builds.
 ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank" env || die "ranks of one build do not meet"
 if ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank_other" env > builds.log 2>&1; then
   die "ranks of two builds meet"

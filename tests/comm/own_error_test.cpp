@@ -49,9 +49,10 @@ class Short final : public Exchange {
   int left_;
 };
 
-TEST(OwnError, EndsTheGroupAndItsPeersReads) {
+TEST(OwnError, EndsTheGroupAndReadsByOtherRanks) {
   std::string name = fmt::format("own-error-{}", getpid());
-  for (size_t count : {size_t{100}, size_t{5} << 20}) {  // staged, then read in place
+  // The smaller payload is staged, and the larger one is read in place.
+  for (size_t count : {size_t{100}, size_t{5} << 20}) {
     for (int good : {0, 1}) {
       test::spawn_threads(3, [&](int rank) {
         CommOptions options{.rank = rank, .size = 3};

@@ -24,7 +24,7 @@ Bytes message(int from, int to, size_t bytes) {
 }
 
 // Every rank sends to every other rank, between collectives of all ranks.
-TEST_P(PairsCollectives, SendAndReceive) {
+TEST_P(PairsCollectives, EveryRankCanSendToEveryOtherRank) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (size_t bytes : {size_t{0}, size_t{1}, kSlotBytes / 2 - 1, kSlotBytes + 5}) {
       for (int from = 0; from < comm.size(); ++from) {
@@ -62,7 +62,7 @@ TEST_P(PairsCollectives, ASplitCanReorderAllRanks) {
 
 class TwoRanks : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(TwoRanks, MatchingCallsSucceed) {
+TEST_P(TwoRanks, CallsThatDoNotMatchAreNamed) {
   char data[16] = {};
   test::on_group(GetParam(), [&](Communicator& comm) {
     int other = 1 - comm.rank();
@@ -97,7 +97,7 @@ TEST_P(PairsCollectives, SendingToOneselfOrNobodyIsRefused) {
 
 // Splits into odd and even ranks, in reversed order, and uses these groups alternately with the
 // group of all ranks; then splits off the even ranks only.
-TEST_P(PairsCollectives, SplitGroupsWork) {
+TEST_P(PairsCollectives, SplitGroupsAlternateWithTheGroupOfAllRanks) {
   test::on_group(GetParam(), [](Communicator& comm) {
     int me = comm.rank(), w = comm.size();
     std::unique_ptr<Communicator> half = comm.split(me % 2, -me, "halves");
@@ -144,7 +144,8 @@ TEST_P(ThreeRanks, AnAbortEndsNestedGroups) {
 }
 
 TEST_P(ThreeRanks, ARankThatLeavesItsGroupIsNamed) {
-  if (GetParam().transport == "post") return;  // its groups share one link
+  // The groups of this transport share one link.
+  if (GetParam().transport == "post") return;
   test::on_group(GetParam(), [](Communicator& comm) {
     std::unique_ptr<Communicator> group = comm.split(comm.rank() / 2, 0, "groups");
     if (comm.rank() == 1) group.reset();

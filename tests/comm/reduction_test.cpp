@@ -46,7 +46,8 @@ T drawn(size_t rank, size_t i) {
   return static_cast<T>(mix * 0x2545f4914f6cdd1du);
 }
 
-// `store` rounds a value to an element of type `wire`; `load` widens an element.
+// Compares tree_reduce with tree(). `store` rounds a value to an element of type `wire`; `load`
+// widens an element.
 template <typename T, typename Element, typename Store, typename Load>
 void check(DType wire, ReduceOp op, Store store, Load load) {
   for (size_t ranks : {1, 2, 3, 4, 5, 6, 7, 8, 9, 65, 127, 600}) {

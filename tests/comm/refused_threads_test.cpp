@@ -16,7 +16,8 @@
 // Runs ranks in a process to which the system grants no further threads.
 namespace {
 
-std::atomic<int> granted{-1};  // negative: any number
+// The number of threads that may still be started. A negative number means no limit.
+std::atomic<int> granted{-1};
 
 }  // namespace
 

@@ -141,7 +141,7 @@ Case random_case(uint64_t seed, size_t me, size_t ranks) {
 
 class Requests : public testing::TestWithParam<test::GroupCase> {};
 
-TEST_P(Requests, RandomRequestsHaveTheNamedResults) {
+TEST_P(Requests, RandomRequestsHaveTheExpectedResults) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto me = static_cast<size_t>(comm.rank()), ranks = static_cast<size_t>(comm.size());
     std::vector<Case> open;

@@ -52,7 +52,7 @@ void check_reductions(Communicator& comm, DType wire, ReduceOp op, size_t each) 
   }
 }
 
-TEST_P(RootedCollectives, ReductionsOfEveryTypeAndOperation) {
+TEST_P(RootedCollectives, ReductionsSupportEveryTypeAndOperation) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (DType wire : kTypes) {
       bool whole = wire == DS_DTYPE_I32 || wire == DS_DTYPE_I64 || wire == DS_DTYPE_U8;
@@ -66,7 +66,7 @@ TEST_P(RootedCollectives, ReductionsOfEveryTypeAndOperation) {
   });
 }
 
-TEST_P(RootedCollectives, GatherAndScatter) {
+TEST_P(RootedCollectives, GatherAndScatterDeliverEveryBlock) {
   test::on_group(GetParam(), [](Communicator& comm) {
     auto w = static_cast<size_t>(comm.size());
     for (int root : {0, comm.size() - 1}) {

@@ -55,7 +55,8 @@ TEST_P(Started, EveryOperationHasTheBitsOfItsCall) {
       CommRequest request{op, DS_DTYPE_BF16, ReduceOp::mean, 0, {in.data()}, {out.data()}, {count}};
       std::shared_ptr<Work> work = comm.start(request, "y");
       work->wait();
-      work->wait();  // may be repeated
+      // wait() may be called repeatedly.
+      work->wait();
       EXPECT_TRUE(work->done());
       ASSERT_TRUE(out == expected) << static_cast<int>(op);
     }
@@ -70,7 +71,7 @@ TEST_P(Started, CollectivesRunInTheOrderOfTheCalls) {
     float expected = 1;
     for (int i = 0; i < 20; ++i) {
       CommRequest request{.in = {data.data()}, .out = {data.data()}, .counts = {data.size()}};
-      // For a group of one rank, the order of the calls is the same.
+      // A group of one rank also runs its collectives in the order of the calls.
       Communicator& first = i % 3 == 0 ? *group : comm;
       first.start(request, "started");
       first.start(request, "again");
@@ -113,7 +114,7 @@ TEST(StartedEnds, ADivergenceFailsItsWorkAndAllLaterOnes) {
 }
 
 // A group that ends cancels its unfinished collectives; no rank hangs.
-TEST(StartedEnds, AGroupMayEndBeforeItsWork) {
+TEST(StartedEnds, AGroupThatEndsCancelsItsStartedWork) {
   std::string url = fmt::format("threads://unfinished-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
@@ -131,7 +132,7 @@ TEST(StartedEnds, AGroupMayEndBeforeItsWork) {
   });
 }
 
-TEST(StartedEnds, StartedWorkMayBeDropped) {
+TEST(StartedEnds, DroppedWorkStillCompletes) {
   std::string url = fmt::format("threads://nobody-{}", getpid());
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
@@ -148,7 +149,7 @@ TEST(StartedEnds, StartedWorkMayBeDropped) {
   });
 }
 
-TEST(StartedEnds, AForkedChildCannotUseIt) {
+TEST(StartedEnds, AForkedChildCannotUseTheGroup) {
   std::string url = fmt::format("shm://started-fork-{}", getpid());
   std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run over tcp whose processes only the shell starts has the bits of one over shared memory.
+# Trains over tcp with processes that only the shell starts. The run must have the bits of a run over shared memory.
 # usage: tcp.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
@@ -28,7 +28,7 @@ for ranks in 2 4; do
   [ ! -e meet ] || die "the meeting point is left"
 done
 
-# Ranks in two groups, as if on two machines.
+# The ranks form two groups, as if they were on two machines.
 sed 's/"stage": 3/"stage": 3, "stage3_param_persistence_threshold": 100, "zero_hpz_partition_size": 2/; s/^{/{"topology": {"nodes": 2}, /' config.json > groups.json
 started=
 for rank in 0 1 2 3; do
@@ -39,7 +39,7 @@ done
 for process in $started; do wait $process || { cat ./[0-9].log; die "4 ranks in groups over tcp"; }; done
 [ "$(hash_of groups)" = "$(hash_of shm4)" ] || die "payload hashes of 4 ranks in groups differ"
 
-# The configuration chooses tcp; the launcher gives ranks, address and port.
+# The configuration chooses tcp; the launcher sets ranks, address and port.
 sed 's/^{/{"communicator": "env:tcp", "comms_logger": {"enabled": true}, /' config.json > chosen.json
 "$libds" launch -n 2 "$libds" train --config chosen.json --data text --quiet --dir chosen > log 2>&1 ||
   { cat log; die "a run whose configuration names tcp"; }

@@ -26,8 +26,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// How ranks form a group over TCP, and what the others see when one fails. The system chooses the
-// ports.
+// Tests how ranks form a group over TCP, and what the other ranks report when a rank fails. The
+// system chooses the ports.
 namespace ds {
 namespace {
 
@@ -35,7 +35,8 @@ using test::expect_names;
 using test::message_of;
 using test::pause_ms;
 
-constexpr int64_t kJoin = 700;  // ms
+// Milliseconds within which the ranks of a test join.
+constexpr int64_t kJoin = 700;
 constexpr const char* kKey = "the key of these tests";
 
 class TCP : public testing::Test {
@@ -59,7 +60,7 @@ class TCP : public testing::Test {
       body(*comm);
     });
   }
-  // Returns the error of a single rank that tries to join.
+  // Returns the error of a single rank that cannot join a group.
   std::string alone(const std::string& address, int rank, int size) {
     return message_of(
         [&] { create_communicator(address, {.rank = rank, .size = size, .join_ms = kJoin}); });
@@ -209,7 +210,8 @@ TEST_F(TCP, ForeignRanksAreRefused) {
   group.join();
   std::atomic<int> refused{0}, met{0};
   test::spawn_threads(4, [&](int thread) {
-    int rank = std::min(thread, 2);  // rank 2 comes twice, then rank 1
+    // Two threads join as rank 2, and rank 1 joins only after one of them was refused.
+    int rank = std::min(thread, 2);
     std::string at = rank == 0 ? url() : "tcp://" + waiting_at();
     for (; rank == 1 && refused == 0; pause_ms(5)) continue;
     try {
@@ -224,7 +226,8 @@ TEST_F(TCP, ForeignRanksAreRefused) {
   EXPECT_EQ(met, 3);
 }
 
-// The messages of proof.h, written down a second time as a foreign peer would send them.
+// The messages of proof.h, as a foreign peer would write them. The layout is repeated here on
+// purpose.
 struct WrittenHello {
   char magic[8] = "dstcp01";
   uint32_t purpose = 1;
@@ -536,7 +539,8 @@ TEST_F(TCP, NothingIsLeftOfAGroup) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-// Measures one process in groups of many ranks; with ASan and TSan, their operator new is included.
+// Measures one process in groups of many ranks. Under ASan and TSan, the bytes include those of the
+// sanitizer's operator new.
 TEST_F(TCP, ARankKeepsOneDescriptorAnd512BytesForEachOther) {
   struct Kept {
     int64_t bytes = 0, files = 0, threads = 0;

@@ -28,7 +28,7 @@ std::vector<size_t> sizes(int ranks, int turn, size_t large) {
   return out;
 }
 
-TEST_P(UnequalCollectives, AllGather) {
+TEST_P(UnequalCollectives, AllGatherDeliversUnequalBlocks) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (int turn = 0; turn < 4; ++turn) {
       std::vector<size_t> bytes = sizes(comm.size(), turn, kSlotBytes / 2);
@@ -47,7 +47,7 @@ TEST_P(UnequalCollectives, AllGather) {
   });
 }
 
-TEST_P(UnequalCollectives, ReduceScatter) {
+TEST_P(UnequalCollectives, ReduceScatterDividesIntoUnequalBlocks) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (DType wire : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_I64}) {
       std::vector<size_t> counts =
@@ -70,7 +70,7 @@ TEST_P(UnequalCollectives, ReduceScatter) {
   });
 }
 
-TEST_P(UnequalCollectives, AllToAll) {
+TEST_P(UnequalCollectives, AllToAllDeliversUnequalBlocks) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (int turn = 0; turn < 4; ++turn) {
       auto bytes_of = [&](int from, int to) {

@@ -1,4 +1,4 @@
-// States on files: the bytes that a step transfers, and the work that hides the transfers.
+// Tests states on files: the bytes that a step transfers, and the work that hides the transfers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 using test::make_config;
 using test::make_mlp;
 
-// kPart: the elements of a layer that one of two ranks updates.
+// kPart is the number of elements of a layer that one of two ranks updates.
 constexpr int64_t kWidth = 128, kLayers = 6, kPart = kWidth * kWidth / 2;
 
 Config files(int64_t accumulation, int buffers) {
@@ -63,7 +63,8 @@ TEST(Files, StatesAreLoadedAsTheStepBegins) {
 TEST(Files, HostMemoryDependsOnTheNumberOfBuffers) {
   int64_t small = compile(files(1, 1)).step().arenas[1].transient;
   int64_t large = compile(files(1, 4)).step().arenas[1].transient;
-  constexpr int64_t kSlack = 64 << 10;  // the bucket of small parameters, norms, blocks
+  // Room for the bucket of small parameters, for norms and for whole blocks.
+  constexpr int64_t kSlack = 64 << 10;
   EXPECT_GT(large, small);
   EXPECT_LE(small, 2 * kPart * 16 + kSlack);
   EXPECT_LE(large, 4 * kPart * 16 + kSlack);
@@ -108,7 +109,8 @@ TEST(Files, AccumulatorsStayInHostMemoryWhileThereIsRoom) {
   Plan room = compile(files(3, 8));
   EXPECT_EQ(count(room.step(), "load", ".grad"), 0);
   EXPECT_EQ(count(room.step(), "save", ".grad"), static_cast<int64_t>(room.zero.buckets.size()));
-  Plan tight = compile(files(3, 1));  // one sub-group fits
+  // Host memory has room for the accumulators of one sub-group.
+  Plan tight = compile(files(3, 1));
   EXPECT_GT(count(tight.step(), "load", ".grad"), 3 * (kLayers - 2));
   Config off = files(3, 8);
   off.zero.overlap_comm = false;
@@ -117,7 +119,8 @@ TEST(Files, AccumulatorsStayInHostMemoryWhileThereIsRoom) {
 
 TEST(Files, SubGroupsOfOneBucketOverlap) {
   Config c = files(1, 2);
-  c.zero.sub_group_size = 4096;  // two in each layer
+  // Each layer has two sub-groups.
+  c.zero.sub_group_size = 4096;
   Plan plan = compile(c);
   const Program& p = plan.step();
   // The second half of a layer is already being transferred when the first half is saved.

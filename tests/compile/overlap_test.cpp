@@ -1,5 +1,5 @@
-// How much of a step's communication its compiled order hides. The test's clock counts one tick for
-// each kernel and each collective, and none for anything else.
+// Tests how much of a step's communication its compiled order hides. The test's clock counts one
+// tick for each kernel and each collective, and none for anything else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ Config config_of(int64_t accumulation) {
   c.zero.stage = 3;
   c.zero.param_persistence_threshold = 0;
   c.zero.max_reuse_distance = 0;
-  c.zero.reduce_bucket_size = 1;  // one collective a parameter
+  // Each parameter has its own collective.
+  c.zero.reduce_bucket_size = 1;
   return c;
 }
 
@@ -69,8 +70,8 @@ TEST(Overlap, ComputeHidesNearlyAllCommunication) {
   EXPECT_GE(play(step_of(c)).share(), 0.85);
 }
 
-// Gathers of parameters run ahead by as many elements as may be gathered before they are used.
-TEST(Overlap, GathersRunAheadByElements) {
+// Gathers of parameters run ahead of their use by at most prefetch_bucket_size elements.
+TEST(Overlap, GathersRunAheadByThePrefetchBucketSize) {
   std::map<int64_t, int64_t> ahead;
   for (int64_t elements : {int64_t{100}, int64_t{4100}, int64_t{50000000}}) {
     Config c = config_of(1);

@@ -52,8 +52,9 @@ TEST(Plan, EveryStageAndTierVerifies) {
 }
 
 // Bookkeeping instructions run where their operands are. Scalars that the host decides are copied
-// to the device and back once. Initial parameters are drawn on the host, whatever the device.
-TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
+// to the device and back once. Initial parameters are drawn on the host, no matter which device
+// trains.
+TEST(Plan, BookkeepingRunsWhereItsOperandsAre) {
   for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
     for (bool emulate : {false, true}) {
       Config c = make_config(2, 2, 2);
@@ -200,7 +201,8 @@ TEST(Plan, ALiveLimitBelowOneLayerKeepsOneLayerAlone) {
     c.zero.max_live_parameters = limit;
     return compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{}).step().arenas[0].transient;
   };
-  int64_t one = arena(64 * 64);  // exactly what one layer needs
+  // This is exactly the memory that one layer needs.
+  int64_t one = arena(64 * 64);
   constexpr int64_t layer = 64 * 64 * 4;
   EXPECT_LT(arena(4000), one + layer / 2);
   EXPECT_LT(arena(0), one + layer / 2);
@@ -241,7 +243,7 @@ TEST(Plan, CompilesForThousandsOfRanks) {
   }
 }
 
-TEST(Plan, BudgetIsRefusedWithATable) {
+TEST(Plan, ATooSmallBudgetIsRefusedWithATable) {
   Config c = eight_layers();
   c.memory_budget.device = 1000;
   try {

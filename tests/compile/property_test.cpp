@@ -118,7 +118,7 @@ class Rank {
     if (watch) compare(before, step, r);
   }
 
-  // Reads the whole state, of which each rank holds a part.
+  // Reads the whole state, although each rank holds only a part.
   void finish() {
     std::vector<std::string> kinds = engine_->store().state_kinds();
     kinds.insert(kinds.end(), {"param", "grad"});
@@ -169,8 +169,9 @@ class Rank {
     engine_->step();
   }
 
-  // A refusal is part of the expected result: thawing a parameter that has no variance after the
-  // variances were frozen, or freezing the last trained parameters.
+  // Freezes or thaws parameters. If this is refused, records the message, which is part of the
+  // expected result. Refused are thawing a parameter that has no variance after the variances were
+  // frozen, and freezing the last trained parameters.
   void freeze(const std::vector<int32_t>& params, bool frozen) {
     try {
       engine_->trained().freeze(params, frozen);
@@ -180,8 +181,8 @@ class Rank {
     }
   }
 
-  // Records the loss only if the number of ranks cannot affect it: the mean over ranks depends on
-  // the order of additions.
+  // Records the loss only if it does not depend on the number of ranks, because the mean over ranks
+  // depends on the order of additions.
   void evaluate(int step) {
     const double loss = engine_->eval_batch(views(draw_inputs(run_, step, comm_.rank(), 0, 1)));
     if (!run_.config.reproducible) put("eval loss", {loss});
@@ -368,8 +369,9 @@ int64_t setting(const char* name, int64_t otherwise) {
 }
 
 // Under any policy, compiling a long step costs no more than compiling a few micro-steps.
-TEST(Property, AnyLongStepRepeats) {
-  std::map<int32_t, int> stretches;  // by micro-steps of a round
+TEST(Property, AnyLongStepIsCompiledAsARepetition) {
+  // The number of programs, by micro-steps of a round.
+  std::map<int32_t, int> stretches;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     RandomRun c = with_layout(draw_plain_run(seed), 4);
     c.config.accumulation = 1000;
@@ -435,7 +437,7 @@ TEST(Property, RanksOfAnyLayoutCompileToOneHash) {
   EXPECT_GT(kinds, 0);
 }
 
-TEST(Property, AnyPolicyEqualsPolicyNone) {
+TEST(Property, AnyPolicyHasTheResultsOfPolicyNone) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40);
   Used used;
   int bad = 0;
@@ -465,7 +467,7 @@ TEST(Property, AnyPolicyEqualsPolicyNone) {
 
 // For values that differ between ranks (gradients and, between synchronisations of 0/1 Adam,
 // parameters and momentum), rank 0's are compared.
-TEST(Property, AnyPolicyEqualsPolicyNoneWhereRanksExchangeSigns) {
+TEST(Property, AnyPolicyHasTheResultsOfPolicyNoneWhenSignsAreExchanged) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40) / 2;
   std::set<std::string> types;
   int bad = 0;

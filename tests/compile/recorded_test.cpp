@@ -1,4 +1,4 @@
-// The recorded step of a delegate host with many micro-steps: one micro-step is compiled and
+// Tests the recorded step of a delegate host with many micro-steps: one micro-step is compiled and
 // repeated.
 #include <gtest/gtest.h>
 
@@ -26,7 +26,8 @@ Config config_of(int stage, Tier tier, int64_t micros) {
   c.zero.nvme_path = "unused";
   c.zero.param_persistence_threshold = 0;
   c.zero.max_reuse_distance = 0;
-  c.zero.reduce_bucket_size = 3000;  // two parameters
+  // Each bucket holds two parameters.
+  c.zero.reduce_bucket_size = 3000;
   return c;
 }
 
@@ -39,7 +40,7 @@ RecordedStep record(const Config& c, int params, const IdVector<EventId, HostEve
   return std::move(*step);
 }
 
-// Returns what runs with each call of the host, without the names of buffers.
+// Returns the instructions that run with each call of the host, without the names of buffers.
 std::vector<std::string> by_call(const RecordedStep& step) {
   const Program& p = step.program;
   std::vector<std::string> out;
@@ -75,7 +76,8 @@ TEST(Recorded, ARepeatedStepIssuesWhatAWrittenOutStepIssues) {
         EXPECT_EQ(whole.program.repeat.rounds, 1);
         EXPECT_LT(repeated.program.instrs.size(), whole.program.instrs.size());
         EXPECT_EQ(repeated.order.events, calls);
-        if (reproducible) continue;  // its rounds have the instructions of every level
+        // If sums form a tree, every round of the repeated step has the instructions of all levels.
+        if (reproducible) continue;
         EXPECT_EQ(by_call(repeated), by_call(whole)) << where;
       }
     }
@@ -113,7 +115,8 @@ TEST(Recorded, ReducesEachBucketAfterItsGradientsInEveryRound) {
 TEST(Recorded, AHostThatChangesItsCallsIsWrittenOut) {
   Config c = config_of(3, Tier::device, 20);
   IdVector<EventId, HostEvent> calls = layer_calls(3, 20);
-  std::swap(calls[EventId(80)], calls[EventId(82)]);  // in the middle
+  // The host changes its order in the middle of the step.
+  std::swap(calls[EventId(80)], calls[EventId(82)]);
   EXPECT_EQ(record(c, 3, calls, 0).program.repeat.rounds, 1);
 }
 

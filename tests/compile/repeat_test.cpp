@@ -1,4 +1,4 @@
-// Steps with many micro-steps: one of the middle micro-steps is compiled and repeated.
+// Tests steps with many micro-steps: one of the middle micro-steps is compiled and repeated.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -109,7 +109,7 @@ TEST(Repeat, ShortStepsAreWrittenOut) {
   EXPECT_GT(plan_of(p, 16).step().repeat.rounds, 1);
 }
 
-TEST(Repeat, SameBits) {
+TEST(Repeat, HasTheBitsOfAWrittenOutStep) {
   for (bool reproducible : {false, true}) {
     for (Point p : cover(11)) {
       p.reproducible = reproducible && std::has_single_bit(static_cast<unsigned>(p.world));
@@ -127,7 +127,7 @@ TEST(Repeat, SameBits) {
   }
 }
 
-TEST(Repeat, SameBitsOf300MicroSteps) {
+TEST(Repeat, HasTheBitsOfAWrittenOutStepOf300MicroSteps) {
   for (bool reproducible : {false, true}) {
     Point p = point(3, Tier::host, 300);
     p.reproducible = reproducible;

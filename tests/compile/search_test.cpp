@@ -1,4 +1,5 @@
-// The choices of a compilation as values: their JSON form, their order, and the search among them.
+// Tests the choices of a compilation as values: their JSON form, their order, and the search among
+// them.
 #include "compile/search.h"
 
 #include <gtest/gtest.h>
@@ -51,8 +52,8 @@ TEST(Search, UnknownChoicesAreRefusedByName) {
     expect_names(message_of([&] { Choices::of(Json::parse(text)); }, DS_ERROR_CONFIG), parts);
 }
 
-// The first choice is that of the configuration. Each later choice trades time for memory: it
-// differs from the previous one and keeps what that one gave up.
+// The first choice follows the configuration. Each later choice trades time for memory: it gives up
+// what the previous choice gave up, and more.
 TEST(Search, LaterChoicesGiveUpMore) {
   for (const Config& config : configs()) {
     const std::vector<Choices> all = choices_by_memory(config);

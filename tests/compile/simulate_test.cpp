@@ -58,8 +58,8 @@ std::vector<Point> points() {
   return out;
 }
 
-// A collective that one rank omits, or calls later than another rank, is refused before anything
-// can wait for it. The message names each rank and how far it has got.
+// If one rank omits a collective, or calls it later than another rank, all programs are refused
+// before any rank would have to wait. The message names each rank and its position.
 TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
   int swapped = 0, dropped = 0;
   for (const Point& p : points()) {
@@ -71,7 +71,8 @@ TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
       auto rank = static_cast<size_t>(dice.below(4)),
            k = static_cast<size_t>(dice.below(std::ssize(calls) - 1));
       std::vector<Program> broken = right;
-      broken[rank].instrs[calls[k]].queue = Queue::copy;  // not a collective any more
+      // Now the instruction is not a collective any more.
+      broken[rank].instrs[calls[k]].queue = Queue::copy;
       std::string message = refusal(broken);
       EXPECT_NE(message.find("the collectives of program step do not fit together"),
                 std::string::npos)

@@ -1,5 +1,5 @@
-// AdamW with 8-bit states: the codes themselves, that a step follows the formula, that stochastic
-// rounding is unbiased, and that training with codes learns as well as with f32 states.
+// Tests AdamW with 8-bit states: the codes themselves, that a step follows the formula, that
+// stochastic rounding is unbiased, and that training with codes learns as well as with f32 states.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -259,7 +259,8 @@ double regression(const KernelRegistry& registry, const char* op, int64_t stocha
     c.scalars.group.lr = 0.02 * (1 - static_cast<double>(step) / kSteps);
     c.out = run_case(implementation(registry, op, "ref"), c, team);
   }
-  double loss = 0;  // inputs have the variance 1/3
+  // The inputs have the variance 1/3.
+  double loss = 0;
   for (int64_t e = 0; e < kElements; ++e)
     loss += std::pow(c.out[0].at(e) - truth.at(e), 2) / (3 * kOut);
   return loss;

@@ -1,5 +1,5 @@
-// Activations of the cpu family over their whole range: their relative errors, and their values at
-// the extremes.
+// Tests activations of the cpu family over their whole range: their relative errors, and their
+// values at the extremes.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -41,7 +41,7 @@ int64_t allocations_of(const KernelImpl& impl, const OpCase& c, DType dtype, Thr
   return allocations - before;
 }
 
-TEST(CpuAllocation, TheCounterWorks) {
+TEST(CpuAllocation, TheCounterCountsAnAllocation) {
   int64_t before = allocations;
   std::make_unique<int>(1);
   EXPECT_EQ(allocations - before, 1);

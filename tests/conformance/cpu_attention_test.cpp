@@ -1,4 +1,4 @@
-// Attention over several blocks of keys, sequences too long for one pass, and extreme scores.
+// Tests attention over several blocks of keys, sequences too long for one pass, and extreme scores.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,9 +39,9 @@ class CpuAttention : public testing::Test {
                     {random_tensor(DS_DTYPE_F64, {rows, width}, 2), forward.in[0], y[0], y[1]}};
     return {forward, backward};
   }
-  // Returns such cases with 4 heads of 20 columns: packed if `groups` is 0, or else q, k and v with
-  // that many key heads. If masked, a third of all keys, all keys of the second sequence, and key 0
-  // are hidden.
+  // Returns a forward and a backward case with 4 heads of 20 columns. If `groups` is 0, q, k and v
+  // are packed into one tensor, or else they are separate and have that many key heads. If masked,
+  // a third of all keys, all keys of the second sequence, and key 0 are hidden.
   std::vector<OpCase> cases_with(int64_t rows, int64_t seq, int64_t groups, bool masked,
                                  Attrs attrs) {
     constexpr int64_t kHeads = 4, kDepth = 20;
@@ -184,7 +184,8 @@ TEST_F(CpuAttention, CachesMayHaveManyBlocksOfKeys) {
   for (const Attrs& attrs : {Attrs{}, Attrs{{"window", int64_t{1500}}}, Attrs{{"softcap", 0.75}}}) {
     OpCase c = cached_case(4000, {0, 1022, 1023, 1024, 2047, 2048, 3999}, attrs);
     for (int64_t e = 0; e < 20; ++e)
-      c.in[2].set(3500 * 20 + e, 16 * c.in[2].at(e));  // the largest comes late
+      // The largest score comes late in the cache.
+      c.in[2].set(3500 * 20 + e, 16 * c.in[2].at(e));
     for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       Deviation d = deviation(cpu("cached_attention"), c, dtype, three_);
       EXPECT_LT(d.error, kMostUnits) << c.label() << " " << dtype_name(dtype) << " " << d.where;
@@ -244,7 +245,8 @@ TEST_F(CpuAttention, RowsThatSeeOneKeyGiveNoGradientToScores) {
   struct Form {
     const char* name;
     Attrs attrs;
-    bool padded;  // the first keys of each sequence are hidden
+    // Whether the first keys of each sequence are hidden.
+    bool padded;
     // Returns whether row i of a sequence sees only one key.
     int64_t (*alone)(int64_t);
   };
@@ -297,7 +299,8 @@ TEST_F(CpuAttention, RowsThatSeeOneKeyGiveNoGradientToScores) {
 // Rounding errors of equal products must not show as gradients of q and k. v receives dy from the
 // queries that chose it.
 TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyGiveNoGradientToScores) {
-  constexpr int64_t kRows = 300, kWidth = 80, kDepth = 20;  // several blocks of keys
+  // The rows form several blocks of keys.
+  constexpr int64_t kRows = 300, kWidth = 80, kDepth = 20;
   OpCase forward{"attention", {{"heads", int64_t{4}}, {"seq", kRows}}, {}};
   for (uint64_t i = 1; i < 4; ++i)
     forward.in.push_back(random_tensor(DS_DTYPE_F64, {kRows, kWidth}, i));
@@ -326,7 +329,8 @@ TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyGiveNoGradientToScores) {
 TEST_F(CpuAttention, MaskedKeysAreNotRead) {
   std::vector<OpCase> both = cases_with(70, 40, 2, true, {{"causal", int64_t{0}}});
   std::vector<OpCase> spoilt = both;
-  for (int64_t e = 0; e < 40; ++e) {  // key 3 of both heads
+  // Spoils key 3 of both heads, which the mask hides.
+  for (int64_t e = 0; e < 40; ++e) {
     for (size_t i : {1, 2}) {
       spoilt[0].in[i].set(3 * 40 + e, std::nan(""));
       spoilt[1].in[i + 1].set(3 * 40 + e, std::nan(""));
@@ -389,7 +393,8 @@ TEST_F(CpuAttention, WideHeadsFitTheScratch) {
 TEST_F(CpuAttention, LargeScoresStayFinite) {
   OpCase c = cases(140, 1, 8, 140)[0];
   for (int64_t e = 0; e < c.in[0].numel(); ++e)
-    c.in[0].set(e, c.in[0].at(e) * 64);  // scores up to 8,000
+    // Scores reach 8,000.
+    c.in[0].set(e, c.in[0].at(e) * 64);
   std::vector<Tensor> y = run_case(cpu("attention"), c, DS_DTYPE_F32, one_);
   for (const Tensor& t : y) {
     for (int64_t e = 0; e < t.numel(); ++e) ASSERT_TRUE(std::isfinite(t.at(e)));
@@ -401,7 +406,8 @@ TEST_F(CpuAttention, LargeScoresStayFinite) {
 
 TEST_F(CpuAttention, NanPropagatesToTheOutput) {
   OpCase c = cases(20, 1, 8, 20)[0];
-  c.in[0].set(5 * 24, std::nan(""));  // q of row 5
+  // This is an element of q in row 5.
+  c.in[0].set(5 * 24, std::nan(""));
   std::vector<Tensor> y = run_case(cpu("attention"), c, DS_DTYPE_F32, one_);
   EXPECT_TRUE(std::isnan(y[0].at(5 * 8)));
   EXPECT_FALSE(std::isnan(y[0].at(4 * 8)));

@@ -1,5 +1,5 @@
-// Kernels whose bits must equal the reference's with any instruction set and any team, at sizes of
-// several tasks.
+// Tests kernels whose bits must equal the reference's with any instruction set and any team, at
+// sizes of several tasks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace ds::test {
 namespace {
 
-constexpr int64_t kCount = 3 * 16384 + 37;  // three tasks and a tail
+// Three tasks and a tail.
+constexpr int64_t kCount = 3 * 16384 + 37;
 
 class Exact : public testing::Test {
  protected:
@@ -21,8 +22,8 @@ class Exact : public testing::Test {
     register_cpu(cpu_);
     register_ref(ref_);
   }
-  // Returns whether both families give the same bytes. `out` holds what update operands contain
-  // before the call.
+  // Returns whether the kernels of both families compute the same bytes, on one and on three
+  // threads. `out` holds what update operands contain before the call.
   bool equal(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
              const std::vector<Tensor>& out, const StepScalars& scalars = {}) {
     InstructionCase c{op, attrs, in, out, scalars};
@@ -30,7 +31,8 @@ class Exact : public testing::Test {
     return run_case(implementation(cpu_, op, "cpu"), c, one_) == want &&
            run_case(implementation(cpu_, op, "cpu"), c, three_) == want;
   }
-  // Like equal(), for a parameter that is its own master, so that `out` has no parameter.
+  // Returns whether the results are equal for a parameter that is its own master. `out` then has no
+  // separate parameter.
   bool equal_in_place(const std::string& op, const Attrs& attrs, const Tensor& grad,
                       const std::vector<Tensor>& out, const StepScalars& scalars) {
     auto run = [&](const KernelRegistry& registry, const std::string& family) {
@@ -71,7 +73,7 @@ class Exact : public testing::Test {
   ThreadTeam one_{1}, three_{3};
 };
 
-TEST_F(Exact, Cast) {
+TEST_F(Exact, CastsEqualTheReference) {
   for (DType to : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) {
     Attrs attrs{{"dtype", dtype_name(to)}};
     EXPECT_TRUE(equal("cast", attrs, {awkward(true)}, {poisoned(to, {kCount})})) << dtype_name(to);
@@ -81,7 +83,7 @@ TEST_F(Exact, Cast) {
   }
 }
 
-TEST_F(Exact, Accumulate) {
+TEST_F(Exact, AccumulationsEqualTheReference) {
   Tensor acc = random_tensor(DS_DTYPE_F32, {kCount}, 8);
   for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = awkward(false).as(from);
@@ -95,17 +97,17 @@ TEST_F(Exact, Accumulate) {
   }
 }
 
-TEST_F(Exact, ZeroOfAnyType) {
+TEST_F(Exact, ZeroClearsAnyType) {
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_I32, DS_DTYPE_U8}) {
     EXPECT_TRUE(equal("zero", {}, {}, {poisoned(dtype, {(1 << 20) + 3})})) << dtype_name(dtype);
   }
 }
 
-TEST_F(Exact, ZeroOfEveryOutput) {
+TEST_F(Exact, ZeroClearsEveryOutput) {
   EXPECT_TRUE(equal("zero", {}, {}, {poisoned(DS_DTYPE_F32, {7}), poisoned(DS_DTYPE_F32, {300})}));
 }
 
-TEST_F(Exact, GranuleNorms) {
+TEST_F(Exact, GranuleNormsEqualTheReference) {
   for (int64_t granules : {1, 7, 8, 64, 203}) {
     for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       for (int64_t granule : {256, 5000}) {
@@ -117,7 +119,7 @@ TEST_F(Exact, GranuleNorms) {
   }
 }
 
-TEST_F(Exact, Adamw) {
+TEST_F(Exact, AdamwEqualsTheReference) {
   auto random = [](uint64_t seed) { return random_tensor(DS_DTYPE_F32, {kCount}, seed); };
   Tensor second = random(4);
   for (int64_t e = 0; e < kCount; ++e) second.set(e, std::abs(second.at(e)) * 1.00017e-3);
@@ -135,7 +137,7 @@ TEST_F(Exact, Adamw) {
   }
 }
 
-TEST_F(Exact, Sgd) {
+TEST_F(Exact, SgdEqualsTheReference) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .momentum = 0.9};
   scalars.grad_scale = 0.37;
@@ -151,7 +153,7 @@ TEST_F(Exact, Sgd) {
   }
 }
 
-TEST_F(Exact, LionAndAdagrad) {
+TEST_F(Exact, LionAndAdagradEqualTheReference) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
   scalars.grad_scale = 0.37;
@@ -170,9 +172,9 @@ TEST_F(Exact, LionAndAdagrad) {
   }
 }
 
-// Masters and states in bf16, rounded to nearest and stochastically, starting at an element that is
-// not at a vector's start.
-TEST_F(Exact, UpdatesInBf16) {
+// Masters and states are bf16, rounded to nearest or stochastically. The first element is not
+// aligned to a vector.
+TEST_F(Exact, UpdatesInBf16EqualTheReference) {
   StepScalars scalars;
   scalars.group = {
       .lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .momentum = 0.9};
@@ -208,7 +210,7 @@ TEST_F(Exact, UpdatesInBf16) {
 
 // Values that rounding, stochastic or to nearest, may carry beyond the largest bf16, next to
 // ordinary values in the same vector.
-TEST_F(Exact, UpdatesAtTheLimitsOfBf16) {
+TEST_F(Exact, UpdatesAtTheLimitsOfBf16EqualTheReference) {
   StepScalars scalars;
   scalars.group = {
       .lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .momentum = 1};
@@ -243,7 +245,7 @@ TEST_F(Exact, UpdatesAtTheLimitsOfBf16) {
 // numbers and ties are frequent. Values that rounding by word addition gets wrong are rare, so that
 // each is the only one in its vector, and occur in only one operand of an element: if there are two
 // NaNs, the compiler chooses which one is kept.
-TEST_F(Exact, UpdatesOfEveryTypeAndAlignment) {
+TEST_F(Exact, UpdatesOfEveryTypeAndAlignmentEqualTheReference) {
   const uint32_t plain[] = {0x80000000u, 0u,          1u,          0x80000001u,
                             0x007fffffu, 0x00008000u, 0x3f808000u, 0xbf818000u},
                  rare[] = {0x7fffffffu, 0xffffffffu, 0x7fff8000u, 0x7f800001u, 0xffc00000u,
@@ -309,7 +311,7 @@ TEST_F(Exact, UpdatesOfEveryTypeAndAlignment) {
 
 // AdamW with 8-bit moments at the limits: some blocks have a few extreme numbers in masters and
 // gradients, NaNs whose sign an addition would change, and divisions of zero by zero.
-TEST_F(Exact, CodesAtTheLimitsOfBf16) {
+TEST_F(Exact, CodesAtTheLimitsOfBf16EqualTheReference) {
   constexpr int64_t kBlocks = 150, kElements = 256 * kBlocks;
   const float special[] = {3.4028234e38f,
                            0x1.fep127f,
@@ -352,7 +354,8 @@ TEST_F(Exact, CodesAtTheLimitsOfBf16) {
             scalars.element = 256 * (l2 + 2 * stochastic);
             Tensor in = bounds(8, 40, 1, 2, grad);
             for (int64_t e = 0; e < 256 && eps == 0; ++e)
-              in.set(e, 0);  // the moments below are zero, too
+              // The moments below are zero as well.
+              in.set(e, 0);
             Tensor v = bytes(kElements, 256, 5), m = bytes(kElements, 256, 4);
             for (Tensor* codes : {&m, &v})
               std::fill_n(codes->view().as<uint8_t>(), 256, uint8_t{0});
@@ -372,7 +375,7 @@ TEST_F(Exact, CodesAtTheLimitsOfBf16) {
 
 // A number that stochastic rounding may carry beyond the largest bf16, next to numbers of the
 // opposite sign: no sum of them is infinite.
-TEST_F(Exact, StochasticRoundingNextToTheOppositeSign) {
+TEST_F(Exact, RoundingNextToTheOppositeSignEqualsTheReference) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .momentum = 1};
   scalars.seed = 17;
@@ -387,7 +390,7 @@ TEST_F(Exact, StochasticRoundingNextToTheOppositeSign) {
   EXPECT_TRUE(equal("sgd", attrs, {grad}, out, scalars));
 }
 
-TEST_F(Exact, Lamb) {
+TEST_F(Exact, LambEqualsTheReference) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
   scalars.grad_scale = 0.37;
@@ -429,7 +432,7 @@ TEST_F(Exact, DropoutUsesTheReferencesStream) {
   }
 }
 
-TEST_F(Exact, ElementwiseAndGathers) {
+TEST_F(Exact, ElementwiseOpsAndGathersEqualTheReference) {
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = awkward(false).as(dtype), y = random_tensor(dtype, {kCount}, 9);
     std::vector<Tensor> out{poisoned(dtype, {kCount})};
@@ -458,7 +461,7 @@ TEST_F(Exact, ElementwiseAndGathers) {
 
 // Scratch memory for only 2048 numbers: the table is processed in parts, and one id has more rows
 // than a part can hold.
-TEST_F(Exact, EmbeddingGradientsLargerThanTheScratch) {
+TEST_F(Exact, EmbeddingGradientsBeyondTheScratchEqualTheReference) {
   constexpr int64_t kWords = 5000, kRows = 3000;
   ThreadTeam small(2, 8 << 10);
   Tensor ids = random_ids(kRows, kWords, 21);
@@ -477,7 +480,7 @@ TEST_F(Exact, EmbeddingGradientsLargerThanTheScratch) {
   }
 }
 
-TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
+TEST_F(Exact, EmbeddingGradientsOfLargeTablesAreExact) {
   for (auto [words, rows] : {std::pair<int64_t, int64_t>{600000, 40}, {3000000, 40}, {7, 600000}}) {
     Tensor ids = random_ids(rows, words, 22), dy(DS_DTYPE_F32, {rows, 1});
     for (int64_t r = 0; r < rows; ++r) dy.set(r, 1 + static_cast<double>(r % 3));
@@ -486,8 +489,8 @@ TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
     InstructionCase c{
         "embedding_dw", {{"rows", words}}, {dy, ids}, {poisoned(DS_DTYPE_F32, {words, 1})}};
     Tensor dw = run_case(implementation(cpu_, c.op, "cpu"), c, three_)[0];
-    std::vector<double> want(
-        static_cast<size_t>(words));  // small whole numbers, whose sums are exact
+    // The values are small whole numbers, whose sums are exact.
+    std::vector<double> want(static_cast<size_t>(words));
     for (int64_t r = 0; r < rows; ++r) want[static_cast<size_t>(ids.at(r))] += dy.at(r);
     for (int64_t v = 0; v < words; ++v)
       ASSERT_EQ(dw.at(v), want[static_cast<size_t>(v)]) << v << " of " << words;

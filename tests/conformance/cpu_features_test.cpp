@@ -1,5 +1,5 @@
-// The instruction sets in use, and what `libds env` reports about them. CTest repeats this test
-// under each value of DS_MAX_ISA.
+// Tests the instruction sets in use, and what `libds env` reports about them. CTest repeats this
+// test under each value of DS_MAX_ISA.
 #include <gtest/gtest.h>
 
 #include <algorithm>

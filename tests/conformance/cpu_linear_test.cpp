@@ -1,4 +1,4 @@
-// Matrix products with more than one tile, run by several ranks of one process.
+// Tests matrix products with more than one tile, run by several ranks of one process.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -62,7 +62,8 @@ TEST(Linear, BitsDoNotDependOnTheTeam) {
 TEST(Linear, ALargeScratchpadNeedsNoTeamScratch) {
   ThreadTeam tiny(2, 256), normal(1);
   for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
-    bool few = c.op == "linear" && c.in[0].dims()[0] <= cpu::kFewRows;  // no primitive runs
+    // Products with so few rows use no primitive.
+    bool few = c.op == "linear" && c.in[0].dims()[0] <= cpu::kFewRows;
     if (impl.name != "onednn" || few) return;
     EXPECT_TRUE(run_case(impl, c, dtype, tiny) == run_case(impl, c, dtype, normal))
         << impl.name << " " << c.label();

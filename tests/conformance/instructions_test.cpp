@@ -276,7 +276,8 @@ TEST_F(Instructions, InitParamOfASliceDrawsTheValuesOfTheWhole) {
   Tensor whole = run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {512})}})[0];
   attrs.set("begin", int64_t{5});
   attrs.set("stride", int64_t{32});
-  attrs.set("runs", std::vector<int64_t>{16, 3, 0, 4});  // 7 of every 32
+  // Each row of the slice has 7 of every 32 elements.
+  attrs.set("runs", std::vector<int64_t>{16, 3, 0, 4});
   Tensor slice = run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {100})}})[0];
   for (int64_t e = 0; e < 100; ++e) {
     int64_t row = (e + 5) / 7, column = (e + 5) % 7;

@@ -104,7 +104,7 @@ TEST(Accuracy, HasExactlyOneRowPerKernel) {
   EXPECT_EQ(rows.size(), accuracy_table().size());
 }
 
-// Audits rely on this column of the table.
+// Audits rely on the column one_result of the table.
 TEST(Accuracy, OperationsWithOneResultHaveThatResultInEveryFamily) {
   KernelRegistry all = built_in_kernels(), ref = reference();
   ThreadTeam team(2);

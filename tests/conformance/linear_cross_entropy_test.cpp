@@ -1,4 +1,4 @@
-// The fused head over several blocks of the vocabulary, with every family of matrix products.
+// Tests the fused head over several blocks of the vocabulary, with every family of matrix products.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +8,8 @@
 namespace ds::test {
 namespace {
 
-constexpr int64_t kWords = 2100;  // blocks of 704, 704 and 692
+// The vocabulary has blocks of 704, 704 and 692 words.
+constexpr int64_t kWords = 2100;
 
 // Returns a case with targets at the edges of blocks and two rows without a target.
 OpCase forward_case(int64_t rows, int64_t width) {
@@ -92,7 +93,8 @@ TEST(LinearCrossEntropy, EqualsLinearThenCrossEntropy) {
   std::vector<Tensor> got{run("linear_cross_entropy", fused.in)[0]};
   for (Tensor& grad : run("linear_cross_entropy_dx", fused_dx.in)) got.push_back(std::move(grad));
   const Attrs kept{{"kept", int64_t{1}}};
-  Tensor rows(DS_DTYPE_F64, {9, 2104});  // rows of words, padded to a multiple of 8
+  // Each row is padded to a multiple of 8 words.
+  Tensor rows(DS_DTYPE_F64, {9, 2104});
   for (int64_t r = 0; r < 9; ++r) {
     for (int64_t v = 0; v < kWords; ++v) rows.set(r * 2104 + v, logits.at(r * kWords + v));
   }
@@ -117,7 +119,8 @@ TEST(LinearCrossEntropy, EqualsLinearThenCrossEntropy) {
 // Like CrossEntropy.NearlyCertainTargetsKeepTheirDigits, with the target in each of the three
 // blocks. Products are exact in f32, so only the softmax is rounded.
 TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
-  const double kOff = 0x1p-24 * std::sqrt(kWords);  // the error of a sum of so many terms
+  // The typical rounding error of a sum of so many terms.
+  const double kOff = 0x1p-24 * std::sqrt(kWords);
   const KernelRegistry registry = built_in_kernels();
   ThreadTeam team(2);
   Tensor one(DS_DTYPE_F64, {}), x(DS_DTYPE_F64, {1, 1}),

@@ -1,5 +1,5 @@
-// Codes of granules: their errors, the treatment of awkward values and of the error feedback, and
-// equal bits of all kernels.
+// Tests codes of granules: their errors, the treatment of awkward values and of the error feedback,
+// and equal bits of all kernels.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -76,13 +76,15 @@ float scale_of(const Tensor& codes, int64_t bits, int64_t granule) {
   return scale;
 }
 
-// Returns half a step, plus the rounding errors of the quotient (up to Q) and of the product.
+// Returns half a step of the codes, plus the rounding errors of the quotient (which is at most the
+// largest code) and of the product.
 double bound(float scale, int64_t bits) {
   return scale * (0.5 + static_cast<double>(largest_code(bits)) * 0x1p-22);
 }
 
 TEST_F(Quantize, IsOffByAtMostHalfAScale) {
-  const int64_t granules = 150;  // several tasks
+  // So many granules are divided into several tasks.
+  const int64_t granules = 150;
   for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = spread(granules, 1).as(type);
     for (int64_t bits : {8, 4}) {
@@ -111,7 +113,8 @@ TEST_F(Quantize, ZerosAndCodesAreExact) {
   for (int64_t bits : {8, 4}) {
     Tensor x(DS_DTYPE_F32, {2 * kGranule});
     EXPECT_TRUE(values(codes(x, bits), bits, x.numel()) == x);
-    int64_t top = largest_code(bits);  // every code, and a scale of 1/2
+    // The values have every code and a scale of 1/2.
+    int64_t top = largest_code(bits);
     for (int64_t e = 0; e < x.numel(); ++e)
       x.set(e, 0.5 * static_cast<double>(e == 0 ? -top : e % (2 * top + 1) - top));
     Tensor y = values(codes(x, bits), bits, x.numel());
@@ -172,7 +175,8 @@ TEST_F(Quantize, SumsInTheOrderOfAReduction) {
                     static_cast<size_t>(c.numel()));
         level.push_back(values(c, bits, numel));
       }
-      while (level.size() > 1) {  // neighbours; an odd last one is carried up
+      // Neighbours are added. The last one of an odd number is carried up.
+      while (level.size() > 1) {
         std::vector<Tensor> next;
         for (size_t i = 0; i < level.size(); i += 2) {
           next.push_back(level[i]);

@@ -94,7 +94,8 @@ class RecordedLayers : public testing::Test {
     double worst = 0;
     for (int64_t e = 0; e < want.numel(); ++e) {
       double off = std::abs(got.at(e) - want.at(e)) / tolerance_.of(want.at(e));
-      if (!(off <= worst)) worst = off;  // NaN is the worst
+      // NaN counts as the largest error.
+      if (!(off <= worst)) worst = off;
     }
     return worst;
   }
@@ -136,8 +137,8 @@ class RecordedLayers : public testing::Test {
     compare("rms_norm_dw", {{"width", width[0]}}, {dy, x, y[1]}, {w}, {exact("dw", width)});
   }
 
-  // The recorded rows start at position `start`, so `start` other rows precede them in each
-  // sequence.
+  // Compares rope. The recorded rows start at position `start`, so `start` other rows precede them
+  // in each sequence.
   void rope() {
     const std::vector<int64_t> dims = dims_of(case_->at("shape"));
     EXPECT_EQ(dims, output());
@@ -270,9 +271,9 @@ class RecordedLayers : public testing::Test {
     }
   }
 
-  // Attention needs as many queries as keys, so rows are appended to each sequence of the shorter
-  // side: queries that repeat the first one, so that their results are known, with a gradient of 0;
-  // or keys of 0 that the mask hides. Returns the extended tensor.
+  // Returns a tensor with rows appended to each sequence, because attention needs as many queries
+  // as keys. Appended queries repeat the first query, so that their results are known, and their
+  // gradients are 0. Appended keys are 0, and the mask hides them.
   static Tensor longer(const Tensor& t, int64_t batch, int64_t rows, int64_t seq, bool repeated) {
     const int64_t columns = t.dims()[1];
     Tensor out(t.dtype(), {batch * seq, columns});
@@ -328,7 +329,8 @@ class RecordedLayers : public testing::Test {
 TEST_F(RecordedLayers, AgreeWithTorch) {
   run_all();
   EXPECT_GE(cases_, 1);
-  EXPECT_GE(compared_, 4 * cases_);  // forward and backward, by two kernels at least
+  // Each case runs forward and backward, by at least two kernels.
+  EXPECT_GE(compared_, 4 * cases_);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Packed rows of tables: which rows are sent, that their sums have the bits of whole reductions,
-// and that all kernels have equal bits.
+// Tests packed rows of tables: which rows are sent, that their sums have the bits of whole
+// reductions, and that all kernels have equal bits.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -150,7 +150,8 @@ TEST_F(RowTable, PacksOneRowAndAllRows) {
 
 TEST_F(RowTable, ARankWithoutDataSendsNoRows) {
   Tensor table = random_tensor(DS_DTYPE_F32, {20, 8}, 3), ids(DS_DTYPE_I32, {6});
-  ids.poison();  // must not be read
+  // A rank without data must not read its ids.
+  ids.poison();
   Packed p = pack(table, ids, 6, true);
   EXPECT_TRUE(p.rows == Tensor(DS_DTYPE_F32, {6, 8}));
   for (int64_t k = 0; k < 6; ++k) EXPECT_EQ(p.numbers.at(k), kNoRow);

@@ -1,5 +1,5 @@
-// Signs of tensors: compares with the compressed all-reduce recorded from DeepSpeed, byte for byte
-// as sent, and checks that all kernels have equal bits.
+// Tests the compression of tensors to signs. Compares the bytes sent with the compressed all-reduce
+// recorded from DeepSpeed, and checks that all kernels have equal bits.
 #include "core/program/signs.h"
 
 #include <gtest/gtest.h>
@@ -55,13 +55,15 @@ class Signs : public testing::Test {
   ThreadTeam one_{1}, three_{3};
 };
 
-// Simulates ranks that compress the tensors of one bucket.
+// A group of ranks that compress the tensors of one bucket.
 struct Group {
   int64_t ranks;
   std::vector<ElementRun> tensors;
-  int64_t numel;  // elements of the bucket
+  // Number of elements of the bucket.
+  int64_t numel;
   std::vector<Tensor> worker_errors, server_errors;
-  std::vector<Tensor> sent, answered;  // codes of the last exchange
+  // Codes of the last exchange.
+  std::vector<Tensor> sent, answered;
 
   Group(int64_t count, std::vector<ElementRun> places, int64_t elements)
       : ranks(count), tensors(std::move(places)), numel(elements) {
@@ -119,8 +121,8 @@ std::vector<Tensor> all_reduce(Group& g, const std::vector<Tensor>& x, const Run
   return out;
 }
 
-// scale: the scale of the signs whose error is compared. The error is rounded relative to its value
-// and to this scale.
+// Compares errors with the recorded values. `scale` is the scale of the signs; the tolerance is
+// relative to the value of an error plus this scale.
 void expect_near(const Tensor& got, const std::vector<float>& want, int64_t first,
                  const Tolerance& tolerance, double scale, const std::string& what) {
   for (int64_t e = 0; e < got.numel(); ++e) {
@@ -157,7 +159,8 @@ TEST_F(Signs, AllReduceHasTheBytesThatDeepSpeedRecorded) {
                                answered = bytes_of(*tensors.find(name + ".phase2_sign_bytes"));
     ASSERT_EQ(static_cast<int64_t>(input.size()), calls * ranks * numel);
     ASSERT_EQ(static_cast<int64_t>(output.size()), calls * numel);
-    if (const Json* zeros = c.find("zero_every")) {  // elements of the input that are 0
+    // Every so many elements of the input are 0.
+    if (const Json* zeros = c.find("zero_every")) {
       for (size_t e = 0; e < input.size(); ++e) {
         const bool zero = static_cast<int64_t>(e) % numel % zeros->integer() == 0;
         EXPECT_EQ(input[e] == 0, zero) << name << " input " << e;

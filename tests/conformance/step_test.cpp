@@ -1,4 +1,4 @@
-// The instructions `losses` and `clip`, which decide whether a step is skipped, compared with their
+// Compares the instructions `losses` and `clip`, which decide whether a step is skipped, with their
 // definitions in docs/reference/ops.md.
 #include <gtest/gtest.h>
 

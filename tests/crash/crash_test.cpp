@@ -32,8 +32,8 @@ struct Place {
   bool async = false;
 };
 
-// Where rank `victim` is killed: at the n-th call of the given kind that the fault shim counts, or
-// before the n-th instruction.
+// The point at which rank `victim` is killed: at the n-th call of the given kind that the fault
+// shim counts, or before the n-th instruction.
 struct KillPoint {
   std::string kind = "none";
   int n = 0;
@@ -42,10 +42,12 @@ struct KillPoint {
 };
 
 struct Launch {
-  bool killed = false;  // the victim died at its kill point
+  // Whether the victim died at its kill point.
+  bool killed = false;
   bool finished = false;
   int64_t resumed = 0;
-  std::map<int64_t, std::string> losses;  // step -> hexadecimal float
+  // The loss of each step as a hexadecimal float.
+  std::map<int64_t, std::string> losses;
   std::string errors;
 };
 

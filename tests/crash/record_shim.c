@@ -184,7 +184,8 @@ int ftruncate64(int fd, off64_t size) { return ftruncate(fd, size); }
 int fallocate(int fd, int mode, off_t offset, off_t size) {
   pthread_mutex_lock(&lock);
   int code = ((int (*)(int, int, off_t, off_t))REAL(fallocate))(fd, mode, offset, size);
-  if (mode != 0) abort(); /* the replay does not know this mode */
+  /* The replay supports only mode 0. */
+  if (mode != 0) abort();
   resized(fd, offset + size, code);
   pthread_mutex_unlock(&lock);
   return code;

@@ -127,7 +127,8 @@ class Replay : public testing::Test {
   std::string root_ = folder_ / "root", text_ = folder_ / "text.txt";
   Launch whole_;
   std::vector<FileEvent> events_;
-  std::map<int64_t, std::string> hashes_;  // step -> hash of the checkpoint in the run without cuts
+  // The hash of the checkpoint of each step in the run without cuts.
+  std::map<int64_t, std::string> hashes_;
   int with_checkpoint_ = 0;
 };
 

@@ -54,7 +54,8 @@ std::vector<OpCase> wide_op_cases() {
   norm = add("layer_norm", {{"eps", 1e-5}}, {broad});
   add("layer_norm_dw", {}, {broad_dy, broad, norm[1], norm[2]});
   add("linear_db", {}, {broad_dy});
-  // Rows that a block lists in several passes, and more ids than its list holds.
+  // A block lists the rows of an id in several passes, because there are more ids than its list
+  // holds.
   add("embedding_dw", {{"rows", int64_t{40}}}, {real({2600, 10}), random_ids(2600, 40, 5)});
   Tensor logits = real({5, 700}), targets = random_ids(5, 700, 3);
   targets.set(2, -100);
@@ -115,7 +116,7 @@ std::vector<OpCase> draw_attention(uint64_t number) {
   constexpr int64_t kDepths[] = {2, 8, 24, 30, 64, 72, 100, 128};
   const int64_t groups = 1 + below(2), heads = groups * (1 + below(3)), depth = kDepths[below(8)],
                 seq = 1 + below(150), rows = 1 + below(200),
-                // 0: neither, 1: documents, 2: a mask.
+                // 0 means neither documents nor a mask, 1 documents, and 2 a mask.
       kind = below(3);
   Attrs attrs{{"heads", heads}, {"kv_heads", groups}, {"seq", seq}};
   if (kind == 1) attrs.set("documents", int64_t{1});
@@ -350,7 +351,8 @@ std::vector<InstructionCase> device_instruction_cases() {
   auto absent = std::bit_cast<float>(kNoLeaf);
   std::memcpy(losses.bytes().data() + 4 * sizeof(float), &absent, sizeof absent);
   all.push_back({"losses", {{"micros", int64_t{3}}}, {losses}, {scalars_block(step)}, step});
-  Tensor weighted = floats({18}, 5);  // three ranks
+  // The losses of three ranks.
+  Tensor weighted = floats({18}, 5);
   for (int64_t i = 0; i < 18; ++i)
     weighted.set(i, i / 3 % 2 == 0 ? weighted.at(i) : static_cast<double>(i % 5));
   std::memcpy(weighted.bytes().data() + 7 * sizeof(float), &absent, sizeof absent);

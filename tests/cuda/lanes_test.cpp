@@ -1,5 +1,5 @@
-// The device's kernels on lanes: compares every op and instruction with the reference, in 8 orders
-// of threads.
+// Tests the device's kernels on lanes: compares every op and instruction with the reference, in 8
+// orders of threads.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,7 +74,8 @@ void run_on_lanes(const KernelContext& c, std::string_view op) {
   ensure(room.whole(), "{}: writes outside of its scratch", op);
 }
 
-// KernelFn carries no context, so each slot keeps the name of its op in a static variable.
+// A kernel that runs an op on lanes. The name of the op is a static variable of each slot, because
+// a KernelFn has no context.
 template <int slot>
 struct Slot {
   static inline std::string op;
@@ -168,14 +169,15 @@ TEST_F(Lanes, OperationsAgreeInEveryOrderOfThreads) {
     seen.insert(c.op);
   }
   for (const InstructionCase& c : device_instruction_cases())
-    seen.insert(c.op);  // tested by InstructionsAgree
+    // InstructionsAgreeWithTheReference tests these operations.
+    seen.insert(c.op);
   std::set<std::string> unseen;
   std::set_difference(ours.begin(), ours.end(), seen.begin(), seen.end(),
                       std::inserter(unseen, unseen.end()));
   EXPECT_EQ(unseen, std::set<std::string>{}) << "every operation of the device has a case";
 }
 
-TEST_F(Lanes, InstructionsAgree) {
+TEST_F(Lanes, InstructionsAgreeWithTheReference) {
   for (const InstructionCase& c : device_instruction_cases()) {
     for (seed = 0; seed < kSeeds; ++seed) EXPECT_TRUE(right(c));
   }
@@ -183,7 +185,7 @@ TEST_F(Lanes, InstructionsAgree) {
 
 // Tests widths over several blocks, columns without a convenient divisor, and more rows than a
 // chunk or a tile.
-TEST_F(Lanes, LargeCasesAgree) {
+TEST_F(Lanes, LargeCasesAgreeWithTheReference) {
   const std::set<std::string> ours = device_operations();
   std::vector<OpCase> cases = large_op_cases(), wide = wide_op_cases();
   cases.insert(cases.end(), wide.begin(), wide.end());
@@ -206,7 +208,7 @@ TEST_F(Lanes, AttentionsDrawnAtRandomAgree) {
   }
 }
 
-TEST_F(Lanes, AttentionOfASequenceDependsOnNoOther) {
+TEST_F(Lanes, AttentionOfASequenceDependsOnNoOtherSequence) {
   seed = 3;
   const auto run = [&](const OpCase& c, DType dtype) {
     return run_case(lane_kernel(c.op), c, dtype, team_);
@@ -217,7 +219,7 @@ TEST_F(Lanes, AttentionOfASequenceDependsOnNoOther) {
   }
 }
 
-TEST_F(Lanes, ARowDependsOnNoOther) {
+TEST_F(Lanes, ARowDependsOnNoOtherRow) {
   seed = 4;
   const auto run = [&](const OpCase& c, DType dtype) {
     return run_case(lane_kernel(c.op), c, dtype, team_);

@@ -1,5 +1,5 @@
-// Behaviour that instruction cases cannot express: sums over ranks for groups, values of parameter
-// groups, refusals, and launches without barriers.
+// Tests behaviour that instruction cases cannot express: sums over ranks for groups, values of
+// parameter groups, refusals, and launches without barriers.
 #include <gtest/gtest.h>
 
 #include <span>

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Reads what the compiler made of the device's kernels when the plugin was built; runs nothing.
+"""Checks the compiler's output for the device's kernels from the build of the plugin. Runs no kernel.
 
 usage: static_test.py KEPT SOURCES
-KEPT has, for each file of SOURCES, NAME.log: what the assembler says of its kernels for sm_80 and sm_90, and
-NAME.compute_90.ptx. No entry spills or has a stack; none adds to floats atomically; the exact files (EXACT) have no fused or
-approximate arithmetic in their PTX (never in SASS: division and roots are expanded with fused multiply-adds there); hot loops
-(WIDE) load 16 bytes at a time; entries of MOST_REGISTERS have no more. Exit 77: KEPT is empty, because the plugin is not built here; skipped.
+For each file of SOURCES, KEPT has NAME.log, the assembler's report on its kernels for sm_80 and sm_90, and NAME.compute_90.ptx.
+No entry may spill, have a stack or add to floats atomically. Exact files (EXACT) must have no fused or approximate arithmetic in
+their PTX; SASS is not checked, because division and roots are expanded with fused multiply-adds there. Hot loops (WIDE) must load
+16 bytes at a time, and entries in MOST_REGISTERS must not use more registers. The exit code is 77 (skipped) if KEPT is empty,
+because the plugin was not built here.
 """
 import pathlib
 import re
@@ -18,13 +19,13 @@ WIDE = {"elementwise": ["add", "cast", "accumulate", "dropout", "copy_bytes"], "
 INEXACT = re.compile(r"\b(fma|mad)\.r[nzmp]\S*|\S*\.approx\S*|\S*\.ftz\S*")
 ATOMIC = re.compile(r"\b(atom|red)\.\S*\.(f16|f16x2|bf16|bf16x2|f32|f64)\b")
 MOST_SHARED = 163 * 1024
-# Registers of a thread with which as many blocks as an entry counts on fit into a multiprocessor's 65,536: three of 128
-# threads, six of 256.
+# The most registers of a thread with which the blocks that an entry relies on fit into a multiprocessor's 65,536 registers: three
+# blocks of 128 threads, or six of 256.
 MOST_REGISTERS = {"attention_dkv_bf16_64": 168, "attention_dkv_f16_64": 168, "adamw": 40, "sgd": 40, "lion": 40, "adagrad": 40}
 
 
 def resources(name, log):
-    """Complaints about what ptxas says of each entry, and the entries."""
+    """Returns complaints about ptxas's report on each entry, and the entries."""
     seen = {arch: set() for arch in ARCHS}
     found = []
     for entry, arch, text in re.findall(r"Compiling entry function '(\w+)' for '(\w+)'\n(.*?Used \d+ registers.*?)\n", log, re.S):
@@ -42,13 +43,13 @@ def resources(name, log):
 
 
 def entries(ptx):
-    """Name and body of every entry of a PTX text."""
+    """Yields the name and body of every entry of a PTX text."""
     for part in re.split(r"\.visible \.entry ", ptx)[1:]:
         yield re.match(r"\w+", part)[0], part
 
 
 def text(name, bodies, exact):
-    """Complaints about the PTX of a file's entries."""
+    """Yields complaints about the PTX of a file's entries."""
     for entry, body in bodies.items():
         for found in ATOMIC.finditer(body):
             yield f"{name}: {entry} adds floats in any order: {found[0]}"

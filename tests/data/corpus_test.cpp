@@ -86,7 +86,8 @@ TEST_F(CorpusFiles, HoldsOutWholeFilesByContent) {
   for (int i = 0; i < 400; ++i) write("f" + std::to_string(i), "text number " + std::to_string(i));
   Corpus corpus = read_corpus(all(0.25));
   EXPECT_EQ(corpus.train_files + corpus.heldout_files, 400);
-  EXPECT_NEAR(corpus.heldout_files, 100, 45);  // five standard deviations
+  // The tolerance is five standard deviations.
+  EXPECT_NEAR(corpus.heldout_files, 100, 45);
   // Whether a file is held out depends only on its content: after other files are removed, each
   // file stays on its side.
   for (int i = 200; i < 400; ++i) std::filesystem::remove(folder_ / ("f" + std::to_string(i)));

@@ -72,7 +72,8 @@ TEST(TokenFile, RefusesDamagedFiles) {
   EXPECT_THROW(TokenFile(folder / "none"), Error);
   write_token_file(folder / "t", std::vector<int32_t>{1, 2, 3}, 100, hash_a);
   std::string good = bytes_of(folder / "t");
-  ASSERT_EQ(good.size(), 144u);  // header, 3 tokens and their padding, one checksum
+  // The file has a header, 3 tokens with padding, and one checksum.
+  ASSERT_EQ(good.size(), 144u);
   EXPECT_EQ(reading_error(folder, good), "");
   for (size_t length = 0; length < good.size(); ++length) {
     EXPECT_NE(reading_error(folder, good.substr(0, length)), "") << length;
@@ -221,9 +222,8 @@ TEST(TrainSampler, EpochVisitsEveryWindowOnce) {
           begins.insert(begin);
         }
         ASSERT_EQ(static_cast<int64_t>(begins.size()), windows);
-        ASSERT_EQ(*begins.rbegin() - *begins.begin(),
-                  // The windows do not overlap.
-                  (windows - 1) * sequence);
+        // The windows do not overlap.
+        ASSERT_EQ(*begins.rbegin() - *begins.begin(), (windows - 1) * sequence);
       }
     }
   }
@@ -243,7 +243,8 @@ TEST(TrainSampler, ShufflesByTheSeed) {
     equal_epoch += a.begin(i) / 10 == a.begin(i + windows) / 10;
   }
   for (int64_t epoch = 0; epoch < 50; ++epoch) offsets.insert(a.begin(epoch * windows) % 10);
-  EXPECT_NEAR(ascending, 1000, 110);  // five standard deviations
+  // The tolerance is five standard deviations.
+  EXPECT_NEAR(ascending, 1000, 110);
   EXPECT_LE(equal_seed, 10);
   EXPECT_LE(equal_epoch, 10);
   EXPECT_GE(offsets.size(), 8u);

@@ -117,9 +117,8 @@ TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
     int total = 0;
     for (int length : lengths) total += length;
     EXPECT_LT(packed.epoch_samples(), single.epoch_samples());
-    EXPECT_LE(packed.epoch_samples(),
-              // First fit decreasing guarantees at most this many rows.
-              total * 11 / 9 / kSequence + 3);
+    // First-fit decreasing packing never needs more rows than this.
+    EXPECT_LE(packed.epoch_samples(), total * 11 / 9 / kSequence + 3);
     std::set<int32_t> seen;
     for (int64_t i = 0; i < packed.epoch_samples(); ++i) {
       Row row = row_of(packed, i, kSequence);

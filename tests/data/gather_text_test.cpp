@@ -23,7 +23,7 @@ std::string run(const std::string& arguments, const std::string& output) {
   return text.str();
 }
 
-TEST(GatherText, ChoosesTheSameBoundedText) {
+TEST(GatherText, ListsAndCopiesTheSameBoundedText) {
   test::TempFolder folder;
   std::string list = run("", folder / "out");
   std::vector<std::string> files;

@@ -121,7 +121,8 @@ TEST_F(MaskingTest, OtherSharesAreRespected) {
 // The batches depend neither on the number of ranks nor on a resume, which may start at any step.
 TEST_F(MaskingTest, DependsOnSeedEpochAndPositionAlone) {
   Masking rule = masking();
-  Batch one = steps(rule, 1, 0, 300);  // more than one epoch of 222 steps
+  // The steps cover more than one epoch of 222 steps.
+  Batch one = steps(rule, 1, 0, 300);
   EXPECT_EQ(one, steps(rule, 2, 0, 300));
   EXPECT_EQ(one, steps(rule, 3, 0, 300));
   Batch rest = steps(rule, 2, 250, 300);
@@ -136,7 +137,8 @@ TEST_F(MaskingTest, EachEpochDrawsAnew) {
   Masking rule = masking(0.5, 1, 0);
   TrainSampler sampler(file_, kRow, 3, 1, &rule);
   int64_t windows = sampler.epoch_samples();
-  std::map<int64_t, int> hidden, seen;  // by position
+  // Counts by position in the text.
+  std::map<int64_t, int> hidden, seen;
   for (int64_t epoch = 0; epoch < 8; ++epoch) {
     for (int64_t i = 0; i < windows; ++i) {
       int64_t sample = epoch * windows + i, begin = sampler.begin(sample);

@@ -59,7 +59,8 @@ TEST(Tokenizer, BytesAreTokens) {
   EXPECT_EQ(bytes->decode(std::vector<int32_t>{97, 256, -1}), "a\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-// Returns a text of expected.json. libds's JSON parser refuses NUL, so U+F0000 stands for it.
+// Returns a text of expected.json, in which U+F0000 represents NUL, because libds's JSON parser
+// refuses NUL.
 std::string text_of(const Json& json) {
   std::string text = json.string();
   for (size_t at = 0; (at = text.find("\xf3\xb0\x80\x80", at)) != text.npos; ++at)
@@ -254,7 +255,7 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
 
 // For every truncation of a file, and for random changes of bytes, opening it gives an error or a
 // usable tokenizer.
-TEST(TokenizerJson, SurvivesDamage) {
+TEST(TokenizerJson, DamagedFilesAreReadOrRefused) {
   test::TempFolder folder;
   std::string good = read(folders + "unknown/tokenizer.json");
   test::Dice dice(3);

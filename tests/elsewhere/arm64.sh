@@ -2,7 +2,7 @@
 # Cross-compiles libds for arm64 in a root of Debian 12 with the libraries of that architecture. Under qemu-user it runs
 # the kernel conformance and the C examples as tests, then a training run of two ranks, which fails if the model has not
 # learned.
-# usage: arm64.sh SOURCE BUILD PACKAGE... PACKAGE: packages needed for the build; libraries are taken for arm64.
+# usage: arm64.sh SOURCE BUILD PACKAGE...     PACKAGE: a package that the build needs; libraries are installed for arm64
 set -eu
 source=$1
 build=$2

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Runs ./run test on Debian 13 with warnings as errors, in a root of its own: newer g++, Python, oneDNN and all other
-# libraries.
-# usage: trixie.sh SOURCE BUILD [NAME]... NAME: as for ./run test
+# Runs ./run test with warnings as errors in a root of Debian 13, which has newer versions of g++, Python and all libraries.
+# usage: trixie.sh SOURCE BUILD [NAME]...     NAME: as for ./run test
 set -eu
 source=$1
 build=$2

@@ -1,4 +1,4 @@
-// An engine's memory when it grows.
+// Tests an engine's memory when it grows.
 #include "engine/arena.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ MemoryPlan plan_of(int64_t device_bytes) {
   return plan;
 }
 
-// Most of the arena has no pages, like the memory of leases. A tensor that the caller still holds
-// keeps the old arena alive; the new arena needs memory only for the existing pages.
+// Like in the memory of leases, most of the arena has no pages. The new arena needs memory only for
+// the existing pages. A tensor that the caller still holds keeps the old arena alive.
 TEST(Arena, GrowingCostsOnlyExistingPages) {
   for (bool held : {false, true}) {
     HostDevice device;
@@ -31,7 +31,8 @@ TEST(Arena, GrowingCostsOnlyExistingPages) {
     std::shared_ptr<void> view = held ? memory.hold(old + 400 * kMiB) : nullptr;
     int64_t before = test::resident_bytes();
     memory.grow(plan_of(1536 * kMiB));
-    EXPECT_LT(test::resident_bytes() - before, 32 * kMiB);  // three huge pages
+    // The three written places need at most three huge pages.
+    EXPECT_LT(test::resident_bytes() - before, 32 * kMiB);
     const std::byte* now = memory.memory().arena[0][0];
     for (int64_t at : {int64_t{0}, 400 * kMiB + 5000, 1024 * kMiB - 10}) {
       EXPECT_EQ(now[at], std::byte{7});

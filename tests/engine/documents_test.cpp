@@ -1,5 +1,5 @@
-// Engines on packed documents: the loss is that of the separate documents, in f32 and bf16, and an
-// impossible `begin` is refused by name.
+// Tests engines on packed documents: the loss equals the loss of the separate documents, in f32 and
+// bf16, and an impossible `begin` is refused by name.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace ds::test {
 namespace {
 
 constexpr int64_t kSeq = 24, kRows = 40;
-const std::vector<std::pair<int64_t, int64_t>> kDocuments{
-    {0, 7}, {7, 1}, {8, 20}, {28, 12}};  // first, rows
+// The first row and the number of rows of each document.
+const std::vector<std::pair<int64_t, int64_t>> kDocuments{{0, 7}, {7, 1}, {8, 20}, {28, 12}};
 
 Graph packed_graph(bool documents) {
   ModelConfig config;

@@ -1,4 +1,5 @@
-// Ids in an engine's inputs: -100 marks a target without a loss and is refused everywhere else.
+// Tests ids in an engine's inputs: -100 marks a target without a loss and is refused everywhere
+// else.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -41,9 +41,11 @@ int detected(const std::vector<int>& nodes, int ranks_per_node) {
 
 TEST(MemoryNodes, AreALevelIfEqualAndConsecutive) {
   EXPECT_EQ(detected({0, 0, 1, 1}, 4), 2);
-  EXPECT_EQ(detected({0, 1, 0, 1}, 2), 1);  // two machines
+  // These are two machines.
+  EXPECT_EQ(detected({0, 1, 0, 1}, 2), 1);
   EXPECT_EQ(detected({0, 0, 1, 1, 0, 0, 1, 1}, 4), 2);
-  EXPECT_EQ(detected({0, 1, 0, 1}, 4), 0);  // not in a row
+  // The ranks of a memory node are not consecutive.
+  EXPECT_EQ(detected({0, 1, 0, 1}, 4), 0);
   EXPECT_EQ(detected({0, 0, 0, 1}, 4), 0);
   EXPECT_EQ(detected({0, 0, 1, -1}, 4), 0);
   EXPECT_EQ(detected({-1, -1, -1, -1}, 4), 0);
@@ -64,7 +66,8 @@ TEST(MemoryNodes, AreTheLevelBelowMachines) {
   EXPECT_EQ(sizes(), (Sizes{2, 2, 2}));
   machine.ranks_per_node = 8;
   EXPECT_EQ(sizes(), (Sizes{2, 4}));
-  machine.ranks_per_memory_node = 3;  // not a power of two
+  // A level must be a power of two.
+  machine.ranks_per_memory_node = 3;
   EXPECT_EQ(sizes(), (Sizes{8}));
 }
 

@@ -27,7 +27,8 @@ TEST(CpusOfRank, RanksShareTheMaskEvenly) {
 
 TEST(CpusOfRank, ARankWithSeparateCpusKeepsThem) {
   EXPECT_EQ(cpus_of_rank(kEight, 64, 3, 4, 8), kEight);
-  EXPECT_EQ(cpus_of_rank(kEight, 8, 3, 4, 8), Cpus{});  // all CPUs of the host are shared
+  // All CPUs of the host are shared.
+  EXPECT_EQ(cpus_of_rank(kEight, 8, 3, 4, 8), Cpus{});
 }
 
 TEST(CpusOfRank, FewerOrMoreThreadsAreNotPinned) {
@@ -35,7 +36,8 @@ TEST(CpusOfRank, FewerOrMoreThreadsAreNotPinned) {
   EXPECT_EQ(cpus_of_rank(kEight, 64, 0, 2, 3), Cpus{});
   EXPECT_EQ(cpus_of_rank(kEight, 64, 0, 1, 9), Cpus{});
   EXPECT_EQ(cpus_of_rank({0}, 1, 0, 4, 1), Cpus{});
-  EXPECT_EQ(cpus_of_rank(kEight, 64, 4, 4, 2), Cpus{});  // the host has no such rank
+  // Rank 4 does not exist on a host with 4 ranks.
+  EXPECT_EQ(cpus_of_rank(kEight, 64, 4, 4, 2), Cpus{});
 }
 
 TEST(CpusOfRank, PinThreadsIsRespected) {

@@ -14,7 +14,8 @@ namespace ds::test {
 namespace {
 
 constexpr uint64_t kPrograms = 30, kSeeds = 8;
-using Contents = std::vector<std::vector<Bytes>>;  // [rank][buffer]
+// Indexed as [rank][buffer].
+using Contents = std::vector<std::vector<Bytes>>;
 
 // Returns the number of seeds under which a persistent buffer of any rank differs from `expected`;
 // with `quick`, stops counting at the first.

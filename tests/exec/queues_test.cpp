@@ -16,7 +16,8 @@
 namespace ds::test {
 namespace {
 
-using Contents = std::vector<std::vector<Bytes>>;  // [rank][buffer]
+// Indexed as [rank][buffer].
+using Contents = std::vector<std::vector<Bytes>>;
 
 struct Case {
   const char* name;
@@ -66,7 +67,8 @@ TEST_P(Queues, AnErrorEndsTheRunOfAllRanks) {
     std::vector<Program> ranks = placed_programs(3);
     ASSERT_EQ(ranks.size(), 2u);
     calls_left = at;
-    std::string cause;  // message of the rank that failed
+    // The message of the rank that failed.
+    std::string cause;
     TempFolder folder;
     RankRoom rooms[2]{RankRoom(folder.path()), RankRoom(folder.path())};
     std::atomic<int> numeric{0};
@@ -95,7 +97,8 @@ TEST_P(Queues, AnErrorEndsTheRunOfAllRanks) {
     EXPECT_EQ(numeric.load(), 1);
     expect_names(cause, {"instruction", "(tag ", "): this kernel breaks"});
     EXPECT_EQ(cause.find("rank"), 0u) << cause;
-    EXPECT_EQ(cause.find("rank", 1), std::string::npos) << cause;  // the prefix was added once
+    // The prefix was added only once.
+    EXPECT_EQ(cause.find("rank", 1), std::string::npos) << cause;
   }
 }
 

@@ -37,16 +37,16 @@ inline uint32_t draws(uint32_t all) {
   return all;
 }
 
-// Returns the random draws of input i. Each round (DS_FUZZ_ROUND, set by ./run attack fuzz) has
-// different ones.
+// Returns the random draws of input i. They differ between rounds (DS_FUZZ_ROUND, set by ./run
+// attack fuzz).
 inline Dice dice_of(uint64_t seed, uint32_t i) {
   static const char* const given = std::getenv("DS_FUZZ_ROUND");
   const uint64_t round = given ? std::strtoull(given, nullptr, 10) : 0;
   return Dice(seed + (round << 16), i);
 }
 
-// Runs readers on damaged input and counts the results. Each must return a value or throw a
-// well-formed ds::Error, and must hold at most `limit` bytes at any time.
+// A counter of attempts to read damaged input, and of their results. Each attempt must return a
+// value or throw a well-formed ds::Error, and must hold at most `limit` bytes at any time.
 class Attempts {
  public:
   explicit Attempts(size_t limit = size_t{4} << 20) : limit_(limit) {}

@@ -1,4 +1,4 @@
-// Chat templates and lines of jsonl from untrusted sources.
+// Tests chat templates and lines of jsonl from untrusted sources.
 #include "data/chat.h"
 
 #include <ctime>
@@ -28,7 +28,7 @@ Json variables() {
   return out;
 }
 
-TEST(FuzzChatTemplate, RandomSources) {
+TEST(FuzzChatTemplate, DamagedSourcesAreRenderedOrRefused) {
   Json given = variables();
   Attempts attempts;
   for (const char* family : {"mistral", "llama3", "qwen3", "macros", "marked", "gemma3"}) {
@@ -45,7 +45,7 @@ TEST(FuzzChatTemplate, RandomSources) {
 }
 
 // Random combinations of template constructs, most of which parse but make no sense.
-TEST(FuzzChatTemplate, RandomConstructs) {
+TEST(FuzzChatTemplate, RandomConstructsAreRenderedOrRefused) {
   Json all = Json::parse(get_file(kTemplates + "constructs.json"));
   const Json::Array& cases = all.at("cases").array();
   Attempts attempts;
@@ -140,8 +140,8 @@ TEST(FuzzChatTemplate, HostileTemplatesEnd) {
 }
 
 // Builds a text in every possible way, ten thousand times, from a text of a hundred thousand
-// characters. An operation that did not account for its bytes would use a gigabyte, and one that
-// did not account for its work would take minutes.
+// characters. An operation that did not count its bytes would use a gigabyte, and one that did not
+// count its work would take minutes.
 TEST(FuzzChatTemplate, EveryOperationIsLimited) {
   const std::string ways[] = {
       "l | sort",
@@ -253,7 +253,7 @@ TEST(FuzzChatTemplate, EveryOperationIsLimited) {
   }
 }
 
-TEST(FuzzJsonl, RandomLines) {
+TEST(FuzzJsonl, DamagedLinesAreEncodedOrRefused) {
   TempFolder folder;
   put_file(folder / "chat_template.jinja", get_file(kTemplates + "qwen25.jinja"));
   put_file(folder / "tokenizer.json",
@@ -264,9 +264,8 @@ TEST(FuzzJsonl, RandomLines) {
   Json line;
   line.set("messages", all.at("chats").array()[4]);
   line.set("tools", all.at("tools"));
-  Attempts attempts(
-      size_t{8}
-      << 20);  // one letter in a long word takes some 140 bytes: its origin, its token, its merges
+  // A letter of a long word needs about 140 bytes, for its origin, its token and its merges.
+  Attempts attempts(size_t{8} << 20);
   for (uint32_t i = 0; i < draws(800); ++i) {
     Dice dice = dice_of(73, i);
     SCOPED_TRACE(i);

@@ -1,5 +1,5 @@
-// Documents that describe what to build: config.json of Hugging Face folders, and configurations of
-// runs.
+// Tests documents that describe what to build: config.json of Hugging Face folders, and
+// configurations of runs.
 #include "core/config/config.h"
 
 #include <array>
@@ -49,7 +49,7 @@ constexpr size_t kLargestGraph = size_t{64} << 20;
 
 class FuzzFamilies : public testing::TestWithParam<size_t> {};
 
-TEST_P(FuzzFamilies, RandomDocuments) {
+TEST_P(FuzzFamilies, DamagedConfigurationsAreBuiltOrRefused) {
   std::string text = model_configs()[GetParam()];
   Json document = Json::parse(text);
   Attempts attempts(kLargestGraph);
@@ -89,7 +89,7 @@ TEST(FuzzModelConfig, RopeNumbersAreBounded) {
   EXPECT_FALSE(attempts.run([&] { hf_model(config, 16, 8); }));
 }
 
-TEST(FuzzRunConfig, RandomDocuments) {
+TEST(FuzzRunConfig, DamagedConfigurationsAreParsedOrRefused) {
   std::string text = get_file(DS_SOURCE_DIR "/examples/train.json");
   Json document = Json::parse(text);
   // The effective configuration has every key.

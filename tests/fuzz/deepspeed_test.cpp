@@ -1,5 +1,5 @@
-// DeepSpeed checkpoints whose pickles were edited and whose checksums are valid again: only the
-// description of the tensors is damaged, which decides what is read from where.
+// Tests DeepSpeed checkpoints whose pickles were edited and whose checksums are valid again: only
+// the description of the tensors is damaged, which decides what is read from where.
 #include <filesystem>
 #include <vector>
 
@@ -51,7 +51,7 @@ void attempt(Attempts& attempts, const std::string& folder, const std::string& f
   });
 }
 
-TEST(FuzzDeepSpeed, EditedPickles) {
+TEST(FuzzDeepSpeed, EditedPicklesAreReadOrRefused) {
   Attempts attempts(size_t{16} << 20);
   uint32_t seed = 0;
   for (const auto& [kind, file] :

@@ -3,7 +3,7 @@
 
 namespace ds::test {
 
-// Measures the peak of the memory that operator new holds after construction, minus the amount at
+// The peak of the memory that operator new has held since construction, minus the amount held at
 // construction. This program replaces operator new (heap_test.cpp), which also refuses more than 1
 // GiB.
 class HeapPeak {

@@ -59,7 +59,7 @@ TEST(HeapPeak, MeasuresThePeak) {
   EXPECT_GE(heap.bytes(), size_t{1} << 20);
   EXPECT_LT(heap.bytes(), (size_t{1} << 20) + (1 << 18));
   EXPECT_THROW(std::vector<char>(size_t{1} << 31), std::bad_alloc);
-  // Standard algorithms allocate their buffers in this way.
+  // Standard algorithms allocate their buffers by this operator.
   operator delete(operator new(size_t{1} << 22, std::nothrow));
   EXPECT_GE(heap.bytes(), size_t{1} << 22);
 }

@@ -66,8 +66,8 @@ class FuzzModelFolder : public testing::Test {
   Json config_, index_;
   std::array<Json, 2> headers_;
   std::array<std::string, 2> data_;
-  Attempts attempts_{// A graph of 255 layers, which a valid configuration may have, needs 5 MiB.
-                     size_t{8} << 20};
+  // A graph of 255 layers, which a valid configuration may have, needs 5 MiB.
+  Attempts attempts_{size_t{8} << 20};
 };
 
 TEST_F(FuzzModelFolder, EveryTensorIsCheckedInEveryFile) {
@@ -105,7 +105,7 @@ TEST_F(FuzzModelFolder, EveryTensorIsCheckedInEveryFile) {
   }
 }
 
-TEST_F(FuzzModelFolder, LinksAndLoopsAreHandled) {
+TEST_F(FuzzModelFolder, LinksAreFollowedAndLoopsAreRefused) {
   namespace fs = std::filesystem;
   auto link = [&](const std::string& to, const std::string& name) {
     fs::remove_all(folder_ / name);
@@ -113,7 +113,8 @@ TEST_F(FuzzModelFolder, LinksAndLoopsAreHandled) {
   };
   fs::create_directory(folder_ / "blobs");
   fs::rename(folder_ / "a.safetensors", folder_ / "blobs/0");
-  link("blobs/0", "a.safetensors");  // as the hub's cache
+  // The hub's cache links files in this way.
+  link("blobs/0", "a.safetensors");
   EXPECT_TRUE(attempt());
   link("a.safetensors", "a.safetensors");
   EXPECT_FALSE(attempt());
@@ -136,7 +137,7 @@ TEST_F(FuzzModelFolder, LinksAndLoopsAreHandled) {
   }
 }
 
-TEST_F(FuzzModelFolder, RandomFiles) {
+TEST_F(FuzzModelFolder, DamagedFilesAreReadOrRefused) {
   for (uint32_t i = 0; i < draws(2500); ++i) {
     Dice dice = dice_of(21, i);
     SCOPED_TRACE(i);

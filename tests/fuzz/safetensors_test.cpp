@@ -59,14 +59,14 @@ class FuzzSafetensors : public testing::Test {
   Attempts attempts_;
 };
 
-TEST_F(FuzzSafetensors, TruncatedAnywhere) {
+TEST_F(FuzzSafetensors, TruncatedFilesAreRefused) {
   ASSERT_TRUE(attempt(good_));
   for (size_t size = 0; size < good_.size(); ++size)
     EXPECT_FALSE(attempt(good_.substr(0, size))) << size;
   EXPECT_FALSE(attempt(good_ + '\0'));
 }
 
-TEST_F(FuzzSafetensors, OtherHeaderLengths) {
+TEST_F(FuzzSafetensors, WrongHeaderLengthsAreRefused) {
   std::string rest = good_.substr(8);
   uint64_t right = rest.size() - data_.size();
   for (uint64_t length = 0; length <= rest.size(); ++length) {
@@ -85,7 +85,7 @@ TEST_F(FuzzSafetensors, OtherHeaderLengths) {
   EXPECT_FALSE(attempts_.run([&] { read_safetensors_header(path_); }));
 }
 
-TEST_F(FuzzSafetensors, SizesBeyondTheFile) {
+TEST_F(FuzzSafetensors, ImpossibleShapesAndOffsetsAreRefused) {
   for (const char* shape :
        {"[4611686018427387904,4]", "[4294967296,4294967296]", "[9223372036854775807]", "[-4,-3]",
         "[1e300]", "[12.5]", "[[12]]", "[null]", "\"12\"", "{}"}) {
@@ -100,7 +100,7 @@ TEST_F(FuzzSafetensors, SizesBeyondTheFile) {
   }
 }
 
-TEST_F(FuzzSafetensors, TensorsThatOverlapOrLeaveGaps) {
+TEST_F(FuzzSafetensors, TensorsThatOverlapOrLeaveGapsAreRefused) {
   for (const char* offsets :
        {"[0,10]", "[40,50]", "[46,56]", "[49,59]", "[50,60]", "[52,62]", "[58,68]"}) {
     Json header = header_;
@@ -114,7 +114,7 @@ TEST_F(FuzzSafetensors, TensorsThatOverlapOrLeaveGaps) {
   }
 }
 
-TEST_F(FuzzSafetensors, DuplicateNames) {
+TEST_F(FuzzSafetensors, DuplicateNamesAreRefused) {
   for (const auto& member : header_.object()) {
     Json header = header_;
     header.object().push_back(member);
@@ -137,7 +137,7 @@ TEST_F(FuzzSafetensors, NamesOfSeveralLinesAreEscaped) {
   }
 }
 
-TEST_F(FuzzSafetensors, RandomBytes) {
+TEST_F(FuzzSafetensors, DamagedFilesAreReadOrRefused) {
   for (uint32_t i = 0; i < draws(4000); ++i) {
     Dice dice = dice_of(11, i);
     SCOPED_TRACE(i);
@@ -147,7 +147,7 @@ TEST_F(FuzzSafetensors, RandomBytes) {
   EXPECT_GT(attempts_.refused, static_cast<int>(draws(2000)));
 }
 
-TEST_F(FuzzSafetensors, RandomHeaders) {
+TEST_F(FuzzSafetensors, DamagedHeadersAreReadOrRefused) {
   for (uint32_t i = 0; i < draws(4000); ++i) {
     Dice dice = dice_of(12, i);
     SCOPED_TRACE(i);

@@ -11,7 +11,7 @@ namespace {
 
 const std::string kFolders = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/";
 
-// Checks what every tokenizer promises, whatever its file contains.
+// Checks promises that every tokenizer must keep, whatever its file contains.
 void use(const std::string& name) {
   auto tokenizer = open_tokenizer(name);
   for (const char* text :
@@ -29,7 +29,7 @@ void use(const std::string& name) {
 
 class FuzzTokenizer : public testing::TestWithParam<const char*> {};
 
-TEST_P(FuzzTokenizer, RandomDocuments) {
+TEST_P(FuzzTokenizer, DamagedDocumentsAreReadOrRefused) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json",
               text = get_file(kFolders + GetParam() + "/tokenizer.json");
@@ -45,13 +45,12 @@ TEST_P(FuzzTokenizer, RandomDocuments) {
 }
 
 // Most of the document is its vocabulary, so this test edits the other parts.
-TEST_P(FuzzTokenizer, RandomParts) {
+TEST_P(FuzzTokenizer, DamagedPartsAreReadOrRefused) {
   TempFolder folder;
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
-  Attempts attempts(
-      size_t{32}  // A text may grow by the replacements of its characters, each with a position.
-      << 20);
+  // A text may grow when its characters are replaced, and each new character has a position.
+  Attempts attempts(size_t{32} << 20);
   for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice = dice_of(62, i);
     SCOPED_TRACE(i);
@@ -91,11 +90,11 @@ void damage_files(const std::string& from, const std::vector<std::string>& names
   EXPECT_GT(attempts.refused, static_cast<int>(draws(100)));
 }
 
-TEST(FuzzTokenizerPair, RandomFiles) {
+TEST(FuzzTokenizerPair, DamagedFilesAreReadOrRefused) {
   damage_files("gpt2_pair", {"merges.txt", "tokenizer_config.json", "vocab.json"});
 }
 
-TEST(FuzzTokenizerVocabulary, RandomFiles) {
+TEST(FuzzTokenizerVocabulary, DamagedFilesAreReadOrRefused) {
   damage_files("bert_vocabulary_cased", {"vocab.txt", "tokenizer_config.json"});
 }
 

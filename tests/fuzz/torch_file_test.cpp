@@ -35,7 +35,7 @@ void use(TorchFile& file) {
 
 class FuzzTorchFile : public testing::Test {
  protected:
-  // {"a": tensor of 2 x 3, "b": 5}
+  // Returns the pickle of {"a": tensor of 2 x 3, "b": 5}.
   static std::string pickle() {
     PickleWriter out;
     out.empty_dict().mark().text("a").global("torch._utils", "_rebuild_tensor_v2").mark().mark();
@@ -84,14 +84,14 @@ class FuzzTorchFile : public testing::Test {
   Attempts attempts_;
 };
 
-TEST_F(FuzzTorchFile, TruncatedAnywhere) {
+TEST_F(FuzzTorchFile, TruncatedFilesAreRefused) {
   std::string good = archive(pickle());
   ASSERT_TRUE(attempt(good));
   for (size_t size = 0; size < good.size(); ++size)
     EXPECT_FALSE(attempt(good.substr(0, size))) << size;
 }
 
-TEST_F(FuzzTorchFile, RandomArchives) {
+TEST_F(FuzzTorchFile, DamagedArchivesAreReadOrRefused) {
   std::string good = archive(pickle());
   for (uint32_t i = 0; i < draws(4000); ++i) {
     Dice dice = dice_of(21, i);
@@ -101,7 +101,7 @@ TEST_F(FuzzTorchFile, RandomArchives) {
   EXPECT_GT(attempts_.refused, static_cast<int>(draws(2000)));
 }
 
-TEST_F(FuzzTorchFile, RandomPickles) {
+TEST_F(FuzzTorchFile, DamagedPicklesAreReadOrRefused) {
   for (uint32_t i = 0; i < draws(1500); ++i) {
     Dice dice = dice_of(22, i);
     SCOPED_TRACE(i);
@@ -112,7 +112,7 @@ TEST_F(FuzzTorchFile, RandomPickles) {
 }
 
 // The archive's directory claims that an entry has gigabytes.
-TEST_F(FuzzTorchFile, SizesBeyondTheFile) {
+TEST_F(FuzzTorchFile, SizesBeyondTheFileAreRefused) {
   std::string good = archive(pickle());
   size_t central = good.find("PK\x01\x02");
   ASSERT_NE(central, std::string::npos);
@@ -146,7 +146,7 @@ TEST_F(FuzzTorchFile, SizesBeyondTheFile) {
 
 // Texts that claim to be longer than the file, and references to memos, marks and containers that
 // do not exist.
-TEST_F(FuzzTorchFile, PicklesWithFalseClaims) {
+TEST_F(FuzzTorchFile, PicklesWithFalseClaimsAreRefused) {
   for (const std::string& text :
        {std::string("\x80\x02X\xff\xff\xff\xff", 7),
         std::string("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f", 11),
@@ -163,7 +163,7 @@ TEST_F(FuzzTorchFile, PicklesWithFalseClaims) {
 }
 
 // Uses the 64-bit fields of files above 4 GiB in a small file.
-TEST_F(FuzzTorchFile, SixtyFourBitFields) {
+TEST_F(FuzzTorchFile, SixtyFourBitFieldsAreRead) {
   for (int64_t from : {0, 100, 300, 500}) {
     std::filesystem::remove(path_);
     ZipWriter writer(path_, from);
@@ -189,7 +189,7 @@ TEST_F(FuzzTorchFile, SixtyFourBitFields) {
 
 // Entries deflated by zlib: one that inflates to a thousand times its size is read in blocks, and
 // one that claims more than deflate can achieve is refused.
-TEST_F(FuzzTorchFile, DeflatedEntries) {
+TEST_F(FuzzTorchFile, DeflatedEntriesAreReadWithinTheLimit) {
   std::string plain(1 << 20, '\0'), packed(4096, '\0');
   z_stream stream = {};
   ASSERT_EQ(zlib().begin_deflate(&stream, 9, Z_DEFLATED, -MAX_WBITS, 9, Z_DEFAULT_STRATEGY,

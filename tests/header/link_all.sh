@@ -1,5 +1,5 @@
 #!/bin/sh
-# A C99 program that takes the address of every declared function links against the library and runs.
+# Checks that a C99 program that uses the address of every declared function links with the library and runs.
 # usage: link_all.sh SOURCE_DIR LIBRARY COMPILER...
 set -eu
 source=$1

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The reader of ds.h must refuse each of these additions to the header. usage: refused.sh PYTHON SOURCE_DIR
+# Checks that the parser of ds.h refuses each of these additions to the header.
+# usage: refused.sh PYTHON SOURCE_DIR
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -160,8 +160,8 @@ TEST_P(Decode, CachedLogitsInBf16EqualThoseOfFullPassesInBf16) {
   }
 }
 
-// Families without recorded numbers: windows shorter than the text, softcaps, rope over half a head
-// and scaled rope.
+// Configurations without recorded numbers. They have windows shorter than the text, softcaps, rope
+// over half a head, and scaled rope.
 constexpr std::array<const char*, 4> kMoreFamilies{
     R"({"model_type": "mistral", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
@@ -198,8 +198,8 @@ TEST_P(DecodeFamilies, CachedLogitsEqualThoseOfFullPasses) {
   }
 }
 
-// Ropes that depend on the text's length: all use other rotations beyond 6 tokens and, except for
-// longrope, a different rotation for each length.
+// Configurations whose ropes depend on the length of the text. Beyond 6 tokens all use other
+// rotations; all but longrope then use a different rotation for each length.
 constexpr std::array<const char*, 3> kLengthRopes{
     R"({"model_type": "phi3", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.5, "pad_token_id": null,
@@ -287,9 +287,8 @@ TEST_P(DecodeByLength, StaleKeysAreRefused) {
                                    DS_ERROR_INVALID_ARGUMENT);
   expect_names(message, {"first must be 0, got 6", "text of 7 tokens", "that of 6 tokens"});
   std::vector<float> beyond = forward(*comm, text, kSwitch + 1);
-  EXPECT_LT(distance(cached->text().decode(all.first(kSwitch + 1), 0), beyond),
-            // The refused call has not changed the caches.
-            5e-5f);
+  // The refused call has not changed the caches.
+  EXPECT_LT(distance(cached->text().decode(all.first(kSwitch + 1), 0), beyond), 5e-5f);
   // A shorter text that consists of the first tokens of the longer one is refused as well.
   expect_names(
       message_of([&] { cached->text().decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
@@ -303,8 +302,8 @@ TEST_P(DecodeByLength, StaleKeysAreRefused) {
   EXPECT_LT(distance(last, forward(*comm, text, kPositions)), 5e-5f);
 }
 
-TEST_P(DecodeByLength, WorksInBf16AndOnShards) {
-  // The bound of the bf16 test above.
+TEST_P(DecodeByLength, EqualsFullPassesInBf16AndOnShards) {
+  // This is the bound of CachedLogitsInBf16EqualThoseOfFullPassesInBf16.
   constexpr double kRounding = 0.05;
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(8);
@@ -464,9 +463,8 @@ TEST(Decode, TrainingEnginesContinueWithTheirNewestParameters) {
   EXPECT_LT(distance(before, engine_of("gpt2", *comm)->text().decode(text, 0)), 1e-6f);
   InputView ids{text.data(), DS_DTYPE_I32, kPositions};
   engine.train_batch(std::vector<InputView>{ids, ids});
-  EXPECT_THROW(engine.text().decode(std::span(text).last(1), kPositions - 1),
-               // The caches are stale, because a step has used their memory.
-               Error);
+  // The caches are stale, because a step has used their memory.
+  EXPECT_THROW(engine.text().decode(std::span(text).last(1), kPositions - 1), Error);
   EXPECT_GT(distance(engine.text().decode(text, 0), before), 1e-4f);
 }
 

@@ -23,7 +23,7 @@ TextRequest request(const char* options = R"({"ids": [1, 2], "tokens": 2, "threa
   return text_request("", Json::parse(options));
 }
 
-// A copy of the gpt2 reference model, with 48 positions and 128 tokens, that tests may edit.
+// A copy of the gpt2 reference model that tests may edit. It has 48 positions and 128 tokens.
 class GenerateModel : public testing::Test {
  protected:
   void SetUp() override {
@@ -51,7 +51,8 @@ class GenerateModel : public testing::Test {
 };
 
 TEST_F(GenerateModel, EndTokensAreCheckedByFileAndKey) {
-  edit("eos_token_id", "4294967351");  // becomes 55 in 32 bits
+  // In 32 bits, this number would become 55.
+  edit("eos_token_id", "4294967351");
   expect_names(refusal(DS_ERROR_CONFIG),
                {"config.json: eos_token_id:", "2147483647", "4294967351"});
   edit("eos_token_id", R"([1, "2"])");

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs to a scratch prefix, then builds and runs programs against it, by find_package and by pkg-config.
+# Installs to a scratch prefix, then builds programs with the installed library, by find_package and by pkg-config, and runs
+# them.
 # usage: install_test.sh SOURCE_DIR BUILD
 set -eu
 source=$1
@@ -9,7 +10,8 @@ trap 'rm -rf "$scratch"' EXIT
 prefix=$scratch/prefix
 here=$source/tests/install
 
-mkdir -p "$prefix/lib"  # somebody else's library must stay unchanged
+# The library of another program must stay unchanged.
+mkdir -p "$prefix/lib"
 printf foreign > "$prefix/lib/libdsother.so"
 cmake --install "$build" --prefix "$prefix" > "$scratch/install.log"
 [ "$(cat "$prefix/lib/libdsother.so")" = foreign ] || { echo "an installed library of another program was changed"; exit 1; }

@@ -1,6 +1,6 @@
 """Checks that arrays of torch and of NumPy 2 enter and leave the Python package without copies (./run interop arrays).
 
-Both have DLPack 1.x and an OpenMP run-time of their own, which Debian's NumPy lacks.
+Both libraries support DLPack 1.x and contain an OpenMP run-time, unlike Debian's NumPy.
 """
 import os
 import sys

@@ -1,11 +1,10 @@
-"""Compares the values that Hugging Face's integration fills in for "auto", with the defaults of TrainingArguments, with
-those of libds.
+"""Compares how Hugging Face's integration and libds fill in "auto", with the defaults of TrainingArguments.
 
 usage: auto.py
 
-A configuration in which every key that the integration fills in says "auto" goes through its own code, for a GPT-2 of a
-small width, and through libds.describe_config. Each value must be equal. Needs transformers, accelerate and the built
-Python package of libds.
+The configuration has "auto" for every key that the integration can fill in. The integration fills it in for a narrow GPT-2,
+and libds by libds.describe_config; all values must be equal. Needs transformers, accelerate and the built Python package of
+libds.
 """
 import json
 import os
@@ -47,7 +46,7 @@ def flat(value, path=""):
 
 
 def model():
-    # The integration asks for nothing else.
+    # The integration reads nothing else of a model.
     class Model:
         config = GPT2Config(n_layer=2, n_embd=96, n_head=4, vocab_size=64, bos_token_id=0, eos_token_id=0)
     return Model()

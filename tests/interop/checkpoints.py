@@ -1,18 +1,19 @@
-"""Checkpoints of DeepSpeed 0.19.8 and libds, exchanged (./run interop checkpoints [CASE...]).
+"""Exchanges checkpoints between DeepSpeed 0.19.8 and libds (./run interop checkpoints [CASE...]).
 
 Two ranks on gloo train GPT-2 and Llama (tests/data/models) with AdamW or Muon; the models have tied and frozen weights
 and buffers of many types. For each case (a stage, a type, a model, an optimizer):
-1. DeepSpeed trains 5 steps, saves, and trains 5 more; a second DeepSpeed loads and trains the same 5, which sets the
-   bar.
-2. `libds convert` converts it; libds loads the result and trains the 5 steps. In f32, losses may differ from
-   DeepSpeed's as much as in `./run interop deepspeed` (1e-5 relative), and in bf16 by at most TOLERANCE.
-3. The state of libds after these 5 steps is exported with `--to universal`; DeepSpeed loads it with load_universal and
-   trains 5 more steps, and so does libds. With Muon, `--to universal` is refused by name: DeepSpeed's layout has no
-   momentum for it.
-4. `libds convert --to fp32` gives the names, types, shapes and bits of DeepSpeed's zero_to_fp32, including second names
-   and buffers; in shards, the same tensors in the same files. At stage 1 zero_to_fp32 leaves out frozen parameters,
-   libds does not.
-5. `libds convert` of a checkpoint by ds_to_universal has the payload of 2, and `--to fp32` of it the bits of 4.
+1. DeepSpeed trains 5 steps, saves a checkpoint and trains another step. A second DeepSpeed loads the checkpoint and trains
+   5 steps.
+2. `libds convert` converts the checkpoint; libds loads the result and trains the same 5 steps. The losses may differ from
+   those of the second DeepSpeed by at most TOLERANCE.
+3. The state of libds after these 5 steps is exported with `--to universal`. DeepSpeed loads it with load_universal and
+   trains 5 more steps, and so does libds. With Muon, `--to universal` is refused by name, because DeepSpeed's layout has
+   no momentum for Muon.
+4. `libds convert --to fp32` writes the names, types, shapes and bits of DeepSpeed's zero_to_fp32, including second names
+   and buffers; in shards, it writes the same tensors to the same files. At stage 1 zero_to_fp32 leaves out frozen
+   parameters, and libds does not.
+5. `libds convert` of a checkpoint by ds_to_universal has the payload of 2, and its `--to fp32` the bits of 4, except with
+   Muon, and with frozen parameters at stage 3, which ds_to_universal leaves out.
 
 --half FROM TO: instead, turns a recorded checkpoint in f32 into one as by an fp16 run, because DeepSpeed 0.19.8 has no
 fp16 on most CPUs. Weights of the module are f16, and the loss scale is dynamic, at 512 after an overflow in step 3.
@@ -50,7 +51,8 @@ CASES = [("gpt2", stage, dtype, "torch", []) for stage in (1, 2, 3) for dtype in
     (model, stage, dtype, "muon", []) for model, stage, dtype in (
         ("gpt2", 1, "f32"), ("gpt2", 1, "bf16"), ("gpt2", 2, "f32"), ("gpt2", 2, "bf16"), ("gpt2", 3, "f32"), ("llama", 2, "f32"),
         ("llama", 3, "f32"))]
-SHARD = 3000  # bytes
+# The size of a shard in bytes.
+SHARD = 3000
 
 
 def settings(stage, dtype):
@@ -72,8 +74,8 @@ def batch(folder, step, rank):
 
 
 def decorate(model, filled):
-    """Buffers of many types and strides, which training does not change. filled: by a checkpoint, since torch cannot
-    fill one whose elements share memory."""
+    """Adds buffers of many types and strides, which training does not change. `filled` tells that a checkpoint is loaded into
+    them; torch cannot do that for a buffer whose elements share memory."""
     import torch
 
     torch.manual_seed(7)
@@ -89,7 +91,7 @@ def decorate(model, filled):
 
 
 def optimizer(adam):
-    """The configuration in the form of DeepSpeed."""
+    """Returns the optimizer section of a DeepSpeed configuration."""
     values = {"type": "Muon", "params": MUON} if adam == "muon" else {"type": "AdamW", "params": ADAM}
     return values | {"params": values["params"] | {"torch_adam": adam != "own"}}
 
@@ -111,7 +113,7 @@ def theirs(job):
         made |= {"bf16": {"enabled": False}, "fp16": {"enabled": True, "initial_scale_power": 8}}
     made["optimizer"] = optimizer(job["adam"])
     if job["adam"] == "muon" and job["stage"] == 3:
-        # DeepSpeed supports Muon at stage 3 in no other way.
+        # DeepSpeed supports Muon at stage 3 only without reduce_scatter.
         made["zero_optimization"]["reduce_scatter"] = False
     made |= {"zero_allow_untested_optimizer": True}
     if job.get("universal"):
@@ -158,8 +160,8 @@ def ours(job):
     return losses
 
 
-# The checkpoints of --record: (stage, type, further settings of ZeRO, frozen parameters). Those with "names" have
-# decorate()'s buffers.
+# The checkpoints of --record: (stage, type, further settings of ZeRO, frozen parameters). Checkpoints with "names" in their
+# name have the buffers of decorate().
 KINDS = {f"zero{stage}_{dtype}": (stage, dtype, {}, []) for stage in (1, 2, 3) for dtype in ("f32", "bf16")} | {
     "zero2_round_robin": (2, "f32", {"round_robin_gradients": True}, []),
     "zero2_frozen": (2, "f32", {}, ["transformer.wpe.weight"]),
@@ -179,7 +181,8 @@ TINY = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 12
 
 
 def record_rank(folder, kinds):
-    """Makes these kinds in one pair of processes; returns the losses [step] after the save, as means over ranks."""
+    """Records checkpoints of these kinds in one pair of processes. Returns the losses [step] after the save, as means over
+    ranks."""
     import deepspeed
     import torch
     import transformers
@@ -247,7 +250,7 @@ def edited(path, edit):
 
 
 def half(source, target):
-    """Edits pickles as bytes, so that neither torch nor DeepSpeed is needed."""
+    """Writes the checkpoint of --half. Edits pickles as bytes, so that neither torch nor DeepSpeed is needed."""
     def member(name, value):
         return b"X" + struct.pack("<I", len(name)) + name.encode() + value
 
@@ -366,8 +369,8 @@ def furthest(mine, other):
 
 
 def same_fp32(saved, exported, stage, frozen):
-    """Tells whether the files have the same names, types, shapes and bits as those of zero_to_fp32, and the same
-    tensors in each file."""
+    """Returns whether the files have the same names, types, shapes and bits as those of zero_to_fp32, and the same tensors in
+    each file."""
     import torch
     from deepspeed.utils import zero_to_fp32
     from safetensors.torch import load_file

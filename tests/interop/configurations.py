@@ -2,9 +2,9 @@
 """Compares random changes of real configurations with DeepSpeed's own reader (./run interop configurations [NUMBER
 [SEED]]).
 
-A file of tests/data/ds_configs gets another value at a random key: one that it has, or one that DeepSpeed's classes
-know. libds must refuse every configuration that DeepSpeedConfig refuses. It may refuse one that DeepSpeedConfig accepts
-for a reason: the value is of another kind or out of range, or it asks for a feature that libds lacks. DeepSpeed is
+A file of tests/data/ds_configs gets another value at a random key: a key that the file has, or one that DeepSpeed's classes
+know. libds must refuse every configuration that DeepSpeedConfig refuses. libds may refuse a configuration that
+DeepSpeedConfig accepts if the value is of another kind, is out of range, or needs a feature that libds lacks. DeepSpeed is
 unchanged.
 """
 import copy
@@ -59,10 +59,10 @@ def read_files():
 
 
 def refusal_of_deepspeed(given):
-    """Returns why DeepSpeed refuses a configuration; "" if it accepts it."""
+    """Returns the reason why DeepSpeed refuses a configuration, or "" if it accepts the configuration."""
     try:
         deepspeed_config.DeepSpeedConfig(copy.deepcopy(given))
-    # The error has any type: assertions and the errors of pydantic.
+    # The error may have any type, such as an assertion or an error of pydantic.
     except Exception as error:
         return f"{type(error).__name__}: {error}" or "?"
     return ""
@@ -89,7 +89,7 @@ def known_paths():
 
 
 def changed(numbers, given, known):
-    """Returns a copy with another value at one path, and the path; None if a section on the way is of another kind."""
+    """Returns a copy with another value at one path, and the path. Returns None if a section on the path is of another kind."""
     path = numbers.choice(list(paths_of(given)) if numbers.random() < 0.5 else known)
     out = copy.deepcopy(given)
     section = out
@@ -106,7 +106,7 @@ def is_number(value):
 
 
 def may_refuse(path, value, reason):
-    """Tells whether libds alone may refuse a value for this reason."""
+    """Returns whether libds alone may refuse a value for this reason."""
     in_class = path[0] in CLASSES
     if "expected true or false" in reason:
         return not (isinstance(value, bool) or value in (0, 1) or (in_class and str(value).lower() in WORDS))
@@ -116,13 +116,13 @@ def may_refuse(path, value, reason):
         return not isinstance(value, str)
     if re.search(r"is (below|above|not below) |must be (above|at least|positive)", reason):
         return is_number(value)
-    # The value asks for a feature that libds lacks, is an unknown name, or is of another kind.
+    # The value needs a feature that libds lacks, is an unknown name, or is of another kind.
     return bool(re.search(r"unsupported by this version|unknown|contradicts|needs (bf16|zero_optimization.stage)|fills no value in|expected (two|three) numbers|expected an array|"
                           r"expected a section|: missing|must not be above", reason))
 
 
 def switched_off(given, path):
-    """Tells whether the section of a path is not enabled, so that its values have no effect."""
+    """Returns whether the section of a path is not enabled, so that its values have no effect."""
     for name in path[:-1]:
         given = given[name]
     return path[-1] != "enabled" and given.get("enabled", True) in (False, "false", "auto")

@@ -1,12 +1,12 @@
-"""Tests whether training in bf16 with f32 masters follows PyTorch's. (./run interop curve [SEEDS])
+"""Tests whether losses of training in bf16 with f32 masters follow those of PyTorch (./run interop curve [SEEDS]).
 
-The main job's model and text, 200 steps of 2 x 8 sequences. Both sides of a seed start from the same weights and see
-the same batches in the same order: bf16 parameters, activations and gradients of a micro-batch, f32 sums over
-micro-batches, clipping at 1, AdamW on f32 masters, the same learning rates. Two losses are compared: of the training
-batch of a step, and of the same held-out sequences after it. It passes if at steps 50, 100, 150 and 200 the mean of the
-pairs' differences over the seeds is at most 0.02. Rounding alone causes as much: libds with and without AMX, whose sums
-have another order, differ by up to 0.017 in a seed. A bound in standard errors of three seeds would reject equal runs
-one time in nine at each mark; the standard error of the pairs is printed, too.
+For each seed, libds and PyTorch train the model of main_job.py for 200 steps of 2 x 8 sequences. Both start from the same
+weights and use the same batches in the same order. Both have bf16 parameters, activations and gradients of a micro-batch,
+f32 sums over micro-batches, clipping at 1, AdamW on f32 masters, and the same learning rates. Two losses are compared: the
+loss of the training batch of a step, and the loss of held-out sequences after the step. The test passes if, at steps 50,
+100, 150 and 200, the mean over the seeds of the differences of the pairs is at most 0.02. Rounding alone causes nearly as
+much: libds with and without AMX, whose sums have another order, differ by up to 0.017 in a seed. A bound in standard errors
+of three seeds would reject equal runs one time in nine at each mark; the standard error of the pairs is printed, too.
 """
 import json
 import os
@@ -44,7 +44,7 @@ def draw(data, rng, count):
 
 
 class Ours:
-    """libds: the engine of the configuration, whose seed draws the weights."""
+    """Training by an engine of libds, whose seed draws the weights."""
 
     def __init__(self, seed):
         made = main_job.config()
@@ -66,7 +66,7 @@ class Ours:
 
 
 class Theirs:
-    """PyTorch: f32 masters, from which bf16 parameters are rounded after every step."""
+    """Training by PyTorch with f32 masters, which are rounded to bf16 parameters after every step."""
 
     def __init__(self, weights, lrs):
         self.masters = {k: torch.tensor(v) for k, v in weights.items()}
@@ -102,7 +102,7 @@ class Theirs:
 
 
 def train(name, side, seed, text, heldout):
-    """Returns losses [2, marks]: of the training batch, and of the held-out text."""
+    """Returns losses [2, marks], first of the training batch, then of the held-out text."""
     rng, losses, begin = np.random.default_rng(seed), np.zeros((2, len(MARKS))), time.monotonic()
     for step in range(STEPS):
         loss = side.step(step, list(draw(text, rng, ACCUMULATION)))
@@ -114,7 +114,7 @@ def train(name, side, seed, text, heldout):
 
 
 def compare(what, ours, theirs):
-    """Prints a table of `ours` and `theirs` [seeds, marks]; returns whether every mark is within the bar."""
+    """Prints a table of `ours` and `theirs` [seeds, marks], and returns whether every mark is within the bar."""
     print(f"{what}\n  step   libds   torch  differ  std.err of pairs")
     for i, mark in enumerate(MARKS):
         pairs = ours[:, i] - theirs[:, i]

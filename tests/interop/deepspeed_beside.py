@@ -1,11 +1,11 @@
 """Compares ten steps of training with DeepSpeed 0.19.8 on gloo, ZeRO stages 0 to 3 (./run interop deepspeed [STAGES]).
 
-Two ranks, f32, the recorded models of tests/data/models: GPT-2 and Llama start from the folder's weights and take
-micro-batch r on rank r (their target counts differ). For SGD with momentum, unclipped, every parameter must be within
-1e-5 of its tensor's largest value. For AdamW with torch's and with DeepSpeed's own update, clipping at 1 and weight
-decay everywhere, sum and norm of every tensor must be within the model's recorded `final_params` tolerances (elements
-whose gradient is rounding noise make full steps under Adam). The losses of every step, as means over ranks, must agree
-to 1e-5 relative.
+Two ranks train the recorded GPT-2 and Llama of tests/data/models in f32, from the weights of the folder. Rank r trains on
+micro-batch r; the micro-batches have different numbers of targets. With SGD with momentum, without clipping, every parameter
+must be within 1e-5 of its tensor's largest value. With AdamW, by torch's and by DeepSpeed's update, with clipping at 1 and
+weight decay everywhere, sum and norm of every tensor must be within the model's recorded `final_params` tolerances, because
+Adam makes full steps even for elements whose gradient is rounding noise. The losses of every step, as means over ranks, must
+agree to 1e-5 relative.
 """
 import json
 import os
@@ -89,7 +89,7 @@ def ours(folder, case, stage, rank, out, _):
 
 
 def train(side, folder, case, stage, out, adam):
-    """Returns losses [rank][step]; writes the trained model to `out`."""
+    """Writes the trained model to `out` and returns losses [rank][step]."""
     os.makedirs(out)
     ranks.launch(f"{side} {case} stage {stage}",
                  lambda rank: [os.path.abspath(__file__), "--rank", side, folder, case, str(stage), str(rank), out, adam],
@@ -108,8 +108,8 @@ def weights_of(folder):
 
 
 def parameters_agree(case, folder, mine, other):
-    """Returns (whether it passes, the text to print): the largest distance by the rule of the case, relative to the
-    allowed one."""
+    """Returns (whether the parameters agree, a text). The text names the largest distance by the rule of the case, relative to
+    the allowed distance."""
     with open(os.path.join(folder, "golden.json"), encoding="utf-8") as file:
         rule = json.load(file)["final_params"]
     shares = {}

@@ -1,4 +1,4 @@
-"""A 7M GPT on bytes, otherwise configured as examples/train.json, for comparisons with PyTorch."""
+"""Configures a GPT of 7 million parameters on bytes, otherwise like examples/train.json, for comparisons with PyTorch."""
 import json
 import os
 import sys
@@ -29,13 +29,13 @@ def config():
 
 
 def read(engine, kind):
-    """Returns every parameter's values of a state kind, in f32, by name."""
+    """Returns the f32 values of every parameter, of one kind of state, by name."""
     return {param.name: np.array(engine.read(param, kind)) for param in engine.params}
 
 
 def forward(p, tokens, targets):
-    """Returns the loss of one micro-batch in the element type of the parameters `p`; the softmax over logits is in
-    f32."""
+    """Returns the loss of one micro-batch. It is computed in the element type of the parameters `p`, except for the softmax
+    over logits, which is computed in f32."""
     x = p["wte.weight"][tokens] + p["wpe.weight"][:SEQ]
     for i in range(LAYERS):
         h = f"h.{i}."

@@ -1,5 +1,5 @@
-"""Draws model folders for models.py: a configuration of a family with any of its options, weights that belong to it,
-and the spellings that such folders have on the hub. Everything follows from the seed and the folder's index."""
+"""Draws model folders for models.py: a configuration of a family with any of its options, weights for the configuration, and
+the spellings of such folders on the hub. All depends on the seed and the folder's index only."""
 import json
 import random
 
@@ -17,7 +17,7 @@ IDLE = {"n_special": 0, "predict_special_tokens": True, "output_past": True, "is
         "use_cache": False, "gradient_checkpointing": True, "_name_or_path": "some/where", "use_mrope": False,
         "_flash_attn_2_enabled": True, "tokenizer_class": "X", "learned_embeddings": True, "scale_embeddings": False,
         "rotary_emb_base_": 5, "logits_scaling": None, "quantization_note": [1, {"a": None}], "num_labels": 2}
-# The other families accept longer texts than they were made for.
+# Families with a table of positions. Other families accept texts that are longer than max_position_embeddings.
 POSITION_TABLE = {"gpt2", "opt", "bert"}
 
 
@@ -45,7 +45,8 @@ class Setup:
         self.bf16 = draw.chance(0.1)
         self.generate = draw.chance(0.2) and family != "bert"
         self.new_tokens = 4
-        self.text = max(self.tokens, 11, 5) + self.new_tokens  # the longest one
+        # The length of the longest text.
+        self.text = max(self.tokens, 11, 5) + self.new_tokens
 
     def __str__(self):
         return (f"{self.rows}x{self.tokens} padding {self.padding}, {self.ranks} ranks, stage {self.stage}, "
@@ -55,7 +56,7 @@ class Setup:
 def shape(draw, even, free_width, family):
     """Returns the widths of a decoder with heads: hidden is heads * width unless the family has head_dim."""
     heads = draw.choice([1, 2, 3, 4, 6])
-    # A LayerNorm over up to three numbers leaves almost only rounding.
+    # The results of a LayerNorm over up to three numbers are mostly rounding errors.
     width = draw.choice([2, 4, 6, 8, 16] if even else [n for n in [1, 2, 3, 5, 8, 16] if heads * n >= 4])
     out = {"num_attention_heads": heads, "hidden_size": heads * width}
     if free_width and draw.chance(0.4):
@@ -70,11 +71,11 @@ def shape(draw, even, free_width, family):
 
 
 def padding_id(draw, config):
-    """Draws None, no key, an index in range, or one counted from the end."""
+    """Draws pad_token_id: None, no key, an index in range, or an index counted from the end. Also draws eos_token_id."""
     if draw.chance(0.6):
         config["pad_token_id"] = draw.choice([None, 0, 1, 3, config["vocab_size"] - 1, -1])
     elif config["model_type"] == "phi3":
-        # The default lies outside of the vocabulary.
+        # The default is outside the vocabulary.
         config["pad_token_id"] = None
     if draw.chance(0.3):
         config["eos_token_id"] = draw.choice([0, 2, [1, 5], None])
@@ -88,12 +89,12 @@ def positions(draw, config, setup):
 
 
 def scaling(draw, config, width, kinds, partial=1.0):
-    """Draws a rope_scaling of one of `kinds`, with any of its members; None for a plain rope."""
+    """Returns a random rope_scaling of one of `kinds`, with any of its members, or None for a plain rope."""
     kind, pairs = draw.choice(kinds), int(width * partial + 1) // 2
     if kind is None or (kind == "dynamic" and int(width * partial) <= 2):
         return None
     if config["model_type"] in ("mixtral", "ministral") and kind != "default":
-        # Transformers has no default for it.
+        # Transformers has no default for head_dim.
         config.setdefault("head_dim", width)
     limit = config["max_position_embeddings"]
     out = {"rope_type": kind}
@@ -115,7 +116,7 @@ def scaling(draw, config, width, kinds, partial=1.0):
             return [round(draw.uniform(1, most), 3) for _ in range(pairs)]
         out |= {"short_factor": factors(1.5), "long_factor": factors(8)}
         draw.some(out, original_max_position_embeddings=[max(2, original)])
-        # Transformers does not give it the key that phi3 has next to the object.
+        # Transformers copies the key that is next to the object into the object, but not for "su".
         if kind == "su":
             out["original_max_position_embeddings"] = config["original_max_position_embeddings"]
         if draw.chance(0.4):
@@ -130,7 +131,8 @@ def scaling(draw, config, width, kinds, partial=1.0):
 def rope(draw, config, width, kinds=(None, None, "default", "linear", "dynamic", "llama3", "yarn", "longrope")):
     found = scaling(draw, config, width, kinds)
     theta = draw.choice([10000, 10000.0, 500000.0, 1e6, 100.0])
-    if draw.chance(0.5):  # the spelling of Transformers 5
+    # Transformers 5 spells the key rope_parameters.
+    if draw.chance(0.5):
         config["rope_parameters"] = {"rope_type": "default", **(found or {}), "rope_theta": theta}
         if found and "type" in found:
             del config["rope_parameters"]["rope_type"]
@@ -291,7 +293,7 @@ ARCHITECTURE = {"gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "op
 
 
 def dress(draw, config):
-    """Adds the surroundings of a configuration in real files: its author, other spellings, keys that are never read."""
+    """Adds what real files contain besides the configuration: the author, other spellings, and keys that are never read."""
     family = config["model_type"]
     known = ARCHITECTURE.get(family, family[0].upper() + family[1:] + "ForCausalLM")
     names = [[known]] * 6 + [[known.replace("ForMaskedLM", "Model").replace("ForCausalLM", "Model")], None]
@@ -305,7 +307,7 @@ def dress(draw, config):
     config["initializer_range" if family != "opt" else "init_std"] = draw.choice([0.02, 0.1])
     for key in draw.sample(sorted(IDLE), draw.choice([0, 0, 1, 3])):
         config.setdefault(key, IDLE[key])
-    # A key of another family, which this one does not read.
+    # This family does not read these keys of other families.
     if draw.chance(0.2):
         for key, value in {"mistral": {"attention_bias": True, "use_sliding_window": False},
                            "qwen2": {"attention_bias": True, "mlp_bias": True}, "phi3": {"mlp_bias": False},
@@ -321,7 +323,7 @@ def dress(draw, config):
 
 
 def fill(net, draw):
-    """Draws weights, so that no bias is 0 and no norm is 1. The scale decides how large the logits are."""
+    """Draws weights such that no bias is 0 and no norm is 1. The scale determines the size of the logits."""
     scale = draw.choice([0.02, 0.1, 0.1, 0.3, 0.3, 0.6, 1.0])
     torch.manual_seed(draw.getrandbits(48))
     with torch.no_grad():
@@ -356,7 +358,7 @@ def auto_model(family):
 
 
 def write(draw, folder, config, kind, shards="1GB"):
-    """Writes the folder of a configuration, which is not changed, with random weights."""
+    """Writes a folder with this configuration and random weights."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(config, indent=1) + "\n"
     (folder / "config.json").write_text(text)
@@ -372,7 +374,7 @@ def family_of(index):
 
 
 def make(folder, seed, index):
-    """Writes folder `index` of `seed`; returns how to use it."""
+    """Writes folder `index` of `seed`, and returns its Setup."""
     draw, family = Draw(f"{seed}/{index}"), family_of(index)
     setup = Setup(draw, family)
     config = dress(draw, FAMILIES[family](draw, setup, family))
@@ -384,8 +386,8 @@ def make(folder, seed, index):
 
 
 def shrink(config):
-    """Reduces a published configuration to a few narrow layers and few words, in the same ratios; all else is
-    unchanged."""
+    """Returns a published configuration reduced to a few narrow layers and a small vocabulary, with the same ratios. All other
+    keys are unchanged."""
     config = dict(config)
     names = {"gpt2": ("n_embd", "n_head", "n_layer", "n_inner")}.get(
         config["model_type"], ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"))

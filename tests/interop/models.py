@@ -2,15 +2,15 @@
 
 usage: models.py [N] [--seed S] [--only INDEX] [--published DIR] [--keep DIR]
 
-Draws N folders over every family that libds has and over every option of its configuration (model_folders.py). For
-each, Transformers computes logits, loss, gradients, a greedy continuation and a few training steps in float32 and in
-float64, and `libds verify` does the same on one rank or two. A number of libds is wrong if its distance from that of
-float64 is more than ten times that of Transformers' float32, and more than a few roundings (tools/make_golden.py). A
-folder whose tolerances would be wider than 1 % is `vague`: it is not compared, and few folders may be so. Prints a line
-for each folder that does not pass, which --only repeats and explains, and a table. Fails on a wrong number, a crash, a
+Draws N folders of every family that libds has, with every option of its configuration (model_folders.py). For each folder,
+Transformers computes logits, loss, gradients, a greedy continuation and a few training steps in float32 and in float64, and
+`libds verify` does the same on one rank or two. A number of libds is wrong if its distance from the float64 number is more
+than ten times the distance of Transformers' float32 number, and more than a few roundings (tools/make_golden.py). A folder
+whose tolerances would be wider than 1 % is `vague` and not compared; at most MOST_VAGUE of the folders may be vague. Prints a
+line for each folder that does not pass, which --only repeats and explains, and a table. Fails on a wrong number, a crash, a
 hang, or a refusal that docs/reference/models.md does not explain (LIMITS below).
 
---published DIR: instead, takes every config.json of DIR, made tiny, with all other keys unchanged.
+--published DIR: uses every config.json of DIR instead, with tiny sizes and all other keys unchanged.
 """
 import argparse
 import collections
@@ -36,15 +36,16 @@ import transformers
 from distance import largest
 
 LIBDS = ROOT / "build" / "bin" / "libds"
-TIMEOUT = 60.0  # seconds for one libds command, on a crowded machine
+# Seconds allowed for one libds command, on a busy machine.
+TIMEOUT = 60.0
 # Refusals of libds that docs/reference/models.md explains: the message, and the condition on the folder's config.json.
 LIMITS = [
     (r"must leave an even number of columns for yarn", r'"yarn"'),
     (r"key '[a-z_.]*partial_rotary_factor' of a \w+ model must be 1", r'"partial_rotary_factor": (?!1[,.\n])'),
 ]
-# Share of the folders. Transformers accepts nearly everything that the generator draws.
+# The largest share of folders that Transformers may refuse. It accepts nearly everything that the generator draws.
 MOST_SKIPPED = 0.1
-# Share of the folders. Rounding decides their numbers, so that nothing can be compared.
+# The largest share of folders that may be vague: their numbers are mostly rounding, so they cannot be compared.
 MOST_VAGUE = 0.05
 OUTCOMES = ["passed", "limit", "WRONG", "CRASH", "HANG", "REFUSED", "vague", "skipped"]
 Result = collections.namedtuple("Result", "index family outcome detail")
@@ -56,7 +57,7 @@ def is_limit(folder, message):
 
 
 def libds(words, ranks=1):
-    """Returns the exit code (None: it hung), stdout, and the last line of stderr."""
+    """Returns the exit code (None if the command hung), stdout, and the last line of stderr."""
     launch = [LIBDS, "launch", "-n", str(ranks)] if ranks > 1 else []
     try:
         done = subprocess.run([*launch, LIBDS, *words], capture_output=True, text=True, timeout=TIMEOUT)
@@ -90,7 +91,7 @@ def verify(index, family, folder, setup):
 
 
 def generate(index, family, folder):
-    """Runs `libds generate` on the recorded prompts; returns None if it gives the recorded tokens."""
+    """Runs `libds generate` on the recorded prompts. Returns None if it prints the recorded tokens."""
     record = json.loads((folder / "golden.json").read_text())
     for text in record.get("greedy", []):
         ids = ",".join(str(one) for one in text["prompt"])
@@ -111,7 +112,7 @@ def generate(index, family, folder):
 
 
 def survive(result, folder):
-    """A folder that Transformers refuses may be refused or accepted by libds, but must not crash it."""
+    """Checks that libds does not crash on a folder that Transformers refuses. libds may accept or refuse the folder."""
     code, _, message = libds(["generate", folder, "--ids", "1,2", "--tokens", "2", "--temperature", "0"])
     if code not in (0, 1, 2):
         return result._replace(outcome="HANG" if code is None else "CRASH", detail=f"{message}; {result.detail}")
@@ -140,7 +141,7 @@ def missing(folder, family):
 
 
 def prepare(index, family, folder, make):
-    """A job of run_all: makes a folder by make(), with the results of Transformers."""
+    """Creates a folder by make(), with the results of Transformers, as a job of run_all."""
     try:
         setup = make()
         lost = missing(folder, family)
@@ -179,7 +180,8 @@ def table(results):
 
 
 def run_all(jobs, keep):
-    """`jobs` yields (result, None) or (None, arguments of check_folder). libds runs in parallel to Transformers."""
+    """Runs all jobs and returns their results. `jobs` yields (result, None) or (None, arguments of check_folder). libds runs
+    in parallel with Transformers."""
     results = []
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = []
@@ -205,7 +207,7 @@ def random_jobs(root, args):
 
 
 def published_jobs(root, args):
-    """Runs each file on one rank, and with left padding on two."""
+    """Yields a job for each file on one rank, and one with left padding on two ranks."""
     for path in sorted(args.published.glob("*.json")):
         family = json.loads(path.read_text()).get("model_type")
         for padding, ranks in [("none", 1), ("left", 2)] if family in model_folders.FAMILIES else []:

@@ -1,11 +1,12 @@
-"""Compares a run's numbers in Weights & Biases and Comet, read back, with DeepSpeed's (./run interop monitors).
+"""Compares the numbers of a run that libds writes to Weights & Biases and Comet with DeepSpeed's (./run interop monitors).
 
-Both packages are the real ones, offline: they write what they would send later to a `.wandb` file and a zip archive in
-a temporary folder. libds writes from an engine in f16 with accumulation and skipped steps, from `libds.train`, and into
-runs that its caller has begun. Names, values and steps must equal those of the step results. DeepSpeed's WandbMonitor
-and CometMonitor get the same events and must write the same. Last, an engine of DeepSpeed trains with both of its
-monitors on: libds must send the same values at the same samples, except that DeepSpeed's rate and loss scale are
-already those of the next step. A listener in place of a proxy must see no attempt to reach the network.
+Both packages are used offline. They write what they would send later to a `.wandb` file and a zip archive in a temporary
+folder, from which this program reads the numbers back. libds writes from an engine in f16 with accumulation and skipped
+steps, from `libds.train`, and into runs that its caller has begun. Names, values and steps must equal those of the step
+results. DeepSpeed's WandbMonitor and CometMonitor get the same events and must write the same files. Finally, an engine of
+DeepSpeed trains with both of its monitors enabled. libds must send the same values at the same samples, except that
+DeepSpeed's rate and loss scale are already those of the next step. A listener in place of a proxy must see no attempt to
+reach the network.
 """
 import collections
 import contextlib
@@ -25,7 +26,8 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS, ROWS, LEAVES, WIDTH = 12, 3, 2, 16
 SAMPLES = ROWS * LEAVES
-OVERFLOWS = {3: math.inf, 8: math.nan}  # step, counted from 1: the value of one input
+# For steps that overflow, counted from 1, the value of one input.
+OVERFLOWS = {3: math.inf, 8: math.nan}
 # Samples between points of Comet: every third step.
 INTERVAL = 18
 SETTINGS = {"train_micro_batch_size_per_gpu": ROWS, "gradient_accumulation_steps": LEAVES,
@@ -34,7 +36,8 @@ SETTINGS = {"train_micro_batch_size_per_gpu": ROWS, "gradient_accumulation_steps
 OTHER_VALUES = {"Mine/large": math.inf, "Mine/small": 5e-324, "Mine/third": 1 / 3, "Mine/whole": 7, "Mine/none": math.nan}
 failed = []
 
-Run = collections.namedtuple("Run", "facts points")  # points: {name: [(step, value), ...]}
+# A run in one of the packages; `points` is {name: [(step, value), ...]}.
+Run = collections.namedtuple("Run", "facts points")
 
 
 def sections(project, interval=INTERVAL, **more):
@@ -57,7 +60,7 @@ def check(name, ok, detail=""):
 
 
 def libds_engine(libds, np):
-    """Sends an engine's step results to both packages, and one number of the caller after the last step."""
+    """Sends the step results of an engine to both packages, and a number of the caller after the last step."""
     graph = libds.Graph("linear", rows=ROWS)
     x, target = graph.input("x", "f16", [None, WIDTH]), graph.input("target", "f16", [None, WIDTH])
     weight = graph.op("cast", graph.param("w", [WIDTH, WIDTH], "normal", 0.1), dtype="f16")
@@ -76,7 +79,7 @@ def libds_engine(libds, np):
 
 
 def libds_train(libds, folder):
-    """Sends the progress of a run of libds.train by its own monitors."""
+    """Sends the progress of a run of libds.train by the run's monitors."""
     text = os.path.join(folder, "text.txt")
     with open(text, "w", encoding="utf-8") as file:
         file.write("to train or not to train " * 400)
@@ -91,8 +94,8 @@ def libds_train(libds, folder):
 
 
 def libds_in_begun_runs(libds):
-    """Checks that runs of the caller are written to and continue, and that a run that was begun ends if the other
-    monitor fails."""
+    """Checks that libds writes to runs of the caller and leaves them open, and that a run that libds has begun ends if the
+    other monitor fails."""
     import comet_ml
     import wandb
 
@@ -108,7 +111,7 @@ def libds_in_begun_runs(libds):
         wandb.finish()
         experiment.end()
     try:
-        # There is no key.
+        # Comet needs a key, which is not set.
         libds.Monitors(config | {"comet": {"enabled": True, "online": False, "mode": "get"}})
         refused = False
     except Exception:
@@ -154,14 +157,14 @@ def side_deepspeed(folder):
 
 
 def side_engine(folder):
-    """Trains an engine of DeepSpeed with its own monitors, the same settings and overflows in the same steps."""
+    """Trains an engine of DeepSpeed with DeepSpeed's monitors, the same settings, and overflows in the same steps."""
     deepspeed = join_deepspeed(folder)
     import torch
     from deepspeed.accelerator import get_accelerator
 
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    # DeepSpeed allows fp16 on no CPU, but computes it.
+    # DeepSpeed can compute fp16 on a CPU, but refuses it.
     get_accelerator().is_fp16_supported = lambda: True
     model = torch.nn.Linear(WIDTH, WIDTH, bias=False)
     config = SETTINGS | sections("steps", **NAMED) | {
@@ -174,7 +177,7 @@ def side_engine(folder):
             x[0, 0] = OVERFLOWS.get(step, x[0, 0])
             engine.backward(engine(x).float().pow(2).mean())
             engine.step()
-    # DeepSpeed ends neither of them itself.
+    # DeepSpeed does not end these two runs.
     engine.monitor.comet_monitor.experiment.end()
     import wandb
 
@@ -216,7 +219,8 @@ def events_of_progress(results, samples):
 
 
 def points_of(events, interval=1):
-    """Returns {name: [(step, value), ...]}; of each name only steps at least `interval` after the last one kept."""
+    """Returns {name: [(step, value), ...]}. Of each name, a step is kept only if it is at least `interval` after the last kept
+    step."""
     points = {}
     for name, value, step in events:
         kept = points.setdefault(name, [])
@@ -236,7 +240,7 @@ def wandb_records(path):
     at, whole = 7, b""
     while at + 7 <= len(data):
         if (left := 32768 - at % 32768) < 7:
-            # No header fits there.
+            # The rest of the block is too short for a header.
             at += left
             continue
         _, size, kind = struct.unpack_from("<IHB", data, at)
@@ -260,7 +264,7 @@ def wandb_runs(folder):
                 facts = {"project": record.run.project, "group": record.run.run_group, "team": record.run.entity}
             for item in record.history.item if record.HasField("history") else ():
                 name = item.key or "/".join(item.nested_key)
-                # Names of its own: _step, _runtime, _timestamp.
+                # wandb adds the names _step, _runtime and _timestamp.
                 if not name.startswith("_"):
                     points.setdefault(name, []).append((record.history.step.num, json.loads(item.value_json)))
         assert facts["project"] not in runs, f"two runs of {facts['project']}"
@@ -284,7 +288,7 @@ def comet_runs(folder):
                 facts["experiment_name"] = payload["value"]
             metric = payload.get("metric") if message["type"] == "metric_msg" else None
             if metric and not metric["metricName"].startswith("sys.") and metric["metricName"] != "process duration":
-                # Infinity and NaN are texts there.
+                # Comet writes infinity and NaN as texts.
                 value = metric["metricValue"]
                 points.setdefault(metric["metricName"], []).append(
                     (metric["step"], float(value) if isinstance(value, str) else value))
@@ -298,7 +302,7 @@ def comet_runs(folder):
 
 @contextlib.contextmanager
 def no_network():
-    """Returns (environment, attempts): a proxy that notes and drops every connection."""
+    """Runs a proxy that records and drops every connection. Yields (environment, attempts)."""
     attempts = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def drop():
@@ -316,10 +320,10 @@ def no_network():
 
 
 def run_side(side, folder, proxies):
-    """Returns the result of a side, and its runs in both packages."""
+    """Runs one side. Returns its result, and its runs in both packages."""
     place = os.path.join(folder, side)
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(("WANDB_", "COMET_", "NO_PROXY"))}
-    # For settings and other files that the packages leave.
+    # The packages leave settings and other files here.
     settings = os.path.join(place, "settings")
     os.makedirs(settings)
     environment = kept | proxies | {
@@ -337,7 +341,7 @@ def run_side(side, folder, proxies):
 
 
 def compare(what, run, events, facts, interval=1):
-    """Compares a Run with the events that it was made of and the keys of its section."""
+    """Compares a Run with the events that were sent and with the keys of its section."""
     expected = points_of(events, interval)
     wrong = [f"{name}: {run.points.get(name)} beside {expected.get(name)}"
              for name in sorted(run.points.keys() | expected.keys()) if run.points.get(name) != expected.get(name)]
@@ -370,7 +374,7 @@ def check_libds(results, wandb, comet):
 
 
 def check_deepspeed(mine, wandb, comet):
-    """DeepSpeed's classes must have left the same as libds, except NaN, which libds does not send."""
+    """Checks that DeepSpeed's classes have written the same as libds, except NaN, which libds does not send."""
     for what, ours, theirs in (("wandb", mine[1], wandb), ("comet", mine[2], comet)):
         ours, theirs = ours["steps"], theirs["steps"]
         (_, lost), = theirs.points.pop("Mine/none")
@@ -381,7 +385,7 @@ def check_deepspeed(mine, wandb, comet):
 
 
 def check_engine(mine, results, wandb, comet):
-    """DeepSpeed's engine sends at each step the rate and the scale of the next one, which libds sends a step later."""
+    """Checks the values of DeepSpeed's engine, which sends at each step the rate and the scale of the next step."""
     steps = mine[0]["steps"]
     check("DeepSpeed's engine skips as many steps", results["skipped"] == len(OVERFLOWS), results)
     events = [(f"Train/Samples/{key}", later[key], SAMPLES * now["step"])

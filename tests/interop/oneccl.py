@@ -1,8 +1,7 @@
-"""Ranks over oneCCL, by the plugin of examples/oneccl, which knows ds_plugin.h and nothing else of libds: ./run interop
-oneccl.
+"""Tests ranks over oneCCL (./run interop oneccl), by the plugin of examples/oneccl, which includes only ds_plugin.h of libds.
 
-Builds it, then runs the comm suite with a process for each of 2, 3 and 4 ranks, compares the bits of training with
-those over shared memory, and checks the errors about ranks that differ, die or do not come. Last it times an all_reduce
+Builds the plugin and runs the comm suite on 2, 3 and 4 ranks, each a process. Compares the bits of training with those over
+shared memory, and checks the errors about ranks that differ, die or do not join. Finally measures the time of an all_reduce
 over oneCCL, shm and tcp.
 """
 import os
@@ -39,7 +38,7 @@ def build():
 
 
 def start(commands, **more):
-    """Starts a process for each rank; none of them outlives the limit."""
+    """Starts a process for each rank. Each process is killed after 300 seconds."""
     url = f"oneccl://127.0.0.1:{free_port()}"
     return [subprocess.Popen(["timeout", "-k", "1", "300", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True, env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(len(commands)),
@@ -120,7 +119,7 @@ def errors():
         expect(time.monotonic() - begin < 12, f"after {how.name} of a rank the others took more than 12 seconds")
         for text in texts:
             expect("rank 1 has made no progress for 4000 ms" in text, f"after {how.name} rank 1 is not named", text)
-        # The process is `timeout`, which then ends its child, too, if need be by SIGKILL.
+        # The process is `timeout`, which then also ends its child, by SIGKILL if necessary.
         os.kill(ranks[1].pid, signal.SIGTERM)
         ranks[1].communicate()
     print("errors: a configuration, a build, a rank that is missing, dead or stopped is named", flush=True)

@@ -1,7 +1,7 @@
-"""Runs the comparisons with other programs, part after part: ./run interop [PART [ARGUMENTS]].
+"""Runs the comparisons with other programs, one part after another (./run interop [PART [ARGUMENTS]]).
 
-Without a PART, all run in turn, even if one fails; a table is printed last, and the exit code is 1 if any failed. The
-minutes are those of two cores.
+Without PART, all parts run, even if one fails. A table is printed last, and the exit code is 1 if any part has failed. The
+minutes were measured on two cores.
 """
 import os
 import subprocess
@@ -9,7 +9,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# PART: (file, arguments when all parts run, minutes, description)
+# For each part: (file, arguments when all parts run, minutes, description).
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
     "published": ("published.py", [], 0.2, "what Transformers builds from the configurations of published models"),

@@ -27,7 +27,7 @@ def build(keys):
 
 
 def attention(module, config, layer):
-    """Returns heads, their width, factor of the products, window, cap and dropout of one layer's attention."""
+    """Returns the heads, their width, the factor of the products, window, cap and dropout of a layer's attention."""
     heads = config.num_attention_heads
     width = getattr(module, "head_dim", None) or getattr(module, "head_size", None) or getattr(module, "attention_head_size", None)
     scaling = module.scaling / (layer + 1) if getattr(module, "scale_attn_by_inverse_layer_idx", False) else module.scaling
@@ -48,8 +48,8 @@ def turns(frequencies):
 
 
 def rope(module, config):
-    """Returns the frequencies of the pairs of columns and, if they depend on the length of a text, those for a longer
-    one."""
+    """Returns the frequencies of the pairs of columns and, if they depend on the length of a text, also those for a longer
+    text."""
     out = {"columns": 2 * len(module.inv_freq), **turns(module.inv_freq), "magnitude": float(module.attention_scaling)}
     out["scaling"] = module.rope_type
     if module.rope_type in ("llama3", "yarn", "longrope"):
@@ -70,7 +70,7 @@ def facts(keys):
               and hasattr(module, "scaling")]
     drops = [module.p for name, module in named if isinstance(module, torch.nn.Dropout) and module.p
              and not name.endswith(("attn_dropout", "self.dropout"))]
-    # The layers of OPT call the function.
+    # The layers of OPT call the dropout function, so they have no dropout modules.
     if config.model_type == "opt":
         drops = [config.dropout] * (2 * len(layers)) if config.dropout else []
     turning = [module for name, module in named if name.endswith("rotary_emb")]

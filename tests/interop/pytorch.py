@@ -1,7 +1,7 @@
 """Compares libds with other frameworks, outside the test suite (./run interop pytorch [STEPS]).
 
-1. The main job's model in PyTorch, with libds's initial weights, the same batches, AdamW, schedule and clipping: losses
-   of f32 agree to 1e-5 of the loss, and the parameters at the end to 1e-3 of each tensor's largest value.
+1. PyTorch trains the model of main_job.py with libds's initial weights and the same batches, AdamW, schedule and clipping.
+   In f32, losses agree to 1e-5 of the loss, and the final parameters to 1e-3 of each tensor's largest value.
 2. The `safetensors` package reads a libds checkpoint and finds the same tensors as ds_engine_read.
 3. The `tensorboard` package reads the event file of a run.
 """
@@ -31,7 +31,7 @@ def config(total):
 
 
 def text():
-    """Returns the bytes of every C header: text that a Debian with a compiler has."""
+    """Returns the bytes of every C header in /usr/include, a text that every Debian with a compiler has."""
     parts = []
     for path in sorted(glob.glob("/usr/include/*.h")):
         with open(path, "rb") as file:

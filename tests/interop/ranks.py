@@ -1,4 +1,4 @@
-"""Starts the ranks of a script, for the parts that also train DeepSpeed, and finds a port for ranks to meet at."""
+"""Starts the ranks of a script, for the parts that also train DeepSpeed, and finds a port at which ranks can meet."""
 import os
 import socket
 import subprocess
@@ -12,7 +12,7 @@ def free_port():
 
 
 def start(words_of_rank, count, extra):
-    """Returns the exit codes of the ranks and their stderr."""
+    """Runs the ranks and returns their exit codes and their stderr."""
     port = free_port()
     ranks = []
     for rank in range(count):
@@ -27,8 +27,8 @@ def start(words_of_rank, count, extra):
 
 
 def launch(what, words_of_rank, count, rival=False, **extra):
-    """Runs `python words_of_rank(rank)` on `count` ranks; ends this process if one of them fails. On a crowded machine,
-    signals sometimes end DeepSpeed's processes, so a `rival` is started once more, with a message."""
+    """Runs `python words_of_rank(rank)` on `count` ranks, and ends this process if a rank fails. On a busy machine, signals
+    sometimes end DeepSpeed's processes, so a `rival` is started once more, with a message."""
     codes, errors = start(words_of_rank, count, extra)
     if rival and min(codes) < 0:
         print(f"{what}: processes of the rival ended with {codes}; they are started again", flush=True)

@@ -2,13 +2,16 @@
 """Compares random schedules, loss scales, batch sizes, lengths and groups with DeepSpeed and Transformers (./run
 interop semantics [NUMBER [SEED]]).
 
-It draws NUMBER of each: parameters of a schedule of DeepSpeed and of one of Transformers, whose rates over 60 steps
-must agree to 1e-12, with an optimizer of one rate or with Muon, which has two; a dynamic loss scale and the steps that
-overflow, with the same scale after each step and the same end; the three batch sizes for a number of ranks, which both
-must refuse, or give the same values; a curriculum, whose lengths must be those of the steps of a run of one small
-model; and documents with a bound of tokens, whose groups must have the same numbers of tokens and documents in each
-step of such a run. DeepSpeed and Transformers are unchanged; libds is called through its Python package. libds may also
-refuse a wrong value that DeepSpeed accepts, such as a negative number or one of another type.
+Draws NUMBER cases of each kind:
+- a schedule of DeepSpeed and one of Transformers, with an optimizer of one rate or with Muon, which has two: the rates of 60
+  steps must agree to 1e-12;
+- a dynamic loss scale and the steps that overflow: the scale after each step must agree, and so must the end of the run;
+- the three batch sizes for a number of ranks: both must refuse them or compute the same values;
+- a curriculum: its lengths must be those of the steps of a run of a small model;
+- documents with a bound of tokens: their groups must have the same numbers of tokens and documents in each step of a run.
+
+DeepSpeed and Transformers are unchanged; libds is called through its Python package. libds may also refuse a wrong value that
+DeepSpeed accepts, such as a negative number or a value of another type.
 """
 import csv
 import json
@@ -35,13 +38,13 @@ import libds  # noqa: E402
 import trainer_schedules  # noqa: E402
 
 STEPS = 60
-# The rates of an optimizer: most have one; Muon has two, for its two halves, which are groups in DeepSpeed.
+# Most optimizers have one rate. Muon has two, one for each of its halves, which are two groups in DeepSpeed.
 ONE_RATE = {"type": "SGD", "params": {"lr": 0.1}}
 TWO_RATES = {"type": "Muon", "params": {"muon_lr": 0.1, "adam_lr": 0.03}}
 
 
 def host(**more):
-    """Makes an engine without a program, with one parameter."""
+    """Returns a started engine without a program, with one parameter."""
     engine = libds.DelegateEngine({"train_micro_batch_size_per_gpu": 1, "optimizer": ONE_RATE, **more})
     engine.add_param("p", [2])
     engine.start()
@@ -58,7 +61,7 @@ def step(engine, gradient):
 
 TOTALS, WARMUPS, SIZES = [1, 2, 5, 10, 30, 50, 60, 100], [1, 2, 3, 7, 10, 40, 59, 60, 100], [1, 2, 5, 10, 31, 60, 7.5, 2000]
 TYPES, RATIOS = ["linear", "log"], [0.0, 1e-4, 0.1, 0.5, 1.0, 2.0]
-# For each schedule, the required and the optional parameters, each with the range that it is drawn from; None: a rate.
+# For each schedule, the required and the optional parameters, each with the values to draw from. None means a rate.
 SCHEDULES = {
     "WarmupLR": ({}, {"warmup_min_lr": None, "warmup_max_lr": None, "warmup_num_steps": WARMUPS, "warmup_type": TYPES}),
     "WarmupDecayLR": ({"total_num_steps": TOTALS},
@@ -93,7 +96,7 @@ def own_rates(optimizer):
 
 
 def rates_of_deepspeed(optimizer, name, params):
-    """Returns the rates of the steps; None if the schedule refuses them, at once or while it computes."""
+    """Returns the rates of the steps, or None if the schedule raises an error when it is created or stepped."""
     groups = [{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": rate} for rate in own_rates(optimizer).values()]
     theirs = torch.optim.SGD(groups, lr=0.1)
     try:
@@ -107,7 +110,7 @@ def rates_of_deepspeed(optimizer, name, params):
 
 
 def rates_of_libds(optimizer, name, params):
-    """Does the same with libds; returns its message if it refuses."""
+    """Returns the rates of the steps in libds, or its message if it refuses the schedule."""
     try:
         engine = host(optimizer=optimizer, scheduler={"type": name, "params": params})
     except libds.Error as error:
@@ -214,7 +217,7 @@ def same_batches(numbers):
 
 
 def steps_of_run(folder, text, name, steps, more):
-    """Returns (tokens, learning rate) of each step of a run on a file with that text; the message if libds refuses."""
+    """Returns (tokens, learning rate) of each step of a run on a file with this text, or the message if libds refuses."""
     folder = pathlib.Path(folder)
     (folder / name).write_text(text, encoding="utf-8")
     config = {"optimizer": {"type": "SGD", "params": {"lr": 0.001}}, "train_batch_size": 1,
@@ -278,7 +281,7 @@ def same_groups(numbers):
     if numbers.random() < 0.4:
         given["max_batch_size"] = numbers.choice([1, 2, 5, 8])
     documents = ["".join(numbers.choices("abcdefgh", k=size)) for size in sizes]
-    # A document has a token for each of its bytes, and an end token.
+    # A document consists of a token for each of its bytes, and an end token.
     lengths = [size + 1 for size in sizes]
     try:
         groups, counts, _ = batch_by_seqlens(lengths, most, min_batch_size=given.get("min_batch_size", 1),

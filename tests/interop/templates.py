@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares random chat templates with Transformers (./run interop templates [NUMBER [SEED]]).
 
-Each template is drawn from the constructs that libds documents (docs/reference/data.md), rendered by `libds tokenize`
-and by apply_chat_template on one tokenizer, and the tokens must be the same. libds must refuse every template that
-Transformers refuses. It may refuse more, but only for the documented reasons in REFUSED; these are counted, and so is
-each kind of construct that both accept.
+Each template is drawn from the constructs that libds documents (docs/reference/data.md). `libds tokenize` and
+apply_chat_template render it with the same tokenizer, and the tokens must be equal. libds must refuse every template that
+Transformers refuses. libds may refuse more templates, but only for the documented reasons in REFUSED. The program counts
+these refusals and the constructs that both accept.
 """
 import collections
 import concurrent.futures
@@ -29,9 +29,9 @@ MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "conten
 VARIABLES = {"nums": [3, 1, 2], "words": ["b", "A", "c", "b"], "d": {"k": "v", "n": [1, 2], "items": 5}, "s": "H\u00e9 b\tc",
              "e": "", "f": False, "t": True, "none": None, "x": 2.5, "n": 7, "deep": {"a": {"b": [{"c": 1}, {"c": None}]}},
              "ms": [{"role": "user", "c": "hi"}, {"role": "tool", "c": None}, {"role": "user"}]}
-# Words of refusals by libds of templates that Python renders: generators and other Python objects shown as text,
-# results that are too large, and errors that Python does not notice because a generator is never read or jinja2 folds a
-# constant.
+# Words of messages by which libds refuses a template that Python renders. The reasons are generators and other Python objects
+# shown as text, results that are too large, and errors that Python does not notice because a generator is never read or
+# because jinja2 folds a constant.
 REFUSED = ("cannot be shown", "read a second time", "is unsupported", "64 bits", "cannot be iterated", "cannot be sliced", "unique of a")
 
 # For each kind of value: expressions, and filters that accept it, each with the kind of its result.
@@ -81,7 +81,7 @@ OPERATORS = {"number": [("+", "number"), ("-", "number"), ("*", "number"), ("/",
 
 
 class Drawn:
-    """One template, and the kinds of constructs in it. Most values are of a suitable kind; some are of any kind."""
+    """A random template, and the kinds of constructs in it. Most values are of a suitable kind; some are of any kind."""
 
     def __init__(self, random_numbers):
         self.random = random_numbers
@@ -94,7 +94,7 @@ class Drawn:
         return one, gives
 
     def expression(self, depth, kind=None):
-        """Returns a text, and the kind of its value."""
+        """Returns the text of an expression, and the kind of its value."""
         kind = kind or self.random.choice(["list", "list", "text", "text", "number", "mapping", "any"])
         part = self.random.random()
         if depth > 3 or part < 0.3:
@@ -188,7 +188,7 @@ def tokens_of(path):
 
 
 def rendered(folder, number, template):
-    """Returns the ids of libds, or its message."""
+    """Returns the ids that libds computes, or its message."""
     source, out = folder / f"{number}.jinja", folder / f"{number}.tokens"
     source.write_text(template, encoding="utf-8")
     run = subprocess.run([LIBDS, "tokenize", "--data", folder / "line.jsonl", "--format", "jsonl", "--tokenizer", TOKENIZER,

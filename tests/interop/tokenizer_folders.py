@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Compares random tokenizer folders with Transformers (./run interop tokenizers [NUMBER [SEED]]).
 
-Each folder is a small tokenizer of one of the families of tools/make_tokenizers.py with random other files: tokens that
-tokenizer_config.json, special_tokens_map.json or added_tokens.json name, flags, truncation and padding, a chat
-template, and a class that tokenizer_config.json or config.json names, or none. Random texts, conversations, and prompts
-with completions go through `libds tokenize` and through AutoTokenizer; the ids must be the same. Targets follow from
-the offsets of characters that `tokenizers` gives (docs/reference/data.md has the rule); if apply_chat_template's own
-mask follows that rule, it must be the same, too.
+Each folder is a small tokenizer of one of the families of tools/make_tokenizers.py with random other files. These name tokens
+(tokenizer_config.json, special_tokens_map.json or added_tokens.json), flags, truncation and padding, a chat template, and
+perhaps a class (tokenizer_config.json or config.json). `libds tokenize` and AutoTokenizer encode random texts,
+conversations, and prompts with completions; the ids must be equal. The expected targets follow from the offsets of
+characters that `tokenizers` returns, by the rule of docs/reference/data.md. If the mask of apply_chat_template follows this
+rule, it must be equal, too.
 
-Transformers 5 rebuilds some classes from parts of the file (docs/reference/tokenizers.md); of these, libds matches only
-those in EXACT. For the others, which are counted, libds follows tokenizer.json and the flags, as
-PreTrainedTokenizerFast does for a file that contains the flags.
+Transformers 5 rebuilds some classes from parts of the file (docs/reference/tokenizers.md). libds matches only the rebuilt
+classes in EXACT. For the others, which are counted, libds follows tokenizer.json and the flags, like
+PreTrainedTokenizerFast for a file that contains the flags.
 """
 import collections
 import concurrent.futures
@@ -38,7 +38,7 @@ LIBDS = ROOT / "build" / "bin" / "libds"
 sys.path.insert(0, str(ROOT / "tools"))
 from make_tokenizers import BERT_STRINGS, FAMILIES, STRINGS  # noqa: E402
 
-# Classes that are built from the file, and the flags that matter; EXACT: the result is the file's tokenizer with those
+# The class that Transformers builds for each family. For the families in EXACT, the result is the file's tokenizer with the
 # flags.
 CLASSES = {"gpt2": "GPT2Tokenizer", "bert": "BertTokenizer", "bert_cased": "BertTokenizer", "qwen2": "Qwen2Tokenizer",
            "gpt_neox": "GPTNeoXTokenizer", "llama2": "LlamaTokenizer", "metaspace": "LlamaTokenizer"}
@@ -59,7 +59,7 @@ TEMPLATES = [
 
 
 class Folder:
-    """One drawn folder: its files, and lines for it."""
+    """A random folder: its files, and lines to encode with it."""
 
     def __init__(self, number, seed, files):
         self.random = random.Random(f"{seed} {number}")
@@ -80,7 +80,7 @@ class Folder:
         return taken
 
     def draw_class(self):
-        """Returns the class, by either file that may decide it, and Transformers' choice from both."""
+        """Draws a class, named by either file that may name it, and asks Transformers which class it uses."""
         named = None
         if self.family in CLASSES and self.chance(0.35, "a class of its own"):
             named = CLASSES[self.family] + self.random.choice(["", "Fast"])
@@ -99,7 +99,8 @@ class Folder:
             self.write(pathlib.Path(name))
             try:
                 self.class_name = type(AutoTokenizer.from_pretrained(name)).__name__
-            except Exception as error:  # a class that Transformers lacks
+            # Transformers lacks this class.
+            except Exception as error:
                 self.class_name = type(error).__name__
         self.own_class = self.class_name in CLASSES.values()
 
@@ -164,7 +165,7 @@ class Folder:
         if self.chance(0.3, "add_prefix_space"):
             self.config["add_prefix_space"] = self.chance(0.5)
         if self.family.startswith("bert") and (self.own_class or self.chance(0.5, "BERT's flags without its class")):
-            # Without it, Transformers' class lower-cases, whatever the file says.
+            # Without this key, Transformers' class lower-cases, whatever the file says.
             self.config["do_lower_case"] = self.chance(0.5)
             if self.chance(0.3, "strip_accents"):
                 self.config["strip_accents"] = self.chance(0.5)
@@ -211,8 +212,8 @@ class Folder:
         return not self.own_class or self.family in EXACT
 
     def with_flags(self):
-        """Returns the folder as a class that only loads the file would have to find it: with the flag of its own class
-        in the file."""
+        """Returns a copy of the folder in which the file also contains the flag of the class, for a class that only loads the
+        file."""
         add, out = self.config.get("add_prefix_space"), copy.deepcopy(self)
         if add is None:
             return out
@@ -234,7 +235,7 @@ class Folder:
 
 
 class Expected:
-    """Returns the results of Transformers for a folder's lines."""
+    """The results of Transformers for the lines of a folder."""
 
     def __init__(self, drawn, folder):
         if drawn.exact():
@@ -276,7 +277,8 @@ class Expected:
     def conversation(self, messages):
         try:
             whole = self.tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
-        except OverflowError:  # an empty answer begins the text
+        # An empty answer begins the text.
+        except OverflowError:
             whole = None
         (text,), (ranges,) = render_jinja_template(conversations=[messages], chat_template=self.tokenizer.chat_template,
                                                    return_assistant_tokens_mask=True, add_generation_prompt=False,
@@ -312,7 +314,7 @@ def documents(path):
 
 
 def check(number, seed, files, root):
-    """Returns the results for one folder: a counter, and lines about differences."""
+    """Checks one folder. Returns a counter of results, and lines about differences."""
     folder = root / str(number)
     drawn, found = Folder(number, seed, files), collections.Counter()
     drawn.write(folder)
@@ -322,7 +324,7 @@ def check(number, seed, files, root):
         want = [(line, *expected.line(line)) for line in drawn.lines]
     except AssertionError as error:
         return found, [f"{described}: {error}"], drawn.kinds
-    # Transformers raises many kinds, and a panic of `tokenizers` is not an Exception.
+    # Transformers raises many kinds of errors, and a panic of `tokenizers` is not an Exception.
     except BaseException as error:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
@@ -340,7 +342,7 @@ def check(number, seed, files, root):
         return found, [f"{described}: {run.stderr.strip()}"], drawn.kinds
     wrong = []
     for (line, ids, marks), (got_ids, got_marks) in zip(want, documents(folder / "t.tokens"), strict=True):
-        # A first token is never predicted.
+        # The first token is never a target.
         same = got_ids == ids and got_marks[1:] == marks[1:]
         found["lines"] += 1
         if not same:
@@ -364,7 +366,7 @@ def main():
             kinds.update(kind)
             wrong += differs
     shown = collections.Counter()
-    # At most two of each folder are kept.
+    # At most two lines of each folder are printed.
     for line in wrong:
         folder = line.split(":", 1)[0]
         shown[folder] += 1

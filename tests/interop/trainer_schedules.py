@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Draws random schedules of Transformers and computes their rates.
 
-As a program it records some for tests that run without Transformers (trainer_schedules.py FILE [NUMBER [SEED]]):
-tests/data/trainer_schedules.json is `trainer_schedules.py FILE 100 1`.
+usage: trainer_schedules.py FILE [NUMBER [SEED]]
+
+As a program, writes schedules with their rates to FILE, for tests without Transformers. tests/data/trainer_schedules.json was
+written with NUMBER 100 and SEED 1.
 """
 import importlib.metadata
 import json
@@ -17,9 +19,8 @@ TOTALS, WARMUPS, DECAYS = [1, 2, 5, 10, 30, 50, 60, 100], [0, 1, 2, 3, 7, 10, 40
 RATIOS, CYCLES, WAYS = [0.0, 1e-4, 0.1, 0.5, 1.0], [0.0, 0.25, 0.5, 1.0, 1.5, 2.5], ["linear", "cosine", "1-sqrt"]
 WARMUP = {"warmup_num_steps": ("num_warmup_steps", WARMUPS)}
 TOTAL = {"total_num_steps": ("num_training_steps", TOTALS)}
-# For each schedule type of libds: the function of Transformers, and its required and optional parameters, each with its
-# name there and the range that it is drawn from. If Transformers requires one that libds does not, KNOWN has libds's
-# default.
+# For each schedule type of libds: the function of Transformers, and the required and optional parameters, each with its name
+# in Transformers and the values to draw from. KNOWN has libds's default of parameters that only Transformers requires.
 SCHEDULES = {
     "constant": ("get_constant_schedule_with_warmup", {}, WARMUP),
     "linear": ("get_linear_schedule_with_warmup", TOTAL, WARMUP),
@@ -35,7 +36,7 @@ NEEDED = {"constant": ["num_warmup_steps"], "linear": ["num_warmup_steps"], "cos
 
 
 def draw(numbers):
-    """Draws a type of libds, and parameters."""
+    """Returns a random schedule type of libds, and random parameters."""
     name = numbers.choice(list(SCHEDULES))
     _, needed, optional = SCHEDULES[name]
     params = {key: numbers.choice(choices) for key, (_, choices) in needed.items()}
@@ -44,8 +45,8 @@ def draw(numbers):
 
 
 def rates(name, params):
-    """Returns the rates of the steps of an optimizer with rate RATE. After its end Transformers' cosine rises again,
-    unlike that of libds, so only the steps up to the end are compared."""
+    """Returns the rates of the steps of an optimizer with rate RATE. Only the steps up to the end of the schedule are compared,
+    because afterwards the cosine of Transformers rises again, unlike the cosine of libds."""
     function, needed, optional = SCHEDULES[name]
     names = {**needed, **optional}
     theirs = {key: KNOWN[key](params) for key in NEEDED[name]}

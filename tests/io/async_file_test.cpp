@@ -150,7 +150,7 @@ TEST(IoLane, RequestsCompleteInOrder) {
   test::TempFolder folder;
   File file(folder / "a", File::Mode::create);
   IoLane lane("order", 4096, 4, nullptr);
-  // Only the lane's thread writes this, and the test reads it after wait().
+  // Only the lane's thread writes this list; the test reads it after wait().
   std::vector<int> order;
   Pages page(size_t{40} * 4096);
   uint64_t last = 0;

@@ -67,8 +67,9 @@ std::vector<DirectReader::Range> random_ranges(uint64_t seed) {
     const int64_t most = below(8) == 0 ? kSize : below(2) == 0 ? 100 : 300'000;
     ranges.push_back({at, std::min(below(most), kSize - at)});
     at = ranges.back().begin + ranges.back().bytes;
-    if (below(3) == 0) at += below(below(4) == 0 ? 3'000'000 : 5000);  // a gap
-    if (below(20) == 0) at = below(kSize);  // jumps backward, or far forward
+    // One range in three is followed by a gap, and one in 20 by a jump to any place of the file.
+    if (below(3) == 0) at += below(below(4) == 0 ? 3'000'000 : 5000);
+    if (below(20) == 0) at = below(kSize);
   }
   ranges.push_back({kSize - 1, 1});
   return ranges;
@@ -76,7 +77,8 @@ std::vector<DirectReader::Range> random_ranges(uint64_t seed) {
 
 TEST(DirectReader, RangesReturnTheBytesOfTheFile) {
   const std::string want = words(kSize);
-  for (bool in_memory : {false, true}) {  // tmpfs may have no O_DIRECT
+  // tmpfs may not support O_DIRECT.
+  for (bool in_memory : {false, true}) {
     TempFolder folder(in_memory ? "/dev/shm" : DS_BINARY_DIR);
     const std::string path = folder / "file";
     write_file_atomic(path, want);

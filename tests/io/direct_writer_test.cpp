@@ -39,8 +39,8 @@ TEST(DirectWriter, PiecesOfTwoWritersFormTheFile) {
     std::mt19937_64 dice(seed);
     std::vector<int64_t> cuts{0, kSize};
     for (int i = 0; i < 30; ++i) cuts.push_back(static_cast<int64_t>(dice() % kSize));
-    for (int i = 0; i < 10; ++i)
-      cuts.push_back(static_cast<int64_t>(dice() % 9000));  // several in a page
+    // Several of these cuts are within one page.
+    for (int i = 0; i < 10; ++i) cuts.push_back(static_cast<int64_t>(dice() % 9000));
     std::sort(cuts.begin(), cuts.end());
     std::vector<std::pair<int64_t, int64_t>> pieces;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) pieces.emplace_back(cuts[i], cuts[i + 1]);

@@ -118,7 +118,8 @@ TEST_F(Safetensors, HostileHeaderLengthsAreRefused) {
         << length;
   }
   {
-    File sparse(path_, File::Mode::write);  // a file large enough for the length it declares
+    // The file is large enough for the length that it declares.
+    File sparse(path_, File::Mode::write);
     uint64_t length = uint64_t{1} << 40;
     sparse.write(&length, 8, 0);
     ASSERT_EQ(ftruncate(sparse.fd(), int64_t{1} << 41), 0);
@@ -154,14 +155,17 @@ TEST_F(Safetensors, HostileHeadersAreRefused) {
            {"[9]", "[0, 8]"},
            {"[-8]", "[0, 8]"},
            {"[-2, -4]", "[0, 8]"},
-           {"[4294967296, 4294967296, 8]", "[0, 8]"},  // the product is 8 modulo 2^64
+           // The product of the dimensions is 0 modulo 2^64.
+           {"[4294967296, 4294967296, 8]", "[0, 8]"},
            {"[9223372036854775808]", "[0, 8]"},
            {"[8]", "[0, 18446744073709551615]"},
            {"[1e30]", "[0, 8]"},
            {"[\"8\"]", "[0, 8]"},
            {"null", "[0, 8]"},
-           {"[4]", "[0, 4]"},  // the file has more bytes
-           {"[4]", "[4, 8]"},  // bytes 0 to 3 belong to no tensor
+           // The file has more bytes than the tensors.
+           {"[4]", "[0, 4]"},
+           // Bytes 0 to 3 belong to no tensor.
+           {"[4]", "[4, 8]"},
        }) {
     std::string what = refusal_of_header(tensor("U8", shape, offsets), 8);
     EXPECT_NE(what, "") << shape << offsets;

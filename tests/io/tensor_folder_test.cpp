@@ -103,7 +103,7 @@ TEST_F(TensorFolderTest, DamagedIndexesAreRefused) {
   }
   write_file_atomic(folder_ / "model.safetensors.index.json", "{}");
   expect_names(refusal(), {"weight_map"});
-  // A sparse file of 1 TiB.
+  // The index becomes a sparse file of 1 TiB.
   std::filesystem::resize_file(folder_ / "model.safetensors.index.json", 1LL << 40);
   expect_names(refusal(), {"index.json", "33554432", "1099511627776"});
 }
@@ -139,7 +139,7 @@ TEST_F(TensorFolderTest, OtherFilesAreRefusedAndLinksAreRead) {
   expect_names(refusal(), {"model.safetensors", "regular file"});
   std::filesystem::remove(folder_ / "model.safetensors");
   write_tensors("blob", {{"w", 4}});
-  // The cache of the Hugging Face hub has such links.
+  // The cache of the Hugging Face hub links files like this.
   std::filesystem::create_symlink("blob", folder_ / "model.safetensors");
   EXPECT_EQ(read_tensor_folder(folder_.path()).files.at(0).header.entries.at(0).name, "w");
   std::filesystem::create_symlink("model.safetensors.index.json",

@@ -1,5 +1,6 @@
-// With every instruction set of the machine, the bits of a bf16 product must not depend on how the
-// work is divided, and every element must be within the error bound of a plain f32 sum.
+// Tests products with every instruction set of the machine. The bits of a bf16 product must not
+// depend on how the work is divided, and every element must be within the error bound of a plain
+// f32 sum.
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ struct Problem {
   MatrixShape shape;
   std::vector<bf16> a, b, bias, c;
 
-  // `apart`: number of unused elements between the rows of each matrix.
+  // Creates random matrices. `apart` is the number of unused elements between two rows.
   Problem(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, bool with_bias,
           int64_t apart = 0)
       : shape{m,
@@ -109,7 +110,7 @@ struct Problem {
   }
 
   // Returns whether the elements between the rows of c still are the NaNs with which run() filled
-  // c; no sum of these values is NaN.
+  // c. No product of these matrices is NaN.
   bool between_rows_untouched() const {
     for (int64_t e = 0; e < shape.m * shape.ldc; ++e) {
       if (e % shape.ldc >= shape.n && !std::isnan(static_cast<float>(c[static_cast<size_t>(e)])))
@@ -183,8 +184,7 @@ TEST_P(Gemm, BitsOfARowDoNotDependOnOtherRows) {
   EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()));
 }
 
-// Random shapes, layouts, row distances, scratch sizes and thread counts: every division gives the
-// same bits.
+// Draws shapes, layouts, row distances, scratch sizes and numbers of threads.
 TEST_P(Gemm, RandomProductsHaveTheSameBitsForAnyDivision) {
   Dice dice(20261126);
   for (int turn = 0; turn < 60; ++turn) {

@@ -10,7 +10,7 @@
 namespace ds::test {
 namespace {
 
-// Restores the value of DS_KERNELS after each test.
+// A fixture that restores the value of DS_KERNELS after each test.
 class KernelFamilies : public testing::Test {
  protected:
   void SetUp() override {

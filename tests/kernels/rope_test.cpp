@@ -130,11 +130,13 @@ TEST(Rope, LongropeUsesLongFactorsBeyondTheOriginalLength) {
             6.520160241052508e-06};
   Attrs attrs = rope_attrs("longrope", 1);
   attrs.set("factors", "1 1 1.25 1.5 2 2 3 4");
-  expect_frequencies(attrs, at_64, 65);  // long_factors is not set
+  // long_factors is not set.
+  expect_frequencies(attrs, at_64, 65);
   attrs.set("long_factors", "1 2 4 8 16 24 32 48.5");
   expect_frequencies(attrs, at_64, 64);
   expect_frequencies(attrs, at_65, 65);
-  expect_frequencies(attrs, at_65);  // the length is `seq`, 256
+  // The length is `seq`, which is 256.
+  expect_frequencies(attrs, at_65);
   attrs.set("seq", int64_t{64});
   expect_frequencies(attrs, at_64);
   expect_frequencies(attrs, at_65, 200);

@@ -1,6 +1,6 @@
-// Small products on AMX tiles: each result equals the definition of the instruction bit for bit,
-// for any number of rows, columns and pairs, and the kernel reads and writes nothing beyond the
-// matrices.
+// Tests small products on AMX tiles: each result equals the definition of the instruction bit for
+// bit, for any number of rows, columns and pairs, and the kernel reads and writes nothing beyond
+// the matrices.
 #include "kernels/cpu/tile_product.h"
 
 #include <gtest/gtest.h>
@@ -65,8 +65,8 @@ TEST_F(TileProductTest, FollowsTheDefinitionOfTheInstruction) {
             pairs = 1 + dice_.below(70);
     int64_t a_row = pairs + dice_.below(5), b_row = columns + dice_.below(20),
             c_row = columns + dice_.below(20);
-    std::vector<float> a(
-        static_cast<size_t>((rows - 1) * a_row + pairs));  // ends with the last row's last element
+    // The matrix ends with the last element of its last row.
+    std::vector<float> a(static_cast<size_t>((rows - 1) * a_row + pairs));
     std::vector<float> b(static_cast<size_t>((pairs - 1) * b_row + columns));
     std::vector<float> c(static_cast<size_t>(16 * c_row), kGuard);
     for (float& x : a) x = word();

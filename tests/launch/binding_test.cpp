@@ -29,14 +29,14 @@ TEST(Binding, EveryRankHasItsOwnCores) {
   HostTopology host = host_of(2, 2);
   EXPECT_EQ(bound_cpus(host, Binding::cores, 0, 2).cpus, (Cpus{0, 4, 1, 5}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 1, 2).cpus, (Cpus{2, 6, 3, 7}));
-  // 3 ranks share 4 cores: they get 1, 1 and 2.
+  // Of 4 cores, ranks 0 and 1 get one each, and rank 2 gets two.
   EXPECT_EQ(bound_cpus(host, Binding::cores, 0, 3).cpus, (Cpus{0, 4}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 1, 3).cpus, (Cpus{1, 5}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 2, 3).cpus, (Cpus{2, 6, 3, 7}));
   EXPECT_EQ(bound_cpus(host, Binding::cores, 2, 3).sharers, 1);
 }
 
-TEST(Binding, RanksShareIfThereAreMoreThanCores) {
+TEST(Binding, MoreRanksThanCoresShareCores) {
   HostTopology host = host_of(1, 2);
   for (int rank = 0; rank < 6; ++rank) {
     BoundCpus bound = bound_cpus(host, Binding::cores, rank, 6);

@@ -1,5 +1,5 @@
-// The parts of a job over several hosts that can be tested on one host. tests/launch/hosts.sh tests
-// whole jobs.
+// Tests the parts of a job over several hosts that can be tested on one host. tests/launch/hosts.sh
+// tests whole jobs.
 #include "launch/cluster.h"
 
 #include <arpa/inet.h>
@@ -70,7 +70,7 @@ TEST(Starter, MpirunKeepsTheOrderOfHosts) {
   EXPECT_TRUE(has(words, with_agent({":", "--host", "a:1", "-n", "1", "-x", "DS_X"})));
 }
 
-TEST(Starter, SrunHasAsManyRanksOnEachHost) {
+TEST(Starter, SrunNeedsTheSameNumberOfRanksOnEachHost) {
   ClusterOptions options = two_hosts();
   options.starter = Starter::srun;
   EXPECT_EQ(refusal([&] { starter_words(options, {}, {"prog"}); }),

@@ -1,6 +1,6 @@
-# Usage: host.sh NAME ADDRESS HOSTS SSHD. Runs one host in namespaces of its own until it is killed. The working folder
-# contains ssh, sshd_config and HOSTS, which becomes its /etc/hosts; the script creates up.NAME there. SSHD no: without
-# an sshd.
+# usage: host.sh NAME ADDRESS HOSTS SSHD
+# Runs one host, in the namespaces of this process, until it is killed. The working folder contains ssh, sshd_config and HOSTS,
+# which becomes the host's /etc/hosts. Creates up.NAME there when the host is ready. With SSHD "no", runs no sshd.
 set -e
 hostname "$1"
 mount -t tmpfs none /dev/shm
@@ -14,4 +14,5 @@ ip address add "$2/24" dev eth0
 ip link set eth0 up
 [ "$4" = no ] || /usr/sbin/sshd -f sshd_config
 : > "up.$1"
-while :; do sleep 1000; done  # the same process for the whole of a test, as tests count what is left
+# This process remains for the whole test, because tests count the processes that are left.
+while :; do sleep 1000; done

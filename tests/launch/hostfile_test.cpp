@@ -57,7 +57,7 @@ void expect_result(const test::Record& result, const std::function<Hosts()>& cal
   }
 }
 
-TEST(Hostfile, FilesAsRecorded) {
+TEST(Hostfile, FilesAreReadAsRecorded) {
   const test::Recording all = recorded();
   for (const test::Record& one : all.list("files")) {
     const Json* missing = one.find("missing_file");
@@ -73,7 +73,7 @@ TEST(Hostfile, FilesAsRecorded) {
   }
 }
 
-TEST(Hostfile, FiltersAsRecorded) {
+TEST(Hostfile, FiltersChooseHostsAsRecorded) {
   const test::Recording all = recorded();
   for (const test::Record& one : all.list("filters")) {
     const std::string &include = one.at("include").string(), &exclude = one.at("exclude").string();
@@ -84,7 +84,7 @@ TEST(Hostfile, FiltersAsRecorded) {
   }
 }
 
-TEST(Hostfile, TrimsAsRecorded) {
+TEST(Hostfile, PoolsAreTrimmedAsRecorded) {
   const test::Recording all = recorded();
   for (const test::Record& one : all.list("trim")) {
     auto number = [&](const char* key) { return static_cast<int>(one.at(key).integer()); };
@@ -97,7 +97,7 @@ TEST(Hostfile, TrimsAsRecorded) {
   }
 }
 
-TEST(Hostfile, WorldMapsAsRecorded) {
+TEST(Hostfile, WorldMapsAreEncodedAsRecorded) {
   const test::Recording all = recorded();
   for (const test::Record& one : all.list("world_info")) {
     Hosts hosts = hosts_of(one.at("world_info"));

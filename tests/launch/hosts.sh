@@ -1,5 +1,5 @@
 #!/bin/sh
-# Jobs over two hosts, a and b, that mpirun starts by ssh: places, logs, bits, ends, and bad input.
+# Tests jobs over two hosts, a and b, that mpirun starts by ssh: the places of ranks, logs, bits, how jobs end, and bad input.
 # usage: hosts.sh BUILD SCRATCH
 . "$(dirname "$0")/namespaces.sh"
 for tool in mpirun orted; do

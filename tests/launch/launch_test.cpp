@@ -150,9 +150,8 @@ TEST(Launch, DoesNotNameARankThatItTerminated) {
                             "[ $RANK = 1 ] || " + lost + "; " + end);
     EXPECT_EQ(outcome.code, 1);
     std::string line = "libds launch: rank 0 exited with code 1 after it lost rank 1\n";
-    EXPECT_NE(outcome.complaint.find(line), std::string::npos)
-        // The shell may print other lines.
-        << outcome.complaint;
+    // The shell may print other lines.
+    EXPECT_NE(outcome.complaint.find(line), std::string::npos) << outcome.complaint;
     EXPECT_EQ(outcome.complaint.find("rank 1 "), std::string::npos) << outcome.complaint;
   }
 }
@@ -182,8 +181,8 @@ TEST(Launch, AStopIsNotAFailure) {
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 3\n");
 }
 
-// For this program, 75 means something else: the job must not wait for ever for a rank that waits
-// for the one that exited.
+// A program may use exit code 75 with another meaning. The job must not wait forever for a rank
+// that itself waits for the rank that exited.
 TEST(Launch, AStopOfOneRankOnlyIsAFailure) {
   auto begin = std::chrono::steady_clock::now();
   LaunchOptions options{.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100, .doubt_ms = 100}};
@@ -248,7 +247,8 @@ TEST(Launch, BindsRanksToCores) {
     }
     sharing += bound.sharers > 1;
   }
-  EXPECT_EQ(sharing, 2);  // one more than there are cores
+  // There is one rank more than cores, so two ranks share a core.
+  EXPECT_EQ(sharing, 2);
 }
 
 TEST(Launch, KeepsALogOfEachRank) {
@@ -265,8 +265,8 @@ TEST(Launch, KeepsALogOfEachRank) {
   EXPECT_THROW(launch(options, {"true"}), std::system_error);
 }
 
-// A foreign file is in the place of a rank's log: the launcher must not wait for it, follow it or
-// empty it.
+// The path of a rank's log is already a FIFO, a link or another file. The launcher must not wait
+// for it, follow it or truncate it.
 TEST(Launch, RefusesAForeignFileAsALog) {
   TempFolder folder;
   std::string log = folder.path() + "/rank_0.log", victim = folder.path() + "/victim";
@@ -416,7 +416,7 @@ TEST(Launch, WatchersEndWithTheLauncher) {
     LauncherPipe pipe;
     pid_t child = fork();
     if (child == 0) {
-      // The write end, which exec would close.
+      // Closes the write end, as exec would.
       close(pipe.inherited() + 1);
       putenv(strdup(pipe.variable().c_str()));
       setenv("RANK", "1", 1);
@@ -447,7 +447,8 @@ TEST(Launch, ATerminalInterruptIsNotForwardedAgain) {
     _exit(launch({.ranks = 1}, {"sh", "-c", kCounting, "sh", folder.path()}));
   }
   EXPECT_TRUE(within_ten_seconds([&] { return !text_of(folder.path() + "/0").empty(); }));
-  kill(-pid, SIGINT);  // as a terminal does on Ctrl-C
+  // On Ctrl-C, a terminal sends SIGINT to the whole process group.
+  kill(-pid, SIGINT);
   EXPECT_TRUE(within_ten_seconds([&] { return !text_of(folder.path() + "/hits0").empty(); }));
   std::ofstream(folder.path() + "/end") << "now";
   EXPECT_EQ(code_of(pid), 0);

@@ -1,9 +1,8 @@
-# Tests that need hosts source this file. A host is a set of namespaces of network, host name, mounts and processes,
-# with its own sshd and /dev/shm; all are on one bridge. An outer set of namespaces contains them, so that nothing
-# outlives the test, and ports and addresses belong to the test. The caller's arguments are BUILD SCRATCH. Skips (code
-# 77) if anything required is missing. $transport names the transport that the hosts need (mpi, unless set). Afterwards
-# $build $source $scratch $libds and the functions below and of training.sh are defined, and $scratch is the working
-# folder.
+# Tests that need hosts source this file. A host is a set of namespaces of network, host name, mounts and processes, with an
+# sshd and a private /dev/shm. All hosts are on one bridge, in an outer set of namespaces, so that no process outlives the test
+# and its ports and addresses are private. The caller's arguments are BUILD SCRATCH, and $transport may name the transport that
+# the hosts need (by default mpi). Skips the test (code 77) if anything required is missing. Afterwards $build, $source,
+# $scratch, $libds, the functions below and those of training.sh are defined, and $scratch is the working folder.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
@@ -46,7 +45,7 @@ PermitRootLogin prohibit-password
 PidFile none
 END
 
-# host NAME ADDRESS SSHD: starts a host and writes the number of its first process to pid.NAME.
+# host NAME ADDRESS SSHD: starts a host and writes the id of its first process to pid.NAME.
 host() {
   unshare --mount --net --uts --pid --fork --kill-child --mount-proc \
     sh "$source/tests/launch/host.sh" "$1" "$2" etc_hosts "$3" &
@@ -74,7 +73,7 @@ ip link set br0 up
 # ---- what jobs leave behind --------------------------------------------------------------------------------------
 
 busy() { ps -eo stat=,comm= | grep -qE '^[^Z]\S* +(libds|mpirun|orted|ssh)$'; }
-# Waits up to ten seconds until no process runs on the hosts and no file lies in their shared memory.
+# require_quiet WHAT: waits until no process of a job runs and /dev/shm of the hosts is empty; fails after ten seconds.
 require_quiet() {
   tries=0
   while busy || [ -n "$(on a ls /dev/shm)$(on b ls /dev/shm)" ]; do
@@ -83,7 +82,7 @@ require_quiet() {
     sleep 0.1
   done
 }
-# wait_for WHAT COMMAND...
+# wait_for WHAT COMMAND...: waits a minute for COMMAND to succeed.
 wait_for() {
   what=$1
   shift
@@ -96,14 +95,16 @@ wait_for() {
 }
 launch() { on a timeout -k 5 60 "$libds" launch "$@"; }
 
-# fails CODE TEXT OPTION...: expects that code, one line that contains TEXT, and no process or file afterwards.
+# fails CODE TEXT OPTION...: runs libds launch with the options. Expects exit code CODE, one line on stderr that contains TEXT,
+# and no process or file afterwards.
 fails() {
   want=$1
   text=$2
   shift 2
   code=0
   launch "$@" > out 2> all || code=$?
-  grep -v 'plm:rsh: Warning: setpgid' all > err || true # Open MPI's, when its child is quicker than it
+  # Open MPI prints this warning when its child is faster than it is.
+  grep -v 'plm:rsh: Warning: setpgid' all > err || true
   if [ $code -ne "$want" ] || [ "$(wc -l < err)" -ne 1 ] || ! grep -qF -- "$text" err; then
     cat err
     die "launch $*: code $code (want $want), stderr above (want one line with '$text')"
@@ -115,11 +116,12 @@ fails() {
 
 # ---- how jobs over a and b end ------------------------------------------------------------------------------------
 
-# long_run DIR OPTION...: starts a run in the background and waits for its step 10; `job` is its launcher.
+# long_run DIR OPTION...: starts a run in the background, waits for its step 10, and sets $job to the id of its launcher.
 long_run() {
   run=$1
   shift
-  : > out  # not the file of the run before
+  # wait_for must not read the output of the previous run.
+  : > out
   # shellcheck disable=SC2086
   on a "$libds" launch "$@" $train --steps 100000 --dir "$run" > out 2> err &
   wait_for "step 10 of $run" grep -q 'step *10/' out
@@ -127,8 +129,8 @@ long_run() {
 }
 end_of_run() { code=0; wait $! || code=$?; }
 
-# end_runs OPTION...: kills a rank, interrupts a launcher, kills one, and lets a rank return 75 although nobody has
-# asked for a stop.
+# end_runs OPTION...: checks four jobs. In the first a rank is killed, in the second the launcher is interrupted, in the third
+# it is killed, and in the fourth a rank exits with 75 although nobody has asked the job to stop.
 end_runs() {
   long_run killed "$@"
   on b pkill -KILL -f "^$libds train"

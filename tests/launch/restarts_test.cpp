@@ -1,4 +1,4 @@
-// Jobs that are restarted: when, how often, on which hosts, and with which messages.
+// Tests jobs that are restarted: when, how often, on which hosts, and with which messages.
 #include "launch/restarts.h"
 
 #include <gtest/gtest.h>
@@ -64,8 +64,8 @@ RankFailure killed(int number) {
   return {.rank = 1, .code = 128 + number, .by_signal = true, .text = "rank 1 was killed"};
 }
 
-// A job whose starts and checks of hosts have the listed results; after the end of a list, all
-// succeed.
+// A job whose starts and checks of hosts have the listed results. After the end of a list, every
+// start or check succeeds.
 class Scripted : public Attempts {
  public:
   explicit Scripted(std::vector<RankFailure> ends, std::vector<RanksLeft> looks = {})
@@ -207,7 +207,8 @@ int interrupted_launch(const RestartOptions& restarts, const std::string& script
   int status = 0;
   for (int i = 0; i < 1000 && waitpid(pid, &status, WNOHANG) == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  if (kill(pid, SIGKILL) == 0) waitpid(pid, &status, 0);  // it is still running
+  // kill() succeeds only if the launcher is still running.
+  if (kill(pid, SIGKILL) == 0) waitpid(pid, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -261,9 +262,8 @@ TEST(Restarts, ALongLivedStartResetsTheWait) {
 }
 
 TEST(Restarts, ThreeEqualEarlyFailuresEndTheJob) {
-  Scripted job(
-      // If several ranks fail with the same error, any of them may be named.
-      {exited(1), exited(1, 0), exited(1)});
+  // If several ranks fail with the same error, any of them may be named.
+  Scripted job({exited(1), exited(1, 0), exited(1)});
   const Outcome outcome = run(job, {.most = 9});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_EQ(job.restarts.size(), 3u);
@@ -377,7 +377,7 @@ TEST_F(SlurmNote, RestartsBeforeARequeueAreCounted) {
   note_slurm_restarts(3);
   EXPECT_EQ(slurm_restarts(), 3);
   EXPECT_EQ(after("1"), 4);
-  // After two more restarts and the requeue.
+  // The job has had two more restarts and the requeue.
   note_slurm_restarts(6);
   EXPECT_EQ(after("1"), 6);
   EXPECT_EQ(after("2"), 7);

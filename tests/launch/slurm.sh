@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ranks that srun starts, on two hosts of a private Slurm: `libds launch --launcher srun`, plain srun with PMIx over
-# both hosts and without PMIx on one, the bits of one host, and a rank that fails; the hosts of a job, and the script of
-# docs/guides/hosts.md, which is started again after the loss of a rank and of a host.
+# Tests ranks that srun starts on two hosts of a private Slurm: by `libds launch --launcher srun`, by plain srun with PMIx over
+# both hosts, and without PMIx on one host. They must have the bits of one host, and a rank that fails must be named. Also tests
+# the hosts of a job, and the script of docs/guides/hosts.md, which is started again after the loss of a rank and of a host.
 # usage: slurm.sh BUILD SCRATCH
 . "$(dirname "$0")/namespaces.sh"
 for tool in srun salloc sbatch slurmctld slurmd munged; do
@@ -80,7 +80,7 @@ code=0
 on a timeout -k 5 60 srun --mpi=none -N 2 -n 2 $train --dir refused > log 2>&1 || code=$?
 [ $code -ne 0 ] && grep -q 'srun started 2 ranks on 2 hosts without PMIx: add --mpi=pmix to srun' log ||
   { cat log; die "srun without PMIx over two hosts"; }
-# srun prints lines of its own besides ours.
+# srun prints other lines, too.
 code=0
 launch --hostfile two --launcher srun sh -c '[ $RANK = 0 ] || exit 7; sleep 30' 2> err || code=$?
 [ $code -eq 7 ] && grep -q "^libds launch: rank 1 on host 'b' exited with code 7$" err ||
@@ -126,10 +126,11 @@ on a scontrol update nodename=b state=down reason=test
 wait_for "the requeue of a job" grep -q "ranks are left, 4 are needed (--min-ranks); Slurm starts job $job again when it has hosts for it" batch.out
 on b pkill -CONT -f '^libds train' || true
 [ "$(cat ".libds-restarts-$job")" = "1 0" ] || die "the restart before the requeue is not noted"
-on a scontrol update nodename=b state=resume 2> err || true # it may have registered again
-# Slurm lets a requeued job wait for two minutes from the time it took it back, which may come after any command about
-# it. A start fails while the hosts still remember that the job was revoked (cred_expire). squeue does not list a job
-# while it is being requeued.
+# This fails if the host has already registered again.
+on a scontrol update nodename=b state=resume 2> err || true
+# Slurm delays a requeued job for two minutes from the time of the requeue, so `ended` repeatedly sets its start time. A start
+# fails while the hosts still remember that the job was revoked (cred_expire), hence the wait. squeue does not list a job while
+# it is being requeued, so `ended` asks scontrol.
 sleep 6
 ended() {
   on a scontrol show job "$job" > shown

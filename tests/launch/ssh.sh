@@ -1,5 +1,5 @@
 #!/bin/sh
-# Jobs over two hosts, a and b, by ssh and TCP without MPI: places, bits, ends, and bad input.
+# Tests jobs over two hosts, a and b, by ssh and TCP without MPI: the places of ranks, bits, how jobs end, and bad input.
 # usage: ssh.sh BUILD SCRATCH
 transport=tcp
 . "$(dirname "$0")/namespaces.sh"
@@ -47,7 +47,7 @@ no_key_to_see='[ ${#DS_JOB_KEY} -eq 64 ] && case "$(cat /proc/[0-9]*/cmdline | t
 # shellcheck disable=SC2086
 launch $by_ssh four sh -c "$no_key_to_see" > log 2>&1 || { cat log; die "the key of a job over ssh can be seen"; }
 
-# The ranks of a launcher like torch's, one on each host: across two hosts they need a key.
+# A launcher like torch's starts one rank on each host. Ranks on two hosts need a key.
 as_torchrun="WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=4712 TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=0"
 code=0
 # shellcheck disable=SC2086

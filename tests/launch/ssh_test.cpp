@@ -1,4 +1,5 @@
-// The parts of a job over ssh that can be tested on one host. tests/launch/ssh.sh tests whole jobs.
+// Tests the parts of a job over ssh that can be tested on one host. tests/launch/ssh.sh tests whole
+// jobs.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

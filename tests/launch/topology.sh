@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ranks are bound to the memory nodes of a machine that hwloc reads from a file, with one CPU each. With "topology":
-# "auto", collectives go by memory nodes first, and the bits do not change.
+# Binds ranks to the memory nodes of a machine that HWLOC_SYNTHETIC describes, with two nodes of one CPU. With levels "auto",
+# collectives reduce within memory nodes first, and the bits must not change.
 # usage: topology.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
@@ -27,7 +27,7 @@ done
   die "payload hashes differ: hosts $(hash_of by_hosts), auto $(hash_of by_auto)"
 grep -q "groups 2x1" by_auto/communication.csv || { cat by_auto/communication.csv; die "no collective goes by memory nodes"; }
 ! grep -q "groups 2x1" by_hosts/communication.csv || die "collectives go by memory nodes unasked"
-# The short form of the key means the same; unbound ranks form one level.
+# The short form of the key has the same meaning. Ranks that are not bound form one level.
 sed '1s/{/{"topology": "auto", /' config.json > short.json
 "$libds" config short.json | grep -q 'topology.levels.*auto' || { "$libds" config short.json; die "the short form is not read"; }
 sed '1s/{/{"comms_logger": {"enabled": true}, /' short.json > unbound.json

@@ -13,7 +13,8 @@
 namespace ds {
 namespace {
 
-// While it exists, hwloc reads the topology from an environment variable instead of this machine.
+// A replacement of this machine: while it exists, hwloc reads the topology from an environment
+// variable.
 class OtherMachine {
  public:
   OtherMachine(const char* variable, const std::string& value) : variable_(variable) {

@@ -28,13 +28,16 @@ struct shim_counts {
 
 struct shim_mapping {
   void* address;
-  long asked; /* as given to mmap */
-  long bytes; /* in whole pages */
+  /* The size that was passed to mmap. */
+  long asked;
+  /* The size in whole pages. */
+  long bytes;
   int shared;
 };
 
 void shim_read(struct shim_counts* out);
-/* Sets each peak to the current amount; largest_mapping, largest_chunk and file_calls to zero. */
+/* Sets each peak to the current amount, and largest_mapping, largest_chunk and file_calls to
+ * zero. */
 void shim_reset_peaks(void);
 /* Writes at most `capacity` of the live mappings to `out` and returns how many it has written. */
 int shim_mappings(struct shim_mapping* out, int capacity);

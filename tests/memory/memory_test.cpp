@@ -1,6 +1,6 @@
-// The memory promise, observed from outside the library. What count_shim.c counts in the process of
-// each rank equals the plan and the overhead row. The resident memory that Linux reports is at most
-// the plan, the overhead row and 64 MiB together.
+// Tests the memory promise, observed from outside the library. What count_shim.c counts in the
+// process of each rank equals the plan and the overhead row. The resident memory that Linux reports
+// is at most the plan, the overhead row and 64 MiB together.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -188,7 +188,8 @@ TEST_F(MemoryOnce, ATooSmallBudgetIsRefusedBeforeMemoryIsTaken) {
     EXPECT_NE(rank.errors.find("optimizer states"), std::string::npos) << rank.errors;
     EXPECT_EQ(rank["refused.largest_mapping"], 0);
     EXPECT_EQ(rank["refused.file_calls"], 0);
-    EXPECT_LE(rank["refused.largest_chunk"], 4 * kMiB + 2 * kPage);  // scratch of two threads
+    // The largest chunk is the scratch memory of two threads.
+    EXPECT_LE(rank["refused.largest_chunk"], 4 * kMiB + 2 * kPage);
   }
 }
 

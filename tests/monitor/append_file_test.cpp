@@ -13,7 +13,8 @@
 namespace ds {
 namespace {
 
-// While it exists, no file of this process can grow beyond the given number of bytes.
+// A limit on the size of files: while it exists, no file of this process can grow beyond the given
+// number of bytes.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t bytes) {
@@ -78,7 +79,8 @@ TEST(AppendFile, ContinuesAfterTheKeptPart) {
   EXPECT_EQ(read_file(path), "kept\n");
   file.append("new\n");
   EXPECT_EQ(read_file(path), "kept\nnew\n");
-  File(path, File::Mode::write).resize(2);  // as another process may do
+  // Another process may truncate the file.
+  File(path, File::Mode::write).resize(2);
   file.append("more\n");
   EXPECT_EQ(read_file(path), "kemore\n");
 }

@@ -88,13 +88,15 @@ TEST(MetricsCsv, ContinuesAfterACheckpoint) {
   test::TempFolder folder;
   std::string path = folder / "metrics.csv";
   {
-    MetricsCsv csv(path, 5);  // no file yet
+    // The file does not exist yet.
+    MetricsCsv csv(path, 5);
     for (int64_t s = 1; s <= 6; ++s) {
       csv.write(record(s));
       if (s % 2 == 0) csv.write(EvalRecord{s, 1.0});
     }
   }
-  std::ofstream(path, std::ios::app) << "7,1.5";  // as if the process had died while writing
+  // The process has died while it was writing a line.
+  std::ofstream(path, std::ios::app) << "7,1.5";
   MetricsCsv csv(path, 4);
   csv.write(record(5));
   Metrics back = read_metrics(path);
@@ -223,8 +225,8 @@ TEST(MetricsCsv, SetsADamagedFileAside) {
     if (exists(path + ".damaged")) {
       EXPECT_EQ(content(path + ".damaged"), bad) << "seed " << seed;
     } else if ((kind == 0 || kind == 4) && whole_lines(bad)) {
-      // A missing row, or one whose step has changed, may leave a file of valid rows, in which
-      // nothing reveals the damage.
+      // The damage may have removed a row or changed its step, so that the rows of the file are
+      // still valid and nothing reveals the damage.
     } else if (kind != 1) {
       EXPECT_EQ(back.steps.size(), static_cast<size_t>(keep) + 1) << "seed " << seed;
     }
@@ -246,8 +248,8 @@ uint32_t slow_crc32c(std::string_view bytes) {
   return crc ^ 0xffffffffu;
 }
 
-// A small decoder of TensorBoard event files: of records with both checksums, and of the fields of
-// their messages.
+// A small decoder of TensorBoard event files. It checks both checksums of each record and decodes
+// the fields of the messages.
 struct Decoder {
   std::string_view rest;
 
@@ -307,18 +309,21 @@ void decode(std::string_view message, int depth, Event& event) {
       case 0 * 1000 + 3 * 8 + 2:
         event.version = d.bytes(d.varint());
         break;
+      // The summary.
       case 0 * 1000 + 5 * 8 + 2:
         decode(d.bytes(d.varint()), 1, event);
-        break;  // summary
+        break;
+      // The session log.
       case 0 * 1000 + 7 * 8 + 2:
         decode(d.bytes(d.varint()), 3, event);
-        break;  // session log
+        break;
       case 3 * 1000 + 1 * 8 + 0:
         event.status = static_cast<int64_t>(d.varint());
         break;
+      // A value of the summary.
       case 1 * 1000 + 1 * 8 + 2:
         decode(d.bytes(d.varint()), 2, event);
-        break;  // value
+        break;
       case 2 * 1000 + 1 * 8 + 2:
         event.tag = d.bytes(d.varint());
         break;
@@ -331,8 +336,9 @@ void decode(std::string_view message, int depth, Event& event) {
   }
 }
 
-TEST(EventFile, DecodesWithChecks) {
-  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);  // the published check value
+TEST(EventFile, RecordsAreDecodedWithTheirChecksums) {
+  // This is the published check value of CRC32C.
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   test::TempFolder folder;
   std::string path;
   {
@@ -404,7 +410,8 @@ TEST(Progress, PrintsPlainLinesWithoutABar) {
   progress.eval({25, 1.5});
   progress.finish();
   EXPECT_EQ(out.find_first_of("\r\x1b"), out.npos);
-  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 5);  // steps 1, 10, 20, 25 and the evaluation
+  // There is a line for each of steps 1, 10, 20 and 25, and one for the evaluation.
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 5);
   EXPECT_EQ(out.substr(0, out.find('\n')),
             "step  1/25  loss 2.8333  lr 1.000e-04  norm 0.750  12.3k tokens/s  ETA 0:06  device "
             "3.00 MiB/4.00 MiB  nvme 7 B/8 B");

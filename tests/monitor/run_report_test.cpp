@@ -96,8 +96,7 @@ TEST(Report, IsOneCompleteDocument) {
   std::string html = report_html(example());
   EXPECT_EQ(unbalanced(html), "");
   for (const char* part :
-       {"run &lt;7&gt;",
-        "gpt h384 &amp; more",
+       {"run &lt;7&gt;", "gpt h384 &amp; more",
         "<dt>Held-out loss</dt><dd>1.5309<small>nats per token; unigram of tokens 3.630",
         "<dt>Parameters</dt><dd>10.7M<small>10,700,000<",
         "<dt>Tokens seen</dt><dd>540k<small>300 steps of 1,800 tokens<",
@@ -106,35 +105,26 @@ TEST(Report, IsOneCompleteDocument) {
         "<dt>Peak memory</dt><dd>10.0 MiB<small>of one rank: device 5.00 MiB, host 3.00 MiB",
         "<dt>Processor</dt><dd>2 ranks × 1 thread<small>a processor &lt;x&gt;<",
         "<dt>Steps</dt><dd>300<small>finished<",
-        "<h2>Loss</h2><p class=\"span\">steps 1 to 300; nats per token</p>",
-        "held-out text",
-        "aria-label=\"Loss, steps 1 to 300: training",
-        "bigram 2.86",
-        "unigram 3.63",
+        "<h2>Loss</h2><p class=\"span\">steps 1 to 300; nats per token</p>", "held-out text",
+        "aria-label=\"Loss, steps 1 to 300: training", "bigram 2.86", "unigram 3.63",
         "<h2>Tokens per second</h2><p class=\"span\">steps 1 to 300; all ranks</p>",
         "<h2>Learning rate</h2><p class=\"span\">steps 1 to 300</p>",
         "<h2>Gradient norm</h2><p class=\"span\">steps 1 to 300; before clipping</p>",
         "<h2>Memory against plan</h2><p class=\"span\">rank 0, steps 1 to 300</p>",
-        "width:55.56%\"></i></span><span class=\"value\">5.00 MiB",  // of the budget
+        // The width is the share of the budget.
+        "width:55.56%\"></i></span><span class=\"value\">5.00 MiB",
         "width:66.67%\"></i></span><span class=\"value\">6.00 MiB",
         "<span class=\"value\">9.00 MiB",
-        "<h2>Communication</h2><p class=\"span\">rank 0, steps 1 to 300 with",
-        "all_gather",
-        "1.00 GiB, 100 calls",
-        "Communication log",
-        "<td>&lt;world&gt;</td><td>reduce_scatter</td>",
+        "<h2>Communication</h2><p class=\"span\">rank 0, steps 1 to 300 with", "all_gather",
+        "1.00 GiB, 100 calls", "Communication log", "<td>&lt;world&gt;</td><td>reduce_scatter</td>",
         "<h2>Time per queue</h2><p class=\"span\">step 7, ranks 0 and 1</p>",
         "50 % busy, 50 % overlapped",
         "<h2>Timeline of one step</h2><p class=\"span\">step 7, ranks 0 and 1</p>",
-        "linear &lt;a&gt;",
-        "<dt>text</dt><dd>3 files &amp; more</dd>",
-        "zero.stage",
+        "linear &lt;a&gt;", "<dt>text</dt><dd>3 files &amp; more</dd>", "zero.stage",
         "<h2>The compiled step</h2><p class=\"span\">one step of one rank, as planned",
-        "linear &lt;b&gt;",
-        "Times assume 50 GFLOP/s &amp; more.",
+        "linear &lt;b&gt;", "Times assume 50 GFLOP/s &amp; more.",
         "text:</p><pre># start</pre><h3>before the first step</h3><pre>zq</pre>",
-        "<h3>after step 300</h3>",
-        "a &lt; b; }\xef\xbf\xbd"}) {
+        "<h3>after step 300</h3>", "a &lt; b; }\xef\xbf\xbd"}) {
     EXPECT_NE(html.find(part), html.npos) << part;
   }
   EXPECT_EQ(html.find("broadcast"), html.npos);
@@ -143,7 +133,7 @@ TEST(Report, IsOneCompleteDocument) {
   for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("}) {
     EXPECT_EQ(html.find(outside), html.npos) << outside;
   }
-  // Each curve appears once. That of tokens per second also shows the time of a step.
+  // Each curve appears once. The curve of tokens per second also shows the time of a step.
   EXPECT_EQ(count_of(html, "data-chart="), 4u);
   EXPECT_EQ(count_of(html, "<svg"), 4u + 3u + 1u);
   EXPECT_EQ(count_of(html, "<svg"), count_of(html, "role=\"img\" aria-label=\""));
@@ -186,7 +176,7 @@ TEST(Report, OmitsMissingParts) {
   EXPECT_EQ(unbalanced(report_html(one)), "");
 }
 
-TEST(Report, WritesFiles) {
+TEST(Report, IsWrittenToFiles) {
   test::TempFolder folder;
   RunSummary s = example();
   write_report(folder / "report.html", s);
@@ -226,7 +216,7 @@ TEST(Text, DurationsAreReadable) {
   EXPECT_EQ(time_text(7500), "2 h 05 min");
 }
 
-TEST(Chart, NumbersAreShort) {
+TEST(Chart, NumbersOfAxesAreShort) {
   EXPECT_EQ(unit_text(15000, Unit::count), "15k");
   EXPECT_EQ(unit_text(-2500000, Unit::count), "-2.5M");
   EXPECT_EQ(unit_text(999, Unit::count), "999");
@@ -244,9 +234,11 @@ TEST(Chart, NamesOfLevelsDoNotOverlap) {
   std::string html = line_chart(chart);
   EXPECT_EQ(count_of(html, "<span class=\"name"), 3u);
   EXPECT_LT(html.find("far 9.9"), html.find("high 2.1"));
-  EXPECT_EQ(count_of(html, "<span class=\"name left\""), 1u);   // far; the curve ends at the right
-  EXPECT_EQ(count_of(html, "<span class=\"name\""), 1u);        // high
-  EXPECT_EQ(count_of(html, "<span class=\"name below\""), 1u);  // low
+  // "far" is placed on the left, because the curve ends at the right; "high" is above its level and
+  // "low" below.
+  EXPECT_EQ(count_of(html, "<span class=\"name left\""), 1u);
+  EXPECT_EQ(count_of(html, "<span class=\"name\""), 1u);
+  EXPECT_EQ(count_of(html, "<span class=\"name below\""), 1u);
   EXPECT_NE(html.find("aria-label=\"a, steps 1 to 9: b from 0 to 10\""), html.npos);
 }
 
@@ -281,7 +273,8 @@ TEST(QueueTime, OverlapAgreesWithAComputationByHand) {
   ASSERT_EQ(times.size(), 3u);
   EXPECT_EQ(times[0].queue, "comp");
   EXPECT_DOUBLE_EQ(times[0].busy, 4);
-  EXPECT_DOUBLE_EQ(times[0].hidden, 3);  // 1-2, 3-4, 5-6
+  // Hidden are 1 to 2, 3 to 4 and 5 to 6.
+  EXPECT_DOUBLE_EQ(times[0].hidden, 3);
   EXPECT_EQ(times[1].queue, "comm");
   EXPECT_DOUBLE_EQ(times[1].busy, 4);
   EXPECT_DOUBLE_EQ(times[1].hidden, 2);

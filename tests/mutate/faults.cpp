@@ -96,7 +96,7 @@ bool swap_operand(Program& p, const std::string& op, size_t operand) {
   return false;
 }
 
-// Makes a backward product write its gradient one granule further.
+// Changes a backward product so that it writes its gradient one granule further.
 bool shift_gradient(Program& p) {
   for (Instr& in : p.instrs) {
     if (in.def->name != "linear_dw") continue;

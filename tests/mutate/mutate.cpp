@@ -1,8 +1,9 @@
-// ./run mutate: injects seeded faults into compiled steps at run time. The library's ordinary
-// checks must catch each of them. Prints a line for each kind of fault and exits with 1 if one is
-// missed. `--quick` tries every tenth wait on the chaos device. `--separate` only drops waits on
-// the separate device; use it in a build with TSan (tools/sanitize.sh run tsan mutate).
-// DS_MUTATE_REPORTS=1 shows the reports of TSan.
+// ./run mutate: injects seeded faults into compiled steps. The verifier, the checker of
+// certificates or a run must catch each fault. Prints a line for each kind of fault and exits with
+// 1 if one is missed. With `--quick`, only every tenth dropped wait is tried in a run. With
+// `--separate`, only waits are dropped, on the separate device, and TSan must report each missing
+// wait; use it in a build with TSan (tools/sanitize.sh run tsan mutate). DS_MUTATE_REPORTS=1 shows
+// TSan's reports.
 #include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@
 namespace ds::test {
 namespace {
 
-constexpr int kJitters = 3;  // seeds of the separate device
+// Number of seeds of the separate device.
+constexpr int kJitters = 3;
 
 Point offloaded() {
   Point p;
@@ -32,7 +34,7 @@ Point offloaded() {
   return p;
 }
 
-// A point with quantized weights and gradients.
+// Returns a point with quantized weights and gradients.
 Point coded() {
   Point p = offloaded();
   p.tier = Tier::host;
@@ -42,7 +44,7 @@ Point coded() {
   return p;
 }
 
-// A point whose embedding has a sparse gradient, stored as rows.
+// Returns a point whose embedding has a sparse gradient, stored as rows.
 Point in_rows() {
   Point p = offloaded();
   p.stage = 2;
@@ -53,7 +55,7 @@ Point in_rows() {
   return p;
 }
 
-// A point with shard groups of two ranks.
+// Returns a point with shard groups of two ranks.
 Point grouped() {
   Point p = offloaded();
   p.tier = Tier::device;

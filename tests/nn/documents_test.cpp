@@ -1,5 +1,5 @@
-// Consecutive documents in one row, in every causal family: each has the same logits and gradients
-// as alone in a row.
+// Tests consecutive documents in one row, in every causal family: each has the same logits and
+// gradients as alone in a row.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ const std::vector<int64_t> kLengths{5, 1, 9, 2, 8};
 
 struct Made {
   Tensor logits;
-  std::vector<Tensor> grads;  // by parameter
+  // The gradient of each parameter.
+  std::vector<Tensor> grads;
 };
 
 // Runs a model on tokens [first, first + count) of one text, arranged as documents of these lengths
@@ -90,7 +91,7 @@ class DocumentModels : public testing::TestWithParam<std::string> {
   ThreadTeam team_{1};
 };
 
-TEST_P(DocumentModels, EachHasTheBitsOfASeparateRow) {
+TEST_P(DocumentModels, EachDocumentHasTheBitsOfASeparateRow) {
   Made packed = run(HfRows::documents, 0, kLengths);
   std::vector<Tensor> sums;
   int64_t first = 0, rows = packed.logits.dims()[0], vocab = packed.logits.dims()[1];
@@ -121,7 +122,7 @@ TEST_P(DocumentModels, EachHasTheBitsOfASeparateRow) {
   }
 }
 
-TEST_P(DocumentModels, HaveBeginningsInsteadOfAMask) {
+TEST_P(DocumentModels, GraphsHaveBeginningsInsteadOfAMask) {
   HfModel model = build(HfRows::documents);
   EXPECT_FALSE(model.graph.find_value("mask").exists());
   EXPECT_TRUE(model.graph.find_value("begin").exists());

@@ -140,7 +140,7 @@ TEST_F(Gpt, EveryDropoutHasItsOwnStream) {
   EXPECT_EQ(streams.size(), 5u);
 }
 
-TEST_F(Gpt, RefusesBySettingAndValue) {
+TEST_F(Gpt, RefusalsNameSettingAndValue) {
   ModelConfig config = tiny();
   config.heads = 3;
   try {

@@ -452,7 +452,8 @@ TEST(HfConfig, WindowsApplyByLayer) {
   };
   EXPECT_EQ(qwen(false, 0, false), 0u);
   EXPECT_EQ(qwen(true, 1, false), 2u);
-  EXPECT_EQ(qwen(true, 0, true), 0u);  // layer_types takes precedence
+  // layer_types takes precedence over max_window_layers.
+  EXPECT_EQ(qwen(true, 0, true), 0u);
   Json types = Json::Array{"sliding_attention", "full_attention", "full_attention"};
   expect_names(refusal("qwen2", DS_ERROR_INVALID_ARGUMENT, "layer_types", types),
                {"sliding_window"});

@@ -54,7 +54,7 @@ TEST_P(HfGoldenTest, ParametersAreTheTensorsOfTheFile) {
   for (const auto& [absent, present] : model_.tied) EXPECT_EQ(tied->at(absent).string(), present);
 }
 
-TEST_P(HfGoldenTest, LossAndLogitsInF32) {
+TEST_P(HfGoldenTest, LossAndLogitsInF32EqualTheRecord) {
   Interpreter run(model_.graph, registry_, team_, golden_.rows());
   golden_.fill(run, model_);
   run.run();
@@ -67,7 +67,7 @@ TEST_P(HfGoldenTest, LossAndLogitsInF32) {
 }
 
 // In f64, rounding is negligible, so equal results mean equal formulas and derivatives.
-TEST_P(HfGoldenTest, LossAndGradientsInF64) {
+TEST_P(HfGoldenTest, LossAndGradientsInF64EqualTheRecord) {
   set_precision(model_.graph, DS_DTYPE_F64);
   differentiate(model_.graph, model_.graph.outputs[0].value);
   model_.graph.check();

@@ -1,4 +1,4 @@
-// The rotary positions that a config.json asks for.
+// Tests rotary positions as config.json specifies them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ TEST(HfConfig, ReadsRopeScalings) {
   EXPECT_EQ(graph_of("llama").find("scaling"), std::string::npos);
 }
 
-TEST(HfConfig, RefusesRopesByKeyAndValue) {
+TEST(HfConfig, RefusalsOfRopesNameKeyAndValue) {
   auto rope = [](const char* text, ds_status status = DS_ERROR_UNSUPPORTED) {
     return refusal("llama", status, "rope_parameters", Json::parse(text));
   };
@@ -94,7 +94,7 @@ TEST(HfConfig, YarnHasTheMagnitudeOfTransformers) {
         more));
     return graph_of("llama", [&](Json& c) { c.set("rope_parameters", rope); });
   };
-  // (0.1 * 0.5 ln 4 + 1) / (0.1 * 2 ln 4 + 1)
+  // The magnitude is (0.1 * 0.5 ln 4 + 1) / (0.1 * 2 ln 4 + 1).
   expect_names(yarn(R"("mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=0.83719"});
   expect_names(yarn(R"("attention_factor": 3.5, "mscale": 0.5, "mscale_all_dim": 2)"),
                {"magnitude=3.5"});
@@ -114,14 +114,14 @@ TEST(HfConfig, LongropeAndDynamicLeaveTheLengthToTheGraph) {
   rope.set("long_factor", wide);
   config.set("rope_parameters", rope);
   config.set("max_position_embeddings", 64);
-  // sqrt(1 + ln 4 / ln 16)
+  // The magnitude is sqrt(1 + ln 4 / ln 16).
   expect_names(hf_model(config, 17, 17).graph.print(),
                {" factors=\"1.5 1.5", "long_factors=\"3.5 3.5", "original=16", "magnitude=1.22474",
                 "seq=17"});
 
   config.set("rope_parameters", Json::parse(R"({"rope_type": "dynamic", "factor": 2.0})"));
   config.set("max_position_embeddings", 16);
-  // theta (2 * 24 / 16 - 1)^(dims / (dims - 2)) for a text of 24 tokens
+  // For a text of 24 tokens, theta is multiplied by (2 * 24 / 16 - 1)^(dims / (dims - 2)).
   Attrs want{{"power", static_cast<double>(pairs) / static_cast<double>(pairs - 1)}};
   std::string text = hf_model(config, 24, 24).graph.print();
   expect_names(text, {"theta=10000.0", "scaling=\"dynamic\"", "factor=2.0", "original=16",

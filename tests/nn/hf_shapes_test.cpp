@@ -1,5 +1,5 @@
-// Configurations of published models, with the keys of Transformers 4, and two public facts about
-// each: its number of parameters and the names of its tensors.
+// Tests configurations of published models, with the keys of Transformers 4, and two public facts
+// about each: its number of parameters and the names of its tensors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,8 @@ namespace {
 struct Published {
   std::string name, config;
   int64_t parameters;
-  std::vector<std::pair<std::string, std::string>> tensors;  // name, type
+  // The name and the type of some tensors.
+  std::vector<std::pair<std::string, std::string>> tensors;
   std::vector<std::string> absent;
 };
 

@@ -85,8 +85,8 @@ OpsByPath ops_by_path(const Graph& graph) {
   return out;
 }
 
-// For a class of recorded modules: the ops that such a module may have in libds, possibly none, and
-// its possible names.
+// The ops that a module of a recorded class may have in libds, possibly none, and its possible
+// names.
 struct Class {
   std::set<std::string> ops, names;
 };

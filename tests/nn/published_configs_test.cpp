@@ -1,5 +1,5 @@
-// Configurations of published models with small sizes (hf_configs.json): the graph must have the
-// properties that each key states, as Transformers interprets it. hf_defaults.json records the
+// Tests configurations of published models with small sizes (hf_configs.json): the graph must have
+// the properties that each key states, as Transformers interprets it. hf_defaults.json records the
 // meaning of absent keys.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The .deb on a machine without compiler and -dev packages: apt-get finds its dependencies, the command runs, and so
-# does a program that was compiled against its headers. Without the package libds-text, the command names it when it
-# needs texts.
+# Installs the .deb on a machine without compiler and -dev packages. apt-get must find its dependencies; the command and a
+# program that was compiled against its headers must run. Without the package libds-text, a command that needs texts must
+# name this package.
 # usage: deb.sh SOURCE BUILD
 set -eu
 source=$1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a shell program inside a root of Debian, with /proc, in namespaces of its own. A SOURCE appears at /src, with the
-# root's own folders build and .cache, and with the devices of this machine.
+# Runs a shell program inside a root of Debian, with /proc, in new namespaces. If SOURCE is given, it is mounted at /src, with
+# the folders build and .cache of the root, and the devices of this machine are available.
 # usage: inside.sh ROOT PROGRAM [SOURCE]
 set -eu
 exec unshare --mount --pid --fork sh -euc '

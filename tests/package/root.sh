@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes a minimal Debian with only Python by debootstrap: the machine on which wheel and .deb are installed. Other tests
-# fill roots of their own, called NAME. SUITE is a release of Debian, by default that of this machine. Later tests with
-# the same build folder reuse the root. Prints the folder of the root; if it cannot be made, prints why and ends with
-# 77.
+# Creates a minimal Debian with only Python by debootstrap, on which the tests install the wheel and the .deb. Other tests
+# use further roots, each with a NAME. SUITE is a release of Debian, by default the release of this machine. Later tests with
+# the same build folder reuse the root. Prints the folder of the root. If the root cannot be created, prints the reason and
+# ends with 77.
 # usage: root.sh BUILD [NAME SUITE]
 set -eu
 name=${2:-root}

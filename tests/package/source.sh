@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds and installs from an archive of the source, without git, on a bare Debian 12, by ./run build and ./run install;
-# then follows the first page of each language word for word. Prints the time since apt has finished, which may be 6
+# Builds and installs from an archive of the source, without git, on a bare Debian 12, by ./run build and ./run install. Then
+# follows the first page of each language word for word. Prints the time since apt has finished, which may be at most 6
 # minutes on an idle machine. Runs in the long form only.
 # usage: source.sh SOURCE BUILD
 set -eu

@@ -51,7 +51,8 @@ TEST(ScaleLoss, MarksTheBackwardSeedAsScaled) {
       "%b = linear %x %w -> f32[n,4]\n"
       "%g %g.1 = cross_entropy %b %t -> f32[] f32[n,2]\n"
       "output loss=%g\n");
-  scale_loss(graph);  // the graph has no backward part yet, so nothing changes
+  // The graph has no backward part yet, so this changes nothing.
+  scale_loss(graph);
   differentiate(graph, graph.outputs[0].value);
   scale_loss(graph);
   EXPECT_EQ(graph.nodes[graph.backward_begin].op, "fill");

@@ -87,7 +87,7 @@ TEST(Recompute, HasTheSameBitsWithLessMemory) {
   }
 }
 
-TEST(Recompute, ATightBudgetTurnsItOn) {
+TEST(Recompute, ATightBudgetTurnsRecomputationOn) {
   Config c = make_config(0, 1, 1);
   auto needs = [&](const char* way) {
     Config with = c;

@@ -17,7 +17,7 @@ from run_tests import browser as program  # noqa: E402
 
 
 class Browser:
-    """One page. `faults` collects its errors until the next open()."""
+    """A browser with one page. `faults` collects the errors of the page until the next open()."""
 
     SECONDS = 60
 
@@ -98,7 +98,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, url):
-        # Coming from the same page, a link to another place of it would not load it again.
+        # about:blank comes first, because a link to another place of the current page would not load the page again.
         for address in ("about:blank", url):
             self.faults, self.events = [], []
             failed = self.call("Page.navigate", url=address).get("errorText")
@@ -108,20 +108,20 @@ class Browser:
                 self.heard(self.message())
 
     def ask(self, script):
-        """Returns the value of a JavaScript expression, after waiting for a promise."""
+        """Returns the value of a JavaScript expression. If the value is a promise, waits for it."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", script))
         return answer["result"].get("value")
 
     def picture(self, **clip):
-        """Returns a PNG of the window, or of a part of the page: x, y, width, height."""
+        """Returns a PNG of the window, or of the part of the page that x, y, width and height give."""
         part = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
         return base64.b64decode(self.call("Page.captureScreenshot", format="png", **part)["data"])
 
 
 def pixels(png):
-    """Returns the rows of a PNG of 8 bits: each a list of (red, green, blue)."""
+    """Returns the rows of an 8-bit PNG. Each row is a list of (red, green, blue)."""
     width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
     assert depth == 8 and kind in (2, 6), (depth, kind)
     step, data, at = (3 if kind == 2 else 4), b"", 8

@@ -6,12 +6,12 @@ usage: pages.py SOURCE BUILD PAGE [--renew] [--first] [--there]
   --first   runs only the part before the first section heading of the page
   --there   runs in SOURCE itself, as its user would
 
-- ```console: lines after `$ ` are commands of one shell, and the lines after them their output; `...` stands for any
-  lines, and no lines mean that the output is not shown. A command that fails is followed by `$ echo $?`.
-- other blocks are files. The paragraph before them ends with the file's name in backquotes and a colon. A file of the
-  working copy must have these lines; any other file is made.
-- NOT_RUN lists commands that are not run, and ANY_NUMBERS those that print other numbers each time, with the reason.
-- GIVEN makes what a page presupposes, such as a model folder.
+- A ```console block contains commands for one shell, each after `$ `, and their output. `...` matches any lines. The output
+  of a command without output lines is not compared. A command that fails must be followed by `$ echo $?`.
+- Every other block is the content of a file. The paragraph before the block ends with the name of the file in backquotes and
+  a colon. If the working copy has this file, the file must contain the lines; otherwise the file is created.
+- NOT_RUN lists commands that are not run, and ANY_NUMBERS commands whose numbers differ each time, with the reason.
+- GIVEN lists functions that create what a page presupposes, such as a model folder.
 """
 import json
 import os
@@ -27,7 +27,8 @@ from shown import difference
 
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 PAGE = pathlib.Path(sys.argv[3])
-LIMIT = 100  # seconds
+# The longest duration of a page, in seconds.
+LIMIT = 100
 NOT_RUN = {
     "./run train": "builds and trains for minutes; cli.flagship trains its first steps",
     "./run test": "is what runs this",
@@ -44,7 +45,7 @@ failures = []
 
 
 def model_folder(folder):
-    """Makes a tiny folder as from a hub: a Llama with a tokenizer, trained for a few steps."""
+    """Creates a tiny model folder like one from a hub: a Llama with a tokenizer, trained for 20 steps."""
     shape = folder / "shape"
     shape.mkdir()
     document = json.loads((SOURCE / "tests/data/models/llama/config.json").read_text())
@@ -60,7 +61,7 @@ def model_folder(folder):
 
 
 def deepspeed_folder(folder):
-    """Makes a folder like one of DeepSpeed's save_checkpoint: ZeRO 2 on two ranks."""
+    """Creates a folder like one that DeepSpeed's save_checkpoint writes, of ZeRO 2 on two ranks."""
     shutil.copytree(SOURCE / "tests/data/deepspeed/zero2_f32", folder / "deepspeed_run")
 
 
@@ -68,7 +69,7 @@ GIVEN = {"finetuning.md": [model_folder], "checkpoints.md": [deepspeed_folder]}
 
 
 def commands(text):
-    """Yields (command, shown lines) of a console block."""
+    """Returns a list of (command, shown lines) of a console block."""
     found = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -87,7 +88,7 @@ def starts(command, table):
 
 
 def script(folder, steps):
-    """Returns one shell program of the steps; step N writes N.out and N.code."""
+    """Returns a shell program that runs the steps. The command of step N writes N.out and N.code to `folder`."""
     lines, last = [], None
     for number, (kind, what, _) in enumerate(steps):
         if kind == "file":
@@ -114,7 +115,7 @@ def steps_of(text):
 
 
 def check_file(name, content):
-    """Returns True if the shown lines are lines of a file of the working copy."""
+    """Returns whether the working copy has this file. If it does, the file must contain the shown lines."""
     if not (SOURCE / name).exists():
         return False
     if "\n" + content not in "\n" + (SOURCE / name).read_text():
@@ -133,12 +134,12 @@ def check_command(words, shown, got, code, following):
 
 
 def working_copy(work):
-    """Makes the folder `work` with the parts of a working copy that pages name."""
+    """Creates and returns the folder `work` with the parts of a working copy that pages name."""
     work.mkdir()
     for name in ("examples", "include", "LICENSE", "bindings"):
         (work / name).symlink_to(SOURCE / name)
     (work / "build").symlink_to(BUILD)
-    # Installs what is already built; package.source runs the whole command.
+    # This ./run installs what is already built. The test package.source runs the real command.
     if "$ ./run install " in PAGE.read_text():
         (work / "run").write_text(f'#!/bin/sh\n[ "$1" = install ] && exec cmake --install "{BUILD}" --prefix "$2"\n')
         (work / "run").chmod(0o755)
@@ -148,7 +149,7 @@ def working_copy(work):
 
 
 def play(folder, steps):
-    """Runs the steps in `folder`/work; yields the output of each command that was run, by number."""
+    """Runs the steps in `folder`/work. Yields (command, shown lines, output lines, whether they agree) of each command."""
     work = SOURCE if "--there" in sys.argv else working_copy(folder / "work")
     for number, (kind, name, content) in enumerate(steps):
         if kind == "file":

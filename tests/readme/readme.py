@@ -1,6 +1,6 @@
-"""What README.md shows is what happens: its three snippets, its configuration, its compiled step, its picture, the options
-of its commands, fine-tuning in four commands, the files that it and the pages name, and its figures. The front page of the
-site shows the same snippets and figures. The tests that promises.md names exist.
+"""Checks that README.md is true: its three snippets, its configuration, its compiled step, its picture, the options of its
+commands, fine-tuning in four commands, the files that README.md and the pages name, and its figures. Also checks that the
+front page of the site shows the same snippets and figures, and that the tests named by promises.md exist.
 
 usage: readme.py SOURCE BUILD [--renew]     --renew: draws docs/images/plan.svg again
 """
@@ -20,8 +20,9 @@ FRONT = (SOURCE / "docs/README.md").read_text()
 PICTURE = SOURCE / "docs" / "images" / "plan.svg"
 SECTIONS = ["How fast", "Install and first run", "Fine-tune a Hugging Face folder", "Coming from DeepSpeed", "What works today",
             "Limitations", "Promises", "How it works", "Documentation"]
-SNIPPET = 6  # lines of an example on the first screen, at most
-# What the Python snippet takes for granted, and what must be there when it has run.
+# The largest number of lines of an example on the first screen.
+SNIPPET = 6
+# The code that the Python snippet assumes, and the checks that follow it.
 BEFORE = """import libds
 batches = [(libds.zeros([64], "i32"), libds.zeros([64], "i32"))] * 3
 """
@@ -50,23 +51,24 @@ def shell(line, folder):
 
 
 def write_text(folder):
-    """A folder of text for the commands that train."""
+    """Writes a folder of text for the commands that train."""
     (folder / "text").mkdir()
     (folder / "text/a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 200)
 
 
 def blocks(language):
-    """Returns the fenced blocks of a language; '' for those without one."""
+    """Returns the fenced blocks of a language. '' selects the blocks without a language."""
     return [text for kind, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S) if kind == language]
 
 
 def command_snippet():
-    """The commands of the first screen."""
+    """Returns the commands of the first screen."""
     return re.findall(r"^    (libds .*)$", README[:README.index("\n## ")], re.M)
 
 
 def snippets(folder):
-    """Those of the first screen: the commands and the Python program run, and the host's calls are those of delegate.c."""
+    """Runs the commands and the Python program of the first screen, and checks that delegate.c contains the C snippet's calls,
+    in the same order."""
     screen, host, program = command_snippet(), blocks("c")[0], blocks("python")[0]
     for lines in (screen, host.splitlines(), program.splitlines()):
         expect(0 < len(lines) <= SNIPPET, f"a snippet of the first screen has {len(lines)} lines, not 1 to {SNIPPET}")
@@ -131,18 +133,20 @@ def commands():
     expect("train" in known and "plan" in known, f"libds help names {known}")
     for command, options in re.findall(r"(?:`|^ +|bin/)libds ([a-z]+)\b([^\n`#]*)", README, re.M):
         expect(command in known, f"libds has no command {command}")
-        options = "" if command == "launch" else options  # after it comes another command
+        # The options after launch may be those of the launched command.
+        options = "" if command == "launch" else options
         for option in re.findall(r"(?<= )--?[a-z][a-z-]*", options):
             expect(re.search(rf"{option}\b", run(LIBDS, "help", command)), f"libds {command} has no option {option}")
 
 
 def first_figures(text):
-    """The sentence of figures on the first screen, without its link."""
+    """Returns the sentence of the first screen that contains figures, without its link, in a list."""
     return re.findall(r"^GPT-2 124M trains [^(]*", text, re.M)
 
 
 def figures():
-    """Those of the first screen are in the table of results; those of the table and of the flagship run are in the page of benchmarks."""
+    """Checks that the table of results contains the figures of the first screen, and that the page of benchmarks contains those
+    of the table and of the flagship run."""
     page = (SOURCE / "docs/results/benchmarks.md").read_text()
     rows = re.findall(r"^\| .* \| ([\d,]+) \| ([\d,]+), .* \| ([\d.]+) \| `(.*)` \|$", README, re.M)
     expect(len(rows) == 5, f"the table of results has {len(rows)} rows, not 5")
@@ -178,7 +182,7 @@ def names():
 
 
 def fine_tuning(folder):
-    """The four commands, on a tiny folder, with the words that stand for paths replaced."""
+    """Runs the four commands on a tiny folder, with paths in place of README's placeholders."""
     document = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
                 "zero_optimization": {"stage": 3}, "data": {"tokenizer": "bytes", "heldout": 0.1},
                 "model": {"folder": str(SOURCE / "tests/data/models/gpt2"), "dropout": 0},
@@ -188,7 +192,7 @@ def fine_tuning(folder):
     lines = re.findall(r"^    (build/bin/libds .*)$", section[:section.index("\n## ")], re.M)
     expect(len(lines) == 4, f"fine-tuning takes {len(lines)} commands, not 4")
     for line in lines:
-        # The first run ends early, so that the resumed one has steps to make.
+        # The first run ends early, so that steps remain for the resumed run.
         early = " --steps 2" if "--data" in line else " --steps 4" if "--resume" in line else ""
         line = line.split("#")[0].rstrip() + early
         line = line.replace("build/bin/libds", LIBDS).replace("TEXT_DIR", "text")

@@ -20,8 +20,8 @@ VARIES = [
 
 
 def same_line(shown, got, any_number=False):
-    """Tells whether two lines are equal except for spaces, varying text, and the last digits of numbers with a
-    point."""
+    """Returns whether two lines are equal except for spaces, text that varies, and the last digits of numbers with a point. With
+    `any_number`, all numbers may differ."""
     for pattern, stand_in in VARIES:
         shown, got = re.sub(pattern, stand_in, shown), re.sub(pattern, stand_in, got)
     if [*filter(None, NUMBER.sub(" ", shown).split())] != [*filter(None, NUMBER.sub(" ", got).split())]:
@@ -38,8 +38,8 @@ def same_number(one, two):
 
 
 def difference(shown, got, any_number=False):
-    """Returns the first shown line that was not printed, or None. A line `...` stands for any lines, and so does
-    nothing at all."""
+    """Returns the first shown line that was not printed, "(the end)" if more lines were printed, or None. A line `...`, or no
+    line at all, matches any lines."""
     rest, skipping = list(got), False
     for line in shown:
         if line.strip() == "...":

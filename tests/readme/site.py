@@ -1,9 +1,10 @@
-"""Checks that the site is built without a warning, its search finds a call, a configuration key and a guide, every file
-that a page loads exists, and every configuration key and every function of ds.h has an anchor. In Chromium, no page has
-an error or is cut at the width of a phone, and the search, the theme's switch and the dark scheme work.
+"""Checks that the site is built without a warning, that its search finds a call, a configuration key and a guide, that every
+file that a page loads exists, and that every configuration key and every function of ds.h has an anchor. With Chromium, also
+checks that no page has an error or is cut off at the width of a phone, and that the search, the theme's switch and the dark
+scheme work.
 
-usage: site.py SOURCE OUT      DS_SCREENSHOTS=FOLDER: pictures of some pages, too
-Skipped (77) without Sphinx of `./run docs`; without a browser, skipped after the checks that need none.
+usage: site.py SOURCE OUT      With DS_SCREENSHOTS=FOLDER, also writes pictures of some pages.
+Skipped (exit code 77) without the Sphinx of `./run docs`, and, after all other checks, without a browser.
 """
 import html.parser
 import os
@@ -21,7 +22,8 @@ SITE = OUT / "html"
 SPHINX = SOURCE / ".cache/venv-docs"
 PAGES = ["index", "start/first_run", "guides/memory", "reference/config", "reference/deepspeed_compat", "concepts/overview",
          "results/benchmarks", "project/dependencies", "tree/README", "tree/include/ds.h", "tree/include/functions"]
-WORDS = ["ds_train_batch", "gradient_clip", "nvme"]  # stems, as in the index
+# Words that the search must find, as stems, like in the index.
+WORDS = ["ds_train_batch", "gradient_clip", "nvme"]
 SCREENSHOTS = ["index", "guides/memory", "reference/config", "reference/deepspeed_compat", "tree/README",
                "tree/include/functions"]
 PHONE, DESK = 390, 1200
@@ -31,8 +33,8 @@ failures = []
 
 
 class Page(html.parser.HTMLParser):
-    """The ids of a page, what it loads, and its links; the entries of its definition lists: [ids, links, title,
-    words]."""
+    """A page of the site: its ids, the files that it loads, its links, and the entries of its definition lists as
+    [ids, links, title, words]."""
 
     def __init__(self, path):
         super().__init__()
@@ -119,7 +121,7 @@ def probe(page, path, contrasts=False):
 
 
 def check_probe(page, folder):
-    """The probe must find a fault of each kind; otherwise it could not fail."""
+    """Checks that the probe finds a fault of each kind."""
     (folder / "faulty.html").write_text("""<!doctype html><script src="lost.js"></script><script>no_such_name()</script>
 <article><p style="width:900px">wide</p><p style="color:#888;background:#999">pale</p>
 <div style="overflow-x:auto"><div style="width:900px">hidden</div></div>
@@ -130,8 +132,8 @@ def check_probe(page, folder):
 
 
 def brightness(page):
-    """Returns the mean of the brightest channel of a corner of the plan's picture, which is its background; 0 is
-    black."""
+    """Returns the mean, over a corner of the plan's picture, of the brightest channel of each pixel. The corner shows the
+    background, and 0 is black."""
     place = page.ask("(() => { const r = document.querySelector('article img').getBoundingClientRect();"
                      " return [r.x + scrollX, r.y + scrollY]; })()")
     rows = browser.pixels(page.picture(x=place[0] + 10, y=place[1] + 2, width=40, height=4))
@@ -140,7 +142,7 @@ def brightness(page):
 
 
 def check_switch(page):
-    """The theme's switch cycles through its three states, and page and plan follow it, whatever the system prefers."""
+    """Checks that the theme's switch has three states and that page and plan follow it, whatever the system prefers."""
     page.look(DESK, 900, "light")
     page.open((SITE / "tree/README.html").as_uri())
     seen = {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks docs/tour.md: at least ten questions with at most three files each; every file exists and has the named
-function.
+"""Checks docs/tour.md: there are at least ten questions with at most three files each, and every file exists and defines the
+named function.
 
 usage: tour.py SOURCE_DIR
 """
@@ -12,7 +12,7 @@ ROW = re.compile(r"^\| ([^|]*) \| `([^`]+)`: `([^`]+)` \| [^|]+ \|$")
 
 
 def defines(text, function):
-    """Tells whether a line at namespace or class level begins a function's definition."""
+    """Returns whether a line at namespace or class level begins a definition of the function."""
     lines = re.findall(rf"^(?:  )?(?!return\b)\w[\w:<>,&*\[\] ]*[ &*](?:\w+::)*{function}\([^\n]*$", text, re.M)
     return any(not line.rstrip().endswith(";") for line in lines)
 

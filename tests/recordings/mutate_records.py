@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Changes recorded numbers, one field at a time, and runs the tests that read them: one must fail.
+"""Changes recorded numbers, one field at a time, and runs the tests that read them. A test must fail for each change.
 
 usage: mutate_records.py BUILD [NUMBER [SEED [FILES [JOBS]]]]
 
-Of each file NUMBER changes are drawn (2; 0: all are made): another value, another name, or a field that nobody knows in a record.
-A change of a record in a list is made in a file with this record alone of the list, if its tests take that. An input may decide
-nothing in one record, as a limit does that nothing reaches: a number that is not noticed gets a value far away, and then
-the value is changed in all records of the list, where it must be. What need not be noticed at all is in UNREAD, with the reason. The files are copied; DS_SEMANTICS and
-DS_TEST_DATA name the copies. FILES: a pattern of names; JOBS: changes at a time.
+NUMBER changes of each file are drawn at random (default 2; 0 tries every change). A change gives a field another value or
+another name, or adds an unknown field to a record. If the tests of a list pass when the list has one record only, the
+other records are removed while that record is changed.
+
+An input may have no effect in one record, such as a limit that no value reaches. Therefore a number whose change no test
+notices is next changed by a large factor, and then in all records of its list. Changes that no test needs to notice are
+listed in UNREAD, with the reason. The tests read copies of the files, which DS_SEMANTICS and DS_TEST_DATA name. FILES is a
+pattern of file names, and JOBS the number of changes tried at the same time (default 1).
 """
 import concurrent.futures
 import copy
@@ -22,7 +25,7 @@ import tempfile
 import threading
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data"
-# Of each recording the tests that read it; where the lists of a file have tests of their own, by list.
+# The tests that read each recording. Where each list of a file has separate tests, they are given for each list.
 READERS = {
     "semantics/activations.json": [("test_conformance", "RecordedLayers.*")],
     "semantics/batch_config.json": {
@@ -63,15 +66,16 @@ READERS = {
     "chat_templates/tokens.json": [("test_data", "ChatEncoder.TokensEqual*")],
     "deepspeed/losses.json": [("test_checkpoint", "DeepSpeed.TrainingContinues*")],
 }
-FRAMELESS = set()  # tokenizers that put no tokens around a text
+# The tokenizers that add no tokens around a text.
+FRAMELESS = set()
 for expected in sorted((DATA / "tokenizers").glob("*/expected.json")):
     if not any(case["ids"] for case in json.loads(expected.read_text(encoding="utf-8"))["cases"] if case["text"] == ""):
         FRAMELESS.add(expected.parent.name)
     READERS[f"tokenizers/{expected.parent.name}/expected.json"] = [("test_data", f"Tokenizers/Family.*/{expected.parent.name}")]
-# Lists that the records of others name.
+# Lists to whose records other lists refer.
 NAMED = {"data"}
 ABOUT = {"topic", "about", "source", "versions", "seed", "notes", "transformers", "tolerance"}
-# torch's modules that are none of libds.
+# Modules of torch that libds does not have.
 OTHER_MODULES = {"Conv1d", "Conv2d", "ConvTranspose2d", "BatchNorm2d", "GroupNorm", "MaxPool2d", "AvgPool1d", "GRU", "LSTM", "Softmax",
                  "Dropout"}
 NOTHING = set(re.findall(r'"([^"]+)"', re.search(r"kNothing\{(.*?)\};", (DATA.parent / "nn" / "published_configs_test.cpp").read_text(encoding="utf-8"),
@@ -79,17 +83,18 @@ NOTHING = set(re.findall(r'"([^"]+)"', re.search(r"kNothing\{(.*?)\};", (DATA.pa
 
 
 def model(document, path):
-    """The configuration of hf_configs.json that the path is in."""
+    """Returns the configuration of hf_configs.json to which the path leads."""
     return document[path[0]]
 
 
 def scales(config, *kinds):
-    """Whether its rope has a scaling of one of these kinds."""
+    """Returns whether the rope of the configuration has a scaling of one of these kinds."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return rope.get("rope_type", rope.get("type")) in kinds
 
 
-# (file, pattern of "kind path", why nothing notices it, and perhaps of which records).
+# Changes that no test needs to notice: (pattern of file names, pattern of "kind path", reason), with an optional function
+# that returns whether the reason applies to a record.
 UNREAD = [
     (r".*", r"value .*\.(message|error|note)$", "words of another program"),
     (r".*/batch_config.json", r"value .*\.validation\[\d+\]\.msg$", "words of another program"),
@@ -160,7 +165,7 @@ UNREAD = [
 
 
 def leaves(value, path=()):
-    """Every field and every element, outermost first."""
+    """Yields the path of every field and every element, outermost first."""
     if path:
         yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -177,7 +182,7 @@ def at(document, path):
 
 
 def other(value, far=None):
-    """Another value of the same type; far: makes a number that is not beside this one."""
+    """Returns another value of the same type. `far` computes a number that differs more than by default."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -190,7 +195,7 @@ def other(value, far=None):
 
 
 def changes(document):
-    """(kind, path) of all that can be done."""
+    """Yields (kind, path) of every possible change."""
     for path in leaves(document):
         value = at(document, path)
         if isinstance(value, dict):
@@ -216,7 +221,7 @@ def changed(document, kind, path, far=None):
 
 
 def everywhere(document, path):
-    """Another value of this field in all records and places of lists."""
+    """Returns a document in which this field has another value in every record and every element of a list."""
     def walk(value, keys):
         if not keys:
             return other(value) if not isinstance(value, (dict, list)) else value
@@ -245,7 +250,7 @@ def reason(file, document, kind, path):
 
 
 class Trial:
-    """A copy of the data of its own, one file of which is written anew for each run of its tests."""
+    """A private copy of the data. Each run of tests replaces one of its files."""
 
     def __init__(self, build, folder):
         self.build, self.folder = build, folder
@@ -257,10 +262,11 @@ class Trial:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.symlink_to(source)
         self.environment = {**os.environ, "DS_TEST_DATA": str(folder), "DS_SEMANTICS": str(folder / "semantics")}
-        self.alone = {}  # by file and record: whether its tests take it without the others of its list
+        # Maps (file, record) to whether the tests pass when the list has this record only.
+        self.alone = {}
 
     def fails(self, file, document, readers):
-        """Whether one of the tests fails; a test that does not run at all is an error of ours."""
+        """Returns whether one of the tests fails. Ends this program if a test program does not run at all."""
         target = self.folder / file
         target.unlink()
         target.write_text(json.dumps(document), encoding="utf-8")
@@ -278,7 +284,8 @@ class Trial:
             target.symlink_to(DATA / file)
 
     def short(self, file, document, path, readers):
-        """The document without the other records of the changed one's list, and the changed place in it."""
+        """Returns a document whose list has the changed record only, and the path of the change in it. Returns the arguments
+        if the tests of the list need its other records."""
         if len(path) < 2 or not isinstance(path[1], int) or path[0] in NAMED:
             return document, path
         short = {**document, path[0]: [document[path[0]][path[1]]]}
@@ -301,7 +308,7 @@ class Trial:
 
 
 def readers_of(file, path):
-    """The tests of a list, or all of the file."""
+    """Returns the tests of the list that contains the path, or all tests of the file."""
     readers = READERS[file]
     if isinstance(readers, list):
         return readers
@@ -318,7 +325,8 @@ def main():
     jobs = int(sys.argv[5]) if len(sys.argv) > 5 else 1
     work = []
     files = [file for file in READERS if re.search(only, file)]
-    if count > 0:  # one of the tokenizers stands for all
+    # One tokenizer, drawn at random, represents all of them.
+    if count > 0:
         some = random.Random(seed).choice([file for file in READERS if file.startswith("tokenizers/")])
         files = [file for file in files if file == some or not file.startswith("tokenizers/")]
     for file in files:

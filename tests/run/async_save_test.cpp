@@ -1,4 +1,4 @@
-// Runs whose checkpoints are written by a thread while training continues (run.async_save).
+// Tests runs whose checkpoints are written by a thread while training continues (run.async_save).
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -68,7 +68,8 @@ TEST_F(AsyncSave, SavesTheSameCheckpoints) {
     RunReport waited =
         test::train_quietly(ranks, config("waited" + n, 7, R"({"run": {"async_save": false}})"));
     EXPECT_EQ(hashes(started.folder), hashes(waited.folder));
-    EXPECT_EQ(hashes(started.folder).size(), 4u);  // after steps 2, 4, 6 and the last one
+    // Checkpoints follow steps 2, 4, 6 and the last one.
+    EXPECT_EQ(hashes(started.folder).size(), 4u);
     EXPECT_EQ(started.checkpoint, started.folder + "/checkpoints/step-00000007-4");
     EXPECT_EQ(started.saves, 4);
     EXPECT_GT(started.save_seconds, 0);

@@ -1,4 +1,4 @@
-// Runs on jsonl files and on token files.
+// Tests runs on jsonl files and on token files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -134,7 +134,7 @@ TEST_F(DocumentRun, SameBitsWithIsolatedDocuments) {
       R"({"data": {"packing": "isolated"}, "run": {"sequence": 64}, "model": {"dropout": 0.1}})");
 }
 
-// The bits depend on neither ZeRO stage nor recomputation, in f32 and bf16.
+// The bits depend on neither the ZeRO stage nor recomputation, both in f32 and in bf16.
 TEST_F(DocumentRun, IsolatedDocumentsHaveTheSameBitsAtEveryStage) {
   for (const char* bf16 : {"false", "true"}) {
     std::set<std::string> hashes;
@@ -227,7 +227,7 @@ TEST_F(DocumentRun, APackedRowHasTheLossOfItsSeparateDocuments) {
   EXPECT_GT(std::abs(joined[1].loss - alone[1].loss), 1e-4);
 }
 
-// In a text, the token between files separates them.
+// The token that separates the files of a text isolates them from each other.
 TEST_F(DocumentRun, IsolatesTheFilesOfAText) {
   make_folders(folder_ / "text");
   for (int i = 0; i < 40; ++i) {

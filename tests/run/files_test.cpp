@@ -1,5 +1,5 @@
-// Runs whose files are changed, removed or replaced by links and pipes, before the run or during
-// it.
+// Tests runs whose files are changed, removed or replaced by links and pipes, before the run or
+// during it.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Runs on model folders of masked language models.
+// Tests runs on model folders of masked language models.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -180,9 +180,9 @@ TEST_F(MaskedRun, TrainsOnWordPieces) {
   TokenFile text(report.folder + "/data/train.tokens");
   std::vector<int32_t> tokens(static_cast<size_t>(text.size()));
   text.copy(0, tokens);
-  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 2), 0);  // [CLS]
-  EXPECT_GE(std::count(tokens.begin(), tokens.end(), 3), 1);  // [SEP]
-  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 4), 0);  // [MASK]
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 2), 0);  // Token 2 is [CLS].
+  EXPECT_GE(std::count(tokens.begin(), tokens.end(), 3), 1);  // Token 3 is [SEP].
+  EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 4), 0);  // Token 4 is [MASK].
   EXPECT_TRUE(exists(report.folder + "/data/tokenizer/vocab.txt"));
 }
 

@@ -1,5 +1,5 @@
-// wall_clock_breakdown and flops_profiler: the reports that a run prints and writes, and that they
-// do not change its bits.
+// Tests wall_clock_breakdown and flops_profiler: the reports that a run prints and writes, and that
+// they do not change its bits.
 #include <gtest/gtest.h>
 
 #include <sstream>

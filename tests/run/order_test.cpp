@@ -1,5 +1,5 @@
-// The order of samples in runs that are resumed with other batch sizes, compared with the formula
-// of docs/reference/data.md. Also held-out losses on any layout, and padding rows.
+// Compares the order of samples in runs that are resumed with other batch sizes with the formula of
+// docs/reference/data.md. Also tests held-out losses on any layout, and padding rows.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// Computes the order as docs/reference/data.md defines it, without functions of the library.
+// The order of samples as docs/reference/data.md defines it, computed without functions of the
+// library.
 struct Order {
   uint64_t seed = 0;
 
@@ -174,9 +175,8 @@ class DataOrder : public testing::Test {
                              order.permute(epoch, sample % count, count) * 12;
           return std::vector<int32_t>(all.begin() + at, all.begin() + at + 12);
         };
-        std::vector<std::vector<int32_t>>
-            // Rows of a packed run without interruptions; the test does not recompute them.
-            unbroken;
+        // Rows of a packed run without interruptions; the test does not recompute them.
+        std::vector<std::vector<int32_t>> unbroken;
         CheckpointInfo at, straight;
         int64_t taken = 0;
         while (taken < 90) {
@@ -366,7 +366,7 @@ TEST_F(DataOrder, HeldOutLossCountsEveryTargetOnceOnAnyLayout) {
 
 // Only data.packing decides which documents of a packed sample see each other, even if the graph
 // could separate documents.
-TEST_F(DataOrder, PackingHasOneMeaningInEveryGraph) {
+TEST_F(DataOrder, PackingAloneDecidesWhichDocumentsAreSeparate) {
   const std::string curriculum =
       R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen",
       "min_difficulty": 24, "max_difficulty": 24, "schedule_type": "fixed_discrete",

@@ -1,6 +1,6 @@
-// Learning rates in whole runs: dynamic batching scales them and the progress callback sets them,
-// in random combinations with optimizers and groups. The results must equal those of runs that are
-// configured with the scaled rates.
+// Tests learning rates in whole runs: dynamic batching scales them and the progress callback sets
+// them, in random combinations with optimizers and groups. The results must equal those of runs
+// that are configured with the scaled rates.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,10 +30,10 @@ constexpr int kDocuments = 3, kSteps = 5;
 struct RunCase {
   std::string optimizer, method;
   std::map<std::string, double> rates, of_group;
-  // The callback sets a rate after this step; 0: never.
+  // The callback sets a rate after this step. 0 means never.
   int set_at = 0;
   double set_to = 0;
-  // The run is saved and resumed after this step; 0: never.
+  // The run is saved and resumed after this step. 0 means never.
   int resume_at = 0;
   int stage = 0, ranks = 1;
 };
@@ -63,7 +63,8 @@ Json numbers(const std::map<std::string, double>& values, double factor) {
   return out;
 }
 
-// `factor` multiplies every rate; `method` is dynamic batching's scaling method.
+// Returns the configuration of a run. `factor` multiplies every rate; `method` is dynamic
+// batching's scaling method.
 Json config_of(const RunCase& c, const std::string& folder, const std::string& name, double factor,
                const std::string& method) {
   Json out = Json::parse(R"({

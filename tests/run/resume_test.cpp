@@ -54,7 +54,7 @@ TEST_F(RunTrain, ResumedRunIsBitEqualToTheUnbrokenOne) {
 
 // A launcher makes the same call for a new run, for a run that continues, and for a run that has
 // finished. Another job's run must be refused.
-TEST_F(RunTrain, RunResumeContinuesTheRunOfTheSameName) {
+TEST_F(RunTrain, RunResumeStartsOrContinuesTheRunOfItsName) {
   Json whole = config("whole", 6), again = config("again", 4);
   std::string hash = payload_hash(train_on(2, whole, quiet()).checkpoint);
   merge_patch(again, Json::parse(R"({"run": {"resume": "job 1"}})"));
@@ -73,7 +73,8 @@ TEST_F(RunTrain, RunResumeContinuesTheRunOfTheSameName) {
   EXPECT_EQ(error_of(again, DS_ERROR_CONFIG), "run.resume needs run.dir, which is not given");
 }
 
-// The process was killed between learning the vocabulary and the first step.
+// In run "b", the process was killed after it had begun to learn the vocabulary and before its
+// first step.
 TEST_F(RunTrain, AKilledRunLearnsItsVocabularyAgain) {
   Json c = config("a", 2), d = config("b", 2),
        patch = Json::parse(R"({"model": {"vocab": 280}, "data": {"tokenizer": "learn"}})");
@@ -182,7 +183,7 @@ std::vector<int64_t> steps(const std::string& folder) {
   return found;
 }
 
-// Reading the newest checkpoint fails: resume and generation use the previous one.
+// If the newest checkpoint cannot be read, resuming and generating text use the previous one.
 TEST_F(RunTrain, AnUnreadableCheckpointIsSkipped) {
   RunReport whole = train_on(1, config("a", 4), quiet());
   std::string hash = payload_hash(whole.checkpoint), folder = whole.folder + "/checkpoints/";
@@ -214,8 +215,8 @@ TEST_F(RunTrain, AnUnreadableCheckpointIsSkipped) {
   expect_skipped(warnings);
 }
 
-// The newest two checkpoints are kept, and the damaged one counts as one of them. The checkpoint
-// from which the run continued stays until there are two others.
+// The newest two checkpoints are kept, and a damaged checkpoint counts as one of them. The
+// checkpoint from which the run continued is kept until two other checkpoints exist.
 TEST_F(RunTrain, TheCheckpointThatARunFellBackToIsNotRemoved) {
   Json two = config("a", 4);
   merge_patch(two, Json::parse(R"({"run": {"keep": 2}})"));
@@ -278,7 +279,7 @@ TEST_F(RunTrain, TheNewestCheckpointsAreKept) {
   merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
   RunReport report = train_on(1, all, quiet());
   EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 4, 6, 8}));
-  // A run that continues from a named checkpoint keeps that one in addition to the newest.
+  // A run that continues from a named checkpoint keeps this checkpoint in addition to the newest.
   std::string second =
       report.folder + "/checkpoints/" + list_folder(report.folder + "/checkpoints")[0];
   train_on(1, Json::parse(R"({"run": {"keep": 1, "steps": 6}})"), quiet(second));
@@ -291,7 +292,8 @@ TEST_F(RunTrain, AResumeRemovesLeftoversOfAKilledProcess) {
                                    "data/train.tokens.tmp",
                                    "checkpoints/step-00000004-9/master.safetensors"};
   make_folders(first.folder + "/checkpoints/step-00000004-9");
-  // As after a process that was killed between a commit and the removal of older checkpoints.
+  // This is the state after a process was killed between a commit and the removal of older
+  // checkpoints.
   for (int i = 2; i < 5; ++i) {
     std::filesystem::copy(first.checkpoint,
                           first.folder + "/checkpoints/step-00000002-" + std::to_string(i),
@@ -303,12 +305,11 @@ TEST_F(RunTrain, AResumeRemovesLeftoversOfAKilledProcess) {
   train_on(1, {}, quiet(first.folder));
   for (const std::string& name : left) EXPECT_FALSE(exists(first.folder + "/" + name)) << name;
   EXPECT_TRUE(exists(first.folder + "/notes.tmp"));
-  EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(),
-            // Complete checkpoints are removed only once there is a newer one.
-            4u);
+  // Complete checkpoints are removed only once there is a newer one.
+  EXPECT_EQ(list_folder(first.folder + "/checkpoints").size(), 4u);
 }
 
-TEST_F(RunTrain, AResumeWithAnotherTextIsRefusedByBothHashes) {
+TEST_F(RunTrain, AResumeWithAnotherTextIsRefusedWithBothHashes) {
   RunReport first = train_on(1, config("a", 1), quiet());
   std::string mine = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
   prepare_dataset(read_corpus({.paths = {text_ + "/b.txt"}}), *open_tokenizer("bytes"),

@@ -76,7 +76,7 @@ class RunTrain : public testing::Test {
   std::string text_;
 };
 
-// Collects the process's log lines as long as it lives.
+// A log sink that collects the process's lines as long as it lives.
 class Warnings {
  public:
   Warnings() {

@@ -123,7 +123,7 @@ TEST_F(RunTrain, WritesTheWholeRunFolder) {
   EXPECT_LT(rows.back().loss, rows.front().loss);
   EXPECT_EQ(metrics.evals.back().loss, report.heldout_loss);
   EXPECT_LT(report.bigram_loss, report.unigram_loss);
-  // Only the final sample, because run.sample_every is 0.
+  // The only sample is the final one, because run.sample_every is 0.
   ASSERT_EQ(report.samples.size(), 1u);
   EXPECT_FALSE(report.samples[0].text.empty());
   EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 6);
@@ -210,7 +210,7 @@ TEST_F(RunTrain, AVocabularyTooSmallToLearnIsRefused) {
   EXPECT_FALSE(exists(folder_ / "a"));
 }
 
-TEST_F(RunTrain, IntermediateSamplesChangeNothing) {
+TEST_F(RunTrain, IntermediateSamplesDoNotChangeTheRun) {
   Json c = config("a", 5), d = config("b", 5);
   merge_patch(c, Json::parse(R"({"run": {"sample_every": 2}})"));
   RunReport with = train_on(2, c, quiet()), without = train_on(2, d, quiet());
@@ -251,7 +251,7 @@ TEST_F(RunTrain, AFinishedRunThatMissesABarFailsAndIsComplete) {
   // A resume with no steps left does not change the verdict.
   message = error_of({}, DS_ERROR_CONFIG, quiet(folder_ / "a"));
   EXPECT_NE(message.find("not below unigram"), message.npos) << message;
-  // More steps may pass the bar. A run that is stopped is not compared with its bars.
+  // A stopped run is not compared with its bars. With more steps, the loss meets the bar.
   volatile int32_t stop = 1;
   TrainOptions stopped = quiet(folder_ / "a");
   stopped.stop = &stop;

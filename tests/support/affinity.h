@@ -9,7 +9,7 @@ namespace ds::test {
 // them ("0-3,7").
 std::map<std::string, std::string> allowed_cpus();
 
-// Returns, sorted, the kernel's lists for the threads that are not in `before`.
+// Returns the kernel's lists for the threads that are not in `before`, sorted.
 std::vector<std::string> allowed_since(const std::map<std::string, std::string>& before);
 
 }  // namespace ds::test

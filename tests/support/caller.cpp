@@ -27,7 +27,7 @@ ds_status move(CallerRank& caller, const std::vector<ds_plugin_part>& sends,
     if (last) return DS_ERROR_COMM;
     if (post.aborted_by(caller.link) >= 0) return DS_ERROR_COMM;
     for (int r = 0; r < caller.size; ++r) {
-      // The last part of this rank may have arrived after the poll above.
+      // Rank r may have sent its last part after the poll above, so one more poll follows.
       if (arrived[static_cast<size_t>(r)] == 0 && post.has_left(caller.link, r) != 0) last = 1;
     }
     std::this_thread::yield();
@@ -111,7 +111,8 @@ std::unique_ptr<Communicator> make_caller_group(int rank, int size, bool gathers
   if (!gathers) callbacks.all_gather = nullptr;
   if (!pairs) callbacks.send = nullptr, callbacks.receive = nullptr;
   auto out = make_called(callbacks, rank, size);
-  caller.release();  // destroy() frees it
+  // The communicator frees the object through destroy().
+  caller.release();
   return out;
 }
 

@@ -6,10 +6,10 @@
 
 namespace ds::test {
 
-// Collectives that a host application implements, written as such applications write them: they
-// block, and send messages through the post office that was opened last (post_office.h). They
-// return an error when a rank has aborted or left the group. Each object is one rank and the
-// user_data of its callbacks; destroy() frees it.
+// A rank of a host application that implements collectives itself. Its callbacks block, and send
+// messages through the post office that was opened last (post_office.h). They return an error when
+// a rank has aborted or left the group. The object is the user_data of its callbacks; destroy()
+// frees it.
 struct CallerRank {
   CallerRank(int rank, int size);
   ~CallerRank();

@@ -10,7 +10,7 @@ struct Sizes {
   int64_t width() const { return heads * depth; }
 };
 
-// Collects cases of one set of sizes. Statistics come from the f64 reference.
+// A builder of the cases for one set of sizes. Statistics come from the f64 reference.
 class CaseBuilder {
  public:
   CaseBuilder(const Sizes& sizes, std::vector<OpCase>& cases) : s_(sizes), cases_(cases) {
@@ -69,7 +69,7 @@ class CaseBuilder {
     const Attrs transposed{{"transposed", int64_t{1}}};
     Tensor turned = real({s_.width(), s_.out});
     add("linear", transposed, {real({3, s_.width()}), turned, real({s_.out})});
-    // An inner dimension that kernels process in several pieces.
+    // The inner dimension is so long that kernels process it in several pieces.
     Tensor deep = real({90 * s_.out, s_.width()});
     add("linear", transposed, {real({2, 90 * s_.out}), deep});
     add("linear", transposed, {x, turned});
@@ -88,7 +88,7 @@ class CaseBuilder {
     add("layer_norm_dx", {}, {dy, x, y[1], y[2]});
   }
 
-  // Normalizes whole rows, and each head separately.
+  // Adds cases that normalize whole rows, and cases that normalize each head separately.
   void rms_norm() {
     Tensor x = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
     for (int64_t width : {s_.width(), s_.depth}) {
@@ -212,8 +212,8 @@ class CaseBuilder {
     return out;
   }
 
-  // Returns logits. The values of a row differ by more than the step of a finite difference, so
-  // that the largest one stays the largest.
+  // Returns logits. Any two values of a row differ by more than the step of a finite difference, so
+  // the largest value stays the largest.
   Tensor logits() {
     Tensor z = real({s_.n, s_.out});
     for (int64_t e = 0; e < z.numel(); ++e) {
@@ -436,7 +436,8 @@ InstructionCase adamw_codes_case(int64_t count, DType grad, DType master, DType 
   c.scalars.updates = 1;
   c.scalars.grad_scale = 0.3;
   c.scalars.skip = skip;
-  c.scalars.element = 768;  // offset within a block of draws
+  // The first element is not the first one of its parameter.
+  c.scalars.element = 768;
   return c;
 }
 

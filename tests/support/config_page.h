@@ -12,7 +12,8 @@ bool is_config_anchor(const std::string& anchor);
 // Returns the anchor at the end of a message that refuses a configuration, or "" if it has none.
 std::string config_anchor(const std::string& message);
 
-// Returns such a message without its anchor. The test fails if the page lacks that anchor.
+// Returns a message that refuses a configuration without its anchor. The test fails if the page
+// lacks this anchor.
 std::string without_config_anchor(const std::string& message);
 
 }  // namespace ds::test

@@ -43,7 +43,8 @@ std::vector<Tensor> run_case(const KernelImpl& impl, const OpCase& c, DType dtyp
 // or infinity in `got` counts as an infinite error.
 struct Deviation {
   double error = 0;
-  std::string where;  // "output 0 element 17: got 1, want 2"
+  // The place of that error, such as "output 0 element 17: got 1, want 2".
+  std::string where;
 };
 Deviation deviation(const KernelImpl& impl, const OpCase& c, DType dtype, ThreadTeam& team);
 

@@ -1,4 +1,4 @@
-// The contrast between the text of an element and what lies under it, as WCAG 2 defines it: 1 to 21. A part of each probe.
+// Returns the contrast (1 to 21, as WCAG 2 defines it) between the text of an element and its background. Part of each probe.
 const contrast_of = (() => {
   const rgb = colour => colour.match(/[\d.]+/g).map(Number);
   const luminance = ([r, g, b]) => {

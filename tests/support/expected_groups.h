@@ -17,7 +17,7 @@ namespace ds::test {
 // configuration accepts.
 std::pair<std::string, double> random_number(const OptimizerConfig& optimizer, Dice& dice);
 
-// Tracks the parameter groups without code of src.
+// A model of the parameter groups that uses no code of src.
 class ExpectedGroups {
  public:
   using Numbers = std::map<std::string, double>;
@@ -28,8 +28,8 @@ class ExpectedGroups {
   GroupScalars of(size_t param) const;
   size_t size() const { return own_.size(); }
   void add(const std::vector<int32_t>& params, const Numbers& values);
-  // Without a group, applies to all groups. Without a value, returns the setting to its configured
-  // value.
+  // Sets a value in one group, or in all groups if `group` is not given. Without a value, returns
+  // the setting to its configured value.
   void set(std::optional<size_t> group, const std::string& number, std::optional<double> value);
   // Returns, by group, the values that were set by calls. Checkpoints save only these.
   const std::vector<Numbers>& numbers() const { return set_; }

@@ -10,8 +10,8 @@
 
 namespace ds::test {
 
-// Computes in double, following docs/reference/ops.md and using no code of src. Each Bounded value
-// says how far a result in f32 may be off.
+// A model of masters and optimizer states, computed in double from docs/reference/ops.md without
+// code of src. Each Bounded value says how far a result in f32 may be off.
 class ExpectedState {
  public:
   // initial: the values of each parameter.
@@ -21,7 +21,7 @@ class ExpectedState {
   // do not change.
   void update(const std::vector<std::vector<double>>& sums, int64_t leaves,
               const std::vector<char>& frozen);
-  // From now on, updates of the parameter use these values instead of the optimizer's.
+  // Makes later updates of the parameter use these values instead of the optimizer's.
   void set_group(size_t param, const GroupScalars& group) { groups_[param] = group; }
   void set(size_t param, const std::string& kind, const std::vector<float>& values);
   const std::vector<Bounded>& at(size_t param, const std::string& kind) const;
@@ -37,7 +37,8 @@ class ExpectedState {
 
   OptimizerConfig optimizer_;
   std::vector<std::string> kinds_;
-  std::vector<std::vector<std::vector<Bounded>>> values_;  // [kind][parameter][element]
+  // Values by [kind][parameter][element].
+  std::vector<std::vector<std::vector<Bounded>>> values_;
   // One entry for each parameter: its settings, and its number of updates.
   std::vector<GroupScalars> groups_;
   std::vector<int64_t> updates_;

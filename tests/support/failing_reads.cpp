@@ -10,7 +10,8 @@
 
 namespace {
 
-std::string failing_part;  // "": nothing fails
+// Reads of files whose path contains this text fail. If it is "", no read fails.
+std::string failing_part;
 std::atomic<bool> active = false;
 std::atomic<int64_t> reads = 0, good_reads = 0;
 std::string short_part;

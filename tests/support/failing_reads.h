@@ -14,12 +14,13 @@ class FailingReads {
   FailingReads(const FailingReads&) = delete;
   FailingReads& operator=(const FailingReads&) = delete;
 
-  // Returns the number of reads from such files so far.
+  // Returns the number of reads from these files since the object was created, including those that
+  // succeeded.
   static int64_t seen();
 };
 
-// While this object lives, each read from such a file returns at most half of the requested pages,
-// as the system may do at any time.
+// While this object lives, a read of more than one page from a file whose path contains `part`
+// returns only about half of the requested bytes, as the system may do at any time.
 class ShortReads {
  public:
   explicit ShortReads(const std::string& part);

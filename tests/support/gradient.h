@@ -5,7 +5,7 @@
 
 namespace ds::test {
 
-// Returns the largest |difference quotient - gradient| over `elements` of value `x` (empty: all
+// Returns the largest |difference quotient - gradient| over `elements` of value `x` (if empty, all
 // elements), relative to the largest |gradient| of x, or absolute if that is below 1e-12. `graph`
 // must be an f64 graph that has been differentiated, and `run` must have its inputs and parameters
 // set. Uses central differences with step 1e-5.

@@ -27,11 +27,11 @@ struct GroupCase {
 // case. In this way any plugin can run this suite, whoever starts its ranks (tests/comm/mpi.sh,
 // tests/interop/oneccl.py).
 std::vector<GroupCase> group_cases();
-// Returns the cases with that many ranks whose transport shows every rank the failure of any other.
+// Returns the cases with that many ranks in which every rank learns of the failure of any other.
 // Ignores DS_TEST_GROUP and leaves out callbacks.
 std::vector<GroupCase> group_cases(int ranks);
 std::string group_name(const testing::TestParamInfo<GroupCase>& info);
-// Called by GoogleTest, which would otherwise print the bytes of the object.
+// Prints a case for GoogleTest, which would otherwise print the bytes of the object.
 void PrintTo(const GroupCase& group, std::ostream* out);
 
 // Runs body(communicator) on every rank, or, with DS_TEST_GROUP, on the rank of this process.

@@ -92,7 +92,8 @@ double largest_distance(const Tensor& a, const Tensor& b,
   for (int64_t e = 0; e < a.numel(); ++e) {
     if (keep && !keep(e)) continue;
     double distance = std::fabs(a.at(e) - b.at(e));
-    most = distance <= most ? most : distance;  // true for NaN, too
+    // A NaN becomes the largest distance so far, because no comparison with it holds.
+    most = distance <= most ? most : distance;
   }
   return most;
 }

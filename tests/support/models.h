@@ -15,7 +15,7 @@ Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int
                     int64_t bound, double dropout, bool tied = true);
 
 // Returns a configuration with AdamW, clipping 1, micro-batch 1 and the given stage, on the device
-// that DS_TEST_DEVICE names (unset: cpu).
+// that DS_TEST_DEVICE names, or "cpu".
 Config make_config(int stage, int64_t accumulation, int world);
 
 }  // namespace ds::test

@@ -108,7 +108,8 @@ void edit_object(Json::Object& object, Dice& dice) {
       object[at].first += dice.pick<const char*>({"s", "\n", "_", "\u00fc"});
       return;
     case 2:
-      object.emplace_back(object[at].first, odd_value(dice));  // repeats the key
+      // This repeats the key.
+      object.emplace_back(object[at].first, odd_value(dice));
       return;
     case 3:
       object.emplace_back(dice.one_in(2) ? std::string(5000, 'k') : std::string("new"),

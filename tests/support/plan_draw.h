@@ -6,7 +6,7 @@ namespace ds::test {
 
 // Draws a random configuration of a tiny model and compares the engines of all ranks with
 // `make_plan` for each rank: plan hashes and arena sizes must be equal, and the engine must have
-// allocated these sizes. For every other seed the engine comes from a run, otherwise from a graph.
+// allocated these sizes. Some draws configure a whole run, others only an engine for a given graph.
 // device: "chaos", or a device name of the configuration. Returns whether the configuration was
 // accepted; drawn features may exclude each other.
 bool plan_is_the_engines(uint64_t seed, const std::string& device);

@@ -12,10 +12,12 @@ namespace ds::test {
 
 // The messages in flight between ranks of this process over `post_transport`.
 struct Office {
-  static constexpr size_t kMost = 128;  // ranks
+  // The largest number of ranks.
+  static constexpr size_t kMost = 128;
   std::mutex mutex;
   int size = 2;
-  std::map<std::pair<int, int>, std::deque<std::vector<char>>> letters;  // [from, to]
+  // Messages that have not been received yet, by {from, to}.
+  std::map<std::pair<int, int>, std::deque<std::vector<char>>> letters;
   std::vector<char> left = std::vector<char>(kMost);
   int aborted_by = -1;
   std::string reason;

@@ -107,7 +107,8 @@ void choose_gradient_types(RandomCase& c, Dice& dice) {
   }
 }
 
-// May reduce at the boundary: bf16 represents each rank's integer sum exactly.
+// Draws whether gradients are reduced at the boundary. The result is exact either way, because bf16
+// represents each rank's sum of integers exactly.
 void choose_reduction(RandomCase& c) {
   Config& config = c.config;
   Dice dice(c.seed, 3);
@@ -126,7 +127,8 @@ RandomCase random_case(uint64_t seed) {
   int stage = static_cast<int>(levels ? dice.pick({1, 2, 3, 3, 3}) : dice.below(4));
   Config& c = out.config = make_config(stage, 1 + dice.below(4), out.world);
   c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
-  c.loss_scale.loss_scale = 4;  // used with f16
+  // Only f16 uses the loss scale.
+  c.loss_scale.loss_scale = 4;
   c.reproducible =
       std::has_single_bit(static_cast<uint64_t>(c.accumulation * out.world)) && dice.one_in(3);
   c.gradient_clipping = 0;
@@ -146,7 +148,8 @@ RandomCase random_case(uint64_t seed) {
   if (dice.one_in(3)) choose_long_step(out, dice);
   if (!out.options.chaos_seed && dice.one_in(2)) {
     out.separate = dice.one_in(2) ? Delays{.jitter = seed} : Delays{};
-    c.emulate_tiers = true;  // the configuration does not know this device
+    // The configuration does not know that this device has its own memory.
+    c.emulate_tiers = true;
     out.options.device = [delays = *out.separate] {
       return std::make_unique<SeparateDevice>(delays);
     };

@@ -125,7 +125,7 @@ std::vector<int32_t> RandomHost::order() {
   return out;
 }
 
-// Asks where to write a gradient. The host may hand it over at once, later or never.
+// Requests memory for a gradient. The host may hand over the gradient immediately, later or never.
 void RandomHost::view(Calls& calls, Place& place, int32_t param) {
   size_t i = static_cast<size_t>(param);
   if (place.given[i] || frozen_[i] || place.micro >= case_.config.accumulation) return;
@@ -206,7 +206,8 @@ void RandomHost::micro_step(Calls& calls, Place& place) {
   if (style < 2) layers(calls, place);
   if (style == 2) all_at_once(calls, place);
   if (style == 3) soup(calls, place, 2 + dice_.below(12));
-  if (style == 4) soup(calls, place, dice_.below(3));  // few gradients or none
+  // Such a step hands over few gradients or none.
+  if (style == 4) soup(calls, place, dice_.below(3));
   add(calls, place, {Call::Kind::end, {}});
   if (dice_.one_in(3)) release_some(calls, place, true);
 }
@@ -233,8 +234,8 @@ void RandomHost::finish(Calls& calls, Place place) {
 
 RandomHost::Calls RandomHost::next_calls() {
   int64_t what = calls_.empty() ? 3 : dice_.below(6);
-  // `what`: 1 starts from the calls of the step before the last, all others from those of the last
-  // step. 2 and 4 keep a prefix of them, and 3 keeps none.
+  // 1 repeats the calls of the step before the last. All other numbers start from the calls of the
+  // last step: 2 and 4 keep a prefix of them, and 3 keeps none.
   Calls next = what == 1 ? older_ : calls_;
   if (what == 2 || what == 4)
     next.resize(static_cast<size_t>(dice_.below(static_cast<int64_t>(next.size()))));
@@ -293,7 +294,8 @@ void RandomHost::hand_over(int32_t param) {
     const DType compute = case_.config.compute;
     bool narrow_it = compute != DS_DTYPE_F32 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
-    if (stream_ && (param + place_.micro) % 3 == 0) {  // the stream reads it later
+    // The stream reads this gradient later.
+    if (stream_ && (param + place_.micro) % 3 == 0) {
       std::byte* room = stage(bytes.size());
       narrow_it ? narrow(compute, leaf.data(), numel_[i], room)
                 : static_cast<void>(std::memcpy(room, leaf.data(), bytes.size()));
@@ -305,7 +307,8 @@ void RandomHost::hand_over(int32_t param) {
     engine_.grad_ready(ParamId(param),
                        {narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
                         narrow_it ? compute : DS_DTYPE_F32, numel_[i]});
-    std::fill(leaf.begin(), leaf.end(), -1e30f);  // the engine must have copied it
+    // The engine must have copied the gradient, so the host may overwrite it.
+    std::fill(leaf.begin(), leaf.end(), -1e30f);
     std::fill(bytes.begin(), bytes.end(), std::byte{0x7F});
   }
 }

@@ -20,7 +20,7 @@ namespace ds::test {
 // Returns the largest magnitude of gradient elements; every granule contains it.
 int64_t top_of(const Config& config);
 
-// Everything that a seed decides; equal on all ranks.
+// A test case: everything that a seed decides, equal on all ranks.
 struct RandomCase {
   uint64_t seed = 0;
   int world = 1;
@@ -46,7 +46,7 @@ class RandomHost {
 
  private:
   struct Call {
-    // `view` asks where to write a gradient.
+    // `view` requests memory for a gradient.
     enum class Kind { gather, release, view, grad, end };
     Kind kind = Kind::gather;
     std::vector<int32_t> params;
@@ -69,8 +69,8 @@ class RandomHost {
     std::vector<ExpectedGroups::Numbers> numbers;
   };
 
-  // Returns the calls of the next step: those of an earlier step, a prefix of these with a new
-  // continuation, or all new ones.
+  // Returns the calls of the next step: the calls of an earlier step, a prefix of them with a new
+  // continuation, or only new calls.
   Calls next_calls();
   void finish(Calls& calls, Place place);
   void micro_step(Calls& calls, Place& place);

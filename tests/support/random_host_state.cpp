@@ -1,5 +1,5 @@
-// The calls that a random delegate host makes between its steps, including wrong ones, which must
-// be refused.
+// The calls that a random delegate host makes between its steps. They include wrong calls, which
+// must be refused.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -33,7 +33,8 @@ void RandomHost::evaluate() {
       add(calls, place, c);
     }
   } else {
-    place.micro = case_.config.accumulation;  // so that no gradients are handed over
+    // At this place in a step, no more gradients are handed over.
+    place.micro = case_.config.accumulation;
     soup(calls, place, length);
   }
   release_some(calls, place, true);
@@ -144,12 +145,12 @@ std::string RandomHost::random_kind(int32_t param) {
   return kinds[static_cast<size_t>(dice_.below(static_cast<int64_t>(kinds.size())))];
 }
 
-// Draws values that bf16 represents exactly. Second moments are neither negative nor small in
-// relation to first ones.
+// Draws values that bf16 represents exactly. Second moments are neither negative nor small relative
+// to first moments.
 std::vector<float> RandomHost::values_for(int32_t param, const std::string& kind) const {
   std::vector<float> values;
-  const bool squares =
-      kind == "exp_avg_sq" || kind == "sum";  // the optimizer takes its square root
+  // The optimizer takes the square root of these states.
+  const bool squares = kind == "exp_avg_sq" || kind == "sum";
   for (int64_t e = 0; e < numel_[static_cast<size_t>(param)]; ++e) {
     int64_t x = (e * 3 + call_) % 17 - 8;
     values.push_back(static_cast<float>(squares ? x + 9 : x) / 8);
@@ -221,8 +222,8 @@ void RandomHost::refused(const char* what, const std::string& part,
   fail(fmt::format("{} was accepted", what));
 }
 
-// A rank that has written masters must refresh first. Until then, these calls are refused on this
-// rank alone, without communication.
+// Makes calls that need a refresh, because this rank has written masters. They must be refused on
+// this rank alone, without communication.
 void RandomHost::try_unrefreshed(int32_t param) {
   const char* part = "ds_engine_refresh must be called";
   refused("gathering before a refresh", part, [&] { engine_.gather(std::vector{ParamId(param)}); });

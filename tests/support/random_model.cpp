@@ -112,7 +112,8 @@ class Modeller {
         x_ = shared(shared(x_));
         break;
       default:
-        branch(x_);  // its result is unused
+        // Nothing uses the result of this branch.
+        branch(x_);
     }
   }
 

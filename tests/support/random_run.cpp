@@ -269,8 +269,8 @@ RandomRun with_compressed_layout(const RandomRun& run, uint32_t stream) {
   out.config.accumulation = run.config.accumulation;
   out.config.nodes = run.world > 1 && run.seed % 2 == 0 ? run.world / 2 : 0;
   out.config.sparse_gradients = false;
-  // The compression error of reduced sums is kept by part of a bucket: other buckets would reset it
-  // to 0.
+  // The compression error of reduced sums is kept for each part of a bucket, so other buckets would
+  // reset it to 0.
   if (run.config.gradient_compression.type == "int8") {
     z.reduce_bucket_size = run.seed % 2 == 0 ? 500 : 500000000;
     z.param_persistence_threshold = 300;

@@ -47,14 +47,16 @@ struct RandomRun {
   std::optional<uint64_t> chaos;
   // The collectives are callbacks of a host application (caller.h).
   bool by_callbacks = false;
-  int64_t written_out = std::numeric_limits<int64_t>::max();  // PlanPrograms
+  // See PlanPrograms.
+  int64_t written_out = std::numeric_limits<int64_t>::max();
 
   // Returns whether some rank has no data in some step.
   bool uneven() const;
   std::string text() const;
 };
 
-// Another run with the same numerics continues in this process from a checkpoint.
+// A change to another run with the same numerics, which continues in this process from a
+// checkpoint.
 struct TakeOver {
   // The first step of the new run.
   int step = 0;

@@ -1,5 +1,5 @@
-// Readers of recorded numbers that refuse unread fields: a field that no test asks for makes the
-// test fail, so that nothing in a recording is ignored by accident.
+// Readers of recorded numbers. A field that a test does not read makes the test fail, so that
+// nothing in a recording is ignored by accident.
 #pragma once
 #include <initializer_list>
 #include <memory>
@@ -20,9 +20,9 @@ struct Tolerance {
 };
 Tolerance tolerance_of(const Json& given);
 
-// A view of an object in a recording, which must outlive the view. Every field must have been asked
-// for by name before the view is destroyed; told() marks fields that only inform the reader.
-// Threads may share a record.
+// A view of an object in a recording, which must outlive the view. Every field must be read by name
+// before the view is destroyed; told() marks fields that only inform the reader. Threads may share
+// a record.
 class Record {
  public:
   Record(const Json& object, std::string where);
@@ -33,15 +33,16 @@ class Record {
   const Json& at(std::string_view name) const;
   const Json* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // Returns the member that is an object. list() returns a member that is a list of objects.
+  // Returns a member that is an object. list() returns the elements of a member that is a list of
+  // objects.
   Record inside(std::string_view name) const;
   std::vector<Record> list(std::string_view name) const;
-  // Marks these fields, where they exist, as read: they only inform the reader.
+  // Marks these fields as read, if they exist, because they only inform the reader.
   void told(std::initializer_list<const char*> names) const;
   // Returns the whole object and marks all fields as read, for a caller that refuses unknown fields
   // itself.
   const Json& all() const;
-  // Returns the whole object without marking its fields: they must still be asked for.
+  // Returns the whole object without marking its fields, which must still be read by name.
   const Json& all_unread() const { return *json_; }
   std::string dump() const { return json_->dump(); }
 
@@ -63,7 +64,7 @@ Json read_json(const std::string& path);
 // A recorded file: metadata about the recording, and lists of records.
 class Recording {
  public:
-  // path: a path from semantics_path() or data_path(). lists: all lists that the tests together
+  // `path` is from semantics_path() or data_path(). `lists` names all lists that the tests together
   // read, and those that have no counterpart in libds.
   Recording(const std::string& path, std::initializer_list<const char*> lists);
   std::vector<Record> list(const std::string& name) const;

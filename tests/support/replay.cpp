@@ -166,8 +166,10 @@ class Disk {
   std::string root_;
   Loss loss_;
   std::mt19937& random_;
-  std::vector<Node> nodes_;  // the first one is root_
-  std::map<int, int> open_;  // handle -> node
+  // The first node is root_.
+  std::vector<Node> nodes_;
+  // The node of each open handle.
+  std::map<int, int> open_;
 };
 
 }  // namespace
@@ -179,7 +181,8 @@ std::vector<FileEvent> read_events(const std::string& log) {
   size_t size = 0;
   while (in >> event.kind >> event.handle >> event.offset >> size) {
     event.bytes.resize(size);
-    in.get();  // the end of the line
+    // Skips the end of the line.
+    in.get();
     in.read(event.bytes.data(), static_cast<std::streamsize>(size));
     events.push_back(event);
   }

@@ -56,7 +56,7 @@ ProcessIo process_io() {
   return io;
 }
 
-// Measures everything between its construction and finish().
+// A measurement of everything between its construction and finish().
 class LedgerSpan {
  public:
   explicit LedgerSpan(const Engine& engine)

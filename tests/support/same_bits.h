@@ -19,23 +19,24 @@ struct Point {
   bool overlap = true;
   bool emulate = true;
   bool reproducible = false;
-  // Sets `reduction`, at stages 0 and 1.
+  // Sets `reduction` to "boundary", which only stages 0 and 1 support.
   bool boundary = false;
   // Sets loss_average to "tokens". Leaves then have different numbers of targets; some have none.
   bool by_tokens = false;
-  int64_t nodes = 0;  // 0: one node
-  // Ranks of a MiCS shard group, at stage 3.
+  // Number of nodes. 0 means one node.
+  int64_t nodes = 0;
+  // Ranks of a MiCS shard group, which needs stage 3. -1 means no such groups.
   int64_t mics = -1;
   // Ranks of a secondary shard group (hpZ), which holds parameters only.
   int64_t hpz = 1;
   // Sets mics_hierarchical_params_gather.
   bool gather_by_node = false;
   bool quantized_weights = false;
-  // Bits of quantized gradients; 0: not quantized.
+  // Bits of quantized gradients, or 0 if gradients are not quantized.
   int gradient_bits = 0;
   // zeropp_loco_param.err_beta: error feedback of quantized gradients. Negative: no feedback.
   double err_beta = -1;
-  // Leaves of a step, accumulation * world.
+  // Leaves of a step: accumulation * world.
   int64_t leaves = 4;
   std::optional<uint64_t> chaos;
   // Empty: the configuration's device. "cuda:*" assigns each rank its own GPU.
@@ -45,7 +46,8 @@ struct Point {
   DType compute = DS_DTYPE_BF16;
   // Sets ns_method of Muon to "standard".
   bool standard = false;
-  std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
+  // For "SGD", config_of() also sets lr 0.1, momentum 0.9, weight decay 0.01 and nesterov.
+  std::string optimizer = "AdamW";
   DType communication = DS_DTYPE_NONE, grad_accum = DS_DTYPE_F32;
   // Sets torch_autocast.dtype. Empty: no autocast.
   std::string autocast;
@@ -58,18 +60,20 @@ struct Point {
   std::string fused_head = "auto";
   double dropout = 0.1;
   double clipping = 0.05;
-  int64_t bucket_size = 500000000;    // elements
-  int64_t max_reuse_distance = 2000;  // elements
+  // The bucket size and the reuse distance are in elements.
+  int64_t bucket_size = 500000000;
+  int64_t max_reuse_distance = 2000;
   int64_t vocab = 29;
-  // Embedding and head share one weight.
+  // Whether embedding and head share one weight.
   bool tied = true;
   // Sets sparse_gradients.
   bool sparse = false;
   uint64_t seed = 7;
-  int64_t written_out = 16;  // PlanPrograms
+  // See PlanPrograms.
+  int64_t written_out = 16;
   bool row_granules = false;
   std::vector<Action> schedule;
-  // Without a mesh, `world` ranks lie along the axis `data`. With a mesh, `world` is its
+  // Without a mesh, `world` ranks form the axis `data`. With a mesh, `world` is its
   // data_size().
   std::optional<Mesh> mesh;
   std::string name() const;
@@ -100,7 +104,8 @@ struct Outcome {
   // Hash of the gradient norms of all steps.
   std::string norm_hash;
   std::vector<double> losses;
-  std::vector<RankLedger> ledgers;  // by rank
+  // One ledger for each rank.
+  std::vector<RankLedger> ledgers;
   std::vector<double> grad_norms;
   // Returns the three hashes as text. Points that promise equal bits must have equal texts.
   std::string bits() const;

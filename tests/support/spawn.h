@@ -10,9 +10,9 @@ namespace ds::test {
 // Runs body(rank) in `ranks` threads and joins them. Rethrows the first exception.
 void spawn_threads(int ranks, const std::function<void(int)>& body);
 
-// Runs body(rank) in `ranks` forked processes and waits for them. Returns, for each rank, 0, 1 if
-// the body threw or a GoogleTest expectation failed (both are printed), or 128 + the signal that
-// ended it. The calling process must have only one thread.
+// Runs body(rank) in `ranks` forked processes and waits for them. Returns, for each rank, 0 if it
+// succeeded, 1 if the body threw or a GoogleTest expectation failed (both are printed), or 128 plus
+// the signal that ended the process. The calling process must have only one thread.
 std::vector<int> spawn_processes(int ranks, const std::function<void(int)>& body);
 
 // Starts the program args[0] with the environment of this process plus `environment`

@@ -8,11 +8,11 @@
 
 namespace ds::test {
 
-// The op "tag", whose every output is a function of the attributes, the output's index and all
+// The op "tag". Each of its outputs is a function of the attributes, the output's index and all
 // bytes of the inputs. Attribute "updates" has a bit for each output whose old bytes are an input
 // as well. A wrong byte anywhere therefore changes every later result that depends on it. Elements
-// of f32 outputs are integers below 2^20, so that sums over ranks are exact.
-// tag_instruction() returns the op's row in the table of instructions.
+// of f32 outputs are integers below 2^20, so that sums over ranks are exact. tag_instruction()
+// returns the op's row in the table of instructions.
 const InstrDef& tag_instruction();
 KernelRegistry tag_kernels();
 

@@ -1,6 +1,5 @@
-# Sourced by shell tests that train a short run. $libds, $source and $PWD must be set.
-# make_training writes text and config.json here and sets $train to the command of the run. hash_of FOLDER prints the payload
-# hash of a run.
+# Source this file in shell tests that train a short run. $libds, $source and $PWD must be set. make_training writes text and
+# config.json to the current folder and sets $train to the command of the run. hash_of FOLDER prints the payload hash of a run.
 make_training() {
   mkdir text
   cp "$source"/docs/*/*.md text

@@ -1,4 +1,4 @@
-// The vocabulary that a run learns from its training text.
+// Tests the vocabulary that a run learns from its training text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace {
 
 using Words = std::vector<std::pair<std::string, int64_t>>;
 
-// Implements the definition in the simplest way: tokens are strings, and all pairs are counted
-// again for each merge.
+// The definition of the algorithm in its simplest form: tokens are strings, and all pairs are
+// counted again for each merge.
 struct NaiveLearner {
   std::vector<std::vector<int32_t>> words;
   std::vector<int64_t> counts;
@@ -67,9 +67,8 @@ LearnedBpe naive(const Words& words, int64_t vocab) {
     ids[bytes.spellings[id]] = static_cast<int32_t>(id);
   for (const auto& [word, count] : words) {
     std::vector<int32_t> tokens;
-    for (char c : word)
-      // The initial tokens are letters.
-      tokens.push_back(ids.at(std::string(1, c)));
+    // The initial tokens are letters.
+    for (char c : word) tokens.push_back(ids.at(std::string(1, c)));
     learner.words.push_back(tokens);
     learner.counts.push_back(count);
   }
@@ -82,9 +81,8 @@ TEST(LearnBpe, EqualsTheDefinition) {
     test::Dice dice(11, seed);
     Words words;
     std::set<std::string> seen;
-    int64_t letters =
-        // With few letters, repeated letters and equally frequent pairs are common.
-        1 + dice.below(5);
+    // With few letters, repeated letters and equally frequent pairs are common.
+    int64_t letters = 1 + dice.below(5);
     for (int64_t w = 0; w < 40; ++w) {
       std::string word;
       for (int64_t i = 0, n = 1 + dice.below(12); i < n; ++i) {

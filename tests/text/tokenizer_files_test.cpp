@@ -1,5 +1,5 @@
-// The effects of the other files in a tokenizer's folder, as Transformers 5.23 reads them; `./run
-// interop tokenizers` tests more random cases.
+// Tests the effects of the other files in a tokenizer's folder, as Transformers 5.23 reads them;
+// `./run interop tokenizers` tests more random cases.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -263,8 +263,8 @@ TEST_F(TokenizerFiles, FlagsOfATokenizerClassApply) {
   }
 }
 
-// The class is chosen as by AutoTokenizer 5.23: the one that tokenizer_config.json or config.json
-// names, or else that of a known model type. Some model types override the name.
+// Like AutoTokenizer 5.23, libds uses the class that tokenizer_config.json or config.json names, or
+// else the class of a known model type. Some model types override the name.
 TEST_F(TokenizerFiles, TheClassIsChosenAsByTransformers) {
   copy("gpt2");
   const Ids plain = encode("the"), spaced = encode(" the");
@@ -385,7 +385,7 @@ TEST_F(TokenizerFiles, TokensAreTracedToCharacters) {
   EXPECT_EQ(sources("bert", "  a  b "), "2-3 5-6 ");
   EXPECT_TRUE(sources("gpt_neox", "<extra>  a").starts_with("0-9 9-10 "));
   // As in `tokenizers`, the characters of a normalization form get the positions of the text's
-  // characters in order; if several become one, that one gets the first position.
+  // characters in order. If several characters become one, it gets the first of their positions.
   EXPECT_EQ(sources("qwen2", "q\xcc\x81"), "0-1 1-3 1-3 ");
   EXPECT_EQ(sources("qwen2", "e\xcc\x81"), "0-1 ");
   EXPECT_EQ(sources("qwen2", "e\xcc\xa3\xcc\x81"), "0-1 0-1 0-1 3-5 3-5 ");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that every bench fails when a bar is missed, with the verdict as the last line, by giving figures to its judge.
+"""Tests that every bench fails when a bar is missed, with the verdict as the last line. Passes made-up figures to its judge.
 
 usage: bench_verdict_test.py BENCH_FOLDER
 """
@@ -37,7 +37,8 @@ def tiers(nvme):
 
 
 def updates(ours=1.0, rival=0.7, cached=2.0):
-    """Returns parameters per second for forms with these bytes, as shares of STREAM; cached: for those in the cache."""
+    """Returns the figures of the optimizers bench: parameters per second, computed from shares of STREAM's bandwidth. `cached`
+    is the ratio of the rates of a state in the cache to the others."""
     sizes, rivals, triad = {"adamw": 30, "adamw-states16": 22, "adamw-lean16": 16, "adamw-lean16-drawn": 16,
                             "adamw-lean8": 12, "adamw-lean8-drawn": 12, "adamw-states8-drawn": 18}, {"DeepSpeed CPUAdam bf16": 22}, 2e10
     rates = {name: ours * triad / size for name, size in sizes.items()} | {name: rival * triad / size for name, size in rivals.items()}
@@ -47,14 +48,15 @@ def updates(ours=1.0, rival=0.7, cached=2.0):
 
 
 def disk(ours=1.8, torch=1.0, safetensors=1.5, fio=2.0):
-    """Returns bytes per second of 1.5 GB by side."""
+    """Returns the bytes per second of each side."""
     rates = {"libds": ours, "torch": torch, "safetensors": safetensors, "fio": 1.2, "fio direct": fio}
     return {side: rate * 1e9 for side, rate in rates.items()}
 
 
-HELPERS = ("verdict.py", "heldout.py")  # modules shared by benches
+# Modules shared by benches.
+HELPERS = ("verdict.py", "heldout.py")
 
-# (bench, judge, figures that hold, figures that each miss one bar)
+# For each judge: (bench, judge, figures that meet every bar, list of figures that each miss one bar).
 CASES = [
     ("before", "judge", ("train_step", [1.0] * 24), [("train_step", [1.02] * 24)]),
     ("before", "judge_rows", ("comm", {"a": 1.0, "b": 1.04}), [("comm", {"a": 1.0, "b": 1.2})]),
@@ -113,7 +115,7 @@ def judged(folder):
             code, text = outcome(verdict, judge, figures)
             expect(code == 1 and text.splitlines()[-1].startswith("FAIL: ") and "MISSED" in text,
                    f"{bench}.{name} of {figures}: exit code {code}, {text}")
-    # A bar that even the cache misses is out of reach.
+    # A bar is out of reach if even a state in the cache misses it.
     for cached, reach in ((2.0, False), (1.05, True)):
         _, text = outcome(verdict, importlib.import_module("optimizers").judge, updates(ours=0.8, cached=cached))
         expect(("out of reach" in text) == reach, f"optimizers.judge of a cache of {cached}: {text}")
@@ -124,7 +126,7 @@ def judged(folder):
 
 
 def one_way(folder):
-    """No file judges by itself."""
+    """Checks that every bench judges by verdict.py."""
     for path in sorted(folder.rglob("*")):
         if path.suffix not in (".py", ".cpp", ".c", ".h", ".sh") or path.name in HELPERS:
             continue
@@ -137,7 +139,7 @@ def one_way(folder):
 
 
 def ends_early(folder):
-    """Runs a program of its own: no figure, an exception and an exit in the middle must fail, with the verdict last."""
+    """Runs small benches that end in different ways, and checks their exit codes and that the verdict is the last line."""
     for body, code, last in [("pass", 1, "FAIL: no bar was judged"), ("1 / 0", 1, "FAIL: the bench ended"),
                              ("bars.least('a', 2, 1); sys.exit(0)", 2, "FAIL: the bench ended"),
                              ("bars.least('a', 0, 1); bars.least('b', 2, 1)", 1, "FAIL: 1 of 2 bars missed: a 0 of at least 1"),

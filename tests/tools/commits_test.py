@@ -1,4 +1,4 @@
-"""tools/check_commits.py accepts the verbs that look like other forms, and passes over a history that is not there.
+"""Tests that tools/check_commits.py accepts verbs that look like other forms, and a folder without a history.
 
 usage: commits_test.py TOOLS
 """

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Self-test of a check: it must fail on its bad fixture and print each expected text. Code 77: skipped.
+# Self-test of a check, which must fail on its bad fixture and print each expected text. Exit code 77 means skipped.
 # usage: expect_complaints.sh COMMAND... -- TEXT...
 set -eu
 command=

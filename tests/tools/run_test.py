@@ -18,7 +18,7 @@ wrong = []
 
 
 def calls(*words, **variables):
-    """Returns the exit code, the output, and the calls of ninja and ctest."""
+    """Runs ./run with these words. Returns the exit code, the output, and the calls of ninja and ctest."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for part in ("tests", "bench", "tools", "bindings", "examples"):
@@ -39,7 +39,7 @@ def calls(*words, **variables):
 
 
 def expect(words, *parts, without=(), **variables):
-    """Expects the calls to contain the parts, and none of those of `without`."""
+    """Expects that the calls contain the parts, and none of the parts in `without`."""
     code, output, made = calls(*words.split(), **variables)
     lost = [part for part in parts if part not in made]
     found = [part for part in without if part in made]

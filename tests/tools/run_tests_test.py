@@ -24,7 +24,7 @@ wrong = []
 
 
 def run(tests, skips=SKIPS, browser="", budgets=BUDGETS, long=""):
-    """Returns the exit code and lines of run_tests.py on [(name, command, properties)]."""
+    """Runs run_tests.py on the tests [(name, command, properties)]. Returns the exit code and the lines of the output."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         lines = []
@@ -81,7 +81,7 @@ code, lines = run([("a.b", PASSES, "")], skips="a never because\n")
 if code == 0 or "condition" not in "".join(lines):
     wrong.append(f"a condition that nobody knows: exit code {code}, {lines}")
 
-# A child of the test's shell takes about half a second of CPU time; its suite may take none.
+# A child of the test's shell uses about half a second of CPU time; the budget of its suite is 0.
 expect("a suite beyond its budget", run([("a.b", BUSY, ""), ("one.x", PASSES, "")], budgets="a 0\none 1\n"), 1,
        r"^ +[0-9.]+ +0 +[0-9.]+  a \(1\)  FAILED: \d+ s of CPU time are more than its budget of 0 s$", r"^ +0\.\d +1 .*  one \(1\)$")
 expect("a suite within its budget", run([("a.b", BUSY, "")], budgets="a 30\n"), 0, r"  a \(1\)$")

@@ -20,7 +20,7 @@ double one_each(In in, const Attrs&, int64_t n) {
 }
 std::vector<TensorType> as_first(In in, const Attrs&) { return {in[0]}; }
 
-// y = x x
+// Adds `square` and `square_dx` to the op table: y = x x.
 void add_rows() {
   if (find_op("square")) return;
   add_op({.name = "square",
@@ -45,7 +45,7 @@ void square(const KernelContext& c) {
   }
 }
 
-// dx = dy x + dy x, in the order in which `mul` adds its two gradients.
+// Computes dx = dy x + dy x, in the order in which `mul` adds its two gradients.
 void square_dx(const KernelContext& c) {
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
     float part = c.in[0].as<float>()[e] * c.in[1].as<float>()[e];
@@ -60,7 +60,7 @@ void add_kernels(KernelRegistry& registry) {
 
 constexpr int64_t kRows = 8, kWidth = 12;
 
-// The same function, x squared, as a custom op with callbacks of the host application.
+// The function x squared as a custom op with callbacks of the host application.
 class OwnSquare final : public CustomKernels {
  public:
   OwnSquare() {

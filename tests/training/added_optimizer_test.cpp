@@ -80,7 +80,8 @@ std::string train(const Point& p, int from, int to, const std::string& load = ""
                   const std::string& save = "") {
   auto body = [&](Engine& engine) {
     if (!load.empty()) {
-      train_step(p, engine, 50);  // overwritten by the load
+      // The load overwrites the effect of this step.
+      train_step(p, engine, 50);
       engine.checkpoints().load(load, "");
     }
     for (int s = from; s < to; ++s) EXPECT_FALSE(train_step(p, engine, s).skipped);

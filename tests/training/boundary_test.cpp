@@ -1,5 +1,5 @@
-// Gradients that are reduced once per step (reduction "boundary"): compared bit for bit with sums
-// computed by the test, and combined with the other features of a step.
+// Tests gradients that are reduced once per step (reduction "boundary"), bit for bit against sums
+// computed by the test, and together with the other features of a step.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -140,7 +140,7 @@ int64_t expect_sums(Point p) {
   return other;
 }
 
-TEST(Boundary, TheSumEqualsTheHostsSum) {
+TEST(Boundary, SumsEqualThoseComputedByTheTest) {
   struct Types {
     DType compute, communication, sums;
     // Whether even a single rank rounds its sum.
@@ -176,7 +176,7 @@ std::string program_of(const Point& p, int rank) {
   return print_steps(compile_plan(graph_of(p), config_of(p), rank, p.world, Machine{}));
 }
 
-TEST(Boundary, OneMicroStepHasTheProgramOfMicro) {
+TEST(Boundary, OneMicroStepHasTheSameProgramWithEitherReduction) {
   for (DType communication : {DS_DTYPE_NONE, DS_DTYPE_F32}) {
     for (int stage : {0, 1}) {
       Point p = point(3, 1, stage), micro = p;
@@ -199,7 +199,7 @@ TEST(Boundary, StatesNeedNoMoreMemory) {
 
 // Compressed gradients stay on their rank until they are exchanged, once per step under either
 // reduction.
-TEST(Boundary, CompressedGradientsHaveTheBitsOfMicro) {
+TEST(Boundary, CompressedGradientsHaveEqualBitsWithEitherReduction) {
   for (const char* type : {"int8", "top_k"}) {
     Point p = point(2, 3, 1);
     Config once = config_of(p), each = once;
@@ -284,7 +284,8 @@ TEST(Boundary, ReducesTheRowsOfShortMicroBatches) {
     p.sparse = sparse;
     return run_engines(p, config_of(p), [&](Engine& engine) {
       train_step(p, engine, 0);
-      std::vector<int32_t> tokens(16), targets(16, 5);  // 2 micro-steps of 8 rows
+      // These are 2 micro-steps of 8 rows.
+      std::vector<int32_t> tokens(16), targets(16, 5);
       for (size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = static_cast<int32_t>(300 + i) + 20 * engine.runtime().comm().rank();
       InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, 16}, {targets.data(), DS_DTYPE_I32, 16}};

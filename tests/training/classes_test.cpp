@@ -1,7 +1,7 @@
-// Classes of parameters: most gradients are summed over all ranks along `data`, those of experts
-// only over the ranks that hold the same experts. Both sums are divided by the number of leaves of
-// the step, and the norm includes every parameter once. The expected values come from training in
-// double over all leaves.
+// Tests classes of parameters. Most gradients are summed over all ranks along `data`, and gradients
+// of experts only over the ranks that hold the same experts. Both sums are divided by the number of
+// leaves of the step, and the norm includes every parameter once. The expected values come from
+// training in f64 over all leaves.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,8 +80,8 @@ Config config_of(const Case& c, const std::string& folder) {
   return out;
 }
 
-// y = x dense^T + x mine^T, where `mine` are the rows of `experts` that belong to coordinate
-// `expert`.
+// Returns the graph of y = x dense^T + x mine^T, where `mine` are the rows of `experts` that belong
+// to coordinate `expert`.
 Graph graph_of(const Case& c, int expert) {
   Graph g;
   g.bound = kRows;
@@ -103,7 +103,7 @@ float value_of(int64_t leaf, int64_t step, int64_t i, int64_t salt) {
   return static_cast<float>(((leaf * 131 + step * 17 + i) * salt) % 29) / 29.0f - 0.4f;
 }
 
-// Trains the same steps in double, leaf by leaf.
+// A reference that trains the same steps in double, leaf by leaf.
 struct Reference {
   explicit Reference(const Case& which) : c(which) {}
 
@@ -197,7 +197,7 @@ void expect_reference(const Case& c) {
   });
 }
 
-TEST(ParamClasses, TrainAsOneProcessInDouble) {
+TEST(ParamClasses, TrainLikeOneProcessInF64) {
   int several = 0, clipped = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Case c = draw(seed);

@@ -1,5 +1,5 @@
-// Hosts that deviate from their recorded order of calls, evaluate between steps or release late.
-// Each test isolates one thing that the random hosts of delegate_random_test.cpp do.
+// Tests hosts that deviate from their recorded order of calls, evaluate between steps or release
+// late. Each test isolates one thing that the random hosts of delegate_random_test.cpp do.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,8 @@ constexpr int64_t kNumel = 300;
 Config config_of(int stage, int world, int64_t accumulation) {
   Config c = make_config(stage, accumulation, world);
   c.zero.param_persistence_threshold = 0;
-  c.zero.reduce_bucket_size = 512;  // one parameter a bucket
+  // Each bucket holds one parameter.
+  c.zero.reduce_bucket_size = 512;
   c.gradient_clipping = 0;
   c.comm_timeout_ms = 20000;
   return c;
@@ -129,7 +130,8 @@ TEST(DelegateOrder, AGradientMayBeEditedAfterAnyCall) {
     for (bool late : {false, true}) {
       Config c = config_of(stage, 2, 1);
       c.zero.optimizer_tier = Tier::host;
-      if (stage == 3) c.zero.param_tier = Tier::host;  // fetches run ahead
+      // Fetches from the host tier run ahead.
+      if (stage == 3) c.zero.param_tier = Tier::host;
       c.emulate_tiers = true;
       run_ranks(2, [&](Communicator& comm) {
         DelegateEngine engine(c, comm, {});
@@ -290,7 +292,8 @@ TEST(DelegateOrder, ALeaseKeepsItsAddressWhileOthersComeAndGo) {
   run_ranks(2, [](Communicator& comm) {
     Config c = config_of(3, 2, 1);
     c.zero.max_reuse_distance = 0;
-    c.zero.max_live_parameters = 600;  // a bucket has 512
+    // The limit allows one bucket of 512 elements and little more.
+    c.zero.max_live_parameters = 600;
     DelegateEngine engine(c, comm, {});
     add_params(engine);
     for (int s = 0; s < 3; ++s) {
@@ -323,7 +326,8 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationInvolvesNoOtherRank) {
       for (int s = 0; s < 4; ++s) {
         micro_step(engine);
         engine.step();
-        for (int32_t p : {0, 1, 2, 3}) {  // as at the start of a step, where fetches run ahead
+        // These are the first calls of a recorded step, during which fetches run ahead.
+        for (int32_t p : {0, 1, 2, 3}) {
           gather(engine, {p});
           EXPECT_EQ(engine.view(ParamId(p)).view.as<float>()[0],
                     engine.store().read_tensor(ParamId(p), "param")[0]);

@@ -1,4 +1,4 @@
-// Random delegate hosts, whose results are compared with those that their calls must have.
+// Tests random delegate hosts. The results of their calls must equal those of a reference.
 //
 // DS_SEEDS=17 runs only seed 17 and DS_SEEDS=1000:5000 runs seeds 1000 to 4999, both in the first
 // test. DS_SHOW_CALLS=1 prints the calls.
@@ -29,7 +29,7 @@ std::pair<uint64_t, uint64_t> seeds_of(uint64_t test) {
   return {first, *rest == ':' ? std::strtoull(rest + 1, nullptr, 10) : first + 1};
 }
 
-// Collects the recorded and compiled steps of all ranks.
+// A collection of the recorded and compiled steps of all ranks.
 class Records {
  public:
   explicit Records(int world) : ranks_(static_cast<size_t>(world)) {}

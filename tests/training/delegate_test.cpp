@@ -96,7 +96,7 @@ class Host {
  public:
   Host(DelegateEngine& engine, Engine& calculator) : engine_(engine), calculator_(calculator) {}
 
-  // If `odd` is set, gathers the layers in reverse order.
+  // Makes the calls of a micro-step. If `odd` is set, gathers the layers in reverse order.
   void micro_step(const Batch& batch, bool odd) {
     for (int l = 0; l < kLayers; ++l) lease(odd ? kLayers - 1 - l : l, true);
     calculator_.forward(views(batch.x, batch.target));
@@ -184,7 +184,7 @@ Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2,
   return out;
 }
 
-TEST(Delegate, HasTheBitsAndInstructionsOfNative) {
+TEST(Delegate, HasTheBitsAndInstructionsOfANativeEngine) {
   for (int stage : {0, 1, 2, 3}) {
     for (Tier tier : {Tier::device, Tier::nvme}) {
       Trained native = train_native(stage, tier), delegate = train_delegate(stage, tier, -1);
@@ -195,7 +195,7 @@ TEST(Delegate, HasTheBitsAndInstructionsOfNative) {
   }
 }
 
-TEST(Delegate, HasTheBitsOfNativeInShardGroupsAndOverNodes) {
+TEST(Delegate, HasTheBitsOfANativeEngineInShardGroupsAndOverNodes) {
   Trained plain = train_native(3, Tier::device, 4);
   for (const Groups& groups : {Groups{2, -1, 1}, Groups{0, 2, 1}, Groups{0, -1, 2}}) {
     Trained native = train_native(3, Tier::host, 4, groups);
@@ -207,7 +207,7 @@ TEST(Delegate, HasTheBitsOfNativeInShardGroupsAndOverNodes) {
   }
 }
 
-TEST(Delegate, HasTheBitsAndInstructionsOfNativeAtTheBoundary) {
+TEST(Delegate, HasTheBitsAndCollectivesOfANativeEngineAtTheBoundary) {
   struct {
     int stage;
     Tier tier;

@@ -1,4 +1,4 @@
-// Token-weighted losses in delegate mode, where the host sets the weight of each micro-step.
+// Tests token-weighted losses in delegate mode, where the host sets the weight of each micro-step.
 #include <gtest/gtest.h>
 
 #include <algorithm>

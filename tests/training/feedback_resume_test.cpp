@@ -1,5 +1,5 @@
-// Checkpoints of ZeRO++'s error feedback: the error that a rank has not sent yet is part of that
-// rank's state.
+// Tests checkpoints of ZeRO++'s error feedback: the error that a rank has not sent yet is part of
+// that rank's state.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -81,7 +81,8 @@ std::string go_on(const Point& p, const std::string& folder, int64_t reset = 102
   return run_engines(
       p,
       [&](Engine& engine) {
-        train_step(p, engine, 50);  // overwritten by the load
+        // The load overwrites the effect of this step.
+        train_step(p, engine, 50);
         engine.checkpoints().load(folder);
         if (forget) engine.store().own_states().forget();
         steps(p, engine, kHalf, kSteps);
@@ -115,7 +116,7 @@ TEST(Feedback, ResumesExactlyInOtherBucketsAndOverAReset) {
   EXPECT_EQ(go_on(q, folder.path(), 7), expected);
 }
 
-// Collects the process's log lines as long as it lives.
+// A log sink that collects the process's lines as long as it lives.
 class Lines {
  public:
   Lines() {
@@ -148,7 +149,7 @@ TEST(Feedback, ErrorsStartAtZeroOnAnotherNumberOfRanks) {
 }
 
 // A checkpoint without feedback loads into a run with feedback, and vice versa.
-TEST(Feedback, ACheckpointOrARunMayLackFeedback) {
+TEST(Feedback, ACheckpointLoadsEvenIfOnlyOneRunHasFeedback) {
   TempFolder folder, other;
   Point with = point(2, 2), without = with;
   without.err_beta = -1;

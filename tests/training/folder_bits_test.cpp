@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// The recorded batch as leaf `leaf` of step `step`, with ids shifted so that no two leaves are
+// The recorded batch as leaf `leaf` of step `step`. Its ids are shifted so that no two leaves are
 // equal.
 class LeafBatch {
  public:

@@ -1,4 +1,4 @@
-// Parameters that are frozen: always, for a while or from some step on.
+// Tests parameters that are frozen: always, for a while or from some step on.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -82,8 +82,8 @@ std::vector<Point> layouts(DType compute) {
 }
 
 // Parameters that are frozen from the beginning have no states; parameters that a call freezes keep
-// unused ones. Both trainings have equal bits on every layout. The test uses f32, because in bf16 a
-// parameter that is frozen from the beginning has no master.
+// their states, unused. Both trainings have equal bits on every layout. The test uses f32, because
+// in bf16 a parameter that is frozen from the beginning has no master.
 TEST(Freeze, FreezingFromTheBeginningEqualsFreezingByCall) {
   std::vector<Point> points = layouts(DS_DTYPE_F32);
   std::string expected = train(points[0], {.freeze_at = 0}, 4);
@@ -94,7 +94,7 @@ TEST(Freeze, FreezingFromTheBeginningEqualsFreezingByCall) {
   }
 }
 
-TEST(Freeze, ParametersMayBeTrainedLater) {
+TEST(Freeze, ThawingHasEqualBitsOnEveryLayout) {
   std::string expected = train(layouts(DS_DTYPE_F32)[0], {.freeze_at = 0, .thaw_at = 2}, 5);
   for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     std::set<std::string> hashes;
@@ -105,7 +105,7 @@ TEST(Freeze, ParametersMayBeTrainedLater) {
   }
 }
 
-TEST(Freeze, ParametersMayBeFrozenForAWhile) {
+TEST(Freeze, FreezingForAWhileHasEqualBitsOnEveryLayout) {
   std::vector<Point> points = layouts(DS_DTYPE_BF16);
   std::string expected = train(points[0], {.freeze_at = 1, .thaw_at = 3}, 5);
   EXPECT_NE(expected, train(points[0], {.freeze_at = 0, .thaw_at = 3}, 5));
@@ -118,7 +118,8 @@ TEST(Freeze, ParametersMayBeFrozenForAWhile) {
 }
 
 // Frozen masters keep their bits and all others change; parameters that were never trained have no
-// states. Proves {engine.freeze.states}, with ParametersMayBeTrainedLater.
+// states. Proves {engine.freeze.states}, with
+// ThawingHasEqualBitsOnEveryLayout.
 TEST(Freeze, FrozenParametersKeepTheirStates) {
   Point p;
   p.world = 1;
@@ -203,7 +204,8 @@ TEST(Freeze, ACheckpointKeepsTheFrozenSetOfCalls) {
         EXPECT_EQ(resumed.checkpoints().load(first).step, 1);
         EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), from_config)
             << "a load is not a call of this program";
-        resumed.checkpoints().load(folder.path());  // loads the newest
+        // This loads the newest checkpoint.
+        resumed.checkpoints().load(folder.path());
         EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), !from_config);
         train_step(p, resumed, 2);
         EXPECT_EQ(hash_of_states(resumed), hash_of_states(run)) << p.name();
@@ -505,7 +507,8 @@ TEST(Freeze, ImpossibleSettingsAreRefused) {
   expect_names(message_of([&] { engine.trained().freeze(every, true); }, DS_ERROR_CONFIG), {"all"});
   int32_t wrong[] = {99};
   message_of([&] { engine.trained().freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT);
-  train_step(p, engine, 0);  // still usable
+  // The engine is still usable.
+  train_step(p, engine, 0);
   int32_t one[] = {3};
   engine.trained().freeze(one, true);
   expect_names(message_of([&] { engine.store().read_tensor(ParamId(3), "grad"); }, DS_ERROR_STATE),

@@ -1,5 +1,5 @@
-// Compressed gradients: equal to a reference in the test, independent of the layout; the bytes they
-// send, the state they save and the settings they refuse.
+// Tests compressed gradients: equal to a reference in the test, independent of the layout; the
+// bytes they send, the state they save and the settings they refuse.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,11 +53,12 @@ std::string train(const Point& p, const std::string& type, int steps = 5) {
 
 using Floats = std::vector<float>;
 
-// Computes the exchange of one tensor among ranks: tracks their errors and returns the compressed
-// sum of their shares.
+// The exchange of one tensor among ranks, including the errors that each rank keeps. It computes
+// the compressed sum of their shares.
 struct Reference {
   std::string type;
-  std::vector<Floats> errors;  // by rank
+  // One tensor of errors for each rank.
+  std::vector<Floats> errors;
   Floats answer_error;
 
   Reference(std::string name, size_t ranks, size_t numel)
@@ -314,7 +315,8 @@ TEST(GradientCompression, ResumesExactlyWithItsErrors) {
       });
       EXPECT_EQ(run_engines(q, config_with(q, type),
                             [&](Engine& engine) {
-                              train_step(q, engine, 50);  // overwritten by the load
+                              // The load overwrites the effect of this step.
+                              train_step(q, engine, 50);
                               engine.checkpoints().load(folder.path(), "");
                               for (int s = 10; s < 20; ++s) train_step(q, engine, s);
                             }),

@@ -1,5 +1,5 @@
-// Gradients that are communicated or summed in another type: which values are rounded, and equal
-// bits over layouts.
+// Tests gradients that are communicated or summed in another type: which values are rounded, and
+// equal bits over layouts.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -138,7 +138,8 @@ TEST(GradientTypes, RoundingDoesNotDependOnRanksOrRows) {
   }
   Point untied = p;
   untied.tied = false;
-  untied.vocab = 2003;  // moves fewer bytes as rows
+  // The vocabulary is so large that rows need fewer bytes than the whole gradient.
+  untied.vocab = 2003;
   untied.sparse = false;
   const std::string whole = train_threads(untied, 3).bits();
   untied.sparse = true;
@@ -175,7 +176,8 @@ TEST(GradientTypes, Float16AutocastHasTorchsScale) {
   auto config = [&] {
     Config c = config_of(p);
     c.loss_scale = parsed.loss_scale;
-    c.loss_scale.initial_scale_power = 24;  // beyond the range of f16
+    // The initial scale is beyond the range of f16.
+    c.loss_scale.initial_scale_power = 24;
     c.loss_scale.window = 3;
     return c;
   };

@@ -19,7 +19,8 @@ inline constexpr double kRounding = 1 + 0x1p-18;
 inline std::vector<float> random_values(uint64_t seed, double spread) {
   std::vector<float> out;
   RandomStream stream{seed, 0, 0, 0};
-  for (uint64_t e = 0; e < kRows * kColumns; ++e)  // another size in each granule
+  // Values of neighbouring granules differ in magnitude.
+  for (uint64_t e = 0; e < kRows * kColumns; ++e)
     out.push_back(
         static_cast<float>(spread * normal_element(stream, e) * std::pow(2.0, (e >> 8) % 5)));
   return out;

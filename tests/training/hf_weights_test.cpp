@@ -28,8 +28,8 @@ struct Batch {
 
 class HfWeights : public testing::TestWithParam<std::string> {
  protected:
-  // Loads the folder into engines at this stage, compares parameters and loss with the recorded
-  // ones, saves, and compares the saved file.
+  // Loads the folder into engines at this stage, compares parameters and loss with the record,
+  // saves, and compares the saved file.
   void round_trip(int world, int stage) {
     std::string path = golden_path(GetParam()),
                 saved = folder_ / fmt::format("w{}s{}", world, stage);
@@ -62,12 +62,12 @@ class HfWeights : public testing::TestWithParam<std::string> {
   TempFolder folder_;
 };
 
-TEST_P(HfWeights, RoundTripOnOneRank) {
+TEST_P(HfWeights, AreLoadedAndSavedBackOnOneRank) {
   round_trip(1, 0);
   round_trip(1, 3);
 }
 
-TEST_P(HfWeights, RoundTripOnTwoRanks) {
+TEST_P(HfWeights, AreLoadedAndSavedBackOnTwoRanks) {
   round_trip(2, 0);
   round_trip(2, 3);
 }

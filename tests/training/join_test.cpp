@@ -1,4 +1,4 @@
-// Ranks whose data end after different numbers of steps.
+// Tests ranks whose data end after different numbers of steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ Joined train_uneven(const Point& p, const std::vector<int>& lengths) {
     EXPECT_EQ(mine + steps, *std::max_element(lengths.begin(), lengths.end()));
     EXPECT_EQ(engine.control().steps(), mine + steps);
     for (int s = 0; s < 2; ++s)
-      losses.push_back(train_step(p, engine, 10 + s).loss);  // a new epoch
+      // These steps belong to a new epoch.
+      losses.push_back(train_step(p, engine, 10 + s).loss);
     // Under compressed optimizers, each rank keeps its own gradients.
     const bool own = engine.runtime().config().optimizer.compressed();
     std::string hash = own ? hash_of_states(engine) : state_hash(engine.store());
@@ -140,7 +141,7 @@ TEST(Join, QuantizationErrorsAreKept) {
 
 // The first step after a freeze begins by gathering parts that every rank has updated, even a rank
 // without data.
-TEST(Join, RanksMayRunOutOfDataWhereTheProgramChanges) {
+TEST(Join, RanksMayRunOutOfDataAtTheFreezeOfOneBitOptimizers) {
   for (const char* optimizer : {"OneBitAdam", "OneBitLamb"}) {
     for (const std::vector<int>& lengths : {std::vector<int>{6, 3}, std::vector<int>{3, 4}}) {
       Point p{.optimizer = optimizer};
@@ -176,7 +177,8 @@ TEST(Join, GradientsAreMeansOfTheLeavesOfRanksWithData) {
           });
           EXPECT_EQ(engine.store().read_local(ParamId(0), "grad"), before);
           EXPECT_NE(before, std::vector<float>(before.size(), 0.0f));
-          if (stage == 0) {  // every rank has all gradients
+          // At stage 0 every rank has all gradients.
+          if (stage == 0) {
             EXPECT_NEAR(std::sqrt(norm), r.grad_norm, 1e-6 * r.grad_norm);
           }
         }
@@ -281,7 +283,8 @@ TEST(Join, ANanOfOneRankIsNamedOnAll) {
     EXPECT_NE(engine.control().last().reason.find("first tensor with NaN"), std::string::npos);
     EXPECT_EQ(engine.control().updates(), 0);
     std::fill(x.begin(), x.end(), 0.5f);
-    EXPECT_GT(engine.train_batch(views).loss, 0);  // still usable
+    // The engine is still usable.
+    EXPECT_GT(engine.train_batch(views).loss, 0);
   });
 }
 

@@ -91,8 +91,8 @@ TEST(Layouts, AnEditReachesEveryCopy) {
   }
 }
 
-// The parts that ranks hold of a tensor cover it once for each copy, and all ranks see edits of the
-// parts.
+// For each copy of a tensor, the parts that ranks hold cover it exactly once. All ranks see edits
+// of the parts.
 TEST(Layouts, LocalPartsFormTheWholeTensor) {
   for (const Point& p : layouts()) {
     run_ranks(p.world, [&](Communicator& comm) {

@@ -22,7 +22,7 @@ struct LedgerCase {
     std::string name;
     int64_t numel = 0;
     // For a table that is read by ids: the largest number of rows that a micro-step names, and the
-    // elements of a row. 0: the parameter is not such a table.
+    // elements of a row. For other parameters both are 0.
     int64_t named = 0, width = 0;
   };
   // In the order in which forward first uses them.
@@ -44,7 +44,7 @@ struct LedgerCase {
   // Whether leaves are summed as a binary counter over micro-steps. Otherwise one accumulator adds
   // them in order.
   bool tree = false;
-  // With several micro-steps: each rank adds its own leaves, and the sums are reduced once per
+  // Whether, with several micro-steps, each rank adds its leaves and the sums are reduced once per
   // step.
   bool boundary = false;
   int64_t accumulation = 1;
@@ -52,7 +52,8 @@ struct LedgerCase {
   int64_t wire = 4;
   // Whether parameters are gathered as 8-bit codes.
   bool quantized_weights = false;
-  // Bits of the codes in which gradients and their sums are exchanged. 0: they are not quantized.
+  // Bits of the codes in which gradients and their sums are exchanged, or 0 if they are not
+  // quantized.
   int64_t gradient_bits = 0;
   // Whether each rank keeps, in f32, the quantization errors of each level.
   bool feedback = false;
@@ -120,7 +121,8 @@ class ClosedForm {
   struct Bucket {
     std::string scope;
     bool small = false;
-    bool table = false;  // reduced as rows
+    // Whether the bucket is a table whose gradient is reduced as rows.
+    bool table = false;
     std::vector<size_t> params;
     int64_t numel = 0;
   };
@@ -140,8 +142,8 @@ class ClosedForm {
     return first;
   }
 
-  // Small parameters share buckets across the whole model, large ones with their neighbours in one
-  // scope.
+  // Assigns parameters to buckets. Small parameters share buckets across the whole model, and large
+  // parameters with their neighbours in one scope.
   void make_buckets() {
     size_t none = c_.parameters.size(), open[2] = {none, none};
     for (size_t p = 0; p < c_.parameters.size(); ++p) {
@@ -242,9 +244,9 @@ class ClosedForm {
   // Even a single rank rounds its sum if gradients have a narrower wire type.
   bool sums_change() const { return at_boundary() && (c_.world > 1 || c_.wire < 4); }
 
-  // Fetches this rank's sum to the device in the wire type, or in f32 for a table, whose rows are
-  // extracted from it. Stores the reduced sum in f32. A single rank only rounds its sum and stores
-  // it in the wire type.
+  // Counts the copies of a reduction at the boundary. This rank's sum is fetched to the device in
+  // the wire type, or in f32 for a table, whose rows are extracted from the sum. The reduced sum is
+  // stored in f32. A single rank only rounds its sum and stores it in the wire type.
   void reduce_there(const Bucket& b) {
     if (!sums_change()) return;
     copy("fetch", b.table ? c_.parameters[b.params[0]].numel * 4 : b.numel * c_.wire);
@@ -274,7 +276,8 @@ class ClosedForm {
                          : table.named;
   }
 
-  // All ranks receive the rows of all ranks and the row numbers, from the outermost level inwards.
+  // Counts the exchange of a table's rows: all ranks receive the rows and row numbers of all ranks,
+  // from the outermost level inwards.
   void exchange_rows(const LedgerCase::Parameter& table) {
     int64_t held = 1;
     for (size_t l = c_.levels.size(); l-- > 0;) {
@@ -299,8 +302,8 @@ class ClosedForm {
     return bytes([&] { exchange_rows(table); }) < bytes([&] { reduce_whole(alone); });
   }
 
-  // At each level, every rank sends every other rank its part as codes. Then sums that several
-  // ranks hold are gathered.
+  // Counts a reduction with codes: at each level, every rank sends every other rank a part of its
+  // gradient as codes. Then the sums that several ranks hold are gathered.
   void exchange(const Bucket& b) {
     for (size_t l = 0; l < c_.levels.size(); ++l)
       on_level("all_to_all", l,
@@ -312,7 +315,8 @@ class ClosedForm {
     std::vector<int64_t> ranges = gather_ranges();
     for (size_t k = 0; k < buckets_.size(); ++k) {
       const Bucket& b = buckets_[k];
-      if (!partitioned(b)) {  // once, after the update
+      // Such a bucket is gathered once, after the update.
+      if (!partitioned(b)) {
         if (c_.world > 1) gather_levels(b, state_cut(), 0, c_.wire);
         continue;
       }
@@ -469,7 +473,8 @@ class ClosedForm {
   std::vector<Bucket> buckets_;
   std::map<std::string, size_t> bucket_of_;
   std::map<std::string, Traffic> out_;
-  std::set<std::pair<size_t, int64_t>> resident_;  // (bucket, level)
+  // Accumulators that stay in host memory, as (bucket, level).
+  std::set<std::pair<size_t, int64_t>> resident_;
   int64_t resident_bytes_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLedgerSteps = 3;
 
-// Returns the case of the model and the settings of train_rank.
+// Returns the ledger case of the model and the settings that train_rank() uses.
 LedgerCase ledger_case(const Point& p, int rank) {
   constexpr int64_t kWidth = 24, kSeq = 8, kTokens = 16;
   LedgerCase c;
@@ -102,7 +102,7 @@ void expect_ledger(const Point& p) {
     expect_ledger(ledger_case(p, r), p.name(), out.ledgers[static_cast<size_t>(r)]);
 }
 
-TEST(Ledger, AgreesOverStageTierEmulateOverlap) {
+TEST(Ledger, AgreesOverStagesTiersAndOverlap) {
   for (int i = 0; i < 4 * 3 * 4; ++i) {
     Point p;
     p.stage = i / 12;
@@ -113,7 +113,7 @@ TEST(Ledger, AgreesOverStageTierEmulateOverlap) {
   }
 }
 
-TEST(Ledger, AgreesOverWorldOrderTypeBucket) {
+TEST(Ledger, AgreesOverRanksTypesAndBuckets) {
   int i = 0;
   for (int world : {1, 4}) {
     for (int stage = 0; stage <= 3; ++stage) {
@@ -133,7 +133,7 @@ TEST(Ledger, AgreesOverWorldOrderTypeBucket) {
   }
 }
 
-TEST(Ledger, CountsCodes) {
+TEST(Ledger, CountsQuantizedWeightsAndGradients) {
   int i = 0;
   for (int world : {1, 2, 4}) {
     for (int stage : {2, 3}) {
@@ -156,7 +156,7 @@ TEST(Ledger, CountsCodes) {
   }
 }
 
-// At stages 0 and 1, k micro-steps have 1/k of the calls and bytes, on every tier.
+// At stages 0 and 1, a step of k micro-steps has 1/k of the calls and bytes, on every tier.
 TEST(Ledger, CountsReductionsAtTheBoundary) {
   int i = 0;
   for (int world : {1, 2, 3}) {
@@ -184,7 +184,8 @@ TEST(Ledger, CountsReductionsAtTheBoundary) {
   }
 }
 
-// Some tables have rows that need fewer bytes than the whole gradient, others do not.
+// The cases include tables whose rows need fewer bytes than the whole gradient and tables whose
+// rows need more.
 TEST(Ledger, CountsRowTables) {
   int i = 0, tables = 0;
   for (int world : {1, 2, 4}) {
@@ -229,7 +230,8 @@ TEST(Ledger, CountsShardGroupsAndNodes) {
   cases.push_back({{.stage = 3, .mics = 4}, {4, 2}, 1, 1});
   cases.push_back({{.stage = 3, .nodes = 4, .mics = 4}, {4, 2}, 1, 1});
   cases.push_back({{.stage = 3, .nodes = 4, .mics = 4, .gather_by_node = true}, {2, 2, 2}, 2, 2});
-  for (size_t n = 0, plain = cases.size(); n < plain; ++n) {  // stages 2 and 3 with codes, too
+  // Every case at stage 2 or 3 is repeated with codes.
+  for (size_t n = 0, plain = cases.size(); n < plain; ++n) {
     if (cases[n].point.stage < 2) continue;
     Nested coded = cases[n];
     coded.point.quantized_weights = coded.point.stage == 3;
@@ -237,7 +239,8 @@ TEST(Ledger, CountsShardGroupsAndNodes) {
     coded.point.err_beta = n % 3 == 0 ? 0.8 : -1;
     cases.push_back(coded);
   }
-  for (size_t n = 0; n < cases.size(); n += 2) {  // embeddings as rows
+  // Half of the cases reduce embeddings as rows.
+  for (size_t n = 0; n < cases.size(); n += 2) {
     cases[n].point.vocab = 400;
     cases[n].point.tied = false;
     cases[n].point.sparse = true;
@@ -271,7 +274,7 @@ bool takes_direct(const std::string& folder) {
 
 // Compares with the kernel's own counters of the bytes that a rank's process read from and wrote to
 // storage.
-TEST(Ledger, FileBytesAreStorageBytes) {
+TEST(Ledger, FileBytesEqualTheKernelsCounters) {
   if (!takes_direct(scratch_folder()))
     GTEST_SKIP() << scratch_folder() << " does not support O_DIRECT";
   for (int stage = 0; stage <= 3; ++stage) {

@@ -1,5 +1,5 @@
-// Training steps over texts in which only some tokens have targets, divided among micro-steps and
-// ranks in any way; for tests of losses averaged over tokens.
+// Training steps over texts in which only some tokens have targets. A step can be divided among
+// micro-steps and ranks in any way. Used by tests of losses averaged over tokens.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ struct Text {
   }
 };
 
-// How a step of micro * accumulation * ranks sequences is divided.
+// A division of a step of micro * accumulation * ranks sequences.
 struct Cut {
   int64_t micro = 1, accumulation = 1;
   int ranks = 1;
@@ -83,8 +83,8 @@ inline std::vector<float> all_of(StateStore& store, const char* kind) {
   return out;
 }
 
-// Trains one step for each text. Leaf l, micro_step * ranks + rank, has `micro` sequences from l *
-// micro on.
+// Trains one step for each text. Leaf l (micro-step * ranks + rank) has `micro` sequences, the
+// first of which is l * micro.
 inline Steps train(const Config& config, const Cut& cut, const Graph& graph,
                    const std::vector<Text>& texts, const EngineOptions& options = {}) {
   Steps out;

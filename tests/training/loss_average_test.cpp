@@ -1,5 +1,5 @@
-// Losses averaged over tokens: a step is the mean over all targets of its micro-steps and ranks,
-// however it is divided.
+// Tests losses averaged over tokens: a step is the mean over all targets of its micro-steps and
+// ranks, however it is divided.
 //
 // DS_SEEDS=17 runs only seed 17 of the random steps, and DS_SEEDS=1000:5000 seeds 1000 to 4999.
 #include "training/loss_average.h"

@@ -1,5 +1,5 @@
-// fp16 with its loss scale: equal bits over layouts, even with skipped steps, and a scale that a
-// resumed run continues with.
+// Tests fp16 with its loss scale: equal bits over layouts, even with skipped steps, and a scale
+// that a resumed run continues with.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Losses and other outputs in types other than f32: an engine returns all of them as f32.
+// Tests losses and other outputs in types other than f32: an engine returns all of them as f32.
 #include <gtest/gtest.h>
 
 #include <cmath>

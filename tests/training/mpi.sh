@@ -6,11 +6,12 @@ build=$(cd "$1" && pwd)
 scratch=$2
 shift 2
 [ $# -gt 0 ] || set -- 3 5 6 7
-limit=100  # seconds for each number of ranks
+# The time limit in seconds for each number of ranks.
+limit=100
 [ "${DS_SAME_BITS:-}" != full ] || limit=1000
 mkdir -p "$scratch"
-# points COUNT TESTS FILTER: TESTS tests of FILTER must pass on each of COUNT ranks. It works on any number of cores, as any
-# user, and asks for no other hosts.
+# points COUNT TESTS FILTER: runs the tests that match FILTER on COUNT ranks, of which each must pass TESTS tests. Works on any
+# number of cores and as any user, and contacts no other hosts.
 points() {
   count=$1 tests=$2 filter=$3
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout "$limit" \
@@ -22,7 +23,7 @@ points() {
 }
 for count in "$@"; do points "$count" 4 'All/SameBitsOver.*/mpi'; done
 if [ "${DS_SAME_BITS:-}" = full ]; then
-  points 128 1 'All/SameBitsOver.ManyRanks/mpi'
+  points 128 1 'All/SameBitsOver.ATransportOfManyRanks/mpi'
   set -- "$@" 128
 fi
 echo "mpi: $* ranks"

@@ -1,7 +1,7 @@
-// Muon in engines whose host hands over the gradients: compared with its formulas in plain f64
-// loops, for both methods of orthogonalization. Also which parameters are matrices, how stacks of
-// matrices are treated, what is gathered and what is refused. Recorded trajectories are in
-// optimizer_semantics_test.cpp, equal bits over layouts in optimizers_test.cpp.
+// Tests Muon in engines whose host hands over the gradients. The expected results come from the
+// formulas in plain f64 loops, for both methods of orthogonalization. Also tests which parameters
+// are matrices, how stacks of matrices are treated, what is gathered and what is refused. Recorded
+// trajectories are in optimizer_semantics_test.cpp, equal bits over layouts in optimizers_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -123,7 +123,7 @@ Matrix orthogonal(Matrix x, int64_t rows, int64_t cols) {
   return x;
 }
 
-// Trains one matrix on the same gradients by the formulas.
+// Trains one matrix on the same gradients by the plain formulas, and returns the result.
 Matrix expected(const Config& c, const Param& param, size_t number, int steps) {
   std::vector<float> start = drawn(param.numel(), 10 + number);
   Matrix p(start.begin(), start.end()), m(p.size());
@@ -131,7 +131,8 @@ Matrix expected(const Config& c, const Param& param, size_t number, int steps) {
   for (int s = 0; s < steps; ++s) {
     std::vector<float> g = drawn(param.numel(), 1000 + 50 * static_cast<uint64_t>(s) + number);
     Matrix ahead(p.size());
-    if (c.compute == DS_DTYPE_BF16) {  // as the host hands them over
+    // The host hands over bf16 gradients, so they are rounded here as well.
+    if (c.compute == DS_DTYPE_BF16) {
       for (float& x : g) x = static_cast<float>(bf16(x));
     }
     for (size_t e = 0; e < p.size(); ++e) {

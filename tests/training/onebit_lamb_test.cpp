@@ -1,4 +1,4 @@
-// 1-bit LAMB: on what its bits depend, which coefficients it keeps for each parameter, its
+// Tests 1-bit LAMB: what its bits depend on, which coefficients it keeps for each parameter, its
 // checkpoints and refusals. The comparison with DeepSpeed's recorded numbers is in
 // onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
@@ -188,7 +188,8 @@ std::string resumed(const Point& p, const Point& q, int64_t freeze_step,
     engine.checkpoints().save(folder, {}, {}, "");
   });
   return run_engines(q, config_with(q, freeze_step), [&](Engine& engine) {
-    train_step(q, engine, 50);  // overwritten by the load
+    // The load overwrites the effect of this step.
+    train_step(q, engine, 50);
     engine.checkpoints().load(folder, "");
     for (int s = 10; s < 20; ++s) train_step(q, engine, s);
   });

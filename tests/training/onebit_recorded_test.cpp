@@ -1,4 +1,4 @@
-// 1-bit optimizers on several ranks, compared with numbers that DeepSpeed 0.19.6 recorded
+// Compares 1-bit optimizers on several ranks with numbers that DeepSpeed 0.19.6 recorded
 // (onebit.json).
 #include <gtest/gtest.h>
 
@@ -21,14 +21,15 @@
 namespace ds::test::onebit_recorded {
 namespace {
 
-// The list "allreduce" is read by signs_test.cpp.
+// Returns the recording. Its list "allreduce" is read by signs_test.cpp.
 Recording recorded() {
   return {semantics_path("onebit.json"),
           {"allreduce", "onebit_adam", "zero_one_adam", "onebit_lamb"}};
 }
 
-// Feeds recorded gradients to an engine: its loss is the sum of mse(p, target), whose gradient is 2
-// (p - target) / numel, so the targets determine the gradients.
+// A recorded case. Its gradients are fed to an engine through a loss that is the sum of mse(p,
+// target). The gradient of this loss is 2 (p - target) / numel, so the targets determine the
+// gradients.
 struct Replay {
   const Record& json;
   Tolerance tolerance;
@@ -74,7 +75,7 @@ struct Replay {
   }
 };
 
-// Returns the number of elements that are farther from the recorded ones than the tolerance allows.
+// Returns the number of elements whose distance from the record exceeds the tolerance.
 // The tolerance applies to the value plus the distance that it has moved so far, because each step
 // is rounded relative to itself.
 int64_t differing(const std::vector<float>& got, const std::vector<float>& want,
@@ -91,8 +92,8 @@ int64_t differing(const std::vector<float>& got, const std::vector<float>& want,
 // A check of the engine after a step of this form.
 using AfterStep = std::function<void(size_t step, StepForm form, Engine& engine)>;
 
-// Repeats DeepSpeed's steps, except for the first, which is a dry run; freeze_step is therefore one
-// less.
+// Repeats DeepSpeed's steps, except for the first one, which is a dry run. Therefore freeze_step is
+// one less than in the recording.
 void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int stage,
             const AfterStep& after = {}) {
   const Replay r(json, tolerance);
@@ -176,8 +177,8 @@ OptimizerConfig optimizer_config(const char* type, const Record& c) {
   return parse_config(document, 2).optimizer;
 }
 
-// Compares the forms of the steps with DeepSpeed's own counters, which say which steps reduce
-// gradients and which come after the freeze. trace[k] belongs to step k + 1, and trace[0] to
+// Compares the forms of the steps with DeepSpeed's counters, which show the steps that reduce
+// gradients and the steps after the freeze. trace[k] belongs to step k + 1, and trace[0] to
 // DeepSpeed's dry run. Returns the trace, whose records have further entries to check.
 std::vector<Record> follow_trace(const char* type, const Record& c) {
   const OptimizerConfig config = optimizer_config(type, c);
@@ -246,7 +247,8 @@ TEST(OneBitRecorded, LambFollowsDeepSpeed) {
     const std::vector<Record> trace = follow_trace("OneBitLamb", c);
     const Tolerance given = all.tolerance();
     const double beta = config.coeff_beta, rounding = 0x1p-22 / (1 - config.beta1);
-    std::vector<double> means;  // as libds had them before the step
+    // The means that libds had before the step.
+    std::vector<double> means;
     const auto follow = [&](size_t step, StepForm form, Engine& engine) {
       SCOPED_TRACE(step);
       const Record& want = trace[step];
@@ -326,7 +328,8 @@ TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
       SCOPED_TRACE(k);
       if (k > 0) {
         const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
-        const auto number = static_cast<int64_t>(k) + 1;  // DeepSpeed's number of this step
+        // DeepSpeed counts its steps from 1.
+        const auto number = static_cast<int64_t>(k) + 1;
         // DeepSpeed tests the variance interval before it counts the step, and the synchronisation
         // interval afterwards.
         if (!trace[k - 1].at("frozen").boolean()) {

@@ -1,4 +1,4 @@
-// 1-bit Adam after its freeze: on what its bits depend, what it sends, keeps and refuses. The
+// Tests 1-bit Adam after its freeze: what its bits depend on, what it sends, keeps and refuses. The
 // comparison with DeepSpeed's recorded numbers is in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
@@ -420,7 +420,8 @@ std::string resumed(const Point& p, const Point& q, int64_t freeze_step,
     engine.checkpoints().save(folder, {}, {}, "");
   });
   return run_engines(q, config_with(q, freeze_step), [&](Engine& engine) {
-    train_step(q, engine, 50);  // overwritten by the load
+    // The load overwrites the effect of this step.
+    train_step(q, engine, 50);
     engine.checkpoints().load(folder, "");
     for (int s = 10; s < 20; ++s) train_step(q, engine, s);
   });
@@ -494,7 +495,7 @@ TEST(OneBit, InvalidConfigurationsAreRefused) {
   }
 }
 
-// The JSON form that configuration files in use have.
+// Configuration files in use have this form.
 TEST(OneBit, AcceptsConfigurationsOfRealFiles) {
   Config c = parse_config(
       Json::parse(R"({"train_batch_size": 96, "optimizer": {"type": "OnebitAdam", "params": {

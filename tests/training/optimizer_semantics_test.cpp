@@ -1,4 +1,4 @@
-// Optimizers compared with the results of DeepSpeed 0.19.8 and torch 2.15 for the same parameters
+// Compares optimizers with the results of DeepSpeed 0.19.8 and torch 2.15 for the same parameters
 // and gradients (optimizers.json, whose notes give the formulas). The host hands these gradients to
 // the engines under test.
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ struct Layout {
 // The libds optimizer for a recorded class: its optimizer.type, and the states whose names differ.
 struct Counterpart {
   std::string type;
-  std::map<std::string, Json> params;  // given beside the recorded ones
+  // Parameters that are set in addition to the recorded ones.
+  std::map<std::string, Json> params;
   std::map<std::string, std::string> states;
 };
 
@@ -78,7 +79,8 @@ Json config_of_case(const Record& item, const std::vector<std::vector<int64_t>>&
   Json params = Json::Object();
   for (const auto& [name, value] : ours.params) params.set(name, value);
   for (const auto& [name, value] : item.at("params").object()) {
-    if (name == "lr_by_step" || name == "dtype") continue;  // dtype is set below
+    // A bf16 `dtype` becomes the section "bf16" below.
+    if (name == "lr_by_step" || name == "dtype") continue;
     // In libds, Newton-Schulz computes in f32 unless bf16.enabled is set.
     if (name == "compute") continue;
     params.set(name == "adamw_mode" ? "adam_w_mode" : name, value);
@@ -119,7 +121,7 @@ Json config_of_case(const Record& item, const std::vector<std::vector<int64_t>>&
   return config;
 }
 
-// Parameters, and a gradient for each step, that several cases share.
+// The parameters that several cases share, and a gradient of each parameter for each step.
 struct Data {
   std::vector<std::vector<int64_t>> shapes;
   int64_t steps = 0;
@@ -155,15 +157,16 @@ void expect_drawn(const Record& data, const std::vector<std::vector<float>>& gra
               6 * scale * scale * std::sqrt(2 / (all - zeros)));
 }
 
-// Returns the relative error of 1 - beta in DeepSpeed's CPU kernels, which take betas as f32. It is
-// large if beta is near 1.
+// Returns the relative error of 1 - beta in DeepSpeed's CPU kernels, which convert betas to f32. It
+// is large if beta is near 1.
 double shift_of(double beta) {
   const auto narrow = static_cast<float>(beta);
   return std::abs(static_cast<double>(1.0f - narrow) / (1 - beta) - 1);
 }
 
 struct Betas {
-  double first = 0, second = 0;  // 0: the optimizer has none
+  // A beta is 0 if the optimizer does not use it.
+  double first = 0, second = 0;
   bool narrow = false, corrected = true;
 
   explicit Betas(const Record& item) {
@@ -298,9 +301,9 @@ class Recorded {
     }
   };
 
-  // Lion uses the sign of b1 m + (1 - b1) g. Marks the elements whose sign the kernels' betas or
-  // rounding may flip, and those where FusedLion, unlike DeepSpeedCPULion and libds, treats 0 as
-  // negative.
+  // Returns marks of the elements whose update by Lion, the sign of b1 m + (1 - b1) g, is unsure:
+  // the kernels' betas or rounding may flip the sign, or it is 0, which FusedLion, unlike
+  // DeepSpeedCPULion and libds, treats as negative.
   static std::vector<char> signs_unsure(const Record& item, const Data& data, size_t p,
                                         int64_t step) {
     const std::string& optimizer = item.at("optimizer").string();

@@ -1,5 +1,5 @@
-// Every optimizer on every layout of states: equal bits over stages, tiers and ranks, with groups
-// and with frozen parameters, in one run and resumed on another layout.
+// Tests every optimizer on every layout of states: equal bits over stages, tiers and ranks, with
+// groups and with frozen parameters, in one run and resumed on another layout.
 // optimizer_semantics_test.cpp and tests/conformance check the values.
 #include <gtest/gtest.h>
 

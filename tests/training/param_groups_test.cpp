@@ -1,6 +1,6 @@
-// Parameter groups, whose updates use different optimizer values. Random delegate hosts with groups
-// check the exact updates (support/random_host.h); this file tests layouts, calls, schedules,
-// checkpoints and refusals.
+// Tests parameter groups, whose updates use different optimizer values. Random delegate hosts with
+// groups check the exact updates (support/random_host.h); this file tests layouts, calls,
+// schedules, checkpoints and refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ std::string train(const Point& p, const Config& config, int steps,
   return state_hash(engine.store());
 }
 
-TEST(ParamGroups, SameBitsOnEveryLayout) {
+TEST(ParamGroups, HaveTheSameBitsOnEveryLayout) {
   for (const char* optimizer : {"AdamW", "SGD"}) {
     Point first = with_groups(0);
     first.optimizer = optimizer;
@@ -211,7 +211,8 @@ TEST(ParamGroups, ValuesThatWereSetArePartOfACheckpoint) {
         engine.checkpoints().load(folder.path());
       }
       train_step(p, engine, 1);
-      std::string hash = state_hash(engine.store());  // collective
+      // Every rank must compute the hash, because this is a collective.
+      std::string hash = state_hash(engine.store());
       if (comm.rank() == 0) hashes[static_cast<size_t>(stage)] = hash;
     });
   }
@@ -255,7 +256,8 @@ TEST(ParamGroups, ImpossibleGroupsAreRefused) {
   expect_names(set("param_groups[0]", 1, DS_ERROR_NOT_FOUND), {"param_groups[0]"});
   expect_names(set("momentum", 1, DS_ERROR_NOT_FOUND), {"momentum", "beta1"});
   expect_names(set("beta1", 1, DS_ERROR_INVALID_ARGUMENT), {"beta1", "below 1", "got 1"});
-  train_step(p, engine, 0);  // still usable
+  // The engine is still usable.
+  train_step(p, engine, 0);
   EXPECT_EQ(engine.control().get("param_groups"), 1);
 }
 
@@ -272,7 +274,8 @@ TEST(ParamGroups, CallsObeyTheRulesOfTheConfiguration) {
       {"SGD", "cycle_min_lr", "lr", 0.5, {"0.5", "cycle_min_lr 0.25", "a list"}},
       {"AdamW", "lr_range_test_min_lr", "lr", 0.5, {"0.5", "lr_range_test_min_lr 0.25"}},
       {"Muon", "warmup_max_lr", "adam_lr", 0.5, {"0.5", "warmup_max_lr 0.25"}},
-      {"SGD", "decay", "lr", 0.5, {"0.5", "warmup_max_lr 0.001", "a list"}},  // by default
+      // Here the schedule has the default of warmup_max_lr.
+      {"SGD", "decay", "lr", 0.5, {"0.5", "warmup_max_lr 0.001", "a list"}},
       {"Muon", "", "momentum", 1, {"below 1", "got 1"}},
       {"SGD", "", "momentum", 0, {"nesterov", "got 0"}},
   };

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kSteps = 20;
 
-TEST(Processes, FourRanksReproduceOne) {
+TEST(Processes, FourRanksHaveTheBitsOfOne) {
   Point one;
   one.reproducible = true;
   one.compute = DS_DTYPE_F32;

@@ -1,5 +1,5 @@
-// ZeRO++ gradients that are reduced as codes: the error and scale of sums, and that nothing else
-// affects their bits.
+// Tests ZeRO++ gradients that are reduced as codes: the error and scale of sums, and that nothing
+// else affects their bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -84,7 +84,8 @@ std::vector<double> reduction_bound(const Ways& w, const std::vector<std::vector
   std::vector<std::vector<double>> have(leaves.size()),
       off(leaves.size(), std::vector<double>(numel));
   for (size_t r = 0; r < leaves.size(); ++r) have[r] = {leaves[r].begin(), leaves[r].end()};
-  for (int ranks : w.levels) {  // each level joins groups of neighbours
+  // Each level joins groups of neighbouring ranks.
+  for (int ranks : w.levels) {
     std::vector<std::vector<double>> sums, errors;
     for (size_t r = 0; r < have.size(); r += static_cast<size_t>(ranks)) {
       sums.emplace_back(numel);
@@ -188,7 +189,7 @@ TEST(QuantizedGradients, NanSkipsTheStepAndIsForgotten) {
 
 // Varies tiers, overlap, threads, chaos, buckets, and stages 2 and 3: codes depend on granules
 // alone.
-TEST(QuantizedGradients, BitsDependOnNothingElse) {
+TEST(QuantizedGradients, BitsDoNotDependOnStagesTiersOrBuckets) {
   for (int64_t nodes : {1, 2}) {
     Point base{.stage = 2,
                .world = 4,

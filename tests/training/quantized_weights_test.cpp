@@ -1,4 +1,4 @@
-// ZeRO++ weights that are gathered as codes, and how well training with quantized weights and
+// Tests ZeRO++ weights that are gathered as codes, and how well training with quantized weights and
 // gradients converges.
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ std::vector<std::string> ops_between(const Program& p, size_t first, size_t last
 }
 
 // The codes of the next bucket are computed and sent while the current bucket computes.
-TEST(QuantizedWeights, ArePrefetched) {
+TEST(QuantizedWeights, AreSentWhileThePreviousBucketComputes) {
   for (bool overlap : {false, true}) {
     for (int64_t nodes : {1, 2}) {
       Point p{.stage = 3,
@@ -97,7 +97,7 @@ TEST(QuantizedWeights, ArePrefetched) {
   }
 }
 
-TEST(QuantizedWeights, BitsDependOnNothingElse) {
+TEST(QuantizedWeights, BitsDoNotDependOnRanksTiersOrOrders) {
   Point base{.stage = 3, .world = 1, .reproducible = true, .quantized_weights = true, .leaves = 8};
   Outcome want = train_threads(base, 4);
   for (int i = 1; i <= 8; ++i) {

@@ -1,4 +1,4 @@
-// Learning rates that are configured, scheduled, set and scaled, for every optimizer and for
+// Tests learning rates that are configured, scheduled, set and scaled, for every optimizer and for
 // groups, in random combinations. The expected results are computed independently in two ways: the
 // rates by the loops below, and the states by engines that each train one step with a configuration
 // that has these rates from the beginning.
@@ -30,9 +30,11 @@ struct Rates {
 };
 
 struct Setting {
-  std::optional<size_t> group;  // nullopt: all groups
+  // If nullopt, the setting applies to all groups.
+  std::optional<size_t> group;
   std::string name;
-  std::optional<double> value;  // nullopt: back to configuration and schedule
+  // If nullopt, the setting returns to its configured or scheduled value.
+  std::optional<double> value;
   std::string path() const {
     return group ? "param_groups[" + std::to_string(*group) + "]." + name : name;
   }
@@ -41,7 +43,8 @@ struct Setting {
 // The calls before a step.
 struct Before {
   std::vector<Setting> settings;
-  bool reload = false;  // into another engine, from a checkpoint
+  // Whether another engine continues from a checkpoint first.
+  bool reload = false;
   double factor = 1;
 };
 
@@ -141,7 +144,7 @@ double scheduled(const RateCase& c, double rate, int update) {
   return rate;
 }
 
-// Tracks the rates that were set, by group.
+// A model of the rates that were set, by group.
 class Expected {
  public:
   explicit Expected(const RateCase& c)
@@ -259,7 +262,7 @@ std::string hash_of(const RateCase& c, const std::string& checkpoint) {
                      [&](Engine& engine) { engine.checkpoints().load(checkpoint); });
 }
 
-TEST(Rates, HoldForEveryGroupOfEveryOptimizer) {
+TEST(Rates, SetRatesEqualConfiguredOnesForEveryOptimizer) {
   uint64_t first = 0, end = 10;
   if (const char* wanted = std::getenv("DS_RATE_SEEDS")) {
     char* rest = nullptr;

@@ -1,4 +1,4 @@
-// Calls and settings that an engine refuses, and whether the engine is usable afterwards.
+// Tests calls and settings that an engine refuses, and whether the engine is usable afterwards.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -103,7 +103,7 @@ TEST(Refuse, UnusedLeaseMemoryIsNotCounted) {
   }
 }
 
-TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
+TEST(Refuse, ATooSmallBudgetOfADelegateIsRefusedWithATable) {
   auto comm = create_communicator("self", {});
   Config c = make_config(0, 1, 1);
   c.memory_budget.device = 1000;

@@ -1,4 +1,5 @@
-// Checkpoints that cannot be read: a refused load either changes nothing or poisons the engine.
+// Tests checkpoints that cannot be read: a refused load either changes nothing or poisons the
+// engine.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -62,7 +63,7 @@ class RefusedLoad : public testing::Test {
 
 // Fails each read of the verification in turn, and finally the first read into the states. An
 // engine whose frozen parameters change verifies the files first. Proves {checkpoint.load.refused}.
-TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
+TEST_F(RefusedLoad, LeavesTheEngineUnchangedOrPoisonsIt) {
   with_checkpoints([&](Communicator& comm) {
     Engine engine(config_of(point_), graph_of(point_), comm, {}),
         twin(config_of(point_), graph_of(point_), comm, {});
@@ -208,7 +209,7 @@ TEST_F(RefusedLoadOfRanks, FilesAreReadOnceBeforeTraining) {
 
 // If the newest checkpoint of a folder is damaged, the previous one is loaded, unless part of the
 // newest has already been read into the states. Proves {checkpoint.load.damaged}.
-TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
+TEST_F(RefusedLoad, LoadsThePreviousCheckpointOrPoisonsTheEngine) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   with_checkpoints([&](Communicator& comm) {

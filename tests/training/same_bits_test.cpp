@@ -21,10 +21,11 @@ namespace ds::test::same_bits_test {
 namespace {
 
 constexpr int kSteps = 20;
-constexpr int kFewSteps = 8;  // for many ranks
+// Number of steps where a run of kSteps would take too long.
+constexpr int kFewSteps = 8;
 
-// Points that must be equal are compared by Outcome::bits(), points that must differ by their
-// payload hashes alone.
+// Returns the outcome with which other points are compared. Points that must be equal are compared
+// by Outcome::bits(), and points that must differ by their payload hashes only.
 const Outcome& reference() {
   static const Outcome outcome = [] {
     Point p;
@@ -42,7 +43,8 @@ std::vector<Point> full_product(const Point& base = {}) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : kTiers) {
       for (int variant = 0; variant < 4; ++variant) {
-        for (int run = 0; run <= 8; ++run) {  // run 0: in order; 1..8: chaos seeds
+        // Run 0 executes in order, and runs 1 to 8 use the chaos device with the run as its seed.
+        for (int run = 0; run <= 8; ++run) {
           Point p = base;
           p.stage = stage;
           p.tier = tier;
@@ -148,9 +150,9 @@ bool want_full() {
   return full && std::string(full) == "full";
 }
 
-// Counts the compared points and prints their number and time at the end of the suite. With
-// DS_SAME_BITS_FILE, each point also appends a line with its name and hashes to that file, so that
-// two builds can be compared.
+// A fixture that counts the compared points and prints their number and time at the end of the
+// suite. With DS_SAME_BITS_FILE, each point also appends a line with its name and hashes to that
+// file, so that two builds can be compared.
 class SameBits : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -200,26 +202,27 @@ class SameBits : public testing::Test {
   static inline int threads_ = 0, processes_ = 0;
 };
 
-TEST_F(SameBits, StageTierOverlapThreadsChaos) {
+TEST_F(SameBits, OverStagesTiersOverlapThreadsAndOrders) {
   for (const Point& p : want_full() ? full_product() : cover())
     EXPECT_EQ(bits_of(p), reference().bits()) << p.name();
 }
 
-TEST_F(SameBits, StageTierOverlapThreadsProcesses) {
+TEST_F(SameBits, InProcessesAsInThreads) {
   for (const Point& p : process_points(want_full())) expect_processes(p, reference().bits());
 }
 
 // If the number of ranks is not a power of two, shards end inside a granule's padding, and the tree
 // of sums has ranks without a neighbour.
-TEST_F(SameBits, OddNumbersOfRanks) {
+TEST_F(SameBits, OnNumbersOfRanksThatAreNotPowersOfTwo) {
   for (int world : kOddWorlds) {
     for (const Point& p : want_full() ? full_product(odd_base(world)) : odd_cover(world))
       EXPECT_EQ(outcome_of(p, kFewSteps).bits(), expected_of(world)) << p.name();
   }
 }
 
-// Reducing once per step gives other bits than reducing every micro-step. They are equal for both
-// stages and every tier, bucket, order, device and level.
+// Returns points that reduce gradients once per step. Their bits differ from those of a reduction
+// in every micro-step, but are equal for both stages and every tier, bucket, order, device and
+// level.
 std::vector<Point> boundary_points(int world) {
   std::vector<Point> points;
   int i = world;
@@ -242,7 +245,7 @@ std::vector<Point> boundary_points(int world) {
   return points;
 }
 
-TEST_F(SameBits, Boundary) {
+TEST_F(SameBits, WithReductionAtTheBoundary) {
   for (int world : {1, 3, 4}) {
     Point plain{.world = world, .boundary = true, .leaves = 3 * world};
     const Outcome expected = outcome_of(plain, kFewSteps);
@@ -259,7 +262,7 @@ TEST_F(SameBits, Boundary) {
 
 // Uses a device whose memory host code cannot access, with a thread for each queue: each stage with
 // each tier, on 1 to 3 ranks, with and without jitter.
-TEST_F(SameBits, SeparateDevice) {
+TEST_F(SameBits, OnADeviceWithSeparateMemory) {
   int i = 0;
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : kTiers) {
@@ -295,7 +298,7 @@ class SameBitsOver : public SameBits, public testing::WithParamInterface<std::st
   }
 };
 
-TEST_P(SameBitsOver, OddNumbersOfRanks) {
+TEST_P(SameBitsOver, ATransportOnNumbersOfRanksThatAreNotPowersOfTwo) {
   const std::string& transport = GetParam();
   if (transport == "mpi") return train_mpi();
   if (transport == "tcp" && !load_transport("tcp"))
@@ -312,7 +315,7 @@ TEST_P(SameBitsOver, OddNumbersOfRanks) {
   }
 }
 
-TEST_P(SameBitsOver, Boundary) {
+TEST_P(SameBitsOver, ATransportWithReductionAtTheBoundary) {
   const std::string& transport = GetParam();
   if (transport == "tcp" && !load_transport("tcp"))
     GTEST_SKIP() << "the transport tcp is not built";
@@ -336,7 +339,7 @@ TEST_P(SameBitsOver, Boundary) {
                                     : train_processes(p, kFewSteps));
 }
 
-// Far more ranks than cores, with four ranks' leaves.
+// Points with far more ranks than cores are trained for this many steps.
 constexpr int kManySteps = 2;
 Point of_many(int world, int leaves, int stage) {
   Point p{.stage = stage, .world = world, .reproducible = true, .leaves = leaves};
@@ -344,7 +347,7 @@ Point of_many(int world, int leaves, int stage) {
   return p;
 }
 
-TEST_F(SameBits, ManyThreads) {
+TEST_F(SameBits, OnManyRanksAsOnFour) {
   const int world = want_full() ? 512 : 128;
   for (int stage : {0, 3}) {
     EXPECT_EQ(bits_of(of_many(world, world, stage), kManySteps),
@@ -355,7 +358,7 @@ TEST_F(SameBits, ManyThreads) {
   EXPECT_EQ(bits_of(odd, kManySteps), bits_of(odd, kManySteps));
 }
 
-TEST_P(SameBitsOver, ManyRanks) {
+TEST_P(SameBitsOver, ATransportOfManyRanks) {
   const std::string& transport = GetParam();
   if (transport == "tcp" && !load_transport("tcp"))
     GTEST_SKIP() << "the transport tcp is not built";
@@ -386,7 +389,7 @@ TEST_P(SameBitsOver, ManyRanks) {
 // Between synchronisations, the ranks of 0/1 Adam differ; after this many steps they agree.
 constexpr int kOneBitSteps = 11;
 
-TEST_P(SameBitsOver, OneBitOptimizers) {
+TEST_P(SameBitsOver, ATransportWithOneBitOptimizers) {
   const std::string& transport = GetParam();
   if (transport == "tcp" && !load_transport("tcp"))
     GTEST_SKIP() << "the transport tcp is not built";
@@ -425,7 +428,7 @@ std::vector<std::string> transports() {
 INSTANTIATE_TEST_SUITE_P(All, SameBitsOver, testing::ValuesIn(transports()),
                          [](const auto& info) { return info.param; });
 
-TEST_F(SameBits, ReproducibleOverWorldSizes) {
+TEST_F(SameBits, OnAnyNumberOfRanksIfReproducible) {
   for (DType compute : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
     std::set<std::string> bits;
     for (int i = 0; i < 16; ++i) {
@@ -473,7 +476,7 @@ std::vector<Point> group_points(int world, bool full) {
   return points;
 }
 
-TEST_F(SameBits, ShardGroupsAndNodes) {
+TEST_F(SameBits, OverShardGroupsAndNodes) {
   for (int world : {4, 8}) {
     Point plain;
     plain.world = world;
@@ -494,7 +497,7 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
 
 // If several ranks update copies of one part, each of them needs all the values that an optimizer
 // computes from the whole part.
-TEST_F(SameBits, OptimizersInShardGroups) {
+TEST_F(SameBits, OfOptimizersInShardGroupsAndOnNodes) {
   for (const char* optimizer : {"Lamb", "Muon", "Adagrad", "Lion", "SGD"}) {
     Point plain{.world = 4, .leaves = 4, .optimizer = optimizer};
     const std::string expected = outcome_of(plain, 3).bits();
@@ -518,7 +521,7 @@ TEST_F(SameBits, OptimizersInShardGroups) {
 }
 
 // SGD has different states and a different update instruction.
-TEST_F(SameBits, SgdStageTierChaos) {
+TEST_F(SameBits, OfSgdOverStagesTiersAndOrders) {
   std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : kTiers) {
@@ -538,7 +541,7 @@ TEST_F(SameBits, SgdStageTierChaos) {
 }
 
 // Recomputed activations, including dropout, equal the kept activations of other points.
-TEST_F(SameBits, RecomputeStageTier) {
+TEST_F(SameBits, WithRecomputedActivations) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const char* way : {"cheap", "layers"}) {
       Point p;
@@ -561,7 +564,7 @@ TEST_F(SameBits, RecomputeStageTier) {
 }
 
 // Logits that are not rounded to bf16 give other bits, which are equal on every stage and tier.
-TEST_F(SameBits, FusedHeadStageTier) {
+TEST_F(SameBits, WithAFusedHead) {
   std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {
     Point p;
@@ -579,7 +582,7 @@ TEST_F(SameBits, FusedHeadStageTier) {
 }
 
 // Without `reproducible`, the order of additions depends on the number of ranks.
-TEST_F(SameBits, MicroOrderDependsOnWorldSize) {
+TEST_F(SameBits, DifferOverRanksUnlessReproducible) {
   Point one, four;
   one.world = 1;
   four.world = 4;
@@ -589,7 +592,7 @@ TEST_F(SameBits, MicroOrderDependsOnWorldSize) {
   EXPECT_NE(outcome_of(one).hash, outcome_of(four).hash);
 }
 
-TEST_F(SameBits, EveryFeatureIsOn) {
+TEST_F(SameBits, SeedDropoutClippingAndLeavesChangeTheBits) {
   Point seed, dropout, clipping, leaves;
   seed.seed = 8;
   dropout.dropout = 0;
@@ -600,7 +603,7 @@ TEST_F(SameBits, EveryFeatureIsOn) {
   EXPECT_EQ(hashes.size(), 5u);
 }
 
-TEST_F(SameBits, LossFalls) {
+TEST_F(SameBits, TheReferenceLearnsAndClips) {
   Point p;
   Outcome out = train_threads(p, kSteps);
   EXPECT_LT(out.losses.back(), out.losses.front() - 0.1);

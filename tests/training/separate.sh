@@ -1,9 +1,9 @@
 #!/bin/sh
+# Runs the tests of training on the separate device (make_config in support/models.h). Leaves out tests of delegate mode, which
+# choose their device themselves, of the ledger, which also cover shared memories, and of communicators made of callbacks,
+# which the threads of this device cannot run. The short form runs every third test and leaves out the matrix of same bits;
+# DS_LONG=1 runs all tests.
 # usage: separate.sh TEST_PROGRAM
-# Runs the tests of training on the separate device (make_config in support/models.h). It leaves out delegate mode, whose
-# tests choose their device themselves, the ledger, which also counts for shared memories, and comms of callbacks, which
-# this device's threads cannot run. The short form takes every third test and leaves out the matrix of same bits;
-# DS_LONG=1 takes all.
 set -eu
 out="*Delegate*:Ledger.*:CallbackBits.*"
 if [ -z "${DS_LONG:-}" ]; then

@@ -1,4 +1,4 @@
-// Steps whose update is skipped because of NaN or infinity.
+// Tests steps whose update is skipped because of NaN or infinity.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Parameters that are slices of larger tensors: each coordinate of an axis `tensor` trains a model
-// with its own columns, while states, files and initial values are those of the whole tensors. The
-// graphs do not communicate along the axis, so each coordinate trains independently.
+// Tests parameters that are slices of larger tensors: each coordinate of an axis `tensor` trains a
+// model with its own columns, while states, files and initial values are those of the whole
+// tensors. The graphs do not communicate along the axis, so each coordinate trains independently.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -105,7 +105,8 @@ void train(Engine& engine, const Where& w, int first, int steps) {
   }
 }
 
-using States = std::vector<std::vector<float>>;  // whole tensors, by parameter and kind
+// Whole tensors, by parameter and kind.
+using States = std::vector<std::vector<float>>;
 
 States read_all(Engine& engine) {
   States out;

@@ -30,7 +30,7 @@ std::string hash_of(const Point& p) {
   return hash;
 }
 
-// Returns the point with rows, varying the axes that must not matter differently for each i.
+// Returns the point with rows. The settings that must not affect the result vary with i.
 Point varied(Point p, int i) {
   p.sparse = true;
   p.tier = static_cast<Tier>(i % 3);
@@ -50,7 +50,9 @@ TEST(SparseGradients, HaveTheSameBitsAsWholeReductions) {
       Point plain = table_point();
       plain.world = world;
       plain.leaves = world * accumulation;
-      if (world == 4) plain.compute = DS_DTYPE_F32;  // sums of bf16 are exact in any order
+      // With f32 gradients the order of additions matters, because sums of bf16 values are exact in
+      // any order.
+      if (world == 4) plain.compute = DS_DTYPE_F32;
       std::string expected = hash_of(plain);
       for (int stage = 0; stage <= 3; ++stage) {
         Point p = varied(plain, i++);
@@ -232,7 +234,7 @@ std::string notes_of(const Graph& graph, int world,
   return text;
 }
 
-TEST(SparseGradients, NotesSayWhichTablesAndWhy) {
+TEST(SparseGradients, NotesNameTheTablesAndTheReasons) {
   auto gpt = [](int64_t vocab, bool tied) {
     return make_tiny_gpt(1, 24, 2, vocab, 8, 16, 0, tied);
   };

@@ -1,4 +1,4 @@
-// Engines whose states are 8-bit codes: their memory, reading and writing them by a host, and
+// Tests engines whose states are 8-bit codes: their memory, reading and writing them by a host, and
 // checkpoints with f32 states. optimizers_test.cpp tests equal bits over layouts.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// 0/1 Adam: the forms of its steps, what ranks have in common and where they differ, and what a
-// checkpoint keeps between two synchronisations. The comparison with DeepSpeed's recorded numbers
+// Tests 0/1 Adam: the forms of its steps, what ranks have in common and where they differ, and what
+// a checkpoint keeps between two synchronisations. The comparison with DeepSpeed's recorded numbers
 // is in onebit_recorded_test.cpp.
 #include <gtest/gtest.h>
 
@@ -41,7 +41,8 @@ TEST(ZeroOne, StepsHaveTheExpectedForms) {
   std::string forms;
   const OptimizerConfig o = config_of(zero_one(2)).optimizer;
   for (int64_t u = 0; u < 20; ++u) forms += form_name(optimizer_of(o).form(o, u))[0];
-  EXPECT_EQ(forms, "sgsgfcclllclllclllcl");  // step, gradients, freezing, compressed, local
+  // The letters mean step, gradients, freezing, compressed and local.
+  EXPECT_EQ(forms, "sgsgfcclllclllclllcl");
 }
 
 TEST(ZeroOne, SameBitsOverTiersBucketsThreadsAndOrders) {
@@ -133,8 +134,8 @@ TEST(ZeroOne, ALocalStepSendsLossesAndOneNumber) {
       EXPECT_EQ(bytes[StepForm::compressed], bytes[StepForm::gradients]);
       EXPECT_EQ(bytes[StepForm::compressed], bytes[StepForm::freezing]);
       EXPECT_LT(bytes[StepForm::local], bytes[StepForm::compressed]);
-      EXPECT_LT(3 * bytes[StepForm::compressed],
-                bytes[StepForm::reduced]);  // small tensors, many scales
+      // The tensors are small, so scales are a large part of the compressed bytes.
+      EXPECT_LT(3 * bytes[StepForm::compressed], bytes[StepForm::reduced]);
     });
   }
 }
@@ -190,7 +191,8 @@ std::string resumed(const Point& p, const Point& q, int at, int steps, const std
     engine.checkpoints().save(folder, {}, {}, "");
   });
   return run_engines(q, config_of(q), [&](Engine& engine) {
-    for (int s = 0; s < 9; ++s) train_step(q, engine, 50 + s);  // overwritten by the load
+    // The load overwrites the effect of these steps.
+    for (int s = 0; s < 9; ++s) train_step(q, engine, 50 + s);
     engine.checkpoints().load(folder, "");
     for (int s = at; s < steps; ++s) train_step(q, engine, s);
   });
@@ -230,7 +232,8 @@ TEST(ZeroOne, AnotherNumberOfRanksResumesWhereRanksLastAgreed) {
   });
   Point more = zero_one(3);
   run_engines(more, config_of(more), [&](Engine& engine) {
-    for (int s = 0; s < 8; ++s) train_step(more, engine, s);  // these local steps must be discarded
+    // The load must discard these local steps.
+    for (int s = 0; s < 8; ++s) train_step(more, engine, s);
     engine.checkpoints().load(folder.path(), "");
     EXPECT_EQ(read_all(engine, "master"), agreed);
     EXPECT_TRUE(agrees(engine, read_all(engine, "param")));

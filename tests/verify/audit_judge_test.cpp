@@ -1,5 +1,4 @@
-// Tests the references with which an audit judges results: groups of ranks, orders of sums, error
-// bounds.
+// Tests how an audit judges results: by groups of ranks, orders of sums and error bounds.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -58,7 +57,8 @@ std::vector<Verdict> judged(Op op, size_t in_count, size_t out_count, Collective
   return verdicts;
 }
 
-constexpr size_t kCount = 100003;  // more than one piece of the audit
+// The audit judges this many elements in several pieces.
+constexpr size_t kCount = 100003;
 
 struct Case {
   Op op;

@@ -1,4 +1,5 @@
-// Complete audits of small models, and what they report when a kernel, memory or a file is wrong.
+// Tests complete audits of small models, and what they report when a kernel, memory or a file is
+// wrong.
 #include "diagnostics/audit.h"
 
 #include <fcntl.h>
@@ -63,7 +64,7 @@ int64_t rows_of(const AuditReport& report, const std::string& op) {
 
 class AuditOf : public testing::TestWithParam<const char*> {};
 
-TEST_P(AuditOf, PassesAtEveryStageOnFilesToo) {
+TEST_P(AuditOf, PassesAtEveryStageWithAndWithoutFiles) {
   std::string model = GetParam() == std::string("gpt") ? kGpt : folder(GetParam());
   for (int stage : {0, 3}) {
     for (int ranks : {1, 2}) {
@@ -104,8 +105,8 @@ TEST(Audit, PassesWithQuantizedWeightsAndGradients) {
   }
 }
 
-// A kernel is a plain function, so a broken kernel needs global state: the reference kernel to run
-// first, and `spoil`, which then changes its results.
+// The state of the broken kernel. It is global, because a kernel is a plain function: the kernel
+// runs the reference kernel `exact`, then changes its results by `spoil`.
 struct Broken {
   KernelFn exact = nullptr;
   std::function<void(const KernelContext&)> spoil;

@@ -21,7 +21,8 @@ std::string models() { return std::string(DS_SOURCE_DIR) + "/tests/data/models";
 TEST(Compare, AFindingKeepsTheErrorWithTheLargestShareOfItsTolerance) {
   Finding f{"grad", "rel", 0, 1, "", {}};
   f.see(0.5, 1, "a");
-  f.see(0.4, 0.5, "b");  // 0.8 of its tolerance
+  // This error is the largest share of its tolerance, 0.8.
+  f.see(0.4, 0.5, "b");
   f.see(0.6, 1, "c");
   EXPECT_EQ(f.where, "b");
   EXPECT_EQ(f.error, 0.4);
@@ -154,7 +155,8 @@ TEST(Compare, ADifferentTokenIsAcceptedOnlyNearATie) {
   std::vector<int32_t> tie{5, 9, 9}, wrong{5, 6, 9}, same{5, 6, 7};
   Finding f{"greedy", "other tokens", 0, 0, "", {}};
   compare_text(text, 0, same, 1e-5, f);
-  compare_text(text, 1, tie, 1e-5, f);  // tokens after an accepted difference are not compared
+  // Tokens after an accepted difference are not compared.
+  compare_text(text, 1, tie, 1e-5, f);
   EXPECT_TRUE(f.passed());
   compare_text(text, 2, tie, 1e-7, f);
   compare_text(text, 3, wrong, 1e-5, f);

@@ -66,11 +66,14 @@ std::vector<Case> cases() {
     out.push_back({family, 1, 0, Tier::device});
     out.push_back({family, 2, 3, Tier::device});
   }
-  // What the folders add. mixtral_left: left padding with the router's loss, sliding windows in
-  // spite of layer_types, yarn bounds between pairs. opt_left: left padding, norms without weights.
-  // phi3_odd: holes in the mask, an odd number of rotated columns. ministral: sliding windows by
-  // layer_types. Some have other activations. phi3_longrope and llama_dynamic: texts that grow
-  // beyond the length at which the rotations change.
+  // Each folder covers cases that the families above lack:
+  // - mixtral_left: left padding with the router's loss, sliding windows that ignore layer_types,
+  //   yarn bounds that are not whole pairs;
+  // - opt_left: left padding, norms without weights;
+  // - phi3_odd: holes in the mask, an odd number of rotated columns;
+  // - ministral: sliding windows that layer_types selects;
+  // - phi3_longrope and llama_dynamic: texts that grow beyond the length at which rotations change.
+  // Some folders have other activation functions, too.
   for (const char* folder :
        {"mixtral_left", "opt_left", "phi3_odd", "ministral", "phi3_longrope", "llama_dynamic"}) {
     out.push_back({folder, 1, 0, Tier::device});
@@ -83,8 +86,8 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, Models, testing::ValuesIn(cases()));
 
-// Folders drawn at random by tests/interop/models.py, with unused keys, other tensor names and
-// hidden tokens.
+// Model folders that tests/interop/models.py drew at random. They have unused keys, other tensor
+// names and masked tokens.
 class RandomFolders : public testing::TestWithParam<const char*> {};
 
 TEST_P(RandomFolders, AgreeWithTheRecordedNumbers) {
@@ -210,7 +213,8 @@ TEST_P(Sensitivity, ASkippedLayerIsDetected) {
       ++cleared;
     });
     EXPECT_GE(cleared, 2) << layer;
-    EXPECT_GE(failed, 3) << layer;  // at least logits and both findings of grad
+    // At least the finding of logits and both findings of grad fail.
+    EXPECT_GE(failed, 3) << layer;
   }
 }
 
@@ -311,9 +315,11 @@ TEST(VerifyNames, NamesOfTheModelOrOfTheFileAreAccepted) {
     return report;
   };
   rename_tensors(folder / "model/model.safetensors", "transformer.", "");
-  EXPECT_EQ(verified().failed(), 0);  // the record has the names of the model
+  // The record still has the names of the model.
+  EXPECT_EQ(verified().failed(), 0);
   rename_tensors(folder / "model/golden.safetensors", "grad.transformer.", "grad.");
-  EXPECT_EQ(verified().failed(), 0);  // the record has the names of the file
+  // The record now has the names of the file.
+  EXPECT_EQ(verified().failed(), 0);
   rename_tensors(folder / "model/golden.safetensors", "grad.wte", "grad.w");
   expect_names(message_of([&] { verified(); }, DS_ERROR_CONFIG), {"transformer.wte.weight"});
 }

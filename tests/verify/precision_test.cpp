@@ -52,7 +52,7 @@ bool takes(const Recorded& recorded, DType type, const Distances& found) {
   return near(found.logits, want.logits) && near(found.gradients, want.gradients);
 }
 
-// Sums, over many tensors, of the squared differences from the recorded values and of the squared
+// Two sums over many tensors: the squared differences from the recorded values, and the squared
 // recorded values.
 struct Distance {
   double off = 0, all = 0;

@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kMs = 1e-3;
 
-// A program with a fetch, two products of 10 x 8 by 8 x 4 (linear), and a save that runs beside
-// them.
+// Returns a program with a fetch, two products of 10 x 8 by 8 x 4 (linear), and a save that runs at
+// the same time.
 Program program() {
   Program start;
   start.bound = 10;
@@ -38,8 +38,8 @@ std::vector<Trace::Span> spans() {
           {"comp", "linear y", 3'000'000, 7'000'000, 0, 2}};
 }
 
-// Peak rates at which each linear's 640 flops take 6.4 us and its 304 bytes 3.04 us, and the 128
-// bytes of the fetch 1.28 us.
+// Returns peak rates at which the 640 flops of each linear need 6.4 us, its 304 bytes 3.04 us, and
+// the 128 bytes of the fetch 1.28 us.
 Peak peak() { return {1e6, 1e8, 1e8}; }
 
 const ProfileRow& row(const ProfileTable& table, const std::string& name) {
@@ -70,9 +70,9 @@ TEST(Profile, SumsByOperationAndComparesWithTheLimit) {
   EXPECT_EQ(save.bytes, 4096);
   EXPECT_NEAR(save.seconds, 9 * kMs, 1e-12);
   std::string text = table.text();
-  EXPECT_NE(text.find("54.5 %"), std::string::npos) << text;  // share of linear in the step
-  EXPECT_NE(text.find("0.2 %"), std::string::npos)
-      << text;  // limit of linear as a share of its time
+  // 54.5 % is the share of linear in the step; 0.2 % is the limit of linear as a share of its time.
+  EXPECT_NE(text.find("54.5 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("0.2 %"), std::string::npos) << text;
 }
 
 TEST(Profile, SharesOfALimitStayWithin100Percent) {
@@ -81,7 +81,8 @@ TEST(Profile, SharesOfALimitStayWithin100Percent) {
   sums.add(spans(), 0, 10'000'000);
   EXPECT_EQ(sums.table(peak()).text().find(">100 %"), std::string::npos);
   Peak slow = peak();
-  slow.bf16_flops = 640 * 2 / (1.74 * 6 * kMs);  // linear is faster than this rate allows
+  // The measured time of linear is shorter than this rate allows.
+  slow.bf16_flops = 640 * 2 / (1.74 * 6 * kMs);
   std::string text = sums.table(slow).text();
   EXPECT_EQ(text.find("174.0 %"), std::string::npos) << text;
   EXPECT_NE(text.find(">100 %\n"), std::string::npos) << text;

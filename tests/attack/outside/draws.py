@@ -1,4 +1,4 @@
-"""A random run: its texts, its configuration, and the parts in which it is made."""
+"""Draws a random run: its texts, its configuration, and its parts."""
 import json
 import os
 
@@ -32,12 +32,13 @@ def most_stage(optimizer):
 
 
 class Part:
-    """The steps that one process group makes, starting at the end of the part before or `back` steps earlier."""
+    """The steps that one group of ranks runs. They start at the end of the previous part, or `back` steps earlier."""
 
     def __init__(self, micro, accumulation, ranks, stage, steps, offload):
         self.micro, self.accumulation, self.ranks, self.stage, self.steps = micro, accumulation, ranks, stage, steps
         self.offload = {"device": "cpu"} if offload else None
-        self.back = self.end = 0  # end: number of steps made after this part
+        # `end` is the number of steps of the run after this part.
+        self.back = self.end = 0
 
     @property
     def begin(self):
@@ -62,7 +63,7 @@ class Draw:
         self.rng, self.folder = rng, folder
         family = rng.choice(["gpt", "gpt2", "llama", "llama", "mixtral", "mixtral", "bert"])
         self.model = model_of(family, rng.randrange(3))
-        # Otherwise every rate is 0, and each loss is that of the initial weights.
+        # Whether weights change. If not, every rate is 0, and each loss is computed with the initial weights.
         self.moving = rng.random() < 0.5
         self.sequence = rng.randint(6, 20)
         self.seed = rng.choice([0, 1, rng.randrange(1 << 40)])
@@ -85,7 +86,7 @@ class Draw:
         word = lambda low, high: "".join(rng.choice(LETTERS) for _ in range(rng.randint(low, high)))
         self.documents, self.masks = [], None
         if form == "messages":
-            # With fewer, cut documents would have no target.
+            # In a shorter sequence, the part of a document that fits may have no target.
             self.sequence = max(self.sequence, 14)
         place = os.path.join(self.folder, "text")
         os.makedirs(place)
@@ -154,7 +155,7 @@ class Draw:
         self.parts = [part()]
         for _ in range(rng.choice([0, 1, 1, 2])):
             last, more = self.parts[-1], part()
-            # Keeps the batch and changes the stage: the bits go on.
+            # The batch is kept and the stage may change, so the bits must stay the same.
             if rng.random() < 0.4:
                 more.micro, more.accumulation, more.ranks = last.micro, last.accumulation, last.ranks
             self.parts.append(more)
@@ -164,7 +165,7 @@ class Draw:
             if big.batch > 12:
                 big.ranks = 2
         self.reproducible = rng.random() < 0.1 and not self.optimizer.startswith(("OneBit", "ZeroOne"))
-        # Any number of ranks gives the same bits if a step has as many leaves.
+        # Any number of ranks gives the same bits if the number of leaves of a step is the same.
         if self.reproducible:
             leaves, micro = rng.choice([2, 4]), rng.choice([1, 2])
             for part in self.parts:
@@ -177,7 +178,7 @@ class Draw:
         self.steps = max(part.end for part in self.parts)
         self.parts[-1].steps += self.steps - done
         self.parts[-1].end = self.steps
-        # The progress callback ends the parts.
+        # Whether the progress callback ends the parts.
         self.by_callback = rng.random() < 0.25
         self.eval_every = rng.choice([0, 0, 1, 2])
         self.eval_samples = rng.choice([None, None, 1, 3, 8])
@@ -202,7 +203,7 @@ class Draw:
                             "sequence_picking_order": rng.choice(["dataloader", "random", "seqlen"])}
             if rng.random() < 0.3:
                 self.dynamic["max_batch_size"] = rng.randint(1, 4)
-            # Rare, because the list of groups ends if this is impossible.
+            # This is rare, because a minimum that cannot be reached ends the list of groups.
             if rng.random() < 0.15:
                 least = 1 + (self.dynamic["max_tokens"] >= 2 * self.sequence)
                 self.dynamic["min_batch_size"] = min(least, self.dynamic.get("max_batch_size", least))
@@ -254,7 +255,7 @@ class Draw:
             if rng.random() < 0.4:
                 self.rates_set[rng.randint(1, self.steps - 1)] = rng.choice([None, 0.004])
             self.held = len(self.rates_set) == 1 and self.rates_set.get(1) is not None
-            # The first step does not move: from the second on, the rate must act as if it were configured.
+            # The first step has rate 0. From the second step on, the rate that was set must act as if it were configured.
             if self.held:
                 self.base = self.adam_rate = 0.0
                 self.scheduler, self.groups = None, [{k: v for k, v in g.items() if not k.endswith("lr")} for g in self.groups]
@@ -276,7 +277,7 @@ class Draw:
         for behind, wanted in sorted(self.rates_set.items()):
             if behind > step.number or behind not in self.updates:
                 continue
-            # A callback that does not change the number sets nothing.
+            # A callback that returns the current rate sets nothing.
             found = chosen if chosen is not None else rates.rate(self.scheduler, 0, self.own_rate(0), self.updates[behind])[0]
             if wanted is None or abs(wanted - found) > 1e-12:
                 chosen = wanted

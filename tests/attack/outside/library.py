@@ -1,4 +1,4 @@
-"""The calls of ds.h that runs need, by ctypes."""
+"""Calls the functions of ds.h that runs need, by ctypes."""
 import csv
 import ctypes
 import json
@@ -22,12 +22,12 @@ class Progress(ctypes.Structure):
 ProgressCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Progress), ctypes.c_void_p)
 
 
-# A progress callback returns it to end its run.
+# The value that a progress callback returns to end its run.
 STOP = object()
 
 
 class Refused(Exception):
-    """A call did not return DS_OK."""
+    """An error status of a call."""
 
 
 class Library:
@@ -46,8 +46,8 @@ class Library:
             raise Refused(f"{name}: {self.calls.ds_status_name(status).decode()}: {message}")
 
     def check_run(self, stopped, *words):
-        """Raises Refused unless the run succeeds or, if `stopped`, reports that its callback stopped it, as every rank
-        must."""
+        """Raises Refused unless the run succeeds. If `stopped` is true, every rank must instead report that a callback has
+        stopped the run."""
         try:
             self.check("ds_run_train", *words)
         except Refused as error:
@@ -65,8 +65,8 @@ class Library:
         return self.text("ds_run_tokenize", json.dumps(config).encode(), path.encode(), None)
 
     def state_hash(self, checkpoint):
-        """Returns the information of a checkpoint, or of the newest one in a folder: hashes over masters, states and
-        step."""
+        """Returns the information of a checkpoint, or of the newest checkpoint in a folder. It contains hashes of the masters,
+        the states and the step."""
         return json.loads(self.text("ds_checkpoint_info", checkpoint.encode()))
 
     def comm(self, url, rank, ranks):
@@ -78,7 +78,7 @@ class Library:
         return comm
 
     def train(self, config, ranks, resume=None, progress=None):
-        """Makes one run with a thread for each rank. progress(step, lr) of rank 0 returns the next rate, None, or
+        """Runs training with a thread for each rank. progress(step, lr), called on rank 0, returns the next rate, None, or
         STOP."""
         stopped = []
 

@@ -1,4 +1,4 @@
-"""Tiny models in numpy in f64: folders with random weights, and the loss of each token of a row."""
+"""Computes tiny models in f64 with numpy: writes their folders with random weights, and returns the loss of each token."""
 import copy
 import json
 import os
@@ -78,8 +78,8 @@ def attention(q, k, v, seen):
 
 
 class Result:
-    """For one row: the loss of each token (0 without a target), and the scores that each layer's router gave the
-    experts."""
+    """The results of one row: the loss of each token (0 without a target), and the scores of the experts by each layer's
+    router."""
 
     def __init__(self, losses, routers):
         self.losses, self.routers = losses, routers
@@ -172,7 +172,7 @@ class Model:
         return out
 
     def results(self, rows):
-        """Caches the results of rows."""
+        """Returns the results of the rows, and caches them."""
         fresh = {row.key: row for row in rows if row.key not in self.known}
         for length in sorted({len(row.tokens) for row in fresh.values()}):
             some = [row for row in fresh.values() if len(row.tokens) == length]
@@ -186,8 +186,8 @@ class Model:
         return out
 
     def margin(self, rows):
-        """Returns the smallest relative margin, by the router's largest score, between the last expert that it takes
-        and the first that it leaves."""
+        """Returns the smallest margin between the last chosen expert and the first one not chosen, relative to the largest
+        score of the router."""
         if self.family != "mixtral":
             return numpy.inf
         ordered = numpy.sort(numpy.concatenate([r.routers.reshape(-1, self.experts) for r in self.results(rows)]), -1)

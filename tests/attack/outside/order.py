@@ -1,4 +1,4 @@
-"""The data that each step of a run reads, recomputed from docs/reference/data.md: samples, their order, curricula."""
+"""Recomputes, from docs/reference/data.md, the data that each step of a run reads: samples, their order, and curricula."""
 import functools
 import math
 
@@ -7,11 +7,12 @@ import numpy
 NO_TARGET = -100
 LOW = numpy.uint64(0xFFFFFFFF)
 WORD = numpy.uint64(32)
-OFFSET, ROUND, MASK, HELDOUT_MASK = 1, 2, 3, 4  # the purposes of draws
+# The purposes of draws.
+OFFSET, ROUND, MASK, HELDOUT_MASK = 1, 2, 3, 4
 
 
 def blocks(seed, step, leaf, op, index):
-    """Philox4x32-10 of the stream (seed, step, leaf, op): returns four words for each block number."""
+    """Returns the four words of Philox4x32-10 for each block number of the stream (seed, step, leaf, op)."""
     index = numpy.asarray(index, numpy.uint64)
     c = [index & LOW, (index >> WORD) ^ numpy.uint64(op << 16), numpy.full_like(index, step), numpy.full_like(index, leaf)]
     key = [seed & 0xFFFFFFFF, seed >> 32]
@@ -48,14 +49,14 @@ def permutation(seed, epoch, count):
 
 
 class Row:
-    """Tokens that a model reads as one sequence. begins: where the document of each token begins, as attention sees
-    it."""
+    """The tokens that a model reads as one sequence. `begins` holds, for each token, the position at which its document
+    begins for attention."""
 
     def __init__(self, tokens, targets, begins, real):
         self.tokens, self.targets, self.begins, self.real = tokens, targets, begins, real
 
     def cut(self, length):
-        """Returns the same tokens with only the first ones counting."""
+        """Returns a row with the same tokens, of which only the first `length` have targets."""
         targets = [t if i < length else NO_TARGET for i, t in enumerate(self.targets)]
         return Row(self.tokens, targets, self.begins, [r and i < length for i, r in enumerate(self.real)])
 
@@ -118,14 +119,14 @@ def row_of(pieces, sequence, isolated):
 
 
 def document_rows(documents, sequence, packing):
-    """Samples of documents. packing: False, True or "isolated"."""
+    """Returns the samples of the documents. `packing` is False, True or "isolated"."""
     pieces = [piece for document in documents for piece in document.pieces(sequence)]
     packed = best_fit(pieces, sequence) if packing else [[piece] for piece in pieces]
     return [row_of(row, sequence, packing == "isolated") for row in packed]
 
 
 class Documents:
-    """The endless training stream of documents, by sample number."""
+    """The endless training stream of documents, indexed by sample number."""
 
     def __init__(self, documents, sequence, packing, seed):
         self.rows, self.seed = document_rows(documents, sequence, packing), seed
@@ -193,7 +194,7 @@ def stream_row(tokens, behind, separator):
 
 
 def difficulty(curriculum, step):
-    """Returns how many tokens of a sample count in step `step`, counted from 1."""
+    """Returns the number of tokens of a sample that have targets in step `step`, counted from 1."""
     low, high, more = curriculum["min_difficulty"], curriculum["max_difficulty"], curriculum["schedule_config"]
     if low == high:
         return low

@@ -1,4 +1,4 @@
-"""Learning rates by the definitions of DeepSpeed 0.19 (lr_schedules.py) and Transformers 5 (optimization.py)."""
+"""Computes learning rates by the definitions of DeepSpeed 0.19 (lr_schedules.py) and Transformers 5 (optimization.py)."""
 import math
 
 
@@ -103,7 +103,7 @@ def rate(scheduler, group, base, k):
     if kind == "constant":
         return base, None
     total, least = params["total_num_steps"], params.get("min_lr_ratio", 0.0)
-    # After the end the last value stays (docs/reference/config.md).
+    # After the end of the schedule, the rate keeps its last value (docs/reference/config.md).
     x = min(1.0, (k - warm) / max(1, total - warm))
     if kind == "linear":
         return base * (least + (1 - least) * (1 - x)), None

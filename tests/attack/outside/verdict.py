@@ -1,4 +1,4 @@
-"""Makes a draw and compares it with an independent computation."""
+"""Runs the training of a draw and compares it with an independent computation."""
 import glob
 import json
 import os
@@ -10,8 +10,8 @@ import numpy
 from outside import library, models, order
 
 TOLERANCE = {"f32": 2e-5, "bf16": 2e-2, "fp16": 3e-3}
-# If a model has diverged beyond this loss (a new one has about 5.5), its weights are so large that one rounding in its
-# precision moves the loss by more than any tolerance. Its order, rates and bits are still compared.
+# If a model has diverged beyond this loss (an untrained model has about 5.5), its weights are so large that one rounding in
+# its precision changes the loss by more than any tolerance. The order of its data, its rates and its bits are still compared.
 DIVERGED = 100.0
 
 
@@ -72,9 +72,10 @@ class Text:
         return [token for text in texts for token in (*text.encode(), 0)]
 
     def compare_split(self):
-        """Expects each unit on exactly one side, in order."""
+        """Checks that each unit is in exactly one of the two texts, in order."""
         if self.draw.form == "text" and self.train + self.heldout == self.stream(self.draw.texts):
-            return  # its tail is held out
+            # The tail of the text is held out.
+            return
         units = [self.stream([t]) for t in self.draw.texts] if self.draw.form == "text" else [[d] for d in self.draw.documents]
         at = [0, 0]
         for unit in units:
@@ -100,7 +101,7 @@ class Text:
         return order.Stream(self.train, draw.sequence, draw.seed, 0 if draw.packing else None, draw.masks)
 
     def heldout_rows(self):
-        """Returns rows that have each target of the held-out text once."""
+        """Returns rows in which each target of the held-out text occurs once."""
         draw, sequence = self.draw, self.draw.sequence
         if draw.form != "text":
             packing = False if draw.dynamic else draw.packing
@@ -126,7 +127,7 @@ class Text:
 
 
 class Step:
-    """Returns a step's leaves, each a list of rows, the factor of its rates, and the number of steps and updates before
+    """A step of a run: its leaves, each a list of rows, the factor of its rates, and the number of steps and of updates before
     it."""
 
     def __init__(self, leaves, factor, number, updates, skipped):
@@ -155,7 +156,8 @@ def steps_of(draw, text):
             if draw.curriculum:
                 length = order.difficulty(draw.curriculum, len(out) + 1)
                 leaves = [[row.cut(length) for row in leaf] for leaf in leaves]
-            # By tokens, a step without any is skipped: its samples are used up, and the schedule does not move.
+            # If losses are averaged over tokens, a step without targets is skipped: its samples are used up, but the schedule
+            # does not advance.
             skipped = draw.average == "tokens" and not any(map(targets_of, leaves))
             out.append(Step(leaves, factor, len(out), updates, skipped))
             updates += not skipped
@@ -182,7 +184,7 @@ def step_loss(draw, model, leaves):
 
 
 def undecided(draw, model, rows):
-    """Tells whether f16 may send a token to another expert than higher precision does; then the losses differ."""
+    """Returns whether f16 may choose another expert for a token than higher precision does. The losses then differ."""
     if draw.precision != "fp16" or model.family != "mixtral":
         return False
     for result in model.results(rows):
@@ -201,11 +203,11 @@ class Runs:
     def __init__(self, draw, lib, build):
         self.draw, self.lib, self.build = draw, lib, build
         self.folder, self.converted = os.path.join(draw.folder, "run"), 0
-        # Steps at which the callback was to stop a part.
+        # Steps at which the callback should stop a part.
         self.ends = []
 
     def train(self, config, ranks, resume=None, set_rates=True, end=None):
-        """Makes one part; the progress callback sets its rates and, if there is an end, stops it there."""
+        """Trains one part. The progress callback sets its rates and stops it after step `end`, if given."""
         if self.draw.by_command:
             return self.command(config, ranks, resume)
         chosen = self.draw.rates_set if set_rates else {}
@@ -231,11 +233,11 @@ class Runs:
             raise library.Refused(f"libds train: {done.stdout[-600:]}")
 
     def make(self):
-        """Makes all parts; returns losses, rates and held-out losses by step, as texts."""
+        """Trains all parts. Returns losses, rates and held-out losses by step, as texts."""
         draw = self.draw
         every_step = draw.moving or any(part.back for part in draw.parts)
         for i, part in enumerate(draw.parts):
-            # A rate that the callback sets at the end of a part counts if that is the last step of the run.
+            # A part cannot be stopped by the callback at a step at which the callback sets a rate.
             end = part.end if draw.by_callback and part.end < draw.steps and part.end not in draw.rates_set else None
             if end:
                 self.ends.append(end)
@@ -281,7 +283,7 @@ def rounded(values, precision):
 
 
 def model_at(draw, runs, step):
-    """Returns the model after a step: its masters in the precision of the run, or None if they are unknown."""
+    """Returns the model after a step, with its masters in the precision of the run, or None if they are unknown."""
     drawn = draw.model.family == "gpt"
     if not draw.moving:
         weights = runs.weights(runs.folder, draw.steps) if drawn else draw.model.w
@@ -299,7 +301,7 @@ def model_at(draw, runs, step):
 
 def check_loss(draw, model, rows, what, got, expected):
     diverged = draw.moving and min(got, expected) > DIVERGED
-    # A rounding may send a token to another expert, whose output may be anything.
+    # Because of a rounding, another expert may be chosen for a token, and its output may be anything.
     undecided = draw.precision != "f32" and model.margin(rows) < TOLERANCE[draw.precision]
     require(diverged or undecided or library.close(got, expected, TOLERANCE[draw.precision], 1e-6), f"{what} {got}, and {expected} is right")
 
@@ -312,8 +314,8 @@ def check_step(draw, model, steps, made, k):
 
 
 def check_losses(draw, text, runs, steps, made, heldout):
-    """Compares the loss of each step if nothing moves, otherwise of the first and another one, and the last held-out
-    loss."""
+    """Compares the loss of each step if no weights change, otherwise of the first and another step. Also compares the last
+    held-out loss."""
     if draw.moving:
         for k in {0, draw.rng.randrange(draw.steps)}:
             check_step(draw, model_at(draw, runs, k), steps, made, k)
@@ -332,7 +334,7 @@ def check_heldout(draw, text, runs, heldout):
         require(not heldout, f"there are held-out losses {heldout} of no held-out text")
         return
     due = {s for s in range(1, draw.steps + 1) if draw.eval_every and s % draw.eval_every == 0}
-    # The last step of a run is evaluated, and the value stays if no part goes back beyond it.
+    # The last step of a run is evaluated, and its value is kept unless a later part starts before this step.
     for i, part in enumerate(draw.parts):
         last = part.end == draw.steps or not draw.by_callback or part.end in draw.rates_set
         due |= {part.end} if last and all(p.begin >= part.end for p in draw.parts[i + 1:]) else set()
@@ -374,7 +376,7 @@ def merge(document, patch):
 
 
 def check_twin(draw, runs, steps, made):
-    """Repeats one step with its rates written down: loss and state must be the same."""
+    """Repeats one step with its rates in the configuration. Loss and state must be equal."""
     k = draw.rng.randrange(draw.steps)
     if draw.rates_set and k >= min(draw.rates_set):
         # Rates that a callback has set are part of checkpoints.
@@ -395,7 +397,7 @@ def check_twin(draw, runs, steps, made):
     require(got[k + 1][0] == made[k + 1][0], f"step {k + 1} has the loss {made[k + 1][0]}, its twin {got[k + 1][0]}")
     if runs.hash(twin, k + 1) == runs.hash(runs.folder, k + 1):
         return
-    # The last bit of a rate may differ.
+    # The last bit of a rate may differ, so the weights are compared with a tolerance.
     names, before = runs.weights(twin, k + 1), runs.weights(runs.folder, k) if k else None
     for name, value in runs.weights(runs.folder, k + 1).items():
         right = names[name]
@@ -406,7 +408,7 @@ def check_twin(draw, runs, steps, made):
 
 
 def check_held(draw, runs, made):
-    """Compares a rate that is set after the first step, which did not move, with one configured with a warm-up of one
+    """Compares a rate that is set after the first step, whose rate is 0, with a configured rate after a warm-up of one
     step."""
     rate, first = draw.rates_set[1], draw.parts[0]
     # The steps that no later part has repeated.
@@ -450,7 +452,7 @@ def check(draw, lib, build):
     text = Text(draw, runs.folder)
     steps = steps_of(draw, text)
     if any(steps[end - 1].skipped for end in runs.ends):
-        # The callback is not told of skipped steps, so the part continued.
+        # The callback is not called for skipped steps, so the part continued.
         return
     wanted = [k + 1 for k, step in enumerate(steps) if not step.skipped]
     if any(float(made[k][0]) > DIVERGED for k in made) and set(made) < set(wanted):

@@ -1,5 +1,4 @@
-// Gives a program the version of another build of libds: it is linked instead of
-// core/base/version.cpp.
+// Stands in for core/base/version.cpp in a program that claims to be another build of libds.
 #include "core/base/version.h"
 
 namespace ds {

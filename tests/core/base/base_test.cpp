@@ -37,9 +37,8 @@ TEST(Error, MessagesAreOneLineOfBoundedLength) {
   EXPECT_EQ(one_line("\u00fcber"), "\u00fcber");
   EXPECT_EQ(one_line(std::string(kMostMessage, 'x')), std::string(kMostMessage, 'x'));
   for (size_t shift : {0, 1}) {
-    std::string text =
-        // Each "\u00fc" has two bytes, so one of the two shifts cuts the text inside a character.
-        std::string(shift, 'a');
+    // Each "\u00fc" has two bytes, so one of the two shifts cuts the text inside a character.
+    std::string text = std::string(shift, 'a');
     for (int i = 0; i < 400; ++i) text += "\u00fc";
     std::string cut = one_line(text + "end");
     EXPECT_LE(cut.size(), kMostMessage);
@@ -54,7 +53,7 @@ TEST(Error, MessagesAreOneLineOfBoundedLength) {
   }
 }
 
-TEST(Shape, TextAndElements) {
+TEST(Shape, TextsAreParsedAndElementsCounted) {
   Shape s{Dim::n(), 384};
   EXPECT_EQ(s.text(), "[n,384]");
   EXPECT_TRUE(s.symbolic());
@@ -99,8 +98,8 @@ TEST(Attrs, PrintParsesBack) {
 }
 
 TEST(Hash, MatchesKnownAnswersAndStreams) {
-  EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");  // xxh3-128 of ""
-  EXPECT_EQ(hash64(""), 0x2d06800538d394c2u);                   // xxh3-64 of ""
+  EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");  // The xxh3-128 of "".
+  EXPECT_EQ(hash64(""), 0x2d06800538d394c2u);                   // The xxh3-64 of "".
   std::string bytes(100000, 'x');
   bytes[500] = 'y';
   Hash128 h;
@@ -130,10 +129,12 @@ TEST(Trace, IsAJsonDocument) {
       ++names;
     }
   }
-  EXPECT_EQ(names, 2u + 3u);  // two processes, three tracks
+  // Names of two processes and three tracks.
+  EXPECT_EQ(names, 2u + 3u);
   ASSERT_EQ(spans.size(), 4u);
   EXPECT_EQ(spans[0].at("name").string(), "linear \"h.0\"");
-  EXPECT_EQ(spans[0].at("ts").number(), 1.0);  // microseconds after the first span
+  // Times are in microseconds after the first span.
+  EXPECT_EQ(spans[0].at("ts").number(), 1.0);
   EXPECT_EQ(spans[0].at("dur").number(), 2.5);
   EXPECT_EQ(spans[0].at("args").at("bytes").integer(), 12);
   EXPECT_NE(spans[0].at("tid").integer(), spans[1].at("tid").integer());
@@ -148,7 +149,8 @@ TEST(Log, SinkRunsOnTheFlushingThread) {
   set_log_sink([&](LogLevel level, std::string_view line) {
     where = std::this_thread::get_id();
     lines.push_back(std::to_string(static_cast<int>(level)) + std::string(line));
-    if (lines.size() == 1) log_line(LogLevel::debug, "from the sink");  // must not deadlock
+    // Logging from the sink must not deadlock.
+    if (lines.size() == 1) log_line(LogLevel::debug, "from the sink");
   });
   std::thread worker([] { log_line(LogLevel::warning, "from a worker"); });
   worker.join();

@@ -11,7 +11,7 @@
 namespace ds {
 namespace {
 
-TEST(DType, NamesAndSizes) {
+TEST(DType, EveryTypeHasANameAndASize) {
   for (int i = 1; i <= 7; ++i) {
     auto dtype = static_cast<DType>(i);
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
@@ -26,7 +26,8 @@ TEST(DType, NamesAndSizes) {
 // Returns the nearest bf16 by comparing the two neighbours in exact arithmetic; ties go to the even
 // bit pattern.
 uint16_t nearest_bf16(float x) {
-  auto lower = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);  // rounded towards zero
+  // `x` rounded towards zero.
+  auto lower = static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16);
   auto upper = static_cast<uint16_t>(lower + 1);
   auto value = [](uint16_t bits) {
     // Beyond the largest finite bf16, the next value would be 2^128.
@@ -42,17 +43,18 @@ uint16_t nearest_bf16(float x) {
 TEST(Bf16, RoundsToNearestEven) {
   for (uint32_t i = 0; i < 200000; ++i) {
     uint32_t bits = philox({i, 0, 0, 0}, {1, 2})[0];
-    if (i % 4 == 0) bits = (bits & 0xffff0000u) | 0x8000u;  // exact ties
+    // A quarter of the values are exact ties.
+    if (i % 4 == 0) bits = (bits & 0xffff0000u) | 0x8000u;
     auto x = std::bit_cast<float>(bits);
     if (!std::isfinite(x)) continue;
     ASSERT_EQ(bf16(x).bits, nearest_bf16(x)) << std::hexfloat << x;
   }
-  EXPECT_EQ(bf16(1.0f + 0x1p-8f).bits, 0x3f80);             // tie to even, down
-  EXPECT_EQ(bf16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);         // tie to even, up
-  EXPECT_EQ(bf16(1.0f + 0x1p-8f + 0x1p-20f).bits, 0x3f81);  // just above the tie
+  EXPECT_EQ(bf16(1.0f + 0x1p-8f).bits, 0x3f80);      // A tie goes to the even number, here down.
+  EXPECT_EQ(bf16(1.0f + 3 * 0x1p-8f).bits, 0x3f82);  // Here the even number is above.
+  EXPECT_EQ(bf16(1.0f + 0x1p-8f + 0x1p-20f).bits, 0x3f81);  // This value is just above the tie.
 }
 
-TEST(Bf16, Specials) {
+TEST(Bf16, SpecialValuesAreConverted) {
   float inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(static_cast<float>(bf16(inf)), inf);
   EXPECT_EQ(static_cast<float>(bf16(-inf)), -inf);

@@ -41,7 +41,8 @@ TEST(Half, EveryPatternWidensToItsValueAndBack) {
 TEST(Half, RoundsToNearestEven) {
   for (uint16_t bits = 0; bits < 0x7bff; ++bits) {
     float low = widen_half(bits), high = widen_half(static_cast<uint16_t>(bits + 1));
-    float middle = (low + high) / 2;  // exact in f32
+    // The middle is exact in f32.
+    float middle = (low + high) / 2;
     auto even = static_cast<uint16_t>(bits + (bits & 1));
     ASSERT_EQ(narrow_half(middle), even) << bits;
     ASSERT_EQ(narrow_half(-middle), even | 0x8000) << bits;

@@ -1,4 +1,4 @@
-// Memory limits of control groups, read from a folder laid out like /proc and /sys.
+// Tests memory limits of control groups, read from a folder laid out like /proc and /sys.
 #include "core/base/host_memory.h"
 
 #include <gtest/gtest.h>
@@ -52,9 +52,8 @@ TEST_F(GroupMemory, InVersion1TheSwapLimitAppliesIfPresent) {
   put("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/abc\n0::/");
   put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
   EXPECT_EQ(limit(100), kNoLimit);
-  put("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-      // In a container, the mount begins at the container's group.
-      "7000");
+  // In a container, the mount begins at the container's group.
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "7000");
   EXPECT_EQ(limit(100), 7100);
   put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "6000");
   put("/sys/fs/cgroup/memory/docker/memory.memsw.limit_in_bytes", "6050");
@@ -63,7 +62,7 @@ TEST_F(GroupMemory, InVersion1TheSwapLimitAppliesIfPresent) {
 }
 
 // Two processes have separate groups inside a common group, whose limit applies to both.
-TEST_F(GroupMemory, EveryEnclosingGroupLimits) {
+TEST_F(GroupMemory, EveryEnclosingGroupHasALimit) {
   put("/sys/fs/cgroup/job/memory.max", "9000");
   std::vector<std::vector<GroupLimit>> tasks;
   for (const char* task : {"a", "b"}) {

@@ -30,7 +30,7 @@ std::string error_of(std::string_view text) {
   return "";
 }
 
-TEST(Json, KindsAndOrder) {
+TEST(Json, KindsAndTheOrderOfKeysAreKept) {
   Json j = Json::parse(R"({"z": 1, "a": [true, null, "x\u00e9\n"], "m": {"d": 0.5}})");
   ASSERT_EQ(j.object().size(), 3u);
   EXPECT_EQ(j.object()[0].first, "z");
@@ -54,7 +54,8 @@ TEST(Json, IntegersAreExact) {
     EXPECT_EQ(j.integer(), i);
     EXPECT_EQ(j.dump(), std::to_string(i));
   }
-  Json above = Json::parse("9223372036854775808");  // int64 max + 1
+  // This is the largest int64 plus 1.
+  Json above = Json::parse("9223372036854775808");
   EXPECT_FALSE(above.is_integer());
   EXPECT_EQ(above.number(), 0x1p63);
   EXPECT_THROW(above.integer(), Error);
@@ -88,7 +89,7 @@ TEST(Json, LocaleDoesNotMatter) {
   std::setlocale(LC_NUMERIC, before.c_str());
 }
 
-TEST(Json, Comments) {
+TEST(Json, CommentsAreSkipped) {
   Json j = Json::parse("{ // one\n \"a\": /* two\n lines */ 1 }  // end");
   EXPECT_EQ(j.at("a").integer(), 1);
   EXPECT_NE(error_of("{/* open"), "");
@@ -153,7 +154,7 @@ TEST(Json, MessagesNameTheMistake) {
               "doc: line 1, column 1: the text is UTF-16 or UTF-32; JSON is read as UTF-8");
 }
 
-TEST(Json, NumbersAtTheLimitsOfTheirTypes) {
+TEST(Json, NumbersAtTheLimitsOfTheirTypesAreReadOrRefused) {
   auto first = [](const char* text) { return Json::parse(text).array()[0]; };
   EXPECT_EQ(first("[1e-400]").number(), 0.0);
   EXPECT_TRUE(std::signbit(first("[-1e-99999999999999999999]").number()));
@@ -183,8 +184,8 @@ TEST(Json, InfinityIsADistinctKind) {
   }
 }
 
-// Writes random documents, with comments and blanks between tokens, and the values that parsing
-// must return.
+// A writer of random documents, with comments and blanks between tokens, that also returns the
+// values that parsing must return.
 class RandomDocument {
  public:
   explicit RandomDocument(uint64_t seed) : dice_(seed) {}
@@ -305,7 +306,8 @@ TEST(Json, LargeTextsAreReadOrRefusedQuickly) {
   EXPECT_NE(error_of(open), "");
   EXPECT_NE(error_of("\"" + std::string(8 << 20, '\\')), "");
   EXPECT_NE(error_of("[" + std::string(8 << 20, '9') + "]"), "");
-  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);  // [M] 0.5 s, with sanitizers 4 s
+  // Measured: 0.5 s, and 4 s with sanitizers.
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);
 }
 
 TEST(Json, ThreadsParseAtOnce) {
@@ -347,7 +349,7 @@ TEST(Json, DumpParsesBack) {
   EXPECT_EQ(Json::parse(Json("bad \xff byte").dump()).string(), "bad \xef\xbf\xbd byte");
 }
 
-TEST(Utf8, Sequences) {
+TEST(Utf8, InvalidSequencesAreDetected) {
   EXPECT_TRUE(is_utf8("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
   for (const char* bad : {"\x80", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
                           "\xc3", "\xe2\x82", "\xf5\x80\x80\x80", "\xc3("}) {

@@ -10,7 +10,7 @@ namespace ds {
 namespace {
 
 // The known answers of philox4x32-10 that Random123 publishes.
-TEST(Philox, KnownAnswers) {
+TEST(Philox, MatchesKnownAnswers) {
   using Block = std::array<uint32_t, 4>;
   EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}),
@@ -19,7 +19,7 @@ TEST(Philox, KnownAnswers) {
             (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(RandomStream, EveryKeyPartMatters) {
+TEST(RandomStream, EveryPartOfTheKeyChangesTheStream) {
   std::set<uint32_t> seen;
   RandomStream base{1, 2, 3, 4};
   for (RandomStream s :
@@ -33,8 +33,8 @@ TEST(RandomStream, EveryKeyPartMatters) {
   EXPECT_EQ(base.block(9), base.block(9));
 }
 
-// Covers models of any size: the streams that initialize parameters and those of dropouts in the
-// first step.
+// Checks models of any size: no stream that initializes a parameter equals a stream of a dropout in
+// the first step.
 TEST(RandomStream, ParametersAndDropoutsShareNoStream) {
   std::vector<RandomStream> streams;
   for (uint32_t param = 0; param < 70000; ++param) streams.push_back(init_stream(9, param));
@@ -61,7 +61,7 @@ TEST(RandomStream, UniformIsInRange) {
   EXPECT_NEAR(sum / 1e5, 0.5, 5 * std::sqrt(1.0 / 12 / 1e5));
 }
 
-TEST(RandomStream, NormalMoments) {
+TEST(RandomStream, NormalElementsHaveTheMomentsOfANormalDistribution) {
   constexpr int n = 200000;
   double m1 = 0, m2 = 0, m3 = 0, m4 = 0, neighbour = 0, before = 0;
   for (int i = 0; i < n; ++i) {

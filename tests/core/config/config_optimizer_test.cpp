@@ -1,4 +1,4 @@
-// Keys of optimizers and schedules.
+// Tests keys of optimizers and schedules.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 using test::parse, test::refusal_with, test::with;
 
 // Compares with values of the formulas of transformers.optimization (5.23) at chosen steps.
-TEST(Config, SchedulesOfTheTrainer) {
+TEST(Config, SchedulesHaveTheRatesOfTransformers) {
   auto rates = [](const std::string& type, const std::string& params, std::vector<int64_t> steps) {
     const Config c = parse(
         "{\"train_batch_size\": 1, \"optimizer\": {\"params\": {\"lr\": 0.5}}, "
@@ -48,7 +48,7 @@ TEST(Config, SchedulesOfTheTrainer) {
          {0.1, 0.3, 0.5, 0.3, 0.1});
 }
 
-TEST(Config, RefusedSchedules) {
+TEST(Config, ImpossibleSchedulesAreRefused) {
   EXPECT_EQ(refusal_with("\"scheduler\": {\"type\": \"WarmupCosineLR\"}"),
             "scheduler.params.total_num_steps: missing; WarmupCosineLR needs it");
   EXPECT_EQ(

@@ -184,7 +184,7 @@ TEST(Config, ATemplateWithoutBatchesHasAMicroBatchOf1) {
             "");
 }
 
-TEST(Config, AllRefusalsAtOnce) {
+TEST(Config, AllRefusalsAreReportedAtOnce) {
   const Json document =
       Json::parse(R"({"train_batch_size": 4, "zero_optimization": {"stag": 1, "stage": 9},
       "optimizer": {"type": "Adam", "params": {"lr": -1, "nesterov": true}}, "gradient_cliping": 2})");
@@ -469,7 +469,7 @@ TEST(Config, OldAndNewNamesAreAccepted) {
       with("\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": null}").zero.overlap_comm);
 }
 
-TEST(Config, KeysOfLibdsAreRead) {
+TEST(Config, KeysThatOnlyLibdsHasAreRead) {
   const Config c = with(
       R"("memory_budget": {"device": "2GiB", "host": 1000, "nvme": "1.5 MB"}, "emulate_tiers": true,
     "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 4}, "run": {"sequence": 32, "seed": 7, "threads": 2},

@@ -1,4 +1,4 @@
-// Keys of precision, reduction, ZeRO and offload.
+// Tests keys of precision, reduction, ZeRO and offload.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

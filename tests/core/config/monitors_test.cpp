@@ -1,4 +1,4 @@
-// The configuration keys of monitors and reports.
+// Tests the configuration keys of monitors and reports.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -43,7 +43,7 @@ TEST(MonitorKeys, AJobNameMayNotLeaveItsFolder) {
   }
 }
 
-TEST(MonitorKeys, ReportsByModule) {
+TEST(MonitorKeys, KeysOfModuleReportsAreRead) {
   EXPECT_FALSE(with("\"steps_per_print\": 5").get<MonitorKeys>().wall_clock_breakdown);
   EXPECT_TRUE(with("\"wall_clock_breakdown\": true").get<MonitorKeys>().wall_clock_breakdown);
   const Config c = with(

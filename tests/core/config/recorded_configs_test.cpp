@@ -169,8 +169,8 @@ void expect_listed(const Json& document) {
       << "accepted, but DeepSpeed refuses it";
 }
 
-// The configuration that DeepSpeed's recording treats as its default: {"train_batch_size": 1} on
-// one rank.
+// Returns the configuration that DeepSpeed's recording treats as its default:
+// {"train_batch_size": 1} on one rank.
 const Config& default_config() {
   static const Config config = parse_config(Json::parse(R"({"train_batch_size": 1})"), 1);
   return config;
@@ -230,8 +230,8 @@ const std::vector<Checked>& checked_values() {
   return all;
 }
 
-// Keys of DeepSpeed that choose its way of working and have no effect in libds. The recorded value
-// must equal the one in the document.
+// A key that selects an implementation within DeepSpeed and has no effect in libds. The recorded
+// value must equal the value in the document.
 struct Passed {
   const char* name;
   std::vector<const char*> paths;
@@ -299,9 +299,9 @@ void expect_recorded_offload(const char* name, const Config* c, const Json& docu
   }
 }
 
-// Recorded values that differ from DeepSpeed's default configuration must be those of libds, and
-// all others must be defaults of libds. If libds refuses the configuration, the recorded values are
-// compared with the document only.
+// Checks that libds has the recorded values, which differ from DeepSpeed's default configuration,
+// and that its other values are defaults. If libds refuses the configuration, compares the recorded
+// values with the document only.
 void expect_recorded_values(const Config* c, const Json& document, const Record& differs) {
   for (const Checked& one : checked_values()) {
     const Json* theirs = differs.find(one.name);
@@ -345,8 +345,8 @@ void expect_recorded_values(const Config* c, const Json& document, const Record&
   }
 }
 
-// The message must name the key that pydantic complains about, and a key must be unknown to libds
-// exactly if it is unknown to DeepSpeed.
+// Checks that the message names the key that pydantic complains about, and that a key is unknown to
+// libds exactly if it is unknown to DeepSpeed.
 void expect_named(const Json& document, const Record& result, const std::string& message) {
   result.at("error");
   bool stranger = result.at("message").string().find("unexpected keyword") != std::string::npos;
@@ -430,7 +430,7 @@ TEST(RecordedConfigs, FilesAreReadAsRecorded) {
     }
     const bool quoted = !std::regex_search(text, std::regex(R"([{,\n]\s*[A-Za-z_]\w*\s*:)"));
     ASSERT_EQ(message.empty(), quoted) << message;
-    // The configuration must equal the one that the same file has with quotes.
+    // The configuration must equal that of the same file with quotes.
     const std::string with_quotes =
         std::regex_replace(text, std::regex(R"(([A-Za-z_]\w*)(\s*:))"), "\"$1\"$2");
     const std::string json =
@@ -443,7 +443,7 @@ TEST(RecordedConfigs, FilesAreReadAsRecorded) {
 }
 
 // For an optimizer class of DeepSpeed or torch: the possible types in libds, in lower case, and for
-// Adam whether its decay is decoupled (-1: either).
+// Adam whether its decay is decoupled (-1 if either is possible).
 struct Updates {
   std::set<std::string> types;
   int decoupled = -1;
@@ -528,7 +528,7 @@ std::string taken_here(const Json& document) {
   return "";
 }
 
-// Compares an engine's optimizer, schedule and clipping with the recorded ones.
+// Compares the optimizer, schedule and clipping of an engine with the record.
 TEST(RecordedConfigs, EnginesEqualThoseOfDeepSpeed) {
   const Recording all = recorded();
   for (const Record& item : all.list("engine")) {

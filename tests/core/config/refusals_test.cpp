@@ -238,7 +238,7 @@ TEST(Refusals, ReplacedValuesHaveADerivedOrigin) {
 }
 
 // The folder of a section whose states stay in memory is not used.
-TEST(Refusals, AnUnusedPathContradictsNothing) {
+TEST(Refusals, AnUnusedPathMayDiffer) {
   const Config c = config_of(
       R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "nvme_path": "/b"},
       "offload_param": {"device": "nvme", "nvme_path": "/a"}})");

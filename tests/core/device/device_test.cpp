@@ -1,5 +1,5 @@
-// What every device promises, tested on all devices of this machine, and what only a separate
-// device promises.
+// Tests what every device promises, on all devices of this machine, and what only a separate device
+// promises.
 #include "core/device/device.h"
 
 #include <gtest/gtest.h>
@@ -157,16 +157,16 @@ TEST_P(Devices, AQueueKeepsItsOrder) {
   EXPECT_TRUE(event->done());
   EXPECT_TRUE(ran);
   int64_t last = 0;
-  std::memcpy(&last, host->address() + 24,
-              // On every device, this memory is the host's own.
-              sizeof last);
+  // On every device, this memory is the host's own.
+  std::memcpy(&last, host->address() + 24, sizeof last);
   EXPECT_EQ(last, 1030);
 }
 
 struct Step {
   size_t queue;
   int64_t from, to, bytes;
-  int fill;  // -1: a copy
+  // The byte to fill with, or -1 for a copy.
+  int fill;
 };
 
 std::vector<Step> draw(uint64_t seed, int64_t room) {
@@ -189,8 +189,8 @@ bool conflict(const Step& a, const Step& b) {
          meet(a.from, a.bytes, b.to, b.bytes);
 }
 
-// Random copies on three queues, with a wait between any two that conflict, must have the result of
-// the same copies in sequence.
+// Random copies and fills on three queues, with a wait between any two that conflict, must have the
+// result of the same steps in sequence.
 TEST_P(Devices, WaitsBetweenQueuesGiveTheResultOfOneQueue) {
   constexpr int64_t kRoom = 2000;
   for (uint64_t seed = 1; seed <= 6; ++seed) {

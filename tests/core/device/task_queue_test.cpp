@@ -27,7 +27,7 @@ std::string error_text(const std::function<void()>& body) {
   return "";
 }
 
-// Holds the tasks of a queue until it is opened.
+// A gate that holds the tasks of a queue until it is opened.
 class Gate {
  public:
   void open() {

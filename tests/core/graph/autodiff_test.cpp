@@ -67,7 +67,7 @@ TEST(Autodiff, EveryInputOfAVariadicOpHasAGradient) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(graph.values[grads[i]].name, names[i]);
 }
 
-TEST(Autodiff, GradientsOfInputsOnRequest) {
+TEST(Autodiff, GradientsOfInputsAreComputedOnRequest) {
   Graph graph = two_layer_mlp();
   std::vector<ValueId> grads;
   differentiate(graph, graph.outputs[0].value, {graph.find_value("x"), graph.find_value("target")},

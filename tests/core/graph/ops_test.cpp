@@ -104,7 +104,7 @@ TEST(Ops, RefusesMeaninglessAttention) {
             "attention: attribute 'kv_heads' must be heads = 4 when 'per_head' is 1, got 2");
 }
 
-TEST(Ops, RefusesArityAndAttributes) {
+TEST(Ops, WrongOperandCountsAndAttributesAreRefused) {
   EXPECT_EQ(refusal("gelu", {}), "gelu: takes 1 operands, got 0");
   EXPECT_EQ(refusal("layernorm", {}), "op 'layernorm' is not known; did you mean 'layer_norm'?");
   EXPECT_EQ(refusal("fill", {}, {{"value", 1.0}}),
@@ -351,12 +351,14 @@ TEST(Ops, CountsFloatingPointOperations) {
   EXPECT_EQ(op("linear").flops(conv, turned, 10), 2.0 * 10 * 8 * 4);
   EXPECT_EQ(op("linear_dx").flops(conv_dx, turned, 10), 2.0 * 10 * 8 * 4);
   EXPECT_EQ(op("linear_dw").flops(grads, turned, 10), 2.0 * 10 * 8 * 4);
-  std::vector<TensorType> heads{{f32, {n, 36}}};  // 6 heads of 6
+  // The operand has 6 heads of 6 columns.
+  std::vector<TensorType> heads{{f32, {n, 36}}};
   Attrs rope{{"heads", int64_t{6}}, {"seq", int64_t{5}}, {"theta", 1e4}, {"dims", int64_t{4}}};
   EXPECT_EQ(op("rope").flops(heads, rope, 10), 3.0 * 10 * 6 * 4);
   rope.set("period", int64_t{4});
   rope.set("rotated", int64_t{1});
-  EXPECT_EQ(op("rope").flops(heads, rope, 10), 3.0 * 10 * 2 * 4);  // heads 0 and 4
+  // Only heads 0 and 4 are rotated.
+  EXPECT_EQ(op("rope").flops(heads, rope, 10), 3.0 * 10 * 2 * 4);
   std::vector<TensorType> pair{{f32, {n, 6}}, {f32, {n, 6}}}, packed{{f32, {n, 12}}};
   const Attrs relu{{"act", "relu"}};
   EXPECT_EQ(op("glu").flops(pair, relu, 10), 2.0 * 10 * 6);
@@ -366,8 +368,8 @@ TEST(Ops, CountsFloatingPointOperations) {
 TEST(Ops, AttentionCountsTheKeysThatRowsSee) {
   std::vector<TensorType> qkv{{f32, {n, 12}}};
   Attrs attrs{{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"window", int64_t{2}}};
-  EXPECT_EQ(op("attention").flops(qkv, attrs, 10),
-            2 * 2.0 * 10 * (9 / 5.0) * 4);  // 1, 2, 2, 2, 2 keys
+  // The rows of a sequence see 1, 2, 2, 2 and 2 keys.
+  EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * (9 / 5.0) * 4);
   attrs = {{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"causal", int64_t{0}}};
   EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * 5 * 4);
   std::vector<TensorType> dx{{f32, {n, 4}}, qkv[0], {f32, {n, 4}}, {f32, {2, n}}};

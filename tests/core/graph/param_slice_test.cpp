@@ -64,7 +64,7 @@ TEST(ParamSlice, BlocksAreTheElementsOfEveryRange) {
 }
 
 // Heads 2 and 3 of 8 in a fused query, key and value weight are three runs of columns.
-TEST(ParamSlice, ThreeRunsOfColumns) {
+TEST(ParamSlice, RunsOfColumnsAreDividedIntoBlocks) {
   ParamSlice slice{{4, 24}, 1, {{2, 2}, {10, 2}, {18, 2}}, {"tensor"}};
   slice.check("qkv");
   EXPECT_EQ(slice.local_shape(), (std::vector<int64_t>{4, 6}));

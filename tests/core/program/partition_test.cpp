@@ -19,7 +19,8 @@
 namespace ds {
 namespace {
 
-// The last list, "topology", is not compared: libds has no such axes of ranks.
+// Returns the recording. Its list "topology" is not compared, because libds has no axes of
+// pipelines.
 test::Recording recorded() {
   return {test::semantics_path("partition.json"),
           {"uniform", "balanced", "prefix_sum_inc", "partitioned_tensor", "pipeline_module",
@@ -38,7 +39,7 @@ std::vector<double> numbers(const Json& list) {
   return out;
 }
 
-TEST(Partition, UniformAsDeepSpeed) {
+TEST(Partition, UniformPartsEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("uniform")) {
     EXPECT_EQ(partition_uniform(c.at("num_items").integer(), c.at("num_parts").integer()),
@@ -46,7 +47,7 @@ TEST(Partition, UniformAsDeepSpeed) {
   }
 }
 
-TEST(Partition, BalancedAsDeepSpeed) {
+TEST(Partition, BalancedPartsEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("balanced")) {
     const std::vector<double> weights = numbers(c.at("weights")), sums = numbers(c.at("part_sums"));
@@ -60,7 +61,7 @@ TEST(Partition, BalancedAsDeepSpeed) {
   }
 }
 
-TEST(Partition, PrefixSumsAsDeepSpeed) {
+TEST(Partition, PrefixSumsEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("prefix_sum_inc"))
     EXPECT_EQ(prefix_sum_inc(numbers(c.at("weights"))), numbers(c.at("result")));
@@ -104,7 +105,7 @@ int64_t params_of(const std::string& kind, const std::vector<int64_t>& dims) {
 }
 
 // Divides the layers of a pipeline by their weights.
-TEST(Partition, StagesOfLayersAsDeepSpeed) {
+TEST(Partition, PipelineStagesEqualThoseOfDeepSpeed) {
   const test::Recording all = recorded();
   for (const test::Record& c : all.list("pipeline_module")) {
     SCOPED_TRACE(c.dump());

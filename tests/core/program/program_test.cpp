@@ -102,7 +102,7 @@ TEST(ProgramText, RefusesUnknownQueueAndBuffer) {
   EXPECT_THROW(parse_program("0 comp linear %x:f32[2]\n"), Error);
 }
 
-TEST(ProgramText, RefusesRuns) {
+TEST(ProgramText, InvalidRunsAreRefused) {
   std::string text = with_runs({{0, 12, 0}}).print();
   for (const char* runs : {"0", "0:x", "0:12*", "0:12*0+1", "0:12*-1+1", "0:12*2",
                            "0:12*99999999999+1", "0:12*4096+1*4097+1"}) {
@@ -145,7 +145,8 @@ TEST(Layout, PadsAndDividesEvenly) {
   ASSERT_EQ(l.buckets.size(), 4u);
   EXPECT_EQ(l.buckets[0].name, "wte");
   EXPECT_EQ(l.buckets[1].name, "h.0");
-  EXPECT_EQ(l.buckets[1].numel, 1536);  // 1024 + 512
+  // The bucket has parameters of 1024 and 512 elements.
+  EXPECT_EQ(l.buckets[1].numel, 1536);
   EXPECT_EQ(l.place(ParamId(2)).begin, 1024);
   EXPECT_EQ(l.buckets[3].name, "small#0");
   EXPECT_TRUE(l.buckets[3].persistent);

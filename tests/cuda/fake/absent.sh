@@ -1,6 +1,6 @@
 #!/bin/sh
-# `libds env` reports CUDA on a machine in one line. An engine on a missing device is refused with this line, and the CPU
-# trains. The command also trains on the driver in software.
+# Checks that `libds env` reports the state of CUDA on a machine in one line, that an engine on a missing device is refused with
+# this line, and that the CPU still trains. Also trains on the driver in software.
 # usage: absent.sh LIBDS PLUGIN FAKE_DRIVER FAKE_BLAS FAKE_NCCL
 fake_driver=$3
 plugin=$2
@@ -14,7 +14,7 @@ for needed in $(readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); 
   case $needed in libcu* | libnv* | libnccl*) fail "libds_cuda.so needs $needed" ;; esac
 done
 
-# says LINE NAME=VALUE...: checks the line of `libds env` about CUDA in this environment.
+# says LINE NAME=VALUE...: checks what `libds env` says about CUDA in this environment.
 says() {
   line=$1
   shift

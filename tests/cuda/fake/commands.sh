@@ -1,5 +1,5 @@
 #!/bin/sh
-# A user's commands on "cuda:0" with the driver in software: text from a run and from models, a plan, a profile, the machine.
+# Runs a user's commands on "cuda:0" with the driver in software: text from models and from a run, a plan, and profiles.
 # usage: commands.sh LIBDS FAKE_DRIVER FAKE_BLAS
 DS_CUDA_DRIVER=$2 DS_CUDA_BLAS=$3
 export DS_CUDA_DRIVER DS_CUDA_BLAS
@@ -9,7 +9,7 @@ models="$here/../../data/models"
 tiny="$here/../../cli/tiny.json"
 sed 's|"optimizer"|"device": "cuda:0", "optimizer"|' "$tiny" > cuda.json
 
-# Recorded tokens; the second and third model turn keys by the length of the text (docs/reference/ops.md, rope).
+# The tokens were recorded. The second and third model rotate keys by the length of the text (docs/reference/ops.md, rope).
 continues() {
   got=$("$libds" generate "$models/$1" --ids "$2" --tokens "$3" --temperature 0 --device cuda:0) || fail "no text from $1"
   [ "$got" = "$4" ] || fail "$1: $got"
@@ -27,7 +27,7 @@ grep -q sample out || fail "no samples: $(cat out)"
 "$libds" generate run --prompt "line " --tokens 8 --temperature 0 > here || fail "no text from a run on the CPU"
 cmp here there || fail "another text: $(cat here there)"
 
-# A plan needs no device and assumes separate memories. Its first line says what is known of the device.
+# A plan needs no device and assumes separate memories. Its first line says what is known about the device.
 "$libds" plan --config cuda.json --print > there || fail "no plan"
 sed '1s/{/{"emulate_tiers": true,/' "$tiny" > apart.json
 "$libds" plan --config apart.json --print > here
@@ -65,12 +65,13 @@ spans = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X
 names = collections.Counter(e["name"].split()[0] for e in spans)
 assert names["linear"] == names["linear_dw"] > 4 and names["clip"] == names["adamw"] > 0, names
 ends = {}
-for e in spans:  # written by queue, one after the other
+# Spans are written queue by queue.
+for e in spans:
     assert e["dur"] >= 0 and e["ts"] >= ends.get(e["tid"], e["ts"]) - 1e-3, (e, ends)
     ends[e["tid"]] = e["ts"] + e["dur"]
 END
 
-# "cuda" is the rank's own GPU: a launcher's ranks spread over the existing GPUs, and the run is the same.
+# "cuda" means the rank's own GPU. The ranks of a launcher spread over the existing GPUs, and the results stay the same.
 sed 's|"cuda:0"|"cuda"|' cuda.json > own.json
 own() {
   DS_NCCL=/nowhere/libnccl.so DS_FAKE_CUDA_DEVICES=$2 "$libds" launch -n 2 "$libds" train --config own.json --data text.txt \

@@ -78,7 +78,8 @@ struct Injected {
       marks{0};
   std::atomic<int64_t> enters{0};
   std::atomic<bool> outside{false};
-  std::atomic<int> sticky{CUDA_SUCCESS};  // CUresult
+  // A CUresult that every call returns from now on.
+  std::atomic<int> sticky{CUDA_SUCCESS};
 };
 Injected& injected() {
   static Injected one;
@@ -118,8 +119,9 @@ struct Range {
   int device = -1;
 };
 std::shared_mutex ranges_mutex;
-std::map<uintptr_t, Range> ranges;   // by first address
-std::map<uintptr_t, size_t> pinned;  // by first address
+// Ranges of device addresses and of pinned memory, by first address.
+std::map<uintptr_t, Range> ranges;
+std::map<uintptr_t, size_t> pinned;
 struct Allocation {
   int file = -1, device = 0;
   size_t bytes = 0;
@@ -227,7 +229,8 @@ class Stream {
 };
 
 Stream& stream_of(CUstream stream) {
-  static auto* usual = new Stream();  // ends with the process
+  // This stream ends with the process.
+  static auto* usual = new Stream();
   return stream ? *reinterpret_cast<Stream*>(stream) : *usual;
 }
 
@@ -434,7 +437,8 @@ CUresult cuCtxPushCurrent(CUcontext context) {
   return CUDA_SUCCESS;
 }
 
-// Popping a context that the caller did not push would take it from the one who pushed it.
+// Aborts if the caller has not pushed a context, because the call would pop the context of another
+// caller.
 CUresult cuCtxPopCurrent(CUcontext* context) {
   if (contexts.empty()) {
     std::fprintf(stderr, "fake_cuda: a context is left that was not entered\n");
@@ -512,7 +516,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return CUDA_SUCCESS;
 }
 
-// Until access is granted, the memory faults, even in streams. Its initial bytes are not zero.
+// Maps memory, which faults until access is granted, even in streams. Its initial bytes are not
+// zero.
 CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long) {
   BEGIN_CALL();
@@ -542,8 +547,8 @@ CUresult cuDeviceCanAccessPeer(int* reaches, CUdevice device, CUdevice peer) {
   return CUDA_SUCCESS;
 }
 
-// All devices here can access each other's memory, and a library may let one device read what
-// another holds: callers must grant access to all devices.
+// Grants access to memory. Fails unless access is granted to all devices, because all devices here
+// can access each other's memory, and a library may let one device read the memory of another.
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* access,
                         size_t count) {
   BEGIN_CALL();

@@ -19,8 +19,7 @@ void fake_cuda_counts(int64_t out[8]);
 // Writes what has been allocated and not freed: device bytes, and objects (address ranges, streams,
 // events, modules, pinned ranges, retained contexts, graphs).
 void fake_cuda_live(int64_t* bytes, int64_t* objects);
-// From now on, each stream sleeps for up to `us` microseconds before about one task in four. 0:
-// never.
+// Makes each stream sleep for up to `us` microseconds before about one task in four. 0 ends this.
 void fake_cuda_jitter(int64_t us);
 // For fakes of libraries: returns the address at which host code can access a byte of device
 // memory. Returns a host address unchanged.
@@ -30,7 +29,7 @@ void* fake_cuda_reach(void* address);
 bool fake_cuda_take(int gpu, int64_t bytes);
 // Returns the number of the calling thread's GPU.
 int fake_cuda_gpu();
-// Enqueues body(data) in a stream; if the stream captures, it runs in each launch of the graph.
-// Calls end(data) after the last run.
+// Enqueues body(data) in a stream. If the stream is being captured, body runs in each launch of the
+// graph. Calls end(data) after the last run.
 void fake_cuda_enqueue(void* stream, void (*body)(void*), void (*end)(void*), void* data);
 }

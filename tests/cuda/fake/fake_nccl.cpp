@@ -114,8 +114,10 @@ struct Ring {
 };
 struct Shared {
   std::atomic<int> joined;
-  std::atomic<int> gpu[kMostRanks];    // 1 + its number; 0: the rank has not joined
-  Ring rings[kMostRanks][kMostRanks];  // [from][to]
+  // 1 + the number of the rank's GPU, or 0 if the rank has not joined.
+  std::atomic<int> gpu[kMostRanks];
+  // The ring buffer from one rank to another, by [from][to].
+  Ring rings[kMostRanks][kMostRanks];
   // The bytes of all rings follow this header.
 };
 
@@ -175,7 +177,8 @@ struct Work {
 };
 
 thread_local std::string last_error;
-thread_local int depth = 0, refused = kSuccess;  // of the current group
+// The state of the current group: its depth, and the first error.
+thread_local int depth = 0, refused = kSuccess;
 thread_local std::map<State*, Batch> group;
 
 int refuse(int result, const std::string& reason) {

@@ -37,10 +37,10 @@ namespace ds::test {
 namespace {
 
 constexpr int64_t kSeq = 8;
-// Micro-steps of a step, so many that the compiler repeats some of them.
+// The number of micro-steps of a step, which is so large that the compiler repeats some of them.
 constexpr int64_t kRepeated = 7;
 
-// Sets an environment variable until the end of its scope.
+// An environment variable that is set until the end of the scope.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
@@ -54,18 +54,23 @@ class Variable {
 
 // The settings of a step that may differ from step to step.
 struct Step {
-  int64_t rows = 2 * kSeq;  // of a micro-step
-  double lr = 0;            // 0: unchanged
+  // Rows of a micro-step.
+  int64_t rows = 2 * kSeq;
+  // The new learning rate, or 0 if it does not change.
+  double lr = 0;
   // Calls forward, backward and step individually.
   bool in_pieces = false;
-  // With individual calls: the rows of every other micro-step. 0: as many as in the others.
+  // With individual calls, the rows of every other micro-step. 0 means that all micro-steps have
+  // `rows`.
   int64_t odd_rows = 0;
 };
 
 // The results of a run.
 struct Bits {
-  std::vector<uint64_t> losses, norms;  // bits, because there may be NaNs
-  std::vector<std::string> reasons;     // why a step was skipped
+  // Bits, because values may be NaN.
+  std::vector<uint64_t> losses, norms;
+  // The reason why each step was skipped.
+  std::vector<std::string> reasons;
   std::string hash;
   bool operator==(const Bits&) const = default;
 };
@@ -150,7 +155,7 @@ Point one_rank() {
   return p;
 }
 
-// Collects the log lines of this process as long as it lives.
+// A log sink that collects the lines of this process as long as it lives.
 class Lines {
  public:
   Lines() {
@@ -341,8 +346,8 @@ TEST_F(FakeCudaGraphs, AStepInPiecesHasTheGraphsOfAWholeStep) {
   EXPECT_EQ(seen.back().replays, whole.replays);
 }
 
-// If there are more extents than may be kept, the graphs of the oldest extent are destroyed, and
-// captured again when that extent comes again.
+// If there are more extents than may be kept, the graphs of the oldest extent are destroyed. They
+// are captured again when this extent is used again.
 TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentAreDestroyed) {
   Options options;
   options.bound = 10 * kSeq;
@@ -359,7 +364,8 @@ TEST_F(FakeCudaGraphs, GraphsOfTheOldestExtentAreDestroyed) {
   const size_t all = steps.size();
   for (int64_t sequences : {10, 1, 1, 2, 2}) steps.push_back({sequences * kSeq});
   train(one_rank(), steps, options);
-  const int64_t of_extent = live[5] - live[2];  // the other graphs have no extent
+  // All other graphs do not depend on the extent.
+  const int64_t of_extent = live[5] - live[2];
   EXPECT_GT(of_extent, 0);
   EXPECT_EQ(live[8 * 3 - 1], live[2] + 7 * of_extent);
   EXPECT_EQ(live[all - 1], live[8 * 3 - 1]) << "no more than those of 8";
@@ -520,7 +526,7 @@ TEST_F(FakeCudaGraphs, ALateErrorIsNamedByInterval) {
   for (int64_t part = 0; part < 6; ++part) {
     const int64_t launch = 1 + of_step * part / 6;
     const int64_t want = truth(launch), in_first = begins.front().first + launch;
-    // The first step, where work is launched individually.
+    // In the first step, work is launched individually.
     const Blamed late = blamed(p, steps, in_first);
     EXPECT_TRUE(late.names(want)) << want << ": " << late.text;
     const Blamed replayed = blamed(p, steps, before_step + launch);

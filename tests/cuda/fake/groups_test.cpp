@@ -1,4 +1,4 @@
-// Collectives on the device: their bits, their order, and what happens if a rank fails.
+// Tests collectives on the device: their bits, their order, and what happens if a rank fails.
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -39,7 +39,7 @@ Bytes drawn(DType dtype, int64_t count, int rank) {
   for (int64_t e = 0; e < count; ++e) {
     const auto word = static_cast<uint32_t>(random());
     const float real = static_cast<float>(static_cast<int32_t>(word)) * 0x1p-30f;
-    // A sign, one of 8 exponents around that of 1, and a fraction.
+    // A number has a sign, one of 8 exponents near the exponent of 1, and a fraction.
     const uint32_t exponent = word % 8 + (dtype == DS_DTYPE_BF16 ? 123 : 11);
     const auto half = static_cast<uint16_t>(
         (word >> 16 & 0x8000u) | (dtype == DS_DTYPE_BF16 ? exponent << 7 | (word >> 8 & 0x7fu)
@@ -51,7 +51,7 @@ Bytes drawn(DType dtype, int64_t count, int rank) {
   return out;
 }
 
-// Runs the same collective through a communicator in host memory.
+// Runs a collective through a communicator in host memory and returns the result.
 Bytes by_host(Communicator& comm, Op op, const Bytes& in, int64_t count, DType dtype,
               size_t out_bytes) {
   Bytes out(out_bytes);
@@ -105,7 +105,8 @@ void compare_with_communicator(Gpus gpus) {
   for (int world : {1, 2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
       GroupRank rank(comm, 2 * kCompareRoom, gpus);
-      std::mt19937 random(static_cast<unsigned>(world));  // the same on all ranks
+      // The numbers are the same on all ranks.
+      std::mt19937 random(static_cast<unsigned>(world));
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_U8}) {
         for (int64_t count :
              {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{200}, int64_t{5000},
@@ -119,7 +120,8 @@ void compare_with_communicator(Gpus gpus) {
   }
 }
 
-// A device adds at most 64 parts at once, so more ranks need several passes.
+// Compares groups of so many ranks that a device, which adds at most 64 parts at once, needs
+// several passes.
 void compare_many_ranks(Gpus gpus, int world) {
   run_ranks(world, [&](Communicator& comm) {
     GroupRank rank(comm, 2 * kCompareRoom, gpus);
@@ -156,7 +158,8 @@ TEST_F(FakeCudaGroups, LinkedGpusHaveTheBitsOfACommunicator) {
   EXPECT_EQ(fake.live(), before);
 }
 
-// Simulates a random program on the memory of all ranks: rows of floats, `kRows` for each rank.
+// A model of the memory of all ranks, on which a random program is simulated. Each rank has `kRows`
+// rows of floats.
 class Model {
  public:
   static constexpr int64_t kRows = 5;
@@ -196,14 +199,16 @@ class Model {
   std::vector<float> data_;
 };
 
-// Between the calls nothing but the queues waits, and queues are late in random turns. Calls
-// overwrite what other ranks have read, and read what others write next.
+// Runs random sequences of calls. Only the queues wait between calls, and queues are late at
+// random. Calls overwrite memory that other ranks have read, and read memory that others write
+// next.
 void run_random_sequences(Gpus gpus) {
   constexpr int64_t kBlock = 3000;
   FakeCuda::find()->jitter(300);
   for (int world : {2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
-      std::mt19937 random(static_cast<unsigned>(world));  // the same on all ranks
+      // The numbers are the same on all ranks.
+      std::mt19937 random(static_cast<unsigned>(world));
       const auto draw = [&](unsigned end) { return static_cast<int>(random() % end); };
       Model model(world, kBlock);
       const int64_t row = model.row_elements();

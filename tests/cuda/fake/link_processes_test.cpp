@@ -1,6 +1,6 @@
-// Ranks that are processes with a GPU each, linked by a library. They are forked, so these tests
-// must run first in a process that has run nothing else; GoogleTest runs suites named *DeathTest
-// first.
+// Tests ranks that are processes with a GPU each, linked by a library. They are forked, so these
+// tests must run first in a process that has run nothing else; GoogleTest runs suites named
+// *DeathTest first.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A launcher's ranks, each on a GPU of its own: linked by NCCL if it exists, otherwise through memory of the host.
+# Trains ranks of a launcher, each on its own GPU. They are linked by NCCL if it exists, and otherwise through host memory.
 # usage: links.sh LIBDS FAKE_DRIVER FAKE_BLAS FAKE_NCCL
 export DS_CUDA_DRIVER="$2" DS_CUDA_BLAS="$3" DS_NCCL="$4"
 . "$(dirname "$0")/../../cli/begin.sh"
@@ -33,13 +33,13 @@ if DS_FAKE_NCCL_FAIL=hang:1:9 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\
 fi
 grep -q "rank [01] in [a-z_]* '.*': rank [01] has made no progress for 2000 ms" err || fail "$(cat err)"
 
-# If NCCL refuses a call, the collective fails on the rank where it is refused.
+# If NCCL refuses a call, the collective fails on the rank whose call is refused.
 if DS_FAKE_NCCL_FAIL=call:0:5 "$libds" launch -n 2 sh -c "CUDA_VISIBLE_DEVICES=\$RANK exec $libds train --config cuda.json --data text.txt --steps 2 --dir refused" > out 2> err; then
   fail "trained over a link that refuses"
 fi
 grep -q "rank 0, [a-z]* instruction [0-9]* (\(all_\|reduce_\)[a-z_]* .*): device 'cuda:0', its link: nccl[A-Za-z]*: " err || fail "$(cat err)"
 
-# If a GPU does not open, the other rank fails, too: before a run, and when an engine is made.
+# If a GPU does not open, the other rank fails as well, both before a run and when an engine is created.
 sed 's|2000|1000|' cuda.json > shorter.json
 waits() {
   if "$libds" launch -n 2 sh -c "DS_FAKE_CUDA_OPEN_MS=\$((RANK * 4000)) CUDA_VISIBLE_DEVICES=\$RANK exec $libds $2 --config shorter.json" > out 2> err; then

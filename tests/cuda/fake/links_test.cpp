@@ -1,5 +1,5 @@
-// Ranks with separate GPUs that a library links: what happens if a rank, its GPU or the library
-// fails.
+// Tests ranks with separate GPUs that a library links: what happens if a rank, its GPU or the
+// library fails.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -225,7 +225,8 @@ TEST_F(FakeLinks, ALostGpuEndsAllRanks) {
     std::vector<std::string> texts;
     try {
       texts = errors_of(2, [](GroupRank& rank) { make_calls(rank); });
-    } catch (const Error& error) {  // when the device was opened
+      // The device failed while it was being opened.
+    } catch (const Error& error) {
       texts = {error.what()};
     }
     for (const std::string& text : texts) expect_names(text, {"the device is unavailable"});

@@ -1,5 +1,5 @@
-// A plan for a GPU equals the engine's plan, whether or not the GPU is present. The driver is the
-// fake one.
+// A plan for a GPU, here of the fake driver, equals the engine's plan, whether or not the GPU is
+// present.
 #include <gtest/gtest.h>
 
 #include <cstdint>

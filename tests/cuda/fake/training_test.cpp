@@ -37,8 +37,8 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-// Trains a point on a device. "cuda:*" assigns each rank its own GPU. transport "shm": the ranks
-// are threads that communicate as processes do, so that collectives are staged through the host.
+// Trains a point on a device. "cuda:*" assigns each rank its own GPU. With transport "shm", the
+// ranks are threads that communicate as processes do, so collectives are staged through the host.
 Trained train(const Point& p, const std::string& device, int steps = 2,
               const char* transport = "threads",
               const std::function<void(int rank, size_t instr)>& before = {}) {
@@ -213,7 +213,7 @@ TEST_F(FakeCudaTraining, CollectivesOnTheDeviceHaveTheBitsOfStagedCollectives) {
 
 // On linked GPUs, the library transfers exactly the bytes that the groups have counted and that the
 // queues of a single GPU would have copied.
-TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOne) {
+TEST_F(FakeCudaTraining, LinkedGpusHaveTheBitsOfOneGpu) {
   const FakeCuda& fake = *FakeCuda::find();
   const FakeCuda::Live before = fake.live();
   struct Case {
@@ -391,7 +391,8 @@ TEST_F(FakeCudaTraining, AContextThatCannotBeEnteredIsAnError) {
     };
     EXPECT_EXIT(told(), testing::ExitedWithCode(0), "cuCtxPushCurrent") << at;
   }
-  const auto end_outside = [] {  // with graphs and links
+  // This engine has graphs and links.
+  const auto end_outside = [] {
     Point p = three_ranks();
     run_ranks(p.world, [&](Communicator& comm) {
       Config config = config_of(p);

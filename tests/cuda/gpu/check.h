@@ -13,7 +13,7 @@
 // The checks of gpu_check, which tests a device plugin on a real device or on the fake driver.
 namespace ds::test {
 
-// Thrown when nothing in this process can use the device any longer.
+// The error after which this process can no longer use the device.
 class DeviceIsGone : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The parts of `./run gpu-check` and `./run cuda-proof`: runs them one behind the other, each line of results as it comes.
+"""Runs the parts of `./run gpu-check` and `./run cuda-proof` one after another, and prints each line of results immediately.
 
 usage: gpu_check.py ROOT PARTS OUT [--fake] [--small]
-ROOT: a folder with bin/gpu_check, bin/libds and lib/libds_cuda.so: build, or what `./run gpu-check carry` made.
-PARTS: letters of A, B, C and D. OUT/gpu-check.jsonl gets a line for each check. --fake: on the driver in software of
-ROOT/lib, without part D and with small sizes in part C, whose times mean nothing there. --small: CI's share. Exit code: 0 when all that ran has passed.
+ROOT is a folder with bin/gpu_check, bin/libds and lib/libds_cuda.so: the build folder, or one that `./run gpu-check carry` created.
+PARTS are letters of A, B, C and D. OUT/gpu-check.jsonl gets a line for each check. --fake uses the driver in software of ROOT/lib,
+leaves out part D, and uses small sizes in part C, because times mean nothing there. --small uses small sizes, as CI does. The exit code
+is 0 if all checks that ran have passed.
 """
 import argparse
 import glob
@@ -20,13 +21,15 @@ import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
-LIMIT = 400  # seconds of a part
-STEPS = 20   # of the main job
+# The time limit of a part in seconds.
+LIMIT = 400
+# The number of steps of the main job.
+STEPS = 20
 SANITIZED = ["add", "adamw", "layer_norm", "attention", "attention_dx", "cross_entropy", "embedding_dw", "clip"]
 
 
 def library(folder, pattern):
-    """A library of the CUDA packages of this Python or of PyTorch, "" when there is none."""
+    """Returns the path of a library in this Python's CUDA packages or in PyTorch, or "" if neither has it."""
     found = importlib.util.find_spec("nvidia")
     for place in (found.submodule_search_locations if found else []) or []:
         files = sorted(glob.glob(os.path.join(place, folder, "lib", pattern)))
@@ -54,13 +57,14 @@ class Part:
         print(status, self.name, group, check, f"{seconds:.1f} s", rest.get("text", "") if status != "pass" else "", flush=True)
 
     def run(self, command, seconds=None):
-        """(exit code or a text, output) of a command within the time that is left."""
+        """Runs a command within the remaining time. Returns its exit code, or "took too long", and its output."""
         try:
             done = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   timeout=min(seconds or self.limit, self.left()), text=True, errors="replace", check=False)
             return done.returncode, done.stdout
         except subprocess.TimeoutExpired as late:
-            return "took too long", (late.output or b"").decode(errors="replace")  # bytes, whatever text says
+            # The output is in bytes even if text is set.
+            return "took too long", (late.output or b"").decode(errors="replace")
 
     def program(self, name):
         return str(self.args.root / "bin" / name)
@@ -79,7 +83,8 @@ def sanitize(part):
     for kind in ("memcheck", "racecheck", "initcheck"):
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            # Entries are looked for in one module after the other, and not found in most.
+            # The tool looks for each entry in one module after another and does not find it in most, so API errors are not
+            # reported.
             code, output = part.run([tool, "--tool", kind, "--error-exitcode", "9", "--report-api-errors", "no", part.program("gpu_check"), "A",
                                      os.path.join(folder, "lines"), "--here", "--small",
                                      *[word for op in SANITIZED for word in ("--only", op)]], 60)
@@ -142,7 +147,7 @@ def main_job(part):
 
 
 def step_of_xl(part, *options):
-    """Seconds of a step of GPT-2 XL, 65,536 tokens, or a text that says what went wrong."""
+    """Returns the seconds of a step of GPT-2 XL with 65,536 tokens, or a text that describes the failure."""
     code, output = part.run([part.program("bench_train_step"), "gpt2-xl", str(min(16, os.cpu_count() or 1)), "3", "--device", "cuda:0",
                              "--samples", "16", "--seq", "1024", "--micro-steps", "4", *options])
     found = re.search(r"best (\d+) tok/s", output)
@@ -150,7 +155,7 @@ def step_of_xl(part, *options):
 
 
 def offload(part):
-    """States in the host's memory, updated there, beside states on the device."""
+    """Compares a step whose states are stored and updated in host memory with a step whose states are on the device, by time."""
     begin = time.monotonic()
     without, with_states = step_of_xl(part), step_of_xl(part, "--offload")
     name, compares = "GPT-2 XL, 65,536 tokens, states on the host", "a step's time with that of none on the host, at most 1.3"
@@ -163,7 +168,7 @@ def offload(part):
 
 
 def rivals(part, model):
-    """bench/train_step.py: in turns with torch compiled."""
+    """Compares libds with compiled torch, running both alternately (bench/train_step.py)."""
     begin = time.monotonic()
     name, compares = f"{model} beside torch", "tokens/s with those of the faster compiled mode, at least 1"
     if not (importlib.util.find_spec("torch") and importlib.util.find_spec("transformers")):
@@ -194,12 +199,14 @@ def main():
     args.root = args.root.resolve()
     os.makedirs(args.out, exist_ok=True)
     environment = dict(os.environ)
-    environment["DS_BUILD"] = str(args.root)  # for bench/train_step.py
+    # bench/train_step.py reads this variable.
+    environment["DS_BUILD"] = str(args.root)
     environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(args.root / "lib"), environment.get("LD_LIBRARY_PATH")]))
     if args.fake:
         environment["DS_CUDA_DRIVER"] = str(args.root / "lib/libfake_cuda.so")
         environment["DS_CUDA_BLAS"] = str(args.root / "lib/libfake_blas.so")
-        environment["DS_FAKE_CUDA_MEMORY"] = str(4 << 30)  # the checks of memory take 3 GiB
+        # The checks of memory need 3 GiB.
+        environment["DS_FAKE_CUDA_MEMORY"] = str(4 << 30)
     elif not environment.get("DS_CUDA_BLAS"):
         environment["DS_CUDA_BLAS"] = library("cu13", "libcublasLt.so.13") or library("cublas", "libcublasLt.so.13")
     env = subprocess.run([str(args.root / "bin/libds"), "env"], env=environment, stdout=subprocess.PIPE, text=True, check=False).stdout
@@ -221,7 +228,8 @@ def main():
             rivals(part, "gpt2")
             offload(part)
         if name == "D":
-            rivals(part, "gpt2-xl")  # torch takes minutes to compile it in either mode
+            # torch needs minutes to compile this model in either mode.
+            rivals(part, "gpt2-xl")
         failed += part.failed
     sys.exit(1 if failed else 0)
 

@@ -173,7 +173,8 @@ void again(Session& session, Report& report, const std::string& op) {
   }
 }
 
-// Random cases of attention: with tensor cores it has more code paths than the fixed cases cover.
+// Checks attention with random cases. With tensor cores, attention has more code paths than the
+// fixed cases cover.
 void attention(Session& session, Report& report) {
   int64_t refusals = 0;
   for (uint64_t number = 1; number <= (session.small() ? 2 : 60); ++number) {

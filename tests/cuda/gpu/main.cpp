@@ -1,8 +1,8 @@
-// Problem: the first minutes on a real GPU must tell as much as possible, but after a device fault
-// nothing in the process works. Therefore this process never opens the device. It forks children
-// that do, and each check writes a line to the file when it ends. If a fault, a signal or the time
-// limit of a check ends a child, another child continues with the next check, so a failing check
-// costs at most its time limit and one start.
+// Problem: the first minutes on a real GPU must reveal as much as possible, but after a device
+// fault a process can no longer use the device. Therefore this process never opens the device. It
+// forks children that open it, and each check writes a line to the file when it ends. If a fault, a
+// signal or the time limit of a check ends a child, another child continues with the next check, so
+// a failing check costs at most its time limit and one start.
 //
 //  gpu_check PART FILE [--group G] [--only CHECK]... [--device cuda:0] [--limit SECONDS]
 //  [--check-limit SECONDS] [--small] [--here]
@@ -39,7 +39,7 @@ namespace {
 
 struct Job {
   std::string part, file, group, device = "cuda:0";
-  // Names of the checks to run. Empty: all.
+  // Names of the checks to run. If empty, all checks run.
   std::vector<std::string> only;
   double limit = 400, check_limit = 90;
   bool small = false, here = false;
@@ -49,7 +49,7 @@ struct Job {
 struct Place {
   // The index of the running check or, between checks, of the next one.
   std::atomic<size_t> check{0};
-  // The start time of the check. 0: no check is running.
+  // The start time of the check, or 0 if no check is running.
   std::atomic<int64_t> begin_ns{0};
   std::atomic<int> failed{0};
 };
@@ -62,7 +62,7 @@ class Lines {
       : file_(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644)) {
     ensure(file_ >= 0, "{}: {}", file, std::strerror(errno));
   }
-  // members: further members of the JSON object, or "".
+  // Writes the line of a check. `members` is text with further members of the JSON object, or "".
   void write(const Check& check, const std::string& status, double seconds,
              const std::string& members) {
     Json out;
@@ -183,7 +183,8 @@ int run(const Job& job) {
     int status = 0;
     std::string reason = watch(child, job, place, begin, &status);
     const int64_t check = place.begin_ns;
-    if (check == 0) continue;  // it ended on purpose between two checks
+    // The child ended on purpose between two checks.
+    if (check == 0) continue;
     if (reason.empty())
       reason = WIFSIGNALED(status) ? fmt::format("ended by signal {}", WTERMSIG(status))
                                    : "its process ended";

@@ -1,4 +1,4 @@
-// Checks of memory, copies, events and refusals.
+// The checks of memory, copies, events and refusals.
 #include <dlfcn.h>
 #include <fmt/core.h>
 
@@ -68,7 +68,8 @@ void copies(Session& session, Report& report) {
         session.finish();
         std::copy(host->address(), host->address() + bytes, got.begin());
         report.equal(got == want, fmt::format("{} bytes from {} on", bytes, shift));
-        device.copy(one->address() + shift, want.data(), bytes);  // memory that is not pinned
+        // This host memory is not pinned.
+        device.copy(one->address() + shift, want.data(), bytes);
         device.copy(got.data(), one->address() + shift, bytes);
         report.equal(got == want, fmt::format("{} bytes from {} on, here and now", bytes, shift));
         session.queue().fill(one->address() + shift, 0xc3, bytes);

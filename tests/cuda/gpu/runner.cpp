@@ -30,7 +30,8 @@ class Layout {
 
 struct Operand {
   TensorView host;
-  int64_t at = -1, bytes = 0;  // -1: absent
+  // The offset in the layout, or -1 if the operand is absent.
+  int64_t at = -1, bytes = 0;
 };
 
 Operand place(Layout& layout, const TensorView& view) {

@@ -59,7 +59,8 @@ Trained train(const Point& p, const std::string& device) {
   std::error_code ignored;
   std::filesystem::remove_all(files(), ignored);
   for (size_t r = 1; r < ranks.size(); ++r) {
-    if (ranks[r].losses != ranks[0].losses) ranks[0].losses.clear();  // equal to nothing
+    // Without losses, the result equals no other.
+    if (ranks[r].losses != ranks[0].losses) ranks[0].losses.clear();
     ranks[0].memory += ranks[r].memory;
   }
   return ranks[0];

@@ -15,7 +15,7 @@ struct Barrier {
 // Returns, in order, the barriers that launches have reached since the last forget_barriers().
 std::vector<Barrier> met_barriers();
 void forget_barriers();
-// From now on, launches skip this barrier. A default-constructed one restores all barriers.
+// Makes all later launches skip this barrier, or no barrier if `barrier` is default-constructed.
 void drop_barrier(const Barrier& barrier);
 
 }  // namespace lane

@@ -50,21 +50,21 @@ struct Copy {
   void make() const { std::memcpy(to, from, kCopied); }
 };
 
-// A fiber starts through its context. Afterwards it is left and entered by longjmp, which needs no
-// system call; swapcontext() would need two each time.
+// A fiber of one thread of a block. It starts through its context and is afterwards left and
+// entered by longjmp, which needs no system call; swapcontext() would need two each time.
 struct Fiber {
   ucontext_t context;
   jmp_buf place;
   bool begun = false, ended = false;
-  // Whether it waits for the block, at `file` and `line`.
+  // Whether the fiber waits for the block, at `file` and `line`.
   bool in_block = false;
-  // Whether it waits for its warp.
+  // Whether the fiber waits for its warp.
   bool in_warp = false;
   const char* file = nullptr;
   int line = 0;
-  // The number of its exchanges with the warp.
+  // The number of exchanges with the warp so far.
   unsigned meetings = 0;
-  // Asynchronous copies for which it has not waited yet.
+  // Asynchronous copies for which the fiber has not waited yet.
   std::vector<Copy> copies;
 };
 
@@ -113,7 +113,8 @@ class Block {
       fiber.copies.clear();
       getcontext(&fiber.context);
       fiber.context.uc_stack = {stacks_.get() + t * kStack, 0, kStack};
-      fiber.context.uc_link = nullptr;  // it ends by a jump
+      // A fiber ends by a jump, so it needs no successor.
+      fiber.context.uc_link = nullptr;
       makecontext(&fiber.context, &Block::enter, 0);
     }
     for (Warp& warp : warps_) warp.arrived = 0;
@@ -192,9 +193,10 @@ class Block {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return state_;
   }
-  // Returns the next of the ready threads. Seed 0: in the order in which they became ready. Even
-  // seeds: any thread. Odd seeds: a thread of the first warp in an order of warps that is drawn for
-  // each block, so that one warp may be an entire exchange ahead of another.
+  // Returns the next ready thread. Seed 0 selects the threads in the order in which they became
+  // ready. Other even seeds select any thread. Odd seeds select a thread of the first warp in an
+  // order of warps that is drawn for each block, so that one warp may be an entire exchange ahead
+  // of another.
   unsigned take() {
     size_t at = ready_.size() - 1;
     if (seed_ != 0 && seed_ % 2 == 0) at = draw() % ready_.size();

@@ -7,7 +7,8 @@
 
 namespace lane {
 
-// Runs launches on lanes (lane.h), one after the other, each with a different seed.
+// A launcher that runs launches on lanes (lane.h), one after the other. Each launch has another
+// seed, unless the first seed is 0.
 class LaneLauncher final : public ds::cuda::Launcher {
  public:
   explicit LaneLauncher(uint64_t seed) : seed_(seed) {}

@@ -93,8 +93,8 @@ inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return
 #define DS_DEVICE static inline
 inline float __uint_as_float(uint32_t u) { return std::bit_cast<float>(u); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
-// Not fused here: a fused operation would be a library call for each of many products, and it
-// affects only tolerances.
+// This does not fuse the operations. A fused operation would be a library call for each of many
+// products, and the difference is within the tolerances.
 inline float __fmaf_rn(float a, float b, float c) { return a * b + c; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 #define __syncwarp() ((void)::lane::vote(true))
