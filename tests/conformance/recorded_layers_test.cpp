@@ -93,9 +93,9 @@ class RecordedLayers : public testing::Test {
     EXPECT_EQ(got.numel(), want.numel());
     double worst = 0;
     for (int64_t e = 0; e < want.numel(); ++e) {
-      double off = std::abs(got.at(e) - want.at(e)) / tolerance_.of(want.at(e));
-      // NaN counts as the largest error.
-      if (!(off <= worst)) worst = off;
+      const double off = std::abs(got.at(e) - want.at(e)) / tolerance_.of(want.at(e));
+      if (std::isnan(off)) return off;
+      worst = std::max(worst, off);
     }
     return worst;
   }

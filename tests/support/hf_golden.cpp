@@ -91,9 +91,9 @@ double largest_distance(const Tensor& a, const Tensor& b,
   double most = 0;
   for (int64_t e = 0; e < a.numel(); ++e) {
     if (keep && !keep(e)) continue;
-    double distance = std::fabs(a.at(e) - b.at(e));
-    // A NaN becomes the largest distance so far, because no comparison with it holds.
-    most = distance <= most ? most : distance;
+    const double distance = std::fabs(a.at(e) - b.at(e));
+    if (std::isnan(distance)) return distance;
+    most = std::max(most, distance);
   }
   return most;
 }
