@@ -17,15 +17,15 @@ struct Fault {
   std::string message;
 };
 
-// Ends the template with a message.
+// Ends the parsing or rendering of a template with a message.
 template <typename... Args>
 [[noreturn]] void fault(ds_status status, fmt::format_string<Args...> format, Args&&... args) {
   throw Fault{status, fmt::format(format, std::forward<Args>(args)...)};
 }
 
 // The work and memory that one rendering may still use. Every operation pays for its work, and
-// every text, list and scope for its bytes, which are never returned. So time and memory are
-// bounded whatever the template says.
+// every text, list and scope for its bytes, which are not refunded when it is freed. So time and
+// memory are bounded whatever the template does.
 class Budget {
  public:
   Budget(int64_t steps, int64_t bytes)

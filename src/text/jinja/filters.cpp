@@ -33,8 +33,7 @@ struct Filter {
   Value (*run)(V value, A a, B budget);
 };
 
-// Removes characters at both ends. Pays for `chars`, with which each of these characters is
-// compared.
+// Removes characters at both ends. Pays for `chars`, which strip() splits into a set of characters.
 Value trim(V value, A a, B budget) {
   std::string text = value.str(budget);
   bool given = a.has(0) && !a.at(0).is_none();
@@ -42,7 +41,7 @@ Value trim(V value, A a, B budget) {
   return Value::of(std::string(strip(text, Side::both, given ? &a.text(0) : nullptr)), budget);
 }
 
-// Returns the length; that of a text is in characters. A generator has no length.
+// Returns the number of items or, for a text, of characters. A generator has no length.
 Value count(V value, A, B) {
   if (value.is_undefined()) return Value::of(int64_t{0});
   if (value.is_text()) return Value::of(length(value.text()));
@@ -127,7 +126,8 @@ Value reversed(V value, A, B budget) {
   return Value::of(std::move(out), budget);
 }
 
-// A fault is reported when the generator is read, as in Python.
+// Returns the pairs of a dict. As in Python, a value of another kind is reported only when the
+// generator is read.
 Value members(V value, A, B budget) {
   if (value.is_undefined()) return Value::generator({});
   if (!value.is_dict())
@@ -145,7 +145,7 @@ Value truncated(double value, V otherwise) {
         "int of {}: it has more than 64 bits", value);
 }
 
-// Refuses text that Python might read as a number and from_chars does not.
+// Refuses a text with '_', which Python may accept in a number but from_chars does not.
 void check_number(V value) {
   require_defined(value);
   if (value.is_text() && value.text().find('_') != std::string::npos)
@@ -171,7 +171,7 @@ Value as_integer(V value, A a, B budget) {
   return whole && std::isfinite(real) ? truncated(real, otherwise) : otherwise;
 }
 
-// Converts to a real. Texts that are not numbers give the default.
+// Converts to a real. A text that is not a number becomes the default.
 Value as_real(V value, A a, B budget) {
   check_number(value);
   if (value.is_number()) return Value::of(value.number());

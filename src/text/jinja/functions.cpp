@@ -16,8 +16,8 @@
 namespace ds::text::jinja {
 namespace {
 
-// Implements range(). A single argument is the end. Items are created at once and paid for, so a
-// huge range ends early.
+// Implements range(). A single argument is the end. All items are created and paid for at once, so
+// a huge range exceeds the budget instead of the memory.
 Value range(Arguments a, Budget& budget) {
   a.expect("range", {"start", "stop", "step"});
   bool one = !a.has(1);
@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a,
   return out;
 }
 
-// Formats the current date with the names of the C locale, whatever locale the process has.
+// Formats the current local time with the names of the C locale, whatever locale the process has.
 Value date_text(Arguments a, Budget& budget) {
   a.expect("strftime_now", {"format"});
   const std::string& format = a.text(0);

@@ -208,7 +208,7 @@ void Interpreter::set_block(const Statement& one, Scope& scope) {
   Scope inner{&scope};
   Value made = Value::paid(captured(one.bodies[0], inner));
   if (const Expression* filter = one.expressions[0].get()) {
-    // From the innermost outwards.
+    // The first operand of each filter is the filter inside it.
     std::vector<const Expression*> filters;
     for (const Expression* at = filter; at; at = at->in[0].get()) filters.push_back(at);
     std::ranges::reverse(filters);
@@ -286,7 +286,7 @@ Value Interpreter::value(const Expression& e, const Scope& scope) {
   return {};
 }
 
-// A variable hides a function of its name.
+// A variable hides a function of the same name.
 Value Interpreter::name(const Expression& e, const Scope& scope) {
   if (const Value* found = scope.find(e.text)) return *found;
   if (std::string_view function = function_name(e.text); !function.empty())

@@ -12,11 +12,11 @@
 
 namespace ds::text::jinja {
 
-// Names and their values. Each execution of the body of a loop, macro or generation has a scope of
-// its own.
+// Names and their values. Each execution of the body of a loop, macro, set block or generation has
+// its own scope.
 struct Scope {
   const Scope* outer = nullptr;
-  // The names are texts of the tree or of the caller.
+  // The names are views of texts that the tree or the caller owns.
   std::vector<std::pair<std::string_view, Value>> names = {};
 
   // Looks the name up in this scope, then in the outer ones. Returns null if it has no value.

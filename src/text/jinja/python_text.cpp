@@ -18,7 +18,7 @@ size_t sequence(std::string_view text) { return std::max<size_t>(utf8_sequence(t
 
 bool any_space(std::string_view one) { return utf8_sequence(one) > 0 && is_space(utf8_first(one)); }
 
-// Returns whether the capital form of a character is several characters in Python
+// Returns whether the uppercase form of a character has several characters in Python
 // (SpecialCasing.txt of Unicode).
 bool grows_in_capitals(char32_t c) {
   return c == 0xdf || c == 0x149 || c == 0x1f0 || c == 0x390 || c == 0x3b0 || c == 0x587 ||
@@ -248,7 +248,7 @@ std::string title(std::string_view text) {
 }
 
 std::string repr_text(std::string_view text) {
-  // Python prefers single quotes unless the text has them and no double ones.
+  // Python uses double quotes only if the text contains single quotes and no double ones.
   bool single = text.find('\'') != text.npos && text.find('"') == text.npos;
   char quote = single ? '"' : '\'';
   std::string out(1, quote);

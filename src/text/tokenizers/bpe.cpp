@@ -4,14 +4,14 @@
 // each merge creates new pairs. Algorithm: a short word keeps the rank of each adjacent pair in an
 // array and scans it for the lowest before each merge, which is quadratic but needs no other data
 // structure. A long word is a linked list with a heap of candidate pairs; outdated candidates are
-// recognized when they come up, so its time is O(n log n). Both choose the leftmost of equal ranks
-// and therefore agree.
+// recognized when they leave the heap, so its time is O(n log n). Both choose the leftmost of equal
+// ranks and therefore agree.
 //
 // Texts repeat words, so recent words and their tokens are cached. If no merge crosses the boundary
-// before a space mark, a text without pre-tokenizer is cut there, and its words can be cached as
-// well. Source: Sennrich et al., "Neural machine translation of rare words with subword units", ACL
-// 2016; the details (fallback to bytes, fused unknown tokens, affixes) are those of Hugging Face's
-// `tokenizers`.
+// before a space mark, words are cut there as well, so that even a text without a pre-tokenizer has
+// words to cache. Source: Sennrich et al., "Neural machine translation of rare words with subword
+// units", ACL 2016; the details (fallback to bytes, fused unknown tokens, affixes) are those of
+// Hugging Face's `tokenizers`.
 #include "text/tokenizers/bpe.h"
 
 #include <fmt/core.h>
@@ -97,7 +97,8 @@ struct Bpe::Scratch {
   bool traced = false;
   std::vector<Symbol> symbols;
   std::vector<Join> heap;
-  // A token for unknown characters that has not been added yet.
+  // The token for unknown characters, if it still has to be added; the next character may extend
+  // it.
   std::optional<int32_t> unknown;
   Range unknown_span;
 
@@ -269,8 +270,9 @@ std::string Bpe::affixed(std::string_view character, bool first, bool last) cons
   return out;
 }
 
-// Adds a character. One outside the vocabulary becomes the tokens of its bytes if each byte has
-// one, otherwise the unknown token (once for a run of them if fused), otherwise nothing.
+// Adds a character. A character outside the vocabulary becomes the tokens of its bytes if each byte
+// has one, otherwise the unknown token, once for a whole run of such characters if these are fused.
+// Without an unknown token the character is dropped.
 void Bpe::add_character(std::string_view text, Range span, Scratch& scratch) const {
   if (int32_t id = find(text); id >= 0) {
     scratch.add_unknown();
@@ -289,7 +291,7 @@ void Bpe::add_character(std::string_view text, Range span, Scratch& scratch) con
   scratch.unknown = find(unknown_);
 }
 
-// ranks[i] belongs to the pair at i. After a merge only its two neighbours change.
+// ranks[i] belongs to the pair at i. A merge changes only the ranks of the pairs on its two sides.
 void Bpe::join_short(Scratch& scratch) const {
   std::vector<int32_t>&tokens = scratch.tokens, &ranks = scratch.ranks;
   auto rank_at = [&](size_t i) {
@@ -314,8 +316,8 @@ void Bpe::join_short(Scratch& scratch) const {
   }
 }
 
-// Symbols form a linked list, so that a merge is O(1). Candidates of the heap may be outdated: they
-// are checked when they come up.
+// Symbols form a linked list, so that a merge is O(1). Candidates in the heap may be outdated, so
+// each is checked when it leaves the heap.
 void Bpe::join_long(Scratch& scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   std::vector<Scratch::Join>& heap = scratch.heap;

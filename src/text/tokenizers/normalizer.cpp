@@ -91,7 +91,7 @@ class Drop : public Normalizer {
   std::vector<utf8proc_category_t> dropped_;
 };
 
-// BERT's clean_text: removes control characters and makes all spaces alike.
+// BERT's clean_text: removes control characters and replaces every space or separator by ' '.
 class CleanText : public Normalizer {
  public:
   using Normalizer::Normalizer;
@@ -194,7 +194,8 @@ class Strip : public Normalizer {
   Regex space_;
 };
 
-// Runs steps one after another. The limit of growth is that of the whole sequence.
+// Runs steps one after another. The limit of growth is computed from the text before the first step
+// and applies to each step.
 class Sequence : public Normalizer {
  public:
   Sequence(std::vector<std::unique_ptr<const Normalizer>> steps, std::string where)
@@ -209,7 +210,7 @@ class Sequence : public Normalizer {
   std::vector<std::unique_ptr<const Normalizer>> steps_;
 };
 
-// Returns the steps of BERT's normalizer. Each of them has a flag that turns it off.
+// Returns the steps of BERT's normalizer. A flag turns each step off.
 std::unique_ptr<const Normalizer> make_bert(Section& section) {
   std::vector<std::unique_ptr<const Normalizer>> steps;
   const std::string& where = section.where();

@@ -130,7 +130,8 @@ SplitBehavior read_behavior(Section& section) {
 
 // Appends the steps of ByteLevel, which adds a space, cuts GPT-2's words and spells bytes.
 void add_byte_level(Section& section, Steps& steps) {
-  section.skip("trim_offsets");  // changes offsets only
+  // This flag changes offsets only.
+  section.skip("trim_offsets");
   if (section.flag("add_prefix_space", true)) steps.push_back(std::make_unique<Prefix>(" ", false));
   if (section.flag("use_regex", true)) {
     steps.push_back(

@@ -43,7 +43,7 @@ class Translator {
         continue;
       }
       if (in_class_ && in_.substr(at_, 2) == "&&") refuse(2);
-      // A set within a set, or [:name:].
+      // The bracket begins a set within a set, or [:name:].
       if (c == '[' && in_class_) refuse(2);
       if (c == '[' || c == ']') in_class_ = c == '[';
       if (c == '(' && !in_class_) check_group();

@@ -20,7 +20,7 @@ namespace ds::text {
 namespace {
 
 // A character of the result. `more` is the number of characters of the text that it replaces, minus
-// one: -1 for a further character of one that was decomposed.
+// one: -1 for each character of a decomposition after the first.
 struct Unit {
   utf8proc_int32_t character;
   int combining_class;

@@ -20,7 +20,7 @@ struct TextHash {
 };
 using Vocabulary = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
 
-// Bounds tables that are indexed by id.
+// The largest token id, which bounds the tables that are indexed by id.
 constexpr int64_t max_token_id = (1 << 24) - 1;
 
 // Returns the largest id allowed in a file of `tokens` tokens. Ids may leave holes, but a table of
@@ -29,8 +29,8 @@ constexpr int64_t largest_id(size_t tokens) {
   return std::min(max_token_id, 2 * static_cast<int64_t>(tokens) + 65535);
 }
 
-// The "model" of a tokenizer.json, which turns words into tokens. Any number of threads may use
-// one.
+// The "model" of a tokenizer.json, which turns words into tokens. Any number of threads may share
+// it.
 class WordModel {
  public:
   virtual ~WordModel() = default;
