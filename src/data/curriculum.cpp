@@ -28,7 +28,8 @@ namespace {
 const std::string kSection = "curriculum_learning.";
 constexpr Limits kCount{.low = 1, .high = 2147483647};
 
-// Restricts a key to an enabled curriculum with one of `schedules`. An empty list allows any.
+// Restricts a key to `schedules`, where an empty list allows any: an enabled curriculum with
+// another schedule refuses the key, and without a curriculum the key is not printed.
 void only_for(Key& key, std::vector<std::string> schedules) {
   auto applies = [schedules = std::move(schedules)](const Config& config) {
     const CurriculumKeys& c = config.get<CurriculumKeys>();

@@ -21,7 +21,7 @@ struct DynamicBatchingKeys {
   int64_t max_tokens = 0;
   // lr_scaling_method: "linear", "sqrt" or "none".
   std::string lr_scaling = "linear";
-  // The bounds of the number of documents in a group. max_batch 0: there is no upper bound.
+  // The bounds of the number of documents in a group. If max_batch is 0, there is no upper bound.
   int64_t min_batch = 1, max_batch = 0;
   // sequence_picking_order: "dataloader", "random" or "seqlen".
   std::string order = "dataloader";
@@ -35,8 +35,8 @@ void data_efficiency_keys(KeyList& keys);
 // DS_ERROR_CONFIG if it contradicts other keys.
 void complete_data_efficiency(Config& config);
 
-// Sets model.documents if rows hold several documents. Throws DS_ERROR_CONFIG if the model cannot
-// distinguish the documents.
+// Sets model.documents if rows hold several documents, or if a curriculum shortens several samples
+// of a micro-batch. Throws DS_ERROR_CONFIG if the model cannot distinguish the documents.
 void complete_documents(Config& config);
 // Returns the largest number of rows in a micro-batch.
 int64_t batch_rows(const Config& config);

@@ -27,12 +27,12 @@
 namespace ds {
 namespace {
 
-// Bound of the bytes of a list, which is read as a whole, and of all lists that are kept from the
-// first reading to the second. Lines are read one at a time.
+// The largest size in bytes of a list, which is read as a whole, and of all lists together that are
+// kept from the first reading to the second. Lines are read one at a time.
 constexpr int64_t kMostList = int64_t{1} << 30;
 
-// Hugging Face's datasets reads these files of a folder, except for those that it writes beside
-// them. A .json file beside lines is seldom a part of the data.
+// The files of a folder that Hugging Face's datasets reads, without the descriptions that it writes
+// beside them. A .json file beside files of lines is seldom data, so it is read only without these.
 const FolderFiles kOfFolders{
     {".jsonl", ".ndjson"},
     {".json"},
@@ -40,7 +40,8 @@ const FolderFiles kOfFolders{
 
 using OnLine = std::function<void(const std::string& line, const std::string& where)>;
 
-// Returns whether a file is one list, which then begins with '['.
+// Returns whether a file that begins with `head` is one JSON list: whether its first character
+// other than white space is '['.
 bool is_list(std::string_view head) {
   if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
   const size_t first = head.find_first_not_of(" \t\r\n");
@@ -93,9 +94,9 @@ class JsonlFiles {
  private:
   struct One {
     std::string path;
-    // `known`: the file was read before. `list`: it is one JSON list.
+    // `known` is true once the file has been read, and `list` if it is one JSON list.
     bool known = false, list = false;
-    // Elements of a list, if memory allows to keep them.
+    // The elements of a list, if they are kept for the second reading.
     std::optional<std::vector<std::string>> kept;
   };
 
@@ -107,8 +108,8 @@ class JsonlFiles {
       if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
         raise(DS_ERROR_CORRUPT, "'{}': is {}", one.path, kind);
     }
-    // An object over several lines would fail in its first line with a message about JSON; this one
-    // says what to do.
+    // An object that spans several lines fails in its first line. The message of the JSON parser
+    // would not say what to do, so this case is checked first.
     bool first = !one.known;
     for (std::string line; file.next(line);) {
       check_text_stop(stop_);
@@ -121,7 +122,8 @@ class JsonlFiles {
     }
   }
 
-  // Refuses a first line that ends in a comma or an opening bracket; `line` is the text before it.
+  // Refuses a first line that ends in a comma or an opening bracket; `line` is the text before that
+  // character.
   [[noreturn]] static void refuse_first(const std::string& line, const std::string& place) {
     bool whole = true;
     try {
@@ -162,7 +164,8 @@ class JsonlFiles {
   const volatile int32_t* stop_;
   std::vector<One> files_;
   std::string left_out_;
-  int64_t kept_ = 0;  // bytes
+  // Bytes of all lists that are kept.
+  int64_t kept_ = 0;
 };
 
 // Returns whether a line is held out. As for files of a corpus, the hash of its content decides.
@@ -203,7 +206,7 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     bool out = heldout && (tail ? number >= kept : by_hash(line, options.heldout));
     ++number;
     Document document = encoder.encode(line, where);
-    // Where every token is a target, the file needs no marks.
+    // A file without marks holds only documents in which every token is a target.
     std::span<const uint8_t> marks = document.targets;
     (out ? *heldout : train).add(document.tokens, format.marked ? marks : marks.first(0));
     ++(out ? facts.heldout : facts.train);

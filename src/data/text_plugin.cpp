@@ -34,7 +34,7 @@ std::string text_plugin_state() {
 void check_text(int32_t status) {
   if (status == DS_OK) return;
   const std::string message = text_plugin().message();
-  // An empty message means that even the message found no memory.
+  // An empty message means that there was no memory even for the message.
   if (status == DS_ERROR_OUT_OF_MEMORY && message.empty()) throw std::bad_alloc();
   throw Error(static_cast<ds_status>(status), message, {.key = text_plugin().key()});
 }

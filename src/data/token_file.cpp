@@ -16,13 +16,14 @@ namespace {
 // The format of a token file, little-endian: this header; tokens of `width` bytes; zeros up to a
 // multiple of 8; for each document twice the number of tokens before its end, plus 1 if each of its
 // tokens is a target; and the xxh3-64 of each block of everything between the header and these
-// hashes. A token is stored in the smallest of 1, 2 and 4 bytes that holds all of them. In a marked
-// file it is shifted up by one bit, and the lowest bit says whether it is a target. Version 1
-// consists of the first 64 bytes of the header and the tokens.
+// hashes. A token is stored in the smallest of 1, 2 and 4 bytes that can hold every token of the
+// vocabulary. In a marked file it is shifted up by one bit, and the lowest bit says whether it is a
+// target. Version 1 consists of the first 64 bytes of the header and the tokens.
 struct Header {
   char magic[8] = {'d', 's', 't', 'o', 'k', 'e', 'n', 's'};
   uint32_t version = 2;
-  uint32_t width = 0;  // bytes of a token
+  // Bytes of a token.
+  uint32_t width = 0;
   int64_t vocab = 0;
   int64_t count = 0;
   char corpus_hash[32] = {};
@@ -157,7 +158,7 @@ TokenFile::TokenFile(const std::string& path, Read how)
   int64_t body = body_bytes(header);
   checks_.resize(static_cast<size_t>((body + kBlock - 1) / kBlock));
   file_.read(checks_.data(), checks_.size() * sizeof checks_[0], begin_ + body);
-  // The hash of the whole file replaces this check.
+  // The whole file has been hashed, so the hash of header and checksums is not needed.
   if (how == Read::whole) return;
   if (header.check != check_of(header, checks_)) {
     raise(DS_ERROR_CORRUPT, "{}: header and checksums contradict each other: the file is damaged",
@@ -266,7 +267,7 @@ void TokenFile::read_block(int64_t block, std::vector<char>& out) const {
         found, wanted);
 }
 
-// A file that became shorter while it was open gets a message that says so.
+// Reports a file that became shorter while it was open as such.
 void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
   try {
     file_.read(data, bytes, offset);
