@@ -118,8 +118,8 @@ RopeSource rope_source(HfConfig& config, const RopeKeys& keys) {
   return {config, keys, old ? "rope_scaling" : "rope_parameters", old ? before : now};
 }
 
-// Returns the number of columns of a head that are rotated, as the partial factor gives it; it may
-// be odd.
+// Returns the number of columns of a head that are rotated, which follows from the partial factor;
+// it may be odd.
 int64_t read_dims(const RopeSource& source, int64_t width) {
   HfConfig& config = source.config;
   const RopeKeys& keys = source.keys;

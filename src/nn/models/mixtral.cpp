@@ -22,14 +22,16 @@
 namespace ds {
 namespace {
 
-// Most experts in all layers together, since each expert has separate nodes.
+// The largest number of experts in all layers together. It is bounded, since each expert has
+// separate nodes.
 constexpr int64_t kMostExperts = 4096;
 
 // The sizes and options of a model.
 struct Mixtral {
   Decoder decoder;
   int64_t experts, chosen;
-  double balance;  // weight of the router loss; 0 leaves it out
+  // The weight of the router loss; 0 leaves the loss out.
+  double balance;
 };
 
 Mixtral read_mixtral(HfConfig& config) {
