@@ -72,7 +72,7 @@ Json::Array messages_of(const Json& given, const char* name) {
   Json::Array out;
   for (const Json& one : given.array()) {
     if (!one.is_object())
-      raise(DS_ERROR_CONFIG, "\"{}\" must have objects, got {}", name, one.kind());
+      raise(DS_ERROR_CONFIG, "\"{}\" must be a list of objects, got {}", name, one.kind());
     out.push_back(with_reasoning(one));
   }
   return out;
@@ -82,11 +82,11 @@ Json::Array messages_of(const Json& given, const char* name) {
 // since no token precedes it from which it could be predicted.
 void check_targets(const Document& document) {
   if (document.tokens.size() < 2) {
-    raise(DS_ERROR_CONFIG, "the line is too short: it becomes {}, and a sample needs 2",
+    raise(DS_ERROR_CONFIG, "the line is too short: it becomes {}, but a sample needs at least 2",
           document.tokens.empty() ? "no token" : "1 token");
   }
   if (std::find(document.targets.begin() + 1, document.targets.end(), 1) == document.targets.end())
-    raise(DS_ERROR_CONFIG, "no token of the line is a target: there is no answer");
+    raise(DS_ERROR_CONFIG, "no token of the line is a target: there is no answer, or it is empty");
 }
 
 }  // namespace
@@ -264,9 +264,9 @@ ChatEncoder::Ranges ChatEncoder::answers(const Json& line, const Json::Array& me
     std::string with = end == messages.size() ? all : render(line, messages, end, false).text;
     if (!with.starts_with(before) || !all.starts_with(with)) {
       raise(DS_ERROR_CONFIG,
-            "the chat template changes its text before message {} when that one follows, so it "
-            "does not say which tokens are the answer; give data.chat_template with {{% generation "
-            "%}}, or data.loss_on \"all\"",
+            "the chat template renders the text before message {} differently once that message "
+            "follows, so the tokens of the answer are not known; set data.chat_template to a "
+            "template with {{% generation %}}, or data.loss_on to \"all\"",
             i + 1);
     }
     out.emplace_back(before.size(), with.size());

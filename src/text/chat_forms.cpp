@@ -94,7 +94,7 @@ Json of_conversations(const Json& line, const Json& conversations) {
   begin(line, messages);
   for (const Json& turn : conversations.array()) {
     if (!turn.is_object())
-      raise(DS_ERROR_CONFIG, "\"conversations\" must have objects, got {}", turn.kind());
+      raise(DS_ERROR_CONFIG, "\"conversations\" must be a list of objects, got {}", turn.kind());
     const Json *from = given_member(turn, "from"), *value = given_member(turn, "value");
     if (given_member(turn, "role")) {
       messages.push_back(turn);
@@ -102,7 +102,8 @@ Json of_conversations(const Json& line, const Json& conversations) {
       messages.push_back(message(role_of(text_of(*from, "from")), text_of(*value, "value")));
     } else {
       raise(DS_ERROR_CONFIG,
-            "\"conversations\" must have \"from\" and \"value\", or \"role\" and \"content\"");
+            "each of \"conversations\" must have \"from\" and \"value\", or \"role\" and "
+            "\"content\"");
     }
   }
   return with_messages(line, std::move(messages), {"conversations"});

@@ -35,14 +35,14 @@ class Budget {
   void work(size_t steps) {
     steps_ -= static_cast<int64_t>(steps);
     if (steps_ < 0)
-      fault(DS_ERROR_UNSUPPORTED, "the template takes more than {} steps", all_steps_);
+      fault(DS_ERROR_UNSUPPORTED, "rendering the template needs more than {} steps", all_steps_);
   }
   // Pays for bytes before they are allocated. Compares first, so that a huge number cannot wrap
   // around.
   void memory(size_t bytes) {
     if (bytes > static_cast<size_t>(bytes_)) {
-      fault(DS_ERROR_UNSUPPORTED, "the template makes more than {} bytes of text and lists",
-            all_bytes_);
+      fault(DS_ERROR_UNSUPPORTED,
+            "rendering the template needs more than {} bytes for text and lists", all_bytes_);
     }
     bytes_ -= static_cast<int64_t>(bytes);
   }

@@ -142,7 +142,7 @@ Value truncated(double value, V otherwise) {
   if (std::isnan(value)) return otherwise;
   if (std::abs(value) < 9e18) return Value::of(static_cast<int64_t>(value));
   fault(std::isinf(value) ? DS_ERROR_CONFIG : DS_ERROR_UNSUPPORTED,
-        "int of {}: it has more than 64 bits", value);
+        "int cannot convert {}: it has more than 64 bits", value);
 }
 
 // Refuses a text with '_', which Python may accept in a number but from_chars does not.
@@ -187,7 +187,7 @@ Value as_real(V value, A a, B budget) {
 Value magnitude(V value, A, B) {
   if (value.is_real()) return Value::of(std::abs(value.number()));
   if (!value.is_number() || value.integer() == INT64_MIN)
-    fault(DS_ERROR_CONFIG, "abs of a {}", value.kind());
+    fault(DS_ERROR_CONFIG, "abs does not support this {}", value.kind());
   return Value::of(std::abs(value.integer()));
 }
 
@@ -195,7 +195,7 @@ Value magnitude(V value, A, B) {
 Value rounded(V value, A a, B) {
   int64_t digits = a.integer(0, 0);
   std::string method = a.text(1, "common");
-  if (!value.is_number()) fault(DS_ERROR_CONFIG, "round of a {}", value.kind());
+  if (!value.is_number()) fault(DS_ERROR_CONFIG, "round needs a number, got a {}", value.kind());
   if (method != "common" || digits < 0 || digits > 15 || std::abs(value.number()) > 1e15) {
     fault(DS_ERROR_UNSUPPORTED, "round of {} to {} digits by '{}' is unsupported", value.number(),
           digits, method);
@@ -210,7 +210,7 @@ Value rounded(V value, A a, B) {
 // Follows Jinja's do_indent.
 Value indented(V value, A a, B budget) {
   require_defined(value);
-  if (!value.is_text()) fault(DS_ERROR_CONFIG, "indent of a {}", value.kind());
+  if (!value.is_text()) fault(DS_ERROR_CONFIG, "indent needs a str, got a {}", value.kind());
   std::string indent = "    ";
   if (a.has(0)) {
     if (!a.at(0).is_text())

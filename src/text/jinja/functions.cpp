@@ -23,7 +23,8 @@ Value range(Arguments a, Budget& budget) {
   bool one = !a.has(1);
   int64_t begin = one ? 0 : a.integer(0, 0),
           end = one ? a.at(0).is_int() ? a.integer(0, 0) : -1 : a.integer(1, 0);
-  if (one && !a.at(0).is_int()) fault(DS_ERROR_CONFIG, "range of a {}", a.at(0).kind());
+  if (one && !a.at(0).is_int())
+    fault(DS_ERROR_CONFIG, "range needs an int, got a {}", a.at(0).kind());
   int64_t step = a.integer(2, 1);
   if (step == 0) fault(DS_ERROR_CONFIG, "the step of a range is 0");
   Values out;
@@ -111,7 +112,7 @@ Value call_function(std::string_view name, Arguments a, Budget& budget) {
     return Value::space(std::move(items));
   }
   if (name != "raise_exception")
-    fault(DS_ERROR_UNSUPPORTED, "calling a '{}' kept as a value is unsupported", name);
+    fault(DS_ERROR_UNSUPPORTED, "calling a '{}' that was stored as a value is unsupported", name);
   a.expect(std::string(name), {"message"});
   fault(DS_ERROR_CONFIG, "the template refuses: {}", a.at(0).str(budget));
 }

@@ -46,7 +46,7 @@ class Interpreter::Nested {
     interpreter.budget_.work(1);
     if (++interpreter.depth_ > kDeepestRun) {
       --interpreter.depth_;
-      fault(DS_ERROR_UNSUPPORTED, "macros and blocks run deeper than {} in each other",
+      fault(DS_ERROR_UNSUPPORTED, "macros and blocks are nested deeper than {} when they run",
             kDeepestRun);
     }
   }
@@ -176,7 +176,8 @@ void Interpreter::assign(const std::vector<std::string>& targets, const Value& v
   if (targets.size() == 1) return scope.set(targets[0], value);
   Values parts = iterate(value, budget_);
   if (parts.size() != targets.size()) {
-    fault(DS_ERROR_CONFIG, "{} names for {} values", targets.size(), parts.size());
+    fault(DS_ERROR_CONFIG, "{} names cannot be assigned from {} values", targets.size(),
+          parts.size());
   }
   for (size_t i = 0; i < parts.size(); ++i) scope.set(targets[i], parts[i]);
 }

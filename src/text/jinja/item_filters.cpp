@@ -148,7 +148,8 @@ Value sum(V value, Arguments a, B budget) {
   Value total = a.value(1, Value::of(int64_t{0})), path = a.value(0, Value::none());
   for (const Value& item : iterate(value, budget)) {
     Value one = path.is_none() ? item : path_of(item, path, budget);
-    if (!one.is_number() || !total.is_number()) fault(DS_ERROR_CONFIG, "sum of a {}", one.kind());
+    if (!one.is_number() || !total.is_number())
+      fault(DS_ERROR_CONFIG, "sum needs numbers, got a {}", one.kind());
     int64_t whole = 0;
     bool real = one.is_real() || total.is_real();
     if (!real && __builtin_add_overflow(total.integer(), one.integer(), &whole)) {

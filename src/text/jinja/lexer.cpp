@@ -230,7 +230,8 @@ class Lexer {
     if (std::string_view("([{").find(c) != std::string_view::npos) open += c;
     if (std::string_view(")]}").find(c) != std::string_view::npos) {
       char wanted = c == ')' ? '(' : c == ']' ? '[' : '{';
-      if (open.empty() || open.back() != wanted) fault(DS_ERROR_CORRUPT, "'{}' closes nothing", c);
+      if (open.empty() || open.back() != wanted)
+        fault(DS_ERROR_CORRUPT, "'{}' has no opening bracket", c);
       open.pop_back();
     }
     put(TokenKind::mark, std::string(1, c));

@@ -15,7 +15,7 @@ namespace {
 [[noreturn]] void refuse(std::string_view mark, const Value& a, const Value& b) {
   require_defined(a);
   require_defined(b);
-  fault(DS_ERROR_CONFIG, "'{}' of a {} and a {}", mark, a.kind(), b.kind());
+  fault(DS_ERROR_CONFIG, "'{}' cannot be applied to a {} and a {}", mark, a.kind(), b.kind());
 }
 
 [[noreturn]] void too_large(std::string_view mark) {
@@ -135,7 +135,8 @@ Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budg
 
 Value signed_value(std::string_view mark, const Value& value) {
   require_defined(value);
-  if (!value.is_number()) fault(DS_ERROR_CONFIG, "'{}' of a {}", mark, value.kind());
+  if (!value.is_number())
+    fault(DS_ERROR_CONFIG, "'{}' cannot be applied to a {}", mark, value.kind());
   if (value.is_real()) return Value::of(mark == "-" ? -value.number() : value.number());
   if (mark == "+") return Value::of(value.integer());
   if (value.integer() == INT64_MIN) too_large(mark);

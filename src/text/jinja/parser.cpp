@@ -91,7 +91,7 @@ class Parser {
       made.kind = name == "break" ? StatementKind::leave : StatementKind::go_on;
       close();
     } else if (name.starts_with("end") || name == "else" || name == "elif") {
-      fault(DS_ERROR_CORRUPT, "{{% {} %}} ends nothing", name);
+      fault(DS_ERROR_CORRUPT, "{{% {} %}} has no opening tag", name);
     } else {
       fault(DS_ERROR_UNSUPPORTED, "tag {{% {} %}} is unsupported", name);
     }

@@ -176,7 +176,7 @@ std::vector<std::string> split_spaces(std::string_view text, int64_t most) {
 
 std::vector<std::string> split_text(std::string_view text, std::string_view separator,
                                     int64_t most) {
-  if (separator.empty()) fault(DS_ERROR_CONFIG, "split by an empty separator");
+  if (separator.empty()) fault(DS_ERROR_CONFIG, "split needs a separator that is not empty");
   std::vector<std::string> out;
   size_t at = 0;
   while (most < 0 || static_cast<int64_t>(out.size()) < most) {

@@ -165,7 +165,7 @@ void Bpe::read_merges(Section& section) {
     };
     int32_t left_id = id_of(left), right_id = id_of(right);
     if (right.size() < prefix_.size())
-      raise(DS_ERROR_CORRUPT, "{}: '{}' has no '{}'", where(), right, prefix_);
+      raise(DS_ERROR_CORRUPT, "{}: '{}' must begin with the prefix '{}'", where(), right, prefix_);
     merges_.set(left_id, right_id,
                 {static_cast<int32_t>(rank), id_of(left + right.substr(prefix_.size()))});
     if (right.starts_with(space_mark) && !left.ends_with(space_mark)) cut_at_spaces_ = false;

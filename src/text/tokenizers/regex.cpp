@@ -225,8 +225,9 @@ std::optional<Range> Regex::Matches::next() {
     return std::nullopt;
   }
   if (rc < 0) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: the regular expression at byte {} of a text of {}: {}",
-          regex_->where_, at_, text_.size(), pcre_message(rc));
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: the regular expression failed at byte {} of a text of {} bytes: {}", regex_->where_,
+          at_, text_.size(), pcre_message(rc));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state_->data);
   Range range{ends[0], ends[1]};

@@ -76,7 +76,7 @@ std::string normalize(std::string_view text, UnicodeForm form) {
                    static_cast<utf8proc_ssize_t>(text.size()), &mapped, options_of(form));
   std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, std::free);
   if (length < 0) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "normalization of {} bytes: {}", text.size(),
+    raise(DS_ERROR_OUT_OF_MEMORY, "a text of {} bytes cannot be normalized: {}", text.size(),
           utf8proc_errmsg(length));
   }
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
