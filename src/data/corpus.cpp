@@ -95,7 +95,7 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
     }
     // A Git LFS pointer is valid text, so it would be trained on silently.
     if (const std::string pointer = git_lfs_pointer(text); !pointer.empty())
-      raise(DS_ERROR_CORRUPT, "data path '{}': is {}", file.path, pointer);
+      raise(DS_ERROR_CORRUPT, "data path '{}' is {}", file.path, pointer);
     cut_text(text, static_cast<size_t>(limit));
     if (options.strip_licences) text = strip_licence(text);
     if (!is_text(text)) {
@@ -123,7 +123,7 @@ Corpus read_corpus(const CorpusOptions& options) {
   }
   if (corpus.train.empty() && corpus.heldout.empty()) {
     raise(DS_ERROR_CONFIG,
-          "data paths hold no text: first is '{}', {} files are not text, {} unreadable{}",
+          "data.paths hold no text: the first path is '{}'; {} files are not text, {} unreadable{}",
           options.paths.front(), corpus.not_text, corpus.unreadable,
           path_hint(options.paths.front(), Sought::data));
   }

@@ -108,7 +108,7 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
     all += units(file);
   }
   if (files.empty()) {
-    refuse("data.paths", "there is no token file (*.tokens); first is '{}'{}", paths.at(0),
+    refuse("data.paths", "hold no token file (*.tokens); the first path is '{}'{}", paths.at(0),
            left_out_text(all_found.left_out));
   }
   Dataset dataset;
@@ -138,7 +138,8 @@ TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t s
   windows_ = std::max<int64_t>(file.size() / window_ - 1, file.size() > window_ ? 1 : 0);
   if (windows_ < std::max<int64_t>(batch_samples, 1)) {
     refuse(file.path(),
-           "the training text has {} tokens, {} samples of {} + 1, but one batch needs {} samples",
+           "the training text has {} tokens, enough for {} samples of {} + 1, but one batch needs "
+           "{} samples",
            file.size(), windows_, window_, batch_samples);
   }
 }

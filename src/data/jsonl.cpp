@@ -106,7 +106,7 @@ class JsonlFiles {
       const std::string_view head = file.head(kContentHead);
       if (is_list(head)) return list_of(one, on_line);
       if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
-        raise(DS_ERROR_CORRUPT, "'{}': is {}", one.path, kind);
+        raise(DS_ERROR_CORRUPT, "'{}' is {}", one.path, kind);
     }
     // An object that spans several lines fails in its first line. The message of the JSON parser
     // would not say what to do, so this case is checked first.
@@ -189,8 +189,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     held += by_hash(line, options.heldout) ? 1 : 0;
   });
   if (lines == 0) {
-    raise(DS_ERROR_CONFIG, "data paths hold no line of jsonl: first is '{}'{}", options.paths.at(0),
-          files.left_out());
+    raise(DS_ERROR_CONFIG, "data.paths hold no line of jsonl; the first path is '{}'{}",
+          options.paths.at(0), files.left_out());
   }
   facts.left_out = files.left_out();
   bool tail = options.heldout > 0 && (held == 0 || held == lines);
@@ -215,8 +215,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   // The hash and the choice of held-out lines come from the first reading.
   if (number != lines) {
     raise(DS_ERROR_CORRUPT,
-          "the jsonl files had {} lines and have {} now: they must not change meanwhile", lines,
-          number);
+          "the jsonl files had {} lines and have {} now: they must not change while they are read",
+          lines, number);
   }
   facts.train_tokens = train.size();
   train.finish(facts.hash);

@@ -14,9 +14,10 @@ const ds_plugin_text_table& text_plugin() {
   static const ds_plugin_text_table& table = []() -> const ds_plugin_text_table& {
     const ds_plugin_text_table* found = load_text();
     if (!found) {
-      raise(DS_ERROR_UNSUPPORTED,
-            "tokenizers and chat templates need libds_text.so, beside libds or in a folder of "
-            "DS_PLUGIN_PATH; there is none: install the package libds-text");
+      raise(
+          DS_ERROR_UNSUPPORTED,
+          "tokenizers and chat templates need libds_text.so, which is neither beside libds nor in "
+          "a folder of DS_PLUGIN_PATH: install the package libds-text");
     }
     return *found;
   }();

@@ -81,7 +81,7 @@ Header read_header(const File& file) {
     std::memcpy(static_cast<void*>(&old), &header, kOldHeader);
     header = old;
   } else if (size < int64_t{sizeof header}) {
-    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, the header alone has {}", file.path(), size,
+    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, but its header alone needs {}", file.path(), size,
           sizeof header);
   }
   // Sizes are bounded before they are multiplied, since the header may be damaged.
@@ -218,7 +218,8 @@ std::vector<DocumentEnd> TokenFile::ends() const {
   for (uint64_t one : packed) {
     out.push_back({static_cast<int64_t>(one >> 1), (one & 1) != 0});
     if (out.back().end <= last || out.back().end > count_) {
-      raise(DS_ERROR_CORRUPT, "{}: a document ends at token {}, after {} of {}", path(),
+      raise(DS_ERROR_CORRUPT,
+            "{}: a document ends at token {}, but must end after {} and not beyond {}", path(),
             out.back().end, last, count_);
     }
     last = out.back().end;

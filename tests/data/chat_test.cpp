@@ -466,7 +466,7 @@ TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
   for (const auto& [content, words] : {std::pair{R"([{"text": "a"}, {"instruction": "q"}])",
                                                  "bad.json' element 2: a line must have"},
                                        {R"([{"text": "a"}, )", "bad.json: "},
-                                       {"[]", "data paths hold no line of jsonl"}}) {
+                                       {"[]", "data.paths hold no line of jsonl"}}) {
     try {
       samples("bad.json", content);
       ADD_FAILURE() << content;
