@@ -91,7 +91,7 @@ HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
   // attention is causal.
   if (config.rows() == HfRows::documents) {
     raise(DS_ERROR_UNSUPPORTED,
-          "family bert cannot keep documents of a batch apart: its rows see later rows");
+          "family bert does not support documents that share a row: its attention is not causal");
   }
   HfModel model = begin_model(config, bound, true);
   model.causal = false;
