@@ -64,8 +64,8 @@ Json with_reasoning(const Json& message) {
   return out;
 }
 
-// Checks that a value is a list of messages, and returns it. Only the template checks their
-// contents.
+// Checks that a value is a list of messages, and returns it. Their contents are left to the
+// template to check.
 Json::Array messages_of(const Json& given, const char* name) {
   if (!given.is_array())
     raise(DS_ERROR_CONFIG, "\"{}\" must be a list of messages, got {}", name, given.kind());

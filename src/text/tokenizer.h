@@ -17,7 +17,7 @@ namespace ds::text {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Returns "bytes" or the path of the file from which it was read.
+  // Returns "bytes" or the path of the file from which the tokenizer was read.
   virtual const std::string& name() const = 0;
   // Returns the size of the vocabulary: every id is in [0, vocab).
   virtual int64_t vocab() const = 0;

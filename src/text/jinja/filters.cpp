@@ -73,8 +73,8 @@ Value text_joined(V value, A a, B budget) {
   return Value::paid(std::move(out));
 }
 
-// Implements tojson with the keyword arguments of Transformers. With an indent, items are on lines
-// of their own, and no blank follows a comma.
+// Implements tojson with the keyword arguments of Transformers. With an indent, each item has its
+// own line, and no space follows a comma.
 Value json(V value, A a, B budget) {
   JsonStyle style;
   style.ensure_ascii = a.flag(0, false);

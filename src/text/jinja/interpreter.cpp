@@ -38,7 +38,8 @@ constexpr int kDeepestRun = 600;
 
 }  // namespace
 
-// Sets the line and pays for one step; counts one level of depth while it lives.
+// One level of depth, from construction to destruction. The constructor sets the line and pays for
+// one step.
 class Interpreter::Nested {
  public:
   Nested(Interpreter& interpreter, int line) : interpreter_(interpreter) {
@@ -98,7 +99,7 @@ Interpreter::Flow Interpreter::block_of(const Block& block, Scope& scope) {
   return Flow::next;
 }
 
-// Every statement costs a step and adds a level.
+// Every statement costs one step and adds one level of depth.
 Interpreter::Flow Interpreter::statement(const Statement& one, Scope& scope) {
   Nested nested(*this, one.line);
   switch (one.kind) {

@@ -43,7 +43,7 @@ class Interpreter {
  private:
   // The way in which a statement ended: normally, by break, or by continue.
   enum class Flow { next, leave, go_on };
-  // Pays for a step, and counts a level of recursion while it lives.
+  // One level of recursion, for which a step is paid.
   class Nested;
 
   Flow block_of(const Block& block, Scope& scope);

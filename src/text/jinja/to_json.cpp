@@ -44,7 +44,7 @@ std::string quoted(std::string_view text, bool ascii) {
   return out + "\"";
 }
 
-// Writes a value recursively; the depth of values is bounded when they are created.
+// A recursive writer of values, whose depth was bounded when they were created.
 class Writer {
  public:
   Writer(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
@@ -80,7 +80,7 @@ class Writer {
     out_ += text;
   }
 
-  // Begins a line of the indented form; the compact form has none.
+  // Begins a new line in the indented form; does nothing in the compact form.
   void line(int level) {
     if (!style_.lines) return;
     put("\n");

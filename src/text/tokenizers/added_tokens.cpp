@@ -31,7 +31,7 @@ void AddedTokenFinder::add(std::string_view content, const AddedToken& token) {
   entries_.push_back({std::string(content), token});
 }
 
-// Stable, so that among equal contents the one that was added first wins.
+// The sort is stable, so that among equal contents the one that was added first wins.
 void AddedTokenFinder::finish() {
   std::ranges::stable_sort(entries_,
                            [](const Entry& a, const Entry& b) { return a.content < b.content; });

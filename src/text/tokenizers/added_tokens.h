@@ -23,8 +23,8 @@ struct AddedToken {
   bool lstrip = false, rstrip = false;
 };
 
-// Finds added tokens in a text: the leftmost ones and, among those that begin at the same position,
-// the longest.
+// A search for added tokens in a text. It finds the leftmost ones and, among those that begin at
+// the same position, the longest.
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
@@ -56,7 +56,7 @@ class AddedTokenFinder {
   // Returns whether a word character precedes or follows the match.
   bool within_word(std::string_view text, Range match) const;
 
-  // Sorted by content.
+  // Sorted by content once finish() has been called.
   std::vector<Entry> entries_;
   // True for bytes with which the content of some token begins.
   std::array<bool, 256> begins_{};

@@ -350,7 +350,7 @@ void Bpe::join_long(Scratch& scratch) const {
     if (left.token < 0 || left.after < 0) continue;
     Scratch::Symbol& right = at(left.after);
     const PairTable::Merge* merge = merges_.find(left.token, right.token);
-    // One of the two has been joined meanwhile.
+    // The left or the right symbol has been joined with another one meanwhile.
     if (!merge || merge->token != best.token) continue;
     left.token = best.token;
     if (scratch.traced) scratch.spans[index(best.at)].end = scratch.spans[index(left.after)].end;

@@ -56,8 +56,8 @@ bool has_byte_level(Json& json) {
   return found;
 }
 
-// Applies add_prefix_space. It sets the flag of a ByteLevel and the scheme of a Metaspace and, if
-// false, removes a Prepend normalizer.
+// Applies add_prefix_space. This sets the flag of a ByteLevel and the scheme of a Metaspace. If it
+// is false, a Prepend normalizer is removed.
 void set_prefix_space(Json& json, bool add) {
   change_parts(member(json, "pre_tokenizer"), "pretokenizers", [&](Json& part) {
     if (type_of(part) == "ByteLevel") part.set("add_prefix_space", add);

@@ -155,8 +155,8 @@ class HuggingFace : public Tokenizer {
     }
   }
 
-  // Returns the spelling of an id, which is no longer a hole then. Ids below it that no token uses
-  // stay holes.
+  // Returns the spelling of an id and marks the id as used. Smaller ids that no token uses stay
+  // holes.
   Spelling& spelling(int32_t id) {
     auto index = static_cast<size_t>(id);
     if (index >= spellings_.size()) spellings_.resize(index + 1);

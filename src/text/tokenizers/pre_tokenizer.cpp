@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view gpt2_words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Cuts every range at the matches of a pattern.
+// A step that cuts every range at the matches of a pattern.
 class Split : public PreTokenizerStep {
  public:
   Split(Regex pattern, SplitBehavior behavior, bool invert = false)
@@ -62,7 +62,8 @@ class Rewrite : public PreTokenizerStep {
   virtual void rewrite(const TracedText& text, Range piece, bool first, TracedText& out) const = 0;
 };
 
-// Adds a prefix to the pieces that lack it: to all of them, or to the one that begins the input.
+// A step that adds a prefix to the pieces that lack it: to all of them, or only to the piece that
+// begins the input.
 class Prefix : public Rewrite {
  public:
   Prefix(std::string prefix, bool only_first)
@@ -82,7 +83,7 @@ class Prefix : public Rewrite {
   bool only_first_;
 };
 
-// Replaces every byte by its character in ByteAlphabet.
+// A step that replaces every byte by its character in ByteAlphabet.
 class SpellBytes : public Rewrite {
  private:
   void rewrite(const TracedText& text, Range piece, bool, TracedText& out) const override {
@@ -94,7 +95,7 @@ class SpellBytes : public Rewrite {
   ByteAlphabet alphabet_;
 };
 
-// Replaces every space by a mark.
+// A step that replaces every space by a mark.
 class ReplaceSpaces : public Rewrite {
  public:
   explicit ReplaceSpaces(std::string by) : by_(std::move(by)) {}

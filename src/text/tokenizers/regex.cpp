@@ -28,7 +28,7 @@ constexpr std::string_view properties[] = {
     "So",          "Z",         "Zl",       "Zp", "Zs", "Any", "Alphabetic", "Join_Control",
     "White_Space", "Lowercase", "Uppercase"};
 
-// Translates a pattern to PCRE2. Escapes that mean the same in both engines are kept, \s and \S
+// A translator of patterns to PCRE2. Escapes that mean the same in both engines are kept, \s and \S
 // become Unicode properties, and all others are refused (\w as well: the engines disagree about a
 // thousand characters).
 class Translator {
@@ -57,7 +57,7 @@ class Translator {
   }
 
  private:
-  // Translates a backslash and what belongs to it.
+  // Translates the escape that begins with the backslash here.
   void escape() {
     if (at_ + 1 >= in_.size()) refuse(1);
     char c = in_[at_ + 1];

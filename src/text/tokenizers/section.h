@@ -19,7 +19,7 @@ class Section {
   const std::string& where() const { return where_; }
   // Returns nullptr if the key is absent or null.
   const Json* find(std::string_view key);
-  // Refuses an absent key and null.
+  // Returns the value of a key, and throws if the key is absent or null.
   const Json& at(std::string_view key);
   // These functions return a value of one kind. A value of another kind is an error that names key,
   // kind and value. An absent key has the value `without`; it is an error if the function has no

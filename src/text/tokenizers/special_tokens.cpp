@@ -3,7 +3,7 @@
 // Problem: Transformers has changed the files in which it stores tokens several times, and folders
 // of every age exist. A token may be named in tokenizer_config.json, special_tokens_map.json,
 // added_tokens.json and tokenizer.json, with and without flags, and the same token may appear in
-// several of them with different ones.
+// several of them with different flags.
 //
 // Algorithm: the files are read in the order in which Transformers reads them into the keyword
 // arguments of its class (Arguments), then the names are taken from these, and last the tokens with
@@ -73,7 +73,7 @@ void set_key(Json::Object& object, const std::string& key, const Json& value) {
 
 // The keyword arguments that Transformers builds from the files, as far as they concern tokens.
 struct Arguments {
-  // In the order of the files.
+  // All arguments, in the order of the files.
   Json::Object values;
   // The model's own tokens by name: those that tokenizer_config.json spells in plain text, then
   // those of the object extra_special_tokens.

@@ -10,9 +10,9 @@
 
 namespace ds::text {
 
-// The tokens and flags that the files beside a tokenizer name, read as Transformers does from
-// tokenizer_config.json and, unless that has added_tokens_decoder, from special_tokens_map.json,
-// whose keys have precedence, and added_tokens.json.
+// The tokens and flags that the files beside a tokenizer name, read as Transformers does: from
+// tokenizer_config.json and, if added_tokens_decoder is not in it, also from
+// special_tokens_map.json, whose keys have precedence, and from added_tokens.json.
 struct SpecialTokens {
   // The spellings of the usual tokens; "" if no file names one.
   std::string begin, end, unknown, sep, pad, cls, mask;

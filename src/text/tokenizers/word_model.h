@@ -13,7 +13,8 @@
 
 namespace ds::text {
 
-// Hashes std::string and std::string_view equally, so that maps are searched without a copy.
+// A hash that is the same for std::string and std::string_view, so that maps are searched without a
+// copy.
 struct TextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
