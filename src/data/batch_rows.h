@@ -24,8 +24,8 @@ struct BatchRows {
 // its own.
 void pad(size_t at, size_t count, const BatchRows& to);
 
-// Throws unless tokens and targets hold `wanted` elements, and if begins or counted holds neither
-// `wanted` elements nor none.
+// Throws unless tokens and targets hold `wanted` elements each, and begins and counted hold
+// `wanted` elements or are empty.
 void check_rows(const BatchRows& to, int64_t wanted);
 
 }  // namespace ds

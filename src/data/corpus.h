@@ -38,11 +38,11 @@ struct Corpus {
 };
 
 // Reads files in the order of their paths until max_bytes. A symbolic link inside a folder is
-// followed to a file but not to a folder. The hash of its content decides whether a file is held
-// out, so a text never moves between training and held-out text when other files come or go. If
-// this holds out nothing or everything, the last share of the text is held out instead. Throws like
-// find_data_files; also DS_ERROR_CONFIG if the files hold no text, DS_ERROR_IO if a file that
-// `paths` names cannot be read, and DS_ERROR_CORRUPT for a Git LFS pointer.
+// followed to a file but not to a folder. Whether a file is held out depends on the hash of its
+// content alone, so a text never moves between training and held-out text when other files come or
+// go. If this holds out nothing or everything, the last share of the text is held out instead.
+// Throws like find_data_files; also DS_ERROR_CONFIG if the files hold no text, DS_ERROR_IO if a
+// file that `paths` names cannot be read, and DS_ERROR_CORRUPT for a Git LFS pointer.
 Corpus read_corpus(const CorpusOptions& options);
 
 // Calls `on_text` with each text of the files, in the order of their paths and cut to at most

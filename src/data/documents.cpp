@@ -35,7 +35,7 @@ DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packin
 }
 
 // A document with marks is cut to one row, because further rows would lack the question to which
-// they are the answer. A document in which each token is a target continues.
+// they are the answer. A document in which each token is a target continues in further rows.
 void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
   size_t before = pieces_.size();
   for (int64_t at = begin; at < end.end; at += sequence_) {

@@ -50,8 +50,8 @@ class DocumentSampler {
   void rows(int64_t first, int64_t count, const BatchRows& to) const;
 
  private:
-  // The part of one document that is in one row. With `next`, the token after it is the target of
-  // its last token.
+  // The part of one document that is in one row. With `next`, the target of its last token is the
+  // token after the piece.
   struct Piece {
     int64_t begin = 0;
     int32_t length = 0;

@@ -1,6 +1,6 @@
-// Files of jsonl are read twice: once to hash all lines and count those held out, since that
-// decides whether the last lines are held out instead, and once to encode them. In a file that is
-// one JSON list, each element is treated as a line.
+// Files of jsonl are read twice. The first reading hashes all lines and counts the lines that their
+// hashes hold out; if these are none or all, the last lines are held out instead. The second
+// reading encodes the lines. In a file that is one JSON list, each element is treated as a line.
 #include "data/jsonl.h"
 
 #include <fmt/core.h>
@@ -32,7 +32,8 @@ namespace {
 constexpr int64_t kMostList = int64_t{1} << 30;
 
 // The files of a folder that Hugging Face's datasets reads, without the descriptions that it writes
-// beside them. A .json file beside files of lines is seldom data, so it is read only without these.
+// beside them. A .json file beside files of lines is seldom data, so it is read only if there are
+// no such files.
 const FolderFiles kOfFolders{
     {".jsonl", ".ndjson"},
     {".json"},

@@ -15,7 +15,7 @@ struct JsonlOptions {
   std::vector<std::string> paths;
   // Share of the lines that is held out.
   double heldout = 0;
-  // A non-zero value ends the reading with DS_ERROR_USER.
+  // If *stop becomes non-zero, reading ends with DS_ERROR_USER.
   const volatile int32_t* stop = nullptr;
 };
 struct JsonlFacts {

@@ -24,7 +24,8 @@ struct DataKeys {
   // How documents share a sample: "none" (one document in each), "joined" (attention sees the
   // earlier ones) or "isolated" (each sees only itself).
   std::string packing = "none";
-  // A template file, or the name of a template in the tokenizer's folder; "": the folder's default.
+  // A template file, or the name of a template in the tokenizer's folder; "" means the folder's
+  // default.
   std::string chat_template;
   // The share that is held out: files of text or lines of jsonl, chosen by the hash of their
   // content, or the last part of token files.

@@ -241,7 +241,7 @@ void TokenFile::read(void* data, size_t bytes, int64_t offset) const {
                  ? slots.emplace(slots.end())
                  : std::ranges::min_element(
                        slots, [](const auto& a, const auto& b) { return a.used < b.used; });
-      // Invalid until the block has passed its check, since read_block() may throw.
+      // The slot stays invalid until the block has passed its check, since read_block() may throw.
       slot->block = -1;
       read_block(block, slot->bytes);
       slot->block = block;
@@ -268,7 +268,7 @@ void TokenFile::read_block(int64_t block, std::vector<char>& out) const {
         found, wanted);
 }
 
-// Reports a file that became shorter while it was open as such.
+// If the file became shorter while it was open, the message says so.
 void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
   try {
     file_.read(data, bytes, offset);

@@ -58,7 +58,8 @@ class TokenFile : public TokenSource {
   // Returns the end of each document, in order.
   std::vector<DocumentEnd> ends() const;
   void copy(int64_t begin, std::span<int32_t> out) const override;
-  // As above, and also writes 1 for each token that is a target and 0 for each other one.
+  // Copies like the function above, and sets `targets` to 1 for a token that is a target and to 0
+  // for any other token.
   void copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> targets) const;
   // Throws DS_ERROR_CORRUPT or DS_ERROR_NOT_FOUND unless the path still leads to the content that
   // was opened. Reads the file again only if the system says that it was touched or replaced.
@@ -88,9 +89,9 @@ class TokenFile : public TokenSource {
 // The value of a hash that is not known.
 inline const std::string kNoHash = std::string(32, '0');
 
-// Writes a token file piece by piece. Its memory does not grow with the file except for 8 bytes for
-// each document and block. The path is unchanged until finish() returns; then the file is at the
-// path and on disk.
+// A writer of a token file, piece by piece. Its memory does not grow with the file except for 8
+// bytes for each document and block. The path is unchanged until finish() returns; then the file is
+// at the path and on disk.
 class TokenWriter {
  public:
   struct Options {

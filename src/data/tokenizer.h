@@ -19,7 +19,7 @@ class Tokenizer {
   // Opens a tokenizer as open_tokenizer() does.
   explicit Tokenizer(const std::string& name);
 
-  // Returns "bytes" or the path of the file from which it was read.
+  // Returns "bytes" or the path of the file from which the tokenizer was read.
   const std::string& name() const { return name_; }
   // Returns the size of the vocabulary: every id is in [0, vocab).
   int64_t vocab() const { return vocab_; }
@@ -110,8 +110,8 @@ int64_t least_learned();
 
 // A decoder of tokens that come one by one. The parts that push() and finish() return, joined, are
 // the text of all tokens, and each part consists of whole characters. A character whose bytes are
-// spread over tokens comes with the last of them; bytes of joins_next() tokens come with the token
-// after their run.
+// spread over tokens comes with the last of them; the bytes of a run of joins_next() tokens come
+// with the token after the run.
 class TextStream {
  public:
   // The tokenizer must outlive the stream.
