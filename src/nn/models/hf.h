@@ -10,7 +10,7 @@
 
 namespace ds {
 
-// Whether a graph has the noise (dropout) that Transformers adds in training mode.
+// The mode of a graph. Only in training does it have the noise (dropout) that Transformers adds.
 // from_pretrained() returns models in evaluation mode.
 enum class HfMode { evaluation, training };
 

@@ -90,7 +90,7 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   Decoder& d = m.decoder;
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");
-  // Padding rows must not count in the router loss, so it needs `counted` or the mask.
+  // Padding rows must not count in the router loss, so the loss reads `counted` or the mask.
   ValueId counted = m.balance > 0 && config.padded() ? add_ids(model, "counted") : d.mask;
   Graph& graph = model.graph;
   LayerBuilder build(graph, documents_of(model));
