@@ -1,6 +1,7 @@
 // Files of jsonl are read twice. The first reading hashes all lines and counts the lines that their
-// hashes hold out; if these are none or all, the last lines are held out instead. The second
-// reading encodes the lines. In a file that is one JSON list, each element is treated as a line.
+// hashes hold out; if they hold out no line or every line, the last lines are held out instead. The
+// second reading encodes the lines. In a file that is one JSON list, each element is treated as a
+// line.
 #include "data/jsonl.h"
 
 #include <fmt/core.h>
