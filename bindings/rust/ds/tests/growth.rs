@@ -1,4 +1,4 @@
-// A process of its own, because the memory of other tests would count here.
+// This test is a process of its own, because the memory of other tests would count here.
 mod common;
 use common::*;
 use ds::{Collective, Comm, CommOptions, Engine, EngineOptions, Graph, ReduceOp, Tensor, View};
