@@ -422,7 +422,7 @@ def record(folder, args):
     batch = draw_batch(single, args, source, share)
     micro = [draw_batch(single, args, source, share), draw_batch(single, args, source, share / 2)]
     prompts = [] if single.masked_lm else [source((5,)), source((min(11, args.tokens),))]
-    # Comes first: rope_type dynamic keeps the frequencies of the longest text that a model has seen.
+    # Generation comes first, because rope_type dynamic keeps the frequencies of the longest text that a model has seen.
     texts = [greedy(wide, prompt, args.new_tokens) for prompt in prompts]
     loss, grads, logits = evaluate(wide, batch)
     samples = [evaluate(model, batch) for model in singles]

@@ -174,7 +174,7 @@ class Collectives(unittest.TestCase):
             comm = letters.comm(rank, all_gather=gather)
             marker = Held()
             weakref.finalize(marker, ended.append, rank)
-            # Lives as long as libds keeps the callables.
+            # The marker lives as long as libds keeps the callables.
             gather.marker = marker
             held.part = comm.split(0)
             comm.barrier()

@@ -1,7 +1,7 @@
 // Values, with truth, equality, order and texts as in Python.
 //
 // Comparisons and texts of nested values recurse; their depth is bounded when a value is created
-// (deeper()), and each level pays a step. Generators are the exception to immutability: they
+// (deeper()), and each level costs a step. Generators are the exception to immutability: they
 // remember that they have been read.
 #include "text/jinja/value.h"
 

@@ -8,7 +8,7 @@ fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Returns the bytes that `count` calls leak, after as many calls to fill caches that grow once.
+/// Returns the bytes that `count` calls leak, after a tenth as many calls, which fill caches that grow only once.
 fn grown(count: usize, cycle: impl Fn(usize)) -> usize {
     (0..count / 10).for_each(&cycle);
     let before = resident();
