@@ -44,7 +44,7 @@ struct DataKeys {
   // stay as they are.
   double mask_replace_prob = 0.8;
   double random_replace_prob = 0.1;
-  // The id of the mask token; -1 stands for the tokenizer's.
+  // The id of the mask token; -1 means the mask token of the tokenizer.
   int64_t mask_token = -1;
 };
 

@@ -12,7 +12,7 @@ pipe(from, to) = joinpath(pipes, "$from-$to")
 others = [o for o in 0:2 if o != r]
 foreach(to -> run(`mkfifo $(pipe(r, to))`), others)
 Libds.barrier(comm)
-# To open a pipe for reading and writing does not wait for another process.
+# A pipe that is opened for both reading and writing does not wait for another process.
 ends = Dict((a, b) => open(pipe(a, b), "r+") for a in 0:2 for b in 0:2 if a != b && r in (a, b))
 put(data, to) = (write(ends[r, to], data); flush(ends[r, to]))
 take!(data, from) = (read!(ends[from, r], data); nothing)

@@ -237,8 +237,8 @@ std::optional<Range> Regex::Matches::next() {
   return range;
 }
 
-// Escapes every ASCII character that is not a letter, digit, blank or control character: escaping a
-// letter or digit would give it a meaning.
+// Escapes every ASCII character that is not a letter, digit, blank or control character. An escaped
+// letter or digit would have a special meaning.
 std::string escape_regex(std::string_view literal) {
   std::string out;
   for (char c : literal) {

@@ -161,7 +161,8 @@ impl<G: Group> Engine<G> {
         let init = options.init.map_or(std::ptr::null_mut(), |init| Box::into_raw(Box::new(init)));
         // From here on the engine frees the closure. Its handle is NULL until the engine has been created.
         let mut engine = Engine { raw: std::ptr::null_mut(), init, group };
-        // SAFETY: the options are filled by libds first; all pointers are valid during the calls, the closure with the engine.
+        // SAFETY: libds fills the options first. All pointers are valid during the calls, and the closure lives as long
+        // as the engine.
         unsafe {
             let mut own: ds_sys::ds_engine_options = std::mem::zeroed();
             check(ds_sys::ds_engine_options_init(&mut own, std::mem::size_of_val(&own)))?;

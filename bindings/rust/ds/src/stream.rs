@@ -11,7 +11,7 @@ struct Queue {
     raw: *mut ds_sys::ds_stream,
     // Dropped tensors that the work of the stream may still use.
     ended: RefCell<Vec<Tensor>>,
-    // True if the stream got no work since it was last waited for.
+    // True if the stream got no work since the last wait for it.
     idle: Cell<bool>,
 }
 

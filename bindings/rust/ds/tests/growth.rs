@@ -42,7 +42,7 @@ fn ten_thousand_handles_leave_nothing_behind() {
         }
     });
     assert!(works < 2 << 20, "{works} bytes");
-    // Engines allocate threads and arenas, so fewer of them reveal as much.
+    // Engines allocate threads and arenas, so a smaller number of them also reveals a leak.
     let engines = grown(300, |_| {
         let options = EngineOptions { threads: 1, ..EngineOptions::default() }.init(|_| Ok(()));
         let mut engine = Engine::new(CONFIG, Some(&linear_graph()), options).unwrap();
