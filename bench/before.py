@@ -1,14 +1,16 @@
-"""This build beside an earlier one, in turns: ./run bench before BUILD [PAIRS] [train_step|train_small|plan|comm|tiers]...
+"""Compares this build with an earlier one, in turns:
+./run bench before BUILD [PAIRS] [train_step|train_small|plan|comm|tiers]...
 
-BUILD is the build folder of another checkout (release preset). train_step, train_small and plan: PAIRS (24) alternating
-pairs; the two builds take turns, and so does which of them goes first. Printed is the median ratio of times (ours over
-theirs) with its 95 % interval from order statistics, which assumes nothing about the distribution. Bar: that interval does
-not lie wholly above 1.01. comm and tiers compare their rows by their best of PAIRS / 6 rounds, at least 3; their bar is a
-geometric mean of at most 1.05.
+BUILD is the build folder of another checkout (release preset). train_step, train_small and plan make PAIRS (24) alternating
+pairs: the two builds take turns, and each pair changes which build goes first. The program prints the median ratio of times
+(ours over theirs) with its 95 % interval from order statistics, which assumes nothing about the distribution. Bar: that
+interval does not lie wholly above 1.01. comm and tiers compare their rows by the best of PAIRS / 6 rounds, at least 3; their
+bar is a geometric mean of at most 1.05.
 
-train_step: a step of the 124M GPT-2, one rank on 2 threads, both processes alive at once. train_small: 20 steps of the
-main job's model, 2 ranks, by the median step. plan: a step of about 10,000 instructions compiled, and an instruction of it
-executed, without transfers and with empty ones. tiers: train_small under ZeRO-3 with its states in memory and on files.
+train_step: a step of the 124M GPT-2 on one rank with 2 threads; the processes of both builds run at the same time, in turns.
+train_small: 20 steps of the main job's model on 2 ranks; the median step counts. plan: the compile time of a step of about
+10,000 instructions, and the executor's time for an instruction, without transfers and with empty transfers. tiers:
+train_small under ZeRO-3 with its states in memory and on files.
 """
 import math
 import os
@@ -30,7 +32,7 @@ def program(build, name):
 
 
 class Stepper:
-    """bench_train_step with STEPS 0: a step for each line of standard input."""
+    """A process of bench_train_step with STEPS 0, which makes a step for each line of standard input."""
 
     def __init__(self, build):
         command, env = program(build, "train_step")
@@ -61,7 +63,7 @@ def small_seconds(build, *setting):
 
 
 def median_interval(values):
-    """The median, and the order statistics that enclose it with a probability of at least 95 %."""
+    """Returns the median, and the order statistics that enclose it with a probability of at least 95 %."""
     values = sorted(values)
     n = len(values)
     below, k = 0.0, 0  # P(fewer than k of n fair coins show heads)
@@ -105,7 +107,7 @@ def compare_train_small(bars, ours, theirs, pairs):
 
 
 def plan_seconds(build):
-    """By row of ./run bench plan."""
+    """Returns the seconds of each row of ./run bench plan."""
     text = output(build, "plan")
     return {what: float(re.search(line, text, re.MULTILINE).group(1)) for what, line, _, _ in plan.LINES}
 

@@ -1,12 +1,15 @@
-"""Durable saves and cold loads beside torch.save, safetensors and fio: ./run bench checkpoint [ROUNDS] [MILLIONS] [STEPS].
+"""Compares durable saves and cold loads with torch.save, safetensors and fio:
+./run bench checkpoint [ROUNDS] [MILLIONS] [STEPS].
 
-In turns, each round the state of GPT-2's shapes (masters and both moments of MILLIONS parameters, f32) by libds, torch and
-safetensors, and fio with the same bytes in blocks of 4 MiB. A save counts until the data is on the disk (fsync, or fdatasync); the
-page cache is emptied of the files before a load. libds loads into a new engine, as a resume does, and, without a bar, into one
-that has changed, which has to check all hashes before it changes again. fio reads and writes once through the page cache and once past it
-(O_DIRECT); the faster one counts. Best of the rounds.
-Bars: at least 0.85 of fio, and no slower than the faster of torch and safetensors. Then examples/train.json runs STEPS steps with
-and without an asynchronous save every 50 steps, in turns: at most 3 % of its tokens per second. STEPS 0 leaves that out.
+In each round, libds, torch and safetensors take turns with the state of a model in the shapes of GPT-2 (masters and both
+moments of MILLIONS parameters, f32), and fio writes and reads the same bytes in blocks of 4 MiB. A save counts until the data
+is on the disk (fsync, or fdatasync). Before a load, the files are removed from the page cache. libds loads into a new engine,
+as a resume does, and, without a bar, into an engine that has changed, which has to check all hashes before it changes again.
+fio reads and writes once through the page cache and once past it (O_DIRECT); the faster one counts. The best of the rounds
+counts.
+Bars: at least 0.85 of fio, and no slower than the faster of torch and safetensors. Then examples/train.json runs STEPS steps,
+in turns with and without an asynchronous save every 50 steps. Bar: the saves cost at most 3 % of the tokens per second.
+STEPS 0 leaves out this part.
 """
 import csv
 import json
@@ -47,7 +50,7 @@ def forget(path):
 
 
 def serve_rival():
-    """The protocol of bench_checkpoint for torch ("torch save FILE") and safetensors."""
+    """Speaks the protocol of bench_checkpoint for torch ("torch save FILE") and safetensors."""
     import safetensors.torch
     import torch
     torch.set_num_threads(2)
@@ -98,7 +101,7 @@ def have_fio():
 
 
 def plain_io(path, count, reads, direct):
-    """What fio does, where it cannot be installed: the same bytes, blocks and sync. Bytes per second."""
+    """Replaces fio if it cannot be installed: the same bytes, blocks and sync. Returns bytes per second."""
     import mmap
     block = mmap.mmap(-1, BLOCK)
     block.write(os.urandom(BLOCK))
@@ -122,7 +125,7 @@ def fio(path, count, reads, direct):
 
 
 def measure(rounds, millions, folder):
-    """Best bytes per second of saves and of loads, by side."""
+    """Returns the best bytes per second of saves and of loads, by side."""
     ours = Side(["build/bin/bench_checkpoint", str(millions)])
     rivals = Side([sys.executable, os.path.abspath(__file__), "--rival", str(ours.bytes)])
     disk = fio if have_fio() else plain_io
@@ -176,7 +179,7 @@ def judge(bars, count, saves, loads):
 
 
 def tokens_per_second(folder, steps, saves):
-    """Tokens a second of the steps of examples/train.json, what they waited for saves included."""
+    """Returns the tokens per second of examples/train.json. The time includes the waits of steps for saves."""
     run = os.path.join(folder, "run")
     shutil.rmtree(run, ignore_errors=True)
     patch = {"run": {"steps": steps, "save_every": 50 if saves else 0, "async_save": saves, "eval_every": 0, "sample_every": 0,

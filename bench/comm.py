@@ -1,11 +1,14 @@
-"""Collectives of 2, 4 and 8 ranks of one host beside Gloo and Open MPI, in turns: ./run bench comm [ROUNDS] [RANKS,..].
+"""Compares collectives of 2, 4 and 8 ranks of one host with Gloo and Open MPI, in turns:
+./run bench comm [ROUNDS] [RANKS,..].
 
-One thread a rank, f32, 4 KiB to 256 MiB (the whole gathered or reduced buffer of a rank), best of the rounds; "median": of
-Open MPI's rounds over that of ours, which one lucky round does not move. user: malloc;
-arena: anonymous memory with huge pages, as an engine maps its arena. Open MPI runs with both and the bars take its better
-one; Gloo runs through torch.distributed, its tensors with huge pages. "moved": bytes that the ranks have to read and write
-between them, over the time, as a share of what memcpy moves in all ranks at once at that size (where each has a core).
-Bars, on arena: at 2 ranks 3x Gloo and, from 1 MiB, 1x Open MPI; at more ranks at most 1.2 times Open MPI's time.
+Each rank has one thread. The data is f32, from 4 KiB to 256 MiB (the whole gathered or reduced buffer of a rank). The best of
+the rounds counts. The column "median" is the median of Open MPI's rounds over the median of ours, which one lucky round does
+not change. user: memory of malloc; arena: anonymous memory with huge pages, as an engine maps its arena. Open MPI runs with
+both, and the bars use its better one. Gloo runs through torch.distributed, and its tensors have huge pages. "moved": the bytes
+that the ranks have to read and write together, per time, as a share of the bytes that memcpy moves in all ranks at the same
+time at that size (only if each rank has a core).
+Bars, for arena: on 2 ranks 3 times the speed of Gloo and, from 1 MiB, the speed of Open MPI; on more ranks at most 1.2 times
+the time of Open MPI.
 """
 import os
 import shutil
@@ -101,16 +104,16 @@ def sides(bars, root, size):
 
 
 def needed_traffic(name, size):
-    """Bytes read and written per byte of the buffer, if every byte is read and written once where it has to be."""
-    if name == "all_gather":  # every rank writes all, and reads as much
+    """Returns the bytes read and written per byte of the buffer, if no byte is read or written more often than necessary."""
+    if name == "all_gather":  # every rank reads and writes the whole buffer
         return 2.0
-    if name == "reduce_scatter":  # its share of every rank's input, and the sums
+    if name == "reduce_scatter":  # a rank reads its part of every input and writes the sums
         return 1 + 1 / size
     return 1 + 1 / size + 2 * (size - 1) / size
 
 
 def median_ratio(times, name, bytes_):
-    """Open MPI's better buffers against ours, arena, by the medians of the rounds; None without Open MPI."""
+    """Returns the median time of Open MPI with its better buffers over that of ours in arena; None without Open MPI."""
     mpi = [times["mpi", name, kind, bytes_] for kind in ("user", "arena") if ("mpi", name, kind, bytes_) in times]
     if not mpi:
         return None

@@ -1,5 +1,5 @@
-/* The MPI side of bench/comm.py: the same buffers, batches and lines as bench/comm.cpp, with MPI's
- * own collectives. */
+/* The MPI side of bench/comm.py: the same buffers, batches and lines as in bench/comm.cpp, but with
+ * MPI's own collectives. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>

@@ -80,7 +80,7 @@ void run(int threads, int64_t tokens, DType dtype) {
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 997 % 50257);
   double start = now();
   std::vector<double> at;
-  // The first token comes out of the prompt, so one more is made than is timed.
+  // The first token comes from the prompt, so the run makes one more token than it times.
   generate(engine.text(), prompt, {tokens + 1, {}, {}, false}, [&](int32_t) {
     at.push_back(now());
     return true;

@@ -1,5 +1,6 @@
-"""The final held-out loss of the flagship run, examples/train.json, with other settings: for benches that ask what a
-cheaper optimizer costs. Not a bench of its own."""
+"""Measures the final held-out loss of the main job, examples/train.json, with changed settings, for benches that ask
+what a cheaper optimizer costs. This file is not a bench by itself.
+"""
 import json
 import os
 import re
@@ -11,7 +12,7 @@ BUILD = os.environ.get("DS_BUILD", "build")
 
 
 def final_loss(seed, steps, change):
-    """The results of one run over so many steps, with a configuration that change(config) has changed."""
+    """Returns the final held-out loss of a run of `steps` steps, with a configuration that change(config) has changed."""
     with open("examples/train.json", encoding="utf-8") as file:
         config = json.loads(re.sub(r"//[^\n\"]*$", "", file.read(), flags=re.M))
     change(config)
@@ -29,7 +30,7 @@ def final_loss(seed, steps, change):
 
 
 def mean_loss(name, steps, change):
-    """Of a run for each seed; prints it."""
+    """Returns and prints the mean of the final losses of one run for each seed."""
     losses = [final_loss(seed, steps, change) for seed in SEEDS]
     mean = sum(losses) / len(losses)
     print(f"{name}: held-out loss {mean:.4f}, seeds {' '.join(f'{x:.4f}' for x in losses)}", flush=True)

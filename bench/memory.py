@@ -1,10 +1,11 @@
-"""Memory of ZeRO-3 at several world sizes beside the plan: ./run bench memory [LAYERS] [WORLDS] [STEPS].
+"""Compares the memory of ZeRO-3 at several world sizes with the plan: ./run bench memory [LAYERS] [WORLDS] [STEPS].
 
-A GPT of width 1,024 in bf16 with AdamW: masters and moments of 29 layers take 4.1 GiB, with parameters and gradient
-accumulators 6.8; micro-batches of 1 x 16 bytes, so that the rest is small. Each world size in WORLDS (1248) trains with one
-thread a rank under `libds launch`; RssAnon + RssShmem of every rank is read every 20 ms, and for the sum over ranks
-Pss_Anon + Pss_Shmem, which counts what ranks share once. Bars: each rank within the memory of its plan (device and host,
-without the overhead that only a running engine knows) and 64 MiB, and the sum over ranks at most 1.15 x that of one rank.
+The model is a GPT of width 1,024 in bf16 with AdamW. Masters and moments of 29 layers take 4.1 GiB; with parameters and
+gradient accumulators it is 6.8 GiB. Micro-batches have 1 x 16 bytes, so that everything else is small. Each world size in
+WORLDS (1248) trains with one thread a rank under `libds launch`. Every 20 ms, the program reads RssAnon + RssShmem of every
+rank and, for the sum over ranks, Pss_Anon + Pss_Shmem, which counts shared memory once. Bars: each rank takes at most the
+memory of its plan (device and host, without the overhead that only a running engine knows) and 64 MiB, and the sum over ranks
+is at most 1.15 times the sum of the first world size.
 """
 import json
 import os
@@ -35,7 +36,7 @@ def config(layers, steps, folder):
 
 
 def kib(pid, file, names):
-    """The sum of these lines of /proc/PID/FILE in bytes; 0 when the process has gone."""
+    """Returns the sum of these lines of /proc/PID/FILE in bytes, or 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/{file}", encoding="ascii") as lines:
             return sum(1024 * int(n) for n in re.findall(rf"^(?:{names}):\s+(\d+) kB", lines.read(), re.MULTILINE))
@@ -44,7 +45,7 @@ def kib(pid, file, names):
 
 
 def ranks_of(launcher):
-    """pid by rank of the launcher's children."""
+    """Returns the pids of the launcher's children by rank."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -62,14 +63,14 @@ def ranks_of(launcher):
 
 
 def planned(path, world, rank):
-    """Bytes of memory that `libds plan` states for a rank."""
+    """Returns the bytes of memory that `libds plan` states for a rank."""
     text = subprocess.run([LIBDS, "plan", "--config", path, "-n", str(world), "--rank", str(rank)], check=True,
                           capture_output=True, text=True).stdout
     return sum(int(size) for size in re.findall(r"^(?:device|host) +total +(\d+)", text, re.MULTILINE))
 
 
 def run(world, layers, steps):
-    """Peak resident and planned bytes by rank, and the peak of the sum over ranks."""
+    """Returns the peak resident bytes and the planned bytes by rank, and the peak of the sum over ranks."""
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "text"), "w", encoding="ascii") as file:
             file.writelines(f"line {i} of a text that is long enough\n" for i in range(20000))

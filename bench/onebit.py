@@ -1,16 +1,17 @@
-"""Fewer bytes on the wire beside exact training: ./run bench onebit [wire|loss] [STEPS].
+"""Compares training with fewer bytes on the wire with exact training: ./run bench onebit [wire|loss] [STEPS].
 
-wire: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train a small GPT in bf16 over tcp. A
-step after the freeze takes at most 0.7 of the time of Adam's, and receives at most 1/14 of the bytes of an all-reduce
-of bf16 gradients; a run whose freeze is at 20 % receives at most 1/3.5 of Adam's bytes, whose sums travel back in f32 (stage
-0; stage 1, where parameters are gathered in any case, is printed without a bar). A step of ZeRO-3 with ZeRO++'s codes (int8
-weights, int4 gradients) takes at most 0.7 of the time of exact ZeRO-3. It needs the right to make namespaces, else it is
-left out.
+wire: two ranks in network namespaces of their own, connected at 1 Gbit/s (tc tbf), train a small GPT in bf16 over tcp. Bars:
+- A step after the freeze takes at most 0.7 of the time of Adam's step, and receives at most 1/14 of the bytes of an all-reduce
+  of bf16 gradients.
+- A run that freezes at 20 % of its steps receives at most 1/3.5 of the bytes of a run with Adam, whose sums travel back in f32
+  (stage 0; stage 1, where parameters are gathered in any case, is printed without a bar).
+- A step of ZeRO-3 with ZeRO++'s codes (int8 weights, int4 gradients) takes at most 0.7 of the time of exact ZeRO-3.
+This part is left out if the user may not make namespaces.
 
-loss: the run of examples/train.json at stage 1 with Adam and with 1-bit Adam, whose freeze_step is 20 % of the steps,
-each with 3 seeds: the mean of the final held-out losses is at most 0.02 higher. Both have an eps of 1e-5: after the
-freeze an element whose variance was nearly 0, of the row of a rare word, say, would step by the rate times its momentum
-over eps; with 1e-8 the loss of 1-bit Adam was 0.17 higher. This takes as long as six runs.
+loss: the run of examples/train.json at stage 1 with Adam, and with 1-bit Adam, whose freeze_step is 20 % of the steps, each
+with 3 seeds. Bar: the mean of the final held-out losses is at most 0.02 higher. Both have an eps of 1e-5. With a smaller eps,
+an element whose variance was nearly 0 at the freeze, for example in the row of a rare word, would step by the rate times its
+momentum over eps; with 1e-8 the loss of 1-bit Adam was 0.17 higher. This part takes as long as six runs.
 """
 import os
 import subprocess
@@ -22,10 +23,10 @@ import overlap
 import verdict
 
 STEP_BAR, BYTES_BAR, RUN_BAR, LOSS_BAR = 0.7, 1 / 14, 1 / 3.5, 0.02
-FROZEN = 0.8  # of the steps of a run
+FROZEN = 0.8  # share of the steps of a run after the freeze
 EPS = 1e-5
 BENCH = os.path.join(heldout.BUILD, "bin", "bench_onebit")
-PARAMETERS = 8192 * 512 + 128 * 512 + 4 * (12 * 512 * 512)  # but norms and biases
+PARAMETERS = 8192 * 512 + 128 * 512 + 4 * (12 * 512 * 512)  # without norms and biases
 
 
 def measure(stage, steps):
@@ -56,7 +57,7 @@ def wire(bars, steps):
               f"{bars.most('time of a step of ZeRO-3 with codes', codes / exact, STEP_BAR)}", flush=True)
         for stage in (0, 1):
             (adam, adam_bytes, _), (onebit, onebit_bytes, first_bytes) = measure(stage, steps)
-            least = 2 * 2 * PARAMETERS / 2  # of an all-reduce of two ranks
+            least = 2 * 2 * PARAMETERS / 2  # bytes of an all-reduce of two ranks
             line = (f"1 Gbit/s, stage {stage}: Adam {adam:.3f} s and {adam_bytes / 1e6:.1f} MB a step, 1-bit Adam behind "
                     f"its freeze {onebit:.3f} s and {onebit_bytes / 1e6:.2f} MB: {onebit / adam:.2f} of the time, 1/"
                     f"{least / onebit_bytes:.1f} of the bytes of bf16 gradients")

@@ -1,7 +1,7 @@
 // Measures updates of optimizers as an engine launches them, on arrays that no cache holds. Writes
-// a line "NAME BYTES" for each form, where BYTES are moved for each parameter, then "ready". Then
-// every line of standard input is the name of a form or "triad". The answer is a line with the
-// parameters that the form updates in a second or, for "triad", the bytes of a STREAM triad. In
+// a line "NAME BYTES" for each form, where BYTES are moved for each parameter, then "ready". After
+// that, every line of standard input is the name of a form or "triad". The answer is a line with
+// the parameters that the form updates in a second or, for "triad", the bytes of a STREAM triad. In
 // this way bench/optimizers.py alternates with torch and DeepSpeed.
 //
 //   bench_optimizers [THREADS=2] [MILLIONS=32]

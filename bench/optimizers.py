@@ -1,20 +1,26 @@
-"""Updates beside torch's fused AdamW and DeepSpeed's CPUAdam, in turns: ./run bench optimizers [ROUNDS] [THREADS] [MILLIONS];
-or the held-out loss of the byte-lean forms: ./run bench optimizers loss [STEPS].
+"""Compares updates with torch's fused AdamW and DeepSpeed's CPUAdam, in turns:
+./run bench optimizers [ROUNDS] [THREADS] [MILLIONS];
+or compares the held-out losses of forms with fewer bytes: ./run bench optimizers loss [STEPS].
 
-Parameters per second (the best of the rounds), bytes moved per parameter, the share of STREAM's triad that these bytes make
-and the ratio to DeepSpeed's form with bf16 parameters, both the median of the rounds: memory of a virtual machine gives 60 GB/s
-in one minute and 100 in the next, so triad and DeepSpeed take a turn beside every form. Rows of DeepSpeed and torch have their own bytes: f32 28 (gradient 4,
-parameter and two states 8 each), DeepSpeed's bf16 form 22 (gradient 2, parameter 4, f32 states 16). libds's gradients are
-f32 sums (4): f32 masters and states beside a bf16 parameter move 30, bf16 states 22, bf16 masters and states 16. States
-in 8-bit codes move 18 beside f32 masters (8) and a bf16 parameter (2), 12 beside bf16 masters that are the parameters
-(4): codes are read and written (4), and the scale of a block of 256 is 1/64 of a byte in all.
-Bars: 0.98 of STREAM at equal bytes for each form of libds; bf16 masters and states 1.3 times the parameters per second of
-DeepSpeed's 22-byte form, 8-bit states 1.6 times. The column "in cache" has the rate of the same kernel and threads where
-memory takes no time; a bar that even this rate misses is out of reach of the processor's arithmetic, and the table says so.
-Names with grad16 read gradients in bf16, as DeepSpeed's form does.
+The table has, for each form, the parameters per second (the best of the rounds), the bytes moved per parameter, the share of
+STREAM's triad that these bytes reach, and the ratio to DeepSpeed's form with bf16 parameters. Share and ratio are medians of
+the rounds: the memory of a virtual machine gives 60 GB/s in one minute and 100 in the next, so triad and DeepSpeed take a turn
+next to every form.
 
-loss: the run of examples/train.json with f32 masters and states and with bf16 masters and bf16 or 8-bit states, rounded by
-draws, each with 3 seeds: the mean of the final held-out losses is at most 0.02 higher. This takes as long as nine runs.
+The bytes per parameter. DeepSpeed and torch: f32 28 (gradient 4, parameter and two states 8 each), DeepSpeed's bf16 form 22
+(gradient 2, parameter 4, f32 states 16). libds, whose gradients are f32 sums (4): with a bf16 parameter, f32 masters and
+states move 30, bf16 states 22, bf16 masters and states 16. States in 8-bit codes move 18 with f32 masters (8) and a bf16
+parameter (2), and 12 with bf16 masters that are the parameters (4): codes are read and written (4), and the scales of blocks
+of 256 add 1/64 of a byte. Forms with grad16 in their name read gradients in bf16, as DeepSpeed's form does.
+
+Bars: each form of libds reaches 0.98 of STREAM at equal bytes; bf16 masters and states update 1.3 times the parameters per
+second of DeepSpeed's 22-byte form, 8-bit states 1.6 times. The column "in cache" has the rate of the same kernel and threads
+on arrays in the cache, where memory takes no time. If even this rate misses a bar, the processor's arithmetic cannot meet it,
+and the table says so.
+
+loss: the run of examples/train.json with f32 masters and states, and with bf16 masters and bf16 or 8-bit states under
+stochastic rounding, each with 3 seeds. Bar: the mean of the final held-out losses is at most 0.02 higher. This takes as long
+as nine runs.
 """
 import os
 import statistics
@@ -28,13 +34,13 @@ import verdict
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEEPSPEED_LEAN = "DeepSpeed CPUAdam bf16"
 LOSS_BAR = 0.02
-NOISE = 0.95  # what is nearer to a bar may be a noisy minute
-CACHED = 32  # x 1,024 parameters a thread: the second cache holds all arrays of a form
+NOISE = 0.95  # a value above this share of a bar may be due to noise
+CACHED = 32  # units of 1,024 parameters a thread: the L2 cache holds all arrays of a form
 BESIDE_DEEPSPEED = {"adamw-lean16": 1.3, "adamw-lean16-drawn": 1.3, "adamw-lean8": 1.6, "adamw-lean8-drawn": 1.6}  # bars
 
 
 def rival_forms(numel):
-    """Of torch and DeepSpeed: name, bytes per parameter, a function that makes the function of one update."""
+    """Yields the forms of torch and DeepSpeed: name, bytes per parameter, a function that makes the function of one update."""
     import torch
 
     def params(dtype):
@@ -56,9 +62,9 @@ def rival_forms(numel):
 
 
 def serve_rivals(threads, numel):
-    """The same lines as bench_optimizers writes and reads."""
+    """Reads and writes the same lines as bench_optimizers."""
     lines = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the libraries print is no line of ours
+    os.dup2(2, 1)  # output of the libraries must not mix with our lines
     import torch
     torch.set_num_threads(threads)
     forms, kept, step = rival_forms(numel), None, None
@@ -68,7 +74,7 @@ def serve_rivals(threads, numel):
     for line in sys.stdin:
         name = line.strip()
         if name != kept:
-            step = None  # before the next takes memory
+            step = None  # frees the memory before the next form takes some
             step, kept = next(make for known, _, make in forms if known == name)(), name
             step()
         begin = time.perf_counter()
@@ -106,8 +112,9 @@ def processor():
 
 
 def judge(bars, ours, rivals, rates, cached, shares, ratios):
-    """rates: the best of each form; cached: of ours on arrays in cache; shares and ratios: of each form one of each round,
-    to STREAM and DeepSpeed's form. What a missed bar says of the cache is its figure if memory took no time."""
+    """rates: the best rate of each form; cached: the best rates of our forms on arrays in the cache; shares and ratios: for
+    each form the shares of STREAM and the ratios to DeepSpeed's form, one for each round. For a missed bar that is out of
+    reach, the line also has the value that the form would reach if memory took no time."""
     def least(name, beside, value, bar):
         beyond = value * cached[name] / rates[name]
         out_of_reach = f", out of reach: {beyond:.2f} in cache" if value < bar and beyond < NOISE * bar else ""
@@ -150,7 +157,7 @@ def speed(bars):
 
 
 def lean(states):
-    """A change of the flagship run: masters in bf16, states of this type, rounded by draws."""
+    """Returns a change of the main job: masters in bf16, and states of this type, with stochastic rounding."""
     def change(config):
         config["bf16"] |= {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": states == "bf16"}
         config["optimizer"]["rounding"] = "stochastic"

@@ -1,12 +1,11 @@
-"""How much of the communication is hidden by compute: ./run bench overlap [STEPS].
+"""Measures how much of the communication is hidden by compute: ./run bench overlap [STEPS].
 
-Part one: two ranks on the separate device, 5 ms of sleep in each kernel and collective: a step takes at most 0.7 of
-their sum. Part two: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train GPT-2 under
-ZeRO-3 over tcp, each on one sequence of its 1,024 positions: a step takes at most 1.25 of the larger of compute alone
-(ranks without the slow link, over shared memory) and communication alone (kernels that do nothing), each the best step
-of three turns. A quarter of the tokens, where communication takes longer than compute, is printed without a bar: the
-link then has nothing to do from the last gather to the first gradient. It needs the right to make namespaces, else it
-is left out.
+Part one runs on the separate device, with 5 ms of sleep in each kernel and collective. Bar: a step takes at most 0.7 of the
+sum of all sleeps. In part two, two ranks in network namespaces of their own, connected at 1 Gbit/s (tc tbf), train GPT-2 under
+ZeRO-3 over tcp, each on one sequence of its 1,024 positions. Bar: a step takes at most 1.25 of the larger of compute alone
+(ranks over shared memory, without the slow link) and communication alone (kernels that do nothing); each time is the best step
+of three turns. A quarter of the tokens, where communication takes longer than compute, is printed without a bar: there the
+link has nothing to do from the last gather to the first gradient. Part two is left out if the user may not make namespaces.
 """
 import os
 import subprocess
@@ -45,7 +44,7 @@ def seconds(url, part, steps, tokens, apart):
         command = [BENCH, str(rank), url, part, str(steps), str(tokens)]
         environment = dict(os.environ)
         if apart:
-            # A name of its own makes it another host, whose ranks give collectives a thread.
+            # With a host name of its own, each rank counts as a host; ranks of several hosts give collectives a thread.
             named = ["unshare", "--uts", "sh", "-c", f'echo {NAMES[rank]} > /proc/sys/kernel/hostname; exec "$@"', "sh"]
             command = ["ip", "netns", "exec", NAMES[rank], *named, *command]
             environment |= {"GLOO_SOCKET_IFNAME": "v0", "DS_JOB_KEY": "of the overlap bench"}

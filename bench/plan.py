@@ -1,5 +1,6 @@
-"""What the compiler and the executor take: ./run bench plan. Bars: 0.5 s to compile a step of about 10,000 instructions with
-the other programs of an engine, and 2 us an instruction, without transfers and with empty ones on the file lanes."""
+"""Measures the time of the compiler and of the executor: ./run bench plan. Bars: 0.5 s to compile a step of about 10,000
+instructions and the other programs of an engine, and 2 us an instruction, without transfers and with empty transfers on the
+file lanes."""
 import os
 import re
 import subprocess

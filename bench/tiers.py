@@ -1,7 +1,8 @@
-"""States on files (O_DIRECT) beside states in memory, in turn: ./run bench tiers [ROUNDS] [SUB_GROUP_SIZE].
+"""Compares states on files (O_DIRECT) with states in memory, in turns: ./run bench tiers [ROUNDS] [SUB_GROUP_SIZE].
 
-Tokens/s of the main job's model, ZeRO-3, tier nvme over tier device, by the best and by the median. Bar: 0.8 by the best,
-where the host slots hold all states, that is from a SUB_GROUP_SIZE of 1,000,000 on, the default.
+The program prints the tokens per second of the main job's model under ZeRO-3 on tier nvme, as a share of those on tier device,
+by the best and by the median step. Bar: 0.8 by the best, if the host slots hold all states, which is so from a SUB_GROUP_SIZE of
+1,000,000 on, the default.
 """
 import os
 import re
@@ -15,7 +16,7 @@ ALL_STATES = 1000000
 
 
 def judge(bars, sub_group, best, median):
-    """best, median: tokens/s by tier."""
+    """best, median: tokens per second by tier."""
     ratio = best["nvme"] / best["device"]
     bar = f" ({bars.least('nvme / device', ratio, 0.8)})" if sub_group >= ALL_STATES else ""
     print(f"nvme / device: best {ratio:.2f}{bar} ({best['nvme']:.0f} / {best['device']:.0f} tok/s), best median "

@@ -1,8 +1,9 @@
-"""Encoding beside PyPI tokenizers, in one interleaved run: ./run bench tokenizer [ROUNDS].
+"""Compares encoding with tokenizers of PyPI, in turns: ./run bench tokenizer [ROUNDS].
 
 Trains a byte-level (GPT-2, Llama 3) and a character (Llama 2) vocabulary of 16,000 merges on Python sources of this
-machine (ASCII, 4 MB), then encodes that text in chunks of 64 KiB with one thread on each side, warm. Prints the best
-MB/s of each, their ratio, and whether the ids are the same. Bars: they are, and libds is at least 5 times as quick.
+machine (ASCII, 4 MB). Then both sides encode that text in chunks of 64 KiB on one thread, after a first pass that is not
+timed. Prints the best MB/s of each, their ratio, and whether the ids are the same. Bars: the ids are the same, and libds is at
+least 5 times as fast.
 """
 import os
 import pathlib
@@ -67,7 +68,7 @@ def rival(tokenizer, chunks):
 
 
 def judge(bars, name, size, ours, theirs, same):
-    """ours, theirs: the least seconds for `size` bytes."""
+    """ours, theirs: the smallest number of seconds for `size` bytes."""
     rate = [size / 1e6 / side for side in (ours, theirs)]
     print(f"{name}: libds {rate[0]:.1f} MB/s, tokenizers {rate[1]:.1f} MB/s, ratio {rate[0] / rate[1]:.1f} "
           f"({bars.least(name + ': ratio', rate[0] / rate[1], 5)}), {bars.holds(name + ': equal ids', same, 'differ')}",

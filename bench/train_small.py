@@ -1,8 +1,8 @@
-"""The main job's model beside torch eager, in one interleaved run: ./run bench train_small [ROUNDS].
+"""Compares the main job's model with torch eager, in turns: ./run bench train_small [ROUNDS].
 
-libds: 2 ranks x 1 thread, bf16 with f32 masters, ZeRO-3, tier device. torch: eager, autocast bf16, 2 threads, the
-same model, batch 16 x 128, fused AdamW, clip 1.0. Prints best and median tokens/s of each and the ratio of the bests,
-whose bar is 1.2.
+libds has 2 ranks of 1 thread, bf16 with f32 masters, ZeRO-3 and tier device. torch is eager, with autocast to bf16 and
+2 threads. Both train the same model with batch 16 x 128, AdamW (torch's is fused) and clip 1.0. Prints the best and the median
+tokens per second of each and the ratio of the bests. Bar: a ratio of 1.2.
 """
 import os
 import re

@@ -1,25 +1,25 @@
-"""A training step beside torch or DeepSpeed, in turns:
+"""Compares a training step with torch or DeepSpeed, in turns:
   ./run bench train_step [ROUNDS] [gpt2|llama] [THREADS] [STEPS]
   ./run bench train_step --ranks 2 [ROUNDS] [STAGES] [STEPS]      STAGES: as in 0123
-  ./run bench train_step --reproducible [ROUNDS] [MICRO_STEPS]    what the order of `reproducible` costs
+  ./run bench train_step --reproducible [ROUNDS] [MICRO_STEPS]    the cost of the order of `reproducible`
   ./run bench train_step --device cuda:0 [ROUNDS] [gpt2|gpt2-xl] [STEPS]
 
-Both sides: GPT-2 124M (or a 125M Llama) of Transformers' shape, batch 4 x 512 random tokens, bf16, loss, gradient,
-clip 1.0, AdamW. libds: f32 masters and states, 1 rank. torch: f32 parameters under autocast, or bf16 parameters and
-states, each eager and compiled, fused AdamW, scaled_dot_product_attention. libds stays up; each mode of torch is
-started, warmed up, and takes ROUNDS turns of STEPS steps with it (one side waits while the other computes). Prints the
-best step of either side, ru_maxrss and the ratios. Bars: 1.7 x the faster eager mode, 1.2 x the faster compiled, and no
-more ru_maxrss than autocast+compile.
+Both sides train GPT-2 124M (or a 125M Llama) in the shape of Transformers' model, on a batch of 4 x 512 random tokens, in bf16:
+loss, gradient, clip 1.0, AdamW. libds has f32 masters and states and 1 rank. torch has f32 parameters under autocast, or bf16
+parameters and states, each eager and compiled, with fused AdamW and scaled_dot_product_attention. The process of libds stays.
+Each mode of torch is started, warmed up, and takes ROUNDS turns of STEPS steps with it (one side waits while the other
+computes). Prints the best step of each side, ru_maxrss and the ratios. Bars: 1.7 times the speed of the faster eager mode,
+1.2 times the speed of the faster compiled mode, and no more ru_maxrss than autocast+compile.
 
-With --ranks: GPT-2 on N processes of one thread, batch 4 x 512 in all, ZeRO stages, beside DeepSpeed on gloo with its own
-Adam and with torch's (bf16, f32 masters, overlap_comm, contiguous_gradients). Bars: 1.5 x the faster of the two at
-each stage, and libds's stage 3 within 10 % of its stage 0.
+With --ranks: GPT-2 on N processes of one thread with ZeRO stages, batch 4 x 512 in total, against DeepSpeed on gloo with its
+own Adam and with torch's (bf16, f32 masters, overlap_comm, contiguous_gradients). Bars: 1.5 times the speed of the faster of
+the two at each stage, and stage 3 of libds within 10 % of its stage 0.
 
-With --reproducible: libds against itself on 2 ranks, sums over MICRO_STEPS (4) micro-steps in the order that is the same on
-any number of ranks, or as they come. Bar: 1.1 times the time.
+With --reproducible: libds against itself on 2 ranks. One side sums over MICRO_STEPS (4) micro-steps in the order that is the
+same on any number of ranks, the other in the order in which gradients come. Bar: 1.1 times the time.
 
-With --device: GPT-2 124M, batch 16 x 1024, or GPT-2 XL (1.5B), batch 8 x 1024, on a GPU, beside torch compiled. Bar: as
-fast as the faster compiled mode. DS_BUILD: the folder with bin/bench_train_step, in place of build.
+With --device: GPT-2 124M, batch 16 x 1024, or GPT-2 XL (1.5B), batch 8 x 1024, on a GPU, against compiled torch. Bar: as fast
+as the faster compiled mode. DS_BUILD: the folder with bin/bench_train_step, if it is not `build`.
 """
 import os
 import re
@@ -128,17 +128,17 @@ def deepspeed_side(rank, ranks, stage, torch_adam):
 
 
 class Side:
-    """Processes that take one step for every line that the first of them is sent. Other output goes to a log."""
+    """Processes that take one step for every line that the first one receives. Other output goes to a log."""
 
     def __init__(self, command, root, ranks=1):
-        os.makedirs(os.path.join(root, "build"), exist_ok=True)  # not there where gpu-check was carried to
+        os.makedirs(os.path.join(root, "build"), exist_ok=True)  # a machine that gpu-check was carried to has no such folder
         log = open(os.path.join(root, "build", "bench_rival.log"), "a")
         environment = dict(os.environ)
         if ranks > 1:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
-            # One thread a rank: without OMP_NUM_THREADS DeepSpeed's own Adam takes every core in every rank.
+            # One thread a rank: without OMP_NUM_THREADS, DeepSpeed's own Adam uses all cores in every rank.
             environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks),
                             "OMP_NUM_THREADS": "1"}
         self.others = [
@@ -164,7 +164,7 @@ class Side:
             self.process.stdin.write("\n")
             self.process.stdin.flush()
             text = self.line()
-            while not re.fullmatch(r"[\d.]+", text):  # a rival's chatter
+            while not re.fullmatch(r"[\d.]+", text):  # skips other output of a rival
                 text = self.line()
             seconds.append(float(text))
         return min(seconds)
@@ -180,13 +180,13 @@ class Side:
 
 
 def turns(ours, theirs, rounds, steps):
-    """The best seconds of either side."""
+    """Returns the best seconds of each side."""
     pairs = [(ours.steps(steps), theirs.steps(steps)) for _ in range(rounds)]
     return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
 
 
 def judge_stage(bars, stage, ratios, peak):
-    """ratios: of tokens/s to DeepSpeed's with either Adam."""
+    """ratios: our tokens per second over those of DeepSpeed, with each Adam."""
     print(f"stage {stage}: {min(ratios):.2f} x the faster of the two "
           f"({bars.least(f'stage {stage}: libds / DeepSpeed', min(ratios), 1.5)}), ru_maxrss of rank 0 {peak:.2f} GiB", flush=True)
 
@@ -198,7 +198,7 @@ def judge_stages(bars, zero, three):
 
 
 def judge_torch(bars, ratio, ours, theirs):
-    """ratio: of tokens/s, by mode of torch; ours, theirs: ru_maxrss in GiB, theirs of autocast+compile."""
+    """ratio: our tokens per second over those of torch, by mode; ours, theirs: ru_maxrss in GiB, theirs of autocast+compile."""
     eager, compiled = min(ratio[mode] for mode in MODES[:2]), min(ratio[mode] for mode in MODES[2:])
     print(f"libds is {eager:.2f} x the faster eager mode ({bars.least('libds / torch eager', eager, 1.7)}), {compiled:.2f} x "
           f"the faster compiled mode ({bars.least('libds / torch compiled', compiled, 1.2)})")
@@ -229,7 +229,7 @@ def beside_deepspeed(bars, root, ranks, rounds, stages, steps):
 
 
 def judge_reproducible(bars, stage, tokens, first, second):
-    """first, second: seconds of a step as they come, and in order."""
+    """first, second: seconds of a step with sums as gradients come, and in the fixed order."""
     print(f"stage {stage}: as they come {tokens / first:.0f}, reproducible {tokens / second:.0f}, time {second / first:.3f} "
           f"({bars.most(f'stage {stage}: reproducible / as they come', second / first, 1.1)})", flush=True)
 

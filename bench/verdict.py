@@ -1,8 +1,8 @@
-"""How every bench judges what it has measured: verdict.run(main) is the last line of each bench/*.py.
+"""Prints the verdict of a bench: verdict.run(main) is the last line of each bench/*.py.
 
-main(bars) measures, judges with least(), most() and holds(), and prints what they return beside the figure. run() then
-prints one last line, `PASS: 7 of 7 bars hold` or `FAIL: 2 of 7 bars missed: ...`, and ends with 1 if a bar was missed, if
-none was judged, or if the bench ended before its bars. Programs in C++ measure and know no bar.
+main(bars) measures, judges with least(), most() and holds(), and prints their results next to the numbers. run() then
+prints one last line, `PASS: 7 of 7 bars hold` or `FAIL: 2 of 7 bars missed: ...`. It exits with 1 if a bar was missed, if
+no bar was judged, or if the bench ended before its bars. Programs in C++ only measure and know no bars.
 """
 import subprocess
 import sys
@@ -23,12 +23,12 @@ class Bars:
         return self._judge(what, ok, said, what)
 
     def left_out(self, what):
-        """A side that this machine lacks, with its bars."""
+        """Leaves out a side that this machine lacks, with its bars."""
         if what not in self.absent:
             self.absent.append(what)
 
     def only_figures(self, why):
-        """This form of the bench has no bar."""
+        """Says that this form of the bench has no bar."""
         self.figures = why
 
     def _judge(self, what, ok, said, row):
@@ -38,7 +38,7 @@ class Bars:
         return row if ok else row + " MISSED"
 
     def end(self):
-        """Prints the verdict; the exit code."""
+        """Prints the verdict and returns the exit code."""
         absent = f"; left out: {', '.join(self.absent)}" if self.absent else ""
         if self.missed:
             print(f"FAIL: {len(self.missed)} of {self.count} bars missed: {'; '.join(self.missed)}{absent}", flush=True)

@@ -1,8 +1,8 @@
-"""What a wrapper adds to a step: ./run bench wrappers [ROUNDS=15] [STEPS=2000].
+"""Measures the time that a wrapper adds to a step: ./run bench wrappers [ROUNDS=15] [STEPS=2000].
 
-C, Python, Rust and Julia make the smallest step there is, in turns, in processes that stay. Nothing is copied, so what a wrapper
-adds does not grow with the step: the medians' difference to C, as a share of a step of 1 ms. Bar: 2 %. A language that this
-machine lacks is left out.
+Programs in C, Python, Rust and Julia make the smallest possible step, in turns; their processes stay. Nothing is copied, so
+the time that a wrapper adds does not grow with the step. It is the difference of its median to the median of C, as a share of
+a step of 1 ms. Bar: 2 %. A language that this machine lacks is left out.
 """
 import os
 import shutil
@@ -40,7 +40,7 @@ def step_in_python():
 
 
 def programs(bars):
-    """[(name, command)], built where they need it; C first."""
+    """Builds the programs and yields (name, command) of each, C first."""
     made = os.path.join(BUILD, "wrappers")
     os.makedirs(made, exist_ok=True)
     subprocess.run(["cc", "-O2", "-std=gnu99", os.path.join(HERE, "step.c"), "-I", os.path.join(ROOT, "include"), "-L", LIB, "-lds",

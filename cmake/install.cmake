@@ -1,5 +1,5 @@
-# cmake --install: header, library, command, Python package, CMake package (find_package(ds) gives ds::ds), pkg-config file,
-# documentation and examples. `ninja installed` builds what it takes; separate_debug.cmake, which is included last, strips.
+# cmake --install: header, library, command, Python package, CMake package (find_package(ds) gives ds::ds), pkg-config file, documentation
+# and examples. `ninja installed` builds all of this. separate_debug.cmake, which is included last, strips the files.
 include(CMakePackageConfigHelpers)
 
 if(TARGET ds)

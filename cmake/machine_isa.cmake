@@ -1,4 +1,4 @@
-# DS_MACHINE_ISA: x86-64-v4 (AVX-512) or x86-64-v3 (AVX2), the best that this machine runs; empty below both.
+# DS_MACHINE_ISA: x86-64-v4 (AVX-512) or x86-64-v3 (AVX2), the best one that this machine can run, or empty if it can run neither.
 include(CheckCXXSourceRuns)
 check_cxx_source_runs("int main() {
   return !(__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") &&

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a compiler of the device; its output goes to LOG, and is shown if it fails.
+# Runs a compiler of the device. The output goes to LOG, and is shown if the compiler fails.
 # usage: nvcc.sh LOG COMMAND...
 set -eu
 log=$1

@@ -1,6 +1,6 @@
-# At install time: moves the debug information of each library and of the command into a folder .debug next to it, where
-# gdb looks, and strips the file. It touches only files that this install has written, since the same folders may have
-# other files. When single components are installed, as for a package, the packager strips them. Variable: OBJCOPY.
+# At install time: moves the debug information of each library and of the command into a folder .debug next to it, where gdb looks, and
+# strips the file. It changes only files that this install has written, because the same folders may have other files. When single
+# components are installed, as for a package, the packager strips them. Variable: OBJCOPY.
 if(CMAKE_INSTALL_COMPONENT)
   return()
 endif()

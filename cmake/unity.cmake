@@ -1,13 +1,12 @@
-# ds_unity(SOURCES): replaces the files in the list variable SOURCES, paths relative to the current folder or absolute,
-# by generated files that include up to eight of them, so that what they all include is parsed once. A batch never
-# spans folders: a new file moves the batches of its own folder only. Files with compile options of their own or the
-# property SKIP_UNITY_BUILD_INCLUSION stay alone, and so does everything with DS_UNITY=OFF, which is what clang-tidy and
-# an editor want.
+# ds_unity(SOURCES): replaces the files in the list variable SOURCES, paths relative to the current folder or absolute, by generated files
+# that include up to eight of them, so that their common headers are parsed once. A batch never spans folders, so a new file changes only
+# the batches of its own folder. Files with compile options of their own or the property SKIP_UNITY_BUILD_INCLUSION stay alone. With
+# DS_UNITY=OFF all files stay alone, which clang-tidy and editors need.
 #
 # Batches include by relative path, so that the compiler cache serves every clone (CMake's UNITY_BUILD does not).
 option(DS_UNITY "Compile sources in batches" ON)
 
-# Kernels that compile slowest; they stay alone, so that a change of a small one does not recompile them.
+# The kernels that compile slowest. They stay alone, so that a change of a small kernel does not recompile them.
 set(DS_LARGE_KERNELS activation attention attention_dx glu)
 
 # Writes a batch that contains `files`. Kernels for several instruction sets (`per_target`) include themselves through

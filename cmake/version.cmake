@@ -1,5 +1,5 @@
-# Writes OUT from TEMPLATE: the version VERSION and a hash of the sources that results and ranks depend on. Programs (cli,
-# launch) are left out. Paths are hashed relative to SOURCE, so every copy of the same tree gives the same text.
+# Writes OUT from TEMPLATE, with the version VERSION and a hash of the sources on which results and ranks depend. Programs (cli, launch) are
+# left out. Paths are hashed relative to SOURCE, so every copy of the same tree gives the same text.
 file(GLOB_RECURSE files RELATIVE ${SOURCE} ${SOURCE}/src/*.cpp ${SOURCE}/src/*.h ${SOURCE}/include/*.h)
 list(FILTER files EXCLUDE REGEX "^src/(cli|launch)/")
 list(SORT files)

@@ -68,7 +68,7 @@ int main(void) {
     printf("%g xor %g = %.3f\n", x[2 * i], x[2 * i + 1], ((float*)guess)[i]);
   printf("loss %.6f\n", loss);
 
-  /* The engine differentiates for itself; the same rules are there to look at. */
+  /* An engine computes gradients by itself. This call shows the same rules. */
   must(ds_graph_grad(graph, loss_value, &weight, 1, &grad));
   printf("the gradient of fc1.weight is value %d of the graph\n", (int)grad);
   ds_tensor_destroy(prediction);

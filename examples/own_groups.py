@@ -1,4 +1,4 @@
-"""Trains over process groups that libds knows nothing of: processes of multiprocessing with a pipe between each two.
+"""Trains over process groups that libds does not know: processes of multiprocessing with a pipe between each two.
 Run: PYTHONPATH=build/python python3 examples/own_groups.py"""
 import multiprocessing
 import threading
@@ -17,13 +17,13 @@ RANKS = 3
 
 
 class Group:
-    """One rank; pipes[r] leads to rank r, and its own is None."""
+    """One rank; pipes[r] leads to rank r, and the entry of this rank is None."""
 
     def __init__(self, rank, pipes):
         self.rank, self.pipes = rank, pipes
 
     def all_to_all(self, parts, sizes):
-        """Gives each rank its part and takes one from each."""
+        """Sends each rank its part and receives a part from each."""
         sender = threading.Thread(target=lambda: [pipe.send_bytes(part) for pipe, part in zip(self.pipes, parts) if part])
         sender.start()
         received = [pipe.recv_bytes() if size else b"" for pipe, size in zip(self.pipes, sizes)]
@@ -31,7 +31,7 @@ class Group:
         return received
 
     def comm(self):
-        """The comm over this group. Without an all_gather, all_to_all does its work."""
+        """Returns a comm over this group. Without an all_gather, libds uses all_to_all instead."""
         return libds.Comm.from_callbacks(rank=self.rank, size=len(self.pipes), all_to_all=self.all_to_all)
 
 

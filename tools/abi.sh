@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 dump="python3 tools/api_dump.py include/ds.h"
-# Options for abidw and abidiff: types of our headers, nothing that depends on this machine.
+# Options for abidw and abidiff: the types of our headers, and nothing that depends on this machine.
 abidw_options="--headers-dir include --drop-private-types --no-show-locs --no-corpus-path --no-comp-dir-path
   --type-id-style hash --exported-interfaces-only"
 

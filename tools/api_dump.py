@@ -46,7 +46,7 @@ class Refused(Exception):
 
 
 class Reader:
-    """One pass over the tokens; each token keeps its line and the comment before it."""
+    """Reads the tokens once; each token keeps its line and the comment before it."""
 
     def __init__(self, text):
         self.tokens = list(tokens(text))
@@ -168,7 +168,7 @@ class Reader:
         return params
 
     def type(self, member=False, result=False):
-        """A type as written: a scalar, an enum, or a pointer to anything known."""
+        """Returns a type as written: a scalar, an enum, or a pointer to a known type."""
         words = []
         while self.peek() in QUALIFIERS:
             words.append(self.take())
@@ -192,7 +192,7 @@ class Reader:
 
 
 def tokens(text):
-    """Returns (token, line, comment before it) of everything except the known preprocessor lines, which must be as
+    """Returns (token, line, comment before it) of all tokens except the known preprocessor lines, which must be as
     above."""
     pieces, comment, after, directives, external = [], "", 0, [], False
     for match in re.finditer(r"/\*.*?\*/|[^\n]*?(?=/\*|\n|$)|\n", text, re.S):

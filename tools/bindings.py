@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 class Type:
-    """A base name under pointers, the outermost first; each pointer knows whether its target is const."""
+    """A base name and its pointers, the outermost first; each pointer knows whether its target is const."""
 
     def __init__(self, text):
         # A function: the return type.
@@ -72,7 +72,7 @@ class Type:
 
 
 class Header:
-    """The result of SWIG's reading: functions, callbacks, structs, enums, opaque handles and constants, in the order of
+    """What SWIG has read: functions, callbacks, structs, enums, opaque handles and constants, in the order of
     ds.h."""
 
     def __init__(self, swig):
@@ -92,7 +92,7 @@ class Header:
 
     @staticmethod
     def of_header(root):
-        """The declarations of ds.h, not those of SWIG's own library."""
+        """Returns the declarations of ds.h, without those of SWIG's own library."""
         for include in root.iter("include"):
             name = attributes(include).get("name", "")
             if pathlib.Path(name).name == "ds.h":
@@ -164,7 +164,7 @@ class Header:
 
 
 def compare_with_compiler(header, castxml):
-    """Functions with their parameters, enumerators, and the offsets of struct members, as clang lays them out."""
+    """Compares parameters of functions, enumerators, and offsets of struct members with those of clang."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "ds.xml"
         subprocess.run([castxml, "--castxml-output=1", "-x", "c", "-std=c99", "-o", out, HEADER], check=True)

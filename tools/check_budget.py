@@ -17,7 +17,7 @@ import sys
 
 FUNCTION_TOKENS, MODULE_TOKENS, LINE_TOKENS = 450, 3000, 11
 METHODS = 50
-# First a comment or a text, which is kept; then the tokens.
+# COMMENT matches a comment or a literal; its group is the literal, which is kept. TOKEN matches a token.
 COMMENT = re.compile(r'//[^\n]*|/\*(?:.|\n)*?\*/|(R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\')')
 TOKEN = re.compile(r'R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|[A-Za-z_]\w*|\d[\w.\']*|<<=|>>=|<=>|->\*|\.\.\.|'
                    r'::|->|\+\+|--|<<|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[^\s\w]')
@@ -25,7 +25,7 @@ FILE_CAP, FILE_P90, FILE_MEDIAN = 600, 350, 120
 FUNCTION_CAP, KERNEL_CAP, FUNCTION_P99 = 100, 150, 60
 CONDITIONAL = re.compile(r"\s*#\s*(?:if|ifdef|ifndef|elif)\b")
 FUNCTION_MACRO = re.compile(r"\s*#\s*define\s+\w+\(")
-# How device functions are declared; no function can declare one.
+# This header has a macro that declares device functions; a function cannot do this.
 DECLARES = {"kernels/cuda/entry.h"}
 
 

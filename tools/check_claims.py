@@ -20,8 +20,8 @@ TAG = re.compile(r"\{([a-z][\w-]*(?:\.[\w-]+)+)\}")
 PROVES = re.compile(r"\bproves((?:[\s*/#]|//|\band\b|,|\{[\w.-]+\})+)", re.I)
 SENTENCE_END = re.compile(r"(?<=[^.][.!?])((?:\s*\{[\w.-]+\})?)\s+(?!\s*\{[\w.-]+\})")
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
-MOST_CODE = 0.4  # share of the lines that are not blank
-MOST_FUNCTIONS = 116  # raised in the commit that adds a noun, with an ADR
+MOST_CODE = 0.4  # the largest share of lines with code among those that are not blank
+MOST_FUNCTIONS = 116  # a commit that adds a noun raises this, with an ADR
 TESTS = {".c", ".cpp", ".h", ".py", ".rs", ".jl", ".sh"}
 
 
@@ -72,7 +72,7 @@ def proofs(paths):
 
 
 def share_of_code(text):
-    """Returns the lines that have something besides a comment, among those that are not blank."""
+    """Returns the share of lines with something besides a comment, among those that are not blank."""
     lines = [line for line in text.split("\n") if line.strip()]
     bare = COMMENT.sub(lambda m: "\n" * m.group(0).count("\n"), text)
     return sum(1 for line in bare.split("\n") if line.strip()) / len(lines)

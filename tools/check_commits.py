@@ -4,9 +4,9 @@
 usage: check_commits.py [ROOT]            (the history of a working copy)
        check_commits.py --subjects FILE   (a subject a line)
 A subject is an imperative, optionally after the rooms that it is about ("comm: ", "comm, io: "), in at most 72 characters, without
-a full stop. Merges may say what they like. That it is an imperative is guessed from its first word: no article or question word,
-and no word in -s, -ed or -ing that is not in the list below.
-Where the history cannot be read (a source archive, a shallow clone without FIRST) nothing is checked, which is said.
+a full stop. The subjects of merges are free. The check guesses from the first word whether a subject is an imperative: the word must
+not be an article or a question word, and not end in -s, -ed or -ing unless it is in the list below.
+If the history cannot be read (a source archive, a shallow clone without FIRST), the program says so and checks nothing.
 """
 import pathlib
 import re
@@ -17,7 +17,7 @@ FIRST = "b9cead4bdc1d5d53869562decfdbee932cc207b5"  # "Reformat C and C++ to 100
 LIMIT = 72
 ROOMS = re.compile(r"^[a-z0-9_./-]+(?:, [a-z0-9_./-]+)*:(?: |$)")
 MERGE = re.compile(r"[Mm]erge ")
-# Verbs that end like other forms. Any in -ss (pass, address) or -eed (need, feed) is one.
+# Verbs that end like other forms. Every word in -ss (pass, address) or -eed (need, feed) counts as a verb.
 VERBS = {"alias", "bias", "bring", "bus", "cling", "embed", "focus", "ping", "ring", "shed", "shred", "sing", "sling", "spring",
          "sting", "string", "swing", "wed", "wing"}
 NO_VERBS = {"a", "an", "the", "what", "where", "when", "how", "why", "of", "no", "one", "more"}
@@ -29,7 +29,7 @@ def imperative(word):
 
 
 def complaints(subject):
-    """What is wrong with a subject."""
+    """Returns what is wrong with a subject."""
     if MERGE.match(subject):
         return
     if len(subject) > LIMIT:
@@ -42,7 +42,7 @@ def complaints(subject):
 
 
 def git(root, *words):
-    """The output of git, or None if it failed."""
+    """Returns the output of git, or None if it failed."""
     try:
         done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def git(root, *words):
 
 
 def history(root):
-    """The lines `hash subject` of the commits after FIRST, or None where they cannot be read."""
+    """Returns the lines `hash subject` of the commits after FIRST, or None if they cannot be read."""
     if not (root / ".git").exists() or git(root, "merge-base", "--is-ancestor", FIRST, "HEAD") is None:
         return None
     log = git(root, "log", "--no-merges", "--format=%h %s", f"{FIRST}..HEAD")

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fails if clang-format-16 would change a C or C++ file, and names the files and the first place in each. Ends with 77 if
-# it is not installed. usage: check_format.sh [FILE...]   (no file: every tracked one)
+# Fails if clang-format-16 would change a C or C++ file, and names the files and the first place in each. Exits with 77 if
+# clang-format-16 is not installed.
+# usage: check_format.sh [FILE...]   (no file: every tracked one)
 set -eu
 command -v clang-format-16 > /dev/null || { echo "skipped: clang-format-16 is not installed"; exit 77; }
 cd "$(dirname "$0")/.."

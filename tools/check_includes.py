@@ -88,7 +88,7 @@ HEADER_OF = {}
 for header, names in STANDARD.items():
     for name in names.split():
         HEADER_OF.setdefault(name, set()).add(header)
-# Used without std::.
+# Names that are used without std::.
 PLAIN = [
     (re.compile(r"\bu?int(?:8|16|32|64|ptr)_t\b|\bU?INT(?:8|16|32|64)_M(?:AX|IN)\b|\bSIZE_MAX\b"), {"cstdint", "stdint.h"}),
     (re.compile(r"\berrno\b|\bE(?:INTR|AGAIN|NOENT|INVAL|NOSPC|EXIST|PERM|ACCES|SRCH|IO|PIPE|BADF|NOTDIR|LOOP)\b"),
@@ -104,7 +104,7 @@ OTHERS = {"abs": {"cmath", "cstdlib"}, "move": {"utility", "algorithm"}, "swap":
           "hash": {"functional", "string", "string_view"}, "equal_to": {"functional"}, "round": {"cmath"}}
 HEADER_OF.update(OTHERS)
 
-# Headers that stand for others, because their interface consists of the types of these.
+# Headers that also provide other headers, because their interface consists of the types of those.
 SPEAKS_FOR = {
     "core/graph/graph.h": ["core/base/attrs.h", "core/base/dtype.h", "core/base/ids.h", "core/base/shape.h"],
     "core/graph/ops.h": ["core/graph/graph.h"],
@@ -188,7 +188,7 @@ def may_include(name, header):
 
 
 def wanted(name, files, own_names):
-    """For each name that a file uses: the name, and the headers that provide it, one of them to be included."""
+    """Yields each name that a file uses, and the headers that provide it, one of which must be included."""
     code = files[name]
     for used in sorted(set(STD_NAME.findall(code))):
         if used in HEADER_OF:

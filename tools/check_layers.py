@@ -10,9 +10,9 @@ import re
 import sys
 
 CORE = {"core/base", "core/config", "core/graph", "core/program", "core/device"}
-# Compile side: each folder may include core and the folders before it; never the run side.
+# Compile side: each folder may include core and the folders before it, but never the run side.
 COMPILE = ["zero", "update", "offload", "passes", "compile"]
-# Run side: core only; data and monitor open files through io.
+# Run side: these folders include only core; data and monitor open files through io.
 RUN = {"kernels", "comm", "io"}
 
 ALLOWED = {

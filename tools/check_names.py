@@ -56,7 +56,7 @@ PARTS = {
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
-TEXT = {  # the comments and literals of a language
+TEXT = {  # matches the comments and literals of a language
     ".py": re.compile(r'"""(?:.|\n)*?"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*'),
     ".cpp": re.compile(r'R"(\w*)\((?:.|\n)*?\)\1"|"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*(?:.|\n)*?\*/'),
 }
@@ -75,7 +75,7 @@ def empty_names(folder, allowed=frozenset()):
                     yield f"{path.relative_to(folder)}:{number}: '{name}' says nothing"
 
 
-# The openings of a scope: a namespace, a type that is not a member of another (Outer::Inner), or any other brace.
+# Matches the beginning of a scope: a namespace, a type that is not a member of another type (Outer::Inner), or any other brace.
 SCOPE = re.compile(r"namespace\s*([\w:]*)\s*\{|\b(?:class|struct|union)\s+(\w+)(?:\s+final)?\s*(?::(?!:)[^;{()]*)?\{|([{}])")
 
 
@@ -109,7 +109,7 @@ def complaints(source):
     headers = {p.relative_to(source).with_suffix("") for p in source.rglob("*.h")}
     allowed = [entry for entries in PARTS.values() for entry in entries]
     used = set()
-    # A header without a source of its name -> the sources without a header that include it first.
+    # Maps a header without a source of its name to the sources without a header that include it first.
     implements = {}
     for path in (p for p in paths if p not in headers):
         first = INCLUDE.search((source / f"{path}.cpp").read_text(encoding="utf-8"))

@@ -35,7 +35,7 @@ FIXTURES = "tests/tools/fixtures/"
 # Pages that a program writes, from texts of src, and records of what was measured.
 WRITTEN_BY_PROGRAMS = ("docs/reference/config.md", "docs/results/gpu-check.md", "bench/history/20")
 CODE = {".h", ".c", ".cpp", ".cu"}
-# A comment, or a text, in which nothing begins a comment.
+# Matches a comment, or a literal, in which no comment begins.
 COMMENT = re.compile(r'//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/|R"(?P<end>\w*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S)
 HABITS = [
     ("of which", re.compile(r"\bwhich \w+ of which\b|\b(?P<found>of wh(?:ich|om))\b", re.I)),
@@ -165,7 +165,7 @@ def pages(root, names):
 
 
 def comments(text):
-    """(line number, words, whether code stands before it) of each comment; lines of // that follow one another are one."""
+    """Yields (line number, words, whether code stands before it) of each comment; consecutive lines of // are one comment."""
     held = []  # the comment that is being read: its line, its last line, its words
     for match in COMMENT.finditer(text):
         words = match.group("line") if match.group("block") is None else match.group("block")
@@ -189,7 +189,7 @@ def comments(text):
 
 
 def hits(pattern, text):
-    """Matches of a habit. A pattern with a group `found` also matches what is right, without that group, to pass over it."""
+    """Yields the matches of a habit. A pattern with a group `found` also matches right text, without that group, to skip it."""
     return [match for match in pattern.finditer(text) if "found" not in pattern.groupindex or match.group("found")]
 
 
@@ -205,7 +205,7 @@ def habits_of_comments(name, text):
 
 
 def habits(root, names):
-    """Habits of prose in comments of src and include, and in Markdown."""
+    """Yields habits of prose in comments of src and include, and in Markdown."""
     for name in names:
         code = pathlib.PurePath(name).suffix in CODE and name.startswith(("src/", "include/"))
         if name.startswith(WRITTEN_BY_PROGRAMS) or not (code or name.endswith(".md")):
@@ -214,7 +214,8 @@ def habits(root, names):
         if code:
             yield from habits_of_comments(name, text)
             continue
-        # Code and the targets of links go, lines stay. A paragraph is read as one line, because a habit may stand across a break.
+        # Removes code and the targets of links, but keeps line breaks. A paragraph is read as one line, because a habit may span a line
+        # break.
         for part in (FENCED, re.compile(r"`[^`]*`"), re.compile(r"\]\([^)]*\)")):
             text = part.sub(lambda match: "x" + re.sub(r"[^\n]", "", match.group(0)), text)
         flat = re.sub(r"\n(?=\S)", " ", text)

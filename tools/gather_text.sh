@@ -1,7 +1,7 @@
 #!/bin/sh
-# Chooses real text that every machine with Debian's python3 has: the modules of Python's standard library, code with
-# its documentation, at most 16 MB. It leaves out tables (encodings, data of pydoc), tests and files of other packages, so
-# that the text is of one kind, and the same on each machine of a release.
+# Chooses real text that every machine with Debian's python3 has: at most 16 MB of modules of Python's standard library, which are code with
+# its documentation. It leaves out tables (encodings, data of pydoc), tests and files of other packages, so that the text is of one kind,
+# and the same on each machine of a release.
 #
 # usage: gather_text.sh            print the chosen files, sorted
 #        gather_text.sh FOLDER     copy them into FOLDER (made anew, unless the choice is unchanged)
@@ -11,7 +11,7 @@ set -eu
 LC_ALL=C
 export LC_ALL
 
-# The standard library of the newest Python 3: two versions would put nearly the same text on both sides.
+# Finds the standard library of the newest Python 3. With two versions, training and held-out text would have nearly the same files.
 library() {
   newest=
   for found in /usr/lib/python3.*; do
@@ -52,6 +52,6 @@ else
   rm -rf "$folder" "$folder.list"
   mkdir -p "$folder"
   xargs cp --parents -t "$folder" < "$folder.new"
-  mv "$folder.new" "$folder.list"  # last: an interrupted copy is made again
+  mv "$folder.new" "$folder.list"  # this comes last, so that an interrupted copy is made again
 fi
 echo "gather_text: $(wc -l < "$folder.list") files in $folder"

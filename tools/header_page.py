@@ -107,7 +107,7 @@ def page(name, text):
             first = False
         if index == 0 or section or not (comment or code):
             continue
-        # A heading of the third level needs one of the second level above it.
+        # A heading of the third level needs a heading of the second level above it.
         if first:
             yield "## Status and types"
             first = False

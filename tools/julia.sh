@@ -2,11 +2,11 @@
 # Unpacks Debian 11's Julia 1.5.3 into a folder of its own without changing the system, because bookworm has no Julia.
 #   tools/julia.sh FOLDER      then FOLDER/usr/bin/julia runs
 #
-# apt chooses the packages in addition to the installed ones, from its own lists, and installs nothing. Julia comes with the
-# libunwind of its release, because with bookworm's a failed dlopen ends in a segmentation fault. Some links are redirected to
-# libraries in other places, and run paths lead to the rest. That libunwind has functions with the names of libgcc's unwinder,
-# by which C++ libraries throw. If Julia's executable found them first, an exception inside such a library would end the
-# process, so the executable gets libgcc as its first dependency.
+# apt chooses the packages in addition to the installed ones, from its own lists, and installs nothing. Julia comes with the libunwind of
+# its release, because with bookworm's a failed dlopen ends in a segmentation fault. Some links are changed to point to libraries in other
+# places, and run paths lead to the other libraries. That libunwind has functions with the names of libgcc's unwinder, by which C++
+# libraries throw. If Julia's executable found them first, an exception inside such a library would end the process, so the executable gets
+# libgcc as its first dependency.
 set -euo pipefail
 mirror=$(sh "$(dirname "$0")/mirror.sh")
 folder=$(mkdir -p "$1" && cd "$1" && pwd)

@@ -3,7 +3,7 @@
 
 usage: make_chat_templates.py [FOLDER]     needs: pip install transformers==5.23.0 jinja2==3.1.6
 
-FAMILY.jinja is a template in the shape of a family's own, written for these tests. renders.json has, for each, the
+FAMILY.jinja is a template written for these tests, in the style of a family's own templates. renders.json has, for each, the
 texts of a few conversations; constructs.json the texts of small templates, one construct each. A case is {"template" or
 "family", "variables", "text" or "error": true, "answers": character ranges that {% generation %} marks}. tokens.json
 has ids and the mask of answers by apply_chat_template, on tokenizers of tests/data/tokenizers.
@@ -518,7 +518,7 @@ def render(template, variables):
 def case_of(template, variables):
     try:
         return {"text": render(template, variables)}
-    except Exception:  # jinja2 raises its own errors and Python's
+    except Exception:  # jinja2 raises its own exceptions and Python's
         return {"error": True}
 
 

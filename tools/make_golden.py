@@ -32,14 +32,14 @@ SGD = {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}
 CLIP, SGD_STEPS = 1.0, 5
 ULP = 2.0**-23
 SHAKES = 2  # further float32 runs that sample its noise
-# Share of the number itself: a wider tolerance in float32 could not reveal an error.
+# The widest tolerance in float32, as a share of the number: a wider one could not reveal an error.
 WIDEST = 0.01
-# A loss below this share of the logits whose difference it is, is judged by its gradients.
+# A loss is a difference of logits. If it is below this share of them, it is judged by its gradients.
 NEARLY_CERTAIN = 1e-3
 
 
 class Vague(Exception):
-    """Rounding decides a number, so that float32 cannot judge it."""
+    """Raised if rounding decides a number, so that float32 cannot judge it."""
 
 
 def sharp(name, tolerance, size):
@@ -51,7 +51,7 @@ def sharp(name, tolerance, size):
 
 @contextlib.contextmanager
 def everything_double():
-    """Inside of it, model code that asks for float32 by name gets float64."""
+    """In this context, model code that asks for float32 by name gets float64."""
     kept = torch.float32, torch.float, torch.Tensor.float
     torch.set_default_dtype(torch.float64)
     torch.float32 = torch.float = torch.float64
@@ -64,7 +64,7 @@ def everything_double():
 
 
 def spelling(folder, prefix):
-    """Returns the names in the folder's files, by the names that Transformers has for the same tensors."""
+    """Maps the names of Transformers to the names that the folder's files have for the same tensors."""
     stored = []
     for path in sorted(folder.glob("*.safetensors")):
         if path.name != "golden.safetensors":
@@ -217,12 +217,12 @@ def visible(args):
 
 
 def draw_batch(model, args, source, share):
-    """One batch; `share` of its tokens are targets (for a masked model: are hidden)."""
+    """Returns a batch; the share `share` of its tokens are targets (for a masked model: are hidden)."""
     shape = (args.rows, args.tokens)
     ids = source(shape)
     picks = torch.rand(shape, generator=args.draw) < share
     pad = getattr(model.config, "pad_token_id", None)
-    # Unmasked: its embedding counts, but has no gradient.
+    # The padding token is not masked: its embedding counts, but has no gradient.
     if pad is not None and args.tokens > 2:
         ids[:, 2] = pad % model.config.vocab_size
         picks[:, 2] &= not model.masked_lm
@@ -235,7 +235,7 @@ def draw_batch(model, args, source, share):
     # A batch always has a target.
     picks[0, -1] = True
     batch["labels"] = torch.where(picks & (keep == 1), ids, torch.full_like(ids, -100))
-    # There, a row that may see nothing sees everything.
+    # In eager attention, a token that may see no token sees all tokens.
     if model.net.config._attn_implementation == "eager":
         batch["labels"][:, 1:][keep[:, :-1] == 0] = -100
     if model.masked_lm:
@@ -314,7 +314,7 @@ def cut(run, steps):
 
 
 def run_tolerance(name, runs, wide, largest, pull):
-    """Tolerances from `largest`, the largest logit, and `pull`, the norm of the gradients of pull()."""
+    """Returns tolerances from `largest`, the largest logit, and `pull`, the norm of the gradients of pull()."""
     loss, norm = (max(values) for values in zip(*(distance(run, wide) for run in runs)))
     loss_abs = ceil2(max(10 * loss, 16 * ULP * max(wide["loss"]), 8 * ULP * largest))
     norm_rel = ceil2(max(10 * norm, 16 * ULP, norm_floor(pull, min(wide["grad_norm"]))))
@@ -343,7 +343,7 @@ def grad_tolerance(samples, wide, pull):
 
 
 def param_records(samples, wide, grads, wide_grads, steps):
-    """Sums and norms; Adam divides a gradient by its size, so noise moves an element by its share of the gradient.
+    """Returns sums and norms. Adam divides a gradient by its size, so noise moves an element by its share of the gradient.
 
     Where that is all of it, whole steps may differ; elsewhere the shares of a tensor add up as independent errors.
     """
@@ -360,7 +360,7 @@ def param_records(samples, wide, grads, wide_grads, steps):
         total, l2 = q.sum().item(), q.norm().item()
         reach = ((2 * q.abs() * stray + stray**2).sum() / (2 * l2)).item() if l2 else stray.norm().item()
         reach += (q * drift).norm().item() / l2 if l2 else drift.norm().item()
-        # A sum may agree by chance, so the differences of its elements count too, as independent errors.
+        # A sum may agree by chance, so the differences of its elements also count, as independent errors.
         apart = [(one[name].double().sum().item() - total, one[name].double().norm().item() - l2,
                   (one[name].double() - q).norm().item()) for one in samples]
         out[name] = {"sum": total, "l2": l2,
@@ -381,7 +381,7 @@ def evaluate(model, batch):
 
 
 def bf16_run(folder, batches, steps, shake=None):
-    """`shake` is the seed of a change of the weights below the resolution of bfloat16."""
+    """Returns a run in bfloat16; `shake` is the seed of a change of the weights below the resolution of bfloat16."""
     masters, worker = Model(folder), Model(folder, torch.bfloat16)
     if shake is not None:
         draw = torch.Generator().manual_seed(shake)
@@ -399,7 +399,7 @@ def seen_rows(batch, logits):
 
 
 def record_half(folder, plans, args, doc):
-    """Records the runs in bf16; doc has those in full precision."""
+    """Records the runs in bf16; `doc` has the runs in full precision."""
     for name, (batches, like) in plans.items():
         print(f"{name}: {args.steps} steps, in five variations", flush=True)
         run = bf16_run(folder, batches, args.steps)
@@ -422,7 +422,7 @@ def record(folder, args):
     batch = draw_batch(single, args, source, share)
     micro = [draw_batch(single, args, source, share), draw_batch(single, args, source, share / 2)]
     prompts = [] if single.masked_lm else [source((5,)), source((min(11, args.tokens),))]
-    # Comes first: rope_type dynamic keeps the frequencies of the longest text that a model has seen.
+    # Generation comes first, because rope_type dynamic keeps the frequencies of the longest text that a model has seen.
     texts = [greedy(wide, prompt, args.new_tokens) for prompt in prompts]
     loss, grads, logits = evaluate(wide, batch)
     samples = [evaluate(model, batch) for model in singles]

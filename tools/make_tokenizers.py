@@ -56,7 +56,7 @@ STRINGS = [
 ]
 
 
-# For WordPiece only.
+# Strings only for WordPiece.
 BERT_STRINGS = [
     "[CLS] a [SEP]", "[MASK]", "a[MASK]b", "the [MASK] of the harbour.", "[mask] [UNK]", "harbours lanterns pebbly stonework",
     "don't do not he's we've they're i'm ' quoted '", "a . b , c ! d ? n't", "x" * 60, "x" * 61, "x" * 101, "é" * 100, "東京a京都", "한국어",
@@ -102,7 +102,7 @@ def gpt2():
 
 
 def gpt_neox():
-    """Added tokens of every kind, NFC, prefix space."""
+    """Makes a tokenizer with added tokens of every kind, NFC and a prefix space."""
     t = Tokenizer(models.BPE())
     t.normalizer = normalizers.NFC()
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -138,7 +138,7 @@ def qwen2():
 
 
 def split_steps():
-    """The rarer steps: Punctuation, Digits, Split with each behavior, NFKC, Replace with an expression."""
+    """Makes a tokenizer with the rarer steps: Punctuation, Digits, Split with each behavior, NFKC, Replace with an expression."""
     t = Tokenizer(models.BPE())
     t.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s{3,}"), "  "),
                                          normalizers.Strip()])
@@ -152,7 +152,8 @@ def split_steps():
 
 
 def llama2(metaspace=False):
-    """Characters and bytes: Prepend and Replace normalizers as Llama-2, or a Metaspace step as Mistral and others."""
+    """Makes a tokenizer of characters and bytes, with Prepend and Replace normalizers as Llama-2, or with a Metaspace step
+    as Mistral and others."""
     special = ["<unk>", "<s>", "</s>"]
     t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     if metaspace:
@@ -185,7 +186,7 @@ def llama2(metaspace=False):
 
 
 def unknown():
-    """No byte tokens: characters outside the vocabulary are <unk>, one for each run."""
+    """Makes a tokenizer without byte tokens: each run of characters outside the vocabulary is one <unk>."""
     t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, end_of_word_suffix="</w>"))
     t.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     t.decoder = decoders.BPEDecoder("</w>")
@@ -196,7 +197,7 @@ def unknown():
 
 
 def word_piece(normalizer, steps=None):
-    """BERT, uncased or cased; or other steps before its model."""
+    """Makes a tokenizer of BERT, uncased or cased, or with other steps before its model."""
     t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=60 if steps else 100))
     t.normalizer = normalizer
     t.pre_tokenizer = steps or pre_tokenizers.BertPreTokenizer()
@@ -227,7 +228,7 @@ FAMILIES = {"bert": bert, "bert_cased": bert_cased, "word_piece_steps": word_pie
 
 
 def write_json(path, value):
-    # libds does not read NUL in JSON: in the texts of expected.json U+F0000 stands for it.
+    # libds does not accept NUL in JSON, so in the texts of expected.json U+F0000 stands for it.
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("\\u0000", "\U000F0000")
     path.write_text(text + "\n", encoding="utf-8")
 

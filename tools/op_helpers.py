@@ -76,7 +76,7 @@ def page(schema, text):
 
 
 class Helper:
-    """One form of an operation as a function: its operands, then its attributes; required ones come first."""
+    """One form of an operation as a function: its operands, then its attributes; required parameters come first."""
 
     def __init__(self, op, form):
         self.op, self.form = op["name"], form["name"]
@@ -94,7 +94,7 @@ class Helper:
         return len(self.results) == 1 and not repeats(self.results[0])
 
     def list(self):
-        """Returns the operand that is a list, if there is one."""
+        """Returns the name of the operand that is a list, or None."""
         return next((operand["name"] for operand in self.operands if repeats(operand)), None)
 
 

@@ -34,7 +34,7 @@ def cpu_lacks(flag):
 
 
 def browser():
-    """The browser of DS_BROWSER, or a Chromium by one of its usual names; None if the machine has none."""
+    """Returns the browser of DS_BROWSER, or a Chromium by one of its usual names; None if the machine has none."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
     return os.environ.get("DS_BROWSER") or next(filter(None, map(shutil.which, names)), None)
 
@@ -64,7 +64,8 @@ def toolkits():
     return shutil.which("nvcc") or any(home and os.path.exists(f"{home}/bin/nvcc") for home in homes)
 
 
-# Whether the machine lacks something that a test needs. If it is there and the build does not find it, that is not a reason to skip.
+# Each condition says whether the machine lacks something that a test needs. If the machine has it and the build does not find it, that is
+# not a reason to skip.
 CONDITIONS = {
     "always": lambda build: True,
     "no_avx512_bf16": lambda build: cpu_lacks("avx512_bf16"),
@@ -115,7 +116,7 @@ def skipped(case):
     if case.find("skipped") is not None:
         return [Skip(name, reason(text) or case.find("skipped").get("message") or "")]
     found = []
-    for one in dict.fromkeys(re.findall(r"\[  SKIPPED \] ([^\s.]+\.[^\s,]+)", text)):  # when it ends, and in the list at the end
+    for one in dict.fromkeys(re.findall(r"\[  SKIPPED \] ([^\s.]+\.[^\s,]+)", text)):  # printed twice
         run = re.search(rf"^\[ RUN      \] {re.escape(one)}\n(.*?)\[  SKIPPED \] {re.escape(one)} \(", text, re.M | re.S)
         found.append(Skip(f"{name}/{one}", reason(run.group(1)) if run else ""))
     disabled = re.search(r"YOU HAVE (\d+) DISABLED TESTS?", text)

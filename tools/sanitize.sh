@@ -1,8 +1,9 @@
 #!/bin/sh
 # The suites that are also built and run under ASan + UBSan (preset asan) and under TSan (preset tsan).
 # usage: sanitize.sh list PRESET | build PRESET | run PRESET SUITE
-# A line of a table: SUITE, and the tests of its program that the short form leaves out (-...) or runs. DS_LONG=1 runs all.
-# Short means at most a minute or two of one core, six for training; the tests left out repeat the others over more points.
+# A line of a table has SUITE and the tests of its program that the short form leaves out (-...) or runs. DS_LONG=1 runs all tests.
+# The short form takes at most a minute or two of one core, and six for training; the tests that it leaves out repeat the others over
+# more points.
 set -eu
 cd "$(dirname "$0")/.."
 asan="
@@ -36,7 +37,7 @@ case $preset in
   *) echo "sanitize.sh: preset $preset: not asan or tsan" >&2; exit 2 ;;
 esac
 
-# The suites whose folder has tests.
+# Prints the suites whose folder has tests.
 names() {
   echo "$suites" | while read -r suite _; do
     [ "$suite" != mutate ] || echo mutate
@@ -44,12 +45,12 @@ names() {
   done
 }
 
-# The program of a suite. TSan's short form of training has a program of its own.
+# Prints the program of a suite. TSan's short form of training has a program of its own.
 program_of() {
   if [ "$preset $1" = "tsan training" ] && [ -z "${DS_LONG:-}" ]; then echo test_training_short; else echo "test_$1"; fi
 }
 
-# The names of the programs of suites in ninja.
+# Prints ninja's targets for the programs of suites.
 targets() {
   for suite in "$@"; do
     case $suite in
@@ -77,7 +78,7 @@ case $action in
     # shellcheck disable=SC2046
     build $(targets "$suite") > "$log" || { cat "$log"; exit 1; }
     export OMP_NUM_THREADS=1
-    # gcc 12 misplaces vectors of 64 bytes in frames that it keeps to find uses after return (its bug 110027).
+    # gcc 12 puts vectors of 64 bytes at wrong addresses in frames that it keeps to find uses after return (its bug 110027).
     case $suite in core|io|comm|data|text|monitor|fuzz) after_return=1 ;; *) after_return=0 ;; esac
     export ASAN_OPTIONS="strict_string_checks=1:detect_stack_use_after_return=$after_return"
     export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
@@ -94,17 +95,17 @@ case $action in
         # Its children end with exit(), below frames whose objects the parent's threads still use.
         leaks=1
         [ "$program" != api_fork_test ] || leaks=0
-        # A request for memory that no machine has is refused, as by the C library.
+        # A request for more memory than any machine has is refused, as the C library does.
         ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=$leaks:allocator_may_return_null=1" "$root/build/$preset/bin/$program" "$PWD" "$root/tests/data/models"
       done
       exit
     fi
     filter=$(echo "$suites" | sed -n "s/^$suite //p")
     [ -z "${DS_LONG:-}" ] || filter=
-    # Drops waits; each drop must be found. --quick drops every tenth.
+    # This program drops waits, and each drop must be found. --quick drops every tenth wait.
     # shellcheck disable=SC2086
     [ "$suite" != mutate ] || exec $fixed "build/$preset/bin/mutate" --separate $filter
-    # Without --gtest_brief, because skips are read from the output.
+    # The command has no --gtest_brief, because skips are read from the output.
     exec $fixed "build/$preset/bin/$(program_of "$suite")" --gtest_print_time=1 --gtest_filter="${filter:-*}" ;;
   *) echo "sanitize.sh: $action: not list, build or run" >&2; exit 2 ;;
 esac

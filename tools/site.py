@@ -4,8 +4,8 @@
 usage: site.py OUT     (writes OUT/source for Sphinx and the site OUT/html; any warning is an error. The Python that runs it
                         has Sphinx: `./run docs` makes it)
 
-The pages are plain Markdown with relative links, which a forge shows as they are. Everything else of the site is made
-here: docs/README.md is its front page, whose lists of links are the navigation; headers become reference pages
+The pages are plain Markdown with relative links, which a forge shows as they are. This program makes everything else of the
+site: docs/README.md is its front page, whose lists of links are the navigation; headers become reference pages
 (tools/header_page.py), and ds.h an index of its functions; other linked files and folders become pages under `tree`.
 """
 import os
@@ -19,7 +19,7 @@ import header_page
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INDEX = "docs/README.md"
-# Made here from ds.h; its line on the front page comes after that of ds.h.
+# The index that this program makes from ds.h. Its line on the front page follows the line of ds.h.
 FUNCTIONS = "include/functions.md"
 LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
@@ -49,7 +49,7 @@ def page_of(path):
 
 
 def with_functions(text):
-    """The front page with a line for the index of functions, which is not a file of the working copy."""
+    """Returns the front page with a line for the index of functions, which is not a file of the working copy."""
     line = re.search(r"^- \[ds\.h\]\(.*\n", text, re.M)
     if not line:
         sys.exit(f"site: {INDEX} has no line for ds.h")
@@ -92,7 +92,7 @@ def with_links(path, text, seen):
 
 
 def rejoined(path, text, seen):
-    """Does with_links for links whose words contain code, which the split at code would break."""
+    """Does with_links for links whose words contain code: the split at code would break these links."""
     held = []
 
     def hold(match):

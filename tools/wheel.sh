@@ -17,7 +17,7 @@ if [ "$(cat "$venv/packages" 2> /dev/null)" != "$tools" ]; then
 fi
 raw=$(mktemp -d)
 trap 'rm -rf "$raw"' EXIT
-# The compiler under the name that ./run uses, so that the compiler cache finds earlier results.
+# Uses the same name of the compiler as ./run, so that the compiler cache finds earlier results.
 export CC=cc CXX=c++ CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1 CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
 for setting in "$@"; do
   shift

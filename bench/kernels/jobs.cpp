@@ -53,7 +53,7 @@ void attention_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
       {"attention_dx/grouped", "attention_dx", grouped, {x, x, few, few, x, lse}, {x, few, few}});
 }
 
-// One token of a text whose cache holds `seq` positions.
+// Adds the kernels of one token of a text whose cache holds `seq` positions.
 void decode_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType x = tensor(t, {1, s.width}), qkv = tensor(t, {1, 3 * s.width}), at = tensor(i32, {1}),
              cache = tensor(t, {2 * s.heads, s.seq, s.width / s.heads}),
@@ -113,7 +113,7 @@ void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"mse_dx", "mse_dx", {}, {one, x, x}, {x}});
 }
 
-// Activations at the width of the feed-forward part.
+// Adds activations at the width of the feed-forward part.
 void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType wide = tensor(t, {s.rows, 4 * s.width});
   struct Case {
@@ -145,7 +145,7 @@ void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   }
 }
 
-// Operations that Llama's family has and GPT-2's lacks; heads are as wide as attention's.
+// Adds operations that Llama has and GPT-2 lacks, with heads as wide as those of attention.
 void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   int64_t depth = s.width / s.heads;
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}),
@@ -167,7 +167,7 @@ void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"scale_rows_dw", "scale_rows_dw", columns, {x, x}, {gates}});
 }
 
-// Codes of `elements` elements, and the sum of the codes of two ranks.
+// Adds the coding of `elements` elements, and the sum of the codes of two ranks.
 void quantize_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType f = tensor(f32, {s.elements}), p = tensor(t, {s.elements});
   for (int64_t bits : {8, 4}) {
@@ -183,7 +183,8 @@ void quantize_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   }
 }
 
-// f32 masters and states of `elements` parameters; param is the copy to which masters are rounded.
+// Adds updates of `elements` parameters with f32 masters and states; param is the type of the copy
+// to which masters are rounded.
 void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
   TensorType f = tensor(f32, {s.elements}), p = tensor(param, {s.elements});
   Attrs adamw{{"l2", int64_t{0}}};

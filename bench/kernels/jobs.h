@@ -15,7 +15,7 @@ struct Job {
   std::string op;
   Attrs attrs;
   std::vector<TensorType> in, out;
-  // Exclusive bound of integer operands. 0: the vocabulary.
+  // Integer operands are below this bound; 0 means the size of the vocabulary.
   int64_t ids = 0;
 };
 
@@ -23,7 +23,7 @@ struct Job {
 struct Shape {
   const char* name;
   int64_t rows, width, heads, seq, vocab;
-  // Elements of a launch that updates parameters.
+  // The number of elements of a launch that updates parameters.
   int64_t elements;
 };
 

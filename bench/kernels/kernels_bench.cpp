@@ -31,7 +31,7 @@ struct FreeDeleter {
   void operator()(void* p) const { std::free(p); }
 };
 
-// Numbers from 0.1 to 1.1, and ids below `ids`; from `kDrawn` elements on they repeat.
+// Operands are numbers from 0.1 to 1.1, and ids below `ids`. After `kDrawn` elements they repeat.
 constexpr int64_t kDrawn = int64_t{1} << 16;
 
 void fill(const TensorView& view, uint64_t key, int64_t ids) {
@@ -124,8 +124,8 @@ std::set<std::string> missing(const std::vector<Job>& jobs) {
     if (impl.name != "ref") ops.insert(impl.op);
   }
   for (const Job& job : jobs) ops.erase(job.op);
-  // Their row numbers ascend, which is not drawn here. They are measured in a step
-  // (docs/results/benchmarks.md, rows).
+  // Row numbers of these operations must ascend, but operands here are random. They are measured in
+  // a step (docs/results/benchmarks.md, rows).
   for (const char* op : {"pack_rows", "sum_rows"}) ops.erase(op);
   // Measured beside rivals in ./run bench optimizers and ./run bench onebit. LAMB and Muon have no
   // bench yet.

@@ -45,8 +45,7 @@ int main(void) {
   int steps;
   while (scanf("%d", &steps) == 1) {
     double begin = now(), out = 0;
-    for (int i = 0; i < steps;
-         ++i) { /* a tensor over the arrays for each step, as the wrappers make */
+    for (int i = 0; i < steps; ++i) { /* like the wrappers, makes new tensors for each step */
       ds_tensor* inputs[2] = {NULL, NULL};
       check(ds_tensor_create(DS_DTYPE_F32, rows3, 2, NULL, x, NULL, &inputs[0]));
       check(ds_tensor_create(DS_DTYPE_F32, rows2, 2, NULL, target, NULL, &inputs[1]));

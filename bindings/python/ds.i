@@ -1,5 +1,6 @@
-// libds.lowlevel: the calls of ds.h without the ds_ prefix. A status becomes an exception, outputs become results, handles
-// are freed with their object, arrays are given as sequences or buffers. The package libds is written over it.
+// libds.lowlevel has the calls of ds.h without the prefix ds_. A status becomes an exception,
+// outputs become results, a handle is freed with its object, and arrays are sequences or buffers.
+// The package libds is built on this module.
 %module(package="libds", docstring="The calls of ds.h without the prefix ds_, made by SWIG; the package libds is written over them.") lowlevel
 %{
 #include "glue.h"
@@ -199,7 +200,7 @@ struct type {};
 %ds_floats(float, PyBUF_WRITABLE)
 %ds_floats(const float, 0)
 
-// Delegate mode: parameters begin as zeros; engine_write gives them values.
+// In delegate mode, parameters begin as zeros; engine_write sets their values.
 %typemap(in, numinputs=0) const float *data "$1 = NULL;"
 
 // --- tensors --------------------------------------------------------------------------------------------------------
@@ -310,8 +311,8 @@ only. These options must live until the engine has started.";
   $1 = $input == Py_None ? NULL : call_text;
   $2 = $input == Py_None ? NULL : $input;
 }
-// (batch, progress, stop): callables and a buffer of int32; each may be None. Progress is always called, because Control-C is
-// noticed there.
+// (batch, progress, stop): callables and a buffer of int32; each may be None. Progress is always
+// called, because this is where Control-C is noticed.
 %typemap(in) (ds_run_batch_fn *batch, ds_run_progress_fn *progress, const volatile int32_t *stop, void *user_data)
     (RunCallbacks calls, Py_buffer flag, int held = 0) {
   PyObject *items[3] = {NULL, NULL, NULL};
@@ -411,7 +412,7 @@ only. These options must live until the engine has started.";
     free((void *)$1->out_blocks);
   }
 }
-// Tells whether the call is only started; then the result is its ds_work.
+// The argument says whether to only start the call; then the result is its ds_work.
 %typemap(in) ds_work **out_work (ds_work *made = NULL) "$1 = PyObject_IsTrue($input) ? &made : NULL;"
 %typemap(argout) ds_work **out_work {
   if ($1) {
@@ -436,7 +437,8 @@ only. These options must live until the engine has started.";
 %ds_bytes(void, PyBUF_WRITABLE)
 %ds_bytes(const void, 0)
 
-// Left out, because they use raw memory of unchecked size, and ds_comm_submit does the same.
+// These calls are left out, because they take raw memory of unchecked size, and ds_comm_submit does
+// the same.
 %ignore ds_comm_all_gather;
 %ignore ds_comm_all_reduce;
 %ignore ds_comm_reduce_scatter;
@@ -462,7 +464,7 @@ only. These options must live until the engine has started.";
   Py_XDECREF(items$argnum);
 }
 
-// ds.h describes these together with the call before them.
+// ds.h describes each of these calls together with the call before it.
 %feature("docstring") ds_backward "The second piece of a step: gradients of the last forward; in delegate mode the end of a micro-step. See forward.";
 %feature("docstring") ds_step "The last piece of a step: clipping and the update. See forward.";
 %feature("docstring") ds_engine_write_local "Replaces the elements of local_range only, without communication; refresh must follow. See engine_read_local.";

@@ -2,7 +2,7 @@
  * Only ds.i includes it. */
 #include <dlfcn.h>
 #include <ds.h>
-#include <errno.h> /* what SWIG writes uses it */
+#include <errno.h> /* for the code that SWIG writes */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@ enum { kMaxDims = 8 };
 
 /* ---------------------------------------------------------------- errors */
 
-/* The exception of a callback, kept until the ds_ call around it has returned on the same thread.
- * */
+/* The exception of a callback, kept until the ds_ call that ran the callback has returned on the
+ * same thread. */
 static __thread PyObject *raised_type, *raised_value, *raised_trace;
 
 static void keep_exception(void) {
@@ -60,7 +60,7 @@ static int raised(ds_status status) {
   }
   PyErr_Clear();
   if (error && raised_value &&
-      PyExceptionInstance_Check(raised_value)) { /* "during handling of": what the call said */
+      PyExceptionInstance_Check(raised_value)) { /* the error of the call becomes the context */
     PyObject* context = PyException_GetContext(raised_value);
     if (context) {
       Py_DECREF(context);
@@ -89,19 +89,19 @@ static int in_main_interpreter(void) {
   return 0;
 }
 
-#undef SWIG_init /* PyInit__lowlevel, which this file has */
+#undef SWIG_init /* PyInit__lowlevel, which this file defines */
 #define SWIG_init libds_init
 SWIGINTERN PyObject* libds_init(void);
 PyMODINIT_FUNC PyInit__lowlevel(void) { return in_main_interpreter() ? libds_init() : NULL; }
 
 /* ---------------------------------------------------------------- the way into Python */
 
-/* Two functions that every CPython has, but not its limited interface. The first is private before
- * 3.13, which dropped the underscore from its name. */
+/* Two functions of every CPython that its limited API leaves out. Before 3.13 the first one was
+ * private and its name began with an underscore. */
 static int (*finalizing)(void);
 static int (*holds_interpreter)(void);
 
-/* Looks them up; -1 with an exception set if this Python has other names. */
+/* Looks both functions up. Returns -1 with an exception set if this Python lacks one. */
 static int find_functions(void) {
   *(void**)&finalizing = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
   if (!finalizing) *(void**)&finalizing = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
@@ -131,9 +131,9 @@ static void end_child(pid_t parent) {
   _exit(1);
 }
 
-/* Calls body(data) with the interpreter held: the only way of the library into Python. Returns 0
- * without a call if the interpreter has ended or is ending. If an earlier callback of the
- * surrounding call has raised an exception, that one counts, and the calls of the body do not see
+/* Calls body(data) with the interpreter held. The library enters Python only through this function.
+ * Returns 0 without calling body if the interpreter has ended or is ending. If an earlier callback
+ * of the surrounding call has raised an exception, that exception is kept, and body does not see
  * it. */
 static int in_python(void (*body)(void*), void* data) {
   if (!Py_IsInitialized() || (finalizing() && !holds_interpreter())) return 0;
@@ -161,8 +161,8 @@ static int in_python(void (*body)(void*), void* data) {
 
 /* ---------------------------------------------------------------- plain arguments */
 
-/* Sets libds.errors.InvalidArgument with this message, and takes the reference to it; NULL means
- * that an exception is already set. */
+/* Sets libds.errors.InvalidArgument with this message, and consumes the reference to the message.
+ * If `message` is NULL, an exception is already set. */
 static void refuse(PyObject* message) {
   PyObject* module = message ? PyImport_ImportModule("libds.errors") : NULL;
   PyObject* error = module ? PyObject_CallMethod(module, "refuse", "O", message) : NULL;
@@ -179,7 +179,8 @@ static void refuse_type(const char* name, const char* wanted, PyObject* object) 
   Py_XDECREF(type);
 }
 
-/* Converts an integer from -most - 1 to most; -1 with an exception set for others. */
+/* Converts an integer from -most - 1 to most. Returns -1 with an exception set for any other
+ * object. */
 static int integer_argument(PyObject* object, const char* name, long long most, long long* out) {
   int over = 0;
   PyObject* number = PyNumber_Index(object);
@@ -198,7 +199,7 @@ static int integer_argument(PyObject* object, const char* name, long long most, 
   return -1;
 }
 
-/* Converts a number; -1 with an exception set for others. */
+/* Converts a number. Returns -1 with an exception set for any other object. */
 static int number_argument(PyObject* object, const char* name, double* out) {
   *out = PyFloat_AsDouble(object);
   if (!PyErr_Occurred()) return 0;
@@ -213,8 +214,8 @@ static int number_argument(PyObject* object, const char* name, double* out) {
   return -1;
 }
 
-/* Returns a Python text for a call, valid as long as the object lives. NULL with an exception set
- * if it is not a text, or has a NUL, where C would cut it. */
+/* Returns a Python text for a call, valid as long as the object lives. Returns NULL with an
+ * exception set if the object is not a text or contains a NUL, at which C would cut it. */
 static const char* text_argument(PyObject* object, const char* name) {
   if (!PyUnicode_Check(object)) {
     refuse_type(name, "a str", object);
@@ -250,7 +251,7 @@ typedef struct DLManagedTensor {
   void* context;
   void (*deleter)(struct DLManagedTensor* self);
 } DLManagedTensor;
-enum { kReadOnly = 1 }; /* of flags */
+enum { kReadOnly = 1 }; /* a bit of DLManagedTensorVersioned.flags */
 typedef struct DLManagedTensorVersioned {
   uint32_t major, minor;
   void* context;
@@ -260,7 +261,7 @@ typedef struct DLManagedTensorVersioned {
 } DLManagedTensorVersioned;
 
 static const struct {
-  const char* format; /* of the buffer protocol; bf16 has none and crosses as uint16 */
+  const char* format; /* of the buffer protocol, where bf16 passes as uint16 */
   uint8_t size, code;
 } kDtypes[] = {{NULL, 0, 0}, {"f", 4, 2}, {"H", 2, 4}, {"e", 2, 2},
                {"d", 8, 2},  {"i", 4, 0}, {"q", 8, 0}, {"B", 1, 1}};
@@ -292,11 +293,12 @@ static void release_view(void* view) {
 static void release_buffer(DLManagedTensorVersioned* self) {
   HeldBuffer* held = self->context;
   if (in_python(release_view, &held->view))
-    free(held); /* else the buffer's owner has ended, or is ending */
+    free(held); /* otherwise the buffer's owner ends with the interpreter */
 }
 
-/* Makes a tensor over the memory of a buffer. dtype: DS_DTYPE_NONE takes that of the format;
- * DS_DTYPE_BF16 reads 16-bit integers. NULL with an exception set. */
+/* Returns a tensor over the memory of a buffer; NULL with an exception set on failure.
+ * DS_DTYPE_NONE means the element type of the buffer's format; DS_DTYPE_BF16 reads 16-bit integers.
+ */
 static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtype) {
   HeldBuffer* held = calloc(1, sizeof *held);
   if (!held) return (void*)PyErr_NoMemory();
@@ -350,8 +352,8 @@ static ds_tensor* tensor_of_buffer(PyObject* object, int writable, ds_dtype dtyp
   return out;
 }
 
-/* Returns the capsule of an object with __dlpack__, in the form of DLPack 1.x if it can make one.
- * */
+/* Returns the capsule of an object with __dlpack__, in the form of DLPack 1.x if the object
+ * supports it. */
 static PyObject* capsule_of(PyObject* object) {
   PyObject *method = PyObject_GetAttrString(object, "__dlpack__"), *capsule = NULL;
   PyObject *none = method ? PyTuple_New(0) : NULL,
@@ -368,7 +370,7 @@ static PyObject* capsule_of(PyObject* object) {
   return capsule;
 }
 
-/* Makes a tensor over the memory of an object with __dlpack__, or of a capsule. */
+/* Returns a tensor over the memory of an object with __dlpack__, or of a capsule. */
 static ds_tensor* tensor_of_dlpack(PyObject* object) {
   PyObject* capsule = PyCapsule_CheckExact(object) ? Py_NewRef(object) : capsule_of(object);
   if (!capsule) return NULL;
@@ -394,7 +396,7 @@ static ds_tensor* tensor_of_dlpack(PyObject* object) {
   return out;
 }
 
-/* Makes a tensor over the memory of any supported object. dtype as in tensor_of_buffer. */
+/* Returns a tensor over the memory of any supported object. `dtype` is as in tensor_of_buffer. */
 static ds_tensor* tensor_of_object(PyObject* object, int writable, ds_dtype dtype) {
   if (PyObject_CheckBuffer(object)) return tensor_of_buffer(object, writable, dtype);
   if (PyCapsule_CheckExact(object) || PyObject_HasAttrString(object, "__dlpack__"))
@@ -477,7 +479,7 @@ static int set_elements(Elements* self, ds_tensor* tensor) {
     return -1;
   }
   DLManagedTensorVersioned* old =
-      self->managed; /* its end may run other code, which must see a whole tensor */
+      self->managed; /* its deleter may run other code, which must see a complete tensor */
   self->managed = managed;
   self->closing = 0;
   self->ndim = (int)count;
@@ -681,10 +683,11 @@ static void* int_array(PyObject* object, const char* name, size_t element_size, 
 
 /* ---------------------------------------------------------------- callbacks */
 
-/* A copy of elements for a callback, so that no reference that it keeps can dangle. `held` keeps
- * its size until the copy has ended: a callback that resizes it gets a BufferError. */
+/* A copy of elements for a callback, so that no reference that the callback keeps can dangle.
+ * `held` fixes the size of the copy until end_copy(): a callback that resizes it gets a
+ * BufferError. */
 typedef struct Copy {
-  PyObject* typed; /* what the callback gets; NULL: with an exception set */
+  PyObject* typed; /* the callback's argument; NULL if an exception is set */
   Py_buffer held;
 } Copy;
 
@@ -736,7 +739,7 @@ static ds_status call_init(int32_t param, const char* name, int64_t first, float
   return in_python(run_init, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
-/* The callables of ds_run_train; NULL stands for none. */
+/* The callables of ds_run_train; NULL if a callable is not given. */
 typedef struct RunCallbacks {
   PyObject *batch, *progress;
 } RunCallbacks;
@@ -816,11 +819,12 @@ static void call_text(const char* part, void* user_data) {
   if (!raised_type) in_python(run_text, &call);
 }
 
-static PyObject* log_callable; /* read and set with the interpreter held: a line may come while
-                                  another thread sets it */
+/* The callable for log lines. It is read and set with the interpreter held, since a line may come
+ * while another thread sets it. */
+static PyObject* log_callable;
 static void run_log(void* data) {
   TextCall* call = data;
-  PyObject* fn = Py_XNewRef(log_callable); /* it may set another one */
+  PyObject* fn = Py_XNewRef(log_callable); /* the call may set another one */
   PyObject* result = fn ? PyObject_CallFunction(fn, "is", call->level, call->text) : NULL;
   if (fn && !result) PyErr_WriteUnraisable(fn);
   Py_XDECREF(result);
@@ -839,8 +843,8 @@ static void set_log_callable(PyObject* fn) {
 
 /* ---------------------------------------------------------------- collectives of the caller */
 
-/* The callables of a comm, which get bytes and return buffers with the received ones; NULL stands
- * for none. */
+/* The callables of a comm, which get the bytes to send and return buffers with the received bytes;
+ * NULL if a callable is not given. */
 typedef struct Collectives {
   PyObject *all_gather, *all_to_all, *send, *receive, *abort;
   size_t size; /* number of ranks */
@@ -859,7 +863,8 @@ static void free_collectives(void* user_data) {
     free(user_data); /* else the callables end with the interpreter */
 }
 
-/* Copies the result of a callable; 0 with an exception set if it is not a buffer of that size. */
+/* Copies the result of a callable. Returns 0 with an exception set if it is not a buffer of `size`
+ * bytes. */
 static int take_bytes(PyObject* from, void* data, size_t size, const char* callable) {
   Py_buffer held;
   if (PyObject_GetBuffer(from, &held, PyBUF_SIMPLE) < 0) return 0;
@@ -960,7 +965,7 @@ static void call_abort(const char* reason, void* user_data) {
 
 typedef struct CollectivesArgument {
   ds_comm_callbacks callbacks;
-  Collectives* made; /* NULL: the comm has it */
+  Collectives* made; /* NULL once the comm owns it */
 } CollectivesArgument;
 
 /* Fills an argument from (size, all_to_all, all_gather, send, receive, abort); the last four may be
@@ -1077,11 +1082,11 @@ static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* 
   return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
-/* The largest number of tensors of one operation. */
+/* The largest numbers of outputs of an operation and of dimensions of an output. */
 enum { kMaxOutputs = 64, kMaxOutputDims = 4 };
 typedef struct CustomCall {
   ds_custom_op op;
-  CustomOp* made; /* NULL: the graph has it */
+  CustomOp* made; /* NULL once the graph owns it */
   ds_dtype dtypes[kMaxOutputs];
   size_t counts[kMaxOutputs];
   int64_t dims[kMaxOutputs * kMaxOutputDims];

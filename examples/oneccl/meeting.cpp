@@ -1,10 +1,10 @@
 // Problem. oneCCL makes a communicator if the caller brings a table that all ranks can read and
-// write (ccl::kvs_interface). oneCCL's own table does not listen at loopback addresses, and it
-// waits without regard to the time that a rank of libds has for joining.
+// write (ccl::kvs_interface). oneCCL's own table does not listen at loopback addresses, and it may
+// wait longer than a rank of libds is allowed to wait when it joins.
 //
-// Algorithm. Rank 0 listens at the port until every rank has said its number; early ranks wait for
+// Algorithm. Rank 0 listens at the port until every rank has sent its number; early ranks wait for
 // the last one. Then a thread of rank 0 answers `set`, `get` and `end`; the answer to `end` comes
-// when all ranks have asked for it. A question is a letter, two lengths, a key and a value. An
+// when all ranks have asked for it. A request is a letter, two lengths, a key and a value. An
 // answer is a letter ('+', or '-' before an error), a length and a text.
 #include "meeting.h"
 
@@ -30,7 +30,7 @@ namespace oneccl {
 namespace {
 
 constexpr char kHello = 'h', kSet = 's', kGet = 'g', kEnd = 'e', kYes = '+', kNo = '-';
-constexpr uint32_t kLongest = 1 << 20;  // bytes of a key or a value
+constexpr uint32_t kLongest = 1 << 20;  // the most bytes of a key or a value
 const char* const kGreeting = "ds-oneccl-1";
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
@@ -147,7 +147,7 @@ class Table {
   void run() {
     try {
       while (came_ < seats_.size()) admit();
-      // The next meeting at this port needs a door of its own.
+      // Closes the socket, because the next meeting at this port needs its own.
       door_ = Socket();
       for (Seat& seat : seats_) answer(seat.socket.fd(), kYes, "", deadline_);
       while (ended_ < seats_.size()) answer_one();
@@ -170,7 +170,7 @@ class Table {
       const std::string greeting = receive(caller.fd(), sizes[0], patience);
       if (hello[0] != kHello || greeting != kGreeting) return;
       seat(std::move(caller), receive(caller.fd(), sizes[1], patience));
-    } catch (const std::exception&) {  // a stranger takes no seat
+    } catch (const std::exception&) {  // this connection is not a rank
     }
   }
 
@@ -227,7 +227,7 @@ class Table {
     for (Seat& seat : seats_) {
       try {
         if (seat.socket.fd() >= 0) answer(seat.socket.fd(), kNo, reason, deadline_);
-      } catch (const std::exception&) {  // it has left
+      } catch (const std::exception&) {  // the rank has left
       }
     }
   }

@@ -1,4 +1,4 @@
-// How the ranks of a group find each other: a table of keys and values at one port, which exists
+// The ranks of a group find each other by a table of keys and values at one port, which exists
 // while ranks join.
 #pragma once
 
@@ -30,7 +30,7 @@ class Socket {
 // Every function throws std::runtime_error when the deadline has passed or a connection breaks.
 class Meeting {
  public:
-  // Returns when all ranks have come to `address`, HOST:PORT. An empty address stands for
+  // Returns when all ranks have connected to `address`, HOST:PORT. An empty address means
   // MASTER_ADDR and MASTER_PORT.
   Meeting(const std::string& address, int rank, int size, Clock::time_point deadline);
   Meeting(const Meeting&) = delete;
@@ -45,7 +45,7 @@ class Meeting {
   std::string ask(char what, const std::string& key, const std::string& value);
 
   Clock::time_point deadline_;
-  // Its thread ends, at the latest, when the connection of this rank ends.
+  // The thread of the table. It ends, at the latest, when the connection of this rank ends.
   std::jthread table_;
   Socket socket_;
 };

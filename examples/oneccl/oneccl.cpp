@@ -1,21 +1,21 @@
-// Problem. Ranks of libds reach each other through oneCCL (ccl::send and ccl::recv on memory of the
-// host). oneCCL has no unsolicited messages, cancels nothing, and its errors do not say which rank
-// was lost.
+// Problem. Ranks of libds exchange bytes through oneCCL (ccl::send and ccl::recv on memory of the
+// host). oneCCL has no unsolicited messages and cannot cancel a message, and its errors do not say
+// which rank was lost.
 //
 // Algorithm. A group has two communicators of oneCCL. One carries the parts: a start gives it one
-// send and one receive for each rank, and a poll tests them. The other carries notes of 1 KiB, all
-// alike: a sign of life, the reason of an end, or that a rank leaves. One receive of a note from
-// each other rank is always posted, and posted again when a note has come; leaving is the last note
-// of a rank. With CCL_WORKER_OFFLOAD=0 oneCCL has no thread: bytes move while a rank tests. All
-// calls are made under one lock.
+// send and one receive for each rank, and a poll tests them. The other carries notes of 1 KiB: a
+// sign of life, the reason why the group ended, or the news that a rank leaves, which is the last
+// note of that rank. One receive of a note from each other rank is always posted, and is posted
+// again when a note has arrived. With CCL_WORKER_OFFLOAD=0 oneCCL has no thread: bytes move while a
+// rank tests. All calls to oneCCL are made under one lock.
 //
 // Errors. When a rank dies, oneCCL throws, from any call, for a message that can no longer be sent,
-// and continues with the others. So only a start that fails is an error here. Other texts of oneCCL
-// are kept for stall(): libds notices by the missing signs which rank is lost, and adds the text to
-// its message.
+// and continues with the others. So only a start that fails is an error here. The plugin keeps
+// other errors of oneCCL for stall(): libds finds the lost rank by its missing signs of life, and
+// adds the text of the error to its message.
 //
-// Lifetime. A posted receive cannot be taken back, and it points into its link. So links and their
-// communicators stay until the process ends.
+// Lifetime. A posted receive cannot be cancelled, and it points into its link. So links and their
+// communicators live until the process ends.
 #include <ds_plugin.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ struct Note {
 };
 static_assert(sizeof(Note) == 1024);
 
-// A message on its way; empty when it has arrived.
+// A message that is being sent or received; empty when it has arrived.
 using Event = std::optional<ccl::event>;
 
 struct Sent {
@@ -71,11 +71,11 @@ struct ds_plugin_link {
   std::list<Sent> notes_out;
   std::vector<uint64_t> signs;
   std::vector<uint8_t> left;
-  // Whether this rank or another has aborted; if another one, its rank and its reason.
+  // Whether this rank or another one has aborted. If it was another one: its rank and its reason.
   bool ended = false;
   int aborted_by = -1;
   std::string reason;
-  // The last text of oneCCL, and the last one that stall() returned.
+  // The last error text of oneCCL, and the last text that stall() returned.
   std::string error, clause;
 };
 
@@ -126,7 +126,7 @@ void post_note(ds_plugin_link* link, int from) {
   link->notes_posted[r] = receive(*link->notes, &link->notes_in[r], sizeof(Note), from);
 }
 
-// A rank that has not taken the note before gets no further sign of life.
+// A rank that has not yet received the note before this one gets no further sign of life.
 void note_all(ds_plugin_link* link, Kind kind, uint64_t sign, const char* text) {
   for (int r = 0; r < link->size; ++r) {
     const auto to_r = [r](const Sent& sent) { return sent.to == r; };
@@ -172,8 +172,8 @@ bool guarded(ds_plugin_link* link, const Body& body) {
   }
 }
 
-// A process that ends closes its connections, and bytes that another rank has not yet taken are
-// lost with them. So it waits a while for ranks that have not said that they leave, unless their
+// A process that ends closes its connections, and bytes that another rank has not yet received are
+// lost. So the process waits some time for ranks that have not sent their last note, unless their
 // group has been aborted.
 void finish() {
   constexpr std::chrono::milliseconds kPatience{2000}, kNap{2};
@@ -191,8 +191,9 @@ void finish() {
   }
 }
 
-// Sets oneCCL's options unless the user has set them. A message to a dead rank cannot begin: with
-// one try for each test, instead of 10,000 in a row, tests of other messages still return.
+// Sets oneCCL's options unless the user has set them. A message to a dead rank cannot begin. oneCCL
+// then tries only once for each test, instead of 10,000 times in a row, so that tests of other
+// messages still return.
 void initialise() {
   if (process == getpid()) return;
   if (process != 0)
@@ -206,7 +207,7 @@ void initialise() {
   std::atexit(finish);
 }
 
-// Makes the communicators of a rank. From then on the link is kept, whatever happens.
+// Makes the communicators of a rank. From then on the link is kept, even if an error follows.
 ds_plugin_link* join(std::unique_ptr<ds_plugin_link> joining, const char* address,
                      oneccl::Clock::time_point deadline) {
   if (joining->size == 1) return joining.release();
@@ -311,7 +312,7 @@ int32_t has_left(ds_plugin_link* link, int32_t rank) {
   return link->left[static_cast<size_t>(rank)];
 }
 
-// oneCCL does not tell how far a message has come.
+// oneCCL does not say how many bytes of a message have arrived.
 uint64_t moved(ds_plugin_link*, int32_t) { return 0; }
 
 const char* stall(ds_plugin_link* link, int32_t) {
@@ -331,7 +332,7 @@ void close_link(ds_plugin_link* link) {
     delete link;
     return;
   }
-  // Waits a while until the other ranks have taken the note that this rank leaves.
+  // Waits some time until the other ranks have received the note that this rank leaves.
   constexpr std::chrono::milliseconds kPatience{500}, kNap{1};
   const auto end = std::chrono::steady_clock::now() + kPatience;
   guarded(link, [&] { note_all(link, kLeft, 0, ""); });

@@ -18,7 +18,8 @@ struct Counts {
       : vocab(static_cast<size_t>(vocab)), single(this->vocab), pair(this->vocab * this->vocab) {}
   size_t vocab;
   std::vector<int64_t> single;
-  std::vector<int64_t> pair;  // [first][second]
+  // Indexed by first * vocab + second.
+  std::vector<int64_t> pair;
 };
 
 // Reads the text in chunks, so that memory does not grow with it.
@@ -57,7 +58,7 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
   Baselines result;
   double pairs = 0;
   for (size_t a = 0; a < vocab; ++a) {
-    // The token after a separator begins another document.
+    // The token after a separator begins another document, so its prediction is not measured.
     if (static_cast<int64_t>(a) == separator) continue;
     const int64_t* row = seen.pair.data() + a * vocab;
     double followed = 0, different = 0;

@@ -5,8 +5,8 @@
 
 namespace ds {
 
-// The rows of a micro-batch that a sampler fills: token ids and, for each token, the token that
-// must be predicted from it.
+// The rows of a micro-batch that a sampler fills: token ids and, for each, the token that the model
+// must predict at that place, or kNoTarget.
 struct BatchRows {
   std::span<int32_t> tokens, targets;
   // Offset in the micro-batch at which the document of each token begins. Empty if the model does
@@ -24,8 +24,8 @@ struct BatchRows {
 // its own.
 void pad(size_t at, size_t count, const BatchRows& to);
 
-// Throws unless tokens and targets hold `wanted` elements, and begins and counted either as many or
-// none.
+// Throws unless tokens and targets hold `wanted` elements each, and begins and counted hold
+// `wanted` elements or are empty.
 void check_rows(const BatchRows& to, int64_t wanted);
 
 }  // namespace ds

@@ -5,7 +5,7 @@
 
 namespace ds {
 
-// The encoder belongs to the plugin, which created it.
+// The plugin created the encoder, so the plugin deletes it.
 void ChatEncoder::Close::operator()(ds_plugin_chat* chat) const { text_plugin().chat_close(chat); }
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenizer_name,

@@ -57,7 +57,7 @@ std::vector<TextFile> read_documents(const CorpusOptions& options, Corpus& corpu
   std::vector<TextFile> documents;
   int64_t room = options.max_bytes;
   for_each_text(options, options.max_bytes, corpus, [&](std::string& text) {
-    // Decided before the cut, so that max_bytes cannot change whether a file is held out.
+    // Decided before the cut to the remaining room, so that it does not depend on earlier files.
     bool heldout = static_cast<double>(hash64(text)) * 0x1p-64 < options.heldout;
     corpus.full = static_cast<int64_t>(text.size()) >= room;
     cut_text(text, static_cast<size_t>(room - 1));
@@ -70,7 +70,8 @@ std::vector<TextFile> read_documents(const CorpusOptions& options, Corpus& corpu
 
 // Holds out the end of the text, for the case that all files are on one side.
 void hold_out_tail(Corpus& corpus, double share) {
-  std::string all = corpus.train + corpus.heldout;  // one of them is empty
+  // One of the two is empty.
+  std::string all = corpus.train + corpus.heldout;
   auto keep = static_cast<size_t>(static_cast<double>(all.size()) * (1 - share));
   while (keep > 0 && keep < all.size() && (static_cast<uint8_t>(all[keep]) & 0xc0) == 0x80) --keep;
   corpus.heldout = all.substr(keep);
@@ -92,9 +93,9 @@ void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
       ++corpus.unreadable;
       continue;
     }
-    // A pointer is valid text, so it would be trained on silently.
+    // A Git LFS pointer is valid text, so it would be trained on silently.
     if (const std::string pointer = git_lfs_pointer(text); !pointer.empty())
-      raise(DS_ERROR_CORRUPT, "data path '{}': is {}", file.path, pointer);
+      raise(DS_ERROR_CORRUPT, "data path '{}' is {}", file.path, pointer);
     cut_text(text, static_cast<size_t>(limit));
     if (options.strip_licences) text = strip_licence(text);
     if (!is_text(text)) {
@@ -122,7 +123,7 @@ Corpus read_corpus(const CorpusOptions& options) {
   }
   if (corpus.train.empty() && corpus.heldout.empty()) {
     raise(DS_ERROR_CONFIG,
-          "data paths hold no text: first is '{}', {} files are not text, {} unreadable{}",
+          "data.paths hold no text: the first path is '{}'; {} files are not text, {} unreadable{}",
           options.paths.front(), corpus.not_text, corpus.unreadable,
           path_hint(options.paths.front(), Sought::data));
   }

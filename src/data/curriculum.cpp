@@ -28,7 +28,8 @@ namespace {
 const std::string kSection = "curriculum_learning.";
 constexpr Limits kCount{.low = 1, .high = 2147483647};
 
-// Restricts a key to an enabled curriculum with one of `schedules`. An empty list allows any.
+// Restricts a key to `schedules`, where an empty list allows any: an enabled curriculum with
+// another schedule refuses the key, and without a curriculum the key is not printed.
 void only_for(Key& key, std::vector<std::string> schedules) {
   auto applies = [schedules = std::move(schedules)](const Config& config) {
     const CurriculumKeys& c = config.get<CurriculumKeys>();
@@ -36,7 +37,7 @@ void only_for(Key& key, std::vector<std::string> schedules) {
   };
   key.set = [applies, path = key.path, inner = key.set](Config& config, const Json& given) {
     if (config.get<CurriculumKeys>().enabled && !applies(config)) {
-      refuse(path, "no parameter of curriculum_learning.schedule_type \"{}\"",
+      refuse(path, "does not apply to curriculum_learning.schedule_type \"{}\"",
              config.get<CurriculumKeys>().schedule);
     }
     inner(config, given);
@@ -85,11 +86,11 @@ void require_given(const Config& c, const std::string& name) {
 void check_discrete(const CurriculumKeys& c) {
   if (c.difficulty.empty() || c.max_step.size() + 1 != c.difficulty.size()) {
     refuse(kSection + "schedule_config.difficulty",
-           "must have one number more than max_step, got {} and {}", c.difficulty.size(),
+           "must have one entry more than max_step, got {} and {}", c.difficulty.size(),
            c.max_step.size());
   }
   if (!std::ranges::is_sorted(c.max_step)) {
-    refuse(kSection + "schedule_config.max_step", "steps must rise");
+    refuse(kSection + "schedule_config.max_step", "steps must be in ascending order");
   }
   for (int64_t length : c.difficulty) {
     if (length <= c.max_difficulty) continue;
@@ -119,11 +120,12 @@ void curriculum_keys(KeyList& keys) {
     only_for(rows.add(name, field, doc, kCount).shown("required"), std::move(schedules));
   };
   number("min_difficulty", &C::min_difficulty, {}, "tokens that count at the beginning");
-  number("max_difficulty", &C::max_difficulty, {}, "and at the end, at most `run.sequence`");
+  number("max_difficulty", &C::max_difficulty, {},
+         "tokens that count at the end, at most `run.sequence`");
   number("schedule_config.total_curriculum_step", &C::total_step, smooth,
          "for fixed_linear and fixed_root: steps until the end");
   number("schedule_config.difficulty_step", &C::difficulty_step, smooth,
-         "for these: lengths are multiples of it, except the last");
+         "for fixed_linear and fixed_root: all lengths but the largest are multiples of it");
   number("schedule_config.root_degree", &C::root_degree, {"fixed_root"}, "for fixed_root");
   rows.only([](const C& c) { return c.enabled && c.schedule == "fixed_discrete"; });
   rows.put(numbers_key("schedule_config.difficulty", &C::difficulty,

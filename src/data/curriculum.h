@@ -12,9 +12,10 @@ namespace ds {
 // step.
 struct CurriculumKeys {
   bool enabled = false;
-  // The schedule is "fixed_linear", "fixed_root" or "fixed_discrete".
+  // `type` is "seqlen"; `schedule` is "fixed_linear", "fixed_root" or "fixed_discrete".
   std::string type = "seqlen", schedule;
-  int64_t min_difficulty = 0, max_difficulty = 0;  // tokens
+  // The lengths in tokens at the beginning and at the end.
+  int64_t min_difficulty = 0, max_difficulty = 0;
   // fixed_linear and fixed_root: the steps until the end, and the unit to whose multiples lengths
   // are cut.
   int64_t total_step = 0, difficulty_step = 0;
@@ -26,7 +27,8 @@ struct CurriculumKeys {
 
 // Appends the keys of curriculum_learning.
 void curriculum_keys(KeyList& keys);
-// Throws DS_ERROR_CONFIG if keys of the curriculum contradict each other or run.sequence.
+// Throws DS_ERROR_CONFIG if keys of the curriculum are missing or contradict each other or
+// run.sequence.
 void check_curriculum(const Config& config);
 
 // Returns how many tokens of each sample are used in optimizer step `step`, counted from 0

@@ -77,7 +77,7 @@ void leave_out_others(FoundFiles& found, size_t begin, const FolderFiles& wanted
 
 // A kind of files with data that must be converted first.
 struct OtherForm {
-  // Empty: every other file.
+  // An empty list matches every file that no earlier form matches.
   std::vector<std::string_view> endings;
   const char* advice;
 };

@@ -13,12 +13,12 @@ struct DataFile {
   bool named;
 };
 
-// The files of folders that a reader accepts, by endings in lower case.
+// The files of folders that a reader accepts, by endings in lower case. Unless `endings` is empty,
+// hidden files and folders are skipped.
 struct FolderFiles {
-  // Empty: every file.
+  // An empty list accepts every file.
   std::vector<std::string_view> endings;
-  // Files with these endings are read if a folder has none with the endings above. If `endings` is
-  // not empty, hidden files and folders are not searched.
+  // Files with these endings are read if a folder has none with the endings above.
   std::vector<std::string_view> otherwise;
   // Names of files that are not data.
   std::vector<std::string_view> but;
@@ -29,11 +29,12 @@ struct FoundFiles {
   std::vector<std::string> left_out;
 };
 
-// Returns the files that `paths` name and those in the folders that they name, searched to any
-// depth, whose names match `wanted` in letters of either case. They come in the order of their
-// paths, each once. A symbolic link inside a folder is followed to a file but not to a folder.
-// Throws DS_ERROR_NOT_FOUND, naming the path, DS_ERROR_CONFIG for a path that is neither a file nor
-// a folder (a pipe has no end), and DS_ERROR_USER when *stop [nullable] becomes non-zero.
+// Returns the files among `paths`, and the files that `wanted` accepts in the folders among `paths`
+// at any depth; endings match in either case. The files are in the order of their paths, each once.
+// A symbolic link inside a folder is followed to a file but not to a folder. Throws, naming the
+// path: DS_ERROR_NOT_FOUND, DS_ERROR_IO, DS_ERROR_CONFIG for the folder of a model and for a path
+// that is neither a file nor a folder (a pipe has no end), and DS_ERROR_USER when *stop [nullable]
+// becomes non-zero.
 FoundFiles find_data_files(const std::vector<std::string>& paths, const volatile int32_t* stop,
                            const FolderFiles& wanted = {});
 // Throws DS_ERROR_USER if *stop [nullable] is not zero.

@@ -29,8 +29,8 @@ void fill_sample(const TokenSource& file, const Masking* masking, const RandomSt
   file.copy(begin + static_cast<int64_t>(tokens.size()), targets.last(1));
 }
 
-// Returns the random stream for the masks of an epoch. Its leaf is not that of any micro-step or
-// parameter.
+// Returns the random stream for the masks of an epoch. Its leaf number differs from those of all
+// micro-steps and parameters.
 RandomStream mask_stream(uint64_t seed, int64_t epoch, DrawFor purpose) {
   constexpr uint32_t kLeaf = 1u << 31;
   return {seed, static_cast<uint32_t>(epoch), kLeaf | static_cast<uint32_t>(epoch >> 32),
@@ -108,7 +108,7 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
     all += units(file);
   }
   if (files.empty()) {
-    refuse("data.paths", "there is no token file (*.tokens); first is '{}'{}", paths.at(0),
+    refuse("data.paths", "hold no token file (*.tokens); the first path is '{}'{}", paths.at(0),
            left_out_text(all_found.left_out));
   }
   Dataset dataset;
@@ -124,7 +124,8 @@ Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
   return dataset;
 }
 
-// A batch must not contain the same window twice, so an epoch has at least batch_samples windows.
+// A batch must not contain the same window twice, so an epoch must have at least batch_samples
+// windows.
 TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t seed,
                            int64_t batch_samples, const Masking* masking)
     : file_(&file),
@@ -137,7 +138,8 @@ TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t s
   windows_ = std::max<int64_t>(file.size() / window_ - 1, file.size() > window_ ? 1 : 0);
   if (windows_ < std::max<int64_t>(batch_samples, 1)) {
     refuse(file.path(),
-           "the training text has {} tokens, {} samples of {} + 1, but one batch needs {} samples",
+           "the training text has {} tokens, enough for {} samples of {} + 1, but one batch needs "
+           "{} samples",
            file.size(), windows_, window_, batch_samples);
   }
 }
@@ -145,7 +147,8 @@ TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t s
 int64_t TrainSampler::begin(int64_t sample) const {
   require(sample >= 0, "sample must not be negative, got {}", sample);
   int64_t epoch = sample / windows_;
-  // The text that the windows leave over bounds the offset, so that the last window ends within it.
+  // The text that the windows leave over bounds the offset, so that the last window and its last
+  // target are within the text.
   int64_t offsets = std::min(window_, file_->size() - windows_ * window_);
   auto offset =
       static_cast<int64_t>(draw(seed_, epoch, DrawFor::offset, 0) % static_cast<uint64_t>(offsets));

@@ -31,9 +31,8 @@ enum class TextUse { next, masked };
 // then every rank opens the folder.
 void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder,
                      TextUse use = TextUse::next, const std::string& tokenizer_hash = kNoHash);
-// Opens both files of a folder and reads them completely, so that damage is found at once. Throws
-// DS_ERROR_NOT_FOUND and DS_ERROR_CORRUPT, the latter also if the files belong to different
-// corpora.
+// Opens both files of a folder and hashes them completely. Throws DS_ERROR_NOT_FOUND and
+// DS_ERROR_CORRUPT, the latter also if the files belong to different corpora.
 Dataset open_dataset(const std::string& folder);
 
 // Opens token files as they are and holds out the last share of their tokens or, if they hold
@@ -56,7 +55,8 @@ class TrainSampler {
   TrainSampler(const TokenSource& file, int64_t sequence, uint64_t seed, int64_t batch_samples = 1,
                const Masking* masking = nullptr);
   int64_t epoch_samples() const { return windows_; }
-  // Returns the first token of a sample. The last target is token begin + sequence.
+  // Returns the index of the first text token of a sample. Without masking, the last target is
+  // token begin + sequence.
   int64_t begin(int64_t sample) const;
 
   // Fills samples first to first + count - 1, one row each. Targets are the next tokens, or those
@@ -71,12 +71,13 @@ class TrainSampler {
   uint64_t seed_;
 };
 
-// The rows of a held-out text. Together they have each of its targets once, the same ones at every
-// evaluation and on any layout of ranks. Without masking, row r has tokens [r * sequence, (r + 1) *
-// sequence) and the token after each of them; the last row ends with padding, and the first token
-// of the text is not a target. With masking, windows are shorter by its frame, and the last one
-// ends with the text; the part that it shares with the window before it has no targets. Which
-// tokens are hidden depends on the position in the text alone, not on the seed of the run.
+// The rows of a held-out text. Together they contain each target of the text once, and they are the
+// same at every evaluation and on any layout of ranks. Without masking, row r has tokens [r *
+// sequence, (r + 1) * sequence) and the token after each of them; the last row ends with padding,
+// and the first token of the text is not a target. With masking, windows are shorter by its frame,
+// and the last one ends with the text; the part that it shares with the window before it has no
+// targets. Which tokens are hidden depends on the position in the text alone, not on the seed of
+// the run.
 class HeldoutSampler {
  public:
   // Throws DS_ERROR_CONFIG if the text is too short: it needs 2 tokens, or one window with masking.

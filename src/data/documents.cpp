@@ -34,8 +34,8 @@ DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, Packin
          text.documents(), epoch_samples(), sequence, batch_samples);
 }
 
-// A document with marks is cut to one row, because further rows would lack the question that it
-// answers. A document in which each token is a target continues.
+// A document with marks is cut to one row, because further rows would lack the question to which
+// they are the answer. A document in which each token is a target continues in further rows.
 void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
   size_t before = pieces_.size();
   for (int64_t at = begin; at < end.end; at += sequence_) {
@@ -47,8 +47,8 @@ void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
   if (pieces_.size() == before) ++left_out_;
 }
 
-// Reads the marks only if needed: a document that was not cut has a target by construction, unless
-// it has a single token.
+// Reads the marks only of a piece that fills a row. A shorter piece is an uncut document, or the
+// end of one in which each token is a target, so it has a target unless it is a single token.
 bool DocumentSampler::has_target(const Piece& piece) const {
   if (piece.length < sequence_) return piece.length > 1;
   std::vector<int32_t> tokens(static_cast<size_t>(piece.length) + (piece.next ? 1 : 0));

@@ -10,14 +10,14 @@
 
 namespace ds {
 
-// How documents share a row. none: a row has one document. joined: those that fit best share a row
-// and form one text. isolated: they share a row, and each sees only itself.
+// How documents share a row. none: a row has one document. joined: documents that fit best share a
+// row and form one text. isolated: documents share a row as with joined, but each sees only itself.
 enum class Packing : uint8_t { none, joined, isolated };
 
 // Samples of whole documents. A row of `sequence` tokens begins with a document and, without
 // packing, holds only that one; the rest of the row is padding. Targets are the next tokens of the
 // same document that are marked; elsewhere the target is kNoTarget. A document longer than a row is
-// cut to it or, if each of its tokens is a target, continues in further rows.
+// cut to the row's length or, if each of its tokens is a target, continues in further rows.
 //
 // With packing, documents share rows, those that fit best together, longest first.
 // BatchRows::begins contains the start of each token's document or, with Packing::joined, of its
@@ -39,8 +39,8 @@ class DocumentSampler {
   int64_t left_out() const { return left_out_; }
   // Returns the number of tokens of a row, without its padding.
   int64_t length(int64_t row) const;
-  // Writes the documents of row `row` from token `at` of a micro-batch on. The padding of the row
-  // is not changed.
+  // Writes the documents of row `row` from token `at` of a micro-batch on. pad() must have filled
+  // these rows: padding and the targets of tokens without one are not written.
   void place(int64_t row, size_t at, const BatchRows& to) const;
   // Writes row `row` with its padding.
   void fill(int64_t row, size_t at, const BatchRows& to) const;
@@ -50,8 +50,8 @@ class DocumentSampler {
   void rows(int64_t first, int64_t count, const BatchRows& to) const;
 
  private:
-  // The part of one document that lies in a row. With `next`, the token after it is the target of
-  // its last token.
+  // The part of one document that is in one row. With `next`, the target of its last token is the
+  // token after the piece.
   struct Piece {
     int64_t begin = 0;
     int32_t length = 0;

@@ -9,7 +9,7 @@ namespace ds {
 struct DynamicBatchOptions {
   // The largest number of tokens in a group.
   int64_t max_tokens = 0;
-  // Bounds of the number of documents in a group; most 0: there is no upper bound.
+  // Bounds of the number of documents in a group. If `most` is 0, there is no upper bound.
   int64_t least = 1, most = 0;
   // The order in which documents are used: "dataloader" (as they come), "random" or "seqlen"
   // (ascending).
@@ -42,15 +42,16 @@ class DynamicBatches {
   int64_t left_out(int64_t count) const;
 
  private:
-  int64_t all_ = 0;  // documents
+  // Number of documents.
+  int64_t all_ = 0;
   // Documents, group by group.
   std::vector<int64_t> order_;
   // Start of each group in order_, then the end of the last one.
   std::vector<size_t> begins_{0};
 };
 
-// Returns the factor of the learning rate of a step with so many documents, if the rate was chosen
-// for `base` documents a step. `method` is "linear", "sqrt" or "none".
+// Returns the factor for the learning rate of a step with `documents` documents, if the rate was
+// chosen for steps of `base` documents. `method` is "linear", "sqrt" or "none".
 double lr_factor(const std::string& method, int64_t documents, int64_t base);
 
 }  // namespace ds

@@ -1,6 +1,7 @@
-// Files of jsonl are read twice: once to hash all lines and count those held out, since that
-// decides whether the last lines are held out instead, and once to encode them. In a file that is
-// one JSON list, each element is treated as a line.
+// Files of jsonl are read twice. The first reading hashes all lines and counts the lines that their
+// hashes hold out; if they hold out no line or every line, the last lines are held out instead. The
+// second reading encodes the lines. In a file that is one JSON list, each element is treated as a
+// line.
 #include "data/jsonl.h"
 
 #include <fmt/core.h>
@@ -27,12 +28,13 @@
 namespace ds {
 namespace {
 
-// Bound of the bytes of a list, which is read as a whole, and of all lists that are kept from the
-// first reading to the second. Lines are read one at a time.
+// The largest size in bytes of a list, which is read as a whole, and of all lists together that are
+// kept from the first reading to the second. Lines are read one at a time.
 constexpr int64_t kMostList = int64_t{1} << 30;
 
-// Hugging Face's datasets reads these files of a folder, except for those that it writes beside
-// them. A .json file beside lines is seldom a part of the data.
+// The files of a folder that Hugging Face's datasets reads, without the descriptions that it writes
+// beside them. A .json file beside files of lines is seldom data, so it is read only if there are
+// no such files.
 const FolderFiles kOfFolders{
     {".jsonl", ".ndjson"},
     {".json"},
@@ -40,7 +42,8 @@ const FolderFiles kOfFolders{
 
 using OnLine = std::function<void(const std::string& line, const std::string& where)>;
 
-// Returns whether a file is one list, which then begins with '['.
+// Returns whether a file that begins with `head` is one JSON list: whether its first character
+// other than white space is '['.
 bool is_list(std::string_view head) {
   if (head.starts_with("\xef\xbb\xbf")) head.remove_prefix(3);
   const size_t first = head.find_first_not_of(" \t\r\n");
@@ -93,9 +96,9 @@ class JsonlFiles {
  private:
   struct One {
     std::string path;
-    // `known`: the file was read before. `list`: it is one JSON list.
+    // `known` is true once the file has been read, and `list` if it is one JSON list.
     bool known = false, list = false;
-    // Elements of a list, if memory allows to keep them.
+    // The elements of a list, if they are kept for the second reading.
     std::optional<std::vector<std::string>> kept;
   };
 
@@ -105,10 +108,10 @@ class JsonlFiles {
       const std::string_view head = file.head(kContentHead);
       if (is_list(head)) return list_of(one, on_line);
       if (const std::string kind = content_kind(head, Wanted::text); !kind.empty() && !head.empty())
-        raise(DS_ERROR_CORRUPT, "'{}': is {}", one.path, kind);
+        raise(DS_ERROR_CORRUPT, "'{}' is {}", one.path, kind);
     }
-    // An object over several lines would fail in its first line with a message about JSON; this one
-    // says what to do.
+    // An object that spans several lines fails in its first line. The message of the JSON parser
+    // would not say what to do, so this case is checked first.
     bool first = !one.known;
     for (std::string line; file.next(line);) {
       check_text_stop(stop_);
@@ -121,7 +124,8 @@ class JsonlFiles {
     }
   }
 
-  // Refuses a first line that ends in a comma or an opening bracket; `line` is the text before it.
+  // Refuses a first line that ends in a comma or an opening bracket; `line` is the text before that
+  // character.
   [[noreturn]] static void refuse_first(const std::string& line, const std::string& place) {
     bool whole = true;
     try {
@@ -162,7 +166,8 @@ class JsonlFiles {
   const volatile int32_t* stop_;
   std::vector<One> files_;
   std::string left_out_;
-  int64_t kept_ = 0;  // bytes
+  // Bytes of all lists that are kept.
+  int64_t kept_ = 0;
 };
 
 // Returns whether a line is held out. As for files of a corpus, the hash of its content decides.
@@ -186,8 +191,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     held += by_hash(line, options.heldout) ? 1 : 0;
   });
   if (lines == 0) {
-    raise(DS_ERROR_CONFIG, "data paths hold no line of jsonl: first is '{}'{}", options.paths.at(0),
-          files.left_out());
+    raise(DS_ERROR_CONFIG, "data.paths hold no line of jsonl; the first path is '{}'{}",
+          options.paths.at(0), files.left_out());
   }
   facts.left_out = files.left_out();
   bool tail = options.heldout > 0 && (held == 0 || held == lines);
@@ -203,7 +208,7 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
     bool out = heldout && (tail ? number >= kept : by_hash(line, options.heldout));
     ++number;
     Document document = encoder.encode(line, where);
-    // Where every token is a target, the file needs no marks.
+    // A file without marks holds only documents in which every token is a target.
     std::span<const uint8_t> marks = document.targets;
     (out ? *heldout : train).add(document.tokens, format.marked ? marks : marks.first(0));
     ++(out ? facts.heldout : facts.train);
@@ -212,8 +217,8 @@ JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder&
   // The hash and the choice of held-out lines come from the first reading.
   if (number != lines) {
     raise(DS_ERROR_CORRUPT,
-          "the jsonl files had {} lines and have {} now: they must not change meanwhile", lines,
-          number);
+          "the jsonl files had {} lines and have {} now: they must not change while they are read",
+          lines, number);
   }
   facts.train_tokens = train.size();
   train.finish(facts.hash);

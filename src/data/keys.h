@@ -7,8 +7,8 @@
 
 namespace ds {
 
-// The value of data.tokenizer for a tokenizer that is learned from the training text. It has as
-// many tokens as the model.
+// The value of data.tokenizer for a tokenizer that is learned from the training text. It has at
+// most model.vocab tokens.
 inline constexpr const char* kLearnTokenizer = "learn";
 
 // The section `data` of the configuration.
@@ -24,13 +24,15 @@ struct DataKeys {
   // How documents share a sample: "none" (one document in each), "joined" (attention sees the
   // earlier ones) or "isolated" (each sees only itself).
   std::string packing = "none";
-  // A template file, or the name of a template in the tokenizer's folder; "": the folder's default.
+  // A template file, or the name of a template in the tokenizer's folder; "" means the folder's
+  // default.
   std::string chat_template;
   // The share that is held out: files of text or lines of jsonl, chosen by the hash of their
   // content, or the last part of token files.
   double heldout = 0.05;
+  // The largest number of bytes of text to read.
   int64_t max_bytes = 16 << 20;
-  // Leading licence comments of files are removed.
+  // Whether leading licence comments of files are removed.
   bool strip_licences = true;
 
   // The following fields are for masked language models and have the names of Transformers'
@@ -38,10 +40,11 @@ struct DataKeys {
 
   // The share of the tokens that are targets.
   double mlm_probability = 0.15;
-  // The shares of the targets that become the mask token and a random token. The others stay.
+  // The shares of the targets that become the mask token and a random token. The remaining targets
+  // stay as they are.
   double mask_replace_prob = 0.8;
   double random_replace_prob = 0.1;
-  // -1: the mask token of the tokenizer.
+  // The id of the mask token; -1 means the mask token of the tokenizer.
   int64_t mask_token = -1;
 };
 

@@ -7,14 +7,15 @@
 
 namespace ds {
 
-// Reads a text file line by line, with little more than one line in memory.
+// A reader of a text file line by line. It keeps one line and at most a MiB more in memory.
 class LineFile {
  public:
-  static constexpr size_t kLongest = size_t{64} << 20;  // bytes of a line
+  // The largest size of a line in bytes.
+  static constexpr size_t kLongest = size_t{64} << 20;
 
   explicit LineFile(const std::string& path);
-  // Returns the first bytes of the file, at most `most` of them and at most a MiB. Call it before
-  // next().
+  // Returns the first bytes of the file, at most `most` of them and at most a MiB. Must be called
+  // before next().
   std::string_view head(size_t most);
   // Reads the next line without its end, \n or \r\n. Returns false at the end of the file. Throws
   // DS_ERROR_CORRUPT for a line above kLongest and if the file is cut short meanwhile.

@@ -1,5 +1,5 @@
 // Four random words are used for each token: the first decides whether the token is a target, the
-// second decides what replaces it, and the last two give the random token.
+// second decides what replaces it, and the last two choose the random token.
 #include "data/masking.h"
 
 #include <fmt/format.h>

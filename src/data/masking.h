@@ -17,9 +17,10 @@ inline constexpr int32_t kNoTarget = -100;
 struct MaskingOptions {
   // Share of the text's tokens that are targets.
   double probability = 0.15;
-  // Shares of the targets that become the mask token or a random token. The others stay.
+  // Shares of the targets that become the mask token or a random token. The remaining targets stay
+  // as they are.
   double masked = 0.8, random = 0.1;
-  // Must be below the model's vocabulary, like all tokens.
+  // The token that replaces hidden ones. Like all tokens, it must be below the model's vocabulary.
   int32_t mask_token = 0;
   // Random tokens are 0 to vocabulary - 1.
   int64_t vocabulary = 0;
@@ -29,10 +30,10 @@ struct MaskingOptions {
   std::vector<int32_t> special;
 };
 
-// Rows of masked language modelling (Devlin et al., "BERT", NAACL 2019). The position of a token in
-// the text is the index of the block of a random stream that decides what happens to the token. The
-// decision depends on nothing but the stream and the position, so no state is kept, and neither the
-// layout of ranks nor a resume can change it.
+// Rows of masked language modelling (Devlin et al., "BERT", NAACL 2019). For each token, one block
+// of a random stream decides whether the token is hidden and by what; the index of the block is the
+// position of the token in the text. The decision depends on the stream and the position alone, so
+// no state is kept, and neither the layout of ranks nor a resume can change it.
 class Masking {
  public:
   explicit Masking(MaskingOptions options);

@@ -14,8 +14,9 @@ uint64_t draw(uint64_t seed, int64_t epoch, DrawFor purpose, uint64_t index) {
 }
 
 // A balanced Feistel network of four rounds over the next even number of bits, applied until the
-// result lands in range (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
-// The domain has at most four times `count` values, so at most four applications are expected.
+// result is below `count` (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
+// 2002). The domain has at most four times `count` values, so at most four applications are
+// expected.
 int64_t permute(uint64_t seed, int64_t epoch, int64_t index, int64_t count) {
   int half = (std::bit_width(static_cast<uint64_t>(count - 1)) + 1) / 2;
   uint64_t mask = (uint64_t{1} << half) - 1;

@@ -14,9 +14,10 @@ const ds_plugin_text_table& text_plugin() {
   static const ds_plugin_text_table& table = []() -> const ds_plugin_text_table& {
     const ds_plugin_text_table* found = load_text();
     if (!found) {
-      raise(DS_ERROR_UNSUPPORTED,
-            "tokenizers and chat templates need libds_text.so, beside libds or in a folder of "
-            "DS_PLUGIN_PATH; there is none: install the package libds-text");
+      raise(
+          DS_ERROR_UNSUPPORTED,
+          "tokenizers and chat templates need libds_text.so, which is neither beside libds nor in "
+          "a folder of DS_PLUGIN_PATH: install the package libds-text");
     }
     return *found;
   }();
@@ -34,7 +35,7 @@ std::string text_plugin_state() {
 void check_text(int32_t status) {
   if (status == DS_OK) return;
   const std::string message = text_plugin().message();
-  // An empty message means that even the message found no memory.
+  // An empty message means that there was no memory even for the message.
   if (status == DS_ERROR_OUT_OF_MEMORY && message.empty()) throw std::bad_alloc();
   throw Error(static_cast<ds_status>(status), message, {.key = text_plugin().key()});
 }

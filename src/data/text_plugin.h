@@ -21,8 +21,7 @@ void check_text(int32_t status);
 
 inline ds_plugin_chars plugin_chars(std::string_view text) { return {text.data(), text.size()}; }
 
-// Owns the result of a call of the plugin. Views of the result are valid as long as this object
-// lives.
+// The result of a call of the plugin. The views are valid as long as this object lives.
 class TextResult {
  public:
   TextResult() = default;

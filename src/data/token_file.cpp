@@ -16,13 +16,14 @@ namespace {
 // The format of a token file, little-endian: this header; tokens of `width` bytes; zeros up to a
 // multiple of 8; for each document twice the number of tokens before its end, plus 1 if each of its
 // tokens is a target; and the xxh3-64 of each block of everything between the header and these
-// hashes. A token is stored in the smallest of 1, 2 and 4 bytes that holds all of them. In a marked
-// file it is shifted up by one bit, and the lowest bit says whether it is a target. Version 1
-// consists of the first 64 bytes of the header and the tokens.
+// hashes. A token is stored in the smallest of 1, 2 and 4 bytes that can hold every token of the
+// vocabulary. In a marked file it is shifted up by one bit, and the lowest bit says whether it is a
+// target. Version 1 consists of the first 64 bytes of the header and the tokens.
 struct Header {
   char magic[8] = {'d', 's', 't', 'o', 'k', 'e', 'n', 's'};
   uint32_t version = 2;
-  uint32_t width = 0;  // bytes of a token
+  // Bytes of a token.
+  uint32_t width = 0;
   int64_t vocab = 0;
   int64_t count = 0;
   char corpus_hash[32] = {};
@@ -80,7 +81,7 @@ Header read_header(const File& file) {
     std::memcpy(static_cast<void*>(&old), &header, kOldHeader);
     header = old;
   } else if (size < int64_t{sizeof header}) {
-    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, the header alone has {}", file.path(), size,
+    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, but its header alone needs {}", file.path(), size,
           sizeof header);
   }
   // Sizes are bounded before they are multiplied, since the header may be damaged.
@@ -157,7 +158,7 @@ TokenFile::TokenFile(const std::string& path, Read how)
   int64_t body = body_bytes(header);
   checks_.resize(static_cast<size_t>((body + kBlock - 1) / kBlock));
   file_.read(checks_.data(), checks_.size() * sizeof checks_[0], begin_ + body);
-  // The hash of the whole file replaces this check.
+  // The whole file has been hashed, so the hash of header and checksums is not needed.
   if (how == Read::whole) return;
   if (header.check != check_of(header, checks_)) {
     raise(DS_ERROR_CORRUPT, "{}: header and checksums contradict each other: the file is damaged",
@@ -217,7 +218,8 @@ std::vector<DocumentEnd> TokenFile::ends() const {
   for (uint64_t one : packed) {
     out.push_back({static_cast<int64_t>(one >> 1), (one & 1) != 0});
     if (out.back().end <= last || out.back().end > count_) {
-      raise(DS_ERROR_CORRUPT, "{}: a document ends at token {}, after {} of {}", path(),
+      raise(DS_ERROR_CORRUPT,
+            "{}: a document ends at token {}, but must end after {} and not beyond {}", path(),
             out.back().end, last, count_);
     }
     last = out.back().end;
@@ -239,7 +241,7 @@ void TokenFile::read(void* data, size_t bytes, int64_t offset) const {
                  ? slots.emplace(slots.end())
                  : std::ranges::min_element(
                        slots, [](const auto& a, const auto& b) { return a.used < b.used; });
-      // Invalid until the block has passed its check, since read_block() may throw.
+      // The slot stays invalid until the block has passed its check, since read_block() may throw.
       slot->block = -1;
       read_block(block, slot->bytes);
       slot->block = block;
@@ -266,7 +268,7 @@ void TokenFile::read_block(int64_t block, std::vector<char>& out) const {
         found, wanted);
 }
 
-// A file that became shorter while it was open gets a message that says so.
+// If the file became shorter while it was open, the message says so.
 void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
   try {
     file_.read(data, bytes, offset);

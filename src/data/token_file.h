@@ -15,7 +15,7 @@ namespace ds {
 struct DocumentEnd {
   // Number of tokens before the end.
   int64_t end = 0;
-  // True if each of its tokens is a target.
+  // True if each token of the document is a target.
   bool whole = false;
 };
 
@@ -24,8 +24,8 @@ struct DocumentEnd {
 //
 // The file may be larger than memory. It is read on demand and not mapped, since a mapped file that
 // somebody cuts short ends the process with SIGBUS. Reads pass through a window of a few blocks,
-// and each block is compared with its checksum when it enters. So opening reads only a header and a
-// table, damage is found where it is used, and hash() still covers the whole content.
+// and each block is compared with its checksum when it enters. So opening on demand reads only a
+// header and a table, damage is found where it is used, and hash() still covers the whole content.
 class TokenFile : public TokenSource {
  public:
   // The bytes that are hashed on opening: the header and the checksums of all blocks (on_demand),
@@ -33,8 +33,8 @@ class TokenFile : public TokenSource {
   enum class Read : uint8_t { on_demand, whole };
 
   TokenFile();
-  // Throws DS_ERROR_NOT_FOUND, DS_ERROR_IO, or DS_ERROR_CORRUPT if header and size contradict each
-  // other.
+  // Throws DS_ERROR_NOT_FOUND, DS_ERROR_IO, DS_ERROR_UNSUPPORTED for an unknown version, or
+  // DS_ERROR_CORRUPT if the header contradicts the size of the file or the checksums.
   explicit TokenFile(const std::string& path, Read how = Read::on_demand);
   ~TokenFile() override;
   TokenFile(TokenFile&&) noexcept;
@@ -58,7 +58,8 @@ class TokenFile : public TokenSource {
   // Returns the end of each document, in order.
   std::vector<DocumentEnd> ends() const;
   void copy(int64_t begin, std::span<int32_t> out) const override;
-  // As above, and also writes 1 for each token that is a target and 0 for each other one.
+  // Copies like the function above, and sets `targets` to 1 for a token that is a target and to 0
+  // for any other token.
   void copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> targets) const;
   // Throws DS_ERROR_CORRUPT or DS_ERROR_NOT_FOUND unless the path still leads to the content that
   // was opened. Reads the file again only if the system says that it was touched or replaced.
@@ -88,15 +89,16 @@ class TokenFile : public TokenSource {
 // The value of a hash that is not known.
 inline const std::string kNoHash = std::string(32, '0');
 
-// Writes a token file piece by piece. Its memory does not grow with the file except for 8 bytes for
-// each document and block. Nothing is at the path before finish() returns; then the path has been
-// replaced and the file is on disk.
+// A writer of a token file, piece by piece. Its memory does not grow with the file except for 8
+// bytes for each document and block. The path is unchanged until finish() returns; then the file is
+// at the path and on disk.
 class TokenWriter {
  public:
   struct Options {
     // The size of the vocabulary; every token must be below it.
     int64_t vocab = 0;
     std::string tokenizer_hash = kNoHash;
+    // Whether each add() is a document, and whether the file marks which tokens are targets.
     bool documents = false, marked = false;
   };
   TokenWriter(const std::string& path, Options options);
@@ -125,7 +127,7 @@ class TokenWriter {
 };
 
 // Replaces the path by a file with a stream of these tokens, all in [0, vocab). The file is on disk
-// when it returns.
+// when the function returns.
 void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab,
                       std::string_view corpus_hash, const std::string& tokenizer_hash = kNoHash);
 

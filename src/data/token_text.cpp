@@ -79,7 +79,7 @@ int64_t TokenText::largest() const {
   return out;
 }
 
-// A text of several parts has the hash of its files and ranges.
+// The hash of several parts, or of a part of a file, covers the hashes of the files and the ranges.
 std::string TokenText::hash() const {
   if (parts_.size() == 1 && parts_[0].begin == 0 && parts_[0].end == parts_[0].file->size()) {
     return parts_[0].file->hash();

@@ -14,7 +14,7 @@ namespace ds {
 class TokenText : public TokenSource {
  public:
   TokenText() = default;
-  // Consists of all tokens of a file.
+  // Creates a text of all tokens of a file.
   explicit TokenText(std::shared_ptr<TokenFile> file);
 
   // Appends tokens [begin, end) of a file or, if it holds documents, documents [begin, end). Throws

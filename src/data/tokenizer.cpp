@@ -27,7 +27,7 @@ size_t unfinished_tail(std::string_view text) {
   for (size_t back = 1; back <= 3 && back <= whole; ++back) {
     auto byte = static_cast<uint8_t>(text[whole - back]);
     if (byte < 0x80) break;
-    // A byte inside a character: look for its lead byte.
+    // The byte is inside a character; its lead byte is further to the front.
     if (byte < 0xc0) continue;
     if (utf8_sequence(text.substr(whole - back)) == 0) whole -= back;
     break;
@@ -140,9 +140,9 @@ std::string TextStream::finish() {
   return rest;
 }
 
-// The context gives the held tokens the surroundings on which decoding depends (the first token of
-// a text loses its leading space). Once the text of all tokens has been returned, a new context
-// begins at the last tokens that have a text of their own.
+// Decoding depends on the tokens before (the first token of a text loses its leading space), so the
+// held tokens are decoded together with the context. Once the text of all tokens has been returned,
+// a new context begins at the last tokens that have a text of their own.
 std::string TextStream::take(bool all) {
   // If so many tokens have not completed a character, later ones will not do so either.
   constexpr size_t most_held = 64;

@@ -11,14 +11,15 @@
 
 namespace ds {
 
-// Turns text into token ids and back, by libds_text.so. Immutable, so any number of threads may use
-// one. docs/reference/tokenizers.md describes kinds and files.
+// A tokenizer, which turns text into token ids and back, implemented by libds_text.so. It is
+// immutable, so any number of threads may share it. docs/reference/tokenizers.md describes the
+// kinds and their files.
 class Tokenizer {
  public:
-  // See open_tokenizer.
+  // Opens a tokenizer as open_tokenizer() does.
   explicit Tokenizer(const std::string& name);
 
-  // Returns "bytes" or the path of the file from which it was read.
+  // Returns "bytes" or the path of the file from which the tokenizer was read.
   const std::string& name() const { return name_; }
   // Returns the size of the vocabulary: every id is in [0, vocab).
   int64_t vocab() const { return vocab_; }
@@ -37,7 +38,8 @@ class Tokenizer {
   // Returns whether the text of `token` may change with the token that follows: bytes that are
   // spelled by one token each (byte fallback) form a character only together.
   bool joins_next(int32_t token) const;
-  // Returns whether a token has no text of its own: decode() skips it, or it ends a text.
+  // Returns whether a token is not ordinary text: decode() may skip it, it ends a text, or it is
+  // the mask token.
   bool is_special(int32_t token) const;
 
   // Returns the token that ends a text, if the files name one.
@@ -65,18 +67,19 @@ class Tokenizer {
 };
 
 // Opens "bytes", a tokenizer.json, a sentencepiece .model, or a folder with tokenizer.json,
-// tokenizer.model, vocab.json and merges.txt, or vocab.txt; the first that exists is read. Throws
-// DS_ERROR_NOT_FOUND if none of these exists, DS_ERROR_CORRUPT or DS_ERROR_CONFIG for a damaged
-// file, and DS_ERROR_UNSUPPORTED for a part that libds lacks; messages name file and key. Without
-// libds_text.so every function here throws DS_ERROR_UNSUPPORTED.
+// tokenizer.model, vocab.json and merges.txt, or vocab.txt. In a folder, the first of these that
+// exists is read. Throws DS_ERROR_NOT_FOUND if none exists, DS_ERROR_CORRUPT or DS_ERROR_CONFIG for
+// a damaged file, and DS_ERROR_UNSUPPORTED for a part that libds lacks; messages name the file and
+// the key. Without libds_text.so every function here throws DS_ERROR_UNSUPPORTED.
 std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
 
 // A file of a tokenizer, and the name that a copy of it must have.
 struct TokenizerFile {
   std::string path, name;
 };
-// Returns the files that open_tokenizer(name) reads; none for "bytes". Copies of them, each under
-// its `name`, in one folder are the same tokenizer. Throws like open_tokenizer if none is found.
+// Returns the files that open_tokenizer(name) reads; none for "bytes". A folder with copies of
+// them, each under its `name`, is the same tokenizer. Throws like open_tokenizer if no file is
+// found.
 std::vector<TokenizerFile> tokenizer_files(const std::string& name);
 // All names that a TokenizerFile may have.
 inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
@@ -90,9 +93,9 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                                   "chat_template.jinja",
                                                   "config.json"};
 
-// Returns xxh3-128 over the names and contents of tokenizer_files(name). Only those keys of
-// config.json are hashed that change the tokenizer. Tokens of tokenizers with different hashes do
-// not mix.
+// Returns xxh3-128 over the names and contents of tokenizer_files(name). Of config.json, only the
+// tokenizer class that it selects is hashed. Token ids of tokenizers with different hashes must not
+// be mixed.
 std::string tokenizer_hash(const std::string& name);
 
 // Learns a byte-level BPE tokenizer from a text whose documents are separated by NUL bytes, and
@@ -105,10 +108,10 @@ std::string learn_tokenizer(std::string_view text, int64_t vocab, const std::str
 // Returns the number of tokens that every learned vocabulary has: the bytes and the end of a text.
 int64_t least_learned();
 
-// Decodes tokens as they come. The parts that push() and finish() return, joined, are the text of
-// all tokens, and each part consists of whole characters. A character whose bytes are spread over
-// tokens comes with the last of them; bytes of joins_next() tokens come with the token after their
-// run.
+// A decoder of tokens that come one by one. The parts that push() and finish() return, joined, are
+// the text of all tokens, and each part consists of whole characters. A character whose bytes are
+// spread over tokens comes with the last of them; the bytes of a run of joins_next() tokens come
+// with the token after the run.
 class TextStream {
  public:
   // The tokenizer must outlive the stream.

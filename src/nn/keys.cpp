@@ -26,11 +26,11 @@ void complete_model_folder(Config& c) {
   for (const char* name : {"layers", "hidden", "heads", "vocab", "positions"}) {
     if (!c.origins.contains(std::string("model.") + name)) continue;
     refuse(std::string("model.") + name,
-           "given beside model.folder \"{}\", whose config.json has it", c.model.folder);
+           "must not be given with model.folder \"{}\", whose config.json has it", c.model.folder);
   }
   if (c.model.dropout != 0) {
     refuse("model.dropout",
-           "beside model.folder it may be 0 (none at all) or absent (as config.json says), got {}",
+           "must be 0 (no dropout) or absent (config.json decides) with model.folder, got {}",
            c.model.dropout);
   }
 }
@@ -68,8 +68,8 @@ void model_keys(KeyList& keys) {
   rows.add("positions", &M::positions, "longest sequence", positive).shown("`run.sequence`");
   constexpr Limits share{.low = 0, .high = 0.999};
   rows.add("dropout", &M::dropout,
-           "share of activations dropped; beside a folder 0 (none at all) or absent (as its "
-           "config.json says)",
+           "share of activations dropped; with a folder, 0 (no dropout) or absent (its config.json "
+           "decides)",
            share);
   rows.add("layerdrop", &M::layerdrop,
            "probability with which a micro-batch of a training step leaves out a layer (Fan, Grave "

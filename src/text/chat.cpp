@@ -9,8 +9,8 @@
 // refused. The tokenizer then traces each token to its bytes of the text, and tokens that overlap
 // an answer are targets.
 //
-// Cost: one rendering, or two more for each answer. Source: the meaning of {% generation %} and of
-// the variables is that of Transformers' apply_chat_template.
+// Cost: one rendering and, without marks, at most two more for each answer. Source: the meaning of
+// {% generation %} and of the variables is that of Transformers' apply_chat_template.
 #include "text/chat.h"
 
 #include <algorithm>
@@ -47,8 +47,9 @@ void add_template(std::map<std::string, std::string>& out, const std::string& fi
   out[name->string()] = source->string();
 }
 
-// Returns the message with its reasoning under the two names under which Transformers passes it,
-// whichever name it had.
+// Returns the message with its reasoning under both names that Transformers passes to templates,
+// "thinking" and "reasoning_content". The message may hold it under either of them, or as
+// "reasoning".
 Json with_reasoning(const Json& message) {
   const Json* reasoning = nullptr;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -63,29 +64,29 @@ Json with_reasoning(const Json& message) {
   return out;
 }
 
-// Checks that a value is a list of messages, and returns it. Only the template checks their
-// contents.
+// Checks that a value is a list of messages, and returns it. Their contents are left to the
+// template to check.
 Json::Array messages_of(const Json& given, const char* name) {
   if (!given.is_array())
     raise(DS_ERROR_CONFIG, "\"{}\" must be a list of messages, got {}", name, given.kind());
   Json::Array out;
   for (const Json& one : given.array()) {
     if (!one.is_object())
-      raise(DS_ERROR_CONFIG, "\"{}\" must have objects, got {}", name, one.kind());
+      raise(DS_ERROR_CONFIG, "\"{}\" must be a list of objects, got {}", name, one.kind());
     out.push_back(with_reasoning(one));
   }
   return out;
 }
 
-// Refuses a line without targets. A token is predicted from the tokens before it, so the first one
-// cannot be a target.
+// Refuses a line with fewer than two tokens or without a target. The first token does not count,
+// since no token precedes it from which it could be predicted.
 void check_targets(const Document& document) {
   if (document.tokens.size() < 2) {
-    raise(DS_ERROR_CONFIG, "the line is too short: it becomes {}, and a sample needs 2",
+    raise(DS_ERROR_CONFIG, "the line is too short: it becomes {}, but a sample needs at least 2",
           document.tokens.empty() ? "no token" : "1 token");
   }
   if (std::find(document.targets.begin() + 1, document.targets.end(), 1) == document.targets.end())
-    raise(DS_ERROR_CONFIG, "no token of the line is a target: there is no answer");
+    raise(DS_ERROR_CONFIG, "no token of the line is a target: there is no answer, or it is empty");
 }
 
 }  // namespace
@@ -172,7 +173,8 @@ Document ChatEncoder::encode(const std::string& line, const std::string& where) 
 
 Document ChatEncoder::text(const std::string& text) const { return framed(everything(text)); }
 
-// The end of the text belongs to the completion, since the model must learn to end.
+// The tokens after the text are targets as well, since the model must learn where a completion
+// ends.
 Document ChatEncoder::completion(const std::string& prompt, const std::string& completion) const {
   std::string text = prompt + completion;
   Document out =
@@ -188,7 +190,8 @@ Document ChatEncoder::everything(const std::string& text) const {
   return out;
 }
 
-// Adds the tokens around a text, as targets.
+// Puts the tokenizer's frame around the tokens of a text. If the frame has no tokens after the
+// text, the end-of-text token is added. All added tokens are targets.
 Document ChatEncoder::framed(Document inner) const {
   Tokenizer::Frame frame = tokenizer_->frame();
   if (auto end = tokenizer_->end_of_text(); end && frame.after.empty()) frame.after.push_back(*end);
@@ -261,9 +264,9 @@ ChatEncoder::Ranges ChatEncoder::answers(const Json& line, const Json::Array& me
     std::string with = end == messages.size() ? all : render(line, messages, end, false).text;
     if (!with.starts_with(before) || !all.starts_with(with)) {
       raise(DS_ERROR_CONFIG,
-            "the chat template changes its text before message {} when that one follows, so it "
-            "does not say which tokens are the answer; give data.chat_template with {{% generation "
-            "%}}, or data.loss_on \"all\"",
+            "the chat template renders the text before message {} differently once that message "
+            "follows, so the tokens of the answer are not known; set data.chat_template to a "
+            "template with {{% generation %}}, or data.loss_on to \"all\"",
             i + 1);
     }
     out.emplace_back(before.size(), with.size());

@@ -20,13 +20,14 @@ std::map<std::string, std::string> read_chat_templates(const std::string& tokeni
 // One line of a jsonl file, encoded.
 struct Document {
   std::vector<int32_t> tokens;
-  // 1 for each token that is a target.
+  // 1 for a token that is a target, otherwise 0.
   std::vector<uint8_t> targets;
 };
 
-// Encodes lines of jsonl. A line is {"messages": [{"role", "content"}, ...]}, rendered by the chat
-// template together with its "tools" and "chat_template_kwargs"; {"prompt", "completion"}, which
-// are two texts or two lists of messages; or {"text"}. Other members are ignored.
+// An encoder of jsonl lines. A line is {"messages": [{"role", "content"}, ...]}, rendered by the
+// chat template together with its "tools" and "chat_template_kwargs"; {"prompt", "completion"},
+// which are two texts or two lists of messages; or {"text"}. as_messages() first converts other
+// usual forms. Further members are ignored, except those for which misread_form() refuses the line.
 //
 // The tokens of an answer are those that {% generation %} marks. Without such marks, for each
 // message i of the assistant, they are the tokens by which the text grows from messages[:i], with
@@ -35,14 +36,16 @@ struct Document {
 // A token is part of an answer if any of its characters is.
 class ChatEncoder {
  public:
-  // `chosen` is a file with a template, the name of a template of the tokenizer, or "". With
-  // `loss_on_all`, every token is a target. The tokenizer must outlive the encoder. Throws
-  // DS_ERROR_NOT_FOUND if no template has that name, and what ChatTemplate throws.
+  // `chosen` is the name of a template of the tokenizer or, if no template has that name, a file
+  // with a template; "" selects the tokenizer's templates. With `loss_on_all`, every token is a
+  // target. The tokenizer must outlive the encoder. Throws DS_ERROR_NOT_FOUND if `chosen` is
+  // neither, and the errors of ChatTemplate's constructor.
   ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenizer_name,
               const std::string& chosen, bool loss_on_all);
 
   // Encodes one line. `where`, such as "FILE line N", begins messages. Throws DS_ERROR_CONFIG for a
-  // line that has none of these forms or no target, and what ChatTemplate throws.
+  // line that has none of these forms or no target, DS_ERROR_NOT_FOUND if a conversation has no
+  // suitable template, and the errors of the JSON parser and of ChatTemplate::render().
   Document encode(const std::string& line, const std::string& where) const;
 
  private:
@@ -53,13 +56,14 @@ class ChatEncoder {
   Document text(const std::string& text) const;
   // Returns the tokens of a text, all of them as targets.
   Document everything(const std::string& text) const;
-  // Adds the tokens around a text, as targets.
+  // Puts the tokens that begin and end a text around it, as targets.
   Document framed(Document inner) const;
   // Encodes a line with "prompt" and "completion" as texts.
   Document completion(const std::string& prompt, const std::string& completion) const;
   // Encodes messages. If `first_answer` is not 0, the messages from that index on are a completion.
   Document messages(const Json& line, Json::Array messages, size_t first_answer) const;
-  // Throws DS_ERROR_NOT_FOUND if the tokenizer has no suitable template.
+  // Returns the template for a conversation with or without tools. Throws DS_ERROR_NOT_FOUND if the
+  // tokenizer has no suitable one.
   const ChatTemplate& chosen_template(bool tools) const;
   ChatTemplate::Rendering render(const Json& line, const Json::Array& messages, size_t count,
                                  bool prompt) const;

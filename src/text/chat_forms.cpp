@@ -1,4 +1,5 @@
-// Other usual forms of fine-tuning data, converted to messages or explained in a message.
+// Converts other usual forms of fine-tuning data to messages, and explains the lines that cannot be
+// converted.
 #include "text/chat_forms.h"
 
 #include <fmt/core.h>
@@ -33,7 +34,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kSpeaker
      {"function_response", "tool"},
      {"function", "tool"}}};
 
-// The names of the members that hold a question, the material it refers to, and its answer.
+// The names of the members that hold a question, the material that the question refers to, and the
+// answer.
 struct PairForm {
   const char *question, *about, *answer;
 };
@@ -72,7 +74,7 @@ void begin(const Json& line, Json::Array& messages) {
     messages.push_back(message("system", system->string()));
 }
 
-// Returns the line with messages in place of `members` and of "system".
+// Returns the line with "messages" instead of `members` and "system".
 Json with_messages(const Json& line, Json::Array messages,
                    std::initializer_list<std::string_view> members) {
   Json out{Json::Object{}};
@@ -92,7 +94,7 @@ Json of_conversations(const Json& line, const Json& conversations) {
   begin(line, messages);
   for (const Json& turn : conversations.array()) {
     if (!turn.is_object())
-      raise(DS_ERROR_CONFIG, "\"conversations\" must have objects, got {}", turn.kind());
+      raise(DS_ERROR_CONFIG, "\"conversations\" must be a list of objects, got {}", turn.kind());
     const Json *from = given_member(turn, "from"), *value = given_member(turn, "value");
     if (given_member(turn, "role")) {
       messages.push_back(turn);
@@ -100,13 +102,14 @@ Json of_conversations(const Json& line, const Json& conversations) {
       messages.push_back(message(role_of(text_of(*from, "from")), text_of(*value, "value")));
     } else {
       raise(DS_ERROR_CONFIG,
-            "\"conversations\" must have \"from\" and \"value\", or \"role\" and \"content\"");
+            "each of \"conversations\" must have \"from\" and \"value\", or \"role\" and "
+            "\"content\"");
     }
   }
   return with_messages(line, std::move(messages), {"conversations"});
 }
 
-// Adds earlier turns, which are pairs.
+// Adds the earlier turns, which "history" lists as pairs of a question and an answer.
 void add_history(const Json& line, Json::Array& messages) {
   const Json* history = given_member(line, "history");
   if (!history) return;
@@ -136,8 +139,7 @@ Json of_pair(const Json& line, const PairForm& form) {
                        {form.question, form.about, form.answer, "history"});
 }
 
-// Names, in lower case, under which other files have a question, an answer, a conversation or a
-// text.
+// Names, in lower case, that other files use for a question, an answer, a conversation or a text.
 constexpr std::array kQuestions{"instruction", "question", "query",  "prompt", "problem",
                                 "input",       "inputs",   "source", "user",   "human"};
 constexpr std::array kAnswers{"output",  "outputs", "response",   "answer",
@@ -146,7 +148,8 @@ constexpr std::array kAnswers{"output",  "outputs", "response",   "answer",
 constexpr std::array kConversations{"conversation", "dialog", "dialogue", "chat", "turns"};
 constexpr std::array kTexts{"text", "content", "body", "document", "sentence", "code"};
 
-// Returns the first member that has one of the names and fits, or "".
+// Returns the key of the first member, in the order of `names`, that has one of these names, is not
+// null and satisfies fits(); "" if there is none.
 template <typename List, typename F>
 std::string first_named(const Json& line, const List& names, const F& fits) {
   for (const char* name : names) {
@@ -157,7 +160,7 @@ std::string first_named(const Json& line, const List& names, const F& fits) {
   return "";
 }
 
-// Lists the members of a line, as far as they fit a message.
+// Lists the first eight members of a line and counts the rest, for a message.
 std::string members_of(const Json& line) {
   constexpr size_t most = 8;
   std::string out;
@@ -174,7 +177,7 @@ bool is_preference(const Json& line) {
   return given_member(line, "chosen") && given_member(line, "rejected");
 }
 
-// OpenAI marks an answer that is not learned by the weight 0.
+// Returns whether an answer has the weight 0, with which OpenAI's files exclude it from learning.
 bool has_unlearned_answer(const Json& line) {
   const Json* messages = given_member(line, "messages");
   if (!messages || !messages->is_array()) return false;

@@ -5,18 +5,18 @@
 
 namespace ds::text {
 
-// Returns a member that is not null, otherwise nullptr. Some programs write null for a member that
-// only other lines have.
+// Returns a member of the line, or nullptr if it is absent or null. Some programs write null for a
+// member that only other lines use.
 const Json* given_member(const Json& line, const char* name);
 
-// Whether a message of a conversation is the assistant's. The message must be an object.
+// Returns whether a message of a conversation is the assistant's. The message must be an object.
 bool is_answer(const Json& message);
 
 // Converts a line of fine-tuning data in another usual form to "messages"; returns any other line
 // unchanged. The forms are listed in docs/reference/data.md: ShareGPT's conversations, Alpaca's
 // instruction, input and output, and pairs of a question and an answer under their usual names.
-// Throws DS_ERROR_CONFIG, naming the member, if a member of such a line has another kind or an
-// unknown speaker.
+// Throws DS_ERROR_CONFIG, naming the member, if a member of such a line has the wrong kind or a
+// speaker is unknown.
 Json as_messages(Json line);
 
 // Explains a line that libds does not read: returns its form and what to write instead, such as "it

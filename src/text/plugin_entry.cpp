@@ -1,6 +1,6 @@
 // The plugin libds_text.so: implements the table of ds_plugin.h with the functions of this folder.
-// No exception leaves it; errors are returned as a status, and their message and key are kept for
-// each thread.
+// No exception leaves the plugin: a call that fails returns a status, and each thread keeps the
+// message and key of its last error.
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -33,7 +33,7 @@ struct ds_plugin_chat {
 namespace ds::text {
 namespace {
 
-// Owns the data of a ds_plugin_result; release() deletes it.
+// The data to which a ds_plugin_result points; release() deletes it.
 struct Result {
   std::string text = {};
   std::vector<int32_t> tokens = {};
@@ -65,8 +65,8 @@ thread_local LastError last;
 const char* message() { return last.message.c_str(); }
 const char* key() { return last.key.c_str(); }
 
-// Keeps the error for message() and key(), and returns its status. Without memory for the message,
-// the caller gets DS_ERROR_OUT_OF_MEMORY and an empty message.
+// Keeps the error for message() and key(), and returns its status. If there is no memory for the
+// message, returns DS_ERROR_OUT_OF_MEMORY and leaves the message empty.
 int32_t fail(ds_status status, const char* message, const std::string& key = "") noexcept {
   try {
     last = {message, key};
@@ -104,7 +104,7 @@ int32_t open(const ds_plugin_chars* name, ds_plugin_tokenizer** out) {
 
 void close(ds_plugin_tokenizer* tokenizer) { delete tokenizer; }
 
-// The views in the result belong to the tokenizer and live as long as the tokenizer.
+// Fills `out` with views that stay valid until the tokenizer is closed.
 void info(const ds_plugin_tokenizer* tokenizer, ds_plugin_tokenizer_info* out) {
   const Tokenizer& of = *tokenizer->tokenizer;
   const auto& [before, after] = tokenizer->frame;
@@ -141,7 +141,7 @@ int32_t decode(const ds_plugin_tokenizer* tokenizer, const int32_t* tokens, size
 int32_t files(const ds_plugin_chars* name, ds_plugin_result* out) {
   return guarded([&] {
     std::string text;
-    // Each file is its path and its name, each ended by a NUL.
+    // For each file, its path and its name follow, both ended by a NUL.
     for (const TokenizerFile& file : tokenizer_files(copy(name)))
       (text += file.path + '\0') += file.name + '\0';
     give({.text = std::move(text)}, out);

@@ -25,8 +25,8 @@ constexpr const char* kModelConfig = "config.json";
 
 constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
 
-// One token for each byte, 256 in all. NUL, which no text contains, ends a text and is decoded like
-// any byte.
+// The tokenizer "bytes", with one token for each of the 256 byte values. NUL, which no text
+// contains, is the end-of-text token and is decoded like any other byte.
 class Bytes : public Tokenizer {
  public:
   const std::string& name() const override { return name_; }
@@ -111,8 +111,8 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
   return files;
 }
 
-// Returns the tokenizer class that the config.json of a folder selects, or "" if it does not change
-// the class.
+// Returns the tokenizer class that the config.json at `path` selects, or "" if the class would be
+// the same without it.
 static std::string class_by_config(const std::string& path) {
   const std::string folder = folder_of(path);
   const std::string given = read_special_tokens(folder).tokenizer_class;

@@ -12,12 +12,12 @@
 
 namespace ds::text {
 
-// Turns text into token ids and back. Immutable, so any number of threads may use one.
-// docs/reference/tokenizers.md describes kinds and files.
+// A tokenizer, which turns text into token ids and back. It is immutable, so any number of threads
+// may share it. docs/reference/tokenizers.md describes the kinds and their files.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Returns "bytes" or the path of the file from which it was read.
+  // Returns "bytes" or the path of the file from which the tokenizer was read.
   virtual const std::string& name() const = 0;
   // Returns the size of the vocabulary: every id is in [0, vocab).
   virtual int64_t vocab() const = 0;
@@ -30,7 +30,7 @@ class Tokenizer {
 
   // The tokens of a text and, for each token, the range of the text that it represents. Ranges are
   // whole characters, even if a token is only some bytes of one; a token without text has an empty
-  // range. Ranges of neighbours may overlap. If the text is not UTF-8, ranges refer to
+  // range. Ranges of neighbouring tokens may overlap. If the text is not UTF-8, ranges refer to
   // repair_utf8(text).
   struct Traced {
     std::vector<int32_t> tokens;
@@ -62,26 +62,30 @@ class Tokenizer {
   // and spelling.
   using Names = std::vector<std::pair<std::string, std::string>>;
   virtual Names names() const { return {}; }
-  // Returns whether a token has no text of its own: decode() skips it, or it ends a text.
+  // Returns whether a token is not ordinary text: decode() may skip it, it ends a text, or it is
+  // the mask token.
   virtual bool is_special(int32_t token) const = 0;
 };
 
 // Opens "bytes", a tokenizer.json, a sentencepiece .model, or a folder with tokenizer.json,
-// tokenizer.model, vocab.json and merges.txt, or vocab.txt; the first that exists is read. Throws
-// DS_ERROR_NOT_FOUND if none of these exists, DS_ERROR_CORRUPT or DS_ERROR_CONFIG for a damaged
-// file, and DS_ERROR_UNSUPPORTED for a part that libds lacks; messages name file and key.
+// tokenizer.model, vocab.json and merges.txt, or vocab.txt. In a folder, the first of these that
+// exists is read. Throws DS_ERROR_NOT_FOUND if none exists, DS_ERROR_CORRUPT or DS_ERROR_CONFIG for
+// a damaged file, and DS_ERROR_UNSUPPORTED for a part that libds lacks; messages name the file and
+// the key.
 std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
 
 // A file of a tokenizer, and the name that a copy of it must have.
 struct TokenizerFile {
   std::string path, name;
 };
-// Returns the files that open_tokenizer(name) reads; none for "bytes". Copies of them, each under
-// its `name`, in one folder are the same tokenizer. Throws like open_tokenizer if none is found.
+// Returns the files that open_tokenizer(name) reads; none for "bytes". A folder with copies of
+// them, each under its `name`, is the same tokenizer. Throws like open_tokenizer if no file is
+// found.
 std::vector<TokenizerFile> tokenizer_files(const std::string& name);
 
 // Returns xxh3-128 over the names and contents of tokenizer_files(name). Of config.json, only the
-// tokenizer class that it selects is hashed. Tokens of tokenizers with different hashes do not mix.
+// tokenizer class that it selects is hashed. Token ids of tokenizers with different hashes must not
+// be mixed.
 std::string tokenizer_hash(const std::string& name);
 
 }  // namespace ds::text

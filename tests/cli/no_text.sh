@@ -10,7 +10,7 @@ cp -L "$library" lib/libds.so.0
 export LD_LIBRARY_PATH="$work/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 make_text 50
 
-wanted='^libds: tokenizers and chat templates need libds_text.so, .* DS_PLUGIN_PATH; there is none: install the package libds-text$'
+wanted='^libds: tokenizers and chat templates need libds_text.so, .* DS_PLUGIN_PATH: install the package libds-text$'
 for command in "tokenize --data text.txt --out a.tokens" "train --config $here/tiny.json --data text.txt --dir run"; do
   code=0
   # shellcheck disable=SC2086

@@ -173,7 +173,7 @@ TEST_F(ChatLines, ATextMayContainNul) {
 
 TEST_F(ChatLines, UnstablePrefixesAreRefused) {
   std::string message = error("qwen3", one_line(kTwoAnswers));
-  EXPECT_NE(message.find("a.jsonl line 7: the chat template changes its text before message 3"),
+  EXPECT_NE(message.find("a.jsonl line 7: the chat template renders the text before message 3"),
             std::string::npos)
       << message;
   EXPECT_NE(message.find("data.loss_on"), std::string::npos) << message;
@@ -200,7 +200,7 @@ TEST_F(ChatLines, BadLinesAreRefusedByNumber) {
   EXPECT_NE(error("chatml", R"({"dialog": []})").find("must have \"messages\""), std::string::npos);
   EXPECT_NE(error("chatml", R"({"messages": {}})").find("must be a list of messages, got object"),
             std::string::npos);
-  EXPECT_NE(error("chatml", R"({"messages": [1]})").find("must have objects, got integer"),
+  EXPECT_NE(error("chatml", R"({"messages": [1]})").find("must be a list of objects, got integer"),
             std::string::npos);
   EXPECT_NE(error("chatml", R"({"messages": [{"role": "user", "content": "q"}]})")
                 .find("there is no answer"),
@@ -264,13 +264,16 @@ TEST_F(ChatLines, UnsupportedFormsAreNamed) {
 }
 
 TEST_F(ChatLines, ALineOfOneTokenIsTooShort) {
-  EXPECT_NE(error("chatml", R"({"text": ""})").find("becomes 1 token, and a sample needs 2"),
-            std::string::npos);
+  EXPECT_NE(
+      error("chatml", R"({"text": ""})").find("becomes 1 token, but a sample needs at least 2"),
+      std::string::npos);
   special_ = Json::parse(R"({"bos_token": "<|endoftext|>"})");
-  EXPECT_NE(error("chatml", R"({"text": "a"})").find("becomes 1 token, and a sample needs 2"),
-            std::string::npos);
-  EXPECT_NE(error("chatml", R"({"text": ""})").find("becomes no token, and a sample needs 2"),
-            std::string::npos);
+  EXPECT_NE(
+      error("chatml", R"({"text": "a"})").find("becomes 1 token, but a sample needs at least 2"),
+      std::string::npos);
+  EXPECT_NE(
+      error("chatml", R"({"text": ""})").find("becomes no token, but a sample needs at least 2"),
+      std::string::npos);
 }
 
 TEST_F(ChatLines, TemplatesWithoutADefaultAreNamed) {
@@ -463,7 +466,7 @@ TEST_F(ChatLines, FilesOfOtherProgramsBecomeSamples) {
   for (const auto& [content, words] : {std::pair{R"([{"text": "a"}, {"instruction": "q"}])",
                                                  "bad.json' element 2: a line must have"},
                                        {R"([{"text": "a"}, )", "bad.json: "},
-                                       {"[]", "data paths hold no line of jsonl"}}) {
+                                       {"[]", "data.paths hold no line of jsonl"}}) {
     try {
       samples("bad.json", content);
       ADD_FAILURE() << content;

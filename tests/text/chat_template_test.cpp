@@ -80,7 +80,7 @@ TEST(ChatTemplate, RefusesTextsThatPythonRendersDifferently) {
       {"{{ [nums | reverse] }}", "a generator cannot be shown"},
       {"{{ range(3) }}", "a range cannot be shown"},
       {"{{ d.keys() == {}.keys() }}", "'==' of a dict_keys and a dict_keys is unsupported"},
-      {"{{ 1e20 | int(9) }}", "int of 1e+20: it has more than 64 bits"},
+      {"{{ 1e20 | int(9) }}", "int cannot convert 1e+20: it has more than 64 bits"},
       {"{{ '1e20' | int }}", "more than 64 bits"},
       {"{{ (-9223372036854775807 - 1) // -1 }}", "more than 64 bits"},
       {"{{ '1_000' | int }}", "a number with '_' is unsupported"},

@@ -1,7 +1,7 @@
 // Checks the certificate of a plan (docs/concepts/certificate.md).
 //
-// The checker trusts nothing. It shares no code with the compiler, its passes or its verifier, and
-// includes only the standard library, so that a rule that was forgotten there is still a rule here.
+// The checker shares no code with the compiler, its passes or its verifier, and includes only the
+// standard library. So a rule that was forgotten there is still checked here.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -24,8 +24,8 @@ using View = std::string_view;
 // The largest number that a certificate may have. Products with kMostRanks fit.
 constexpr Int kMost = Int{1} << 42;
 constexpr Int kMostRanks = 1 << 16, kMostRounds = 1 << 22, kMostStride = Int{1} << 38;
-constexpr Int kAfter = kMost + 1, kNone = -kAfter;  // a wait from kAfter on is for the round before
-constexpr Int kBlock = 4096;  // file transfers move whole blocks, to the end of the last
+constexpr Int kAfter = kMost + 1, kNone = -kAfter;  // a wait >= kAfter is for the round before
+constexpr Int kBlock = 4096;  // file transfers move whole blocks, also at the end
 constexpr Int kLine = 64;     // alignment of buffers that no file transfer touches
 
 enum Queue { comp, host, comm, copy, read, write, kQueues };
@@ -38,9 +38,10 @@ const std::set<View> kClaims{"arena", "life", "moved", "order", "memory", "held"
 struct Buffer {
   Text name, holds;  // holds: "param", "master", ...
   Tier tier = dev;
-  bool persistent = false, files = false;  // files: a file transfer of the program touches it
+  bool persistent = false, files = false;  // files: a file transfer uses it
   Int bytes = 0, offset = -1;
-  // The first and the last instruction that use it, and the one that is marked last.
+  // The first and the last instruction that use the buffer, and the one whose use is marked as the
+  // last.
   Int first = -1, last = -1, ended = -1;
   bool kept() const { return !persistent && holds == "cache"; }
   Int align() const { return files || tier == nvme ? kBlock : kLine; }
@@ -57,7 +58,7 @@ struct Instr {
   Int ranks = 0, stride = 0, order = -1;  // of a collective
   std::vector<Operand> operands;
   std::vector<Int> waits;
-  // Its number in the text, its copy, and how many rounds the copy stands for.
+  // The number in the text, the copy, and the number of rounds that the copy represents.
   Int number = 0, copy = 0, times = 1;
 };
 struct Program {
@@ -67,12 +68,12 @@ struct Program {
   Int begin = 0, end = 0, rounds = 1;  // instructions that are repeated
   std::vector<Buffer> buffers;
   std::vector<Instr> instrs;
-  Int arena[kTiers][2] = {};  // what the buffers need, by tier: persistent, transient
+  Int arena[kTiers][2] = {};  // bytes of buffers, by tier: persistent, transient
 };
 struct Certificate {
   Int ranks = 0;
   std::vector<Program> programs;
-  std::set<Text> claims;  // those of a program behind its name and rank
+  std::set<Text> claims;  // a program's claims follow its name and rank
 };
 inline Int round_up(Int x, Int unit) { return (x + unit - 1) / unit * unit; }
 Text cat(const auto&... parts) {
@@ -89,9 +90,10 @@ using Malformed = std::invalid_argument;
   throw Malformed(cat("expected ", expected, ", got '", shown, "'"));
 }
 
-// Writes out the rounds 0, 1 and the last of what is repeated. All rounds have the same
-// instructions, queues and waits, and the same bytes or (by the stride) bytes of their own. So what
-// is ordered and written between two rounds is so between any two, and the last meets what follows.
+// Writes out rounds 0, 1 and the last one of the repeated instructions. All rounds have the same
+// instructions, queues and waits, and use either the same bytes or, by the stride, bytes of their
+// own. So if order and writes are right between rounds 0 and 1, they are right between any two
+// rounds. The last round is needed because the instructions after the repetition follow it.
 inline void write_out(Program& p) {
   Int count = std::ssize(p.instrs), size = p.end - p.begin;
   if (p.end > count || size < 0) malformed("repeated instructions", cat(p.begin, " to ", p.end));
@@ -120,7 +122,7 @@ inline void write_out(Program& p) {
   p.instrs = std::move(out);
 }
 
-// Throws Malformed at whatever it does not know.
+// Throws Malformed at everything that it does not know.
 class Parser {
  public:
   Certificate parse(View text) {
@@ -202,8 +204,8 @@ class Parser {
     if (!names_.emplace(b.name, std::ssize(now().buffers)).second) malformed("a new name", b.name);
     now().buffers.push_back(std::move(b));
   }
-  // instr 12 comm all_gather 2 1 6: of groups of 2 ranks, 1 apart, the seventh collective of the
-  // rank
+  // instr 12 comm all_gather 2 1 6: the groups have 2 ranks, 1 apart; it is the seventh collective
+  // of the rank
   void instr() {
     Instr in;
     number(std::ssize(now().instrs), std::ssize(now().instrs));
@@ -214,7 +216,7 @@ class Parser {
     }
     now().instrs.push_back(std::move(in));
   }
-  // reads h.1.full 64 128 f32 +512 last: 128 bytes from byte 64 on, 512 further on in the next
+  // reads h.1.full 64 128 f32 +512 last: 128 bytes from byte 64 on, and 512 bytes later in the next
   // round
   void operand(View kind) {
     Operand o;
@@ -232,25 +234,27 @@ class Parser {
     now().instrs.back().operands.push_back(std::move(o));
   }
   Certificate out_;
-  View line_, rest_;  // the rest of the line is still to be read
+  View line_, rest_;  // rest_: the part of the line that was not read yet
   std::map<Text, Int, std::less<>> names_;
   bool ended_ = false;
 };
 
-// What is known of the bytes up to the next piece: who wrote them last, for which buffer, and who
-// of each queue was the last to read them since. Those before it on its queue have ended when it
-// has.
+// The state of the bytes up to the next piece: the instruction that wrote them last, the buffer
+// that it wrote, and the last instruction of each queue that has read them since. When that
+// instruction has ended, so have all earlier ones of its queue.
 struct Piece {
   Int writer = -1, buffer = -1;  // buffer -1: nothing was written; -2: the rest of a block
   std::array<Int, kQueues> readers{-1, -1, -1, -1, -1, -1};
 };
-// By first byte; the first piece begins before any byte.
+// Pieces by first byte. The first piece begins before all bytes.
 struct Pieces : std::map<Int, Piece> {
   Pieces() { emplace(-kMost, Piece{}); }
-  void cut(Int at) { emplace(at, std::prev(upper_bound(at))->second); }  // unless one begins there
+  void cut(Int at) {
+    emplace(at, std::prev(upper_bound(at))->second);
+  }  // does nothing if one begins at `at`
 };
 
-// One program of one rank.
+// Checks one program of one rank.
 class ProgramCheck {
  public:
   ProgramCheck(Program& p, std::vector<Text>& findings)
@@ -262,8 +266,8 @@ class ProgramCheck {
     check_places();
     for (Int base : {Int{0}, count_}) {
       for (at_ = 0; at_ < count_; ++at_) enter(base, p_.instrs[at_]);
-      // The next run starts when all queues but `write` have ended this one. Of saves, only those
-      // have ended that another queue has waited for.
+      // The next run starts when all queues except `write` have ended this run. A write to files
+      // has ended only if another queue has waited for it.
       for (Int q = 0; q < write; ++q) advance(run_began_, queue_clock_[q]);
     }
   }
@@ -276,7 +280,8 @@ class ProgramCheck {
   }
   Text named(Int i) { return cat("instruction ", p_.instrs[i].number, " (", p_.instrs[i].op, ")"); }
   const Buffer& buffer(const Operand& o) const { return p_.buffers[o.buffer]; }
-  // Separate memories: compute and comm reach that of the device, host its own, copy both.
+  // If memories are separate, compute and comm reach the memory of the device, host reaches its
+  // own, and copy reaches both.
   bool reaches(Queue queue, const Operand& o, Tier tier) const {
     if (queue == read || queue == write) return tier == ((queue == read) == o.reads ? nvme : mem);
     return tier != nvme && (!p_.separate || queue == copy || (queue == host) == (tier == mem));
@@ -297,7 +302,7 @@ class ProgramCheck {
     }
   }
   void check_places() {
-    std::map<std::tuple<Tier, Int, Text>, Int> persistent;  // and where they end
+    std::map<std::tuple<Tier, Int, Text>, Int> persistent;  // value: the end of the buffer
     for (const Buffer& b : p_.buffers) {
       if (!b.persistent && b.first < 0) continue;
       if (!b.persistent && b.ended != (b.kept() ? -1 : b.last))
@@ -326,7 +331,7 @@ class ProgramCheck {
     for (const Operand& o : in.operands)
       if (in.queue >= read && (buffer(o).offset + o.begin) % kBlock != 0)
         find("begins within a block of ", buffer(o).name);
-    // The rest of its last block is overwritten.
+    // A write overwrites the rest of its last block.
     if (in.queue == write && to.bytes % kBlock != 0 && to.begin + to.bytes != buffer(to).bytes)
       find("overwrites what follows in ", buffer(to).name);
   }
@@ -341,7 +346,8 @@ class ProgramCheck {
     if (!fits || (sums ? to.type != "f32" && to.type != from.type : to.type != from.type))
       find("of ", in.ranks, " ranks makes ", to.numel(), " elements of ", from.numel());
   }
-  // Its clock says of each queue how many instructions ended before this one starts.
+  // The clock of an instruction has, for each queue, how many instructions of that queue have ended
+  // before this one starts.
   void enter(Int base, const Instr& in) {
     clock_ = run_began_;
     advance(clock_, queue_clock_[in.queue]);
@@ -354,16 +360,16 @@ class ProgramCheck {
       for (const Operand& o : in.operands)
         if (writes ? o.writes && !was_written(in, o) : o.reads) access(in, o, base + at_, writes);
     }
-    for (const Operand& o : in.operands)  // nobody may read it from here on
+    for (const Operand& o : in.operands)  // no instruction may read it from here on
       if (o.ends)
         for (auto& [byte, piece] : pieces_[buffer(o).tier][buffer(o).persistent ? 0 : 1])
           if (piece.buffer == o.buffer) piece.buffer = -1;
     place_.emplace_back(in.queue, ++issued_[in.queue]);
-    clock_[in.queue] = issued_[in.queue];  // for those who wait for it
+    clock_[in.queue] = issued_[in.queue];  // for instructions that wait for this one
     queue_clock_[in.queue] = clock_;
     clocks_.push_back(clock_);
   }
-  // A parameter in f32 is its own master: an update may name one tensor twice.
+  // A parameter in f32 is its own master, so an update may name one tensor twice.
   static bool was_written(const Instr& in, const Operand& o) {
     return std::any_of(in.operands.data(), &o, [&](const Operand& other) {
       bool same = other.buffer == o.buffer && other.begin == o.begin && other.bytes == o.bytes;
@@ -382,7 +388,8 @@ class ProgramCheck {
     for (Int at : {begin, used, end}) pieces.cut(at);
     for (auto it = pieces.find(begin); it != pieces.end() && it->first < end; ++it) {
       Piece& piece = it->second;
-      // Of what is kept the first run may find anything, the second only what the first has left.
+      // In a kept buffer, the first run may find any bytes, the second run only the bytes that the
+      // first has left.
       bool free = b.kept() ? id < count_ && piece.buffer == -1 : id >= count_;
       bool own = b.persistent || piece.buffer == o.buffer || it->first >= used || free;
       if (!writes && !own) find("reads ", b.name, " where it was not written, or overwritten");
@@ -407,16 +414,17 @@ class ProgramCheck {
   Int count_, at_ = -1, last_order_ = -1;
   Clock clock_{}, run_began_{}, issued_{};
   std::array<Clock, kQueues> queue_clock_{};
-  std::vector<Clock> clocks_;  // by instruction, those of the second run behind the first
-  std::vector<std::pair<Queue, Int>> place_;  // the same: its queue and number there, from 1
+  std::vector<Clock> clocks_;  // by instruction, first those of the first run
+  std::vector<std::pair<Queue, Int>>
+      place_;  // in the same order: the queue, and the number on it from 1
   Pieces pieces_[kTiers][2];
 };
 
-// Plays the lists of all ranks: a collective happens when every rank of its group has come to it.
-// Returns what goes wrong first, or nothing.
+// Simulates the collectives of all ranks: a collective happens when every rank of its group has
+// arrived at it. Returns the first error, or an empty text.
 inline Text simulate(const std::vector<const Program*>& ranks) {
   std::vector<Int> next(ranks.size(), 0), arriving;
-  // The ranks that wait, by their group's first rank, number of ranks and stride.
+  // The waiting ranks, by the first rank, the number of ranks and the stride of their group.
   std::map<std::tuple<Int, Int, Int>, std::vector<Int>> waiting;
   auto head = [&](Int rank) {
     const std::vector<Instr>& list = ranks[rank]->instrs;
@@ -453,7 +461,7 @@ inline Text simulate(const std::vector<const Program*>& ranks) {
   return {};
 }
 
-// What a program must claim.
+// Adds the claims that a program must make.
 inline void add_claims(const Program& p, std::set<Text>& claims) {
   for (Int t = 0; t < kTiers; ++t)
     claims.insert(cat(title(p), "arena ", kTierNames[t], " persistent=", p.arena[t][0],
@@ -466,7 +474,7 @@ inline void add_claims(const Program& p, std::set<Text>& claims) {
     if (in.queue < comm || in.operands.size() != 2) continue;
     uint64_t from = in.operands[0].bytes, to = in.operands[1].bytes, ranks = in.ranks, bytes = from;
     if (in.queue >= read) bytes = round_up(in.operands[0].bytes, kBlock);
-    // Of collectives: what a rank receives from others.
+    // For collectives: the bytes that a rank receives from others.
     if (in.op == "all_gather") bytes = from * (ranks - 1);
     if (in.op == "reduce_scatter" || in.op == "all_to_all") bytes = from / ranks * (ranks - 1);
     if (in.op == "all_reduce") bytes = (from + to) * (ranks - 1) / ranks;
@@ -479,7 +487,8 @@ inline void add_claims(const Program& p, std::set<Text>& claims) {
     claims.insert(cat(title(p), "moved ", key, " calls=", m.first, " bytes=", m.second));
 }
 
-// Programs of a rank share its arenas and its persistent buffers.
+// Checks the programs of each rank together, because they share its arenas and its persistent
+// buffers.
 inline void check_ranks(const Certificate& c, std::vector<Text>& findings, std::set<Text>& claims) {
   std::map<Int, std::array<Int, 2 * kTiers>> needs;
   std::map<std::tuple<Int, Tier, Text>, Int> held;
@@ -515,7 +524,7 @@ inline void check_ranks(const Certificate& c, std::vector<Text>& findings, std::
   }
 }
 
-// The findings, a line each; none: the certificate is right.
+// Returns the findings, one line each. Without findings, the certificate is right.
 inline std::vector<Text> check(View text) {
   std::vector<Text> findings;
   try {

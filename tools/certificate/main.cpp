@@ -1,4 +1,5 @@
-// check_certificate < FILE: a line for each finding and exit status 1, or one line and 0.
+// check_certificate < FILE: prints a line for each finding and exits with status 1, or prints one
+// line and exits with 0.
 #include <iostream>
 #include <iterator>
 

@@ -4,7 +4,7 @@ Training of large models from Julia: engines, graphs, collectives, tensors and r
 Handles are freed by `close` or when they are garbage-collected; a call on a closed handle throws. Every error of libds is an
 `Error`. Arrays are lent without copies. Julia's arrays are column-major and libds's tensors row-major, so **the dimensions
 of a tensor are those of the array in reverse**: an array of size (3, 4), three numbers in each of four columns, is a tensor
-of shape [4, 3], three numbers in each of four rows. All functions here take and give Julia's order.
+of shape [4, 3], three numbers in each of four rows. All functions here use Julia's order.
 """
 module Libds
 
@@ -17,8 +17,8 @@ include("lowlevel.jl")
 
 # ---------------------------------------------------------------- errors and texts
 
-"What a call of libds has to say: `status` is one of the DS_ERROR_ constants; `key` (of the configuration), `tensor` and
-`rank` are what it is about, nothing where the message names none."
+"The error of a call of libds. `status` is one of the DS_ERROR_ constants. `key` (of the configuration), `tensor` and `rank` say
+what the message is about; each is nothing if the message names none."
 struct Error <: Exception
     status::Int32
     message::String
@@ -63,7 +63,7 @@ end
 
 argument_error(message) = throw(Error(DS_ERROR_INVALID_ARGUMENT, message, nothing, nothing, nothing))
 
-# Calls make(out), and returns the text that it has made.
+# Calls make(out) and returns the text that the call has created.
 function text_of(make)
     out = Ref{Ptr{Cchar}}(C_NULL)
     check(make(out))
@@ -76,10 +76,10 @@ optional(text) = text === nothing ? C_NULL : text
 format_of(format) = format === :text ? DS_FORMAT_TEXT : format === :json ? DS_FORMAT_JSON :
     argument_error("format must be :text or :json, got $(repr(format))")
 
-"Version of the library."
+"Returns the version of the library."
 version() = VersionNumber(unsafe_string(ds_version()))
 
-"Facts of this machine and build; `format` is :text or :json."
+"Returns facts about this machine and build; `format` is :text or :json."
 env_report(format = :text) = text_of(out -> ds_env_report(format_of(format), out))
 
 
@@ -94,8 +94,8 @@ function call_log(level::Int32, line::Ptr{Cchar}, user::Ptr{Cvoid})::Cvoid
     end
 end
 
-"Calls `f(level, line)` for the log lines of the process, where level is one of log_levels; nothing is the default again: warnings
-and errors go to stderr."
+"Calls `f(level, line)` for the log lines of the process, where level is one of log_levels. `set_log(nothing)` restores the
+default: warnings and errors go to stderr."
 function set_log(f)
     f === nothing || (log_sink[] = f)
     check(ds_log_set_fn(f === nothing ? C_NULL : @cfunction(call_log, Cvoid, (Int32, Ptr{Cchar}, Ptr{Cvoid})), C_NULL))
@@ -105,7 +105,7 @@ end
 
 abstract type Handle end
 
-# The address, for calls; a handle lives as long as its holder is preserved.
+# Returns the address for a call. The handle lives as long as its holder is preserved.
 function raw(h::Handle)
     h.raw == C_NULL && throw(Error(DS_ERROR_STATE, "this $(nameof(typeof(h))) is closed", nothing, nothing, nothing))
     h.raw

@@ -1,6 +1,6 @@
 # Groups of ranks and their collectives.
 
-"A group of ranks. `Comm(url; rank, size)` joins one; urls are those of ds_comm_create."
+"A group of ranks. `Comm(url; rank, size)` joins a group; the urls are those of ds_comm_create."
 mutable struct Comm <: Handle
     raw::Ptr{ds_comm}
     function Comm(url::AbstractString = "env"; rank = 0, size = 1, timeout_ms = 300_000, join_ms = 60_000)
@@ -13,8 +13,9 @@ mutable struct Comm <: Handle
 end
 destroy(::Comm, at) = ds_comm_destroy(at)
 
-# The functions of another library's collectives, while libds has them. It says in finalizers, too, that a group has ended, which
-# only leaves a mark; the next one that is made forgets it.
+# The functions of another library's collectives, kept while libds may call them. libds may drop
+# them in a finalizer, which only clears `live`; the next transport that is created removes those
+# that are not live.
 mutable struct Transport
     all_to_all::Any
     send::Any
@@ -54,13 +55,14 @@ end_transport(user::Ptr{Cvoid})::Cvoid = (transport_of(user).live = false; nothi
 """
     Comm(all_to_all; rank, size, send = nothing, receive = nothing)
 
-A group whose bytes go through the functions of another library, which keeps its own process groups; sums have the same bits as over
-every url. `all_to_all(outgoing, incoming)` gets a vector of bytes for each rank: it sends `outgoing[r + 1]` to rank r and fills
-`incoming[r + 1]` with what rank r sends; those of this rank are empty. `send(data, to)` and `receive(data, from)` move bytes between
-two ranks; without them, sends, receives and splits are unsupported. Each returns when the bytes of this rank have gone and come.
-The vectors must not be used after the call, and the functions must not use the group. While one of them waits for other tasks, these
-must not call libds, and it must stay on its thread. Time-outs are those of the functions: other ranks wait for a rank that has left
-as long as their functions do. An exception in one ends the group for this rank, and the call that it is part of throws it.
+Creates a group whose bytes go through the functions of another library, which keeps its own process groups. Sums have the same bits
+as over every url. `all_to_all(outgoing, incoming)` gets a vector of bytes for each rank: it sends `outgoing[r + 1]` to rank r and
+fills `incoming[r + 1]` with the bytes that rank r sends; the vectors of this rank are empty. `send(data, to)` and
+`receive(data, from)` move bytes between two ranks; without them, sends, receives and splits are not supported. Each function must
+return only when the bytes of this rank have been sent and received. The vectors must not be used after the call, and the functions
+must not use the group. While a function waits for other tasks, those tasks must not call libds, and the function must stay on its
+thread. The functions need their own time-outs, because libds cannot see which rank they wait for. An exception in a function ends
+the group for this rank, and the surrounding call throws it.
 """
 function Comm(all_to_all::Function; rank, size, send = nothing, receive = nothing)
     t = Transport(all_to_all, send, receive, size, true)
@@ -92,13 +94,13 @@ reduce_op(op) = get(() -> argument_error("op must be :sum, :mean, :max or :min, 
 const Summed = Union{Float32,Float64,Int32,Int64,UInt8}
 sum_type(T) = T <: Union{Float16,BFloat16Bits} ? Float32 : T
 
-"Puts the sum (or :mean, :max, :min) of the ranks' arrays in the place of each: the same bits over any transport."
+"Replaces the array of each rank by the sum (or :mean, :max, :min) of all ranks' arrays, with the same bits over any transport."
 function all_reduce!(comm::Comm, data::AbstractArray{T}; op = :sum) where {T<:Summed}
     collective(comm, :all_reduce, [data]; op = op)
     data
 end
 
-"The arrays of all ranks, one behind the other along a new last dimension."
+"Returns the arrays of all ranks, in the order of ranks along a new last dimension."
 function all_gather(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
     dense(data)
     out = Array{T}(undef, size(data)..., size(comm))
@@ -106,7 +108,7 @@ function all_gather(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
     out
 end
 
-"The sum over the ranks of `data`, of which each rank gets its part: the last dimension is split by ranks."
+"Sums `data` over the ranks and returns this rank's part of the sum, whose last dimension is split by ranks."
 function reduce_scatter(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
     dense(data)
     parts = size(comm)
@@ -118,7 +120,7 @@ function reduce_scatter(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement
     out
 end
 
-"Block r of `data`, of its last dimension, goes to rank r; block r of the result comes from rank r."
+"Sends block r of `data`, counted along the last dimension, to rank r; block r of the result comes from rank r."
 function all_to_all(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
     dense(data)
     parts = size(comm)
@@ -129,7 +131,7 @@ function all_to_all(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
     out
 end
 
-"Copies the array of rank `root` to all."
+"Copies the array of rank `root` to all ranks."
 function broadcast!(comm::Comm, data::AbstractArray{T}, root = 0) where {T<:AnyElement}
     dense(data)
     GC.@preserve comm data check(ds_comm_broadcast(raw(comm), pointer(data), sizeof(T) * length(data), root))
@@ -146,7 +148,7 @@ function receive!(comm::Comm, data::AbstractArray{T}, from) where {T<:AnyElement
     data
 end
 
-"A group of the ranks that give the same color, ordered by key; nothing for the color nothing."
+"Returns a group of the ranks that pass the same color, ordered by key; nothing for the color nothing."
 function split(comm::Comm, color, key = 0)
     out = Ref{Ptr{ds_comm}}(C_NULL)
     GC.@preserve comm check(ds_comm_split(raw(comm), color === nothing ? -1 : color, key, out))
@@ -157,7 +159,7 @@ barrier(comm::Comm) = GC.@preserve comm check(ds_comm_barrier(raw(comm)))
 abort(comm::Comm, reason) = GC.@preserve comm check(ds_comm_abort(raw(comm), reason))
 flight_record(comm::Comm, format = :text) =
     GC.@preserve comm text_of(out -> ds_comm_flight_record(raw(comm), format_of(format), out))
-"Times the collectives of this group from now on; `log(comm)` is the table."
+"Times the collectives of this group from now on; `log(comm)` returns the table."
 log_start(comm::Comm) = GC.@preserve comm check(ds_comm_log_start(raw(comm)))
 log(comm::Comm, format = :text) = GC.@preserve comm text_of(out -> ds_comm_log(raw(comm), format_of(format), out))
 
@@ -168,7 +170,7 @@ const comm_ops = Dict(:all_reduce => DS_COMM_OP_ALL_REDUCE, :all_gather => DS_CO
                       :broadcast => DS_COMM_OP_BROADCAST, :barrier => DS_COMM_OP_BARRIER, :reduce => DS_COMM_OP_REDUCE,
                       :gather => DS_COMM_OP_GATHER, :scatter => DS_COMM_OP_SCATTER)
 
-"A collective that was started. `fetch(work)` waits for it and returns its arrays, which belong to it until then."
+"A collective that was started. `fetch(work)` waits for it and returns the arrays, which belong to libds until then."
 mutable struct Work <: Handle
     raw::Ptr{ds_work}
     ins::Any   # arrays that libds uses
@@ -176,12 +178,13 @@ mutable struct Work <: Handle
 end
 destroy(::Work, at) = ds_work_destroy(at)
 
-# Started collectives: their arrays must not be collected before they have ended, whoever still holds the Work.
+# Started collectives. Their arrays must not be garbage-collected before the collectives have ended,
+# even if nobody holds the Work.
 const started = Work[]
 const started_lock = ReentrantLock()
 keep(test) = lock(() -> filter!(test, started), started_lock)
 
-"Whether a started collective has ended, well or not."
+"Returns whether a started collective has ended, with success or not."
 function isdone(w::Work)
     done = Ref{Int32}(0)
     GC.@preserve w check(ds_work_test(raw(w), done))
@@ -196,7 +199,7 @@ function Base.fetch(w::Work)
     wait(w)
     w.outs
 end
-"Waits for the end of the collective, whatever it is, and frees the handle."
+"Waits until the collective has ended, with success or not, and frees the handle."
 function Base.close(w::Work)
     isopen(w) || return
     GC.@preserve w ds_work_wait(w.raw)
@@ -251,8 +254,8 @@ function check_list(comm, kind, arrays, counts, root)
     Csize_t[lengths...], lengths
 end
 
-# Checks the arrays and calls ds_comm_submit; with out_work C_NULL the collective runs at once. Returns the arrays that
-# it uses.
+# Checks the arrays and calls ds_comm_submit; with out_work C_NULL the collective runs at once.
+# Returns the arrays that the collective uses.
 function submit(comm, kind, arrays, out_work; op = :sum, root = 0, counts = nothing, blocks = nothing, out_blocks = nothing)
     haskey(comm_ops, kind) ||
         argument_error("no collective is named $(repr(kind)); there are $(join(sort!(collect(keys(comm_ops))), ", "))")

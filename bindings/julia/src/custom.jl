@@ -5,15 +5,16 @@ mutable struct CustomOp
     backward::Any
     inputs::Int
     outputs::Int
-    live::Bool  # libds has it
+    # True until libds has dropped the operation.
+    live::Bool
 end
-# libds may tell in a finalizer that an operation has ended. That only sets a mark; the next operation that is made
-# removes the marked ones.
+# libds may drop an operation in a finalizer. That only clears `live`; the next operation that is
+# created removes those that are not live.
 const custom_ops = CustomOp[]
 const custom_lock = ReentrantLock()
 
 custom_of(user) = unsafe_pointer_to_objref(user)::CustomOp
-# The arrays of a list; nothing for those that libds does not pass.
+# Returns the arrays of a list, with nothing for each tensor that libds does not pass.
 arrays_of(list, count) = [(at = unsafe_load(list, i)) == C_NULL ? nothing : array_of(at) for i in 1:count]
 
 function call_forward(inputs::Ptr{Ptr{ds_tensor}}, outputs::Ptr{Ptr{ds_tensor}}, user::Ptr{Cvoid})::Int32
@@ -37,11 +38,11 @@ end_custom(user::Ptr{Cvoid})::Cvoid = (custom_of(user).live = false; nothing)
 """
     custom!(forward, graph, name, inputs, outputs; backward = nothing)
 
-Adds an operation of your own and returns its first output. `outputs` has for each output its element type and dimensions, as
-`(Float32, 2, :)`; a type of nothing stands for the compute type of the engine. `forward(inputs, outputs)` fills the arrays `outputs`;
-`backward(inputs, outputs, output_grads, input_grads)` fills those of `input_grads` that are not nothing; without it, the operation
-is not differentiable. Do not use the arrays after the call. The functions must not use the engine that calls them; after an
-exception in them it is poisoned. Only on the device "cpu".
+Adds an operation of your own and returns its first output. `outputs` has for each output its element type and dimensions, as in
+`(Float32, 2, :)`; a type of nothing means the compute type of the engine. `forward(inputs, outputs)` fills the arrays `outputs`;
+`backward(inputs, outputs, output_grads, input_grads)` fills those of `input_grads` that are not nothing. Without `backward`, the
+operation is not differentiable. Do not use the arrays after the call. The functions must not use the engine that calls them; after
+an exception in them, that engine is poisoned. Only the device "cpu" supports custom operations.
 """
 function custom!(forward, g::Graph, name, inputs, outputs; backward = nothing)
     op = CustomOp(forward, backward, length(inputs), length(outputs), true)
@@ -64,5 +65,5 @@ function custom!(forward, g::Graph, name, inputs, outputs; backward = nothing)
     value
 end
 
-"The operations that `op!` knows, as JSON (docs/reference/ops.md)."
+"Returns the operations that `op!` knows, as JSON (docs/reference/ops.md)."
 op_schema() = text_of(ds_op_schema)

@@ -31,7 +31,8 @@ destroy(::Engine, at) = ds_engine_destroy(at)
 Base.show(io::IO, e::Engine) = isopen(e) ?
     print(io, "Engine($(param_count(e)) parameters, step $(Int(get(e, "step"))))") : print(io, "Engine(closed)")
 
-# A handle for one call: an array is lent for it, a tensor has its own, nothing is NULL.
+# Returns a handle for one call: an array is lent for the call, a tensor has its own handle, and
+# nothing becomes NULL.
 input(t::Tensor) = raw(t)
 input(data::AbstractArray) = lend(data)
 input(::Nothing) = Ptr{ds_tensor}(C_NULL)
@@ -40,7 +41,7 @@ end_input(::AbstractArray, at) = at == C_NULL || ds_tensor_destroy(at)
 end_input(_, at) = nothing
 
 function with_inputs(call, inputs::Tuple, stream)
-    if stream !== nothing  # its work uses them after the call
+    if stream !== nothing  # the work of the stream uses the inputs after the call
         tensors = map(i -> i isa AbstractArray ? Tensor(i) : i, inputs)
         GC.@preserve tensors stream check(call(Ptr{ds_tensor}[input(t) for t in tensors], length(tensors)))
         return keep_for(stream, tensors...)
@@ -61,12 +62,15 @@ function loss_of(call, e, inputs, stream)
     loss[]
 end
 
-"One step over arrays or tensors in the order of the graph's inputs; returns the mean loss. `stream` orders tensors on a device."
+"""
+Trains one step on arrays or tensors, in the order of the graph's inputs, and returns the mean loss.
+Tensors on a device need their `stream`.
+"""
 train_batch!(e::Engine, inputs...; stream = nothing) = loss_of(ds_train_batch, e, inputs, stream)
 forward!(e::Engine, inputs...; stream = nothing) = loss_of(ds_forward, e, inputs, stream)
 """
-For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have called this. Returns
-the number of those steps.
+Takes part in the steps of the other ranks, after this rank has run out of data, until all ranks have called join!. Returns the
+number of these steps.
 """
 function join!(e::Engine)
     steps = Ref{Int64}(0)
@@ -75,9 +79,9 @@ function join!(e::Engine)
 end
 backward!(e::Engine) = GC.@preserve e check(ds_backward(raw(e)))
 step!(e::Engine) = GC.@preserve e check(ds_step(raw(e)))
-"Loss of a micro-batch without dropout."
+"Returns the loss of a micro-batch without dropout."
 eval_batch(e::Engine, inputs...; stream = nothing) = loss_of(ds_eval_batch, e, inputs, stream)
-"Output 1 of the graph; nothing for an input that it does not depend on."
+"Returns output 1 of the graph. An input on which it does not depend may be nothing."
 function infer(e::Engine, inputs...; stream = nothing)
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     GC.@preserve e stream with_inputs((handles, count) -> ds_infer(raw(e), handles, count, raw(stream), out), inputs, stream)
@@ -87,7 +91,7 @@ function infer(e::Engine, inputs...; stream = nothing)
 end
 
 param_count(e::Engine) = Int(GC.@preserve e ds_engine_param_count(raw(e)))
-"Number of a parameter, from 0."
+"Returns the number of a parameter, from 0."
 find_param(e::Engine, name) = GC.@preserve e value_of(out -> ds_engine_param_find(raw(e), name, out))
 function param_info(e::Engine, param)
     name, out, count = Ref{Ptr{Cchar}}(C_NULL), zeros(Int64, 8), Ref{Csize_t}(0)
@@ -103,7 +107,7 @@ function state_names(e::Engine)
     end
     names
 end
-"A whole tensor of the engine: \"param\", \"grad\", or one of state_names."
+"Returns a whole tensor of the engine: \"param\", \"grad\", or one of state_names."
 function Base.read(e::Engine, param::Integer, state::AbstractString = "master")
     out = Array{Float32}(undef, param_info(e, param).dims)
     GC.@preserve e check(ds_engine_read(raw(e), param, state, out, length(out)))
@@ -113,28 +117,28 @@ function Base.write(e::Engine, param::Integer, state::AbstractString, data::Abst
     dense(data)
     GC.@preserve e data check(ds_engine_write(raw(e), param, state, pointer(data), length(data)))
 end
-"Elements of a flattened parameter of which this rank updates the states, counted from 0 in libds's order."
+"Returns the elements of a flattened parameter whose states this rank updates, counted from 0 in libds's order."
 function local_range(e::Engine, param::Integer)
     first, count = Ref{Int64}(0), Ref{Int64}(0)
     GC.@preserve e check(ds_engine_local_range(raw(e), param, first, count))
     first[]:first[]+count[]-1
 end
-"The elements of local_range; no communication."
+"Returns the elements of local_range, without communication."
 function read_local(e::Engine, param::Integer, state::AbstractString = "master")
     out = Vector{Float32}(undef, length(local_range(e, param)))
     GC.@preserve e check(ds_engine_read_local(raw(e), param, state, out, length(out)))
     out
 end
-"By all ranks, and refresh! behind it."
+"Replaces the elements of local_range. Call it on all ranks, then call refresh!."
 function write_local(e::Engine, param::Integer, state::AbstractString, data::AbstractVector{Float32})
     dense(data)
     GC.@preserve e data check(ds_engine_write_local(raw(e), param, state, pointer(data), length(data)))
 end
-"Makes all compute copies from their masters."
+"Recomputes all compute copies from their masters."
 refresh!(e::Engine) = GC.@preserve e check(ds_engine_refresh(raw(e)))
 freeze!(e::Engine, params, frozen = true) =
     GC.@preserve e check(ds_engine_freeze(raw(e), Int32[params...], length(params), frozen))
-"A further group of parameters; `options` is JSON. Returns its number."
+"Moves parameters to a new group with its own values for updates; `options` is JSON. Returns the number of the group."
 add_group!(e::Engine, params, options = nothing) = GC.@preserve e value_of(out ->
     ds_engine_group_add(raw(e), Int32[params...], length(params), optional(options), out))
 function Base.get(e::Engine, name::AbstractString)
@@ -152,14 +156,14 @@ function last_step(e::Engine)
 end
 skip_reason(e::Engine) = GC.@preserve e text_of(out -> ds_engine_skip_reason(raw(e), out))
 report(e::Engine, format = :text) = GC.@preserve e text_of(out -> ds_engine_plan_report(raw(e), format_of(format), out))
-"The step program in its text form."
+"Returns the program of a step in its text form."
 Base.string(e::Engine) = GC.@preserve e text_of(out -> ds_engine_plan_print(raw(e), out))
-"Writes the spans recorded since the last call as Chrome trace-event JSON; the engine was made with trace = true."
+"Writes the spans recorded since the last call as Chrome trace-event JSON. The engine must have been created with trace = true."
 trace(e::Engine, path) = GC.@preserve e check(ds_engine_trace(raw(e), path))
 
 "Saves a checkpoint; `options` is JSON: \"client_state\", \"tag\", \"keep\", \"async\"."
 save(e::Engine, folder, options = nothing) = GC.@preserve e check(ds_checkpoint_save(raw(e), folder, optional(options)))
-"Waits until the save that \"async\" began has ended, and throws its error."
+"Waits until a save with \"async\" has ended, and throws its error."
 wait_saved(e::Engine) = GC.@preserve e check(ds_checkpoint_wait(raw(e)))
 "Loads the newest checkpoint below a folder and returns the client state as JSON; `options` is JSON: \"tag\"."
 load!(e::Engine, folder, options = nothing) =
@@ -173,14 +177,14 @@ save_model(e::Engine, folder, like = nothing) =
 "Registers a parameter and returns its number, from 0."
 add_param!(e::Engine, name, dims::Integer...) = GC.@preserve e value_of(out ->
     (d = graph_dims(dims); ds_engine_param_add(raw(e), name, d, length(d), out)))
-"Ends the registration and takes the memory."
+"Ends the registration and allocates the memory."
 start!(e::Engine) = GC.@preserve e check(ds_engine_start(raw(e)))
 evaluate!(e::Engine, on::Bool) = GC.@preserve e check(ds_engine_evaluate(raw(e), on))
 
 """
     gather(f, engine, params...)
 
-Leases parameters while `f` runs. `f` gets them as arrays without copies, in the compute type (BFloat16Bits for bf16). Do not use
+Leases parameters while `f` runs. `f` gets the parameters as arrays without copies, in the compute type (BFloat16Bits for bf16). Do not use
 the arrays afterwards.
 """
 function gather(f, e::Engine, params::Integer...)
@@ -205,7 +209,7 @@ end
 "Hands over this rank's gradient of a parameter, which is copied."
 grad_ready!(e::Engine, param::Integer, grad; stream = nothing) = GC.@preserve e stream with_inputs(
     (handles, _) -> ds_grad_ready(raw(e), param, handles[1], raw(stream)), (grad,), stream)
-"Calls `f` with the place where a gradient goes, which f fills, and hands it over: nothing is copied."
+"Hands over a gradient without a copy: calls `f` with the engine's memory for the gradient, which f must fill."
 function write_grad!(f, e::Engine, param::Integer)
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     GC.@preserve e check(ds_engine_grad_view(raw(e), param, C_NULL, out))

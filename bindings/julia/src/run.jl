@@ -15,8 +15,8 @@ end
 """
     next_lr!(progress, rate)
 
-Inside the `progress` function of `train`: sets the learning rate from the next step on, on all ranks, until it is set again; NaN
-returns it to the schedule. `next_lr(progress)` is the rate of the next step.
+Sets the learning rate of all ranks from the next step on, until it is set again. May be called inside the `progress` function of
+`train`. After NaN, the schedule sets the rate again. `next_lr(progress)` returns the rate of the next step.
 """
 next_lr!(progress::ds_run_progress, rate::Real) = unsafe_store!(progress.next_lr, Float64(rate))
 next_lr(progress::ds_run_progress) = unsafe_load(progress.next_lr)
@@ -37,11 +37,12 @@ Trains as `libds train` does; `config` may be nothing with `resume`, a run folde
 0, with an object that has `step`, `steps`, `samples` (taken by the whole run), `loss`, `heldout_loss` (NaN if it was not
 evaluated), `grad_norm`, `lr`, `tokens_per_second` and `loss_scale`; `next_lr!` sets the learning rate there. If it returns false,
 or `stop`, a `Ref{Int32}`, becomes nonzero, the run is saved and ends with an `Error` of DS_ERROR_USER.
-`batch(step, micro_step, tokens, targets)` fills both arrays instead of the configured data. An exception of either is rethrown
-after the run was saved.
+`batch(step, micro_step, tokens, targets)` fills both arrays instead of the configured data. An exception of `progress` or `batch`
+is rethrown after the run was saved.
 """
 function train(progress, config; comm = nothing, resume = nothing, quiet = 0, batch = nothing, stop = nothing)
-    box = Any[RunCallbacks(progress, batch)]  # not a Ref: one that leaves by its address alone would lie on the stack
+    # Not a Ref: if only the address of a Ref escapes, Julia may allocate it on the stack.
+    box = Any[RunCallbacks(progress, batch)]
     after = progress === nothing ? C_NULL : @cfunction(call_progress, Int32, (Ptr{ds_run_progress}, Ptr{Cvoid}))
     before = batch === nothing ? C_NULL :
         @cfunction(call_batch, Int32, (Int64, Int32, Ptr{Int32}, Ptr{Int32}, Csize_t, Ptr{Cvoid}))
@@ -71,37 +72,37 @@ function generate(each, model, prompt; options = nothing, comm = nothing)
 end
 generate(model::AbstractString, prompt; keywords...) = generate(nothing, model, prompt; keywords...)
 
-# Calls a function that counts its failures; returns their number and the report.
+# Calls a function of libds that counts failures. Returns their number and the report.
 function outcome(make)
     failed = Ref{Int32}(-1)
     report = text_of(out -> make(failed, out))
     (failed = Int(failed[]), report = report)
 end
 
-"Compares the numbers that are recorded beside a model with what libds computes; `options` is JSON. Gives `failed` and `report`."
+"Compares the numbers that are recorded beside a model with those that libds computes; `options` is JSON. Returns `failed` and `report`."
 verify(model; options = nothing, format = :text, comm = nothing) = GC.@preserve comm outcome((failed, out) ->
     ds_run_verify(raw(comm), model, optional(options), format_of(format), failed, out))
 
-"Trains a few steps on random tokens and says where their time goes. `config` or `model` is given; `options` is JSON."
+"Trains a few steps on random tokens and reports where their time goes. Either `config` or `model` must be given; `options` is JSON."
 profile(config = nothing; model = nothing, options = nothing, format = :text, comm = nothing) = GC.@preserve comm text_of(out ->
     ds_run_profile(raw(comm), optional(config), optional(model), optional(options), format_of(format), out))
 
-"Runs each instruction of a training step again, alone, against a reference; `options` is JSON. Gives `failed` and `report`."
+"Runs each instruction of a training step again, alone, against a reference; `options` is JSON. Returns `failed` and `report`."
 audit(config; options = nothing, format = :text, comm = nothing) = GC.@preserve comm outcome((failed, out) ->
     ds_run_audit(raw(comm), config, optional(options), format_of(format), failed, out))
 
-"JSON about a checkpoint, or the newest one of a folder of them or of a run, which is read and compared with its hashes."
+"Returns JSON about a checkpoint, or the newest one in a folder of checkpoints or of a run, after comparing its content with its hashes."
 checkpoint_info(path) = text_of(out -> ds_checkpoint_info(path, out))
 
-"Converts a checkpoint of DeepSpeed or libds; options are JSON as in ds.h. JSON about what was done."
+"Converts a checkpoint of DeepSpeed or libds; `options` is JSON as in ds.h. Returns JSON about the conversion."
 convert_checkpoint(from, to, options = nothing) = text_of(out -> ds_checkpoint_convert(from, to, optional(options), out))
 
-"The url of the group that a run joins."
+"Returns the url of the group that a run joins."
 communicator(config = nothing, resume = nothing) = text_of(out -> ds_run_communicator(optional(config), optional(resume), out))
 
-"`patch` over `config` (RFC 7396), both JSON."
+"Returns `config` with `patch` merged over it (RFC 7396); both are JSON."
 merge_config(config, patch) = text_of(out -> ds_config_merge(config, patch, out))
 
-"What a configuration means for so many ranks, as `libds config` prints it: refusals and the text."
+"Returns what a configuration means for this number of ranks, as `libds config` prints it: the number of refusals and the text."
 describe_config(config; ranks = 1, format = :text) =
     outcome((refused, out) -> ds_config_describe(config, ranks, format_of(format), refused, out))

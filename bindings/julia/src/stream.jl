@@ -3,12 +3,13 @@
 """
     Stream(engine)
 
-A queue of work on the engine's device, whose memory the host does not see. Copies, steps and inference that get it
-(`stream = s`) run in its order; `synchronize(s)` waits for them. Tensors that they use are kept until then. "cpu" has no streams.
+A queue of work on the engine's device, whose memory the host does not see. Copies, steps and inference that are called with
+`stream = s` run in the order of the calls; `synchronize(s)` waits for them. The tensors that they use are kept until then. "cpu" has
+no streams.
 """
 mutable struct Stream <: Handle
     raw::Ptr{ds_stream}
-    kept::Vector{Tensor}  # what its work uses
+    kept::Vector{Tensor}  # the tensors that the work of the stream uses
     function Stream(e)
         out = Ref{Ptr{ds_stream}}(C_NULL)
         GC.@preserve e check(ds_stream_create(raw(e), out))
@@ -24,10 +25,11 @@ function synchronize(s::Stream)
     nothing
 end
 
-# Runs before a tensor that the stream uses is freed, also in a finalizer.
+# Waits for the stream before a tensor that it uses is freed. May run in a finalizer.
 finish(s::Stream) = isopen(s) && ds_stream_synchronize(s.raw)
 
-# Keeps tensors until the stream has done its work; waits for it now and then to limit their number.
+# Keeps tensors until the stream has done its work. To limit their number, waits for the stream when
+# there are more than 1000.
 function keep_for(s::Stream, tensors...)
     for t in tensors
         t === nothing && continue

@@ -1,7 +1,7 @@
 # Element types; tensors; tensors of other libraries by DLPack.
 
 const Element = Union{Float32,Float64,Float16,Int32,Int64,UInt8}
-"One bfloat16 number as its bits, which Julia 1.5 has no type for."
+"The bits of a bfloat16 number, for which Julia 1.5 has no type."
 primitive type BFloat16Bits 16 end
 const AnyElement = Union{Element,BFloat16Bits}
 
@@ -41,13 +41,13 @@ function dense(data::AbstractArray{T}) where {T}
 end
 
 """
-Elements on the host or, with a stream, on an engine's device. `Tensor(array)` lends the array without a copy and keeps it alive;
-views may have gaps. `Tensor(T, dims...; stream = nothing)` has zeros.
+A tensor on the host or, with a stream, on an engine's device. `Tensor(array)` lends the array without a copy and keeps it alive;
+the array may be a view with gaps. `Tensor(T, dims...; stream = nothing)` creates a tensor of zeros.
 """
 mutable struct Tensor <: Handle
     raw::Ptr{ds_tensor}
-    lent::Any  # whose memory it is
-    busy::Any  # the stream whose work uses it
+    lent::Any  # the owner of the memory
+    busy::Any  # the stream whose work uses the tensor
     Tensor(raw::Ptr{ds_tensor}, lent) = made(new(raw, lent, nothing))
 end
 function destroy(t::Tensor, at)
@@ -55,7 +55,7 @@ function destroy(t::Tensor, at)
     ds_tensor_destroy(at)
 end
 
-# The only function that makes tensors. The memory must outlive the handle.
+# Creates a tensor; no other function does. The memory must outlive the handle.
 function create(::Type{T}, dims, strides, data::Ptr, stream) where {T}
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     reversed = Int64[dims[d] for d in length(dims):-1:1]
@@ -63,7 +63,7 @@ function create(::Type{T}, dims, strides, data::Ptr, stream) where {T}
     out[]
 end
 
-# Makes a handle over an array's memory, valid as long as the array is preserved.
+# Returns a handle over an array's memory, valid as long as the array is preserved.
 lend(data::Array{T}) where {T} = create(T, size(data), C_NULL, pointer(data), nothing)
 function lend(data::AbstractArray{T}) where {T}
     dtype_of(T)
@@ -74,7 +74,7 @@ end
 Tensor(data::AbstractArray) = GC.@preserve data Tensor(lend(data), data)
 Tensor(T::Type, dims::Integer...; stream = nothing) = Tensor(create(T, dims, C_NULL, C_NULL, stream), nothing)
 
-# The only function that reads the description of a tensor.
+# Returns the description of a tensor; no other function reads it.
 function info_of(at::Ptr{ds_tensor})
     dtype, dims, strides, count = Ref{Int32}(0), zeros(Int64, 8), zeros(Int64, 8), Ref{Csize_t}(0)
     device, data = Ref{Ptr{Cchar}}(C_NULL), Ref{Ptr{Cvoid}}(C_NULL)
@@ -100,9 +100,9 @@ function array_of(at::Ptr{ds_tensor})
     end
     unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims)
 end
-"Calls `f` with the tensor's memory as an array, without a copy. The array must not be used behind that."
+"Calls `f` with the tensor's memory as an array, without a copy. The array must not be used after the call."
 with_array(f, t::Tensor) = GC.@preserve t f(array_of(raw(t)))
-"A copy of the elements."
+"Returns a copy of the elements."
 Base.Array(t::Tensor) = with_array(copy, t)
 
 "Copies the elements of a tensor or array of the same type and shape, whatever their strides and devices."
@@ -115,7 +115,7 @@ end
 
 # ---------------------------------------------------------------- DLPack
 
-"Where the elements of a DLPack tensor lie, and what they are: DLTensor."
+"DLTensor: the memory, device, type and shape of a DLPack tensor."
 struct DLTensor
     data::Ptr{Cvoid}
     device_kind::Int32  # 1: host memory
@@ -125,11 +125,11 @@ struct DLTensor
     bits::UInt8
     lanes::UInt16
     shape::Ptr{Int64}
-    strides::Ptr{Int64}  # in elements; NULL: compact row-major
+    strides::Ptr{Int64}  # in elements; NULL means compact row-major
     byte_offset::UInt64
 end
 
-"DLManagedTensor: its owner calls the deleter once."
+"DLManagedTensor. The owner calls the deleter once."
 struct DLManaged
     tensor::DLTensor
     context::Ptr{Cvoid}
@@ -142,14 +142,15 @@ struct DLVersioned
     minor::UInt32
     context::Ptr{Cvoid}
     deleter::Ptr{Cvoid}
-    flags::UInt64  # bit 0: the memory is lent for reading
+    flags::UInt64  # bit 0 means that the memory is lent for reading only
     tensor::DLTensor
 end
 
 """
 A DLPack tensor, without a copy. `Capsule(tensor)` shares the memory of a tensor, `Capsule(array)` that of an array, and
-`Capsule(pointer)` takes over one of another library, a `Ptr` to DLManaged or DLVersioned. `Tensor(capsule)` imports it again.
-`release(capsule)` gives the pointer away: its receiver calls the deleter, on a thread of Julia if the memory belongs to an array.
+`Capsule(pointer)` takes over a tensor of another library, given as a `Ptr` to DLManaged or DLVersioned. `Tensor(capsule)` imports
+it. `release(capsule)` returns the pointer and gives up ownership: the receiver must call the deleter, on a thread of Julia if the
+memory belongs to an array.
 """
 mutable struct Capsule <: Handle
     raw::Union{Ptr{DLManaged},Ptr{DLVersioned}}
@@ -166,8 +167,8 @@ function release(c::Capsule)
     at
 end
 
-# Arrays whose memory a DLPack tensor shows. Deleters run in finalizers, which may interrupt a change of the list, so
-# they only set a mark in `context`; the next export removes the marked ones.
+# Arrays whose memory a DLPack tensor shares. Deleters run in finalizers, which may interrupt a
+# change of the list, so they only set a mark in `context`; the next export removes the marked ones.
 const shown = Vector{Any}[]
 const shown_lock = ReentrantLock()
 const ended = Ptr{Cvoid}(1)
@@ -193,14 +194,15 @@ function Capsule(data::AbstractArray{T}) where {T}
     Capsule(pointer(managed))
 end
 
-# The only function that exports: the memory of libds lives on with the capsule, and that of an array gets a new export.
+# Exports a tensor; no other function does. The capsule keeps memory of libds alive; for a lent
+# array, the array itself is exported anew.
 function Capsule(t::Tensor)
     t.lent isa AbstractArray && isopen(t) && return Capsule(t.lent)
     out = Ref{Ptr{DLManagedTensor}}(C_NULL)
     GC.@preserve t check(ds_tensor_to_dlpack(raw(t), out, C_NULL))
     Capsule(convert(Ptr{DLManaged}, out[]))
 end
-"The same in the form of DLPack 1.x."
+"Like Capsule(tensor), in the form of DLPack 1.x."
 function VersionedCapsule(t::Tensor)
     out = Ref{Ptr{DLManagedTensorVersioned}}(C_NULL)
     lent = t.lent isa AbstractArray && isopen(t) ? Tensor(Capsule(t.lent)) : t
@@ -208,7 +210,7 @@ function VersionedCapsule(t::Tensor)
     Capsule(convert(Ptr{DLVersioned}, out[]))
 end
 
-# The only function that imports. A capsule that is refused stays unchanged.
+# Imports a capsule; no other function does. A capsule that is refused stays unchanged.
 function Tensor(c::Capsule)
     old, new, out = Ptr{DLManagedTensor}(C_NULL), Ptr{DLManagedTensorVersioned}(C_NULL), Ref{Ptr{ds_tensor}}(C_NULL)
     at = raw(c)

@@ -33,7 +33,7 @@ end
 @testset "arrays of started collectives are kept until they have ended" begin
     c = Comm("self")
     for _ in 1:50
-        Libds.start(c, :all_reduce, [ones(Float32, 20_000)])  # nobody holds it
+        Libds.start(c, :all_reduce, [ones(Float32, 20_000)])  # nothing else refers to the array
         GC.gc(false)
         fresh = fill(-1.0f0, 20_000)
         @test all(fresh .== -1)

@@ -20,7 +20,7 @@ scaled(g, y; forward = forward, backward = backward) =
     g = graph_with(scaled)
     own = Engine(CONFIG, g)
     op = last(Libds.custom_ops)
-    close(g)  # the engine has the functions
+    close(g)  # the engine keeps the functions
     theirs = Engine(CONFIG, graph_with((g, y) -> Libds.Ops.scale(g, y; factor = 2)))
     foreach(_ -> GC.gc(), 1:2)
     @test op.live

@@ -1,4 +1,4 @@
-# A host with its own backward.
+# A host that computes its own backward pass.
 
 @testset "a host with gradients of its own" begin
     e = Engine("""{"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0,
@@ -69,7 +69,7 @@ end
     refused(() -> Libds.grad_ready!(e, p, ones(Float32, 3)), bad, "3")
     refused(() -> Libds.grad_ready!(e, p, view(ones(Float32, 4), [1, 3])), bad, "must be strided memory")
     refused(() -> Libds.grad_ready!(e, 9, two), bad, "9")
-    Libds.grad_ready!(e, p, view(ones(Float32, 4), 1:2:3))  # one that does not come counts as zero
+    Libds.grad_ready!(e, p, view(ones(Float32, 4), 1:2:3))  # a missing gradient counts as zero
     refused(() -> Libds.grad_ready!(e, p, two), state, "has its gradient")
     Libds.backward!(e)
     refused(() -> Libds.grad_ready!(e, q, two), state, "comes after 1 of 1 micro-steps")

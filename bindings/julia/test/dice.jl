@@ -31,7 +31,7 @@ function took(call, w, name, may_be_lost = false)
     elseif e !== nothing
         throw(e)
     end
-    # The other ranks tell a rank whose init was not called.
+    # A rank whose init was not called gets the error from the other ranks.
     push!(w.answers, (name, Int(e === nothing ? Libds.DS_OK : e isa Libds.Error ? e.status : Libds.DS_ERROR_USER)))
 end
 
@@ -41,7 +41,7 @@ mutable struct World
     dice::Dice
     folder::String
     seed::Int
-    engines::Vector{Any}  # with whether they may be lost
+    engines::Vector{Any}  # pairs: an engine, and whether it may be lost
     works::Vector{Libds.Work}
     answers::Vector{Any}
 end
@@ -92,7 +92,7 @@ function states(w)
     d = w.dice
     p, text, state, which = a_param(d), one_of(d, TEXTS), one_of(d, STATES), below(d, 6)
     with_engine(w, "state $which") do e
-        if which <= 1  # what is written is read
+        if which <= 1  # values that are written are read back
             values = reshape(Float32.(1:prod(Libds.param_info(e, p).dims)), Libds.param_info(e, p).dims)
             write(e, p, state, values)
             read(e, p, state) == values || error("other values")

@@ -48,7 +48,7 @@ include("kinds.jl")
         end
     end
     GC.gc()
-    # A process ends with live handles.
+    # A process may end while handles are open.
     for exits in ("", "exit(0)")
         code = """include("$(joinpath(HERE, "common.jl"))"); include("$(joinpath(HERE, "kinds.jl"))")
                   const kept = a_handle_of_every_kind(); close(kept[1]); $exits"""

@@ -5,13 +5,14 @@ comm = Comm("env")
 r = Libds.rank(comm)
 @test size(comm) == 3
 
-# A group over functions of this program: here named pipes, one from each rank to each other one.
+# A group over functions of this program. Here the functions use named pipes, one from each rank to
+# each other rank.
 pipes = strip(String(Libds.broadcast!(comm, Vector{UInt8}(rpad(r == 0 ? mktempdir() : "", 200)))))
 pipe(from, to) = joinpath(pipes, "$from-$to")
 others = [o for o in 0:2 if o != r]
 foreach(to -> run(`mkfifo $(pipe(r, to))`), others)
 Libds.barrier(comm)
-# Opening for reading and writing waits for nobody.
+# A pipe that is opened for both reading and writing does not wait for another process.
 ends = Dict((a, b) => open(pipe(a, b), "r+") for a in 0:2 for b in 0:2 if a != b && r in (a, b))
 put(data, to) = (write(ends[r, to], data); flush(ends[r, to]))
 take!(data, from) = (read!(ends[from, r], data); nothing)
@@ -71,7 +72,8 @@ for call in (Libds.collective, (a...; options...) -> fetch(Libds.start(a...; opt
     @test isempty(call(comm, :barrier))
 end
 
-# They overlap, end in order, and a direct one waits for them. Arrays that nobody else holds are kept alive.
+# Started collectives overlap and end in order, and a direct collective waits for them. libds keeps
+# their arrays alive, even if nothing else refers to them.
 works = [Libds.start(comm, :all_reduce, [fill(Float32(i), 5000)]) for i in 1:10]
 for i in 1:20
     Libds.start(comm, :all_reduce, [fill(Float32(i), 50_000)])

@@ -1,4 +1,5 @@
-# Random sequences of calls of one rank; ranks.jl has those of three. DS_LONG makes more of them.
+# Random sequences of calls of one rank; ranks.jl has the sequences of three ranks. DS_LONG makes
+# more sequences.
 include("dice.jl")
 
 @testset "random sequences of calls" begin
@@ -10,6 +11,6 @@ include("dice.jl")
         seed % 10 == 0 && GC.gc()
     end
     good = count(a -> a[2] == 0, answers)
-    @test length(answers) / 4 < good < length(answers)  # right and wrong calls
+    @test length(answers) / 4 < good < length(answers)  # the sequence has right and wrong calls
     Libds.set_log(nothing)
 end

@@ -1,4 +1,4 @@
-# Tensors on a device whose memory the host does not see, and the order of work on its streams.
+# Tensors on a device whose memory the host cannot access, and the order of work on its streams.
 
 on(device) = Engine(replace(CONFIG, "{\"train" => "{\"device\": \"$device\", \"train"), linear_graph(); threads = 1)
 
@@ -12,9 +12,9 @@ on(device) = Engine(replace(CONFIG, "{\"train" => "{\"device\": \"$device\", \"t
     outs = Tensor[]
     for i in 1:300
         other = Tensor(Float32, 100, 100; stream = s)
-        copyto!(other, fill(Float32(i), 100, 100); stream = s)  # nobody holds the array
+        copyto!(other, fill(Float32(i), 100, 100); stream = s)  # nothing else refers to the array
         copyto!(t, other; stream = s)
-        i % 2 == 0 && close(other)  # waits for what uses it
+        i % 2 == 0 && close(other)  # waits for the work that uses it
         push!(outs, copyto!(Tensor(Float32, 100, 100), t; stream = s))
         i % 50 == 0 && GC.gc()
     end

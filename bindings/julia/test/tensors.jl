@@ -39,7 +39,7 @@ end
 end
 
 @testset "DLPack tensors share memory" begin
-    # An array is exported and imported again, also if nobody else holds it.
+    # An array is exported and imported again, even if nothing else refers to it.
     a = Float32[10j + i for i in 1:3, j in 1:4]
     at = pointer(a)
     capsule = Libds.Capsule(a)
@@ -48,7 +48,7 @@ end
     @test [unsafe_load(tensor.shape, i) for i in 1:2] == [4, 3]
     a = nothing
     foreach(_ -> GC.gc(), 1:3)
-    t = Tensor(Libds.Capsule(Libds.release(capsule)))  # by its pointer, as from another library
+    t = Tensor(Libds.Capsule(Libds.release(capsule)))  # the import takes a pointer, as from another library
     @test !isopen(capsule) && Libds.info(t).data == at && size(t) == (3, 4) && Array(t)[3, 4] == 43
     close(t)
     # Memory of libds outlives its tensor.
@@ -59,7 +59,7 @@ end
     close(t)
     back = Tensor(capsule)
     @test Libds.info(back).data == at && Array(back) == [1 2 3; 4 5 6]
-    # DLPack 1.x tells which memory may only be read.
+    # DLPack 1.x marks read-only memory.
     capsule = Libds.VersionedCapsule(back)
     v = unsafe_load(capsule.raw)
     @test v.major == 1 && v.flags == 0 && v.tensor.data == at

@@ -4,10 +4,10 @@ The pieces:
 
 - `Engine` trains a `Graph`; `DelegateEngine` serves a host with its own forward and backward.
 - `Comm` is a group of ranks with its collectives; `Work` is a collective that was started.
-- `Tensor` shares memory with NumPy, torch and buffers; `tensor` and `zeros` make one.
+- `Tensor` shares memory with NumPy, torch and buffers; `tensor` and `zeros` create one.
 - `train`, `generate`, `verify`, `profile` and `audit` are the commands of `libds` as functions.
 - `Monitors` sends an engine's numbers to Weights & Biases and Comet; `train` does so by itself.
-- `Plan` tells what a step will do and need. `merge_config`, `describe_config`, `env_report` and `checkpoint_info` are small helpers.
+- `Plan` shows what a step will do and how much memory it needs. `merge_config`, `describe_config`, `env_report` and `checkpoint_info` are small helpers.
 - Every error is an `Error`, with a subclass for each status.
 
 - `ops` has a function for each operation of a graph.

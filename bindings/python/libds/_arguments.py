@@ -32,7 +32,7 @@ def shown(value: Any) -> str:
 
 
 class _Kind(typing.NamedTuple):
-    """A kind of argument: its name, and a test whether a value is of the kind."""
+    """A kind of argument: its names, and a test whether a value is of the kind."""
 
     words: tuple[str, ...]
     holds: Callable[[Any], bool]
@@ -68,7 +68,7 @@ def _is_class(kind: type) -> _Kind:
 
 
 def _items(inner: _Kind | None) -> _Kind:
-    """Sequences and other iterables. Only the items of a sequence are checked, because a check would use up an
+    """Returns the kind of sequences and other iterables. Only the items of a sequence are checked, because a check would use up an
     iterator."""
 
     def holds(value: Any) -> bool:
@@ -115,7 +115,7 @@ _PLAIN = {
 
 
 def _kind(hint: Any) -> _Kind | None:
-    """Returns the kind that an annotation names; None: anything."""
+    """Returns the kind that an annotation names, or None if it accepts anything."""
     if hint is Any or isinstance(hint, TypeVar):
         return None
     if hint in _PLAIN:
@@ -124,7 +124,7 @@ def _kind(hint: Any) -> _Kind | None:
     if origin in (typing.Union, types.UnionType):
         return _any_of([_kind(one) for one in inner])
     if origin is typing.Literal:
-        return _is_class(str)  # the library knows its names
+        return _is_class(str)  # the library itself checks the name
     if origin is collections.abc.Callable or hint is Callable:
         return _Kind(("callable",), callable)
     if origin is collections.abc.Mapping:
@@ -147,7 +147,7 @@ def _check(name: str, value: Any, kind: _Kind | None) -> None:
         return
     if not kind.holds(value):
         raise TypeError(f"{name} must be {_text(kind.words)}, got {shown(value)}")
-    if "a number" in kind.words:  # a double holds it
+    if "a number" in kind.words:  # converted to a double, so its size does not matter
         return
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     for number in numbers:
@@ -183,8 +183,8 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def checked(one: _Any) -> _Any:
-    """Wraps a function, or all public methods of a class, to refuse arguments of another kind than the annotations
-    name."""
+    """Wraps a function, or all public methods of a class, so that arguments of a kind that the annotations do not name are
+    refused."""
     if not inspect.isclass(one):
         return typing.cast(_Any, _checked_function(one))
     for name, member in list(vars(one).items()):
@@ -198,14 +198,14 @@ def checked(one: _Any) -> _Any:
 
 
 def milliseconds(name: str, seconds: float) -> int:
-    """Converts a time to the form of ds.h; a time that no clock shows is refused."""
+    """Converts seconds to the milliseconds of ds.h; refuses times outside 1 ms to 1e9 s."""
     if not 0.001 <= seconds <= 1e9:
         raise errors.refuse(f"{name} must be from 0.001 to 1e9 seconds, got {shown(seconds)}")
     return round(seconds * 1000)
 
 
 def ranged(name: str, value: Any, first: int, last: int) -> int:
-    """Checks an integer from first to last."""
+    """Returns the integer `value`; refuses one outside `first` to `last`."""
     try:
         number = operator.index(value)
     except TypeError:

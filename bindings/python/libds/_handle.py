@@ -1,4 +1,4 @@
-"""The common part of all objects over a handle of ds.h: closing, the lock, and the forms of configurations."""
+"""The common part of all objects that own a handle of ds.h: closing, the lock, and the forms of configurations."""
 from __future__ import annotations
 
 import json
@@ -13,8 +13,8 @@ Config = Union[Mapping[str, Any], str, "os.PathLike[str]"]
 
 
 def config_text(config: Config, name: str = "config") -> str:
-    """Returns a configuration as JSON text. It is given as a dictionary, as JSON text (it has a brace), or as the path
-    of a file."""
+    """Returns a configuration as JSON text. `config` is a mapping, JSON text (recognized by a brace), or the path of a
+    file."""
     if isinstance(config, Mapping):
         return json_text(name, config)
     if isinstance(config, str) and "{" in config:
@@ -60,12 +60,12 @@ def _plain(value: Any) -> Any:
 class Handle:
     """An object with state in libds. It is a context manager, and `close()` ends it.
 
-    Without either, it is closed when it is garbage-collected, in any order with other objects. A call on a closed object raises
+    Otherwise it is closed when it is garbage-collected, in any order relative to other objects. A call on a closed object raises
     `StateError`. Calls of several threads on one object wait for each other.
     """
 
     _raw: Any = None
-    # Shared by a comm and its engines. This one serves objects whose __init__ has not run.
+    # A comm and its engines share one lock. The lock of the class serves objects whose __init__ has not run.
     _lock = threading.RLock()
 
     def _open(self, raw: Any, lock: threading.RLock | None = None) -> None:

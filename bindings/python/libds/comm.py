@@ -38,8 +38,8 @@ def report(form: str, text: str) -> Any:
 class Work(Handle):
     """A collective that was started with `start=True`.
 
-    Its buffers belong to libds until `wait()` has returned: do not read or write them. They are kept alive, and those of
-    Python's own types cannot change their size.
+    Its buffers belong to libds until `wait()` has returned: do not read or write them. They are kept alive, and a bytearray
+    or array.array cannot be resized meanwhile.
     """
 
     def __init__(self, comm: Comm, raw: Any, name: str, loan: Any, result: Any) -> None:
@@ -51,7 +51,7 @@ class Work(Handle):
         self._name = name
 
     def wait(self) -> Any:
-        """Waits until the collective has ended, and returns the result of the call without `start`. May be called
+        """Waits until the collective has ended, and returns what the call would have returned without `start`. May be called
         repeatedly."""
         raw = self._need()
         if self._hears:
@@ -75,7 +75,8 @@ class Work(Handle):
             self.close()
 
     def close(self) -> None:
-        """Forgets the collective, which continues; its buffers stay lent until the comm ends."""
+        """Drops this handle. The collective continues, and its buffers are kept alive until a later collective without `start`
+        has ended or the comm is closed."""
         super().close()
 
     def __repr__(self) -> str:
@@ -83,12 +84,13 @@ class Work(Handle):
 
 
 def _hears_signals() -> bool:
-    """Whether this thread is the one that runs Python's signal handlers."""
+    """Returns whether this thread runs Python's signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
 def _heard(call: Callable[[], Any], leave: Callable[[], None]) -> Any:
-    """Runs call() on another thread while this one handles signals; if a handler raises, `leave` must end the call."""
+    """Runs call() on another thread while this one handles signals. If a handler raises, calls leave(), which must end the
+    call, and lets the exception pass."""
     outcomes: list[tuple[Any, BaseException | None]] = []
     left = threading.Event()
 
@@ -116,8 +118,8 @@ def _heard(call: Callable[[], Any], leave: Callable[[], None]) -> Any:
 
 
 def _until_done(raw: Any) -> None:
-    """Returns when a started collective has ended. If this thread receives signals, their handlers run in the
-    meantime."""
+    """Waits for a started collective while signal handlers run. On a thread that receives no signals, returns at once, and the
+    caller must wait by work_wait."""
     begin = time.monotonic()
     while _hears_signals() and not lowlevel.work_test(raw):
         passed = time.monotonic() - begin
@@ -130,21 +132,23 @@ class Comm(Handle):
     """A group of ranks, which this process or thread joins.
 
     Args:
-        url: "env" (as `libds launch`, torchrun, mpirun or srun set the environment; one rank without any), "self" (one rank),
+        url: "env" (as `libds launch`, torchrun, mpirun or srun set the environment; one rank if none did), "self" (one rank),
             "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes of one host), "mpi",
             "tcp://HOST:PORT" and further ones, see `help(libds.lowlevel.comm_create)`.
         rank, size: this rank and the number of ranks; "self" and "env" supply them.
         timeout: seconds without progress after which a peer counts as dead.
         join_timeout: seconds to wait until all ranks have joined.
-        interruptible: while a call on the main thread waits for other ranks, signal handlers run, including that of Control-C. A
-            handler that raises ends the call, and the group. A small collective then takes some 100 us instead of 10. Over MPI
-            and over callbacks, handlers run only after the call. Signals always interrupt joining the group.
+        interruptible: if true, signal handlers, including that of Control-C, run while a call on the main thread waits for other
+            ranks. A handler that raises ends the call, and the group. With this option a small collective takes about 100 us
+            instead of 10. Over MPI and over callbacks, handlers run only after the call. Signals always interrupt joining the
+            group.
 
     Arrays are NumPy arrays, torch tensors, `libds.Tensor` or any buffer, and are used in place. All ranks must call
-    every collective in the same order. It raises `CommError` on all ranks if one dies, aborts or calls something else. With
-    `start=True` the call only starts the collective, and returns a `Work`.
+    every collective in the same order. A collective raises `CommError` on all ranks if one dies, aborts or calls something
+    else. With `start=True` the call only starts the collective, and returns a `Work`.
 
-    An array may be a list of arrays: one collective over all of them, which is faster than single calls if they are small.
+    A list of arrays may take the place of an array: one collective then covers all of them, which is faster than separate
+    calls if the arrays are small.
     """
 
     def __init__(self, url: str = "env", *, rank: int = 0, size: int = 1, timeout: float = 300.0,
@@ -174,7 +178,7 @@ class Comm(Handle):
                 buffers with the bytes from each rank. A rank sends nothing to itself.
             all_gather: gets this rank's bytes and returns those of all ranks in order. Without it, all_to_all is used.
             send, receive: send(data, to) sends bytes to a rank; receive(count, source) returns that many bytes from a rank.
-                Without them, `send`, `receive` and `split` raise UnsupportedError.
+                Without them, `send`, `receive` and `split` raise `Unsupported`.
             abort: gets a reason, and ends the running collective and every later one on all ranks, if it can.
 
         Each callable must return only when this rank's bytes were sent and received. Sums have the same bits as over any url.
@@ -189,11 +193,11 @@ class Comm(Handle):
         return out
 
     def _start(self, raw: Any, parent: Comm | None = None, hears: bool = False) -> None:
-        # Calls wait for other ranks, and handle signals in the meantime.
+        # Whether calls handle signals while they wait for other ranks.
         self._waits = hears and lowlevel.comm_size(raw) > 1
-        # Buffers of started collectives, by their Work.
+        # Buffers of started collectives, by the key that their Work holds.
         self._loans: dict[Any, Any] = parent._loans if parent else {}
-        # For calls that another thread is making while this object is closed.
+        # Keeps the buffers alive for a call that another thread makes while this object is closed.
         raw.kept = self._loans
         self._open(raw, parent._lock if parent else None)
 
@@ -212,8 +216,8 @@ class Comm(Handle):
     def all_reduce(self, data: Any, out: Any = None, *, op: str = "sum", start: bool = False) -> Any:
         """Combines the elements of all ranks by "sum", "mean", "max" or "min"; every rank gets the result.
 
-        Without `out` the result replaces `data`. Sums of "bf16" and "f16" are "f32", so these need an `out`, or return a
-        new Tensor. Sums have the same bits on any transport. Returns `data` or `out`.
+        Without `out` the result replaces `data`, and `data` is returned; otherwise `out` is. The result of "bf16" and "f16"
+        arrays is "f32", and without `out` a new Tensor. Sums have the same bits on any transport.
         """
         return self._reduction("all_reduce", data, out, op, 0, start)
 
@@ -225,16 +229,16 @@ class Comm(Handle):
                        start: bool = False) -> Any:
         """Combines the elements of all ranks; rank r gets block r of the result.
 
-        `blocks`: elements of each rank's block; without it they are equal parts of the first dimension. Without `out` the
-        block is a new Tensor, which is returned.
+        `blocks`: the number of elements of each rank's block; by default the blocks are equal parts of the first dimension.
+        Without `out` the block is a new Tensor, which is returned.
         """
         return self._blocks("reduce_scatter", data, out, blocks, None, op, 0, start)
 
     def all_gather(self, data: Any, out: Any = None, *, blocks: Sequence[int] | None = None, start: bool = False) -> Any:
         """Concatenates the arrays of all ranks in the order of ranks; every rank gets the result.
 
-        `blocks`: elements that each rank contributes, if they differ. Without `out` the result is a new Tensor of shape
-        [ranks, *shape], with `blocks` of one dimension.
+        `blocks`: the number of elements that each rank contributes, if these numbers differ. Without `out` the result is a new
+        Tensor of shape [ranks, *shape] or, with `blocks`, of one dimension.
         """
         return self._blocks("all_gather", data, out, blocks, None, "sum", 0, start)
 
@@ -243,15 +247,15 @@ class Comm(Handle):
         return self._blocks("gather", data, out, None, None, "sum", root, start)
 
     def scatter(self, data: Any, root: int = 0, out: Any = None, *, start: bool = False) -> Any:
-        """Block r of the array of rank `root` goes to rank r. Other ranks pass None as `data` and need an `out`."""
+        """Sends block r of rank `root`'s array to rank r. Other ranks pass None as `data` and need an `out`."""
         return self._blocks("scatter", data, out, None, None, "sum", root, start)
 
     def all_to_all(self, data: Any, out: Any = None, *, blocks: Sequence[int] | None = None,
                    out_blocks: Sequence[int] | None = None, start: bool = False) -> Any:
-        """Block b of `data` goes to rank b, and block r of the result comes from rank r.
+        """Sends block b of `data` to rank b; block r of the result comes from rank r.
 
-        `blocks` and `out_blocks`: elements that go to each rank and come from each, if they differ. Without `out` the result
-        is a new Tensor, of the shape of `data`, or with `out_blocks` of one dimension.
+        `blocks` and `out_blocks`: the numbers of elements that go to each rank and come from each rank, if they differ. Without
+        `out` the result is a new Tensor of the shape of `data` or, with `blocks`, of one dimension.
         """
         return self._blocks("all_to_all", data, out, blocks, out_blocks, "sum", 0, start)
 
@@ -266,7 +270,8 @@ class Comm(Handle):
         return self._submit("barrier", None, None, None, start=start)
 
     def send(self, data: Any, to: int) -> None:
-        """Sends an array to rank `to`, which calls `receive` with one of as many bytes; returns when it has arrived."""
+        """Sends an array to rank `to`, which must call `receive` with an array of the same number of bytes. Returns when the
+        data has arrived."""
         self._wait("send", lowlevel.comm_send, bytes_of("data", data, False), to)
 
     def receive(self, data: Any, source: int) -> Any:
@@ -275,7 +280,7 @@ class Comm(Handle):
         return data
 
     def split(self, color: int | None, key: int = 0) -> Comm | None:
-        """Makes a group of all ranks with the same color, ordered by key, then by rank. A rank with color None joins no
+        """Creates a group of all ranks with the same color, ordered by key, then by rank. A rank with color None joins no
         group and gets None."""
         raw = self._wait("split", lowlevel.comm_split, -1 if color is None else color, key)
         if raw is None:
@@ -296,7 +301,7 @@ class Comm(Handle):
         self._wait("log_start", lowlevel.comm_log_start)
 
     def log(self, form: str = "text") -> Any:
-        """Returns the cost of this rank's collectives since `log_start`; form "data": as a dictionary. Collective."""
+        """Returns the cost of this rank's collectives since `log_start`; with form "data" as a dictionary. Collective."""
         return report(form, self._wait("log", lowlevel.comm_log, format_code(form)))
 
     def flight_record(self, form: str = "text") -> Any:
@@ -365,7 +370,7 @@ class Comm(Handle):
                             op=op, root=root, result=out, kept=(data, out), start=start)
 
     def _made(self, name: str, raw: Any, blocks: Any, out_blocks: Any) -> Tensor:
-        """Makes a new Tensor for the result of a collective over `raw`."""
+        """Creates a Tensor for the result of a collective over `raw`."""
         dtype, dims = _dtype(raw), _dims(raw)
         if name == "reduce_scatter" and dtype in ("bf16", "f16"):
             dtype = "f32"
@@ -394,7 +399,7 @@ class Comm(Handle):
         call = (_OPS[name], code, _REDUCE[op], root, ins, outs, counts, blocks, out_blocks)
         with self._lock:
             raw, loan = self._need(), object()
-            # Comes first, because a signal handler may raise after any of these lines.
+            # Stored before the call, because a signal handler may raise after any of these lines.
             self._loans[loan] = (ins, outs, kept)
             try:
                 work = lowlevel.comm_submit(raw, call, start or (self._waits and _hears_signals()))

@@ -22,7 +22,7 @@ Init = Callable[[str, int, memoryview], None]
 
 
 class Param(NamedTuple):
-    """A parameter of an engine. Calls that take a parameter also take its name or its number."""
+    """A parameter of an engine. Calls that accept a parameter also accept its name or its number."""
 
     number: int
     name: str
@@ -35,11 +35,11 @@ ParamLike = Union[Param, str, int]
 class StepResult(NamedTuple):
     """The result of a step."""
 
-    step: int  #: steps made so far, skipped ones included
+    step: int  #: number of steps so far, including skipped ones
     updates: int  #: number of updates by the optimizer so far
     loss: float  #: mean over all ranks
     grad_norm: float  #: norm of the mean gradient, before clipping
-    lr: float  #: rate of parameter group 0
+    lr: float  #: learning rate of parameter group 0
     skipped: bool  #: loss or gradients had NaN or infinity, so nothing was updated
     loss_scale: float  #: factor of the loss; 1 unless fp16 is enabled
     loss_scale_at_floor: bool  #: the step was skipped, and the dynamic loss scale is at its minimum
@@ -49,9 +49,9 @@ class StepResult(NamedTuple):
 class _AnyEngine(Handle):
     """The common part of both kinds of engine: parameters, states, numbers, checkpoints and reports.
 
-    `engine["lr"]` reads a number by name. Those of ds_engine_set can be changed from the next step on:
-    `engine["lr"] = 1e-4`, `engine["param_groups[1].weight_decay"] = 0`. `del engine["lr"]` returns the number to
-    configuration and schedule. See `help(libds.lowlevel.engine_get)` and `engine_set` for the names.
+    `engine["lr"]` reads a number by name. The numbers of ds_engine_set can be changed with effect from the next step on:
+    `engine["lr"] = 1e-4`, `engine["param_groups[1].weight_decay"] = 0`. After `del engine["lr"]`, configuration and schedule
+    set the number again. See `help(libds.lowlevel.engine_get)` and `engine_set` for the names.
     """
 
     def _create(self, config: Config, raw_graph: Any, comm: Comm | None, threads: int, trace: bool, init: Init | None) -> None:
@@ -68,8 +68,8 @@ class _AnyEngine(Handle):
                 raw = lowlevel.engine_create(raw_comm, text, raw_graph, options)
         self._open(raw, lock)
         self._comm = comm
-        # Calls hold the handle, and with it all that they use, even if another thread or a callback closes this object:
-        # delegate mode calls init inside start, and the group lives as long as its engines.
+        # A call holds the handle, and thereby the objects kept here, even if another thread or a callback closes this object. Delegate mode
+        # calls init inside start, and the group lives as long as its engines.
         raw.kept = (options, comm._loans if comm else None)
         self._numbers: dict[str, int] = {}
 
@@ -102,7 +102,7 @@ class _AnyEngine(Handle):
         return [self._number(param, "params") for param in params]
 
     def param(self, param: ParamLike) -> Param:
-        """A parameter by its name or number."""
+        """Returns a parameter by its name or number."""
         index = self._number(param)
         name, dims = self._call(lowlevel.engine_param_info, index)
         return Param(index, name, tuple(dims))
@@ -122,7 +122,7 @@ class _AnyEngine(Handle):
         return names
 
     def read(self, param: ParamLike, state: str = "master", out: Any = None) -> Any:
-        """Copies a whole tensor out, on every rank: into the float32 array `out`, or into a new Tensor. Collective."""
+        """Copies a whole tensor, on every rank, into the float32 array `out` or a new Tensor, and returns the copy. Collective."""
         index = self._number(param)
         if out is None:
             out = zeros(self.param(index).shape)
@@ -134,7 +134,7 @@ class _AnyEngine(Handle):
         self._call(lowlevel.engine_write, self._number(param), state, _floats("values", values))
 
     def local_range(self, param: ParamLike) -> tuple[int, int]:
-        """(first, count): the elements of the flattened parameter whose states this rank updates."""
+        """Returns (first, count), the elements of the flattened parameter whose states this rank updates."""
         first, count = self._call(lowlevel.engine_local_range, self._number(param))
         return first, count
 
@@ -152,16 +152,16 @@ class _AnyEngine(Handle):
         self._call(lowlevel.engine_write_local, self._number(param), state, _floats("values", values))
 
     def refresh(self) -> None:
-        """Makes all compute copies from their masters, after `write_local`. Collective."""
+        """Recomputes all compute copies from their masters; needed after `write_local`. Collective."""
         self._call(lowlevel.engine_refresh)
 
     def freeze(self, params: Iterable[ParamLike] | ParamLike, frozen: bool = True) -> None:
-        """From the next step on, these parameters are not trained, or are trained again. Collective."""
+        """Freezes parameters from the next step on, or trains them again if `frozen` is false. Collective."""
         self._call(lowlevel.engine_freeze, self._list(params), int(frozen))
 
     def add_group(self, params: Iterable[ParamLike] | ParamLike, **values: Any) -> int:
-        """Makes a group of parameters with values of its own, `lr`, `weight_decay`, `betas`, `eps` or `momentum`; returns its
-        number. Collective."""
+        """Moves parameters to a new group with its own `lr`, `weight_decay`, `betas`, `eps` or `momentum`; returns the number of
+        the group. Collective."""
         return self._call(lowlevel.engine_group_add, self._list(params), options_text(**values))
 
     # ------------------------------------------------------------ numbers
@@ -188,11 +188,11 @@ class _AnyEngine(Handle):
     # ------------------------------------------------------------ steps
 
     def backward(self) -> None:
-        """Native: gradients of the last `forward`. Delegate: ends a micro-step. Collective."""
+        """In native mode computes the gradients of the last `forward`; in delegate mode ends a micro-step. Collective."""
         self._call(lowlevel.backward)
 
     def step(self) -> StepResult:
-        """Ends a step that was made in pieces: clips and updates. Collective."""
+        """Ends a step that was run in pieces: clips the gradients and updates the parameters. Collective."""
         self._call(lowlevel.step)
         return self.last_step
 
@@ -202,7 +202,8 @@ class _AnyEngine(Handle):
              keep: int | None = None, wait: bool = True) -> None:
         """Saves a checkpoint below `folder`, complete and on disk on return. Collective.
 
-        `wait=False`: returns when the state is copied; a thread writes it, and `wait_saved` returns when it is on disk.
+        With `wait=False` the call returns when the state has been copied. A thread then writes the checkpoint, and `wait_saved`
+        returns when it is on disk.
 
         `client_state`: any JSON value, which `load` returns. `tag`: a name by which `load` finds it. `keep`: how many of the
         newest checkpoints stay, besides the newest of each tag.
@@ -225,21 +226,22 @@ class _AnyEngine(Handle):
         self._call(lowlevel.checkpoint_load_model, os.fspath(folder))
 
     def save_model(self, folder: str | os.PathLike[str], like: str | os.PathLike[str] | None = None) -> None:
-        """Writes the weights as a Hugging Face model folder, with files, names and dtypes of the one at `like`. Collective."""
+        """Writes the weights as a Hugging Face model folder, with files, names and dtypes like the folder `like`.
+        Collective."""
         self._call(lowlevel.checkpoint_save_model, os.fspath(folder), None if like is None else os.fspath(like))
 
     # ------------------------------------------------------------ reports
 
     def plan(self) -> str:
-        """The step program in its text form; for a delegate the recorded one, from the second step on."""
+        """Returns the text form of the program of a step. A delegate engine has recorded one from the second step on."""
         return self._call(lowlevel.engine_plan_print)
 
     def report(self, form: str = "text") -> Any:
-        """Bytes per tier and kind, and the overhead outside the plan; form "data": as a dictionary."""
+        """Returns the bytes per tier and kind, and the overhead outside the plan; with form "data" as a dictionary."""
         return report(form, self._call(lowlevel.engine_plan_report, format_code(form)))
 
     def trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the work since the last call as Chrome's trace events; needs `trace=True` at creation."""
+        """Writes the work since the last call in Chrome's trace format; needs `trace=True` at creation."""
         self._call(lowlevel.engine_trace, os.fspath(path))
 
     def __repr__(self) -> str:
@@ -256,18 +258,18 @@ class _AnyEngine(Handle):
 
 @checked
 class Engine(_AnyEngine):
-    __doc__ = """Trains a graph: libds has forward, backward, optimizer, ZeRO and offload.
+    __doc__ = """An engine that trains a graph: libds runs forward, backward and optimizer, with ZeRO and offload.
 
     Args:
         config: training options: a dictionary, JSON text or the path of a file (docs/reference/config.md).
-        graph: the model; None: that of the configuration's `model` section.
-        comm: the group that trains together; None: one rank.
-        threads: compute threads of this rank; 0: cores divided by the ranks of this host.
-        trace: record what `trace` writes.
+        graph: the model; by default that of the configuration's `model` section.
+        comm: the group that trains together; by default one rank.
+        threads: compute threads of this rank; 0 means the cores divided by the ranks of this host.
+        trace: whether to record the events that `trace` writes.
         init: initial values of parameters in place of those that the graph draws, see `Init`.
 
     Inputs are NumPy arrays, torch tensors, `libds.Tensor` or any buffer of the element type that the graph names, in the order of
-    the graph; None for one that is not needed.
+    the graph. An input that is not needed may be None.
 
     """ + (_AnyEngine.__doc__ or "").split("\n\n", 1)[1]
 
@@ -284,29 +286,29 @@ class Engine(_AnyEngine):
                 graph.close()
 
     def train_batch(self, *inputs: Any) -> float:
-        """One step; the first dimension of the inputs holds gradient_accumulation_steps micro-batches. Returns the mean loss
-        over all ranks. Collective.
+        """Trains one step and returns the mean loss over all ranks. The first dimension of the inputs holds
+        gradient_accumulation_steps micro-batches. Collective.
 
         A step whose loss or gradients are not finite changes nothing; `last_step.skipped` and `skip_reason` say so.
         """
         return self._call(lowlevel.train_batch, inputs_of(inputs))
 
     def join(self) -> int:
-        """For a rank that has run out of data: takes part in the steps of the others until all have called this;
-        returns the number of those steps. Collective."""
+        """Takes part in the steps of the other ranks, after this rank has run out of data, until all ranks have called join;
+        returns the number of these steps. Collective."""
         return self._call(lowlevel.engine_join)
 
     def forward(self, *inputs: Any) -> float:
-        """The first piece of a step: call forward and `backward` for each micro-batch, then `step`. Returns this rank's
-        loss."""
+        """Runs the forward pass of one micro-batch and returns this rank's loss. A step in pieces calls forward and `backward`
+        for each micro-batch, then `step`."""
         return self._call(lowlevel.forward, inputs_of(inputs))
 
     def eval_batch(self, *inputs: Any) -> float:
-        """Loss of one micro-batch without dropout, mean over ranks. Collective."""
+        """Returns the loss of one micro-batch without dropout, as the mean over all ranks. Collective."""
         return self._call(lowlevel.eval_batch, inputs_of(inputs))
 
     def infer(self, *inputs: Any) -> Tensor:
-        """Output 1 of the graph for one micro-batch, as f32. Collective."""
+        """Returns output 1 of the graph for one micro-batch, as f32. Collective."""
         return Tensor._of(self._call(lowlevel.infer, inputs_of(inputs)))
 
 
@@ -343,7 +345,7 @@ class Lease(Mapping[str, Tensor]):
 
 @checked
 class DelegateEngine(_AnyEngine):
-    __doc__ = """Optimizer, ZeRO and offload for a host that has forward and backward itself.
+    __doc__ = """An engine with optimizer, ZeRO and offload for a host that runs forward and backward itself.
 
     Register parameters with `add_param`, then call `start`. In a step the host leases whole parameters with `gathered`, hands
     over gradients with `grad_ready`, ends each micro-step with `backward` and the step with `step`. All ranks make the same
@@ -351,9 +353,9 @@ class DelegateEngine(_AnyEngine):
 
     Args:
         config: training options: a dictionary, JSON text or the path of a file.
-        comm: the group that trains together; None: one rank.
-        threads: compute threads of this rank; 0: cores divided by the ranks of this host.
-        trace: record what `trace` writes.
+        comm: the group that trains together; by default one rank.
+        threads: compute threads of this rank; 0 means the cores divided by the ranks of this host.
+        trace: whether to record the events that `trace` writes.
         init: initial values of parameters, which are zeros otherwise, see `Init`. It is called inside `start`.
 
     """ + (_AnyEngine.__doc__ or "").split("\n\n", 1)[1]
@@ -379,7 +381,7 @@ class DelegateEngine(_AnyEngine):
 
     @contextlib.contextmanager
     def gathered(self, params: Iterable[ParamLike] | ParamLike | None = None) -> Iterator[Lease]:
-        """Leases whole parameters (None: all) for the `with` block; returns a mapping from names to tensors.
+        """Leases whole parameters, by default all, for the `with` block; returns a mapping from names to tensors.
         Collective.
 
         The tensors are closed at the end of the block. Arrays made from them may still be read afterwards, but their values
@@ -402,8 +404,8 @@ class DelegateEngine(_AnyEngine):
                 lease._end()
 
     def grad_view(self, param: ParamLike) -> Tensor:
-        """Returns the place of this rank's gradient, in the compute type: write it there and pass it to `grad_ready`,
-        which then copies nothing. Collective."""
+        """Returns the tensor in which libds keeps this rank's gradient, in the compute type. Write the gradient there and pass
+        the tensor to `grad_ready`, which then copies nothing. Collective."""
         return Tensor._of(self._call(lowlevel.engine_grad_view, self._number(param)))
 
     def grad_ready(self, param: ParamLike, grad: Any) -> None:
@@ -412,7 +414,7 @@ class DelegateEngine(_AnyEngine):
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """The `with` block is an evaluation: leases in it are not part of a step. Collective."""
+        """Makes the `with` block an evaluation, whose leases are not part of a step. Collective."""
         self._call(lowlevel.engine_evaluate, 1)
         try:
             yield
@@ -421,7 +423,7 @@ class DelegateEngine(_AnyEngine):
 
 
 def _floats(name: str, array: Any, writable: bool = False) -> Any:
-    """Returns an array of float32 for the low-level module."""
+    """Returns the memory of a float32 array for the low-level module; refuses any other array."""
     if isinstance(array, (list, tuple)):
         raise TypeError(f"{name} must be an array of float32, got {shown(array)}: libds.tensor(values) makes one")
     raw = raw_of(array, writable=writable, name=name)

@@ -12,7 +12,7 @@ __all__ = [
 
 
 class Status(enum.IntEnum):
-    """How a call of libds ended; each negative number asks something different of the caller."""
+    """The outcome of a call of libds. Each negative value calls for a different reaction of the caller."""
 
     OK = 0
     INVALID_ARGUMENT = -1
@@ -33,8 +33,8 @@ class Status(enum.IntEnum):
 class Error(Exception):
     """The error of a call of libds.
 
-    `status` is a `Status`, `message` one line for people. `key` is the configuration key that the message is about (dotted),
-    `tensor` the parameter or tensor, `rank` the rank; each is None where the message names none.
+    `status` is a `Status`, and `message` is one line for people. `key`, `tensor` and `rank` are the dotted configuration key,
+    the parameter or other tensor, and the rank that the message is about; each is None if the message names none.
     """
 
     status: Status
@@ -76,7 +76,7 @@ class StateError(Error, RuntimeError):
 
 
 class Unsupported(Error, NotImplementedError):
-    """Known, but not available in this build, machine or version."""
+    """The feature is known, but not available in this build, on this machine or in this version."""
 
 
 class OutOfMemory(Error, MemoryError):
@@ -84,7 +84,7 @@ class OutOfMemory(Error, MemoryError):
 
 
 class FileError(Error, OSError):
-    """The file system refused: the message has the path and the reason."""
+    """The file system reported an error; the message has the path and the reason."""
 
 
 class CorruptError(Error):
@@ -96,7 +96,7 @@ class CommError(Error):
 
 
 class NumericError(Error, ArithmeticError):
-    """NaN or infinity where a number is needed; the object is usable."""
+    """A value is NaN or infinite where a finite one is needed; the object remains usable."""
 
 
 class PoisonedError(StateError):
@@ -104,7 +104,7 @@ class PoisonedError(StateError):
 
 
 class Stopped(Error):
-    """A callback or the stop flag asked to stop."""
+    """A callback or the stop flag requested a stop."""
 
 
 class InternalError(Error):
@@ -125,8 +125,8 @@ def of_status(status: int, message: str, key: str | None = None, tensor: str | N
 
 
 def end_child(error: BaseException | None, parent: int) -> None:
-    """Ends this process, which was forked in a callback of `parent` and has returned from it, or raised `error`
-    there."""
+    """Ends this process, which was forked in a callback of the process `parent` and has returned from the callback or, if
+    `error` is given, raised it there."""
     code = 1
     try:
         if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
@@ -147,7 +147,7 @@ def closed(kind: str) -> StateError:
 
 
 def named(name: str, error: Exception) -> Exception:
-    """Returns an exception about the argument `name`, which its message does not mention."""
+    """Returns the exception with a message that begins with the argument `name`."""
     text = " ".join(str(error).split())
     if isinstance(error, Error):
         return type(error)(error.status, f"{name}: {text}", error.key, error.tensor, error.rank)
@@ -158,7 +158,7 @@ def named(name: str, error: Exception) -> Exception:
 
 
 def unmade(kind: str) -> StateError:
-    """Returns the error of a call on an object whose own __init__ has not called that of libds."""
+    """Returns the error of a call on an object whose class has an __init__ that does not call the one of libds."""
     return StateError(Status.STATE, f"this {kind} was not made: an __init__ of its class must call that of libds.{kind}")
 
 

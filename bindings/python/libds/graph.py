@@ -64,7 +64,7 @@ class Graph(Handle):
 
     @classmethod
     def from_config(cls, config: Config, size: int = 1) -> Graph:
-        """Makes the graph of a configuration's `model` section, for training on `size` ranks."""
+        """Creates the graph of a configuration's `model` section, for training on `size` ranks."""
         return cls._of(lowlevel.graph_from_config(config_text(config), size))
 
     @classmethod
@@ -73,7 +73,7 @@ class Graph(Handle):
         return cls._of(lowlevel.graph_parse(text))
 
     def input(self, name: str, dtype: Any, shape: Sequence[int | None]) -> Value:
-        """Adds an input. A dimension of None is the rows of a micro-step."""
+        """Adds an input. A dimension of None is the number of rows of a micro-step."""
         dims = _dims("shape", shape)
         return Value(self, self._call(lowlevel.graph_input, name, dtype_code(dtype), dims))
 
@@ -99,8 +99,8 @@ class Graph(Handle):
         Args:
             name: its name in texts and messages.
             inputs: its input values.
-            outputs: (dtype, shape) of each output; a dtype of None is that of the first floating input, a dimension of None
-                the rows of a micro-step.
+            outputs: (dtype, shape) of each output. A dtype of None is that of the first floating-point input; a dimension of None
+                is the number of rows of a micro-step.
             forward: is called with (inputs, outputs) and writes every element of each output.
             backward: is called with (inputs, outputs, output_grads, input_grads) and writes every element of each input_grad. A
                 grad that is not needed is None. Without `backward` the operation is not differentiable.
@@ -125,7 +125,8 @@ class Graph(Handle):
         return Value(self, self._call(lowlevel.graph_find, name))
 
     def grad(self, loss: Value, values: Sequence[Value]) -> list[Value | None]:
-        """Appends the gradients of `loss`, once per graph; returns None for a value that it does not depend on.
+        """Appends the gradients of `loss` for `values` and returns them, with None for a value on which it does not depend. May be
+        called once per graph.
 
         Training does not need this call: a differentiated graph is for printing and study.
         """
@@ -156,7 +157,7 @@ def _dims(name: str, shape: Sequence[int | None]) -> list[int]:
 
 
 def _lending(fn: Callable[..., Any]) -> Callable[..., None]:
-    """Wraps `fn` to get tensors for lists of low-level ones; they are closed after the call."""
+    """Wraps `fn`, so that it gets lists of tensors in place of low-level ones. The tensors are closed after the call."""
 
     def call(*lists: list[Any]) -> None:
         lent = [[None if raw is None else Tensor._of(raw) for raw in some] for some in lists]
@@ -178,7 +179,7 @@ class Plan(Handle):
 
     Args:
         config: the configuration.
-        graph: the model; None: the model of the configuration.
+        graph: the model; by default that of the configuration.
         rank, size: the rank that is planned, and the number of ranks.
     """
 
@@ -189,12 +190,12 @@ class Plan(Handle):
 
     def report(self, form: str = "text") -> Any:
         """Reports whether the plan fits this machine, parameters, bytes per tier and kind, instructions, collectives.
-        form "data": as a dictionary, whose member "fit" has advice."""
+        With form "data" returns a dictionary, whose member "fit" has advice."""
         return report(form, self._call(lowlevel.plan_report, format_code(form)))
 
     def picture(self, *others: Plan) -> str:
-        """Returns an SVG document of this plan, with `others` next to it on the same scale: queues over a step, and
-        bytes in use."""
+        """Returns an SVG document of this plan, and of `others` next to it on the same scale. It shows the queues over a step and
+        the bytes in use."""
         return lowlevel.plan_picture([plan._need() for plan in (self, *others)])
 
     def certificate(self, *others: Plan) -> str:

@@ -1,7 +1,7 @@
 """Weights & Biases and Comet: the sections `wandb` and `comet` of a configuration, with DeepSpeed's keys.
 
 The library itself sends nothing: a program in C or the command cannot import `wandb` or `comet_ml`, so it refuses a section
-that is enabled. This module imports them if a section asks for them, on rank 0 only.
+that is enabled. This module imports them if a section is enabled, on rank 0 only.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _refusal(key: str, text: str) -> errors.ConfigError:
 
 
 def _plain(path: str, key: str, value: Any) -> Any:
-    """Returns a value of the kind that the key has, by the rules of all configurations; any other value is refused."""
+    """Converts a value to the type of its key, by the rules of all configurations, or refuses it."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if key in _BOOLEANS:
         if isinstance(value, bool) or (number and value in (0, 1)):
@@ -76,7 +76,7 @@ def _module(section: str, name: str) -> Any:
 
 
 def _document(resume: Any) -> dict[str, Any]:
-    """Returns the given configuration of a run; empty if there is none, or if the run itself will be refused."""
+    """Returns the configuration that was given to the run at `resume`; empty without a run, or if the library will refuse it."""
     if resume is None:
         return {}
     for folder in (os.fspath(resume), os.path.dirname(os.path.dirname(os.path.abspath(resume)))):
@@ -89,7 +89,7 @@ def _document(resume: Any) -> dict[str, Any]:
 
 
 def _scales_loss(config: Mapping[str, Any]) -> bool:
-    """Whether the steps of a configuration, as described, have a loss scale, even if it is 1."""
+    """Returns whether the steps of a described configuration have a loss scale, even if it is 1."""
     fp16, autocast = config.get("fp16", {}), config.get("torch_autocast", {})
     return bool(fp16.get("enabled") or (autocast.get("enabled") and autocast.get("dtype") == "torch.float16"))
 
@@ -99,7 +99,7 @@ class _Wandb:
         module = _module("wandb", "wandb")
         before = module.run
         self._run = module.init(project=values["project"], group=values["group"], entity=values["team"])
-        # Otherwise the run belongs to the caller, who continues it.
+        # Whether this object has begun the run. Otherwise the run belongs to the caller, who continues it.
         self._begun = self._run is not before
 
     def write(self, events: Mapping[str, float], samples: int) -> None:
@@ -118,7 +118,7 @@ class _Comet:
                  if values[name] is not None}
         before = module.get_running_experiment()
         self._experiment = module.start(**given)
-        # Otherwise the experiment belongs to the caller, who continues it.
+        # Whether this object has begun the experiment. Otherwise it belongs to the caller, who continues it.
         self._begun = self._experiment is not before
         self._interval, self._logged = values["samples_log_interval"], {}
         if values["experiment_name"] is not None:
@@ -142,15 +142,15 @@ class _Comet:
 
 @checked
 class Monitors:
-    """Sends a run's numbers to Weights & Biases and Comet, as the configuration's sections `wandb` and `comet` say.
+    """A sender of a run's numbers to Weights & Biases and Comet, as the configuration's sections `wandb` and `comet` say.
 
-    `libds.train` makes one by itself. With an engine::
+    `libds.train` creates one by itself. With an engine::
 
         with libds.Monitors(config, comm=comm) as monitors, libds.Engine(monitors.config, graph, comm=comm) as engine:
             monitors.step(engine.train_batch(inputs))
 
-    If the caller has begun a run of Weights & Biases or an experiment of Comet, this object writes to it and leaves it open. If the
-    section names another one, `wandb.init` and `comet_ml.start` decide; Comet ends the caller's.
+    If the caller has begun a run of Weights & Biases or an experiment of Comet, this object writes to it and leaves it open. If
+    the section names another one, `wandb.init` or `comet_ml.start` decides what happens; Comet ends the caller's experiment.
 
     Args:
         config: a configuration as elsewhere.
@@ -158,7 +158,7 @@ class Monitors:
         resume: a run, or a checkpoint of it; `config` is merged over its configuration.
 
     Raises:
-        ConfigError: a key of the sections is wrong, or a module that one needs cannot be imported.
+        ConfigError: a key of the sections is wrong, or a module that an enabled section needs cannot be imported.
     """
 
     config: dict[str, Any]  #: the configuration without the two sections, which the library refuses if they are enabled
@@ -186,7 +186,7 @@ class Monitors:
             raise
 
     def write(self, step: int, events: Mapping[str, float], samples: int | None = None) -> None:
-        """Sends numbers by name; NaN and None are left out.
+        """Sends numbers by name, except NaN and None.
 
         They are placed at the number of samples consumed up to this step: `samples`, or the step times the batch of the
         configuration. A program that continues from a checkpoint with another batch must count the samples itself.

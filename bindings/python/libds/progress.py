@@ -15,7 +15,7 @@ _WIDTH = 24
 
 
 def _in_notebook() -> bool:
-    """Whether the code runs in a kernel of Jupyter, which displays the arguments of IPython.display."""
+    """Returns whether the code runs in a Jupyter kernel, where IPython.display shows its arguments."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     return shell is not None and hasattr(shell, "kernel")
@@ -23,7 +23,7 @@ def _in_notebook() -> bool:
 
 @checked
 class Display:
-    """Shows the `Progress` of a run; `train(progress=True)` makes one.
+    """A display of the `Progress` of a run; `train(progress=True)` creates one.
 
     In a notebook it is one output that changes in place, in a terminal one line. Elsewhere a line is printed for about every
     twentieth part of the run.

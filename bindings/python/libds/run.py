@@ -31,14 +31,14 @@ class Progress(NamedTuple):
 
     step: int
     steps: int
-    samples: int  #: samples that the whole run has taken from the data, over every resume
+    samples: int  #: number of samples that the whole run has consumed, including those before a resume
     loss: float
     heldout_loss: float  #: NaN if this step was not evaluated
     grad_norm: float
     lr: float
     tokens_per_second: float
     loss_scale: float  #: 1 unless fp16 is enabled
-    next_lr: float  #: rate of the next step
+    next_lr: float  #: learning rate of the next step
 
 
 class Verdict(NamedTuple):
@@ -49,10 +49,10 @@ class Verdict(NamedTuple):
 
 
 class StopFlag:
-    """Ends a run from another thread or a signal handler: the run saves and `train` raises `Stopped`."""
+    """A flag by which another thread or a signal handler ends a run: the run saves, and `train` raises `Stopped`."""
 
     def __init__(self) -> None:
-        """Makes an unset flag. It is made here, so that classes with an __init__ of their own have it, too."""
+        """Creates an unset flag. __new__ does the work, so that a subclass need not call this __init__."""
 
     def __new__(cls, *_arguments: Any, **_options: Any) -> StopFlag:
         self = super().__new__(cls)
@@ -60,7 +60,7 @@ class StopFlag:
         return self
 
     def set(self) -> None:
-        """Asks the run to stop, at any time and from any thread or signal handler."""
+        """Requests a stop. May be called at any time, from any thread or signal handler."""
         self._flag[0] = 1
 
     def is_set(self) -> bool:
@@ -86,7 +86,7 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
 
     Args:
         config: the configuration. With `resume` it is merged over that of the run, and may be None.
-        comm: the group that trains together; None: one rank.
+        comm: the group that trains together; by default one rank.
         resume: the run folder to continue, or one of its checkpoints.
         progress: True shows a bar in a terminal or a notebook and plain lines elsewhere; False or None shows nothing; a callable gets a
             `Progress` after each step of rank 0, and stops the run by returning False. If it returns a `NextLr`, that is the
@@ -98,10 +98,10 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
         The last `Progress`; None on ranks other than 0.
 
     The sections `wandb` and `comet` of `config` send the numbers of rank 0 there, if the module can be imported (`Monitors`).
-    They are not kept in the run folder: a call with `resume` gives them again.
+    They are not kept in the run folder, so a call with `resume` must pass them again.
 
-    If a callback raises an exception, the run saves a checkpoint and ends, and this call raises the exception; so it does on
-    Control-C.
+    If a callback raises an exception, the run saves a checkpoint and ends, and this call raises the exception. The same happens
+    on Control-C.
 
     Raises:
         Stopped: a callback or the flag ended the run; it is saved, and a call with `resume` continues it.
@@ -142,9 +142,9 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
     Args:
         model: run folder, checkpoint, or folder of a Hugging Face model.
         prompt: the text to continue.
-        tokens: number of tokens to generate, by default 256.
-        temperature: by default 0.8; 0: the most probable token.
-        top_k: number of most probable tokens to choose from; 0, the default: all.
+        tokens: the number of tokens to generate, 256 by default.
+        temperature: 0.8 by default; 0 chooses the most probable token.
+        top_k: the number of most probable tokens to choose from; 0, the default, means all.
         seed, dtype, threads, stage, device, ignore_eos: as for `libds generate`.
         on_text: is called with each new part of the text.
 
@@ -198,8 +198,8 @@ def merge_config(config: Config, patch: Config) -> dict[str, Any]:
 
 @checked
 def describe_config(config: Config, ranks: int = 1) -> dict[str, Any]:
-    """Returns the meaning of a configuration, also one of DeepSpeed, for this number of ranks, as `libds config --json`
-    prints it.
+    """Returns what a configuration of libds or DeepSpeed means for this number of ranks, as `libds config --json` prints
+    it.
 
     The dict has config, origins, without_effect, warnings and refusals; libds accepts the configuration if `refusals` is empty.
     """
@@ -227,7 +227,7 @@ def checkpoint_info(path: Path) -> dict[str, Any]:
 
 @checked
 def convert_checkpoint(source: Path, target: Path, to: str = "libds", **options: Any) -> dict[str, Any]:
-    """Converts a checkpoint of DeepSpeed or libds; `to`: "libds", "universal" or "fp32"; options as in ds.h."""
+    """Converts a checkpoint of DeepSpeed or libds to the form "libds", "universal" or "fp32". The options are those of ds.h."""
     text = lowlevel.checkpoint_convert(os.fspath(source), os.fspath(target), options_text(to=to, **options))
     return json.loads(text)
 
@@ -248,7 +248,7 @@ class LogLevel(enum.IntEnum):
 
 @checked
 def set_log(target: logging.Logger | Callable[[LogLevel, str], Any] | None) -> None:
-    """Sends the log lines of the process to a logger or a callable; None: warnings and errors go to stderr, as
+    """Sends the log lines of the process to a logger or a callable. With None, warnings and errors go to stderr, as they do
     initially.
 
     The callable runs on the thread that is inside a call of libds. Its exceptions are reported by `sys.unraisablehook`.

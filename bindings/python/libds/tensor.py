@@ -60,8 +60,8 @@ class Tensor(_Elements):
     another object with `__dlpack__`, a DLPack capsule. A tensor shares its own memory likewise: `numpy.asarray(tensor)`,
     `memoryview(tensor)`, `torch.from_dlpack(tensor)`. `dtype="bf16"` reads 16-bit integers as the bit patterns of bfloat16.
 
-    `libds.zeros` and `libds.tensor` make tensors with their own memory. A tensor is a context manager; arrays made from it
-    keep the memory when it is closed.
+    `libds.zeros` and `libds.tensor` create tensors with their own memory. A tensor is a context manager; arrays created from
+    it keep the memory alive after it is closed.
     """
 
     _raw: Any = None
@@ -101,19 +101,19 @@ class Tensor(_Elements):
         return self.nbytes // struct.calcsize(_FORMATS[self.dtype])
 
     def numpy(self) -> Any:
-        """A NumPy array over the memory; for "bf16" an array of uint16, because NumPy has no such type."""
+        """Returns a NumPy array over the memory; for "bf16" an array of uint16, because NumPy has no such type."""
         import numpy  # pylint: disable=import-outside-toplevel
 
         self._need()
         return numpy.asarray(self)
 
     def __array__(self, *arguments: Any, **options: Any) -> Any:
-        # NumPy gets here if the buffer protocol has failed.
+        # NumPy calls this if the buffer protocol has failed.
         self._need()
         raise BufferError("the tensor cannot be shown as a buffer")
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python's numbers."""
+        """Returns the elements as nested lists of Python's numbers."""
         view = memoryview(self)
         if self.dtype in ("bf16", "f16"):
             flat = struct.unpack(f"{self.size}H", view.tobytes())
@@ -148,7 +148,7 @@ class Tensor(_Elements):
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
                    dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
-        """A DLPack capsule over the memory, for `from_dlpack` of NumPy, torch and others."""
+        """Returns a DLPack capsule over the memory, for `from_dlpack` of NumPy, torch and others."""
         if dl_device not in (None, (1, 0)):
             raise BufferError(f"the tensor is on the host, (1, 0), and cannot go to {dl_device}")
         if copy:
@@ -159,7 +159,7 @@ class Tensor(_Elements):
         return lowlevel.tensor_to_dlpack(self._need(), int(versioned))
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """(1, 0): the host."""
+        """Returns (1, 0), which is the host."""
         return (1, 0)
 
     def __repr__(self) -> str:
@@ -171,8 +171,8 @@ class Tensor(_Elements):
 
 
 def raw_of(source: Any, dtype: Any = None, writable: bool = False, *, name: str) -> Any:
-    """Returns the low-level tensor of the array in the argument `name`: a Tensor's own, or a new one over its
-    memory."""
+    """Returns the low-level tensor of the array in the argument `name`: that of a Tensor, or a new one over the memory of any
+    other array."""
     if isinstance(source, Tensor):
         raw = source._need()
         if dtype is not None and dtype_code(dtype) != source.dtype_code:
@@ -199,7 +199,7 @@ def dims_of(shape: Any) -> list[int]:
 
 @checked
 def zeros(shape: Sequence[int] | int, dtype: Any = "f32") -> Tensor:
-    """Makes a tensor of zeros with its own memory."""
+    """Returns a new tensor of zeros with its own memory."""
     dims = dims_of(shape)
     if len(dims) > _MAX_DIMS or math.prod(max(dim, 1) for dim in dims) > sys.maxsize // 8:
         raise errors.refuse(f"shape must have at most {_MAX_DIMS} dimensions and 2**60 elements, got {dims}")
@@ -207,7 +207,7 @@ def zeros(shape: Sequence[int] | int, dtype: Any = "f32") -> Tensor:
 
 
 def tensor(values: Any, dtype: Any = None) -> Tensor:
-    """Makes a tensor with a copy of `values`: a number, or nested lists of numbers of equal lengths.
+    """Returns a new tensor with a copy of `values`: a number, or nested lists of numbers of equal lengths.
 
     Without a dtype it is "f32" if any value is a float, and otherwise "i32".
     """

@@ -58,7 +58,7 @@ def ranks(size, body, timeout=60.0):
         try:
             with libds.Comm(url, rank=rank, size=size, timeout=timeout) as comm:
                 results[rank] = body(comm)
-        except BaseException as error:  # is raised in the thread of the test
+        except BaseException as error:  # raised again in the thread of the test
             failures.append(error)
 
     threads = [threading.Thread(target=run, args=[rank]) for rank in range(size)]

@@ -1,6 +1,6 @@
-"""Wrong arguments to every public call: each is refused by a line that names the argument.
+"""Wrong arguments to every public call. Each is refused by a line that names the argument.
 
-4 values of each argument, with DS_LONG all of them; DS_SEQUENCE=7 draws those of seed 7.
+The test tries 4 values of each argument, or all values with DS_LONG. DS_SEQUENCE=7 draws the values of seed 7.
 """
 import os
 import random
@@ -16,7 +16,7 @@ def main():
     print("seed", seed)
     wrong, count = [], 0
     with tempfile.TemporaryDirectory(prefix="libds-arguments-") as folder:
-        os.chdir(folder)  # some correct calls make files
+        os.chdir(folder)  # some correct calls create files
         for text, call in wrong_arguments.wrong_calls(random.Random(seed), None if long else 4):
             count += 1
             if said := call():

@@ -60,7 +60,7 @@ for call in (lambda: libds.Graph("\\ud800", 4), lambda: libds.generate("a", "b\\
 
     def test_control_c_ends_the_wait_for_other_ranks(self):
         self.survives("""
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has none
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores the signal in background processes
 threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
 try:

@@ -16,7 +16,7 @@ from support import HOST, libds, np, ranks
 
 
 def everything(comm):
-    """Makes every collective once, on three ranks."""
+    """Calls every collective once, on three ranks."""
     rank = comm.rank
     data = np.float32([rank, 1])
     assert comm.all_reduce(data) is data and data.tolist() == [3, 3]
@@ -74,7 +74,7 @@ def everything(comm):
 
 
 class Letters:
-    """The collectives of a foreign program: ranks are threads that put bytes into each other's boxes."""
+    """Functions of a foreign program: ranks are threads that put bytes into each other's boxes."""
 
     def __init__(self, size):
         self.size, self.boxes = size, {(a, b): queue.Queue() for a in range(size) for b in range(size)}
@@ -174,7 +174,7 @@ class Collectives(unittest.TestCase):
             comm = letters.comm(rank, all_gather=gather)
             marker = Held()
             weakref.finalize(marker, ended.append, rank)
-            # Lives as long as libds keeps the callables.
+            # The marker lives as long as libds keeps the callables.
             gather.marker = marker
             held.part = comm.split(0)
             comm.barrier()
@@ -192,7 +192,7 @@ class Collectives(unittest.TestCase):
             comm = letters.comm(rank, abort=reasons.append)
             used = []
 
-            # A callable that uses its comm is refused; the group goes on.
+            # A callable must not use its comm: the call is refused, and the group continues.
             def receive(count, source):
                 with self.assertRaisesRegex(libds.StateError, "is inside a call"):
                     used[0].barrier()
@@ -234,7 +234,7 @@ class Collectives(unittest.TestCase):
                 with self.assertRaises(BufferError):
                     buffer.append(0)
                 left = comm.all_reduce(np.ones(1 << 16, np.float32), start=True)
-                # Forgotten without a wait: its memory must outlive it.
+                # The program drops the collective without a wait. The memory must outlive the handle.
                 left.close()
                 del left
             gate.wait()
@@ -308,7 +308,7 @@ class Collectives(unittest.TestCase):
             lent = bytearray(16)
             with self.assertRaises(BufferError):
                 comm.all_reduce(np.frombuffer(lent, np.float32)[::2])
-            # A buffer of a refused call is not lent.
+            # A refused call does not keep its buffers.
             lent.append(1)
             self.assertEqual(comm.all_reduce(ones).tolist(), [2] * 4)
             with self.assertRaises(libds.Unsupported):

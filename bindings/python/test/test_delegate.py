@@ -1,4 +1,4 @@
-"""A host with its own gradients: leases, gradients, evaluation, saving, on one rank and on three."""
+"""A host that computes its own gradients: leases, gradients, evaluation and saving, on one rank and on three."""
 import unittest
 
 from support import HOST, host_engine, libds, np, ranks, scratch
@@ -30,7 +30,7 @@ class Delegate(unittest.TestCase):
                         engine.backward()
                     with engine.gathered("p") as views:
                         self.assertEqual(views["p"].numpy().sum(), 12.5)
-                engine.backward()  # training again
+                engine.backward()  # a training step again
                 engine.step()
                 where = comm.broadcast(np.frombuffer(folder.encode().ljust(200), np.uint8).copy())
                 where = where.tobytes().decode().strip()
@@ -39,7 +39,7 @@ class Delegate(unittest.TestCase):
                 engine.write(p, np.zeros(5, np.float32))
                 self.assertEqual(engine.load(where), {"epoch": 2})
                 self.assertEqual(engine.read(p).tolist(), [0.5, 1.5, 2.5, 3.5, 4.5])
-                comm.barrier()  # rank 0's folder is in use until here
+                comm.barrier()  # the ranks use rank 0's folder until here
 
         ranks(3, body)
 
@@ -86,7 +86,7 @@ class Delegate(unittest.TestCase):
                 self.assertEqual(views["p"].tolist(), [0] * 5)
             with self.assertRaises(libds.InvalidArgument):
                 engine.write("p", np.zeros(4, np.float32))
-            # Would be refused while a parameter is leased.
+            # This call would be refused while a parameter is leased.
             engine.add_group("p", lr=1)
 
     def test_an_exception_of_init_goes_on_behind_start(self):

@@ -1,4 +1,4 @@
-"""Everything public has a docstring and annotations, here and in the low-level module, and a readable repr."""
+"""Every public name, here and in the low-level module, has a docstring, annotations and a readable repr."""
 import inspect
 import pydoc
 import re

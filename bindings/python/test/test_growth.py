@@ -1,6 +1,6 @@
 """Ten thousand objects of each kind, closed or collected in any order, leak neither memory nor descriptors.
 
-Engines take milliseconds each: a thousand of them, ten thousand with DS_LONG.
+An engine takes milliseconds, so the test makes one thousand engines, or ten thousand with DS_LONG.
 """
 import gc
 import os

@@ -1,8 +1,8 @@
 """Compares random losses with NumPy in f64: cross_entropy with its attributes over logits, or over their softmax or its
 logarithm.
 
-Each case trains one step of SGD with a rate of 1, so that what the weight has lost is its gradient. 60 cases, with DS_LONG 2,000;
-DS_LOSS=7 repeats that of seed 7.
+Each case trains one step of SGD with a rate of 1, so that the weight decreases by exactly its gradient. The test has 60
+cases, or 2,000 with DS_LONG; DS_LOSS=7 repeats the case of seed 7.
 """
 import os
 import random

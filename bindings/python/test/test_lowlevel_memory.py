@@ -22,7 +22,7 @@ def churn():
         memory[:] = array.array("f", [9.0]) * len(memory)
 
 
-# A view of a tensor that nothing else refers to.
+# A view of a tensor to which nothing else refers.
 view = ds.tensor_create(ds.DTYPE_F32, [1 << 20]).memory().cast("f")
 churn()
 assert not any(view), "a view shows another tensor's memory"
@@ -34,7 +34,7 @@ del view
 churn()
 assert list(part) == [0, 2.5, 0, 0]
 
-# Explicit destruction, as by the with-blocks of a host; a second view over the same tensor; an empty tensor.
+# Explicit destruction, as at the end of a with-block; a second view over the same tensor; an empty tensor.
 tensor = ds.tensor_create(ds.DTYPE_F32, [1 << 20])
 first, second = tensor.memory().cast("f"), tensor.memory().cast("f")
 first[3] = 1.5
@@ -79,8 +79,8 @@ def step(engine, params, elements):
     return views
 
 
-# Leases: their views stay readable after their end, over steps that compile the program anew and move arenas, over
-# freezing, and after the end of the engine.
+# The views of a lease stay readable after the lease has ended: after steps that compile the program again and move arenas, after freezing,
+# and after the end of the engine.
 for elements in (300, 1 << 18):
     engine, params = host(elements)
     ds.gather_params(engine, params)
@@ -117,7 +117,7 @@ for elements in (300, 1 << 18):
         churn()
         assert array_of_lease[elements - 1] == 2.0 - 5 * 0.5
 
-# Memory is not kept for ever: a hundred large views and their tensors are freed.
+# Memory is freed in the end: the test makes a hundred large views and their tensors.
 if sys.platform == "linux":
     def resident():
         with open("/proc/self/statm") as statm:

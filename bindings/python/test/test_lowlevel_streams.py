@@ -1,4 +1,4 @@
-"""Streams through the low-level module, on the device *separate*, whose memory is not the host's."""
+"""Streams through the low-level module, on the device *separate*, whose memory the host cannot access."""
 import json
 
 import libds

@@ -156,7 +156,7 @@ class Delegate(unittest.TestCase):
                 engine.grad_ready("p", np.ones(5, np.float32))
             engine.backward()
             with self.assertRaises(libds.StateError):
-                # Comes after the last micro-step.
+                # This gradient comes after the last micro-step.
                 engine.grad_ready("p", np.ones(5, np.float32))
             engine.step()
             self.usable(engine)
@@ -220,8 +220,8 @@ class Delegate(unittest.TestCase):
 
 
 class Lifetimes(unittest.TestCase):
-    """Memory that Python and the library share: each program would crash if one side took it from the other, so each
-    runs in a process."""
+    """Memory that Python and the library share. A program would crash if one side freed memory that the other still
+    uses, so each program runs in a process of its own."""
 
     def end(self, program, seconds=60):
         program = f"import gc, sys, tempfile, threading, time\nsys.path.insert(0, {sys.path[0]!r})\nfrom support import *\n{program}"
@@ -275,7 +275,7 @@ def log(level, line):
     libds.lowlevel.log_set_fn(None)
     gc.collect()
     raise KeyError(line)
-libds.lowlevel.log_set_fn(functools.partial(log))  # no frame keeps it
+libds.lowlevel.log_set_fn(functools.partial(log))  # no frame refers to the function
 libds.DelegateEngine({**HOST, "zzz": 1})
 print("end")""")
 

@@ -1,4 +1,4 @@
-"""The sections wandb and comet: the values sent to the modules, which are fakes here, and the refusals."""
+"""The sections wandb and comet: the values that fake modules receive, and the refusals."""
 import os
 import sys
 import types

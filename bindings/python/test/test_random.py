@@ -1,8 +1,8 @@
-"""Random sequences of calls, right and wrong ones, over objects of every kind, as tests/api/sequence_test.c does in C.
+"""Random sequences of calls, right and wrong ones, over objects of every kind, as tests/api/sequence_test.c makes in C.
 
-Whatever a program does, a call returns or raises an exception that asks something of the caller: never a defect of libds, an
-engine is never lost by a refused call, and every refusal has one line. 100 sequences, with DS_LONG 1,500; DS_SEQUENCE=7 repeats
-that of seed 7 and prints its calls.
+Whatever a program does, a call returns, or raises an exception that says what the caller should do, and that never reports
+a defect of libds. A refused call never costs the engine, and every refusal has one line. The test makes 100 sequences, or
+1,500 with DS_LONG; DS_SEQUENCE=7 repeats the sequence of seed 7 and prints its calls.
 """
 import contextlib
 import gc
@@ -28,7 +28,7 @@ class Sequence:
         self.folder, self.shows, self.seed = folder, shows, seed
         self.pool = {kind: [] for kind in ("comm", "tensor", "graph", "plan", "engine", "host", "work", "lease", "value", "memory")}
 
-    # The objects that calls are made with.
+    # The objects that the calls use.
 
     def one(self, kind):
         if self.random.random() < 0.05:
@@ -200,7 +200,7 @@ class Sequence:
                 self.usable(engine)
 
     def usable(self, engine):
-        """A refused call never costs the engine: it makes a step, or names the reason why it cannot."""
+        """Checks that the engine makes a step or names the reason why it cannot: a refused call never costs the engine."""
         with contextlib.suppress(libds.StateError):  # a forward that waits for its backward, or an evaluation in pieces
             engine.train_batch(*self.good())
 
@@ -212,7 +212,7 @@ def main():
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             Sequence(seed, folder, bool(only)).play()
-            # The collector does not see the memory of engines, and would not run.
+            # The collector does not see the memory of engines, so it would not run by itself.
             gc.collect()
     print(f"{len(seeds)} sequences from seed {seeds[0]}")
     return 0

@@ -218,7 +218,7 @@ class Displays(unittest.TestCase):
 
 class Threads(unittest.TestCase):
     def test_two_engines_train_in_two_threads_at_once(self):
-        """Each run waits inside its first step's callback for the other: neither could continue if a call kept the
+        """Each run waits in the callback of its first step for the other run. Neither could continue if a call kept the
         lock."""
         with scratch() as folder:
             both = threading.Barrier(2, timeout=60)

@@ -10,7 +10,7 @@ from support import host_engine, libds, linear_batch, linear_engine, np
 
 
 class OnlyDlpack:
-    """An object that shares its memory by DLPack alone, as a torch tensor does."""
+    """An object that shares its memory only by DLPack, as a torch tensor does."""
 
     def __init__(self, source):
         self._source = source

@@ -1,8 +1,8 @@
-"""Every public call of the package with wrong arguments, one at a time; tests/attack/misuse.py draws from here, too.
+"""Every public call of the package with wrong arguments, one at a time. tests/attack/misuse.py also uses these calls.
 
 The table of calls is read from the package. `wrong_calls` tries values of every kind as each argument of each call, and
-`verdict` judges how a call has ended: a value of another kind than the annotation names must be refused, and the message must
-name the argument.
+`verdict` judges the result of each call: a value of another kind than the annotation names must be refused, and the message
+must name the argument.
 """
 import array
 import functools
@@ -24,7 +24,7 @@ MADE_BY_LIBDS = ("Value", "Work", "Lease", "Error", "Param", "StepResult", "Prog
 
 
 class Junk:
-    """An object that only claims to be an array."""
+    """An object that claims to be an array but is none."""
 
     def __init__(self, made):
         self.made = made
@@ -158,8 +158,8 @@ def fits(value, parameter):
 
 
 def wrong_calls(dice=random, most=None):
-    """Yields (text, thunk) of each argument and each value, or `most` values of each argument. The thunk makes the call
-    and returns what is wrong with its end, or ""."""
+    """Yields (text, thunk) of each argument and each value, or of `most` values of each argument. The thunk makes the call
+    and returns what is wrong with its result, or ""."""
     for name, kind, parameters in calls():
         for parameter in parameters:
             for text in VALUES if most is None else dice.sample(list(VALUES), most):
@@ -172,7 +172,7 @@ def _verdict(name, kind, parameters, parameter, make):
 
 
 def _made(name, kind, parameters, wrong, make):
-    """Makes the call; returns the value that it was given and the result."""
+    """Makes the call; returns the value of the argument and the result."""
     subject = SUBJECTS[kind]() if kind else value() if name.startswith("ops.") else None
     given, named = [], {}
     wrong_value = make()
@@ -206,7 +206,7 @@ def _made(name, kind, parameters, wrong, make):
 
 
 def verdict(parameter, given, error):
-    """Returns what is wrong with the end of a call; "" if nothing is."""
+    """Returns what is wrong with the result of a call, or ""."""
     fit = fits(given, parameter)
     if error is None:
         return "" if fit else "was taken"

@@ -1,6 +1,6 @@
-// Programs of the crates start without LD_LIBRARY_PATH. A build script cannot give a run path to the crates that depend
-// on its own. So this one makes an empty library with the same functions, whose name is the whole path of the
-// libds.so.0 that was found; the linker copies that name into every program. The folder is DS_LIB_DIR, or else the
+// Programs of the crates start without LD_LIBRARY_PATH. A build script cannot set a run path for the crates that depend
+// on its crate. So this script builds a library with the same functions, but empty, whose soname is the whole path of
+// the libds.so.0 that was found; the linker copies that name into every program. The folder is DS_LIB_DIR, or else the
 // build folder of this working copy. If neither exists, linker and loader search their usual places.
 use std::{env, fs, path::Path, process::Command};
 

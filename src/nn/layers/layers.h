@@ -13,7 +13,8 @@ struct LinearOptions {
   // Initial values: W ~ normal(stddev), b = 0.
   double stddev = 0.02;
   bool bias = true;
-  bool transposed = false;  // W is stored [inputs, outputs]
+  // Whether W is stored as [inputs, outputs].
+  bool transposed = false;
 };
 
 // Rotary position embedding of queries and keys (Su et al., arXiv:2104.09864). The formulas are in
@@ -23,6 +24,7 @@ struct RopeOptions {
   // Number of columns of each head that are rotated; 0 means all.
   int64_t dims = 0;
   std::string scaling = "none";
+  // The factor of the scaling, and the bounds of the ramp of "llama3" and "yarn".
   double factor = 1, low = 1, high = 1;
   // Number of positions in training, before scaling.
   int64_t original = 0;
@@ -65,8 +67,9 @@ struct Documents {
   ValueId begin, positions;
 };
 
-// Adds layers to a graph. Every layer maps [n, C] values to [n, C'] values of the element type
-// `dtype`; its parameters are NAME.weight and NAME.bias. The graph must outlive the builder.
+// A builder that adds layers to a graph. Every layer maps [n, C] values to [n, C'] values of the
+// element type `dtype`; its parameters are NAME.weight and NAME.bias. The graph must outlive the
+// builder.
 class LayerBuilder {
  public:
   explicit LayerBuilder(Graph& graph, Documents documents = {}, DType dtype = DS_DTYPE_F32)
@@ -108,7 +111,8 @@ class LayerBuilder {
   ValueId attention(std::string_view name, std::vector<ValueId> operands,
                     const AttentionOptions& options);
   ValueId add(std::string_view name, ValueId a, ValueId b);
-  // Returns x itself if p is 0. Each call has a separate random stream.
+  // Drops each element of x with probability p; returns x itself if p is 0. Each call has a
+  // separate random stream.
   ValueId dropout(std::string_view name, ValueId x, double p);
   // Returns y, the result of a layer with input x, or with probability p returns x, so that the
   // layer is skipped (Fan et al., arXiv:1909.11556).

@@ -87,10 +87,11 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
 HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
   Bert bert = read_bert(config, seq);
   int64_t layers = read_layers(config, "num_hidden_layers");
-  // Only causal attention can isolate documents, by the first row to which a row attends.
+  // Documents are isolated by the first row to which a row attends, which is enough only if
+  // attention is causal.
   if (config.rows() == HfRows::documents) {
     raise(DS_ERROR_UNSUPPORTED,
-          "family bert cannot keep documents of a batch apart: its rows see later rows");
+          "family bert does not support documents that share a row: its attention is not causal");
   }
   HfModel model = begin_model(config, bound, true);
   model.causal = false;

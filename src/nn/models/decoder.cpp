@@ -29,8 +29,8 @@ Decoder read_decoder(const HfConfig& config) {
   d.width = read_head_width(config, d.hidden, d.heads);
   d.eps = config.positive("rms_norm_eps");
   d.stddev = config.positive("initializer_range");
-  // A window of 0 means that a row attends to all earlier rows. Families with windows overwrite
-  // these.
+  // A window of 0 means that a row attends to all earlier rows. Families with windows set their
+  // own.
   d.windows.assign(static_cast<size_t>(d.layers), 0);
   d.qkv_bias = d.out_bias = config.flag("attention_bias");
   d.mlp_bias = config.flag("mlp_bias");

@@ -33,7 +33,7 @@ struct Decoder {
   bool norm_offset = false;
   // Whether q, k and v share one matrix, and gate and up another.
   bool packed = false;
-  // Dropout after both branches.
+  // Probability of the dropout after each branch.
   double dropout = 0;
   // Scale and cap of the attention scores, as in AttentionOptions.
   double scale = 0, softcap = 0;
@@ -53,7 +53,7 @@ ValueId decoder_mlp(LayerBuilder& build, const Decoder& decoder, const std::stri
 // Returns the options of attention in one layer.
 AttentionOptions attention_options(const Decoder& decoder, int64_t layer, int64_t seq);
 
-// Return x + attention(norm(x)) and x + mlp(norm(x)), with the names of Llama.
+// These functions return x + attention(norm(x)) and x + mlp(norm(x)), with the names of Llama.
 ValueId attention_branch(LayerBuilder& build, const Decoder& decoder, const std::string& name,
                          int64_t layer, ValueId x, int64_t seq);
 ValueId mlp_branch(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
@@ -66,7 +66,7 @@ ValueId decoder_norm(LayerBuilder& build, const Decoder& decoder, const std::str
 ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& config,
                        const Decoder& decoder, ValueId x);
 
-// Builds a model whose layers consist of these two branches only.
+// Builds a model whose layers consist of attention_branch() and mlp_branch() only.
 HfModel build_decoder(const HfConfig& config, Decoder decoder, int64_t bound, int64_t seq);
 
 }  // namespace ds

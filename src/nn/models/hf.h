@@ -10,7 +10,7 @@
 
 namespace ds {
 
-// Whether a graph has the noise (dropout) that Transformers adds in training mode.
+// The mode of a graph. Only in training does it have the noise (dropout) that Transformers adds.
 // from_pretrained() returns models in evaluation mode.
 enum class HfMode { evaluation, training };
 
@@ -21,9 +21,8 @@ enum class HfMode { evaluation, training };
 // - `tokens`;
 // - `targets`: for causal models the next token, shifted by the caller; -100 is ignored;
 // - `token_types`: bert;
-// - `mask`: bert, opt, and other families on request. 1 is a token, 0 is padding that no row
-// attends
-//   to;
+// - `mask`: bert, opt, and other families on request. 1 is a token, 0 is padding, to which no row
+//   attends;
 // - `positions`: opt. Rows of the position table: position_offset - 1 + the number of unmasked
 //   tokens up to and including this one, and position_offset - 1 where mask is 0.
 //

@@ -152,9 +152,9 @@ void HfConfig::check_supported() const {
     } else if (key.use == KeyUse::noise && training_ && value != nullptr) {
       if (value->is_number() && value->number() == 0) continue;
       raise(DS_ERROR_UNSUPPORTED,
-            "key '{}' of a {} model must be 0 in training, got {}{} (a run with model.dropout 0 "
-            "leaves all of it out)",
-            key.name, family_, has(key.name) ? "" : "none, which stands for ", shown(*value));
+            "key '{}' of a {} model must be 0 in training, got {}{} (model.dropout 0 turns all "
+            "noise of the model off)",
+            key.name, family_, has(key.name) ? "" : "none, which means ", shown(*value));
     }
   }
 }

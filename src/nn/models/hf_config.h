@@ -11,7 +11,7 @@
 
 namespace ds {
 
-// Reads a config.json for the code that builds a model. Callers ask for keys by name, and the
+// A reader of a config.json for the code that builds a model. Callers ask for keys by name, and the
 // family's table (hf_keys.h) says which keys the family has. A key that is not in the table counts
 // as absent, whatever the file contains, so families can share the code that asks for it. A key
 // that is missing in the file has its default from the table. A value of null, in the file or as

@@ -33,7 +33,8 @@ Keys every_family() {
   return {{"vocab_size", kNone},
           {"is_encoder_decoder", false, KeyUse::only},
           {"per_layer_config", kNone, KeyUse::only},
-          {"transformers_weights", kNone, KeyUse::only},  // a file other than model.safetensors
+          // Names a file of weights other than model.safetensors.
+          {"transformers_weights", kNone, KeyUse::only},
           {"quantization_config", kNone, KeyUse::only}};
 }
 
@@ -43,8 +44,8 @@ Keys with_sizes() {
       {{"hidden_size", kNone}, {"num_hidden_layers", kNone}, {"num_attention_heads", kNone}});
 }
 
-// In Transformers, null means false where a mask is built, and true where attention runs without a
-// mask.
+// Only true is supported. In Transformers, null means false where a mask is built, and true where
+// attention runs without a mask.
 Keys causal() { return {{"is_causal", true, KeyUse::only}}; }
 
 // Returns the keys of rope and of its scaling.

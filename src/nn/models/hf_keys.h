@@ -10,12 +10,11 @@ namespace ds {
 
 // The purpose for which a family uses a key of config.json.
 enum class KeyUse {
-  // Transformers and libds read it.
+  // Transformers and libds read the key.
   option,
-  // Noise in training that Transformers has and libds lacks. In training it is refused unless it is
-  // 0.
+  // The key sets noise in training that libds lacks. In training, it must be 0.
   noise,
-  // Transformers reads it; libds supports only one value of it.
+  // Transformers reads the key; libds supports only one value.
   only,
 };
 

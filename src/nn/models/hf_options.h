@@ -20,9 +20,9 @@ std::string read_activation(const HfConfig& config, std::string_view key);
 // Returns the row of the token embedding that gets no gradient in Transformers, or -1 if there is
 // no such row.
 int64_t read_padding(const HfConfig& config, int64_t vocab);
-// Return the attention window of each layer; 0 means no window. The layers with a window are those
-// of layer_types if the family reads that key and the file has it; otherwise those with
-// `sliding[layer]` or, in the second form, all `layers`. The second form uses sliding_window.
+// These functions return the attention window of each layer; 0 means no window. The layers with a
+// window are those of layer_types if the family reads that key and the file has it; otherwise those
+// with `sliding[layer]` or, in the second form, all `layers`. The second form uses sliding_window.
 std::vector<int64_t> read_windows(const HfConfig& config, int64_t window,
                                   const std::vector<bool>& sliding);
 std::vector<int64_t> read_windows(const HfConfig& config, int64_t layers);

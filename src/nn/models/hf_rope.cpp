@@ -57,7 +57,7 @@ struct RopeSource {
     if (value == nullptr || !value->is_array() ||
         static_cast<int64_t>(value->array().size()) != pairs) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "key '{}.{}' must have {} numbers, half of the columns that turn, got {}", key, name,
+            "key '{}.{}' must have {} numbers, half of the rotated columns, got {}", key, name,
             pairs,
             value == nullptr    ? "none"
             : value->is_array() ? fmt::format("{}", value->array().size())
@@ -97,8 +97,8 @@ struct RopeSource {
                       name == "partial_rotary_factor" || value.is_null() || contains(known, name);
       if (value.is_object()) {
         raise(DS_ERROR_UNSUPPORTED,
-              "key '{}.{}' of a {} model must not be an object: one rope holds for all layers", key,
-              name, config.family());
+              "key '{}.{}' of a {} model must not be an object: libds uses one rope for all layers",
+              key, name, config.family());
       }
       if (!expected) config.add_unread(fmt::format("{}.{}", key, name));
     }
@@ -118,8 +118,8 @@ RopeSource rope_source(HfConfig& config, const RopeKeys& keys) {
   return {config, keys, old ? "rope_scaling" : "rope_parameters", old ? before : now};
 }
 
-// Returns the number of columns of a head that are rotated, as the partial factor gives it; it may
-// be odd.
+// Returns the number of columns of a head that are rotated, which follows from the partial factor;
+// it may be odd.
 int64_t read_dims(const RopeSource& source, int64_t width) {
   HfConfig& config = source.config;
   const RopeKeys& keys = source.keys;
@@ -130,9 +130,8 @@ int64_t read_dims(const RopeSource& source, int64_t width) {
   }
   auto dims = static_cast<int64_t>(static_cast<double>(width) * std::min(partial, 1.0));
   if (partial > 1 || dims < 1 || dims + dims % 2 > width) {
-    raise(DS_ERROR_INVALID_ARGUMENT,
-          "key '{}' must leave 1 to {} of a head's {} columns to turn, got {}", keys.partial_key,
-          width / 2 * 2, width, partial);
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must rotate 1 to {} of a head's {} columns, got {}",
+          keys.partial_key, width / 2 * 2, width, partial);
   }
   return dims;
 }
@@ -199,7 +198,7 @@ void read_dynamic(const RopeSource& source, int64_t dims, RopeOptions& rope) {
   source.note_unread({"factor"});
   rope.factor = source.needed("factor");
   rope.original = source.config.size("max_position_embeddings");
-  require(dims != 2, "rope_type 'dynamic' needs more than 2 columns of a head that turn, got {}",
+  require(dims != 2, "rope_type 'dynamic' needs more than 2 rotated columns in each head, got {}",
           dims);
   rope.power = static_cast<double>(dims) / static_cast<double>(dims - 2);
 }

@@ -7,8 +7,7 @@ namespace ds {
 enum class HfRows { sequences, masked, documents };
 
 // The form of a model's batches. padded: sequences or documents may be followed by padding rows. An
-// input `counted` then tells nodes that aggregate over all rows (the router loss) which of them
-// count.
+// input `counted` then tells nodes that aggregate over all rows (the router loss) which rows count.
 struct HfBatch {
   HfBatch(HfRows of = HfRows::sequences, bool with_padding = false)
       : rows(of), padded(with_padding) {}

@@ -30,7 +30,7 @@ Decoder read_llama(HfConfig& config) {
   d.rope = read_rope(config, d.width);
   bool qwen = family == "qwen2" || family == "qwen3";
   d.windows = qwen ? read_qwen_windows(config, d.layers) : read_windows(config, d.layers);
-  // Qwen2 has these biases, but no key for them.
+  // Qwen2 has biases of q, k and v, but no key for them.
   if (family == "qwen2") d.qkv_bias = true;
   d.qk_norm = family == "qwen3";
   return d;

@@ -22,14 +22,16 @@
 namespace ds {
 namespace {
 
-// Most experts in all layers together, since each expert has separate nodes.
+// The largest number of experts in all layers together. It is bounded, since each expert has
+// separate nodes.
 constexpr int64_t kMostExperts = 4096;
 
 // The sizes and options of a model.
 struct Mixtral {
   Decoder decoder;
   int64_t experts, chosen;
-  double balance;  // weight of the router loss; 0 leaves it out
+  // The weight of the router loss; 0 leaves the loss out.
+  double balance;
 };
 
 Mixtral read_mixtral(HfConfig& config) {
@@ -88,7 +90,7 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   Decoder& d = m.decoder;
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");
-  // Padding rows must not count in the router loss, so it needs `counted` or the mask.
+  // Padding rows must not count in the router loss, so the loss reads `counted` or the mask.
   ValueId counted = m.balance > 0 && config.padded() ? add_ids(model, "counted") : d.mask;
   Graph& graph = model.graph;
   LayerBuilder build(graph, documents_of(model));

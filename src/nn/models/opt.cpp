@@ -104,7 +104,8 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   int64_t vocab = config.size("vocab_size"), padding = read_padding(config, vocab);
   ValueId x =
       build.embedding(decoder + "embed_tokens", tokens, vocab, opt.embedding, stddev, padding);
-  // If the token table and the layers have different widths, there is a projection on either side.
+  // If the token table and the layers have different widths, one projection leads to the layers and
+  // another back.
   bool projected = opt.embedding != opt.hidden;
   if (projected) x = build.linear(decoder + "project_in", x, opt.hidden, {stddev, false});
   ValueId place =

@@ -16,7 +16,7 @@ Decoder read_phi3(HfConfig& config) {
   d.act = read_activation(config, "hidden_act");
   d.rope = read_rope(config, d.width, {.partly = true, .longrope_only = true});
   d.windows = read_windows(config, d.layers);
-  // Dropout follows both branches; q, k, v and gate, up are packed.
+  // One matrix holds q, k and v, another gate and up. Dropout follows both branches.
   d.packed = true;
   d.dropout = config.dropout("resid_pdrop");
   return d;

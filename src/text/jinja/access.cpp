@@ -1,5 +1,5 @@
 // Attributes, items and slices with the meaning that Jinja and Python give them. Reading a text by
-// characters takes time proportional to its length, so the budget pays for it.
+// characters takes time proportional to its length, so each reading is charged to the budget.
 #include "text/jinja/access.h"
 
 #include <fmt/core.h>
@@ -18,7 +18,8 @@
 namespace ds::text::jinja {
 namespace {
 
-// Returns an attribute of `loop`: those of Jinja's LoopContext that templates use.
+// Returns an attribute of `loop`. Attributes of Jinja's LoopContext that templates do not use are
+// refused.
 Value loop_attribute(const Loop& loop, std::string_view name, Budget& budget) {
   auto size = static_cast<int64_t>(loop.items->size());
   auto neighbour = [&](int64_t at) {
@@ -39,19 +40,20 @@ Value loop_attribute(const Loop& loop, std::string_view name, Budget& budget) {
   fault(DS_ERROR_UNSUPPORTED, "loop.{} is unsupported", name);
 }
 
-// Returns an undefined value that is named by the kind of the object and the missing member.
+// Returns an undefined value whose name, "KIND.MEMBER", tells messages which member is missing.
 Value missing(const Value& object, std::string_view name, Budget& budget) {
   const char* const kind = object.is_dict() || object.is_space() ? "dict" : object.kind();
   return Value::undefined(fmt::format("{}.{}", kind, name), budget);
 }
 
-// Returns the items of a value that is indexed by numbers, or null.
+// Returns the items of a list, tuple or range, or null for any other value.
 const Values* numbered(const Value& object) {
   if (object.is_list()) return &object.items().items;
   return object.is_series(Series::Kind::range) ? &object.series().items : nullptr;
 }
 
-// Returns whether the name is an attribute of Python's type that has no meaning here.
+// Returns whether the name is an attribute of the corresponding Python type that libds does not
+// support.
 bool is_of_python(const Value& object, std::string_view name) {
   static constexpr std::string_view kOfMacro[] = {"name",          "arguments", "catch_kwargs",
                                                   "catch_varargs", "caller",    "explicit_caller"},
@@ -86,7 +88,7 @@ Value attribute(const Value& object, std::string_view name, Budget& budget) {
   if (object.is_loop()) return loop_attribute(object.loop(), name, budget);
   if (name.starts_with("_") || is_of_python(object, name))
     fault(DS_ERROR_UNSUPPORTED, "attribute '{}' is unsupported", name);
-  // A method is a value that is true and has no other use.
+  // A method that is not called is a value that is true and has no other use.
   if (is_method(object, name)) return Value::of(Function{"method"});
   if (!object.is_dict() && !object.is_space()) return missing(object, name, budget);
   budget.work(object.members().items.size() / 8);
@@ -131,7 +133,7 @@ Value slice(const Value& object, const Value& begin, const Value& end, const Val
   require_defined(object);
   int64_t size = size_of(object), by = bound(step, 1);
   if (by == 0) fault(DS_ERROR_CONFIG, "the step of a slice is 0");
-  // Python clamps bounds to the sequence, to -1 for steps backwards.
+  // As in Python, bounds are clamped to [0, size], or to [-1, size - 1] if the step is negative.
   auto place = [&](const Value& given, int64_t otherwise) {
     int64_t at = bound(given, otherwise);
     if (given.is_undefined() || given.is_none()) return at;
@@ -143,7 +145,7 @@ Value slice(const Value& object, const Value& begin, const Value& end, const Val
   for (int64_t at = first; by > 0 ? at < last : at > last;) {
     budget.work(1);
     places.push_back(at);
-    // The next step would lead beyond the other end.
+    // A step that is longer than the sequence leads out of it, and adding it could overflow.
     if (by > size || by < -size) break;
     at += by;
   }

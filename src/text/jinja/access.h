@@ -10,7 +10,7 @@ namespace ds::text::jinja {
 // undefined; reading a member of an undefined object is a fault.
 Value attribute(const Value& object, std::string_view name, Budget& budget);
 Value item(const Value& object, const Value& index, Budget& budget);
-// Returns object[begin:end:step]. A bound that is undefined was not given.
+// Returns object[begin:end:step]. A bound or step that is undefined or None counts as not given.
 Value slice(const Value& object, const Value& begin, const Value& end, const Value& step,
             Budget& budget);
 

@@ -44,7 +44,7 @@ Value Arguments::value(size_t parameter, Value otherwise) const {
   return found ? *found : otherwise;
 }
 
-// A boolean is an integer in Python.
+// Accepts booleans, which are integers in Python.
 int64_t Arguments::integer(size_t parameter, int64_t otherwise) const {
   const Value* found = find(parameter);
   if (!found) return otherwise;
@@ -55,7 +55,7 @@ int64_t Arguments::integer(size_t parameter, int64_t otherwise) const {
   return found->integer();
 }
 
-// Any value serves as a flag, by its truth.
+// Accepts any value and returns its truth.
 bool Arguments::flag(size_t parameter, bool otherwise) const {
   const Value* found = find(parameter);
   return found ? found->truth() : otherwise;

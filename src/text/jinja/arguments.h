@@ -16,14 +16,14 @@ class Arguments {
   Arguments(Values placed, std::vector<std::pair<std::string, Value>> named)
       : placed_(std::move(placed)), named_(std::move(named)) {}
 
-  // Sets the parameters that the callee has, in order. Throws Fault for a surplus argument or an
-  // unknown name.
+  // Sets the callee's parameters, in order. Throws Fault for a surplus argument, an unknown name,
+  // or a parameter that is given twice.
   void expect(std::string callee, std::vector<std::string_view> parameters);
   bool has(size_t parameter) const { return find(parameter) != nullptr; }
-  // Returns the argument of a parameter. The argument must have been given.
+  // Returns the argument of a parameter. Throws Fault if the argument is not given.
   const Value& at(size_t parameter) const;
-  // These functions return the argument, or the default if it is not given. integer() and text()
-  // throw Fault for an argument of another kind.
+  // These functions return the argument, or the default if it is not given; text() without a
+  // default then throws Fault. integer() and text() throw Fault for an argument of another kind.
   Value value(size_t parameter, Value otherwise) const;
   int64_t integer(size_t parameter, int64_t otherwise) const;
   bool flag(size_t parameter, bool otherwise) const;

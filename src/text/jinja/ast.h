@@ -12,12 +12,18 @@ namespace ds::text::jinja {
 struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
-// One node of an expression. The contents of `in` depend on the kind. list, tuple: the items. dict:
-// key, value, key, value and so on. attribute: the object. item: object, index. slice: object,
-// begin, end, step, where null means that it is not given. call, filter, test: the thing called,
-// filtered or tested, then the arguments. both, either, binary: the two operands. compare: the
-// operands, with the operators in `words`. condition: value, test, other value, where null means
-// that there is no `else`.
+// One node of an expression. The kind decides the contents of `in`:
+//   constant, name        nothing
+//   list, tuple           the items
+//   dict                  key, value, key, value, ...
+//   attribute             the object
+//   item                  the object, the index
+//   slice                 the object, begin, end, step; null for a part that is not given
+//   call, filter, test    the value that is called, filtered or tested, then the arguments
+//   invert, minus, plus   the operand
+//   both, either, binary  the two operands
+//   compare               the operands, between which the operators in `words` apply
+//   condition             the value, the test, the other value; null without an `else`
 struct Expression {
   enum class Kind : uint8_t {
     constant,
@@ -42,9 +48,9 @@ struct Expression {
   };
   Kind kind = Kind::constant;
   int line = 1;
-  // Depth of the tree below this node.
+  // Number of levels of the tree from this node down; 1 for a leaf.
   int depth = 1;
-  // The name, attribute, filter, test or operator.
+  // The name of a variable, attribute, filter or test, or the sign of a binary operator.
   std::string text;
   Value constant;
   std::vector<ExpressionPtr> in;
@@ -65,7 +71,7 @@ struct Macro {
   const Block* body = nullptr;
 };
 
-// One tag with its body, or text.
+// A tag with its bodies, or a stretch of text.
 struct Statement {
   enum class Kind : uint8_t {
     text,
@@ -83,12 +89,13 @@ struct Statement {
   int line = 1;
   // The text; in a `set` of an attribute, the name of the namespace, otherwise "".
   std::string text;
-  // Names to which a loop or set assigns.
+  // The names to which a loop or set assigns; in a `set` of an attribute, that attribute.
   std::vector<std::string> targets;
   // value, set: the expression. set_block: its filters, whose innermost operand is null. condition:
-  // one test for each body except the last. loop: the sequence, and the filter or null.
+  // one test for each branch except the else. loop: the sequence, and the filter or null.
   std::vector<ExpressionPtr> expressions;
-  // condition: one body for each branch and the else. loop: the body, then the else.
+  // condition: one body for each branch and the else. loop: the body, then the else. Other tags
+  // have at most one body.
   std::vector<Block> bodies;
   std::unique_ptr<Macro> macro;
 };

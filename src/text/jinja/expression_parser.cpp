@@ -83,12 +83,12 @@ void ExpressionParser::expect(Token::Kind kind, std::string_view wanted) {
   take();
 }
 
-// Every node is created here, so that its depth is checked once.
+// Every node is created here, so the depth of the tree is checked in one place.
 ExpressionPtr ExpressionParser::make(NodeKind kind, std::string text,
                                      std::vector<ExpressionPtr> in) {
   auto out = std::make_unique<Expression>();
   out->kind = kind;
-  // The line of the last token that belongs to the expression.
+  // The line of the token that was consumed last.
   out->line = tokens_[next_ > 0 ? next_ - 1 : 0].line;
   out->text = std::move(text);
   for (const ExpressionPtr& one : in) out->depth = std::max(out->depth, one ? one->depth + 1 : 1);
@@ -105,7 +105,8 @@ ExpressionPtr ExpressionParser::constant(Value value) {
 }
 
 ExpressionPtr ExpressionParser::expression() {
-  // Conditions nest to the right without bound in the source, so they are counted.
+  // Brackets and the else of a condition lead back here. The source decides how often, so the
+  // recursion is counted.
   if (++nested_ > kDeepest)
     fault(DS_ERROR_UNSUPPORTED, "an expression is nested deeper than {}", kDeepest);
   ExpressionPtr value = either();
@@ -121,7 +122,7 @@ ExpressionPtr ExpressionParser::expression() {
 // In `for x in a if b`, the `if` belongs to the loop.
 ExpressionPtr ExpressionParser::without_condition() { return either(); }
 
-// A comma at the end also gives a tuple, so a tag may end after the comma.
+// A trailing comma makes a tuple as well, so the tag may end right after it.
 ExpressionPtr ExpressionParser::tuple_or_expression() {
   ExpressionPtr first = expression();
   if (!at_mark(",")) return first;
@@ -228,7 +229,7 @@ ExpressionPtr ExpressionParser::unary(bool with_filters) {
   return with_filters ? filters_and_tests(std::move(out)) : std::move(out);
 }
 
-// The names true, false and none are constants in two spellings.
+// true, false and none are constants, which may also begin with a capital letter.
 ExpressionPtr ExpressionParser::primary() {
   const Token token = peek();
   switch (token.kind) {
@@ -259,7 +260,7 @@ ExpressionPtr ExpressionParser::primary() {
   fault(DS_ERROR_CORRUPT, "an expression is expected, got {}", shown(token));
 }
 
-// A comma gives a tuple; parentheses alone only group.
+// A comma makes a tuple; parentheses alone only group.
 ExpressionPtr ExpressionParser::parenthesis() {
   take();
   if (take_mark(")")) return make(NodeKind::tuple, "", {});
@@ -271,7 +272,7 @@ ExpressionPtr ExpressionParser::parenthesis() {
   return make(NodeKind::tuple, "", std::move(in));
 }
 
-// Integers beyond 64 bits exist in Python but not here.
+// Refuses integers beyond 64 bits, unlike Python.
 ExpressionPtr ExpressionParser::number(const Token& token) {
   const char *begin = token.text.data(), *end = begin + token.text.size();
   if (token.kind == Token::Kind::real) {
@@ -385,8 +386,8 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr inner) {
   std::string name = expect_name();
   if (!is_test(name)) fault(DS_ERROR_UNSUPPORTED, "test '{}' is unsupported", name);
   ExpressionPtr out = make(NodeKind::test, name, nodes(std::move(inner)));
-  // A test may have one argument without parentheses, unless what follows can only continue the
-  // expression.
+  // As in Jinja, a test may have one argument without parentheses. A literal, an opening bracket or
+  // brace, or a name other than and, or and else begins it.
   const Token& next = peek();
   bool mark = next.kind == Token::Kind::mark && (next.text == "[" || next.text == "{");
   bool word = next.kind == Token::Kind::name && next.text != "and" && next.text != "or" &&
@@ -403,7 +404,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr inner) {
   return inverted ? make(NodeKind::invert, "", nodes(std::move(out))) : std::move(out);
 }
 
-// The opening parenthesis has been read.
+// Reads the arguments and the closing parenthesis; the opening one has been read.
 void ExpressionParser::arguments(Expression& call) {
   while (!at_mark(")")) {
     if (at_mark("*") || at_mark("**"))

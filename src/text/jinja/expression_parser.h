@@ -9,11 +9,11 @@
 
 namespace ds::text::jinja {
 
-// The tokens of a template in order, and a parser of its expressions by Jinja's grammar. Each
-// precedence level is one function, the loosest first.
+// A parser of the expressions of a template by Jinja's grammar, and the cursor over the template's
+// tokens. Each level of precedence is one function.
 class ExpressionParser {
  public:
-  // `line` is kept at the line of the token that was looked at last.
+  // Sets `line` to the line of each token that it looks at, so that an error can name it.
   ExpressionParser(std::vector<Token> tokens, int& line)
       : tokens_(std::move(tokens)), line_(line) {}
 
@@ -21,8 +21,8 @@ class ExpressionParser {
   // `end`.
   const Token& peek();
   Token take();
-  // The functions at...() test the next token, take_...() also consume it if it fits, and
-  // expect...() throw Fault if it does not.
+  // The functions at...() test the next token, take_...() also consume it if it matches, and
+  // expect...() consume it or throw Fault.
   bool at(Token::Kind kind, std::string_view text);
   bool at_name(std::string_view text) { return at(Token::Kind::name, text); }
   bool at_mark(std::string_view text) { return at(Token::Kind::mark, text); }
@@ -32,7 +32,7 @@ class ExpressionParser {
   void expect_mark(std::string_view text);
   void expect(Token::Kind kind, std::string_view wanted);
 
-  // Parses an expression with `if ... else`.
+  // Parses any expression without a top-level comma, including `a if b else c`.
   ExpressionPtr expression();
   // Parses an expression for a loop, whose `if` belongs to the loop.
   ExpressionPtr without_condition();

@@ -17,15 +17,15 @@ struct Fault {
   std::string message;
 };
 
-// Ends the template with a message.
+// Ends the parsing or rendering of a template with a message.
 template <typename... Args>
 [[noreturn]] void fault(ds_status status, fmt::format_string<Args...> format, Args&&... args) {
   throw Fault{status, fmt::format(format, std::forward<Args>(args)...)};
 }
 
 // The work and memory that one rendering may still use. Every operation pays for its work, and
-// every text, list and scope for its bytes, which are never returned. So time and memory are
-// bounded whatever the template says.
+// every text, list and scope for its bytes, which are not refunded when it is freed. So time and
+// memory are bounded whatever the template does.
 class Budget {
  public:
   Budget(int64_t steps, int64_t bytes)
@@ -35,14 +35,14 @@ class Budget {
   void work(size_t steps) {
     steps_ -= static_cast<int64_t>(steps);
     if (steps_ < 0)
-      fault(DS_ERROR_UNSUPPORTED, "the template takes more than {} steps", all_steps_);
+      fault(DS_ERROR_UNSUPPORTED, "rendering the template needs more than {} steps", all_steps_);
   }
   // Pays for bytes before they are allocated. Compares first, so that a huge number cannot wrap
   // around.
   void memory(size_t bytes) {
     if (bytes > static_cast<size_t>(bytes_)) {
-      fault(DS_ERROR_UNSUPPORTED, "the template makes more than {} bytes of text and lists",
-            all_bytes_);
+      fault(DS_ERROR_UNSUPPORTED,
+            "rendering the template needs more than {} bytes for text and lists", all_bytes_);
     }
     bytes_ -= static_cast<int64_t>(bytes);
   }

@@ -33,8 +33,7 @@ struct Filter {
   Value (*run)(V value, A a, B budget);
 };
 
-// Removes characters at both ends. Pays for `chars`, with which each of these characters is
-// compared.
+// Removes characters at both ends. Pays for `chars`, which strip() splits into a set of characters.
 Value trim(V value, A a, B budget) {
   std::string text = value.str(budget);
   bool given = a.has(0) && !a.at(0).is_none();
@@ -42,7 +41,7 @@ Value trim(V value, A a, B budget) {
   return Value::of(std::string(strip(text, Side::both, given ? &a.text(0) : nullptr)), budget);
 }
 
-// Returns the length; that of a text is in characters. A generator has no length.
+// Returns the number of items or, for a text, of characters. A generator has no length.
 Value count(V value, A, B) {
   if (value.is_undefined()) return Value::of(int64_t{0});
   if (value.is_text()) return Value::of(length(value.text()));
@@ -74,8 +73,8 @@ Value text_joined(V value, A a, B budget) {
   return Value::paid(std::move(out));
 }
 
-// Implements tojson with the keyword arguments of Transformers. With an indent, items are on lines
-// of their own, and no blank follows a comma.
+// Implements tojson with the keyword arguments of Transformers. With an indent, each item has its
+// own line, and no space follows a comma.
 Value json(V value, A a, B budget) {
   JsonStyle style;
   style.ensure_ascii = a.flag(0, false);
@@ -127,7 +126,8 @@ Value reversed(V value, A, B budget) {
   return Value::of(std::move(out), budget);
 }
 
-// A fault is reported when the generator is read, as in Python.
+// Returns the pairs of a dict. As in Python, a value of another kind is reported only when the
+// generator is read.
 Value members(V value, A, B budget) {
   if (value.is_undefined()) return Value::generator({});
   if (!value.is_dict())
@@ -142,10 +142,10 @@ Value truncated(double value, V otherwise) {
   if (std::isnan(value)) return otherwise;
   if (std::abs(value) < 9e18) return Value::of(static_cast<int64_t>(value));
   fault(std::isinf(value) ? DS_ERROR_CONFIG : DS_ERROR_UNSUPPORTED,
-        "int of {}: it has more than 64 bits", value);
+        "int cannot convert {}: it has more than 64 bits", value);
 }
 
-// Refuses text that Python might read as a number and from_chars does not.
+// Refuses a text with '_', which Python may accept in a number but from_chars does not.
 void check_number(V value) {
   require_defined(value);
   if (value.is_text() && value.text().find('_') != std::string::npos)
@@ -171,7 +171,7 @@ Value as_integer(V value, A a, B budget) {
   return whole && std::isfinite(real) ? truncated(real, otherwise) : otherwise;
 }
 
-// Converts to a real. Texts that are not numbers give the default.
+// Converts to a real. A text that is not a number becomes the default.
 Value as_real(V value, A a, B budget) {
   check_number(value);
   if (value.is_number()) return Value::of(value.number());
@@ -187,7 +187,7 @@ Value as_real(V value, A a, B budget) {
 Value magnitude(V value, A, B) {
   if (value.is_real()) return Value::of(std::abs(value.number()));
   if (!value.is_number() || value.integer() == INT64_MIN)
-    fault(DS_ERROR_CONFIG, "abs of a {}", value.kind());
+    fault(DS_ERROR_CONFIG, "abs does not support this {}", value.kind());
   return Value::of(std::abs(value.integer()));
 }
 
@@ -195,7 +195,7 @@ Value magnitude(V value, A, B) {
 Value rounded(V value, A a, B) {
   int64_t digits = a.integer(0, 0);
   std::string method = a.text(1, "common");
-  if (!value.is_number()) fault(DS_ERROR_CONFIG, "round of a {}", value.kind());
+  if (!value.is_number()) fault(DS_ERROR_CONFIG, "round needs a number, got a {}", value.kind());
   if (method != "common" || digits < 0 || digits > 15 || std::abs(value.number()) > 1e15) {
     fault(DS_ERROR_UNSUPPORTED, "round of {} to {} digits by '{}' is unsupported", value.number(),
           digits, method);
@@ -210,7 +210,7 @@ Value rounded(V value, A a, B) {
 // Follows Jinja's do_indent.
 Value indented(V value, A a, B budget) {
   require_defined(value);
-  if (!value.is_text()) fault(DS_ERROR_CONFIG, "indent of a {}", value.kind());
+  if (!value.is_text()) fault(DS_ERROR_CONFIG, "indent needs a str, got a {}", value.kind());
   std::string indent = "    ";
   if (a.has(0)) {
     if (!a.at(0).is_text())

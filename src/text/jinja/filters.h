@@ -7,8 +7,8 @@
 
 namespace ds::text::jinja {
 
-// Returns whether `value | name(...)` has a filter of that name. `tojson` is that of Transformers,
-// which does not escape for HTML.
+// Returns whether there is a filter for `value | name(...)`. As in Transformers, `tojson` does not
+// escape for HTML.
 bool is_filter(std::string_view name);
 // Applies a filter. Throws Fault for an unknown filter, wrong arguments, or a value that the filter
 // refuses.

@@ -16,14 +16,15 @@
 namespace ds::text::jinja {
 namespace {
 
-// Implements range(). A single argument is the end. Items are created at once and paid for, so a
-// huge range ends early.
+// Implements range(). A single argument is the end. All items are created and paid for at once, so
+// a huge range exceeds the budget instead of the memory.
 Value range(Arguments a, Budget& budget) {
   a.expect("range", {"start", "stop", "step"});
   bool one = !a.has(1);
   int64_t begin = one ? 0 : a.integer(0, 0),
           end = one ? a.at(0).is_int() ? a.integer(0, 0) : -1 : a.integer(1, 0);
-  if (one && !a.at(0).is_int()) fault(DS_ERROR_CONFIG, "range of a {}", a.at(0).kind());
+  if (one && !a.at(0).is_int())
+    fault(DS_ERROR_CONFIG, "range needs an int, got a {}", a.at(0).kind());
   int64_t step = a.integer(2, 1);
   if (step == 0) fault(DS_ERROR_CONFIG, "the step of a range is 0");
   Values out;
@@ -64,7 +65,7 @@ std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a,
   return out;
 }
 
-// Formats the current date with the names of the C locale, whatever locale the process has.
+// Formats the current local time with the names of the C locale, whatever locale the process has.
 Value date_text(Arguments a, Budget& budget) {
   a.expect("strftime_now", {"format"});
   const std::string& format = a.text(0);
@@ -111,7 +112,7 @@ Value call_function(std::string_view name, Arguments a, Budget& budget) {
     return Value::space(std::move(items));
   }
   if (name != "raise_exception")
-    fault(DS_ERROR_UNSUPPORTED, "calling a '{}' kept as a value is unsupported", name);
+    fault(DS_ERROR_UNSUPPORTED, "calling a '{}' that was stored as a value is unsupported", name);
   a.expect(std::string(name), {"message"});
   fault(DS_ERROR_CONFIG, "the template refuses: {}", a.at(0).str(budget));
 }

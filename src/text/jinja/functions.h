@@ -8,7 +8,8 @@
 namespace ds::text::jinja {
 
 // Returns the name of a function that templates can call by name (range, dict, namespace,
-// raise_exception, strftime_now) as a static text, or "" for any other name.
+// raise_exception, strftime_now) as a static text, or "" for any other name. Throws Fault for
+// functions of Jinja that libds lacks.
 std::string_view function_name(std::string_view name);
 // Calls a function of function_name(). raise_exception always throws Fault.
 Value call_function(std::string_view name, Arguments arguments, Budget& budget);

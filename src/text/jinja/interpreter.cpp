@@ -38,7 +38,8 @@ constexpr int kDeepestRun = 600;
 
 }  // namespace
 
-// Sets the line and pays for one step; counts one level of depth while it lives.
+// One level of depth, from construction to destruction. The constructor sets the line and pays for
+// one step.
 class Interpreter::Nested {
  public:
   Nested(Interpreter& interpreter, int line) : interpreter_(interpreter) {
@@ -46,7 +47,7 @@ class Interpreter::Nested {
     interpreter.budget_.work(1);
     if (++interpreter.depth_ > kDeepestRun) {
       --interpreter.depth_;
-      fault(DS_ERROR_UNSUPPORTED, "macros and blocks run deeper than {} in each other",
+      fault(DS_ERROR_UNSUPPORTED, "macros and blocks are nested deeper than {} when they run",
             kDeepestRun);
     }
   }
@@ -98,7 +99,7 @@ Interpreter::Flow Interpreter::block_of(const Block& block, Scope& scope) {
   return Flow::next;
 }
 
-// Every statement costs a step and adds a level.
+// Every statement costs one step and adds one level of depth.
 Interpreter::Flow Interpreter::statement(const Statement& one, Scope& scope) {
   Nested nested(*this, one.line);
   switch (one.kind) {
@@ -176,7 +177,8 @@ void Interpreter::assign(const std::vector<std::string>& targets, const Value& v
   if (targets.size() == 1) return scope.set(targets[0], value);
   Values parts = iterate(value, budget_);
   if (parts.size() != targets.size()) {
-    fault(DS_ERROR_CONFIG, "{} names for {} values", targets.size(), parts.size());
+    fault(DS_ERROR_CONFIG, "{} names cannot be assigned from {} values", targets.size(),
+          parts.size());
   }
   for (size_t i = 0; i < parts.size(); ++i) scope.set(targets[i], parts[i]);
 }
@@ -208,7 +210,7 @@ void Interpreter::set_block(const Statement& one, Scope& scope) {
   Scope inner{&scope};
   Value made = Value::paid(captured(one.bodies[0], inner));
   if (const Expression* filter = one.expressions[0].get()) {
-    // From the innermost outwards.
+    // The first operand of each filter is the filter inside it.
     std::vector<const Expression*> filters;
     for (const Expression* at = filter; at; at = at->in[0].get()) filters.push_back(at);
     std::ranges::reverse(filters);
@@ -286,7 +288,7 @@ Value Interpreter::value(const Expression& e, const Scope& scope) {
   return {};
 }
 
-// A variable hides a function of its name.
+// A variable hides a function of the same name.
 Value Interpreter::name(const Expression& e, const Scope& scope) {
   if (const Value* found = scope.find(e.text)) return *found;
   if (std::string_view function = function_name(e.text); !function.empty())

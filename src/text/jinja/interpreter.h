@@ -12,11 +12,11 @@
 
 namespace ds::text::jinja {
 
-// Names and their values. Each execution of the body of a loop, macro or generation has a scope of
-// its own.
+// Names and their values. Each execution of the body of a loop, macro, set block or generation has
+// its own scope.
 struct Scope {
   const Scope* outer = nullptr;
-  // The names are texts of the tree or of the caller.
+  // The names are views of texts that the tree or the caller owns.
   std::vector<std::pair<std::string_view, Value>> names = {};
 
   // Looks the name up in this scope, then in the outer ones. Returns null if it has no value.
@@ -43,7 +43,7 @@ class Interpreter {
  private:
   // The way in which a statement ended: normally, by break, or by continue.
   enum class Flow { next, leave, go_on };
-  // Pays for a step, and counts a level of recursion while it lives.
+  // One level of recursion, for which a step is paid.
   class Nested;
 
   Flow block_of(const Block& block, Scope& scope);

@@ -32,8 +32,8 @@ Value named(const Arguments& a, std::string_view name) {
 }
 
 // Returns a generator of the items that make(item, out) appends for each item of a value. As in
-// Python, a fault is reported only to a reader that reaches it. A value that is false gives no
-// items, whatever it is, unless `all` is set.
+// Python, a fault is reported only to a reader that reaches it. A value that is false, even one
+// that cannot be iterated, has no items unless `all` is set.
 template <typename Make>
 Value lazily(V value, bool all, B budget, const Make& make) {
   if (!all && !value.truth()) return Value::generator({});
@@ -65,7 +65,8 @@ Value map(V value, const Arguments& a, B budget, ApplyFilter apply) {
 }
 
 // Implements select, reject, selectattr and rejectattr: returns the items for which a test of the
-// item, or of the attribute that the first argument names, gives `wanted`.
+// item, or of the attribute that the first argument names, returns `wanted`. Without a test, the
+// truth of the item or attribute decides.
 Value selected(V value, const Arguments& a, B budget, bool wanted, bool by_attribute) {
   const bool has_path = by_attribute && !a.placed().empty();
   const Value path = has_path ? a.placed()[0] : Value();
@@ -81,7 +82,8 @@ Value selected(V value, const Arguments& a, B budget, bool wanted, bool by_attri
   });
 }
 
-// Returns the key by which an item is compared.
+// Returns the key by which an item is compared: the item, or its attribute `path`. Texts are in
+// lower case unless `case_sensitive`.
 Value key_of(V one, V path, bool case_sensitive, B budget) {
   Value key = path.is_undefined() || path.is_none() ? one : path_of(one, path, budget);
   return key.is_text() && !case_sensitive ? Value::of(lower(key.text()), budget) : key;
@@ -101,7 +103,7 @@ Value sorted(V value, Arguments a, B budget) {
   auto all = keyed(value, a.value(2, Value::none()), a.flag(1, false), budget);
   bool reverse = a.flag(0, false);
   std::ranges::stable_sort(all, [&](const auto& x, const auto& y) {
-    // Two keys that are undefined are equal, too.
+    // Equal keys are settled first, since less() refuses two undefined ones.
     if (equal(x.first, y.first, budget)) return false;
     return reverse ? less(y.first, x.first, budget) : less(x.first, y.first, budget);
   });
@@ -146,7 +148,8 @@ Value sum(V value, Arguments a, B budget) {
   Value total = a.value(1, Value::of(int64_t{0})), path = a.value(0, Value::none());
   for (const Value& item : iterate(value, budget)) {
     Value one = path.is_none() ? item : path_of(item, path, budget);
-    if (!one.is_number() || !total.is_number()) fault(DS_ERROR_CONFIG, "sum of a {}", one.kind());
+    if (!one.is_number() || !total.is_number())
+      fault(DS_ERROR_CONFIG, "sum needs numbers, got a {}", one.kind());
     int64_t whole = 0;
     bool real = one.is_real() || total.is_real();
     if (!real && __builtin_add_overflow(total.integer(), one.integer(), &whole)) {

@@ -17,8 +17,8 @@ bool is_item_filter(std::string_view name);
 Value apply_item_filter(std::string_view name, const Value& value, const Arguments& arguments,
                         Budget& budget, ApplyFilter apply);
 
-// Returns the attribute "a.b" or the item 0 of an item, as parameters called `attribute` specify
-// it.
+// Returns the part of an item that a parameter `attribute` selects: a path of attributes such as
+// "a.b", or an index.
 Value path_of(const Value& item, const Value& path, Budget& budget);
 
 }  // namespace ds::text::jinja

@@ -12,7 +12,7 @@ struct ChatTemplate::Parsed {
   jinja::Tree tree;
 };
 
-// `line` is the line at which the parser fails.
+// The parser keeps `line` at its current line, which an error names.
 ChatTemplate::ChatTemplate(std::string_view source, std::string name, Limits limits)
     : name_(std::move(name)), limits_(limits) {
   if (!is_utf8(source)) raise(DS_ERROR_CORRUPT, "{}: the chat template is not UTF-8", name_);

@@ -12,7 +12,7 @@ namespace ds::text {
 
 // A chat template: the part of Jinja 3.1 that chat templates of Hugging Face folders use, with the
 // additions of Transformers 5 (tojson, raise_exception, strftime_now, loop controls, {% generation
-// %}, trim_blocks and lstrip_blocks). Immutable, so any number of threads may use one.
+// %}, trim_blocks and lstrip_blocks). It is immutable, so any number of threads may share it.
 //
 // The source is untrusted. It is parsed to a tree (text/jinja/parser.h) that an interpreter walks,
 // and nothing in it can access a file or the host's memory. Every operation pays from a budget of
@@ -23,7 +23,8 @@ namespace ds::text {
 class ChatTemplate {
  public:
   struct Limits {
-    int64_t steps = 5000000, bytes = int64_t{64} << 20;  // for one rendering
+    // The budget of one rendering.
+    int64_t steps = 5000000, bytes = int64_t{64} << 20;
   };
   struct Rendering {
     std::string text;

@@ -27,7 +27,7 @@ namespace {
 
 using TokenKind = Token::Kind;
 
-// Bounds the tokens of a template. Those of real models have a few thousand.
+// The largest number of tokens in a template. Templates of real models have a few thousand.
 constexpr size_t kMostTokens = 100000;
 
 // Normalizes line ends as Jinja does: only \n, and none at the very end.
@@ -83,7 +83,7 @@ class Lexer {
 
   void skip_spaces() { advance(rest().size() - strip(rest(), Side::left).size()); }
 
-  // Reads text up to the next delimiter, then the delimiter and what belongs to it.
+  // Reads text up to the next delimiter, then the tag, value or comment that it opens.
   void step() {
     size_t begin = at_;
     do {
@@ -177,7 +177,8 @@ class Lexer {
   // Reads the tokens between the delimiters of a value or tag.
   void inside(bool value) {
     put(value ? TokenKind::open_value : TokenKind::open_tag, "");
-    std::string open;  // brackets
+    // The brackets that are open, the innermost last.
+    std::string open;
     while (true) {
       skip_spaces();
       if (at_ == source_.size()) fault(DS_ERROR_CORRUPT, "a tag has no end");
@@ -187,7 +188,8 @@ class Lexer {
     }
   }
 
-  // At the end of a value only a `-` is a sign; `+}}` would be an operator.
+  // Reads the closing delimiter if it is next. At the end of a value only a `-` is a sign; a `+`
+  // would be an operator.
   bool close(bool value) {
     std::string_view end = value ? "}}" : "%}";
     char sign = source_[at_];
@@ -228,7 +230,8 @@ class Lexer {
     if (std::string_view("([{").find(c) != std::string_view::npos) open += c;
     if (std::string_view(")]}").find(c) != std::string_view::npos) {
       char wanted = c == ')' ? '(' : c == ']' ? '[' : '{';
-      if (open.empty() || open.back() != wanted) fault(DS_ERROR_CORRUPT, "'{}' closes nothing", c);
+      if (open.empty() || open.back() != wanted)
+        fault(DS_ERROR_CORRUPT, "'{}' has no opening bracket", c);
       open.pop_back();
     }
     put(TokenKind::mark, std::string(1, c));

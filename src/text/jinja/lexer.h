@@ -24,7 +24,8 @@ struct Token {
     end
   };
   Kind kind = Kind::end;
-  // The content of a string; the characters of a mark, such as "==" or "(".
+  // The text between tags, the content of a string, the characters of a name or number, or those of
+  // a mark such as "==" or "(".
   std::string text;
   int line = 1;
 };
@@ -32,7 +33,7 @@ struct Token {
 // Returns the tokens of a template as Jinja 3.1 reads it with trim_blocks and lstrip_blocks, which
 // Transformers sets: a tag removes the line end after it and the spaces before it on its line. A
 // `-` at a delimiter removes all white space on that side, a `+` none. The last token is `end`.
-// Throws Fault and sets `line` to its line.
+// Throws Fault if the source is not valid; `line` is then the line of the error.
 std::vector<Token> tokenize(std::string_view source, int& line);
 
 }  // namespace ds::text::jinja

@@ -44,7 +44,8 @@ Value stripped(const Value& object, const Arguments& a, Budget& budget, Side sid
 Value split(const Value& object, const Arguments& a, Budget& budget, bool right) {
   const std::string& text = object.text();
   budget.work(text.size() / 8);
-  budget.memory(text.size());  // of all parts
+  // All parts together are at most as long as the text.
+  budget.memory(text.size());
   int64_t most = a.integer(1, -1);
   if (!a.has(0) || a.at(0).is_none()) {
     if (right && most >= 0)
@@ -59,7 +60,8 @@ Value split(const Value& object, const Arguments& a, Budget& budget, bool right)
       right ? split_text_right(text, separator, most) : split_text(text, separator, most), budget);
 }
 
-// Returns whether the text begins or ends with the argument or with one of a tuple.
+// Returns whether the text begins or ends with the argument or, if that is a tuple, with one of its
+// items.
 bool has_end(const Value& object, const Arguments& a, Budget& budget, bool begin) {
   auto one = [&](const Value& part) {
     if (!part.is_text())
@@ -72,12 +74,13 @@ bool has_end(const Value& object, const Arguments& a, Budget& budget, bool begin
   return std::ranges::any_of(parts, one);
 }
 
-// Returns the index of a character, as Python does, not of a byte.
+// Returns where the argument is found, or -1. As in Python, the index counts characters.
 Value place_found(const Value& object, const Arguments& a, bool right) {
   const std::string& text = object.text();
   size_t at = right ? std::string::npos : find_text(text, a.text(0));
   if (right) {
-    // Searching backwards takes quadratic time, so the part must be short.
+    // Searching backwards takes time in proportion to the product of both lengths, so the part must
+    // be short.
     if (a.text(0).size() > 64)
       fault(DS_ERROR_UNSUPPORTED, "rfind of more than 64 bytes is unsupported");
     at = text.rfind(a.text(0));
@@ -193,7 +196,7 @@ const std::array<Method, 25>& text_methods() {
   return all;
 }
 
-// Each pair is a tuple, whose parts a loop may name.
+// Returns a view of the pairs. Each pair is a tuple, so a loop can assign its parts to two names.
 Value pairs(const Value& object, Budget& budget) {
   Values out;
   budget.memory(object.members().items.size() * 6 * sizeof(Value));

@@ -1,4 +1,4 @@
-// Operators of two values with Python's meaning: division rounds down, `/` gives a float, and
+// Operators of two values with Python's meaning: `//` rounds down, `/` returns a float, and
 // integers beyond 64 bits are refused.
 #include "text/jinja/operators.h"
 
@@ -15,7 +15,7 @@ namespace {
 [[noreturn]] void refuse(std::string_view mark, const Value& a, const Value& b) {
   require_defined(a);
   require_defined(b);
-  fault(DS_ERROR_CONFIG, "'{}' of a {} and a {}", mark, a.kind(), b.kind());
+  fault(DS_ERROR_CONFIG, "'{}' cannot be applied to a {} and a {}", mark, a.kind(), b.kind());
 }
 
 [[noreturn]] void too_large(std::string_view mark) {
@@ -78,7 +78,7 @@ Value reals(std::string_view mark, double a, double b) {
   return Value::of(mark == "%" ? remainder_of(a, b) : quotient_of(a, b));
 }
 
-// The bytes of the result are paid for before it is created.
+// Repeats a text, list or tuple. Pays for the bytes of the result before creating it.
 Value repeated(const Value& sequence, int64_t times, Budget& budget) {
   auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
   size_t one =
@@ -99,7 +99,7 @@ Value repeated(const Value& sequence, int64_t times, Budget& budget) {
   return Value::list(std::move(out), sequence.items().tuple);
 }
 
-// Joins two texts, two lists or two tuples; refuses any other pair, also a list and a tuple.
+// Joins two texts, two lists or two tuples; refuses any other pair, even a list and a tuple.
 Value added(const Value& a, const Value& b, Budget& budget) {
   if (a.is_text() && b.is_text()) {
     budget.memory(a.text().size() + b.text().size());
@@ -135,7 +135,8 @@ Value binary(std::string_view mark, const Value& a, const Value& b, Budget& budg
 
 Value signed_value(std::string_view mark, const Value& value) {
   require_defined(value);
-  if (!value.is_number()) fault(DS_ERROR_CONFIG, "'{}' of a {}", mark, value.kind());
+  if (!value.is_number())
+    fault(DS_ERROR_CONFIG, "'{}' cannot be applied to a {}", mark, value.kind());
   if (value.is_real()) return Value::of(mark == "-" ? -value.number() : value.number());
   if (mark == "+") return Value::of(value.integer());
   if (value.integer() == INT64_MIN) too_large(mark);
@@ -149,7 +150,7 @@ bool compare(std::string_view word, const Value& a, const Value& b, Budget& budg
   if (word == "not in") return !contains(b, a, budget);
   require_defined(a);
   require_defined(b);
-  // `<=` is "not greater", which would be true for NaN.
+  // `<=` is computed as "not greater", which would be true for NaN.
   bool nan = (a.is_real() && std::isnan(a.number())) || (b.is_real() && std::isnan(b.number()));
   if (word == "<") return less(a, b, budget);
   if (word == ">") return less(b, a, budget);

@@ -19,7 +19,7 @@ namespace {
 
 using StatementKind = Statement::Kind;
 
-// Bounds the size of a template. Those of real models have a few hundred KB at most.
+// The largest size of a template in bytes. Templates of real models have a few hundred KB at most.
 constexpr size_t kLargest = size_t{1} << 20;
 
 class Parser {
@@ -35,7 +35,7 @@ class Parser {
 
  private:
   // Reads statements up to a tag that begins with one of `ends`, whose name stays the next token.
-  // Without `ends`, reads to the end.
+  // Without `ends`, reads to the end of the template.
   Block block(std::initializer_list<std::string_view> ends) {
     if (++nested_ > kDeepest)
       fault(DS_ERROR_UNSUPPORTED, "tags are nested deeper than {}", kDeepest);
@@ -91,7 +91,7 @@ class Parser {
       made.kind = name == "break" ? StatementKind::leave : StatementKind::go_on;
       close();
     } else if (name.starts_with("end") || name == "else" || name == "elif") {
-      fault(DS_ERROR_CORRUPT, "{{% {} %}} ends nothing", name);
+      fault(DS_ERROR_CORRUPT, "{{% {} %}} has no opening tag", name);
     } else {
       fault(DS_ERROR_UNSUPPORTED, "tag {{% {} %}} is unsupported", name);
     }
@@ -177,8 +177,8 @@ class Parser {
   // Parameters may have defaults, which are computed when the macro is called.
   void macro(Statement& made) {
     made.kind = StatementKind::macro;
-    // A macro can use only names of the top level (call_macro), so one that might use names around
-    // it is refused.
+    // A macro can use only names of the top level (call_macro), so a macro at a place that has
+    // other names is refused.
     if (nested_ > 1 && (loops_ > 0 || captured_ > 0)) {
       fault(DS_ERROR_UNSUPPORTED, "a macro inside a loop, a block or another macro is unsupported");
     }
@@ -202,7 +202,8 @@ class Parser {
     made.macro->body = made.bodies.data();
   }
 
-  // Marks inside captured text would have offsets in that text.
+  // Refuses a generation inside captured text, since its offsets would refer to that text instead
+  // of the rendering.
   void generation(Statement& made) {
     made.kind = StatementKind::generation;
     generation_ = true;
@@ -223,7 +224,7 @@ class Parser {
 
   ExpressionParser in_;
   int nested_ = 0, loops_ = 0;
-  // Macros, sets and generations around this place.
+  // Number of macros, set blocks and generations around the current tag.
   int captured_ = 0;
   bool generation_ = false;
 };

@@ -11,8 +11,9 @@ struct Tree {
   bool generation = false;
 };
 
-// Parses a template. Throws Fault and sets `line` to its line: DS_ERROR_CORRUPT if the source is
-// not a template, DS_ERROR_UNSUPPORTED, naming them, for tags, filters and tests that libds lacks.
+// Parses a template. Throws Fault, and `line` is then the line of the error: DS_ERROR_CORRUPT if
+// the source is not a template, DS_ERROR_UNSUPPORTED, naming them, for tags, filters and tests that
+// libds lacks.
 Tree parse_template(std::string_view source, int& line);
 
 }  // namespace ds::text::jinja

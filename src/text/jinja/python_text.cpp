@@ -18,7 +18,7 @@ size_t sequence(std::string_view text) { return std::max<size_t>(utf8_sequence(t
 
 bool any_space(std::string_view one) { return utf8_sequence(one) > 0 && is_space(utf8_first(one)); }
 
-// Returns whether the capital form of a character is several characters in Python
+// Returns whether the uppercase form of a character has several characters in Python
 // (SpecialCasing.txt of Unicode).
 bool grows_in_capitals(char32_t c) {
   return c == 0xdf || c == 0x149 || c == 0x1f0 || c == 0x390 || c == 0x3b0 || c == 0x587 ||
@@ -176,7 +176,7 @@ std::vector<std::string> split_spaces(std::string_view text, int64_t most) {
 
 std::vector<std::string> split_text(std::string_view text, std::string_view separator,
                                     int64_t most) {
-  if (separator.empty()) fault(DS_ERROR_CONFIG, "split by an empty separator");
+  if (separator.empty()) fault(DS_ERROR_CONFIG, "split needs a separator that is not empty");
   std::vector<std::string> out;
   size_t at = 0;
   while (most < 0 || static_cast<int64_t>(out.size()) < most) {
@@ -248,7 +248,7 @@ std::string title(std::string_view text) {
 }
 
 std::string repr_text(std::string_view text) {
-  // Python prefers single quotes unless the text has them and no double ones.
+  // Python uses double quotes only if the text contains single quotes and no double ones.
   bool single = text.find('\'') != text.npos && text.find('"') == text.npos;
   char quote = single ? '"' : '\'';
   std::string out(1, quote);

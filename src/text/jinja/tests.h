@@ -7,7 +7,7 @@
 
 namespace ds::text::jinja {
 
-// Returns whether `value is name(...)` has a test of that name.
+// Returns whether there is a test for `value is name(...)`.
 bool is_test(std::string_view name);
 // Applies a test. Throws Fault for an unknown test or a wrong number of arguments.
 bool apply_test(std::string_view name, const Value& value, Arguments arguments, Budget& budget);

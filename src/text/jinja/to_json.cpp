@@ -1,4 +1,4 @@
-// Python's json.dumps. Texts are written as they are unless ensure_ascii is set.
+// Python's json.dumps. Characters beyond ASCII are written as they are unless ensure_ascii is set.
 #include "text/jinja/to_json.h"
 
 #include <fmt/core.h>
@@ -18,7 +18,7 @@ namespace {
 
 void append_unit(std::string& out, uint32_t unit) { out += fmt::format("\\u{:04x}", unit); }
 
-// Escapes what JSON requires and, with `ascii`, everything beyond ASCII.
+// Escapes the characters that JSON requires and, with `ascii`, all characters beyond ASCII.
 std::string quoted(std::string_view text, bool ascii) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -44,12 +44,12 @@ std::string quoted(std::string_view text, bool ascii) {
   return out + "\"";
 }
 
-// Writes a value recursively; the depth of values is bounded when they are created.
+// A recursive writer of values, whose depth was bounded when they were created.
 class Writer {
  public:
   Writer(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
 
-  // Other values, such as functions and undefined ones, have no JSON form.
+  // Refuses values that have no JSON form, such as functions and undefined ones.
   void write(const Value& value, int level) {
     budget_.work(1);
     if (value.is_none()) return put("null");
@@ -68,7 +68,7 @@ class Writer {
   std::string take() { return std::move(out_); }
 
  private:
-  // JSON has no such numbers, but Python writes them.
+  // Writes NaN and infinities as Python does, although JSON has no such numbers.
   static std::string number(double value) {
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
@@ -80,7 +80,7 @@ class Writer {
     out_ += text;
   }
 
-  // Begins a line of the indented form; the compact form has none.
+  // Begins a new line in the indented form; does nothing in the compact form.
   void line(int level) {
     if (!style_.lines) return;
     put("\n");

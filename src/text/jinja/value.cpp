@@ -1,7 +1,7 @@
 // Values, with truth, equality, order and texts as in Python.
 //
 // Comparisons and texts of nested values recurse; their depth is bounded when a value is created
-// (deeper()), and each level pays a step. Generators are the exception to immutability: they
+// (deeper()), and each level costs a step. Generators are the exception to immutability: they
 // remember that they have been read.
 #include "text/jinja/value.h"
 
@@ -73,7 +73,7 @@ Value Value::space(std::vector<std::pair<std::string, Value>> items) {
   return Value(std::make_shared<Dict>(std::move(out)));
 }
 
-// Depth is counted on the way down, before the lists exist that would count it.
+// Counts the depth on the way down, since a list can count its depth only once its items exist.
 Value Value::from_json(const Json& json, Budget& budget, int depth) {
   if (depth > kDeepest) fault(DS_ERROR_UNSUPPORTED, "values are nested deeper than {}", kDeepest);
   budget.work(1);
@@ -129,7 +129,7 @@ int Value::depth() const {
   return 0;
 }
 
-// As in Python, empty and zero are false; a generator is true without being read.
+// As in Python, empty values and zeros are false; a generator is true without being read.
 bool Value::truth() const {
   if (is_undefined() || is_none()) return false;
   if (is_real()) return number() != 0;
@@ -336,7 +336,7 @@ Values iterate(const Value& value, Budget& budget) {
 bool contains(const Value& all, const Value& one, Budget& budget) {
   if (all.is_text()) {
     if (!one.is_text()) fault(DS_ERROR_CONFIG, "'in' of a str needs a str, got a {}", one.kind());
-    // find_text is linear, so long texts cost in proportion.
+    // find_text is linear, so the charge is proportional to the text.
     budget.work(all.text().size() / 64 + 1);
     return find_text(all.text(), one.text()) != std::string::npos;
   }

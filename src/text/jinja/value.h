@@ -46,8 +46,8 @@ struct Dict;
 struct Loop;
 struct Macro;
 
-// A name that has no value: Jinja's Undefined. It prints as nothing, is false and empty, and any
-// other use of it is an error that names it.
+// A name that has no value: Jinja's Undefined. It prints as nothing, is false and has no items.
+// Reading a member of it or calling it is an error that names it.
 struct Undefined {
   std::shared_ptr<const std::string> name;
 };
@@ -124,9 +124,11 @@ class Value {
   Loop& loop() const { return *std::get<std::shared_ptr<Loop>>(value_); }
   const Macro& macro() const { return *std::get<const Macro*>(value_); }
   Function function() const { return std::get<Function>(value_); }
-  int64_t integer() const;  // the value is a boolean or an integer
-  double number() const;    // the value is any number
-  // Returns how deeply values are nested in a list, series or dictionary.
+  // The value must be a boolean or an integer.
+  int64_t integer() const;
+  // The value must be a boolean, an integer or a float.
+  double number() const;
+  // Returns how deeply values are nested in a list, series or dictionary; 0 for any other value.
   int depth() const;
 
   // Returns Python's bool() of the value.
@@ -147,7 +149,7 @@ class Value {
   Any value_;
 };
 
-// A dictionary. Its keys are texts, in the order of insertion.
+// A dictionary or, if `space` is set, a namespace. Its keys are texts, in the order of insertion.
 struct Dict {
   std::vector<std::pair<std::string, Value>> items;
   bool space = false;
@@ -166,8 +168,8 @@ struct Loop {
 void require_defined(const Value& value);
 // Returns Python's a == b.
 bool equal(const Value& a, const Value& b, Budget& budget);
-// Returns whether a value can be a key of a dict: it is neither a list nor a dict, nor a tuple that
-// contains one.
+// Returns whether a value can be a key of a dict: it is not a list, a dict, a view of keys or
+// items, or a tuple that contains one of these.
 bool hashable(const Value& value);
 // Throws Fault for values that have no order in Python.
 bool less(const Value& a, const Value& b, Budget& budget);
@@ -183,6 +185,7 @@ struct Given {
 };
 // Throws the fault, if there is one.
 void tell(const std::optional<Fault>& end);
+// Returns the items of iterate(), with a fault after them in `end` instead of throwing it.
 Given give(const Value& value, Budget& budget);
 // Returns Python's `one in all`.
 bool contains(const Value& all, const Value& one, Budget& budget);

@@ -1,5 +1,5 @@
 // Finds added tokens by binary search among the sorted contents, one byte at a time, so the cost at
-// a position does not depend on the number of tokens.
+// a position grows only with the logarithm of the number of tokens.
 #include "text/tokenizers/added_tokens.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void AddedTokenFinder::add(std::string_view content, const AddedToken& token) {
   entries_.push_back({std::string(content), token});
 }
 
-// Stable, so that among equal contents the one that was added first wins.
+// The sort is stable, so that among equal contents the one that was added first wins.
 void AddedTokenFinder::finish() {
   std::ranges::stable_sort(entries_,
                            [](const Entry& a, const Entry& b) { return a.content < b.content; });
@@ -82,7 +82,7 @@ Range AddedTokenFinder::widened(std::string_view text, Range match, const AddedT
   return match;
 }
 
-// Most bytes begin no token; for them begins_ makes a search unnecessary.
+// Most bytes do not begin a token; begins_ saves the search for them.
 std::vector<AddedTokenFinder::Part> AddedTokenFinder::find(std::string_view text) const {
   std::vector<Part> parts;
   size_t done = 0;

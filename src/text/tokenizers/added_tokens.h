@@ -13,18 +13,18 @@ namespace ds::text {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  // True: decode() leaves the token out.
+  // True if decode() leaves the token out when it skips special tokens.
   bool special = false;
-  // True: searched for in normalized text. False: searched for in the text as given.
+  // True if the token is searched for in normalized text, false if in the text as given.
   bool normalized = false;
-  // True: the token does not match within a word.
+  // True if the token does not match within a word.
   bool single_word = false;
-  // True: a match includes the spaces before it, or those after it.
+  // `lstrip` is true if a match includes the spaces before it, `rstrip` if those after it.
   bool lstrip = false, rstrip = false;
 };
 
-// Finds added tokens in a text: the leftmost ones and, among those that begin at the same position,
-// the longest.
+// A search for added tokens in a text. It finds the leftmost ones and, among those that begin at
+// the same position, the longest.
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
@@ -33,14 +33,15 @@ class AddedTokenFinder {
   // Completes the table. Must be called after the last add().
   void finish();
 
-  // A range of text (id -1) or of a token.
+  // A range that is a token or, if the id is -1, text.
   struct Part {
     Range range;
     int32_t id = -1;
   };
   // Cuts a text at tokens. Returns its parts in order; ranges of text are never empty. As in
-  // `tokenizers`, a token is also found within the spaces that a token with rstrip includes, and
-  // the text after it is text again; there, ranges overlap.
+  // `tokenizers`, the search goes on within the spaces that a token with rstrip includes. The range
+  // of a token that is found there overlaps the previous one, and the remaining spaces are text
+  // again.
   std::vector<Part> find(std::string_view text) const;
 
  private:
@@ -55,7 +56,7 @@ class AddedTokenFinder {
   // Returns whether a word character precedes or follows the match.
   bool within_word(std::string_view text, Range match) const;
 
-  // Sorted by content.
+  // Sorted by content once finish() has been called.
   std::vector<Entry> entries_;
   // True for bytes with which the content of some token begins.
   std::array<bool, 256> begins_{};

@@ -4,14 +4,14 @@
 // each merge creates new pairs. Algorithm: a short word keeps the rank of each adjacent pair in an
 // array and scans it for the lowest before each merge, which is quadratic but needs no other data
 // structure. A long word is a linked list with a heap of candidate pairs; outdated candidates are
-// recognized when they come up, so its time is O(n log n). Both choose the leftmost of equal ranks
-// and therefore agree.
+// recognized when they leave the heap, so its time is O(n log n). Both choose the leftmost of equal
+// ranks and therefore agree.
 //
 // Texts repeat words, so recent words and their tokens are cached. If no merge crosses the boundary
-// before a space mark, a text without pre-tokenizer is cut there, and its words can be cached as
-// well. Source: Sennrich et al., "Neural machine translation of rare words with subword units", ACL
-// 2016; the details (fallback to bytes, fused unknown tokens, affixes) are those of Hugging Face's
-// `tokenizers`.
+// before a space mark, words are cut there as well, so that even a text without a pre-tokenizer has
+// words to cache. Source: Sennrich et al., "Neural machine translation of rare words with subword
+// units", ACL 2016; the details (fallback to bytes, fused unknown tokens, affixes) are those of
+// Hugging Face's `tokenizers`.
 #include "text/tokenizers/bpe.h"
 
 #include <fmt/core.h>
@@ -97,7 +97,8 @@ struct Bpe::Scratch {
   bool traced = false;
   std::vector<Symbol> symbols;
   std::vector<Join> heap;
-  // A token for unknown characters that has not been added yet.
+  // The token for unknown characters, if it still has to be added; the next character may extend
+  // it.
   std::optional<int32_t> unknown;
   Range unknown_span;
 
@@ -164,7 +165,7 @@ void Bpe::read_merges(Section& section) {
     };
     int32_t left_id = id_of(left), right_id = id_of(right);
     if (right.size() < prefix_.size())
-      raise(DS_ERROR_CORRUPT, "{}: '{}' has no '{}'", where(), right, prefix_);
+      raise(DS_ERROR_CORRUPT, "{}: '{}' must begin with the prefix '{}'", where(), right, prefix_);
     merges_.set(left_id, right_id,
                 {static_cast<int32_t>(rank), id_of(left + right.substr(prefix_.size()))});
     if (right.starts_with(space_mark) && !left.ends_with(space_mark)) cut_at_spaces_ = false;
@@ -269,8 +270,9 @@ std::string Bpe::affixed(std::string_view character, bool first, bool last) cons
   return out;
 }
 
-// Adds a character. One outside the vocabulary becomes the tokens of its bytes if each byte has
-// one, otherwise the unknown token (once for a run of them if fused), otherwise nothing.
+// Adds a character. A character outside the vocabulary becomes the tokens of its bytes if each byte
+// has one, otherwise the unknown token, once for a whole run of such characters if these are fused.
+// Without an unknown token the character is dropped.
 void Bpe::add_character(std::string_view text, Range span, Scratch& scratch) const {
   if (int32_t id = find(text); id >= 0) {
     scratch.add_unknown();
@@ -289,7 +291,7 @@ void Bpe::add_character(std::string_view text, Range span, Scratch& scratch) con
   scratch.unknown = find(unknown_);
 }
 
-// ranks[i] belongs to the pair at i. After a merge only its two neighbours change.
+// ranks[i] belongs to the pair at i. A merge changes only the ranks of the pairs on its two sides.
 void Bpe::join_short(Scratch& scratch) const {
   std::vector<int32_t>&tokens = scratch.tokens, &ranks = scratch.ranks;
   auto rank_at = [&](size_t i) {
@@ -314,8 +316,8 @@ void Bpe::join_short(Scratch& scratch) const {
   }
 }
 
-// Symbols form a linked list, so that a merge is O(1). Candidates of the heap may be outdated: they
-// are checked when they come up.
+// Symbols form a linked list, so that a merge is O(1). Candidates in the heap may be outdated, so
+// each is checked when it leaves the heap.
 void Bpe::join_long(Scratch& scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   std::vector<Scratch::Join>& heap = scratch.heap;
@@ -348,7 +350,7 @@ void Bpe::join_long(Scratch& scratch) const {
     if (left.token < 0 || left.after < 0) continue;
     Scratch::Symbol& right = at(left.after);
     const PairTable::Merge* merge = merges_.find(left.token, right.token);
-    // One of the two has been joined meanwhile.
+    // The left or the right symbol has been joined with another one meanwhile.
     if (!merge || merge->token != best.token) continue;
     left.token = best.token;
     if (scratch.traced) scratch.spans[index(best.at)].end = scratch.spans[index(left.after)].end;

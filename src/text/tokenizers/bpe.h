@@ -49,9 +49,9 @@ class Bpe : public WordModel {
 
   PairTable merges_;
   ByteAlphabet alphabet_;
-  // Token of the spelling of a byte, or -1.
+  // For each byte, the token of its spelling in ByteAlphabet, or -1.
   std::array<int32_t, 256> spelt_byte_;
-  // Token "<0xNN>" of a byte, or -1.
+  // For each byte, its token "<0xNN>", or -1.
   std::array<int32_t, 256> fallback_byte_;
   std::string prefix_, suffix_, unknown_;
   bool spell_bytes_, byte_fallback_, fuse_unknown_, ignore_merges_;

@@ -31,7 +31,7 @@ uint64_t key_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Holds all words and pairs, and merges until the vocabulary is full.
+// All words and pairs, and the merges made so far.
 class Learner {
  public:
   Learner(const std::vector<std::pair<std::string, int64_t>>& words, int64_t vocab)
@@ -138,8 +138,8 @@ class Learner {
   void merge(uint64_t key) {
     auto left = static_cast<int32_t>(key >> 32), right = static_cast<int32_t>(key & 0xffffffff);
     int32_t token = token_of(left, right);
-    // A pair can be merged a second time if another merge has produced one of its tokens again. It
-    // keeps its rank.
+    // A pair can be merged a second time if another merge has produced one of its tokens again. The
+    // pair keeps its rank.
     if (ranked_.insert(key).second) out_.merges.emplace_back(left, right);
     std::vector<uint32_t> words = std::move(pairs_.at(key).words);
     pairs_.at(key).words.clear();

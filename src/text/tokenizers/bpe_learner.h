@@ -20,7 +20,7 @@ namespace ds::text {
 // Counting all pairs again for each of V merges would take O(V * text). Instead each distinct word
 // is kept once with its count, and each pair with the words in which it occurs, so a merge reads
 // only these words. A heap yields the next pair; its counts may be outdated and are corrected when
-// they come up.
+// a pair leaves the heap.
 
 // Number of tokens that every learned vocabulary has: the bytes and the end of a text.
 inline constexpr int64_t kLeastLearned = 257;
@@ -30,10 +30,12 @@ inline constexpr const char* kLearnedEnd = "<|endoftext|>";
 struct LearnedBpe {
   // Spellings in ByteAlphabet, by id.
   std::vector<std::string> spellings;
-  std::vector<std::pair<int32_t, int32_t>> merges;  // by rank
+  // Pairs of token ids, by rank.
+  std::vector<std::pair<int32_t, int32_t>> merges;
 };
 
-// Bytes of the longest part of a word that is counted as one; longer words are counted in parts.
+// The largest size in bytes of a word that is learned as a whole. Longer words are cut into parts
+// of this size.
 inline constexpr size_t kLearnedWord = 256;
 // Learns a vocabulary. `words` are different words with their counts. `vocab`, at least
 // kLeastLearned, is an upper bound of the number of tokens. Throws DS_ERROR_USER if *stop

@@ -16,7 +16,7 @@ class ByteAlphabet {
   const std::string& spelling(uint8_t byte) const { return spelling_[byte]; }
   // Returns the spelling of bytes, one character for each.
   std::string spell(std::string_view bytes) const;
-  // Returns the bytes of a spelling, or nothing if a character is outside the alphabet.
+  // Returns the bytes of a spelling, or nullopt if a character is outside the alphabet.
   std::optional<std::string> bytes(std::string_view spelling) const;
 
  private:

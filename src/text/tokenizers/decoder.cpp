@@ -24,7 +24,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// Joins all parts to one.
+// Joins all parts to one, with `between` between them.
 Texts join(const Texts& tokens, std::string_view between) {
   std::string text;
   for (size_t i = 0; i < tokens.size(); ++i) {

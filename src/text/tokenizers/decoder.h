@@ -19,7 +19,7 @@ Decoder read_decoder(const Json* json, const std::string& where);
 
 // Returns whether a decoder contains a ByteFallback.
 bool has_byte_fallback(const Json* json);
-// Returns the byte that a token "<0xNN>" represents; nothing for any other token.
+// Returns the byte that a token "<0xNN>" represents; nullopt for any other token.
 std::optional<char> fallback_byte(std::string_view token);
 
 }  // namespace ds::text

@@ -32,8 +32,8 @@ std::string type_of(const Json& json) {
   return type && type->is_string() ? type->string() : "";
 }
 
-// Calls change(part) for each part of a normalizer or pre-tokenizer that is not itself a Sequence.
-// Removes the parts for which it returns false.
+// Calls change(part) for each part of a normalizer or pre-tokenizer that is not itself a Sequence,
+// whose parts are under the key `list`. Removes the parts for which change() returns false.
 template <typename F>
 void change_parts(Json* json, std::string_view list, const F& change) {
   if (!json || json->is_null()) return;
@@ -56,8 +56,8 @@ bool has_byte_level(Json& json) {
   return found;
 }
 
-// Applies add_prefix_space. The parts of the tokenizer decide what it changes: ByteLevel has the
-// flag, Metaspace has a scheme, and a Prepend normalizer does the same.
+// Applies add_prefix_space. This sets the flag of a ByteLevel and the scheme of a Metaspace. If it
+// is false, a Prepend normalizer is removed.
 void set_prefix_space(Json& json, bool add) {
   change_parts(member(json, "pre_tokenizer"), "pretokenizers", [&](Json& part) {
     if (type_of(part) == "ByteLevel") part.set("add_prefix_space", add);

@@ -49,7 +49,7 @@ class HuggingFace : public Tokenizer {
         decoder_(read_decoder(file.find("decoder"), file.path("decoder"))),
         template_(read_template(file.find("post_processor"), file.path("post_processor"))) {
     file.skip("version");
-    // Transformers turns both off unless its caller requests them.
+    // Transformers neither truncates nor pads unless its caller requests it.
     for (const char* key : {"truncation", "padding"}) file.skip(key);
     bool fallback = has_byte_fallback(file.find("decoder"));
     for (const auto& [piece, id] : model_->vocabulary()) {
@@ -94,7 +94,7 @@ class HuggingFace : public Tokenizer {
     return out;
   }
 
-  // Ids without a token become U+FFFD, also those beyond the vocabulary.
+  // Ids without a token, including those beyond the vocabulary, become U+FFFD.
   std::string decode(std::span<const int32_t> tokens, bool skip_special) const override {
     std::vector<std::string> texts;
     texts.reserve(tokens.size());
@@ -115,7 +115,7 @@ class HuggingFace : public Tokenizer {
  private:
   struct Spelling {
     std::string text;
-    // `byte` is true for a token of byte fallback.
+    // `hole` is true for an id without a token, `byte` for a token of byte fallback.
     bool special = false, hole = true, byte = false;
   };
 
@@ -155,7 +155,8 @@ class HuggingFace : public Tokenizer {
     }
   }
 
-  // Ids may leave holes, which have no spelling.
+  // Returns the spelling of an id and marks the id as used. Smaller ids that no token uses stay
+  // holes.
   Spelling& spelling(int32_t id) {
     auto index = static_cast<size_t>(id);
     if (index >= spellings_.size()) spellings_.resize(index + 1);
@@ -224,8 +225,8 @@ class HuggingFace : public Tokenizer {
     return std::nullopt;
   }
 
-  // Sets the mask token. A tokenizer.json does not say which of its tokens it is. If the files
-  // beside it do not either, the special token spelled like BERT's or RoBERTa's is used.
+  // Sets the mask token. A tokenizer.json does not name the mask token. If the files beside it do
+  // not name one either, the special token spelled like BERT's or RoBERTa's is used.
   void find_mask_token(const std::string& named) {
     if (!named.empty()) {
       mask_token_ = id_of(named);
@@ -253,7 +254,8 @@ class HuggingFace : public Tokenizer {
   Template template_;
   AddedTokenFinder as_given_, in_normalized_;
   std::unordered_map<std::string, int32_t> added_;
-  std::vector<Spelling> spellings_;  // by id
+  // Indexed by id.
+  std::vector<Spelling> spellings_;
   std::optional<int32_t> end_of_text_, mask_token_;
   Names names_;
 };

@@ -8,8 +8,9 @@
 
 namespace ds::text {
 
-// Returns a tokenizer built from the content of a tokenizer.json. `path` is its name and begins
-// messages. `named` provides the names of tokens, the token that ends a text and the mask token.
+// Returns a tokenizer built from the content of a tokenizer.json. `path` becomes the name of the
+// tokenizer and begins messages. `named` provides the names of tokens, the token that ends a text
+// and the mask token.
 std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
                                                    const SpecialTokens& named);
 

@@ -63,7 +63,7 @@ void append_lower(char32_t c, std::string& out) {
   }
 }
 
-// Converts to lower case, character by character.
+// A step that converts to lower case, character by character.
 class Lowercase : public Normalizer {
  public:
   using Normalizer::Normalizer;
@@ -74,7 +74,7 @@ class Lowercase : public Normalizer {
   }
 };
 
-// Removes the characters of some categories.
+// A step that removes the characters of some categories.
 class Drop : public Normalizer {
  public:
   Drop(std::vector<utf8proc_category_t> dropped, std::string where)
@@ -91,7 +91,8 @@ class Drop : public Normalizer {
   std::vector<utf8proc_category_t> dropped_;
 };
 
-// BERT's clean_text: removes control characters and makes all spaces alike.
+// BERT's clean_text, a step that removes control characters and replaces every space or separator
+// by ' '.
 class CleanText : public Normalizer {
  public:
   using Normalizer::Normalizer;
@@ -112,8 +113,8 @@ class CleanText : public Normalizer {
   }
 };
 
-// BERT's handle_chinese_chars: puts a space on both sides of each character of the blocks that BERT
-// treats as Chinese.
+// BERT's handle_chinese_chars, a step that puts a space on both sides of each character of the
+// blocks that BERT treats as Chinese.
 class SpaceChinese : public Normalizer {
  public:
   using Normalizer::Normalizer;
@@ -137,8 +138,8 @@ class SpaceChinese : public Normalizer {
   }
 };
 
-// Puts a prefix in front of a text that is not empty. The prefix has the origin of the first
-// character.
+// A step that puts a prefix in front of a text that is not empty. The prefix has the origin of the
+// first character.
 class Prepend : public Normalizer {
  public:
   Prepend(std::string prefix, std::string where)
@@ -156,7 +157,7 @@ class Prepend : public Normalizer {
   std::string prefix_;
 };
 
-// Replaces every match; stops early if the result grows too large.
+// A step that replaces every match and stops early if the result grows too large.
 class Replace : public Normalizer {
  public:
   Replace(Regex pattern, std::string content, std::string where)
@@ -171,7 +172,7 @@ class Replace : public Normalizer {
   std::string content_;
 };
 
-// Removes spaces at one or both ends.
+// A step that removes spaces at one end or both.
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right, const std::string& where)
@@ -194,7 +195,8 @@ class Strip : public Normalizer {
   Regex space_;
 };
 
-// Runs steps one after another. The limit of growth is that of the whole sequence.
+// A step that runs other steps one after another. The limit of growth is computed from the text
+// before the first step and applies to each step.
 class Sequence : public Normalizer {
  public:
   Sequence(std::vector<std::unique_ptr<const Normalizer>> steps, std::string where)
@@ -209,7 +211,7 @@ class Sequence : public Normalizer {
   std::vector<std::unique_ptr<const Normalizer>> steps_;
 };
 
-// Returns the steps of BERT's normalizer. Each of them has a flag that turns it off.
+// Returns the steps of BERT's normalizer. A flag turns each step off.
 std::unique_ptr<const Normalizer> make_bert(Section& section) {
   std::vector<std::unique_ptr<const Normalizer>> steps;
   const std::string& where = section.where();
@@ -217,7 +219,7 @@ std::unique_ptr<const Normalizer> make_bert(Section& section) {
   if (section.flag("clean_text", true)) steps.push_back(std::make_unique<CleanText>(where));
   if (section.flag("handle_chinese_chars", true))
     steps.push_back(std::make_unique<SpaceChinese>(where));
-  // BERT strips accents when it lowers letters, unless the file says otherwise.
+  // Unless the file says otherwise, BERT strips accents if it converts to lower case.
   if (section.flag("strip_accents", lower)) {
     steps.push_back(std::make_unique<Form>(UnicodeForm{}, where));
     steps.push_back(std::make_unique<Drop>(std::vector{UTF8PROC_CATEGORY_MN}, where));

@@ -4,8 +4,8 @@
 
 namespace ds::text {
 
-// Maps pairs of token ids to the rank of their merge and the token that results. A hash table with
-// linear probing, at most half full, since it is read far more often than written.
+// A map from pairs of token ids to the rank of their merge and the token that results. It is a hash
+// table with linear probing, at most half full, since it is read far more often than written.
 class PairTable {
  public:
   struct Merge {

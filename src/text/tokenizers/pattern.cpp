@@ -24,7 +24,7 @@ TracedText replace_all(const Regex& pattern, const TracedText& text, std::string
   Regex::Matches matches(pattern, text.text);
   while (auto match = matches.next()) {
     out.copy(text, {done, match->begin});
-    // As in `tokenizers`, a replacement comes from the last character of the match.
+    // As in `tokenizers`, the origin of a replacement is the last character of the match.
     const size_t size = match->end == 0 ? 0 : utf8_last(text.view({0, match->end})).size();
     out.write(by, text.source({match->end - size, match->end}));
     done = match->end;

@@ -24,7 +24,7 @@ namespace {
 constexpr std::string_view gpt2_words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Cuts every range at the matches of a pattern.
+// A step that cuts every range at the matches of a pattern.
 class Split : public PreTokenizerStep {
  public:
   Split(Regex pattern, SplitBehavior behavior, bool invert = false)
@@ -62,7 +62,8 @@ class Rewrite : public PreTokenizerStep {
   virtual void rewrite(const TracedText& text, Range piece, bool first, TracedText& out) const = 0;
 };
 
-// Adds a prefix to the pieces that lack it: to all of them, or to the one that begins the input.
+// A step that adds a prefix to the pieces that lack it: to all of them, or only to the piece that
+// begins the input.
 class Prefix : public Rewrite {
  public:
   Prefix(std::string prefix, bool only_first)
@@ -82,7 +83,7 @@ class Prefix : public Rewrite {
   bool only_first_;
 };
 
-// Replaces every byte by its character in ByteAlphabet.
+// A step that replaces every byte by its character in ByteAlphabet.
 class SpellBytes : public Rewrite {
  private:
   void rewrite(const TracedText& text, Range piece, bool, TracedText& out) const override {
@@ -94,7 +95,7 @@ class SpellBytes : public Rewrite {
   ByteAlphabet alphabet_;
 };
 
-// Replaces every space by a mark.
+// A step that replaces every space by a mark.
 class ReplaceSpaces : public Rewrite {
  public:
   explicit ReplaceSpaces(std::string by) : by_(std::move(by)) {}
@@ -130,7 +131,8 @@ SplitBehavior read_behavior(Section& section) {
 
 // Appends the steps of ByteLevel, which adds a space, cuts GPT-2's words and spells bytes.
 void add_byte_level(Section& section, Steps& steps) {
-  section.skip("trim_offsets");  // changes offsets only
+  // This flag changes offsets only.
+  section.skip("trim_offsets");
   if (section.flag("add_prefix_space", true)) steps.push_back(std::make_unique<Prefix>(" ", false));
   if (section.flag("use_regex", true)) {
     steps.push_back(

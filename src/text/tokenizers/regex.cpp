@@ -28,7 +28,7 @@ constexpr std::string_view properties[] = {
     "So",          "Z",         "Zl",       "Zp", "Zs", "Any", "Alphabetic", "Join_Control",
     "White_Space", "Lowercase", "Uppercase"};
 
-// Translates a pattern to PCRE2. Escapes that mean the same in both engines are kept, \s and \S
+// A translator of patterns to PCRE2. Escapes that mean the same in both engines are kept, \s and \S
 // become Unicode properties, and all others are refused (\w as well: the engines disagree about a
 // thousand characters).
 class Translator {
@@ -43,7 +43,7 @@ class Translator {
         continue;
       }
       if (in_class_ && in_.substr(at_, 2) == "&&") refuse(2);
-      // A set within a set, or [:name:].
+      // The bracket begins a set within a set, or [:name:].
       if (c == '[' && in_class_) refuse(2);
       if (c == '[' || c == ']') in_class_ = c == '[';
       if (c == '(' && !in_class_) check_group();
@@ -57,7 +57,7 @@ class Translator {
   }
 
  private:
-  // Translates a backslash and what belongs to it.
+  // Translates the escape that begins with the backslash here.
   void escape() {
     if (at_ + 1 >= in_.size()) refuse(1);
     char c = in_[at_ + 1];
@@ -225,8 +225,9 @@ std::optional<Range> Regex::Matches::next() {
     return std::nullopt;
   }
   if (rc < 0) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: the regular expression at byte {} of a text of {}: {}",
-          regex_->where_, at_, text_.size(), pcre_message(rc));
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: the regular expression failed at byte {} of a text of {} bytes: {}", regex_->where_,
+          at_, text_.size(), pcre_message(rc));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state_->data);
   Range range{ends[0], ends[1]};
@@ -236,8 +237,8 @@ std::optional<Range> Regex::Matches::next() {
   return range;
 }
 
-// Escapes every ASCII character that is not a letter, digit, blank or control character: escaping a
-// letter or digit would give it a meaning.
+// Escapes every ASCII character that is not a letter, digit, blank or control character. An escaped
+// letter or digit would have a special meaning.
 std::string escape_regex(std::string_view literal) {
   std::string out;
   for (char c : literal) {

@@ -12,7 +12,7 @@ namespace ds::text {
 // A regular expression over UTF-8, matched by PCRE2 with the meaning of Oniguruma, which Hugging
 // Face uses: \s and \d are the Unicode classes of Oniguruma, and constructs that the two engines
 // read differently, such as \w, are refused. The work for one match is limited. Any number of
-// threads may use one.
+// threads may share it.
 class Regex {
  public:
   // `where` is file and key, for messages. Throws DS_ERROR_UNSUPPORTED for an expression that

@@ -19,9 +19,11 @@ class Section {
   const std::string& where() const { return where_; }
   // Returns nullptr if the key is absent or null.
   const Json* find(std::string_view key);
-  // Refuses an absent key and null.
+  // Returns the value of a key, and throws if the key is absent or null.
   const Json& at(std::string_view key);
-  // Typed access. Errors name key, kind and value; with `without`, an absent key has that value.
+  // These functions return a value of one kind. A value of another kind is an error that names key,
+  // kind and value. An absent key has the value `without`; it is an error if the function has no
+  // such parameter.
   std::string text(std::string_view key);
   std::string text(std::string_view key, std::string_view without);
   // Returns a text of one character. An empty `without` refuses a file without the key.
@@ -30,7 +32,7 @@ class Section {
   int64_t integer(std::string_view key, int64_t low, int64_t high);
   const Json::Array& array(std::string_view key);
   Section inside(std::string_view key) { return {at(key), path(key)}; }
-  // Returns where() and the key.
+  // Returns where() with the key appended, for messages.
   std::string path(std::string_view key) const;
   // Accepts a key that has no effect here.
   void skip(std::string_view key);

@@ -87,8 +87,8 @@ class SentencePiece : public Tokenizer {
     return {ids.begin(), ids.end()};
   }
 
-  // If a character is spelled by bytes, sentencepiece gives its text to the last of them; the
-  // others get the same range here.
+  // If a character is spelled by bytes, sentencepiece assigns its range to the last of these
+  // tokens; here all of them get this range.
   Traced encode_traced(std::string_view text) const override {
     std::string repaired;
     if (!is_utf8(text)) text = repaired = repair_utf8(text);

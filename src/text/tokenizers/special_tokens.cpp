@@ -3,7 +3,7 @@
 // Problem: Transformers has changed the files in which it stores tokens several times, and folders
 // of every age exist. A token may be named in tokenizer_config.json, special_tokens_map.json,
 // added_tokens.json and tokenizer.json, with and without flags, and the same token may appear in
-// several of them with different ones.
+// several of them with different flags.
 //
 // Algorithm: the files are read in the order in which Transformers reads them into the keyword
 // arguments of its class (Arguments), then the names are taken from these, and last the tokens with
@@ -50,7 +50,8 @@ std::string spelling(const Json& value) {
   return content && content->is_string() ? content->string() : "";
 }
 
-// Returns the entry of a token given as a text or object. The flags of an object are kept.
+// Returns the entry of a token given as a text or object. The flags of an object are kept; the
+// token is special unless they say otherwise.
 Json entry_of(const Json& value) {
   Json out = value.is_object() ? value : Json(Json::Object{});
   out.set("content", spelling(value));
@@ -72,7 +73,7 @@ void set_key(Json::Object& object, const std::string& key, const Json& value) {
 
 // The keyword arguments that Transformers builds from the files, as far as they concern tokens.
 struct Arguments {
-  // In the order of the files.
+  // All arguments, in the order of the files.
   Json::Object values;
   // The model's own tokens by name: those that tokenizer_config.json spells in plain text, then
   // those of the object extra_special_tokens.
@@ -90,9 +91,9 @@ struct Arguments {
     return nullptr;
   }
   const Json::Array& listed() const { return extra ? *extra : earlier; }
-  // Returns the spellings of the usual names and of the list `extra` by which added_tokens.json
-  // knows its special tokens. Those that tokenizer_config.json gives as objects are left out, since
-  // Transformers has not read them yet at that point.
+  // Returns the spellings that make a token of added_tokens.json special: those of the usual names
+  // and of the list `extra`. Spellings that tokenizer_config.json gives as objects are left out,
+  // since Transformers has not read them yet at that point.
   std::set<std::string> told() const {
     std::set<std::string> out;
     for (const auto& [key, value] : values) {
@@ -152,7 +153,8 @@ struct Arguments {
   }
 };
 
-// Adds a token. Its entry must have an `id` from 0 and `content`; errors name the file.
+// Adds a token with its id. Refuses an id outside 0 to INT32_MAX and an entry without `content`;
+// errors name the file.
 void add_numbered(std::map<int64_t, SpecialTokens::Numbered>& tokens, const std::string& file,
                   int64_t id, Json entry) {
   const Json* content = entry.is_object() ? entry.find("content") : nullptr;
@@ -238,7 +240,7 @@ Json whole_entry(const Json& entry) {
   return out;
 }
 
-// The tokens of a file and those that are added to them.
+// The added tokens of a tokenizer.json, to which tokens of the files beside it are added.
 class Merged {
  public:
   Merged(const Json::Array& of_file, const Json& vocabulary) : entries_(of_file) {
@@ -250,7 +252,7 @@ class Merged {
     next_ = static_cast<int64_t>(pieces.size());
     for (size_t i = 0; i < entries_.size(); ++i) {
       const Json* id = entries_[i].is_object() ? entries_[i].find("id") : nullptr;
-      // The reader of the entries refuses such an entry.
+      // An entry without an id is refused when the entries are read (hugging_face.cpp).
       if (!id || !id->is_integer()) continue;
       place(i, id->integer());
     }
@@ -263,7 +265,7 @@ class Merged {
     return found != places_.end() && whole_entry(entries_[found->second]).dump() == entry.dump();
   }
 
-  // A token that exists keeps its id and place and gets the new flags.
+  // Adds a token. A token that exists keeps its id and place and gets the new flags.
   void add(Json entry) {
     std::string content = entry.at("content").string();
     auto known = ids_.find(content);
@@ -351,7 +353,8 @@ SpecialTokens read_special_tokens(const std::string& folder) {
 Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabulary,
                                const SpecialTokens& beside) {
   Merged all(of_file, vocabulary);
-  // `flagged`: tokens that a file gives with flags, which have precedence.
+  // `names` holds the spellings that have a name, `flagged` those that `numbered` gives with flags,
+  // which have precedence.
   std::set<std::string> names, flagged;
   for (const auto& [name, content] : beside.named) names.insert(content);
   std::vector<Json> fresh;

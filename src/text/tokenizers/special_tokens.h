@@ -10,9 +10,9 @@
 
 namespace ds::text {
 
-// The tokens and flags that the files beside a tokenizer name, read as Transformers does from
-// tokenizer_config.json and, unless that has added_tokens_decoder, from special_tokens_map.json,
-// whose keys have precedence, and added_tokens.json.
+// The tokens and flags that the files beside a tokenizer name, read as Transformers does: from
+// tokenizer_config.json and, if added_tokens_decoder is not in it, also from
+// special_tokens_map.json, whose keys have precedence, and from added_tokens.json.
 struct SpecialTokens {
   // The spellings of the usual tokens; "" if no file names one.
   std::string begin, end, unknown, sep, pad, cls, mask;
@@ -20,7 +20,7 @@ struct SpecialTokens {
   // model's own ("image_token").
   std::vector<std::pair<std::string, std::string>> named;
 
-  // begin_given and end_given are true if a file sets add_begin and add_end.
+  // begin_given is true if a file sets add_begin, and end_given if a file sets add_end.
   bool add_begin = false, add_end = false, begin_given = false, end_given = false;
   std::optional<bool> add_prefix_space, do_lower_case, tokenize_chinese_chars, strip_accents;
   // The class that the files name; tokenizer_class.h decides which one is used.
@@ -39,8 +39,8 @@ struct SpecialTokens {
   std::vector<Numbered> numbered;
   // True if `numbered` comes from added_tokens.json.
   bool legacy = true;
-  // Entries of the other tokens, in the order in which Transformers adds them; those of `named`
-  // come first.
+  // Entries of the tokens that a file spells without an id, in the order in which Transformers adds
+  // them; those of `named` come first.
   Json::Array spelt;
 
   // Gives a token its spelling unless a file has done so.
@@ -53,7 +53,8 @@ SpecialTokens read_special_tokens(const std::string& folder);
 // Transformers adds them. Tokens are matched by content: one that the vocabulary (an object of ids
 // by piece) or the file contains keeps its id, and the others get the next unused ids in order,
 // whatever id a file gives them. Flags from added_tokens_decoder or added_tokens.json have
-// precedence over those in the tokenizer.json, and every token with a name ("pad_token") is
+// precedence over those in the tokenizer.json, except that a token of added_tokens.json is ignored
+// if the tokenizer.json has an added token with its id. Every token with a name ("pad_token") is
 // special.
 Json::Array merge_added_tokens(const Json::Array& of_file, const Json& vocabulary,
                                const SpecialTokens& beside);

@@ -17,7 +17,7 @@ void append_part(std::vector<Part>& parts, size_t begin, size_t end, bool match)
   if (begin < end) parts.push_back({{begin, end}, match});
 }
 
-// Joins each match to the part before it unless that is a match as well.
+// Joins each match to the part before it, unless that part is a match as well.
 void merge_with_previous(const std::vector<Part>& parts, std::vector<Range>& out) {
   // True if the last range may be extended.
   bool open = false;
@@ -31,7 +31,7 @@ void merge_with_previous(const std::vector<Part>& parts, std::vector<Range>& out
   }
 }
 
-// Joins each match to the part after it unless that is a match as well.
+// Joins each match to the part after it, unless that part is a match as well.
 void merge_with_next(const std::vector<Part>& parts, std::vector<Range>& out) {
   for (size_t i = 0; i < parts.size(); ++i) {
     Range range = parts[i].range;

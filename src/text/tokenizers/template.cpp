@@ -55,7 +55,7 @@ Template read_single(Section& section) {
     }
     item.done();
   }
-  // Such a template would drop the text itself.
+  // A template without a Sequence would drop the text itself.
   if (!seen) raise(DS_ERROR_CORRUPT, "{} has no Sequence", section.path("single"));
   return out;
 }
@@ -83,8 +83,8 @@ Template read_template(const Json* json, const std::string& where) {
   } else if (type != "ByteLevel") {
     section.unsupported("type");
   }
-  for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"})
-    section.skip(key);  // changes offsets only
+  // These flags change offsets only.
+  for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"}) section.skip(key);
   section.done();
   return out;
 }

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::string_view kBackend = "TokenizersBackend";
 
-// The classes that Transformers registers for its model types, restricted to classes that change
-// the reading of a file, under their names in kSame. `./run interop tokenizers` checks model types
-// from this table.
+// The classes that Transformers registers for its model types. Only classes that change how a file
+// is read are listed, under the names that kSame gives to equal ones. `./run interop tokenizers`
+// checks model types from this table.
 struct Registered {
   std::string_view class_name, model_types;
 };

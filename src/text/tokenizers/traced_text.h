@@ -20,7 +20,7 @@ struct TracedText {
   // Returns an empty text that is traced if `like` is.
   static TracedText empty_like(const TracedText& like) { return {{}, {}, like.traced}; }
 
-  // Returns a UTF-8 text unchanged. It begins at byte `at` of the text to which ranges refer.
+  // Wraps a UTF-8 text that begins at byte `at` of the text to which the origins refer.
   static TracedText of(std::string_view text, size_t at, bool traced) {
     TracedText out{std::string(text), {}, traced};
     for (size_t begin = 0; traced && begin < text.size();) {

@@ -20,7 +20,7 @@ namespace ds::text {
 namespace {
 
 // A character of the result. `more` is the number of characters of the text that it replaces, minus
-// one: -1 for a further character of one that was decomposed.
+// one: -1 for each character of a decomposition after the first.
 struct Unit {
   utf8proc_int32_t character;
   int combining_class;
@@ -76,7 +76,7 @@ std::string normalize(std::string_view text, UnicodeForm form) {
                    static_cast<utf8proc_ssize_t>(text.size()), &mapped, options_of(form));
   std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, std::free);
   if (length < 0) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "normalization of {} bytes: {}", text.size(),
+    raise(DS_ERROR_OUT_OF_MEMORY, "a text of {} bytes cannot be normalized: {}", text.size(),
           utf8proc_errmsg(length));
   }
   return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};

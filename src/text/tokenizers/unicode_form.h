@@ -14,8 +14,8 @@ struct UnicodeForm {
 std::optional<UnicodeForm> unicode_form(std::string_view name);
 
 // Returns UTF-8 text in that form. Traced characters have the origin that `tokenizers` gives them:
-// each takes the place of one character of the text, in order. If several become one, the first is
-// the origin; if one becomes several, it is the origin of all.
+// each replaces one character of the text, in order. If several become one, the first is the
+// origin; if one becomes several, it is the origin of all.
 TracedText to_unicode_form(TracedText text, UnicodeForm form);
 
 }  // namespace ds::text

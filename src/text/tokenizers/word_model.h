@@ -13,14 +13,15 @@
 
 namespace ds::text {
 
-// Hashes std::string and std::string_view equally, so that maps are searched without a copy.
+// A hash that is the same for std::string and std::string_view, so that maps are searched without a
+// copy.
 struct TextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 using Vocabulary = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
 
-// Bounds tables that are indexed by id.
+// The largest token id, which bounds the tables that are indexed by id.
 constexpr int64_t max_token_id = (1 << 24) - 1;
 
 // Returns the largest id allowed in a file of `tokens` tokens. Ids may leave holes, but a table of
@@ -29,8 +30,8 @@ constexpr int64_t largest_id(size_t tokens) {
   return std::min(max_token_id, 2 * static_cast<int64_t>(tokens) + 65535);
 }
 
-// The "model" of a tokenizer.json, which turns words into tokens. Any number of threads may use
-// one.
+// The "model" of a tokenizer.json, which turns words into tokens. Any number of threads may share
+// it.
 class WordModel {
  public:
   virtual ~WordModel() = default;

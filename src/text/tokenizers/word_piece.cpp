@@ -10,8 +10,8 @@
 namespace ds::text {
 namespace {
 
-// A word takes time in proportion to the cube of its characters, since each candidate is looked up
-// as a whole for each end. So the number of characters is bounded.
+// Spelling a word may take time cubic in its length: there is a candidate for each beginning and
+// each end, and looking a candidate up is linear. So the number of characters is bounded.
 constexpr int64_t kMostCharacters = 256;
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }

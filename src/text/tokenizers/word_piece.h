@@ -11,9 +11,9 @@
 namespace ds::text {
 
 // WordPiece (Schuster and Nakajima, "Japanese and Korean voice search", ICASSP 2012) as BERT uses
-// it. It uses the longest piece of the vocabulary that begins a word, then the longest one with the
-// prefix ("##") that continues it, and so on. A word that cannot be spelled in this way, or has too
-// many characters, becomes one unknown token.
+// it. A word becomes the longest piece of the vocabulary with which it begins, then the longest
+// piece with the prefix ("##") that continues it, and so on. A word that cannot be spelled in this
+// way, or has too many characters, becomes one unknown token.
 class WordPiece : public WordModel {
  public:
   explicit WordPiece(Section& section);

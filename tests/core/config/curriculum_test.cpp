@@ -68,9 +68,9 @@ TEST(Curriculum, ContradictionsAreNamed) {
   refused("min_difficulty", "null", "missing");
   refused("schedule_config.difficulty_step", "0", "below 1");
   refused("schedule_config.root_degree", "2",
-          "no parameter of curriculum_learning.schedule_type \"fixed_linear\"");
+          "does not apply to curriculum_learning.schedule_type \"fixed_linear\"");
   refused("schedule_type", R"("fixed_discrete")",
-          "no parameter of curriculum_learning.schedule_type");
+          "does not apply to curriculum_learning.schedule_type");
   refused("schedule_config.total_curriculum_step", "0", "below 1");
   Json off = good;
   off.set("enabled", false);

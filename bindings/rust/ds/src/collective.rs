@@ -5,13 +5,13 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 
-/// How the elements of several ranks are combined.
+/// The operation that combines the elements of several ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReduceOp {
     Sum,
     /// The sum divided by the number of ranks; for floating types.
     Mean,
-    /// If any rank has a NaN, it is the maximum and the minimum.
+    /// The maximum. Like the minimum, it is NaN if any rank has a NaN.
     Max,
     Min,
 }
@@ -30,7 +30,8 @@ impl ReduceOp {
 /// A collective as a value: an operation over a list of buffers that it owns, or over blocks of unequal size. [`Comm::run`]
 /// runs it, [`Comm::start`] starts it. All ranks must pass the same operation, root and buffer sizes.
 ///
-/// A list is one collective over its buffers: faster than single calls if buffers are small, with the same bits.
+/// A list of buffers is one collective: it is faster than separate calls if the buffers are small, and its results have
+/// the same bits.
 #[must_use = "Comm::run makes a collective, Comm::start starts it"]
 pub struct Collective<T: Element, O: Element = T> {
     op: ds_sys::ds_comm_op,
@@ -51,12 +52,13 @@ impl<T: Element, O: Element> Collective<T, O> {
 }
 
 impl<T: Element> Collective<T, T::Sum> {
-    /// Every rank gets the reduced elements.
+    /// A collective in which every rank gets the reduced elements.
     pub fn all_reduce(buffers: Vec<Vec<T>>, reduce: ReduceOp) -> Self {
         Collective { reduce, ..Collective::new(ds_sys::DS_COMM_OP_ALL_REDUCE, buffers) }
     }
 
-    /// Rank r gets part r of the reduced elements; the length of each buffer is a multiple of the number of ranks.
+    /// A collective in which rank r gets part r of the reduced elements. The length of each buffer must be a multiple
+    /// of the number of ranks.
     pub fn reduce_scatter(buffers: Vec<Vec<T>>, reduce: ReduceOp) -> Self {
         Collective { reduce, ..Collective::new(ds_sys::DS_COMM_OP_REDUCE_SCATTER, buffers) }
     }
@@ -67,24 +69,24 @@ impl<T: Element> Collective<T, T::Sum> {
         Collective { reduce, blocks, ..Collective::new(ds_sys::DS_COMM_OP_REDUCE_SCATTER, vec![buffer]) }
     }
 
-    /// Only the root gets the reduced elements, the others empty buffers.
+    /// A collective in which only the root gets the reduced elements; other ranks get empty buffers.
     pub fn reduce(buffers: Vec<Vec<T>>, reduce: ReduceOp, root: usize) -> Self {
         Collective { reduce, root, ..Collective::new(ds_sys::DS_COMM_OP_REDUCE, buffers) }
     }
 }
 
 impl<T: Element> Collective<T> {
-    /// Every rank gets the buffers of all, in the order of ranks.
+    /// A collective in which every rank gets the buffers of all ranks, in the order of ranks.
     pub fn all_gather(buffers: Vec<Vec<T>>) -> Self {
         Collective::new(ds_sys::DS_COMM_OP_ALL_GATHER, buffers)
     }
 
-    /// An all_gather of one buffer; that of rank r has blocks\[r\] elements.
+    /// An all_gather of one buffer, which has blocks\[r\] elements on rank r.
     pub fn all_gather_blocks(buffer: Vec<T>, blocks: Vec<usize>) -> Self {
         Collective { blocks: Some(blocks), ..Collective::new(ds_sys::DS_COMM_OP_ALL_GATHER, vec![buffer]) }
     }
 
-    /// Block b of a buffer goes to rank b; block r of the result comes from rank r.
+    /// A collective in which block b of each buffer goes to rank b, and block r of the result comes from rank r.
     pub fn all_to_all(buffers: Vec<Vec<T>>) -> Self {
         Collective::new(ds_sys::DS_COMM_OP_ALL_TO_ALL, buffers)
     }
@@ -95,25 +97,25 @@ impl<T: Element> Collective<T> {
         Collective { blocks, out_blocks, ..Collective::new(ds_sys::DS_COMM_OP_ALL_TO_ALL, vec![buffer]) }
     }
 
-    /// Every rank gets the root's buffers; those of the others must have the same lengths.
+    /// A collective in which every rank gets the root's buffers. The buffers of other ranks must have the same lengths.
     pub fn broadcast(buffers: Vec<Vec<T>>, root: usize) -> Self {
         Collective { root, ..Collective::new(ds_sys::DS_COMM_OP_BROADCAST, buffers) }
     }
 
-    /// The root gets the buffers of all ranks, the others get empty ones.
+    /// A collective in which the root gets the buffers of all ranks; other ranks get empty buffers.
     pub fn gather(buffers: Vec<Vec<T>>, root: usize) -> Self {
         Collective { root, ..Collective::new(ds_sys::DS_COMM_OP_GATHER, buffers) }
     }
 
-    /// Block r of the root's buffers goes to rank r; the buffers of the others are not used. counts\[i\] is the number
-    /// of elements in a block of buffer i.
+    /// A collective in which block r of each of the root's buffers goes to rank r. The buffers of other ranks are not
+    /// used. counts\[i\] is the number of elements in a block of buffer i.
     pub fn scatter(buffers: Vec<Vec<T>>, counts: Vec<usize>, root: usize) -> Self {
         Collective { root, counts: Some(counts), ..Collective::new(ds_sys::DS_COMM_OP_SCATTER, buffers) }
     }
 }
 
 impl Collective<u8> {
-    /// Ends when every rank has started it; has no buffers.
+    /// A collective without buffers that ends when every rank has started it.
     pub fn barrier() -> Self {
         Collective::new(ds_sys::DS_COMM_OP_BARRIER, Vec::new())
     }
@@ -254,8 +256,8 @@ impl Comm {
         Ok(collective.submit(self, std::ptr::null_mut())?.outs)
     }
 
-    /// Starts a collective and returns. Started ones run one after the other on their own thread; a direct collective
-    /// of this group first waits for them. Collective.
+    /// Starts a collective and returns. Started collectives run one after another on their own thread; a direct
+    /// collective of this group first waits for them. Collective.
     pub fn start<T: Element, O: Element>(&self, collective: Collective<T, O>) -> Result<Work<O>> {
         self.handle().sweep();
         let mut raw = std::ptr::null_mut();
@@ -303,7 +305,7 @@ impl Drop for Loan {
 /// work.wait().unwrap();
 /// ```
 ///
-/// If it is dropped, the collective continues: the group keeps its buffers until it has ended.
+/// If this object is dropped, the collective continues, and the group keeps the buffers until it has ended.
 #[must_use = "a collective that is not waited for keeps its buffers"]
 pub struct Work<O: Element> {
     loan: Option<Loan>,
@@ -315,12 +317,12 @@ pub struct Work<O: Element> {
 unsafe impl<O: Element> Sync for Work<O> {}
 
 impl<O: Element> Work<O> {
-    /// Whether the collective has ended, with success or not.
+    /// Returns whether the collective has ended, with success or not.
     pub fn is_done(&self) -> bool {
         self.loan.as_ref().map_or(true, Loan::ended)
     }
 
-    /// Waits for its end and returns the buffers.
+    /// Waits until the collective has ended and returns the buffers.
     pub fn wait(mut self) -> Result<Vec<Vec<O>>> {
         let mut loan = match self.loan.take() {
             Some(loan) => loan,

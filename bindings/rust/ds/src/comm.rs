@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub(crate) struct Handle {
     raw: *mut ds_sys::ds_comm,
-    // The loans of started collectives that nobody waits for.
+    // The loans of started collectives whose Work was dropped before they had ended.
     loans: Mutex<Vec<Loan>>,
 }
 
@@ -65,7 +65,7 @@ impl Default for CommOptions {
 }
 
 impl Comm {
-    /// Joins the group that `url` names: "self", "threads://NAME", "shm://NAME", "env" and the others of ds.h.
+    /// Joins the group that `url` names: "self", "threads://NAME", "shm://NAME", "env" or another url of ds.h.
     /// Collective.
     pub fn join(url: &str, options: &CommOptions) -> Result<Comm> {
         let url = name(url)?;
@@ -107,9 +107,9 @@ impl Comm {
         unsafe { ds_sys::ds_comm_size(self.raw()) as usize }
     }
 
-    /// Sums `data` over all ranks, in place, with the same bits on any transport. Collective. A sum of 16-bit floats is
-    /// f32, so it cannot be stored in `data`: use [`crate::Collective::all_reduce`] for it, and for operations other
-    /// than the sum.
+    /// Sums `data` over all ranks, in place, with the same bits on any transport. Collective. The sum of 16-bit floats
+    /// is f32 and cannot be stored in `data`: use [`crate::Collective::all_reduce`] for these types, and for operations
+    /// other than the sum.
     pub fn all_reduce<T: Element>(&self, data: &mut [T]) -> Result<()> {
         if TypeId::of::<T>() != TypeId::of::<T::Sum>() {
             let got = dtype_name(T::DTYPE);
@@ -122,8 +122,8 @@ impl Comm {
         }
     }
 
-    /// Sums `data` over all ranks; rank r gets part r of the sum. Collective; the length is a multiple of the number of
-    /// ranks.
+    /// Sums `data` over all ranks; rank r gets part r of the sum. The length must be a multiple of the number of ranks.
+    /// Collective.
     pub fn reduce_scatter<T: Element>(&self, data: &[T]) -> Result<Vec<T::Sum>> {
         let count = self.part_of(data.len())?;
         let mut out = vec![T::Sum::default(); count];
@@ -142,7 +142,7 @@ impl Comm {
         Ok(count / self.size())
     }
 
-    /// Returns the `data` of all ranks, in the order of ranks. Collective; the same length on all ranks.
+    /// Returns the `data` of all ranks, in the order of ranks. The length must be the same on all ranks. Collective.
     pub fn all_gather<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
         let mut out = vec![T::default(); data.len() * self.size()];
         // SAFETY: out has in_size * size bytes.
@@ -153,7 +153,7 @@ impl Comm {
         Ok(out)
     }
 
-    /// Block `b` of `data` goes to rank `b`; block `r` of the result comes from rank `r`. Collective.
+    /// Sends block `b` of `data` to rank `b`; block `r` of the result comes from rank `r`. Collective.
     pub fn all_to_all<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
         let block = self.part_of(data.len())? * std::mem::size_of::<T>();
         let mut out = vec![T::default(); data.len()];
@@ -164,7 +164,7 @@ impl Comm {
         Ok(out)
     }
 
-    /// Copies the data of rank `root` to all ranks. Collective; the same length on all ranks.
+    /// Copies the data of rank `root` to all ranks. The length must be the same on all ranks. Collective.
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
         // SAFETY: data lives during the call.
         unsafe {
@@ -173,7 +173,7 @@ impl Comm {
         }
     }
 
-    /// Sends to rank `to`, which receives as many elements; returns when they have arrived.
+    /// Sends to rank `to`, which must receive the same number of elements. Returns when they have arrived.
     pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
         // SAFETY: data lives during the call.
         unsafe {
@@ -196,8 +196,8 @@ impl Comm {
         unsafe { check(ds_sys::ds_comm_barrier(self.raw())) }
     }
 
-    /// Makes a group of all ranks with the same color, ordered by key, then by rank; None for a rank without a color.
-    /// Collective.
+    /// Creates a group of all ranks with the same color, ordered by key, then by rank. Returns None on a rank without a
+    /// color. Collective.
     pub fn split(&self, color: Option<i32>, key: i32) -> Result<Option<Comm>> {
         let mut out = std::ptr::null_mut();
         // SAFETY: out is valid during the call.
@@ -233,7 +233,7 @@ fn rank_number(rank: usize) -> Result<i32> {
     i32::try_from(rank).map_err(|_| Error::argument(format!("a rank must be at most {}, got {rank}", i32::MAX)))
 }
 
-/// Ends a group, from any thread.
+/// A handle by which any thread can end a group.
 #[derive(Clone)]
 pub struct Aborter {
     handle: Weak<Handle>,

@@ -4,21 +4,21 @@ use crate::{check, name, CallbackResult, Graph, Result, Value, View};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
-/// An operation that a program computes, added with [`Graph::custom`]. Graphs, and the engines and plans made from
-/// them, share it. It is called on the thread that is inside a call of an engine: it must not use that engine, and must
-/// compute the same on all ranks. After an error or a panic in it, the engine is poisoned.
+/// An operation that a program computes, added with [`Graph::custom`]. Graphs, and the engines and plans created from
+/// them, share the operation. It is called on the thread that is inside a call of an engine. It must not use that
+/// engine, and must compute the same on all ranks. After an error or a panic in the operation, the engine is poisoned.
 pub trait CustomOp: Send + Sync + 'static {
     /// Writes every element of `outputs`, whose previous contents are undefined. Tensors have as many rows as the
-    /// micro-step, and floating inputs have the compute type of the engine.
+    /// micro-step, and floating-point inputs have the compute type of the engine.
     fn forward(&self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> CallbackResult;
 
-    /// Whether [`CustomOp::backward`] computes gradients.
+    /// Returns whether [`CustomOp::backward`] computes gradients.
     fn is_differentiable(&self) -> bool {
         false
     }
 
     /// Writes every element of `input_grads`, which have the types and shapes of the inputs. The gradient of an output
-    /// is None if the loss does not depend on it, that of an input if it is not needed.
+    /// is None if the loss does not depend on that output; the gradient of an input is None if it is not needed.
     fn backward(
         &self,
         inputs: &[View<'_>],
@@ -39,14 +39,14 @@ pub struct CustomOutput {
 }
 
 impl CustomOutput {
-    /// An output with the type of the first floating input, which is the compute type in an engine. A dimension None is
-    /// n, the rows of a micro-step.
+    /// Describes an output with the type of the first floating-point input, which is the compute type in an engine. A
+    /// dimension of None is n, the number of rows of a micro-step.
     pub fn computed(dims: &[Option<usize>]) -> CustomOutput {
         let dims = dims.iter().map(|d| d.map_or(-1, |d| dims_of(&[d])[0])).collect();
         CustomOutput { dtype: ds_sys::DS_DTYPE_NONE, dims }
     }
 
-    /// An output with the type T.
+    /// Describes an output with the type T.
     pub fn of<T: Element>(dims: &[Option<usize>]) -> CustomOutput {
         CustomOutput { dtype: T::DTYPE, ..CustomOutput::computed(dims) }
     }
@@ -64,7 +64,7 @@ impl ViewMut<'_> {
         Ok(info_of(self.raw)?.dims)
     }
 
-    /// The elements, in their own type.
+    /// Returns the elements. Fails if they are not of type T.
     pub fn data_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         let (at, count) = info_of(self.raw)?.slice::<T>()?;
         // SAFETY: libds gives the memory to this call alone, and the reference to the view is the only one.
@@ -128,7 +128,7 @@ unsafe extern "C" fn end(user_data: *mut c_void) {
 
 impl Graph {
     /// Adds a custom operation and returns its first output; further outputs have the numbers after it. `op_name` is
-    /// its name in texts and messages. Only on the device "cpu".
+    /// the name of the operation in texts and messages. Only the device "cpu" supports custom operations.
     pub fn custom(&mut self, op_name: &str, op: impl CustomOp, inputs: &[Value], outputs: &[CustomOutput]) -> Result<Value> {
         let (op_name, mut out) = (name(op_name)?, -1);
         let values: Vec<i32> = inputs.iter().map(|v| v.0).collect();
@@ -155,7 +155,7 @@ impl Graph {
         unsafe {
             let (graph, at) = (self.raw_mut(), values.as_ptr());
             let status = ds_sys::ds_graph_custom_op(graph, op_name.as_ptr(), &own, at, values.len(), &mut out);
-            // Ends after the error is read: the end of the program's value may call libds, too.
+            // Dropped only after the error has been read, since dropping the program's value may call libds, too.
             let refused = if status == ds_sys::DS_OK { None } else { Some(Box::from_raw(called)) };
             let result = check(status);
             drop(refused);

@@ -5,7 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 /// Delegate mode.
 impl<G: Group> Engine<G> {
-    /// Registers a parameter and returns its number. It is zero unless the options of the engine have an `init`.
+    /// Registers a parameter and returns its number. The parameter is zero unless the options of the engine have an
+    /// `init`.
     pub fn add_param(&mut self, param: &str, dims: &[usize]) -> Result<i32> {
         let (param, dims, mut out) = (name(param)?, dims_of(dims), -1);
         // SAFETY: the name and the dimensions live during the call.
@@ -13,7 +14,7 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Ends the registration and allocates the memory; only `add_param` may come before it. Collective.
+    /// Ends the registration and allocates the memory; only `add_param` may be called before. Collective.
     pub fn start(&mut self) -> Result<()> {
         // SAFETY: the engine is alive and alone with this thread.
         unsafe { check(ds_sys::ds_engine_start(self.raw)) }
@@ -38,8 +39,8 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw(), std::ptr::null_mut())) }
     }
 
-    /// `body` writes this rank's gradient of a parameter, in its compute type, directly into the memory of the engine,
-    /// so that nothing is copied. The previous contents are undefined.
+    /// Hands over this rank's gradient of a parameter without a copy: `body` writes it, in the compute type, directly
+    /// into the memory of the engine. The previous contents are undefined.
     pub fn write_grad<T: Element>(&mut self, param: i32, body: impl FnOnce(&mut [T])) -> Result<()> {
         let mut out = std::ptr::null_mut();
         // SAFETY: the place belongs to this host until the gradient is handed over, which needs the engine that body
@@ -52,8 +53,9 @@ impl<G: Group> Engine<G> {
     }
 }
 
-/// Whole parameters of a delegate engine, for reading. It ends with [`Lease::release`], or when it is dropped; both are
-/// collective. All other calls of the engine can be made through it, including further leases, which end before it.
+/// A lease of whole parameters of a delegate engine, for reading. It ends with [`Lease::release`], or when it is
+/// dropped; both are collective. All other calls of the engine can be made through the lease, including further leases,
+/// which end before it.
 ///
 /// Values cannot be kept after the lease:
 ///
@@ -71,7 +73,7 @@ pub struct Lease<'e, G: Group = ()> {
 }
 
 impl<G: Group> Lease<'_, G> {
-    /// The values of a leased parameter in its compute type, in place.
+    /// Returns the values of a leased parameter in its compute type, in place.
     pub fn values<T: Element>(&self, param: i32) -> Result<&[T]> {
         let mut out = std::ptr::null_mut();
         // SAFETY: the handle lives.

@@ -1,4 +1,5 @@
-//! Tensors of other libraries, without copies, by DLPack: both its structs, and [`Managed`], which owns one.
+//! Exchange of tensors with other libraries by DLPack, without copies: the two structs of DLPack, and [`Managed`],
+//! which owns such a tensor.
 use crate::tensor::{dims_of, refuse_count, Element};
 use crate::{check, Result, Tensor};
 use std::ffi::c_void;
@@ -29,12 +30,12 @@ pub struct Shape {
     pub dims_count: i32,
     pub dtype: Type,
     pub dims: *mut i64,
-    /// In elements; NULL: compact row-major.
+    /// Strides in elements; NULL means compact row-major.
     pub strides: *mut i64,
     pub byte_offset: u64,
 }
 
-/// DLManagedTensor: its owner calls the deleter once.
+/// DLManagedTensor. The owner calls the deleter once.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ManagedTensor {
@@ -56,7 +57,7 @@ pub struct ManagedTensorVersioned {
     pub tensor: Shape,
 }
 
-/// A DLPack tensor of either form, as it goes to other libraries and comes from them.
+/// A DLPack tensor of either form, as libraries pass it to each other.
 #[derive(Clone, Copy, Debug)]
 pub enum Raw {
     Unversioned(*mut ManagedTensor),
@@ -73,7 +74,7 @@ fn type_of<T: Element>() -> Type {
     Type { code, bits: 8 * std::mem::size_of::<T>() as u8, lanes: 1 }
 }
 
-/// A DLPack tensor that only this value owns. Its deleter is called when it is dropped.
+/// A DLPack tensor that only this value owns. Dropping the value calls the deleter.
 pub struct Managed {
     raw: Raw,
 }
@@ -105,11 +106,11 @@ unsafe extern "C" fn give_back<T>(managed: *mut ManagedTensor) {
 }
 
 impl Managed {
-    /// Takes over a DLPack tensor, for example the content of a Python capsule; None for NULL.
+    /// Takes over a DLPack tensor, for example the content of a Python capsule. Returns None for NULL.
     ///
-    /// # Safety
-    /// The address is NULL or that of a DLPack tensor whose deleter was not called. Until the deleter is called nobody else writes
-    /// its memory, or reads it, unless it is lent for reading; any thread may do both and call the deleter.
+    /// # Safety The address is NULL or that of a DLPack tensor whose deleter was not called. Until the deleter is
+    /// called, nobody else writes the memory or, unless it is lent for reading only, reads it. Any thread may use the
+    /// memory and call the deleter.
     pub unsafe fn from_raw(raw: Raw) -> Option<Managed> {
         let null = match raw {
             Raw::Unversioned(at) => at.is_null(),
@@ -118,14 +119,14 @@ impl Managed {
         if null { None } else { Some(Managed { raw }) }
     }
 
-    /// For a consumer, which must call the deleter.
+    /// Returns the tensor for a consumer, which must call the deleter.
     pub fn into_raw(self) -> Raw {
         let raw = self.raw;
         std::mem::forget(self);
         raw
     }
 
-    /// Its description: device, type, dimensions and strides.
+    /// Returns the description of the tensor: device, type, dimensions and strides.
     pub fn tensor(&self) -> &Shape {
         // SAFETY: the tensor is alive.
         match self.raw {
@@ -134,13 +135,13 @@ impl Managed {
         }
     }
 
-    /// Whether its library lends it for reading only.
+    /// Returns whether another library lends the memory for reading only.
     pub fn is_readonly(&self) -> bool {
         // SAFETY: the tensor is alive.
         matches!(self.raw, Raw::Versioned(at) if unsafe { (*at).flags & 1 != 0 })
     }
 
-    /// Makes one from a vector, whose memory stays in place.
+    /// Creates a DLPack tensor from a vector, whose memory stays in place.
     pub fn from_vec<T: Element>(mut data: Vec<T>, dims: &[usize]) -> Result<Managed> {
         if dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d)) != Some(data.len()) {
             return Err(refuse_count(dims, data.len()));
@@ -167,8 +168,8 @@ impl Managed {
 }
 
 impl Tensor {
-    /// Takes a tensor of another library without a copy. It must be in host memory. It is freed when the new tensor is
-    /// dropped, or at once if libds refuses it.
+    /// Imports a tensor of another library without a copy. It must be in host memory. It is freed when the new tensor
+    /// is dropped, or at once if libds refuses it.
     pub fn from_dlpack(managed: Managed) -> Result<Tensor> {
         let (mut old, mut new, mut out) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
         match managed.raw {

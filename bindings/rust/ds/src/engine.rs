@@ -11,30 +11,31 @@ pub struct Part<'a> {
     /// Number of the parameter.
     pub param: i32,
     pub name: &'a str,
-    /// The first of these elements in the flattened parameter.
+    /// The index of the first of these elements in the flattened parameter.
     pub first: usize,
-    /// The values that the graph's init has drawn, or zeros in delegate mode; they stay if they are not changed.
+    /// The values that the graph's init has drawn, or zeros in delegate mode. The closure may change them.
     pub values: &'a mut [f32],
 }
 
-/// See [`EngineOptions::init`].
+/// A closure that sets initial values, see [`EngineOptions::init`].
 pub type Init = Box<dyn FnMut(Part<'_>) -> CallbackResult + Send>;
 
-/// The resources of an engine; training options are JSON.
+/// The resources of an engine. The training options are in its JSON configuration.
 #[derive(Default)]
 pub struct EngineOptions {
-    /// Compute threads of this rank; 0: the cores divided by the ranks of this host.
+    /// Compute threads of this rank; 0 means the cores divided by the ranks of this host.
     pub threads: i32,
-    /// Records spans for [`Engine::trace`].
+    /// Whether to record spans for [`Engine::trace`].
     pub trace: bool,
     /// Sets initial values.
     pub init: Option<Init>,
 }
 
 impl EngineOptions {
-    /// Sets initial values by `init`, which only sees elements whose states this rank keeps, in any number of parts;
-    /// ranks with the same elements must give them the same values. It is called when the engine is made, or in
-    /// delegate mode in [`Engine::start`]. Its error is an error on all ranks, and its panic continues after the call.
+    /// Sets initial values by `init`, which is called for the elements whose states this rank keeps, in any number of
+    /// parts. Ranks with the same elements must set the same values. It is called when the engine is created or, in
+    /// delegate mode, in [`Engine::start`]. If it returns an error, all ranks fail. If it panics, the panic resumes
+    /// after the call.
     pub fn init(mut self, init: impl FnMut(Part<'_>) -> CallbackResult + Send + 'static) -> Self {
         self.init = Some(Box::new(init));
         self
@@ -90,26 +91,26 @@ impl Group for &Comm {
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
-    /// Steps made so far, skipped ones included.
+    /// Number of steps so far, including skipped ones.
     pub step: i64,
-    /// Optimizer updates made so far.
+    /// Number of updates by the optimizer so far.
     pub updates: i64,
-    /// Mean over all ranks.
+    /// The mean loss over all ranks.
     pub loss: f64,
     /// Norm of the mean gradient, before clipping.
     pub grad_norm: f64,
     pub lr: f64,
-    /// Loss or gradients had NaN or infinity, so nothing was updated.
+    /// True if loss or gradients had NaN or infinity, so that nothing was updated.
     pub skipped: bool,
     /// The factor of the loss; 1 unless fp16 is enabled.
     pub loss_scale: f64,
-    /// The step was skipped, and the dynamic loss scale is at its minimum.
+    /// True if the step was skipped while the dynamic loss scale is at its minimum.
     pub loss_scale_at_floor: bool,
 }
 
 /// A training engine. In native mode it has a graph; without one, the host keeps forward and backward (delegate mode).
 ///
-/// An engine that borrows its communicator stays on the communicator's thread, and ends before it:
+/// An engine that borrows its communicator stays on the communicator's thread, and must end before the communicator:
 ///
 /// ```compile_fail,E0597
 /// let engine = {
@@ -158,9 +159,10 @@ impl<G: Group> Engine<G> {
         let graph = graph.map_or(std::ptr::null(), Graph::raw);
         let comm = group.comm().map_or(std::ptr::null_mut(), Comm::raw);
         let init = options.init.map_or(std::ptr::null_mut(), |init| Box::into_raw(Box::new(init)));
-        // From here on the engine frees the closure; a handle that was not made is NULL.
+        // From here on the engine frees the closure. Its handle is NULL until the engine has been created.
         let mut engine = Engine { raw: std::ptr::null_mut(), init, group };
-        // SAFETY: the options are filled by libds first; all pointers are valid during the calls, the closure with the engine.
+        // SAFETY: libds fills the options first. All pointers are valid during the calls, and the closure lives as long
+        // as the engine.
         unsafe {
             let mut own: ds_sys::ds_engine_options = std::mem::zeroed();
             check(ds_sys::ds_engine_options_init(&mut own, std::mem::size_of_val(&own)))?;
@@ -180,8 +182,8 @@ impl<G: Group> Engine<G> {
         &self.group
     }
 
-    /// Makes one step. The inputs are in graph order, each with all micro-batches in sequence. Returns the mean loss.
-    /// Collective.
+    /// Trains one step and returns the mean loss. The inputs are in the order of the graph, each with all micro-batches
+    /// in sequence. Collective.
     pub fn train_batch(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
@@ -189,8 +191,8 @@ impl<G: Group> Engine<G> {
         Ok(loss)
     }
 
-    /// For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have
-    /// called this. Returns the number of those steps. Collective.
+    /// Takes part in the steps of the other ranks, after this rank has run out of data, until all ranks have called
+    /// join. Returns the number of these steps. Collective.
     pub fn join(&mut self) -> Result<i64> {
         let mut steps = 0;
         // SAFETY: the handle lives.
@@ -206,7 +208,7 @@ impl<G: Group> Engine<G> {
         Ok(loss)
     }
 
-    /// Computes the backward of the micro-batch; in delegate mode it ends the micro-step. Collective.
+    /// Computes the backward of the micro-batch; in delegate mode, ends the micro-step. Collective.
     pub fn backward(&mut self) -> Result<()> {
         // SAFETY: the handle lives.
         unsafe { check(ds_sys::ds_backward(self.raw)) }
@@ -218,7 +220,7 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_step(self.raw)) }
     }
 
-    /// Loss of one micro-batch without dropout, mean over ranks. Collective.
+    /// Returns the loss of one micro-batch without dropout, as the mean over all ranks. Collective.
     pub fn eval_batch(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
@@ -226,7 +228,8 @@ impl<G: Group> Engine<G> {
         Ok(loss)
     }
 
-    /// Output 1 of the graph for one micro-batch, as f32. An input that it does not depend on may be None. Collective.
+    /// Returns output 1 of the graph for one micro-batch, as f32. An input on which it does not depend may be None.
+    /// Collective.
     pub fn infer(&mut self, inputs: &[Option<View<'_>>]) -> Result<Tensor> {
         let inputs: Vec<_> = inputs.iter().map(|i| i.as_ref().map_or(std::ptr::null(), View::raw)).collect();
         let mut out = std::ptr::null_mut();
@@ -235,12 +238,12 @@ impl<G: Group> Engine<G> {
         Ok(Tensor::own(out))
     }
 
-    /// Steps made so far, including those before a load.
+    /// Returns the number of steps so far, including those before a load.
     pub fn steps(&self) -> i64 {
         self.get("step").map_or(0, |steps| steps as i64)
     }
 
-    /// The result of the last step.
+    /// Returns the result of the last step.
     pub fn last_step(&self) -> Result<StepResult> {
         // SAFETY: the structure is filled by libds.
         unsafe {
@@ -259,13 +262,13 @@ impl<G: Group> Engine<G> {
         }
     }
 
-    /// Why the last step was skipped; "" if it was not.
+    /// Returns why the last step was skipped; "" if it was not.
     pub fn skip_reason(&self) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_engine_skip_reason(self.raw, out) })
     }
 
-    /// A number by name, as ds.h lists them: "lr", "device_bytes", `param_groups[1].weight_decay`.
+    /// Returns a number by its name, as ds.h lists them: "lr", "device_bytes", `param_groups[1].weight_decay`.
     pub fn get(&self, number: &str) -> Result<f64> {
         let (number, mut out) = (name(number)?, 0.0);
         // SAFETY: the handle lives.
@@ -273,7 +276,8 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Changes a number from the next step on; NaN returns it to the configuration. The same on all ranks.
+    /// Changes a number from the next step on. After NaN, the configuration sets the number again. All ranks must pass
+    /// the same value.
     pub fn set(&mut self, number: &str, value: f64) -> Result<()> {
         let number = name(number)?;
         // SAFETY: the handle lives.
@@ -286,7 +290,7 @@ impl<G: Group> Engine<G> {
         unsafe { ds_sys::ds_engine_param_count(self.raw) as usize }
     }
 
-    /// The number of a parameter by its name.
+    /// Returns the number of the parameter with this name.
     pub fn param(&self, param: &str) -> Result<i32> {
         let (param, mut out) = (name(param)?, -1);
         // SAFETY: the handle lives.
@@ -294,7 +298,7 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Name and dimensions of a parameter.
+    /// Returns the name and the dimensions of a parameter.
     pub fn param_info(&self, param: i32) -> Result<(String, Vec<usize>)> {
         let (mut text, mut dims, mut count) = (std::ptr::null(), [0i64; 8], 0);
         // SAFETY: the outputs are valid during the call, and the name lives as long as the engine.
@@ -320,7 +324,7 @@ impl<G: Group> Engine<G> {
         out
     }
 
-    /// A whole state of a parameter. Collective.
+    /// Returns a whole state of a parameter. Collective.
     pub fn read(&mut self, param: i32, state: &str) -> Result<Vec<f32>> {
         let (state, mut out) = (name(state)?, vec![0f32; self.numel(param)?]);
         // SAFETY: out has as many elements as the call says.
@@ -328,14 +332,14 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Replaces a whole state of a parameter; the same values on all ranks. Collective.
+    /// Replaces a whole state of a parameter. All ranks must pass the same values. Collective.
     pub fn write(&mut self, param: i32, state: &str, values: &[f32]) -> Result<()> {
         let state = name(state)?;
         // SAFETY: values has as many elements as the call says.
         unsafe { check(ds_sys::ds_engine_write(self.raw, param, state.as_ptr(), values.as_ptr(), values.len())) }
     }
 
-    /// The elements of a flattened parameter whose states this rank updates.
+    /// Returns the range of elements of a flattened parameter whose states this rank updates.
     pub fn local_range(&self, param: i32) -> Result<std::ops::Range<usize>> {
         let (mut first, mut count) = (0, 0);
         // SAFETY: the handle lives.
@@ -343,7 +347,7 @@ impl<G: Group> Engine<G> {
         Ok(first as usize..(first + count) as usize)
     }
 
-    /// Like [`Engine::read`], for the elements of [`Engine::local_range`]; no communication.
+    /// Like [`Engine::read`], for the elements of [`Engine::local_range`] only, without communication.
     pub fn read_local(&mut self, param: i32, state: &str) -> Result<Vec<f32>> {
         let (state, mut out) = (name(state)?, vec![0f32; self.local_range(param)?.len()]);
         // SAFETY: out has as many elements as the call says.
@@ -351,28 +355,28 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Like [`Engine::write`], for the elements of [`Engine::local_range`]. Call it on all ranks, and
-    /// [`Engine::refresh`] after it.
+    /// Like [`Engine::write`], for the elements of [`Engine::local_range`]. Call it on all ranks, then call
+    /// [`Engine::refresh`].
     pub fn write_local(&mut self, param: i32, state: &str, values: &[f32]) -> Result<()> {
         let state = name(state)?;
         // SAFETY: values has as many elements as the call says.
         unsafe { check(ds_sys::ds_engine_write_local(self.raw, param, state.as_ptr(), values.as_ptr(), values.len())) }
     }
 
-    /// Makes all compute copies from their masters. Collective.
+    /// Recomputes all compute copies from their masters. Collective.
     pub fn refresh(&mut self) -> Result<()> {
         // SAFETY: the handle lives.
         unsafe { check(ds_sys::ds_engine_refresh(self.raw)) }
     }
 
-    /// From the next step on, the parameters are not trained, or are trained again. Collective.
+    /// Freezes parameters from the next step on, or trains them again if `frozen` is false. Collective.
     pub fn freeze(&mut self, params: &[i32], frozen: bool) -> Result<()> {
         // SAFETY: params lives during the call.
         unsafe { check(ds_sys::ds_engine_freeze(self.raw, params.as_ptr(), params.len(), i32::from(frozen))) }
     }
 
-    /// Makes a group of parameters with its own values for updates; `options` is JSON as in ds.h. Returns its number.
-    /// Collective.
+    /// Moves parameters to a new group with its own values for updates; `options` is JSON as in ds.h. Returns the
+    /// number of the group. Collective.
     pub fn add_group(&mut self, params: &[i32], options: &str) -> Result<usize> {
         let (options, mut out) = (name(options)?, -1);
         // SAFETY: everything lives during the call.
@@ -380,13 +384,13 @@ impl<G: Group> Engine<G> {
         Ok(out as usize)
     }
 
-    /// The step program in its text form.
+    /// Returns the program of a step in its text form.
     pub fn plan_print(&self) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_engine_plan_print(self.raw, out) })
     }
 
-    /// Bytes per tier and kind.
+    /// Returns the bytes per tier and kind.
     pub fn plan_report(&self, format: Format) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_engine_plan_report(self.raw, format.raw(), out) })
@@ -413,8 +417,8 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_checkpoint_wait(self.raw)) }
     }
 
-    /// Loads the newest complete checkpoint below `folder`, or the one at it; `options` is JSON: "tag". Returns its client state
-    /// as JSON. Collective.
+    /// Loads the newest complete checkpoint below `folder`, or the one at `folder`; `options` is JSON: "tag". Returns
+    /// the client state as JSON. Collective.
     pub fn load(&mut self, folder: &Path, options: Option<&str>) -> Result<String> {
         let (folder, options) = (path_text(folder)?, optional(options)?);
         // SAFETY: everything lives during the call.
@@ -428,7 +432,7 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_checkpoint_load_model(self.raw, folder.as_ptr())) }
     }
 
-    /// Writes the masters as a Hugging Face model, like the one at `like`. Collective.
+    /// Writes the masters as a Hugging Face model folder, with files and names like the folder `like`. Collective.
     pub fn save_model(&mut self, folder: &Path, like: Option<&Path>) -> Result<()> {
         let folder = path_text(folder)?;
         let like = like.map(path_text).transpose()?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::raw::c_char;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
-/// What the caller should do after a failed call.
+/// The kind of an error, which tells the caller how to react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
@@ -48,7 +48,7 @@ impl Status {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub status: Status,
-    /// One line that names the argument and both values.
+    /// One line for people.
     pub message: String,
     /// The configuration key that the message is about, dotted.
     pub key: Option<String>,
@@ -60,8 +60,8 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The result of a closure that libds calls. An error ends the surrounding call with [`Status::User`]; its text follows
-/// the message of libds.
+/// The result of a closure that libds calls. An error ends the surrounding call with [`Status::User`]; the text of the
+/// error follows the message of libds.
 pub type CallbackResult = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl Error {
@@ -88,22 +88,22 @@ thread_local! {
     static ESCAPED: RefCell<Option<Escaped>> = const { RefCell::new(None) };
 }
 
-/// Runs the body of a callback. A panic does not cross libds: the callback returns `DS_ERROR_USER`, and [`check`] of
-/// the surrounding call resumes the panic. An error becomes part of that call's error.
+/// Runs the body of a callback. A panic does not cross libds: the callback returns `DS_ERROR_USER`, and [`check`]
+/// resumes the panic after the surrounding call. An error becomes part of that call's error.
 pub(crate) fn contained(body: impl FnOnce() -> CallbackResult) -> ds_sys::ds_status {
     let escaped = match catch_unwind(AssertUnwindSafe(|| body().map_err(|error| error.to_string()))) {
         Ok(Ok(())) => return ds_sys::DS_OK,
         Ok(Err(text)) => Escaped::Error(text),
         Err(panic) => Escaped::Panic(panic),
     };
-    // If several failed, the first one counts.
+    // If several callbacks have failed, the first one counts.
     let _ = ESCAPED.try_with(|slot| {
         slot.borrow_mut().get_or_insert(escaped);
     });
     ds_sys::DS_ERROR_USER
 }
 
-/// Whether a callback of the running call has failed, so that the next ones need not run.
+/// Returns whether a callback of the running call has failed, so that further callbacks need not run.
 pub(crate) fn has_escaped() -> bool {
     ESCAPED.try_with(|slot| slot.borrow().is_some()).unwrap_or(false)
 }
@@ -139,7 +139,7 @@ pub(crate) fn check(status: ds_sys::ds_status) -> Result<()> {
     Err(Error { status: Status::of(status), message, key: some(key), tensor: some(tensor), rank })
 }
 
-/// Returns the text that `call` makes.
+/// Returns the text that `call` creates.
 pub(crate) fn owned_text(call: impl FnOnce(*mut *mut c_char) -> ds_sys::ds_status) -> Result<String> {
     let mut text = std::ptr::null_mut();
     check(call(&mut text))?;
@@ -161,7 +161,7 @@ pub(crate) fn optional(text: Option<&str>) -> Result<Option<CString>> {
     text.map(name).transpose()
 }
 
-/// NULL for None. The text must live as long as the address is used.
+/// Returns the address of an optional text, NULL for None. The text must live as long as the address is used.
 pub(crate) fn address(text: &Option<CString>) -> *const c_char {
     text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr())
 }

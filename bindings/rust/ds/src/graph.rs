@@ -21,7 +21,7 @@ impl Drop for Graph {
 }
 
 impl Graph {
-    /// Makes an empty graph; `bound` is the largest number of rows of one micro-step.
+    /// Creates an empty graph; `bound` is the largest number of rows of one micro-step.
     pub fn new(graph_name: &str, bound: usize) -> Result<Graph> {
         let graph_name = name(graph_name)?;
         let mut raw = std::ptr::null_mut();
@@ -30,7 +30,7 @@ impl Graph {
         Ok(Graph { raw })
     }
 
-    /// Makes the graph of a configuration's `model` section, for a group of `size` ranks.
+    /// Creates the graph of a configuration's `model` section, for a group of `size` ranks.
     pub fn from_config(config: &str, size: i32) -> Result<Graph> {
         let config = name(config)?;
         let mut raw = std::ptr::null_mut();
@@ -56,7 +56,7 @@ impl Graph {
         self.raw
     }
 
-    /// Adds an input; None is n, the rows of a micro-step.
+    /// Adds an input. A dimension of None is n, the number of rows of a micro-step.
     pub fn input<T: Element>(&mut self, input: &str, dims: &[Option<usize>]) -> Result<Value> {
         let input = name(input)?;
         let dims: Vec<i64> = dims.iter().map(|d| d.map_or(-1, |d| dims_of(&[d])[0])).collect();
@@ -108,7 +108,7 @@ impl Graph {
         Ok(Value(out))
     }
 
-    /// Dimensions of a value; None is n.
+    /// Returns the dimensions of a value; None is n.
     pub fn dims(&self, value: Value) -> Result<Vec<Option<usize>>> {
         let (mut dims, mut count) = ([0i64; 8], 0);
         // SAFETY: the outputs are valid during the call.
@@ -119,8 +119,9 @@ impl Graph {
         Ok(dims[..count].iter().map(|&d| usize::try_from(d).ok()).collect())
     }
 
-    /// Appends the gradients of a scalar by `values`, once for a graph; None for a value that it does not depend on.
-    /// Training does not need this call: a differentiated graph is for printing and study.
+    /// Appends the gradients of a scalar for `values` and returns them, with None for a value on which it does not
+    /// depend. May be called once per graph. Training does not need this call: a differentiated graph is for printing
+    /// and study.
     pub fn grad(&mut self, loss: Value, values: &[Value]) -> Result<Vec<Option<Value>>> {
         let values: Vec<i32> = values.iter().map(|v| v.0).collect();
         let mut out = vec![-1; values.len()];
@@ -129,7 +130,7 @@ impl Graph {
         Ok(out.iter().map(|&v| if v < 0 { None } else { Some(Value(v)) }).collect())
     }
 
-    /// The text form.
+    /// Returns the text form.
     pub fn print(&self) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_graph_print(self.raw, out) })
@@ -166,7 +167,7 @@ impl Plan {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_plan_report(self.raw, format.raw(), out) })
     }
-    /// The step program in its text form.
+    /// Returns the program of the step in its text form.
     pub fn print(&self) -> Result<String> {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_plan_print(self.raw, out) })
@@ -179,7 +180,7 @@ impl Plan {
         owned_text(|out| unsafe { ds_sys::ds_plan_picture(plans.as_ptr(), plans.len(), out) })
     }
 
-    /// The certificate of the plans of all ranks, for a checker that shares no code with libds.
+    /// Returns the certificate of the plans of all ranks, for a checker that shares no code with libds.
     pub fn certificate(plans: &[&Plan]) -> Result<String> {
         let plans: Vec<_> = plans.iter().map(|p| p.raw as *const _).collect();
         // SAFETY: the list and its plans live during the call.
@@ -187,7 +188,7 @@ impl Plan {
     }
 }
 
-/// The operations that [`Graph::op`] knows, as JSON (docs/reference/ops.md).
+/// Returns the operations that [`Graph::op`] knows, as JSON (docs/reference/ops.md).
 pub fn op_schema() -> Result<String> {
     // SAFETY: out_text is valid for the call.
     owned_text(|out| unsafe { ds_sys::ds_op_schema(out) })

@@ -5,8 +5,8 @@
 //! [`Engine`] that borrows its communicator stays on the communicator's thread; one that owns it, or has none, may move.
 //! [`Comm::aborter`] returns an object that any thread may use.
 //!
-//! Errors. Every call that can fail returns [`Result`]; the [`Error`] has the status, the message, and the configuration key,
-//! tensor or rank that it is about. A panic in a callback continues after libds has returned.
+//! Errors. Every call that can fail returns [`Result`]; the [`Error`] has the status, the message, and the
+//! configuration key, tensor or rank that the message is about. A panic in a callback resumes after libds has returned.
 
 mod collective;
 mod comm;
@@ -40,7 +40,7 @@ pub use transport::Transport;
 
 use error::{address, check, name, optional, owned_text, path_text};
 
-/// The version of libds, for example "0.1.0".
+/// Returns the version of libds, for example "0.1.0".
 pub fn version() -> &'static str {
     // SAFETY: the text is ASCII and lives as long as the process.
     unsafe { std::ffi::CStr::from_ptr(ds_sys::ds_version()) }.to_str().unwrap_or("")
@@ -62,7 +62,7 @@ impl Format {
     }
 }
 
-/// Facts about this machine and build.
+/// Returns facts about this machine and build.
 pub fn env_report(format: Format) -> Result<String> {
     // SAFETY: out_text is valid for the call.
     owned_text(|out| unsafe { ds_sys::ds_env_report(format.raw(), out) })

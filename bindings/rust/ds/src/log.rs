@@ -32,8 +32,8 @@ unsafe extern "C" fn call_log(level: ds_sys::ds_log_level, line: *const c_char, 
     }
 }
 
-/// Sends the log lines of the process to `sink`, on the thread that is inside a call of libds. A panic in it continues
-/// after the call that the line belongs to, or, if that call is the end of a handle, after the next call of the thread.
+/// Sends the log lines of the process to `sink`, on the thread that is inside a call of libds. A panic in `sink`
+/// resumes after the call that the line belongs to or, if that call frees a handle, after the next call of the thread.
 pub fn set_log(sink: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Result<()> {
     *SINK.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::new(sink));
     // SAFETY: the function exists as long as the process.

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicI32;
 pub struct Progress {
     pub step: i64,
     pub steps: i64,
-    /// Samples that the whole run has taken from the data, over every resume.
+    /// Number of samples that the whole run has consumed, including those before a resume.
     pub samples: i64,
     pub loss: f64,
     /// None if this step was not evaluated.
@@ -18,21 +18,21 @@ pub struct Progress {
     pub grad_norm: f64,
     pub lr: f64,
     pub tokens_per_second: f64,
-    /// 1 unless fp16 is enabled.
+    /// The factor of the loss; 1 unless fp16 is enabled.
     pub loss_scale: f64,
-    /// The rate of the next step. A closure that changes it sets the rate from that step on, on all ranks; NaN returns
-    /// it to the schedule.
+    /// The learning rate of the next step. A closure may change it, which sets the rate of all ranks from that step on.
+    /// After NaN, the schedule sets the rate again.
     pub next_lr: f64,
 }
 
-/// A micro-batch of this rank that a run asks for: leaf `micro_step` * ranks + rank of the step.
+/// A micro-batch of this rank that a run requests. It is leaf `micro_step` * ranks + rank of the step.
 #[derive(Debug)]
 pub struct Batch<'a> {
     pub step: i64,
     pub micro_step: i32,
-    /// The closure must fill these.
+    /// The closure must fill in the tokens.
     pub tokens: &'a mut [i32],
-    /// The closure must fill these: the token that follows each of `tokens`.
+    /// The closure must fill in the token that follows each of `tokens`.
     pub targets: &'a mut [i32],
 }
 
@@ -47,7 +47,7 @@ pub enum Output {
 type BatchFn<'a> = Box<dyn FnMut(Batch<'_>) -> CallbackResult + 'a>;
 type ProgressFn<'a> = Box<dyn FnMut(&mut Progress) -> bool + 'a>;
 
-/// A training run, as by `libds train`: data, model, run folder, checkpoints, report.
+/// A training run like that of `libds train`: data, model, run folder, checkpoints, report.
 #[must_use = "Run::train() runs it"]
 pub struct Run<'a> {
     comm: Option<&'a Comm>,
@@ -60,13 +60,13 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Makes a run of a configuration in JSON.
+    /// Creates a run of a configuration in JSON.
     pub fn new(config: &'a str) -> Run<'a> {
         Run { config: Some(config), ..Run::empty() }
     }
 
-    /// Continues a run folder from its newest checkpoint, or from one of its checkpoints. `config` is merged over that
-    /// of the run.
+    /// Continues a run folder from its newest checkpoint, or from one of its checkpoints. `config` is merged over the
+    /// configuration of the run.
     pub fn resume(folder: &'a Path, config: Option<&'a str>) -> Run<'a> {
         Run { resume: Some(folder), config, ..Run::empty() }
     }
@@ -75,12 +75,12 @@ impl<'a> Run<'a> {
         Run { comm: None, config: None, resume: None, output: 2, stop: None, batch: None, progress: None }
     }
 
-    /// The group; without one the run has one rank.
+    /// Sets the group; without one the run has one rank.
     pub fn comm(self, comm: &'a Comm) -> Self {
         Run { comm: Some(comm), ..self }
     }
 
-    /// Nothing is printed without this.
+    /// Sets what the run prints, which is nothing by default.
     pub fn output(self, output: Output) -> Self {
         let output = match output {
             Output::ProgressBar => 0,
@@ -90,12 +90,13 @@ impl<'a> Run<'a> {
         Run { output, ..self }
     }
 
-    /// Once it is not 0, the run saves and ends with [`crate::Status::User`].
+    /// Sets a stop flag. Once it is not 0, the run saves and ends with [`crate::Status::User`].
     pub fn stop(self, stop: &'a AtomicI32) -> Self {
         Run { stop: Some(stop), ..self }
     }
 
-    /// Takes data from a closure instead of the configured data. An error of it ends the run after a checkpoint.
+    /// Takes data from a closure instead of the configured data. If the closure returns an error, the run ends after a
+    /// checkpoint.
     pub fn batch(self, batch: impl FnMut(Batch<'_>) -> CallbackResult + 'a) -> Self {
         Run { batch: Some(Box::new(batch)), ..self }
     }
@@ -106,7 +107,7 @@ impl<'a> Run<'a> {
         Run { progress: Some(Box::new(progress)), ..self }
     }
 
-    /// Runs it. A panic of a closure stops the run after a checkpoint, and then continues. Collective.
+    /// Runs the training. If a closure panics, the run ends after a checkpoint, and the panic resumes. Collective.
     pub fn train(mut self) -> Result<()> {
         let config = optional(self.config)?;
         let resume = self.resume.map(path_text).transpose()?;
@@ -174,8 +175,8 @@ pub fn merge_config(config: &str, patch: &str) -> Result<String> {
     owned_text(|out| unsafe { ds_sys::ds_config_merge(config.as_ptr(), patch.as_ptr(), out) })
 }
 
-/// Returns the meaning of a configuration, also one of DeepSpeed, for this number of ranks, as `libds config` prints
-/// it, and the number of its refused keys.
+/// Returns the number of refused keys of a configuration of libds or DeepSpeed, and its meaning for this number of
+/// ranks, as `libds config` prints it.
 pub fn describe_config(config: &str, ranks: i32, format: Format) -> Result<(i32, String)> {
     let config = name(config)?;
     let mut refused = 0;
@@ -202,7 +203,7 @@ pub fn checkpoint_info(path: &Path) -> Result<String> {
     owned_text(|out| unsafe { ds_sys::ds_checkpoint_info(path.as_ptr(), out) })
 }
 
-/// Converts a checkpoint of DeepSpeed or libds; options as in ds.h. Returns JSON about the conversion.
+/// Converts a checkpoint of DeepSpeed or libds. The options are those of ds.h. Returns JSON about the conversion.
 pub fn convert_checkpoint(from: &Path, to: &Path, options: &str) -> Result<String> {
     let (from, to, options) = (path_text(from)?, path_text(to)?, name(options)?);
     // SAFETY: the texts live during the call.
@@ -273,7 +274,8 @@ pub fn verify(comm: Option<&Comm>, model: &Path, options: Option<&str>, format: 
     })
 }
 
-/// Trains a few steps on random tokens and reports where their time goes. Give one of `config` and `model`. Collective.
+/// Trains a few steps on random tokens and reports where their time goes. Either `config` or `model` must be given.
+/// Collective.
 pub fn profile(
     comm: Option<&Comm>,
     config: Option<&str>,

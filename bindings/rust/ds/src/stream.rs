@@ -11,7 +11,7 @@ struct Queue {
     raw: *mut ds_sys::ds_stream,
     // Dropped tensors that the work of the stream may still use.
     ended: RefCell<Vec<Tensor>>,
-    // The stream got no work since it was last waited for.
+    // True if the stream got no work since the last wait for it.
     idle: Cell<bool>,
 }
 
@@ -24,7 +24,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Frees a tensor once the work that may use it is done.
+    /// Frees a dropped tensor once the work that may use it is done.
     fn keep(&self, tensor: Tensor) {
         if self.idle.get() {
             return;
@@ -48,14 +48,15 @@ impl Drop for Queue {
 }
 
 /// A queue of work on the device of an engine whose memory the host does not see; "cpu" has no streams. Copies, steps
-/// and inference over its tensors run in the order of the calls. libds keeps their tensors until they are done.
+/// and inference over tensors of the stream run in the order of the calls. A tensor is kept until the work that uses it
+/// is done.
 #[derive(Clone)]
 pub struct Stream {
     queue: Rc<Queue>,
 }
 
 impl Stream {
-    /// Makes a stream on the engine's device. It keeps working after the engine has ended.
+    /// Creates a stream on the engine's device. It remains usable after the engine has ended.
     pub fn new<G: Group>(engine: &mut Engine<G>) -> Result<Stream> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle lives.
@@ -68,21 +69,21 @@ impl Stream {
         self.queue.synchronize()
     }
 
-    /// Makes zeros on the device.
+    /// Creates a tensor of zeros on the device.
     pub fn zeros<T: Element>(&self, dims: &[usize]) -> Result<DeviceTensor> {
-        // SAFETY: without data libds takes memory of its own; the stream lives.
+        // SAFETY: without data libds allocates the memory; the stream lives.
         Ok(self.own(unsafe { create::<T>(dims, None, std::ptr::null_mut(), self.queue.raw)? }))
     }
 
-    /// Makes a tensor on the device with the elements of one on the host, copied in the order of the stream, without
-    /// waiting.
+    /// Creates a tensor on the device with the elements of a tensor on the host. The copy runs in the order of the
+    /// stream; the call does not wait for it.
     pub fn upload(&self, from: Tensor) -> Result<DeviceTensor> {
         let mut to = self.like(&info_of(from.raw)?)?;
         to.upload(from)?;
         Ok(to)
     }
 
-    // Makes zeros of the same type and shape.
+    // Creates a tensor of zeros of the same type and shape.
     fn like(&self, info: &Info) -> Result<DeviceTensor> {
         Ok(self.own(create_like(info, self.queue.raw)?))
     }
@@ -91,7 +92,7 @@ impl Stream {
         DeviceTensor { tensor: Some(Tensor::own(raw)), stream: self.clone() }
     }
 
-    // Returns the handle for a call: from here on the stream has work.
+    // Returns the handle for a call, and notes that the stream has work from here on.
     fn busy(&self) -> *mut ds_sys::ds_stream {
         self.queue.idle.set(false);
         self.queue.raw
@@ -147,7 +148,7 @@ impl DeviceTensor {
         check(unsafe { ds_sys::ds_tensor_copy(self.raw(), from.raw(), stream.busy()) })
     }
 
-    /// Returns its elements on the host, once the stream has reached this copy.
+    /// Starts a copy of the elements to the host. The result is complete once the stream has reached this copy.
     pub fn download(&self) -> Result<Download> {
         let info = info_of(self.raw())?;
         let to = Tensor::own(create_like(&info, std::ptr::null_mut())?);
@@ -167,7 +168,7 @@ pub struct Download {
 }
 
 impl Download {
-    /// Waits for the stream.
+    /// Waits for the stream and returns the tensor.
     pub fn wait(mut self) -> Result<Tensor> {
         self.stream.synchronize()?;
         self.tensor.take().ok_or_else(|| Error::argument("the tensor is gone".to_string()))
@@ -182,10 +183,10 @@ impl Drop for Download {
     }
 }
 
-// Makes a tensor of the same type and shape with memory of its own, on the host or on the stream's device.
+// Creates a tensor of the same type and shape with its own memory, on the host or on the stream's device.
 fn create_like(info: &Info, stream: *mut ds_sys::ds_stream) -> Result<*mut ds_sys::ds_tensor> {
     let (dims, mut raw) = (dims_of(&info.dims), std::ptr::null_mut());
-    // SAFETY: dims has dims.len() numbers; without data libds takes memory of its own; the stream lives.
+    // SAFETY: dims has dims.len() numbers; without data libds allocates the memory; the stream lives.
     unsafe {
         let (strides, data) = (std::ptr::null(), std::ptr::null_mut());
         check(ds_sys::ds_tensor_create(info.dtype, dims.as_ptr(), dims.len(), strides, data, stream, &mut raw))?;

@@ -12,12 +12,12 @@ pub trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 
     type Sum: Element;
 }
 
-/// A bfloat16 number as its bits.
+/// The bits of a bfloat16 number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Bf16(pub u16);
 
-/// An IEEE half-precision number as its bits.
+/// The bits of an IEEE half-precision number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct F16(pub u16);
@@ -65,7 +65,7 @@ element!(u8, DS_DTYPE_U8, u8);
 element!(Bf16, DS_DTYPE_BF16, f32);
 element!(F16, DS_DTYPE_F16, f32);
 
-/// The name of an element type, as in messages of libds.
+/// Returns the name of an element type, as in messages of libds.
 pub(crate) fn dtype_name(dtype: ds_sys::ds_dtype) -> &'static str {
     match dtype {
         ds_sys::DS_DTYPE_F32 => "f32",
@@ -79,7 +79,7 @@ pub(crate) fn dtype_name(dtype: ds_sys::ds_dtype) -> &'static str {
     }
 }
 
-/// Converts dimensions for libds; one that it cannot count becomes one that it refuses.
+/// Converts dimensions for libds. A dimension beyond i64 becomes i64::MAX, which libds refuses.
 pub(crate) fn dims_of(dims: &[usize]) -> Vec<i64> {
     dims.iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect()
 }
@@ -101,7 +101,7 @@ pub(crate) fn refuse_count(dims: &[usize], count: usize) -> Error {
 /// ```
 pub struct Tensor {
     pub(crate) raw: *mut ds_sys::ds_tensor,
-    // The tensor belongs to a library that lends its memory for reading only.
+    // True if another library owns the memory and lends it for reading only.
     pub(crate) readonly: bool,
 }
 
@@ -115,7 +115,8 @@ impl Drop for Tensor {
     }
 }
 
-/// The only function that makes tensors. `data` NULL: its own memory, with zeros; a stream: on its device.
+/// Creates a tensor; no other function does. If `data` is NULL, the tensor has its own memory, filled with zeros. With
+/// a stream, it is on the stream's device.
 ///
 /// # Safety
 /// `data` is NULL, or has the elements that `dims` and `strides` say and outlives the tensor; the stream lives.
@@ -141,7 +142,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    // The elements as a slice: they must be of this type, on the host and contiguous.
+    // Returns the elements as a slice. They must be of type T, on the host and contiguous.
     pub(crate) fn slice<T: Element>(&self) -> Result<(*mut T, usize)> {
         if self.dtype != T::DTYPE {
             let (is, got) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
@@ -162,7 +163,7 @@ impl Info {
     }
 }
 
-/// The only function that reads the description of a tensor.
+/// Returns the description of a tensor; no other function reads it.
 pub(crate) fn info_of(raw: *const ds_sys::ds_tensor) -> Result<Info> {
     let (mut dtype, mut dims, mut strides, mut count) = (0, [0i64; 8], [0i64; 8], 0);
     let (mut device, mut data) = (std::ptr::null(), std::ptr::null_mut());
@@ -180,17 +181,18 @@ pub(crate) fn info_of(raw: *const ds_sys::ds_tensor) -> Result<Info> {
 /// The memory outlives the slice, and nobody writes it meanwhile.
 unsafe fn slice_of<'a, T: Element>(raw: *const ds_sys::ds_tensor) -> Result<&'a [T]> {
     let (at, count) = info_of(raw)?.slice::<T>()?;
-    Ok(if count == 0 { &[] } else { std::slice::from_raw_parts(at, count) }) // without elements there may be no place
+    // Without elements, the address may be NULL.
+    Ok(if count == 0 { &[] } else { std::slice::from_raw_parts(at, count) })
 }
 
 impl Tensor {
-    /// Makes a tensor of zeros.
+    /// Creates a tensor of zeros.
     pub fn zeros<T: Element>(dims: &[usize]) -> Result<Tensor> {
-        // SAFETY: without data libds takes memory of its own.
+        // SAFETY: without data libds allocates the memory.
         Ok(Tensor::own(unsafe { create::<T>(dims, None, std::ptr::null_mut(), std::ptr::null_mut())? }))
     }
 
-    /// Makes a tensor with a copy of `data`.
+    /// Creates a tensor with a copy of `data`.
     pub fn copy_of<T: Element>(data: &[T], dims: &[usize]) -> Result<Tensor> {
         let mut out = Tensor::zeros::<T>(dims)?;
         let to = out.data_mut::<T>()?;
@@ -215,13 +217,14 @@ impl Tensor {
         Ok(info_of(self.raw)?.strides)
     }
 
-    /// The elements; refused for another type than theirs, or if they are not contiguous.
+    /// Returns the elements. Fails if they are not of type T or not contiguous.
     pub fn data<T: Element>(&self) -> Result<&[T]> {
         // SAFETY: the memory belongs to the tensor.
         unsafe { slice_of(self.raw) }
     }
 
-    /// The elements, for writing; also refused if their library lends them for reading only.
+    /// Returns the elements for writing. Fails like [`Tensor::data`], and if another library lends the memory for
+    /// reading only.
     pub fn data_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         if self.readonly {
             return Err(Error::argument("the tensor must be writable, its library lends it for reading".to_string()));
@@ -237,13 +240,13 @@ impl Tensor {
         unsafe { check(ds_sys::ds_tensor_copy(self.raw, from.raw, std::ptr::null_mut())) }
     }
 
-    /// This tensor as an argument of a call.
+    /// Returns this tensor as an argument of a call.
     pub fn view(&self) -> View<'_> {
         View::lent(self.raw)
     }
 }
 
-/// Elements that a call reads, in place.
+/// Elements that a call reads in place.
 pub struct View<'a> {
     raw: *mut ds_sys::ds_tensor,
     made: bool,
@@ -262,7 +265,7 @@ impl<'a> View<'a> {
         Ok(View { raw: unsafe { create::<T>(dims, None, at, std::ptr::null_mut())? }, made: true, _data: PhantomData })
     }
 
-    /// Views elements of a slice with gaps, without a copy: the one at index 0 is data\[first\], and neighbours in
+    /// Views elements of a slice with gaps, without a copy. The element at index 0 is data\[first\], and neighbours in
     /// dimension i are strides\[i\] elements apart.
     pub fn strided<T: Element>(data: &'a [T], first: usize, dims: &[usize], strides: &[i64]) -> Result<View<'a>> {
         if dims.len() != strides.len() {
@@ -294,13 +297,13 @@ impl<'a> View<'a> {
         Ok(info_of(self.raw)?.dims)
     }
 
-    /// The elements; refused for another type than theirs, or if they are not contiguous.
+    /// Returns the elements. Fails if they are not of type T or not contiguous.
     pub fn data<T: Element>(&self) -> Result<&'a [T]> {
         // SAFETY: the memory outlives the view and is only read.
         unsafe { slice_of(self.raw) }
     }
 
-    /// The address of the elements.
+    /// Returns the address of the elements.
     pub fn address(&self) -> Result<*const u8> {
         Ok(info_of(self.raw)?.data as *const u8)
     }

@@ -4,42 +4,44 @@ use std::ffi::c_void;
 use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// The collectives of another library, over which [`Comm::over`] makes a group.
+/// The collectives of another library, over which [`Comm::over`] creates a group.
 ///
-/// Each call returns when the bytes of this rank have gone and come, and all ranks make the same calls in the same order; only two
-/// ranks meet in a send and a receive. The calls come on the thread that is inside a call of the group, of a group split from it,
-/// or of an engine on either, and must not use these. Time-outs are those of the transport: libds cannot see a rank that it waits
-/// for. An error or a panic ends the group.
+/// Each call must return only when the bytes of this rank have been sent and received. All ranks make the same calls in
+/// the same order, except that a send and a receive involve two ranks only. The calls come on the thread that is inside
+/// a call of the group, of a group split from it, or of an engine on either, and must not use any of these. The
+/// transport needs its own time-outs, because libds cannot see which rank it waits for. An error or a panic ends the
+/// group.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends `outgoing[r]` to rank r and fills `incoming[r]` with what rank r sends. Slices of this rank are empty, as are others
-    /// between which nothing moves.
+    /// Sends `outgoing[r]` to rank r and fills `incoming[r]` with the bytes that rank r sends. The slices of this rank
+    /// are empty, and so are slices with nothing to send or receive.
     fn all_to_all(&self, outgoing: &[&[u8]], incoming: &mut [&mut [u8]]) -> CallbackResult;
 
-    /// Whether [`Transport::send`] and [`Transport::receive`] are there, on all ranks alike. Without them, sends, receives and
-    /// splits of the group fail with [`crate::Status::Unsupported`].
+    /// Returns whether [`Transport::send`] and [`Transport::receive`] are implemented. The result must be the same on
+    /// all ranks. Without them, sends, receives and splits of the group fail with [`crate::Status::Unsupported`].
     fn has_pairs(&self) -> bool {
         false
     }
 
-    /// Sends to rank `to`, which receives as many bytes.
+    /// Sends to rank `to`, which receives the same number of bytes.
     fn send(&self, data: &[u8], to: usize) -> CallbackResult {
         let _ = (data, to);
         Err("this transport has no send".into())
     }
 
-    /// Receives what rank `from` sends to this one.
+    /// Receives the bytes that rank `from` sends to this rank.
     fn receive(&self, data: &mut [u8], from: usize) -> CallbackResult {
         let _ = (data, from);
         Err("this transport has no receive".into())
     }
 
-    /// Ends the call that runs and every later one, on all ranks if it can. It comes on any thread, also beside another call.
+    /// Ends the running call and every later one, on all ranks if possible. It may be called on any thread, even during
+    /// another call.
     fn abort(&self, reason: &str) {
         let _ = reason;
     }
 }
 
-// What user_data points to. libds says in each call where the lists of `size` entries are.
+// The object that user_data points to. Each call of libds passes lists of `size` entries.
 struct Called {
     transport: Box<dyn Transport>,
     size: usize,
@@ -89,7 +91,7 @@ unsafe extern "C" fn call_receive(data: *mut c_void, bytes: usize, from: i32, us
     contained(|| (*user_data.cast::<Called>()).transport.receive(bytes_at_mut(data, bytes), from as usize))
 }
 
-// No call of libds reports what happens in these two, so a panic ends with them.
+// No call of libds reports a failure of the following two functions, so they swallow panics.
 unsafe extern "C" fn call_abort(reason: *const c_char, user_data: *mut c_void) {
     let called = &*user_data.cast::<Called>();
     let _ = catch_unwind(AssertUnwindSafe(|| called.transport.abort(&copied(reason))));
@@ -100,8 +102,9 @@ unsafe extern "C" fn end(user_data: *mut c_void) {
 }
 
 impl Comm {
-    /// A group of `size` ranks whose bytes go through the collectives of another library, which keeps its own process groups. Sums
-    /// have the same bits as over every url. The transport lives until the last group and engine that use it have ended. Collective.
+    /// Creates a group of `size` ranks whose bytes go through the collectives of another library, which keeps its own
+    /// process groups. Sums have the same bits as over every url. The transport lives until the last group and engine
+    /// that use it have ended. Collective.
     pub fn over(transport: impl Transport, rank: usize, size: usize) -> Result<Comm> {
         let number = |name: &str, value: usize| {
             i32::try_from(value).map_err(|_| Error::argument(format!("{name} must be at most {}, got {value}", i32::MAX)))
@@ -119,7 +122,8 @@ impl Comm {
             destroy: Some(end),
             user_data: called.cast(),
         };
-        // SAFETY: the options are filled by libds first, and the callbacks are copied. libds ends the transport, unless it refuses.
+        // SAFETY: the options are filled by libds first, and the callbacks are copied. libds frees the transport,
+        // unless it refuses the call.
         unsafe {
             let mut options: ds_sys::ds_comm_options = std::mem::zeroed();
             let mut out = std::ptr::null_mut();
@@ -129,7 +133,7 @@ impl Comm {
                 options.size = ranks;
                 status = ds_sys::ds_comm_create_from_callbacks(&callbacks, &options, &mut out);
             }
-            // Ends after the error is read: the end of the program's value may call libds, too.
+            // Dropped only after the error has been read, since dropping the program's value may call libds, too.
             let refused = if status == ds_sys::DS_OK { None } else { Some(Box::from_raw(called)) };
             let result = check(status);
             drop(refused);

@@ -222,7 +222,7 @@ fn collectives_are_timed() {
     });
 }
 
-// A transport of channels between threads; each rank holds its ends.
+// A transport over channels between threads; each rank holds its ends of the channels.
 struct Channels {
     rank: usize,
     to: Vec<Sender<Vec<u8>>>,

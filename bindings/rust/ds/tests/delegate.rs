@@ -1,4 +1,4 @@
-// A host with its own backward.
+// A host that computes its own backward pass.
 mod common;
 use common::*;
 use ds::{Bf16, Engine, EngineOptions, Status, View};
@@ -78,7 +78,7 @@ fn bad_gradients_are_refused_and_the_engine_goes_on() {
     engine.backward().unwrap();
     engine.step().unwrap();
     assert_eq!((engine.read(p, "master").unwrap(), engine.read(q, "master").unwrap()), (vec![-1.0; 2], vec![0.0; 2]));
-    // After the last micro-step, before the update.
+    // This gradient comes after the last micro-step and before the update.
     engine.grad_ready(p, &View::of(&two, &[2]).unwrap()).unwrap();
     engine.backward().unwrap();
     refused(engine.grad_ready(q, &View::of(&two, &[2]).unwrap()), Status::State, "comes after 1 of 1 micro-steps");
@@ -90,7 +90,7 @@ fn bad_gradients_are_refused_and_the_engine_goes_on() {
     assert!(engine.last_step().unwrap().skipped);
     assert_eq!(engine.skip_reason().unwrap(), "step 3 is skipped: gradient norm nan; first tensor with NaN or infinity: the gradient of 'q'");
     assert_eq!(engine.read(p, "master").unwrap(), [-2.0; 2]);
-    // A body that panics gives no gradient: the micro-step continues without it.
+    // If the closure panics, there is no gradient, and the micro-step continues without it.
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         engine.write_grad(p, |_: &mut [f32]| panic!("of the host"))
     }));

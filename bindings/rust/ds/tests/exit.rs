@@ -39,7 +39,7 @@ fn a_handle_of_every_kind() -> Vec<Box<dyn Any>> {
     ]
 }
 
-/// Drops some, leaves some to the end of the thread, and forgets the rest.
+/// Drops some handles, leaves some to the end of the thread, and forgets the rest.
 fn end_in_any_order(seed: u64) {
     let dice = Dice::new(seed);
     let mut handles = a_handle_of_every_kind();
@@ -65,7 +65,7 @@ fn a_process_ends_with_handles_that_are_alive() {
     if let Ok(seed) = std::env::var("DS_RUST_EXIT") {
         let seed = seed.parse().unwrap();
         end_in_any_order(seed);
-        // Returns, or ends the process from this thread.
+        // The thread either returns or ends the process.
         if seed % 2 == 0 {
             std::process::exit(0);
         }

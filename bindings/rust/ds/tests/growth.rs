@@ -1,4 +1,4 @@
-// A process of its own, because the memory of other tests would count here.
+// This test is a process of its own, because the memory of other tests would count here.
 mod common;
 use common::*;
 use ds::{Collective, Comm, CommOptions, Engine, EngineOptions, Graph, ReduceOp, Tensor, View};
@@ -8,7 +8,7 @@ fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Returns the bytes that `count` calls leak, after as many calls to fill caches that grow once.
+/// Returns the bytes that `count` calls leak, after a tenth as many calls, which fill caches that grow only once.
 fn grown(count: usize, cycle: impl Fn(usize)) -> usize {
     (0..count / 10).for_each(&cycle);
     let before = resident();
@@ -42,7 +42,7 @@ fn ten_thousand_handles_leave_nothing_behind() {
         }
     });
     assert!(works < 2 << 20, "{works} bytes");
-    // Engines allocate threads and arenas, so fewer of them reveal as much.
+    // Engines allocate threads and arenas, so a smaller number of them also reveals a leak.
     let engines = grown(300, |_| {
         let options = EngineOptions { threads: 1, ..EngineOptions::default() }.init(|_| Ok(()));
         let mut engine = Engine::new(CONFIG, Some(&linear_graph()), options).unwrap();

@@ -1,8 +1,10 @@
-// Random sequences of calls, right and wrong ones, from safe Rust, by one rank and by three that make the same calls. Whatever
-// a program does, a call returns an error that asks something of it: never a defect of libds, an engine is never lost by a
-// refused call, every refusal has one line of text, and all ranks get the same answer.
+// Random sequences of calls, right and wrong ones, from safe Rust, by one rank and by three that make the same calls.
+// Whatever a program does, a call succeeds, or returns an error that says what the program should do and that never
+// reports a defect of libds. A refused call never costs the engine, every refusal has one line of text, and all ranks
+// get the same answer.
 //
-// A sequence is its seed: DS_SEQUENCE=7 repeats that of seed 7 and prints its calls. DS_LONG makes more of them.
+// A seed determines a sequence: DS_SEQUENCE=7 repeats the sequence of seed 7 and prints its calls. DS_LONG makes more
+// sequences.
 mod common;
 use common::*;
 use ds::{Collective, Comm, CommOptions, Engine, EngineOptions, Format, Graph, Group, Lease, ReduceOp};
@@ -38,7 +40,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
         self.took_of(call, result, false)
     }
 
-    /// Checks a result against those that every call may return.
+    /// Checks that the result is one that every call may return.
     fn took_of<T>(&mut self, call: &str, result: ds::Result<T>, may_be_lost: bool) -> Option<T> {
         if self.shows {
             println!("{call}: {:?}", result.as_ref().err());

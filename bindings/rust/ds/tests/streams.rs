@@ -1,4 +1,4 @@
-// Tensors on a device whose memory the host does not see, and the order of work on its streams.
+// Tensors on a device whose memory the host cannot access, and the order of work on its streams.
 mod common;
 use common::*;
 use ds::{DeviceTensor, Engine, EngineOptions, Group, Status, Stream, Tensor};
@@ -58,7 +58,7 @@ fn streams_and_engines_are_not_mixed() {
     first.train_batch_on(&[&x, &target]).unwrap();
 }
 
-/// A step, an evaluation or an inference over tensors on the device has the bits of one over tensors on the host.
+/// A step, an evaluation or an inference gives the same bits with tensors on the device as with tensors on the host.
 #[test]
 fn random_work_on_streams_has_the_bits_of_the_host() {
     for seed in 0..10 {
@@ -75,7 +75,7 @@ fn random_work_on_streams_has_the_bits_of_the_host() {
                     return stream.upload(from).unwrap();
                 }
                 let mut to = stream.zeros::<f32>(dims).unwrap();
-                to.upload(Tensor::copy_of(&vec![9.0f32; data.len()], dims).unwrap()).unwrap(); // is overwritten
+                to.upload(Tensor::copy_of(&vec![9.0f32; data.len()], dims).unwrap()).unwrap(); // the upload is overwritten
                 to.upload(from).unwrap();
                 to
             };
@@ -95,7 +95,7 @@ fn random_work_on_streams_has_the_bits_of_the_host() {
                     finish(&mut host);
                     finish(&mut device);
                 }
-                // The host's tensors are also given to the device.
+                // The engine of the device also gets tensors of the host.
                 3 => assert_eq!(host.train_batch(&on_host).unwrap(), device.train_batch(&on_host).unwrap()),
                 _ => assert_eq!(host.train_batch(&on_host).unwrap(), device.train_batch_on(&[dx, dt]).unwrap(), "seed {seed}"),
             }

@@ -110,14 +110,14 @@ fn a_vector_becomes_a_tensor_and_a_dlpack_tensor_without_a_copy() {
     let managed = tensor.into_dlpack().unwrap();
     let shape = managed.tensor();
     assert_eq!((shape.data as *const f32, shape.dims_count, shape.dtype.bits), (at, 2, 32));
-    // As when a capsule goes to another library and comes back.
+    // The same happens when a capsule goes to another library and comes back.
     let raw = managed.into_raw();
     // SAFETY: nobody else has it.
     let managed = unsafe { Managed::from_raw(raw) }.unwrap();
     let mut again = Tensor::from_dlpack(managed).unwrap();
     again.data_mut::<f32>().unwrap()[11] = -1.0;
     assert_eq!((again.data::<f32>().unwrap().as_ptr(), again.data::<f32>().unwrap()[11]), (at, -1.0));
-    // A tensor of libds is used likewise, in an engine.
+    // An engine uses a tensor of libds in the same way.
     let target = Tensor::from_vec(vec![1.0f32; 8], &[4, 2]).unwrap();
     let mut engine = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
     engine.train_batch(&[again.view(), target.view()]).unwrap();

@@ -67,7 +67,7 @@ fn a_failing_closure_of_one_rank_is_an_error_on_all() {
     ranks("init", 3, |comm| {
         let rank = comm.rank();
         let options = EngineOptions::default().init(move |part| {
-            // Only rank 1 fails, at the elements that it keeps.
+            // Only rank 1 fails, at the elements of its own part.
             if rank == 1 {
                 return Err("of rank 1".into());
             }
@@ -234,7 +234,7 @@ fn handles_move_between_threads_as_the_header_allows() {
 // Code that must not compile: it shares a handle that only one thread may use at a time.
 macro_rules! not {
     ($trait:ident, $type:ty) => {{
-        // Ambiguous, and so an error, if the type has the trait.
+        // If the type has the trait, the name is ambiguous, which is an error.
         trait Either<A> {
             fn chosen() {}
         }
