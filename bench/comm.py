@@ -60,7 +60,8 @@ def gloo_rank(rank, size, store):
 
 
 def gloo_side(size):
-    import torch  # noqa: F401  once, before the ranks part
+    # The fork shares what is loaded here, so that not every rank has to load it.
+    import torch  # noqa: F401
     with tempfile.TemporaryDirectory() as folder:
         ranks = []
         for rank in range(1, size):

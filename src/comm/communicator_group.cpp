@@ -118,7 +118,8 @@ std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const Devi
   if (comm.callback_threads() && !queue.immediate() &&
       (device.shared() || queue.runs_host_code())) {
     raise(DS_ERROR_UNSUPPORTED,
-          "device '{}' has threads of its own, which cannot run the callbacks of a comm",
+          "device '{}' runs collectives on its own thread, but a comm made from callbacks must run "
+          "them on the caller's: use device 'cpu' or a comm of libds",
           device.name());
   }
   if (device.shared()) return std::make_unique<HostGroup>(comm);

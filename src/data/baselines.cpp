@@ -50,7 +50,7 @@ Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout
   require(train.vocab() == heldout.vocab(),
           "train and held-out tokens must share a vocabulary, got {} and {}", train.vocab(),
           heldout.vocab());
-  require(heldout.size() >= 2, "held-out text must have 2 tokens, got {}", heldout.size());
+  require(heldout.size() >= 2, "held-out text must have at least 2 tokens, got {}", heldout.size());
   Counts seen = count_tokens(train);
   Counts asked = count_tokens(heldout);
   size_t vocab = seen.vocab;

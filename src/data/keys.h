@@ -38,7 +38,7 @@ struct DataKeys {
   // The following fields are for masked language models and have the names of Transformers'
   // DataCollatorForLanguageModeling.
 
-  // The share of the tokens that are targets.
+  // The probability that a token of the text, other than a special token, becomes a target.
   double mlm_probability = 0.15;
   // The shares of the targets that become the mask token and a random token. The remaining targets
   // stay as they are.

@@ -98,8 +98,8 @@ void DelegateEngine::start() {
   take_memory();
   if (ModuleMonitor::wanted(config().get<MonitorKeys>()) && runtime_.comm().rank() == 0) {
     log_line(LogLevel::warning,
-             "wall_clock_breakdown and flops_profiler report by module, which a host that computes "
-             "itself does not name: no reports");
+             "wall_clock_breakdown and flops_profiler have no effect in delegate mode: they report by "
+             "module, and the engine does not know the host's modules");
   }
   started_ = true;
   // This precedes everything that may fail, because callers may also ask a poisoned engine about

@@ -161,7 +161,8 @@ class DelegateEngine final : public EngineBody {
 
   // The host's order. Its record belongs to the program plan_.step().
   HostOrder order_;
-  // Whether the current step has begun: it has a gradient or a backward.
+  // Whether the current step has begun, with a call of grad_view(), grad_ready() or
+  // end_micro_step().
   bool begun_ = false;
 
   Leases leases_;

@@ -15,7 +15,7 @@
 /* The descriptor to which this test writes its messages. */
 enum { LOG = 20 };
 
-/* Returns whether the closed descriptors are still closed, and prints those that are not. */
+/* Returns whether the closed descriptors are still closed. If not, prints the first open one. */
 static int still_closed(const char* when) {
   int fd;
   for (fd = 0; fd <= 2; ++fd) {

@@ -423,7 +423,7 @@ static void on_a_device(rank_state* me) {
   mlp_config(config, sizeof config, 0, 1, RANKS);
   check_ok(ds_config_merge(config, "{\"device\": \"separate\"}", &text), "merge");
   check_error(ds_engine_create(comm, text, graph, NULL, &engine), DS_ERROR_UNSUPPORTED,
-              "threads of its own, which cannot run the callbacks of a comm");
+              "must run them on the caller's");
   ds_text_destroy(text);
   ds_graph_destroy(graph);
   ds_comm_destroy(comm);

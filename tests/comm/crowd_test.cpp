@@ -12,8 +12,9 @@
 #include "support/groups.h"
 #include "support/spawn.h"
 
-// If ranks outnumber cores, payloads of equal size on all ranks are staged from 8 MiB on; all other
-// payloads are read in place. All ranks of a group decide alike.
+// Tests which parts are staged when ranks outnumber cores. If every rank sends its part to all,
+// parts above 1 MiB are staged once they total 8 MiB or more. Other parts above 1 MiB are read in
+// place. All ranks of a group decide alike.
 namespace ds {
 namespace {
 

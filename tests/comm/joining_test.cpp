@@ -18,8 +18,9 @@
 #include "support/refused_call.h"
 #include "support/spawn.h"
 
-// Ranks that are stopped, join twice or share a name with another job each get a one-line error,
-// and no resources of theirs remain.
+// Tests that ranks which join twice, disagree on the size, form a second group of the same name or
+// stop for longer than the time-out cause an error that names the fault, and that names and
+// descriptors are released.
 namespace ds::joining_test {
 namespace {
 

@@ -76,7 +76,7 @@ TEST(DocumentEngine, HasTheLossOfTheSeparateDocuments) {
   }
 }
 
-TEST(DocumentEngine, RefusesAnImpossibleBegin) {
+TEST(DocumentEngine, InvalidDocumentStartsAndLengthsAreRefused) {
   run_ranks(1, [&](Communicator& comm) {
     Engine engine(make_config(0, 1, 1), packed_graph(true), comm, {});
     auto refused = [&](size_t row, int32_t begin, const std::string& part) {

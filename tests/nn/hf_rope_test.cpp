@@ -142,8 +142,8 @@ TEST(HfConfig, NeoxReadsItsOwnNamesOfRope) {
   EXPECT_EQ(model.unread, (std::vector<std::string>{"partial_rotary_factor", "rope_theta"}));
 }
 
-// Three columns rotate by 1 / (factor theta^(-2i/3)), i < 2, which are the frequencies of four
-// columns with theta^(4/3).
+// Three columns have the frequencies theta^(-2i/3) / factor_i, i < 2. These are the frequencies of
+// four columns with theta^(4/3) in place of theta.
 TEST(HfConfig, AnOddNumberOfColumnsHasAFactorForEachPair) {
   Json config = Json::parse(R"({"model_type": "gpt_neox", "vocab_size": 32, "hidden_size": 10,
     "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "rotary_pct": 0.7,

@@ -34,7 +34,8 @@ void draw_tokens(int64_t vocab, int64_t step, int64_t leaf, int32_t* tokens, int
   targets[0] = -100;
 }
 
-// Masks some targets: leaf 1 keeps none, the other leaves keep any number.
+// Masks targets at the end: leaf 1 keeps none, and the other leaves keep a number that varies with
+// leaf and step, from 0 to all.
 void drop_targets(int64_t step, int64_t leaf, int32_t* targets) {
   const int64_t kept = leaf == 1 ? 0 : (leaf * 5 + step * 3) % (kRows + 1);
   std::fill(targets + kept, targets + kRows, -100);

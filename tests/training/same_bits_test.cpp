@@ -298,7 +298,7 @@ class SameBitsOver : public SameBits, public testing::WithParamInterface<std::st
   }
 };
 
-TEST_P(SameBitsOver, ATransportOnNumbersOfRanksThatAreNotPowersOfTwo) {
+TEST_P(SameBitsOver, EachTransportIfRanksAreNotAPowerOfTwo) {
   const std::string& transport = GetParam();
   if (transport == "mpi") return train_mpi();
   if (transport == "tcp" && !load_transport("tcp"))

@@ -141,12 +141,14 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
 
     Args:
         model: run folder, checkpoint, or folder of a Hugging Face model.
-        prompt: the text to continue.
+        prompt: the text to continue. May be None only if `ids` is given.
+        comm: the group that generates together; None: one rank.
+        ids: token numbers to continue in place of a prompt.
         tokens: the number of tokens to generate, 256 by default.
-        temperature: 0.8 by default; 0 chooses the most probable token.
+        temperature: 0.8 by default. 0 always takes the most probable token.
         top_k: the number of most probable tokens to choose from; 0, the default, means all.
         seed, dtype, threads, stage, device, ignore_eos: as for `libds generate`.
-        on_text: is called with each new part of the text.
+        on_text: called on every rank with each new part of the text.
 
     Returns:
         The text, or with `ids` a list of token numbers.

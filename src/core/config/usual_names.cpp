@@ -17,7 +17,8 @@ struct UsualNames {
   const char* in_section = "";
 };
 
-// Names of PyTorch, Transformers, Megatron, Lightning and the like, by the key that they mean.
+// Names that PyTorch, Transformers, Megatron, Lightning and others use for a setting, listed under
+// the key of libds for it.
 constexpr UsualNames kUsualNames[] = {
     {"zero_optimization", "zero zero_config zero_opt zero_optim zero_optimizer"},
     {"zero_optimization.stage",

@@ -45,7 +45,7 @@ struct Delays {
   int64_t work_us = 0;
 };
 
-// A queue of a device that is a thread of the host. Its kernels are host code and access the
+// A device queue that runs its tasks on a host thread. Its kernels are host code and access the
 // device's memory at the addresses that Device::reach() returns.
 class ThreadQueue final : public DeviceQueue {
  public:
