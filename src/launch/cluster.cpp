@@ -304,13 +304,16 @@ class ClusterAttempts : public Attempts {
 
   // Only a job that srun started within a Slurm job can be handed over, to Slurm, which finds other
   // hosts for it.
-  std::string hand_over() override {
+  std::string heir() override {
     if (!in_job_of_slurm()) return "";
+    return fmt::format("Slurm starts job {} again when it has hosts for it", slurm_job());
+  }
+
+  bool hand_over() override {
     const std::string refusal = slurm_requeue();
-    if (refusal.empty())
-      return fmt::format("Slurm starts job {} again when it has hosts for it", slurm_job());
-    fmt::print(stderr, "libds launch: job {} is not requeued: {}\n", slurm_job(), refusal);
-    return "";
+    if (!refusal.empty())
+      fmt::print(stderr, "libds launch: job {} is not requeued: {}\n", slurm_job(), refusal);
+    return refusal.empty();
   }
 
   void note(int made) override {

@@ -182,10 +182,12 @@ class Restarts {
   bool may_look_again(const RanksLeft& left, std::string& text) {
     text += fmt::format("; {} {} left, {} are needed (--min-ranks)", ranks_text(left.ranks),
                         left.ranks == 1 ? "is" : "are", options_.least_ranks);
-    const std::string end =
-        made_ < options_.most ? attempts_.hand_over() : "no restart: " + none_left();
-    if (!end.empty()) say(text + "; " + end);
-    return end.empty();
+    const bool more = made_ < options_.most;
+    const std::string end = more ? attempts_.heir() : "no restart: " + none_left();
+    if (end.empty()) return true;
+    // The scheduler may end this process before hand_over() returns.
+    say(text + "; " + end);
+    return more && !attempts_.hand_over();
   }
 
   // Returns a text such as "1 of 3".

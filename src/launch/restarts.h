@@ -57,9 +57,12 @@ class Attempts {
   // Determines which hosts can be used now, and returns how many ranks they run.
   virtual RanksLeft left() = 0;
 
-  // Hands the job, which has too few ranks left, over to a scheduler that starts it again
-  // elsewhere. Returns a line that says so, or "" if no scheduler takes the job.
-  virtual std::string hand_over() { return ""; }
+  // Returns a line that says which scheduler can start the job again elsewhere when it has too few
+  // ranks left, or "" if there is none.
+  virtual std::string heir() { return ""; }
+  // Hands the job over to that scheduler, which may end this process at once. Returns false if it
+  // does not take the job.
+  virtual bool hand_over() { return false; }
 
   // Records that `made` restarts have been made, including one that is about to begin, for a
   // launcher that starts the job elsewhere.

@@ -1,6 +1,7 @@
 // Tests jobs that are restarted: when, how often, on which hosts, and with which messages.
 #include "launch/restarts.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -80,12 +82,17 @@ class Scripted : public Attempts {
   RanksLeft left() override {
     return looked_ < looks_.size() ? looks_[looked_++] : RanksLeft{4, ""};
   }
-  std::string hand_over() override { return elsewhere; }
+  std::string heir() override { return elsewhere; }
+  bool hand_over() override {
+    fmt::print(stderr, "{}\n", taken ? "handed over" : "not handed over");
+    return taken;
+  }
   void note(int made) override { noted.push_back(made); }
 
   std::vector<int> restarts, noted;
   int lives_ms = 0, throws_at = -1;
   std::string elsewhere;
+  bool taken = true;
 
  private:
   std::vector<RankFailure> ends_;
@@ -338,7 +345,17 @@ TEST(Restarts, AJobWithTooFewRanksIsRequeued) {
   EXPECT_EQ(outcome.lines,
             "libds launch: rank 1 was killed; host 'b' is down; 2 ranks are left, 4 are needed "
             "(--min-ranks); " +
-                job.elsewhere + "\n");
+                job.elsewhere + "\nhanded over\n");
+}
+
+TEST(Restarts, AJobThatNoSchedulerTakesWaitsForRanks) {
+  Scripted job({killed(SIGKILL)}, {{2, "host 'b' is down"}, {4, ""}});
+  job.elsewhere = "Slurm starts job 7 again when it has hosts for it";
+  job.taken = false;
+  const Outcome outcome = run(job, {.most = 3, .least_ranks = 4});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.lines.find("not handed over\n"), std::string::npos) << outcome.lines;
+  EXPECT_NE(outcome.lines.find("restart 1 of 3"), std::string::npos) << outcome.lines;
 }
 
 TEST(Restarts, RestartsOfOuterLaunchersAreCounted) {
