@@ -302,7 +302,8 @@ struct Config {
   int threads = 0;
   // Threads are pinned if the ranks of a machine share out its cores evenly.
   bool pin_threads = true;
-  int64_t comm_timeout_ms = 300000;
+  // 0: the communicator keeps its own time-out.
+  int64_t comm_timeout_ms = 0;
 
   // "micro_batch": the loss of a step is the mean of those of its micro-batches. "tokens": it is
   // the mean over the targets of all micro-batches.
