@@ -87,7 +87,8 @@ void exchange_keys(KeyList& keys) {
             return read_value<int64_t>(path, given, positive);
           },
           [](int64_t ms) { return ms == 0 ? Json() : Json(ms); }, KeyKind::integer,
-          "a peer that makes no progress for so many milliseconds is an error. Without the key, the "
+          "a peer that makes no progress for so many milliseconds is an error. Without the key, "
+          "the "
           "time-out with which the comm was created stays",
           positive)
       .shown("that of the comm, 300000");

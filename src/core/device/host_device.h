@@ -22,7 +22,8 @@ class HostArena final : public Arena {
   void discard(int64_t begin, int64_t end) override;
 
  private:
-  // Bytes of addresses that belong to the arena, in whole pages. Those after bytes() have no memory.
+  // Bytes of addresses that belong to the arena, in whole pages. Those after bytes() have no
+  // memory.
   int64_t reserved_ = 0;
 };
 
