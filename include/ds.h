@@ -13,7 +13,7 @@
  * Ownership. [owned]: you own the object and destroy it. [borrowed: x]: the object is valid as long
  * as x exists. You may destroy handles in any order, and on any thread, as long as no other thread
  * is using them. {ownership.order} Destroy functions accept NULL and never fail. {ownership.null}
- * An engine keeps its comm alive: the rank leaves the group when the last of the two is destroyed.
+ * An engine keeps its comm alive: the rank leaves the group when both have been destroyed.
  * {ownership.comm}
  *
  * Threads. Distinct handles are independent, but a comm and its engines count as one handle.
@@ -43,7 +43,7 @@
  *
  * Collective. All ranks of the comm must call the function, in the same order. {collective.order}
  * The call blocks until its data has arrived. On every rank it ends with DS_ERROR_COMM if a rank
- * dies, aborts, stops making progress or calls something else. {collective.failure}
+ * dies, aborts, stops making progress or makes a different call. {collective.failure}
  *
  * Strings. Strings are UTF-8 and end with NUL. A text that a call returns through out_text is new
  * and belongs to you; free it with ds_text_destroy. {strings.owned}
@@ -86,7 +86,7 @@
 extern "C" {
 #endif
 
-/** Status of a call. Each negative code asks you to do something else. */
+/** Status of a call. Each negative code calls for a different reaction of the program. */
 typedef enum ds_status {
   DS_OK = 0,
   DS_ERROR_INVALID_ARGUMENT = -1, /**< wrong call: change the argument that the message names */
@@ -204,43 +204,43 @@ DS_API ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_si
  * @param url "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME"
  * (processes of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the
  * job's own rank and size), "tcp://HOST:PORT", with or without "/JOB" (rank 0 listens there while
- * the ranks of that job meet, on any hosts), "tcp:///PATH" (a file in a folder that all ranks see
- * tells the address), "tcp" (MASTER_ADDR and MASTER_PORT tell it), "env" (what `libds launch`,
- * torchrun, mpirun or srun put into the environment; one rank if they did not), "env:URL" (rank and
- * size from the environment, over URL). mpi and tcp are plugins, libds_NAME.so; any other NAME or
- * "NAME://ADDRESS" is looked for in the same way (ds_plugin.h)
+ * the ranks of that job meet, on any hosts), "tcp:///PATH" (rank 0 writes its address to this file,
+ * in a folder that all ranks see), "tcp" (as MASTER_ADDR and MASTER_PORT say), "env" (what `libds
+ * launch`, torchrun, mpirun or srun put into the environment; one rank if they did not), "env:URL"
+ * (rank and size from the environment, over URL). mpi and tcp are plugins, libds_NAME.so; any other
+ * NAME or "NAME://ADDRESS" is looked for in the same way (ds_plugin.h)
  * @param options [nullable]  @param out [out] [owned]
  * @return DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or
  * if ranks differ in size or version. {comm.create.refused} */
 DS_API ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_comm** out);
 
-/** Gathers as ds_comm_all_gather does, at most 1 GiB in all. `in` may lie in `out`, as the block of
- * this rank. {comm.callbacks.in_place} */
+/** Gathers as ds_comm_all_gather does, at most 1 GiB in all. `in` may be this rank's block of
+ * `out`. {comm.callbacks.in_place} */
 typedef ds_status ds_comm_all_gather_fn(const void* in, size_t in_size, void* out, void* user_data);
 /** Sends in_sizes[r] bytes at ins[r] to rank r and receives out_sizes[r] bytes from rank r at
- * outs[r], at most 256 MiB each and 1 GiB in all. The entries of this rank are NULL and 0, as are
- * others between which nothing moves. */
+ * outs[r], at most 256 MiB each and 1 GiB in all. The entries of this rank, and those of ranks with
+ * which it exchanges nothing, are NULL and 0. */
 typedef ds_status ds_comm_all_to_all_fn(const void* const* ins, const size_t* in_sizes,
                                         void* const* outs, const size_t* out_sizes,
                                         void* user_data);
-/** Sends to rank `to`, which receives as many bytes, at most 256 MiB. */
+/** Sends data_size bytes, at most 256 MiB, to rank `to`, which receives as many. */
 typedef ds_status ds_comm_send_fn(const void* data, size_t data_size, int32_t to, void* user_data);
-/** Receives what rank `from` sends to this one. */
+/** Receives data_size bytes from rank `from`. */
 typedef ds_status ds_comm_receive_fn(void* data, size_t data_size, int32_t from, void* user_data);
-/** Ends the collective that runs and every later one, on all ranks if it can. It runs on any
- * thread, also beside another callback. */
+/** Ends the running collective and every later one, if possible on all ranks. It is called on any
+ * thread, even while another callback runs. */
 typedef void ds_comm_abort_fn(const char* reason, void* user_data);
 /** Frees the user_data of a comm. */
 typedef void ds_comm_destroy_fn(void* user_data);
 
-/** The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of
- * this rank have gone and come, and all ranks call them in the same order; only two ranks meet in a
- * send and a receive. All ranks give the same callbacks. Pointers are valid inside the callback.
- * With one rank, none is called. It has no defaults and no _init function: fill it with zeros, set
- * struct_size, then the members. */
+/** The collectives of another library, with ranks 0 to size - 1. Each blocks until this rank has
+ * sent and received its bytes. All ranks call them in the same order, except that a send and a
+ * receive concern only two ranks. All ranks set the same members. Pointers are valid inside the
+ * callback. With one rank, no callback but destroy is called. The struct has no defaults and no
+ * _init function: fill it with zeros, set struct_size, then the members. */
 typedef struct ds_comm_callbacks {
   size_t struct_size;
-  ds_comm_all_gather_fn* all_gather; /**< [nullable] NULL: all_to_all does it */
+  ds_comm_all_gather_fn* all_gather; /**< [nullable] NULL: all_to_all is called instead */
   ds_comm_all_to_all_fn* all_to_all;
   ds_comm_send_fn* send; /**< [nullable] only together with receive, as are groups of a split */
   ds_comm_receive_fn* receive; /**< [nullable] */
@@ -251,9 +251,9 @@ typedef struct ds_comm_callbacks {
   void* user_data; /**< [nullable] passed to the callbacks */
 } ds_comm_callbacks;
 
-/** Makes a comm from the collectives of the caller, which keeps its own process groups. They only
- * move bytes: sums, their order and the comparison of what ranks are about to do are those of
- * libds, so that results have the same bits as over every url. {comm.callbacks.bits} Callbacks run
+/** Creates a comm over the collectives of the caller, which keeps its own process groups. They only
+ * move bytes. libds forms the sums, in its own order, and compares the calls of all ranks, so
+ * results have the same bits as over every url. {comm.callbacks.bits} Callbacks run
  * on the thread that is inside a call of the comm, of a comm split from it, or of an engine on
  * either; a collective that ds_comm_submit starts has therefore ended when it returns.
  * {comm.callbacks.submit} A call with one of these handles inside a callback returns
@@ -291,8 +291,8 @@ DS_API ds_status ds_comm_all_gather(ds_comm* comm, const void* in, size_t in_siz
  * elements of the type of `in`, and out may be the same buffer. {comm.all_reduce.in_place} */
 DS_API ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
                                     void* out);
-/** Forms the same sum over size * count elements and gives rank r the elements [r * count, (r + 1)
- * * count). {comm.reduce_scatter} Collective. */
+/** Sums size * count elements as ds_comm_all_reduce does. Rank r gets the elements [r * count, (r +
+ * 1) * count). {comm.reduce_scatter} Collective. */
 DS_API ds_status ds_comm_reduce_scatter(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
                                         void* out);
 /** Sends block b of `in` to rank b and receives block r of `out` from rank r. Each block has
@@ -379,13 +379,13 @@ DS_API ds_status ds_comm_call_init(ds_comm_call* call, size_t struct_size);
  * everything that was started before. {comm.submit.start} Started collectives run in the order of
  * these calls. A direct collective on this comm, or on a comm related to it by a split, first waits
  * for them. {comm.submit.order} ds_comm_abort ends them like any other collective.
- * {comm.submit.abort} A rank that leaves the group by a destroy gives up the ones that have not
- * ended. {comm.submit.leave}
+ * {comm.submit.abort} A rank that leaves the group by a destroy gives up its started collectives
+ * that have not ended. {comm.submit.leave}
  *
  * The buffers are lent to the comm until ds_work_wait has returned, a later direct collective has
  * returned DS_OK, or the rank has left the group; then they are yours again. {comm.submit.loan}
- * ds_comm_abort, another start and calls that only ask do not end the loan. The call struct and its
- * lists are copied. {comm.submit.copied}
+ * The loan does not end with ds_comm_abort, with another started collective or with a call that
+ * only returns facts about the comm. The call struct and its lists are copied. {comm.submit.copied}
  * @param out_work [out] [nullable] [owned] NULL: the call returns when the collective has ended.
  * {comm.submit.direct}
  * @return DS_ERROR_INVALID_ARGUMENT if the call contradicts itself; nothing is started then, and
@@ -440,16 +440,16 @@ DS_API void ds_stream_destroy(ds_stream* stream);
  * @param strides [nullable] distances between neighbours in each dimension, in elements and of any
  * sign; data is then the element at index 0. NULL: compact and row-major
  * @param data [nullable] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor
- * has memory of its own, compact and filled with zeros
+ * has its own memory, compact and filled with zeros
  * @param stream [nullable] names the device  @param out [out] [owned] */
 DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count,
                                   const int64_t* strides, void* data, ds_stream* stream,
                                   ds_tensor** out);
-/** Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy.
- * It lies on the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when
- * the tensor is destroyed and streams that work with it have been synchronized or destroyed; after
- * an error it still belongs to you. {tensor.from_dlpack.owner} Give exactly one of managed and
- * versioned.
+/** Creates a tensor from a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides,
+ * without a copy. Its memory is on the CPU or, with a stream, on the CPU or the stream's device.
+ * Its deleter runs when the tensor is destroyed and streams that work with it have been
+ * synchronized or destroyed; after an error it still belongs to you. {tensor.from_dlpack.owner}
+ * Give exactly one of managed and versioned.
  * @param managed [nullable]
  * @param versioned [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
  * {tensor.from_dlpack.readonly}
@@ -457,7 +457,7 @@ DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t di
 DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
                                        struct DLManagedTensorVersioned* versioned,
                                        ds_stream* stream, ds_tensor** out);
-/** Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
+/** Creates a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
  * ds_tensor_destroy. {tensor.to_dlpack.alive} Give exactly one of out and out_versioned. A tensor
  * on "cuda:N" gets device type 2 (kDLCUDA) and number N, one on another device type 12 (kDLExtDev).
  * @param out [out] [nullable] the consumer calls its deleter. A tensor that is read-only is
@@ -484,11 +484,11 @@ DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
 /* ---------------------------------------------------------------- graph */
 
-/** Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
- * operations.
+/** Creates an empty model graph. The calls below identify values by numbers. docs/reference/ops.md
+ * lists the operations.
  * @param bound largest number of rows n of one micro-step  @param out [out] [owned] */
 DS_API ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out);
-/** Makes the graph that the `model` section of a configuration describes. @param config JSON text
+/** Creates the graph that the `model` section of a configuration describes. @param config JSON text
  * @param size ranks that will train it: the micro-batch, and with it the bound, can depend on it
  * @param out [out] [owned] */
 DS_API ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out);
@@ -497,11 +497,11 @@ DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
 /** Writes the text form of a graph. */
 DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
 /** Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an
- * engine whose compute type is bf16 or f16, inputs declared as f32 have it.
+ * engine whose compute type is bf16 or f16, inputs declared as f32 have the compute type.
  * @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype,
                                 const int64_t* dims, size_t dims_count, int32_t* out);
-/** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
+/** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation accepts it.
  * @param init "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
@@ -515,15 +515,15 @@ DS_API ds_status ds_op_schema(char** out_text);
 DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs,
                              size_t inputs_count, const char* attrs, int32_t* out);
 /** Computes the outputs of a custom operation: writes every element of `outputs`, whose contents
- * mean nothing before. Tensors have as many rows as the micro-step. Floating inputs have the
+ * are undefined before. Tensors have as many rows as the micro-step. Floating inputs have the
  * compute type of the engine's configuration. Tensors and their memory are [borrowed: call]. Any
  * status but DS_OK ends the step. */
 typedef ds_status ds_custom_forward_fn(const ds_tensor* const* inputs, ds_tensor* const* outputs,
                                        void* user_data);
 /** Computes the gradients of a custom operation: writes every element of each tensor of
  * `input_grads`, which have the types and shapes of the inputs. output_grads[k] is NULL if the loss
- * does not depend on output k, and input_grads[i] is NULL if nobody needs a gradient of input i.
- * Tensors are as in ds_custom_forward_fn, and so is the status. */
+ * does not depend on output k, and input_grads[i] is NULL if no gradient of input i is needed.
+ * Tensors and status are as in ds_custom_forward_fn. */
 typedef ds_status ds_custom_backward_fn(const ds_tensor* const* inputs,
                                         const ds_tensor* const* outputs,
                                         const ds_tensor* const* output_grads,
@@ -551,7 +551,7 @@ typedef struct ds_custom_op {
 /** Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
  * training, evaluation and inference, and again when a skipped step looks for its first bad tensor;
  * a rank without samples (ds_engine_join) does not call them. Calls with that engine return
- * DS_ERROR_STATE inside a callback. {graph.custom_inside} Let callbacks compute the same on all
+ * DS_ERROR_STATE inside a callback. {graph.custom_inside} Callbacks must compute the same on all
  * ranks.
  *
  * If a callback fails, the call returns DS_ERROR_USER on this rank, the others get DS_ERROR_COMM as
@@ -562,8 +562,8 @@ typedef struct ds_custom_op {
  * {graph.custom_refused} The text form shows the operation, but ds_graph_parse refuses it.
  * {graph.custom_text} On a device other than "cpu", whose threads are not yours, engines and plans
  * return DS_ERROR_UNSUPPORTED. {graph.custom_device}
- * @param name what texts and messages call the operation  @param op copied  @param inputs up to 64
- * values
+ * @param name the name of the operation in texts and messages  @param op copied  @param inputs up
+ * to 64 values
  * @param out [out] its first output; further outputs are the numbers after it
  * @return Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation
  * without `backward`. {graph.custom_backward} */
@@ -594,10 +594,10 @@ DS_API void ds_graph_destroy(ds_graph* graph);
 
 /* ---------------------------------------------------------------- plan */
 
-/** Compiles a configuration for one rank of a group, without taking memory and without
- * communicating: the plan of an engine that is made from the same, or of a run where graph is NULL,
- * with its bytes, on any machine. A plan beyond memory_budget is made all the same, and its report
- * says so.
+/** Compiles the plan that an engine with this configuration and graph has on one rank of a group,
+ * or a run of this configuration if graph is NULL. It can be done on any machine: the call neither
+ * allocates the memory of the plan nor communicates. A plan that exceeds memory_budget is not an
+ * error of the call; its report says so.
  * @param config JSON text  @param graph [nullable] NULL: the configuration's model  @param out
  * [out] [owned]
  */
@@ -623,12 +623,12 @@ DS_API void ds_plan_destroy(ds_plan* plan);
 
 /* ---------------------------------------------------------------- engine */
 
-/** Gives initial values: `count` elements of a flattened parameter, from element `first` on. When
- * it is called, data holds what the graph's init has drawn, or zeros in delegate mode; elements
- * that you leave alone keep that. {engine.init.values} It is called only for elements whose states
- * this rank updates, in any number of parts. {engine.init.local} Give the same values on all ranks
- * that have the same elements. If it returns another status than DS_OK, the call that needs the
- * values ends with DS_ERROR_USER on all ranks. {engine.init.fails} */
+/** Sets initial values: `count` elements of a flattened parameter, from element `first` on. When
+ * it is called, data holds the values that the graph's init has drawn, or zeros in delegate mode;
+ * elements that you leave alone keep them. {engine.init.values} It is called only for elements
+ * whose states this rank updates, in any number of parts. {engine.init.local} Give the same values
+ * on all ranks that have the same elements. If it returns another status than DS_OK, the call that
+ * needs the values ends with DS_ERROR_USER on all ranks. {engine.init.fails} */
 typedef ds_status ds_init_fn(int32_t param, const char* name, int64_t first, float* data,
                              size_t count, void* user_data);
 
@@ -645,8 +645,8 @@ typedef struct ds_engine_options {
 /** Fills in the defaults. @param struct_size sizeof(ds_engine_options) of the caller */
 DS_API ds_status ds_engine_options_init(ds_engine_options* options, size_t struct_size);
 
-/** Creates a training engine. It plans the memory, checks the plan against memory_budget and takes
- * the memory (in delegate mode, ds_engine_start does). Collective.
+/** Creates a training engine. Plans its memory, checks the plan against memory_budget and allocates
+ * the memory (in delegate mode, ds_engine_start does this). Collective.
  * @param comm [nullable] NULL: one rank. The engine uses it until it is destroyed.
  * @param config JSON text (docs/reference/config.md)
  * @param graph [nullable] copied; NULL: delegate mode, in which ds_engine_param_add adds the
@@ -672,17 +672,17 @@ DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* input
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks,
  * without samples of its own, until all ranks have called it. After that, all ranks can train on
  * data again. {engine.join} Loss and gradient of such a step are means over the samples, or
- * targets, that there are. {engine.join.means} A rank without data has the numbers that the others
- * set for the steps after the first; that of the first must be set on all ranks, this one before
- * its call, or all ranks get DS_ERROR_CONFIG. {engine.join.set} Native mode. Collective with the
- * steps of the other ranks and with their call of this function.
+ * targets, of the ranks that have data. {engine.join.means} In its first such step, a rank must
+ * have the same numbers (ds_engine_set) as the other ranks, set before its call, or all ranks get
+ * DS_ERROR_CONFIG; in later steps it uses the numbers that the others set. {engine.join.set} Native
+ * mode. Collective with the steps of the other ranks and with their call of this function.
  * @param out_steps [out] [nullable] steps that this rank took part in, including skipped ones */
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
 /** A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It
  * has the same bits as ds_train_batch. {engine.pieces} Any other order of these calls is
  * DS_ERROR_STATE. {engine.pieces.order} Collective. In delegate mode ds_forward is not used, and
- * ds_backward ends a micro-step: a parameter whose gradient did not come counts as zero.
- * {engine.pieces.missing}
+ * ds_backward ends a micro-step: the gradient of a parameter that was not handed over counts as
+ * zero. {engine.pieces.missing}
  * @param stream [nullable]  @param out_loss [out] [nullable] this rank's loss of this micro-batch
  */
 DS_API ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
@@ -702,22 +702,22 @@ DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, siz
                           ds_stream* stream, ds_tensor** out);
 
 /** Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A
- * parameter with a dimension of 0 is empty. Its values are zeros, or what options.init gives.
+ * parameter with a dimension of 0 is empty. The values are zeros, or those that options.init sets.
  * @param out [out] number of the parameter
  * @return DS_ERROR_STATE after ds_engine_start. {delegate.add.state} */
 DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
                                      size_t dims_count, int32_t* out);
 /** Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget
- * and takes the memory. Call it once, before every call below and all calls that read or change
+ * and allocates the memory. Call it once, before every call below and all calls that read or change
  * parameters, states or checkpoints; until then these return DS_ERROR_STATE. {delegate.start.first}
  * Collective, with the same parameters on all ranks; otherwise all ranks get DS_ERROR_CONFIG.
  * {delegate.start.same} After DS_ERROR_USER the engine is poisoned. {delegate.start.user}
  * @return DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
  * {delegate.start.budget} */
 DS_API ds_status ds_engine_start(ds_engine* engine);
-/** Leases whole parameters in the compute type. A lease ends when the parameter was released as
- * often as gathered. Collective: all ranks make the calls of delegate mode in the same order with
- * the same parameters. If the order differs between ranks, all of them get DS_ERROR_COMM, in
+/** Leases whole parameters in the compute type. A lease ends when the parameter has been released
+ * as often as gathered. Collective: all ranks make the calls of delegate mode in the same order
+ * with the same parameters. If the order differs between ranks, all of them get DS_ERROR_COMM, in
  * ds_step at the latest and before it updates anything; no rank hangs. {delegate.order.differs} The
  * order may change at any call and from step to step. {delegate.order.changes} A step is fastest if
  * it repeats the order of the one before.
@@ -728,12 +728,12 @@ DS_API ds_status ds_engine_start(ds_engine* engine);
  * @param stream [nullable] its work from here on sees the values */
 DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
                                   ds_stream* stream);
-/** Gives the leased values. They stay where they are until the last release of the parameter.
- * {delegate.view.stays}
+/** Returns a tensor over the leased values, which stay at the same address until the last release
+ * of the parameter. {delegate.view.stays}
  * @param stream [nullable] NULL: a tensor on the host, which is a copy if the memory of the device
  * is not the host's; otherwise the device's own tensor, for work of this stream
  * @param out [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even
- * after the engine, you may still read it, but its values mean nothing. {delegate.view.later} */
+ * after the engine, you may still read it, but its values are undefined. {delegate.view.later} */
 DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stream,
                                       ds_tensor** out);
 /** Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
@@ -748,11 +748,11 @@ DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, siz
  * {delegate.evaluate} An evaluation that you do not announce costs prefetches, but never changes
  * results. {delegate.evaluate.unannounced} Collective. */
 DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
-/** Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute
- * type. Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing.
- * The place has arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like
- * a gradient, this call may begin a step; called again, it gives the same place.
- * {delegate.grad_view} Collective like the other calls of delegate mode.
+/** Returns the place for this rank's gradient of a parameter in the running micro-step, in the
+ * compute type. Write the gradient there and hand the tensor to ds_grad_ready, which then copies
+ * nothing. The place has arbitrary values at first, and it is yours until ds_grad_ready or
+ * ds_backward. Like a gradient, this call may begin a step; called again, it returns the same
+ * place. {delegate.grad_view} Collective like the other calls of delegate mode.
  * @param stream [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory
  * of the device is not the host's; otherwise the device's own place, for work of this stream
  * @param out [out] [owned] tensor whose memory is like that of ds_engine_param_view */
@@ -772,7 +772,7 @@ DS_API int32_t ds_engine_param_count(const ds_engine* engine);
  * @return DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
  * {engine.param_find} */
 DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out);
-/** Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs
+/** Returns name and shape of a parameter; up to dims_size dimensions are written. All outputs
  * [nullable].
  * @param out_name [out] [borrowed: engine] */
 DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
@@ -783,7 +783,7 @@ DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, co
  * if engine is NULL, it returns NULL. {engine.state_name} [borrowed: engine]
  *
  * "param" is the compute copy; writing it also writes its master. {engine.state.param} "grad" is
- * the mean gradient over the samples that there are, before clipping. You may read it at any time,
+ * the mean gradient over all samples of the step, before clipping. You may read it at any time,
  * except while a step has only some of its gradients; a frozen parameter has none.
  * {engine.state.grad_read} You may write it between the last backward of a step and ds_step; on
  * nvme that is DS_ERROR_UNSUPPORTED. {engine.state.grad_write} Clipping and the update use what you
@@ -798,7 +798,7 @@ DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, const char* s
                                  const float* data, size_t data_count);
 /** Tells which elements of a flattened parameter have states that this rank updates: *out_count
  * elements from *out_first on, where a count of 0 means none. All ranks together have the whole
- * parameter, once per copy. {engine.local_range} No communication.
+ * parameter, once per copy. {engine.local_range} The call does not communicate.
  * @param out_first [out] @param out_count [out] */
 DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
                                        int64_t* out_count);
@@ -814,22 +814,24 @@ DS_API ds_status ds_engine_read_local(ds_engine* engine, int32_t param, const ch
                                       float* data, size_t data_count);
 DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, const char* state,
                                        const float* data, size_t data_count);
-/** Makes all compute copies from their masters, including those of frozen parameters. Collective.
+/** Computes all compute copies from their masters, including those of frozen parameters.
+ * Collective.
  */
 DS_API ds_status ds_engine_refresh(ds_engine* engine);
 /** Between steps: from the next step on, the parameters are not trained (frozen 1), or trained
  * again (0). Parameters that have optimizer states keep them. A parameter that is trained for the
  * first time starts with zero states. The bias correction of each parameter counts its own updates,
- * as in PyTorch. {engine.freeze.states} Once the variance of a 1-bit optimizer stands, a parameter
- * that has had no update, whose variance would be 0, cannot be trained. {engine.freeze.variance}
- * The configuration's frozen_parameters says which parameters begin frozen. The call compiles the
- * step again, and it is refused while a parameter is leased. {engine.freeze.leased} Collective,
- * with the same arguments on all ranks. If the arguments of one rank are wrong or different, all
- * ranks get an error, and nothing changes. {engine.freeze.agree} */
+ * as in PyTorch. {engine.freeze.states} Once the variance of a 1-bit optimizer is frozen, a
+ * parameter without an update, whose variance would be 0, cannot be trained.
+ * {engine.freeze.variance} The configuration's frozen_parameters says which parameters begin
+ * frozen. The call compiles the step again, and it is refused while a parameter is leased.
+ * {engine.freeze.leased} Collective, with the same arguments on all ranks. If the arguments of one
+ * rank are wrong or different, all ranks get an error, and nothing changes. {engine.freeze.agree}
+ */
 DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
                                   int32_t frozen);
-/** Between steps: from the next step on, these parameters form a group whose updates have values of
- * their own; each leaves the group that it was in. Group 0 has all parameters that are in no other
+/** Between steps: from the next step on, these parameters form a group whose updates have their own
+ * values; each leaves the group that it was in. Group 0 has all parameters that are in no other
  * group. Groups 1 and up are those of the configuration (optimizer.param_groups), then those of
  * this call. Checkpoints contain no groups: an engine that loads one keeps its own. The call
  * compiles the step again, and it is refused while a parameter is leased. {engine.group_add.leased}
@@ -865,7 +867,7 @@ DS_API ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* ou
 /** Tells why the last step was skipped, with the first bad tensor of this rank. If it was not
  * skipped, the text is "". {engine.skip_reason} */
 DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text);
-/** Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the
+/** Returns a number by its name: "step" (steps made, including skipped ones), "updates" (of the
  * optimizer), "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at
  * creation), "param_groups" (number of groups), "loss_scale" (of the next step: with fp16, a host
@@ -906,7 +908,7 @@ DS_API void ds_engine_destroy(ds_engine* engine);
 
 /* ---------------------------------------------------------------- checkpoint */
 
-/** Saves masters, moments, the step and what ds_engine_set has set below `folder`
+/** Saves masters, moments, the step and the numbers of ds_engine_set below `folder`
  * (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete
  * and on disk. {checkpoint.save.complete} Collective.
  * @param options [nullable] JSON: "client_state" (null; any value, which ds_checkpoint_load hands
@@ -953,7 +955,7 @@ DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder)
 DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
 /** Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path,
  * tag, step, seed, numerics key, payload hash and configuration. Reads all of its content and
- * compares it with the hashes of its manifest.
+ * compares the content with the hashes of its manifest.
  * @return DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
  * {checkpoint.info.corrupt} */
 DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
@@ -1026,9 +1028,9 @@ DS_API ds_status ds_config_merge(const char* config, const char* patch, char** o
  * configuration */
 DS_API ds_status ds_config_describe(const char* config, int32_t size, ds_format format,
                                     int32_t* out_refused, char** out_text);
-/** Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of
- * `config`, else that of the run that `resume` names, else "env". {run.communicator} It does not
- * communicate, and it ignores a folder that this host cannot see.
+/** Returns the url, for ds_comm_create, of the group that a run joins: the key `communicator` of
+ * `config`, else that of the run that `resume` names, else "env". {run.communicator} The call does
+ * not communicate, and it ignores a folder that this host cannot see.
  * @param config [nullable] JSON text  @param resume [nullable] as for ds_run_train */
 DS_API ds_status ds_run_communicator(const char* config, const char* resume, char** out_text);
 /** Trains as `libds train` does, with data, model, run folder, checkpoints and report. Collective.
@@ -1063,8 +1065,8 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
  * get the same text.
  * @param model a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging
  * Face model
- * @param prompt [nullable] text to continue; NULL or empty: "ids", or what the tokenizer puts
- * before a text
+ * @param prompt [nullable] text to continue. It may be NULL only with "ids". An empty text is
+ * continued from the tokens that the tokenizer puts before every text
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with
  * numbers), "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all),
  * "seed" (0), "dtype"

@@ -28,7 +28,7 @@ extern "C" {
 /* The bytes that one rank sends to or receives from another. */
 typedef struct ds_plugin_part {
   void* data;
-  size_t size; /* bytes, at most 1 GiB; 0: nothing moves */
+  size_t size; /* in bytes, at most 1 GiB; 0 if nothing moves */
 } ds_plugin_part;
 
 /* One rank's place in a group. */
@@ -58,8 +58,8 @@ typedef struct ds_plugin_transport_table {
    * rank r, 0 before the first. */
   int32_t (*poll)(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* signs);
   /* Sends a sign of life to every other rank, without waiting: 8 bytes that differ from those of
-   * the sign before. It may be left out for a rank that has not answered the previous one with a
-   * sign of its own. */
+   * the previous sign. The sign may be left out for a rank that has not answered the previous one
+   * with its own sign. */
   void (*beat)(ds_plugin_link* link, uint64_t sign);
   /* Tells every other rank, without waiting, that the group has ended and why. */
   void (*abort)(ds_plugin_link* link, const char* reason);
@@ -71,10 +71,10 @@ typedef struct ds_plugin_transport_table {
   /* Returns a number that changes while bytes of a part go to a rank or come from it, however
    * slowly; always 0 if the transport cannot tell. A rank whose parts move is making progress. */
   uint64_t (*moved)(ds_plugin_link* link, int32_t rank);
-  /* Returns why nothing gets through to a rank, as far as the wire shows: a clause with the
-   * addresses of both ends, or "". Valid until the next call. */
+  /* Returns the reason for which no bytes reach a rank, as far as the transport can see: a clause
+   * with the addresses of both ends, or "". Valid until the next call. */
   const char* (*stall)(ds_plugin_link* link, int32_t rank);
-  /* About the last error of this thread's last call; valid until the next call. */
+  /* Describes the error of this thread's last call. Valid until the next call. */
   const char* (*message)(ds_plugin_link* link);
   /* Leaves the group without waiting for anyone, except that sending the reason of an abort may
    * take half a second. `link` may be NULL. */
@@ -85,8 +85,9 @@ typedef struct ds_plugin_transport_table {
 typedef const ds_plugin_transport_table* (*ds_plugin_transport_fn)(void);
 
 /* A device is memory and queues, which work on the memory in order and asynchronously to the thread
- * that gives them work. libds makes the objects of a device once and reuses them. It calls a queue
- * from one thread at a time, but `finish` of a queue and `done` of an event from any thread.
+ * that gives them work. libds creates the objects of a device once and reuses them. It calls a
+ * queue from one thread at a time, except `finish` of a queue and `done` of an event, which any
+ * thread may call.
  * Objects end before their device, and an arena after everything that uses it. If a device was
  * opened several times, queues of one opening use memory and events of the others.
  */
@@ -111,13 +112,12 @@ typedef struct ds_plugin_device_info {
   char arch[32];       /* "sm_90" */
   char driver[64];     /* name and version */
   int64_t total, free; /* bytes of its memory */
-  int64_t granularity; /* arenas take multiples of so many bytes */
+  int64_t granularity; /* the size of an arena is a multiple of this many bytes */
   char identity[64];   /* identifies the hardware: no other device of any host has it */
   int32_t captures;    /* 1: the work of queues can be captured */
 } ds_plugin_device_info;
 
-/* One rank's place in a group of ranks, each on a device of its own, whose queues exchange bytes.
- */
+/* One rank's place in a group of ranks, each with its own device, whose queues exchange bytes. */
 typedef struct ds_plugin_device_link ds_plugin_device_link;
 
 /* A dense row-major tensor; dtype is a ds_dtype. An absent operand has data NULL and rank 0. */
@@ -138,7 +138,9 @@ typedef struct ds_plugin_attr {
   size_t integers_count;
 } ds_plugin_attr;
 
-/* Elements [begin, end) of an operation that takes its elements in another order. */
+/* Elements [begin, end) that an operation covers, with the properties of an update of them
+ * (src/core/base/element_run.h). An operation with runs covers only their elements, in this order.
+ */
 typedef struct ds_plugin_run {
   int64_t begin, end, missed, group, param, element;
 } ds_plugin_run;
@@ -174,7 +176,7 @@ typedef struct ds_plugin_device_table {
   const char* name;  /* NAME of libds_NAME.so */
   const char* build; /* DS_PLUGIN_BUILD */
 
-  /* About the last error of this thread's last call; valid until the next call. */
+  /* Describes the error of this thread's last call. Valid until the next call. */
   const char* (*message)(void);
   int32_t (*count)(int32_t* out); /* number of devices */
   /* Opens device `index`, which may be opened several times. With tf32 = 1, products of f32 may
@@ -182,12 +184,12 @@ typedef struct ds_plugin_device_table {
   int32_t (*open)(int32_t index, int32_t tf32, ds_plugin_device** out);
   void (*close)(ds_plugin_device* device);
   int32_t (*info)(ds_plugin_device* device, ds_plugin_device_info* out);
-  /* Writes everything on which the bits of its kernels and products depend. The call may open a
-   * library, which takes a while. */
+  /* Writes a text that names everything on which the bits of the kernels and products depend. The
+   * call may open a library, which takes a while. */
   int32_t (*numerics)(ds_plugin_device* device, char out[128]);
 
-  /* Takes memory of the device, which starts as zero bytes. It grows in place; new bytes are zero.
-   */
+  /* Allocates memory of the device, filled with zeros. `arena_grow` extends it in place to `bytes`
+   * bytes, and the new bytes are zero. */
   int32_t (*arena_create)(ds_plugin_device* device, int64_t bytes, ds_plugin_arena** out,
                           void** address);
   int32_t (*arena_grow)(ds_plugin_arena* arena, int64_t bytes);
@@ -219,7 +221,8 @@ typedef struct ds_plugin_device_table {
   int32_t (*done)(ds_plugin_event* event, int32_t* out);
   /* Returns the nanoseconds between two timed events of any queues of the device, both done. */
   int32_t (*elapsed)(ds_plugin_event* from, ds_plugin_event* to, int64_t* out);
-  int32_t (*finish)(ds_plugin_queue* queue); /* returns when its work has finished */
+  /* Waits until the work of the queue has finished. */
+  int32_t (*finish)(ds_plugin_queue* queue);
 
   /* Returns DS_PLUGIN_REFUSED, with the reason as message(), if the device has no such kernel. */
   int32_t (*kernel_create)(ds_plugin_device* device, const ds_plugin_query* query,
@@ -229,14 +232,13 @@ typedef struct ds_plugin_device_table {
   void (*kernel_destroy)(ds_plugin_kernel* kernel);
 
   /* Names the library that links devices of several ranks, with its version, which must be the same
-   * on all ranks of a group. Returns DS_PLUGIN_REFUSED, with the reason as message(), without one.
-   */
+   * on all ranks of a group. Without such a library, returns DS_PLUGIN_REFUSED, with the reason as
+   * message(). */
   int32_t (*link_library)(ds_plugin_device* device, char out[128]);
-  /* Makes the id with which all ranks of a new group open their links. One rank calls it. */
+  /* Creates the id with which all ranks of a new group open their links. One rank calls it. */
   int32_t (*link_id)(ds_plugin_device* device, uint8_t out[128]);
-  /* Begins to join, and does not wait. No two ranks of a group are on one device. All ranks use
-   * their link for the same calls in the same order, from one thread at a time, except
-   * `link_abort`. */
+  /* Begins to join, without waiting. No two ranks of a group are on one device. All ranks make the
+   * same calls of their links in the same order, from one thread at a time, except `link_abort`. */
   int32_t (*link_open)(ds_plugin_device* device, const uint8_t id[128], int32_t rank, int32_t size,
                        ds_plugin_device_link** out);
   /* Sets *out to 1 once all ranks have joined and the work given to the link is in its queue. Until
@@ -260,9 +262,9 @@ typedef struct ds_plugin_device_table {
   void (*link_close)(ds_plugin_device_link* link);
 
   /* From capture_begin to capture_end, the copies, fills, sums and launches that this thread gives
-   * the queue are recorded and not done; nothing else is asked of the queue. After an error of
-   * either call nothing is recorded, and the queue takes work as before. A graph is that record,
-   * with every argument as it was given. It is launched on queues of its device and destroyed when
+   * the queue are recorded and not done; libds gives the queue nothing else. After an error of
+   * either call nothing is recorded, and the queue accepts work as before. A graph is the record,
+   * with every argument as it was passed. It is launched on queues of its device and destroyed when
    * none of its launches is running. */
   int32_t (*capture_begin)(ds_plugin_queue* queue);
   int32_t (*capture_end)(ds_plugin_queue* queue, ds_plugin_graph** out);
@@ -284,8 +286,8 @@ typedef struct ds_plugin_device_table {
 /* The symbol of a device. */
 typedef const ds_plugin_device_table* (*ds_plugin_devices_fn)(void);
 
-/* Text is tokenizers, chat templates and vocabularies that are learned. Several threads may use one
- * tokenizer or chat encoder at once. Status: 0, or a ds_status of ds.h with a line of text from
+/* A text plugin has tokenizers and chat encoders, and learns vocabularies. Several threads may use
+ * one tokenizer or chat encoder at once. Status: 0, or a ds_status of ds.h with a line of text from
  * `message`.
  */
 typedef struct ds_plugin_tokenizer ds_plugin_tokenizer;
@@ -306,7 +308,8 @@ typedef struct ds_plugin_result {
   void* owner;            /* the plugin's own */
 } ds_plugin_result;
 
-/* Facts about a tokenizer. They live as long as the tokenizer. -1: the files name no such token. */
+/* Facts about a tokenizer, valid as long as the tokenizer. A token that its files do not name is
+ * -1. */
 typedef struct ds_plugin_tokenizer_info {
   size_t struct_size;
   ds_plugin_chars name;
@@ -318,7 +321,7 @@ typedef struct ds_plugin_tokenizer_info {
 
 /* Bits of a token. */
 enum {
-  DS_PLUGIN_TOKEN_SPECIAL = 1,   /* the token stands for no text */
+  DS_PLUGIN_TOKEN_SPECIAL = 1,   /* the token represents no text */
   DS_PLUGIN_TOKEN_JOINS_NEXT = 2 /* the next token may change its text */
 };
 
@@ -327,8 +330,9 @@ typedef struct ds_plugin_text_table {
   const char* name;  /* NAME of libds_NAME.so */
   const char* build; /* DS_PLUGIN_BUILD */
 
-  /* Describe the last error of this thread; valid until its next one. `message` is "" if there was
-   * not enough memory for a line. `key` is the configuration key that the error is about, or "". */
+  /* Describe the last error of this thread. Both are valid until the thread's next error. `message`
+   * is "" if there was not enough memory for a line. `key` is the configuration key that the error
+   * is about, or "". */
   const char* (*message)(void);
   const char* (*key)(void);
   void (*release)(ds_plugin_result* result);
@@ -349,7 +353,8 @@ typedef struct ds_plugin_text_table {
 
   /* Learns a vocabulary of at most `vocab` tokens, which must be at least `least_learned`, from a
    * text whose documents are separated by NUL bytes, and writes its files into `folder`. The result
-   * is one line about it. A non-zero value at `stop`, which may be NULL, ends the call. */
+   * is one line that describes the vocabulary. A non-zero value at `stop`, which may be NULL, ends
+   * the call. */
   int32_t (*learn)(const ds_plugin_chars* text, int64_t vocab, const ds_plugin_chars* folder,
                    const volatile int32_t* stop, ds_plugin_result* out);
   int64_t least_learned;

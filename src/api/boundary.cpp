@@ -70,7 +70,8 @@ ds_status set_last_error(ds_status status, const char* message,
   return status;
 }
 
-// Such an exception comes from the standard library, so text_with_limits() may add an explanation.
+// An exception that is not an Error comes from the standard library, so text_with_limits() may add
+// an explanation.
 ds_status set_unforeseen_error(const std::exception& error) noexcept {
   try {
     return set_last_error(DS_ERROR_INTERNAL, text_with_limits(error).c_str());

@@ -26,8 +26,9 @@ ds_status set_unforeseen_error(const std::exception& error) noexcept;
 const char* last_error() noexcept;
 const ErrorDetails& last_details() noexcept;
 
-// Counts the calls of ds.h that are active on this thread, including calls from callbacks. A handle
-// that a callback destroys while a call uses it is freed when the outermost call returns.
+// An active call of ds.h on this thread, possibly from a callback of another call. The class counts
+// them: a handle that a callback destroys while a call uses it is freed when the outermost call
+// returns.
 class Call {
  public:
   Call() noexcept { ++depth_; }

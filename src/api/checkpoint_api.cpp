@@ -69,7 +69,7 @@ ds::ConvertRequest convert_request(const char* options) {
 }
 
 // Runs `read`, which reads the options of a collective call. A mistake on one rank becomes an error
-// on all ranks. If the engine is unusable after an earlier error, throws that first.
+// on all ranks. An engine that an earlier error has made unusable reports that error instead.
 void read_on_all(ds_engine* engine, const char* call, const std::function<void()>& read) {
   ds::runtime(engine).require_usable();
   ds::agree(*engine->comm, call, read);

@@ -20,7 +20,7 @@ inline void check_types(ds_dtype dtype, ds_reduce_op op) {
 }
 
 // Checks the arguments of a reduction (type, operation, buffers of `count` elements) and returns
-// the operation. `takes` is false on ranks that receive no result and may pass NULL as `out`.
+// the operation. `takes` is false on ranks that receive no result, which may pass NULL as `out`.
 inline ReduceOp check_reduced(const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
                               const void* out, bool takes = true) {
   check_types(dtype, op);

@@ -40,7 +40,8 @@ struct Tensor {
   int32_t rank;
   Type type;
   int64_t* shape;
-  int64_t* strides;  // elements; null: compact row-major
+  // Strides in elements, or null if the tensor is compact and row-major.
+  int64_t* strides;
   uint64_t byte_offset;
 };
 
@@ -54,8 +55,8 @@ struct DLManagedTensor {
   void (*deleter)(DLManagedTensor* self);
 };
 
-// The managed tensor of DLPack 1.x. If the major version is another one, only the first three
-// members are valid.
+// The managed tensor of DLPack 1.x. With another major version, only the first three members are
+// valid.
 struct DLManagedTensorVersioned {
   struct {
     uint32_t major, minor;

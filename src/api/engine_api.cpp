@@ -210,7 +210,7 @@ ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps) {
   });
 }
 
-// Unlike that of ds_train_batch, the loss is this rank's.
+// Unlike in ds_train_batch, the loss is that of this rank only.
 ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                      ds_stream* stream, double* out_loss) {
   return ds::boundary([&] {

@@ -41,12 +41,14 @@ struct ds_work : ds::Handle {
 // caller has lent the memory.
 struct ds_tensor : ds::Handle {
   ds_dtype dtype = DS_DTYPE_NONE;
-  std::vector<int64_t> dims, strides;  // elements
+  // Dimensions and strides, both in elements.
+  std::vector<int64_t> dims, strides;
   int64_t numel = 1;
-  void* data = nullptr;  // element at index 0
+  // The address of the element at index 0.
+  void* data = nullptr;
   // Whether the library that owns the memory allows only reading it.
   bool readonly = false;
-  // The device of the memory; null: the host.
+  // The device of the memory, or null for the host.
   std::shared_ptr<ds::Device> device;
   // Declared after `device`, so that the memory is freed before the device.
   std::shared_ptr<void> owner;

@@ -117,7 +117,8 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
   });
 }
 
-// The prompt may be NULL only if the options have ids.
+// The prompt may be NULL only if the options have ids. An empty prompt is allowed without ids if
+// the tokenizer puts tokens before a text.
 ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
                           ds_run_text_fn* text, void* user_data, char** out_text) {
   return ds::boundary([&] {

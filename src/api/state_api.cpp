@@ -193,7 +193,7 @@ ds_status ds_engine_write_local(ds_engine* engine, int32_t param, const char* st
   });
 }
 
-// Required after local writes, which change masters but not their compute copies.
+// Callers need this function after local writes, which change masters but not their compute copies.
 ds_status ds_engine_refresh(ds_engine* engine) {
   return ds::boundary([&] { ds::store(engine).refresh_params(); });
 }
@@ -279,7 +279,8 @@ ds_status ds_engine_plan_report(const ds_engine* engine, ds_format format, char*
   });
 }
 
-// Spans are removed from the trace, so each call writes those since the previous call.
+// Spans that were written are removed from the trace, so each call writes only the spans since the
+// previous call.
 ds_status ds_engine_trace(ds_engine* engine, const char* path) {
   return ds::boundary([&] {
     const ds::Runtime& e = ds::runtime(engine);

@@ -73,8 +73,8 @@ DType from_dlpack(const dlpack::Type& type) {
 
 bool known(DType dtype) { return dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8; }
 
-// Sets dims, strides (null: compact row-major) and numel. Throws if the tensor is too large for the
-// address space.
+// Sets dims, strides and numel. If `strides` is null, the tensor is compact and row-major. Throws
+// if the tensor is too large for the address space.
 void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* strides = nullptr) {
   require(dims.size() <= kMaxRank, "dims_count must be at most {}, got {}", kMaxRank, dims.size());
   int64_t limit = INT64_MAX / size_of(tensor.dtype);
@@ -103,7 +103,7 @@ void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* 
   }
 }
 
-// Returns the DLPack device for a device; null means the host.
+// Returns the DLPack device for a device, or the CPU if `device` is null, which means the host.
 dlpack::Device dlpack_device(const Device* device) {
   if (!device) return {dlpack::kCpu, 0};
   const std::optional<int32_t> gpu = cuda_number(device->name());
@@ -115,8 +115,7 @@ std::string dlpack_text(const dlpack::Device& device) {
                                       : std::to_string(device.kind);
 }
 
-// Holds a tensor of another library and calls its deleter when the last user of the memory has
-// ended.
+// A tensor of another library, whose deleter is called when the last user of the memory has ended.
 template <typename Managed>
 struct Import {
   Managed* managed = nullptr;

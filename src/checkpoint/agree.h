@@ -18,12 +18,13 @@ void agree(Communicator& comm, std::string_view label, const std::function<void(
 std::string on_root(Communicator& comm, std::string_view label,
                     const std::function<std::string()>& make);
 
-// Throws DS_ERROR_CONFIG on all ranks unless every rank passes the same text. The message names the
-// text of rank 0 and the first one that differs: "{subject} is {text} on rank 0, {text} on rank
-// {number}". Collective.
+// Throws DS_ERROR_CONFIG on all ranks unless every rank passes the same text. The message has the
+// text of rank 0 and that of the first rank that differs: "{subject} is {text} on rank 0, {text} on
+// rank {number}". Collective.
 void agree_equal(Communicator& comm, std::string_view subject, const std::string& mine);
 
-// Returns the index of the first text that differs from that of rank 0, or 0 if all are equal.
+// Returns the number of the first rank whose text differs from that of rank 0, or 0 if all are
+// equal.
 size_t first_different(const std::vector<std::string>& of_ranks);
 
 // Returns the largest `value` that any rank passes. Values are 0 to 255. Collective.

@@ -15,14 +15,14 @@ namespace ds {
 struct CheckpointInfo {
   // Number of steps that the run has completed.
   int64_t step = 0;
-  // How many of these steps updated nothing because of NaN or infinity.
+  // Number of these steps that were skipped because of NaN or infinity.
   int64_t skipped = 0;
   int64_t updates_taken() const { return step - skipped; }
   uint64_t seed = 0;
   // State of the loss scaler; empty if the run has no loss scaler.
   std::optional<LossScaler> scaler;
-  // Hyperparameters that calls have set in place of the values from the configuration and the
-  // schedule: for each parameter group, values by name, such as "lr".
+  // Hyperparameters that were set by calls and replace the values of the configuration and the
+  // schedule. Each parameter group has its values by name, such as "lr".
   std::vector<std::map<std::string, double>> set_numbers;
   std::string numerics_key;
   // Parameters that were frozen when the checkpoint was saved.
@@ -44,8 +44,8 @@ struct CheckpointInfo {
 
 // Which committed checkpoints stay in the folder after a save.
 struct Keep {
-  // Number of newest checkpoints that stay, including the one just saved. The newest checkpoint of
-  // each tag stays as well. 0 keeps all.
+  // The number of newest checkpoints that stay, including the checkpoint just saved, or 0 to keep
+  // all. The newest checkpoint of each tag stays as well.
   int64_t newest = 0;
   // Path or name of one more checkpoint to keep, or "".
   std::string also;

@@ -112,8 +112,8 @@ void require_empty(const std::string& folder) {
           list_folder(folder).size());
 }
 
-// Throws if `like` cannot serve as the model folder to copy from, for example because it is a
-// checkpoint. A folder that has a config.json but no weights is accepted; names and shapes are then
+// Throws if `like` is not a model folder that a conversion can copy from, but for example a
+// checkpoint. A folder with a config.json but no weights is accepted; names and shapes are then
 // those of the source.
 void require_like(const std::string& like) {
   if (like.empty() || has_tensors(like)) return;

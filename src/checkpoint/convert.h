@@ -8,7 +8,8 @@ namespace ds {
 
 // The target form of a conversion and its options.
 struct ConvertRequest {
-  std::string form = "libds";  // or "universal", "fp32"
+  // "libds", "universal" (DeepSpeed's layout) or "fp32" (weights only).
+  std::string form = "libds";
   // Tag of the checkpoint to write; only for the form "libds". "" means no tag.
   std::string tag;
   // Only for the form "fp32": a model folder whose file layout the output copies, as in
@@ -16,7 +17,8 @@ struct ConvertRequest {
   std::string like;
   // Only for the form "fp32" without `like`: the largest size of a file, as in WeightExtras.
   int64_t file_bytes = 5'000'000'000;
-  // Only for the form "universal": writes the step count as a tensor, as torch's optimizers do.
+  // Only for the form "universal": whether step counts are written as tensors, as torch's
+  // optimizers store them.
   bool step_tensor = false;
 };
 

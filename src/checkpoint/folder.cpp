@@ -1,4 +1,4 @@
-// Parses the names of checkpoints, finds which of them are complete, and removes the others.
+// Parses the names of checkpoints, finds complete checkpoints, and removes leftovers and old ones.
 #include "checkpoint/folder.h"
 
 #include <fmt/core.h>
@@ -51,7 +51,8 @@ bool is_tag(std::string_view tag) {
 // never removed.
 bool parse_name(const std::string& name, CheckpointName* out) {
   constexpr std::string_view prefix = "step-";
-  size_t dot = std::min(name.find('.'), name.size());  // end of the part before the tag
+  // The end of the part before the tag.
+  size_t dot = std::min(name.find('.'), name.size());
   std::string_view text = std::string_view(name).substr(0, dot);
   size_t dash = text.rfind('-');
   if (!text.starts_with(prefix) || dash < prefix.size()) return false;
@@ -69,8 +70,8 @@ std::string manifest_of(const std::string& path) { return path + "/" + std::stri
 // checkpoint counts as damaged, not as a leftover to remove.
 bool committed(const std::string& path) { return !is_absent(manifest_of(path)); }
 
-// Returns why the checkpoint is not complete, or nothing. Checks sizes and headers, but not the
-// hashes of pieces.
+// Returns why the checkpoint is not complete, or nullopt if it is. Checks sizes and headers, but
+// not the hashes of pieces.
 std::optional<Error> find_fault(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
@@ -119,7 +120,8 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     if (!tag.empty() && it->tag != tag) continue;
     std::string path = folder + "/" + it->name;
-    if (!committed(path)) continue;  // an interrupted save
+    // A folder without a manifest is left by an interrupted save.
+    if (!committed(path)) continue;
     std::optional<Error> fault = find_fault(path);
     if (!fault) return path;
     log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, fault->what()));
@@ -150,7 +152,8 @@ std::string find_checkpoint(const std::string& folder, const std::string& tag) {
 
 std::string find_older_checkpoint(const std::string& folder, const std::string& damaged,
                                   const std::string& tag) {
-  if (committed(folder)) return "";  // the caller asked for exactly this checkpoint
+  // The caller named exactly this checkpoint, so no other one may replace it.
+  if (committed(folder)) return "";
   std::string path = latest_checkpoint(folder, damaged, tag);
   return path.empty() ? latest_checkpoint(folder + "/checkpoints", damaged, tag) : path;
 }

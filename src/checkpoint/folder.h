@@ -13,7 +13,7 @@ namespace ds {
 struct CheckpointName {
   int64_t step = 0;
   int64_t commit = 0;
-  // "" if the checkpoint has no tag.
+  // The tag, or "" if the checkpoint has none.
   std::string tag;
   std::string name;
 };
@@ -35,25 +35,26 @@ void remove_checkpoint(const std::string& path);
 // Removes the folders without a manifest, which interrupted saves and removals leave. Returns the
 // highest commit number found, including the removed folders, or 0 if none exist.
 int64_t remove_leftovers(const std::string& folder);
-// Removes all checkpoints except the `keep.newest` last committed ones, the one that `keep.also`
-// names, and the newest complete one of each tag.
+// Removes all checkpoints except the last keep.newest commits, the checkpoint that keep.also names,
+// and the newest complete checkpoint of each tag. Does nothing if keep.newest is 0.
 void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 
 // Returns the path of the last committed checkpoint below `folder` whose files all exist in full
-// size, or "". Logs a warning for each later one that is damaged. If `before`, a path or name, is
-// given, considers only checkpoints committed before it; if `tag` is given, only those with this
-// tag. Stores the error of the first skipped checkpoint in `newest_fault` unless that holds an
-// error already. Local.
+// size, or "". Logs a warning for each damaged checkpoint that was committed later. If `before`,
+// the path or name of a checkpoint, is given, considers only checkpoints committed before that one;
+// if `tag` is given, only checkpoints with this tag. Stores the error of the newest skipped
+// checkpoint in `newest_fault` unless it already holds an error. Local.
 std::string latest_checkpoint(const std::string& folder, const std::string& before = "",
                               const std::string& tag = "",
                               std::optional<Error>* newest_fault = nullptr);
-// Returns `folder` if it is a checkpoint; otherwise the one that latest_checkpoint() finds below
-// `folder` or, for a run folder, below its checkpoints/. Throws DS_ERROR_NOT_FOUND if no checkpoint
-// was committed there, and the error of the newest checkpoint if all are damaged. Local.
+// Returns `folder` if it is a checkpoint. Otherwise returns the checkpoint that latest_checkpoint()
+// finds below `folder` or, for a run folder, below its checkpoints/. Throws DS_ERROR_NOT_FOUND if
+// no checkpoint was committed there, or the only checkpoint has another tag, and the error of the
+// newest checkpoint if all are damaged. Local.
 std::string find_checkpoint(const std::string& folder, const std::string& tag = "");
-// Like find_checkpoint(), but considers only checkpoints committed before `damaged`, which
-// find_checkpoint() returned. Returns "" if none exists, or if `folder` itself is a checkpoint:
-// the caller then asked for exactly that one. Local.
+// Returns the newest complete checkpoint that find_checkpoint() would consider and that was
+// committed before `damaged`, which find_checkpoint() returned. Returns "" if none exists, or if
+// `folder` itself is a checkpoint, because the caller then named exactly that checkpoint. Local.
 std::string find_older_checkpoint(const std::string& folder, const std::string& damaged,
                                   const std::string& tag = "");
 // Returns whether a checkpoint was committed below `folder`, damaged or not.

@@ -171,7 +171,7 @@ Json print_set(const CheckpointInfo& info) {
 }
 
 // Reads the update counts of parameters that were updated less often than the run. The member is
-// absent if none exist, and in files of older versions.
+// absent if there are no such parameters, and in files of older versions.
 void parse_updates(Manifest& m, const Json* updates) {
   if (!updates) return;
   for (const auto& [name, value] : updates->object()) {

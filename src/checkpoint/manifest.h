@@ -11,8 +11,10 @@
 
 namespace ds {
 
+// The version of the schema that this build writes, and the only one that it reads.
 inline constexpr int kManifestSchema = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
+// Size of the largest manifest that is read or written, in bytes.
 inline constexpr int64_t kMostManifest = int64_t{256} << 20;
 // Size of the buffer for one transfer between file and state, in bytes.
 inline constexpr size_t kPieceBytes = size_t{4} << 20;
@@ -44,13 +46,15 @@ struct Manifest {
   CheckpointInfo info;
   // Number of ranks that wrote the checkpoint.
   int64_t world = 1;
-  // Kinds of state, each stored in one file; the master comes first.
+  // The kinds of state, each stored in one file. The master comes first.
   std::vector<std::string> kinds;
-  std::vector<ManifestFile> files;      // by kind
-  std::vector<ManifestTensor> tensors;  // in the order of parameters
-  // Sorted by (kind, tensor, begin). Together they cover every element exactly once.
+  // The files, by kind.
+  std::vector<ManifestFile> files;
+  // The tensors, in the order of the parameters of the run that saved them.
+  std::vector<ManifestTensor> tensors;
+  // The pieces, sorted by (kind, tensor, begin). Together they cover every element exactly once.
   std::vector<Piece> pieces;
-  // By rank; empty if no rank had per-rank states.
+  // The files of per-rank states, by rank. Empty if no rank had per-rank states.
   std::vector<ManifestOwn> own;
   // The hash member of the manifest that was read.
   std::string hash;

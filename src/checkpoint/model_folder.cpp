@@ -38,8 +38,8 @@ WeightMatch match_graph(const Graph& graph, const std::string& folder) {
   return match_weights(names, shapes, folder);
 }
 
-// Returns false if a tied tensor is stored under both names with different values: Transformers 5
-// then does not tie the two, whatever config.json says.
+// Returns false if a tied tensor is stored under both names with different values. Transformers 5
+// then does not tie the two tensors, whatever config.json says.
 bool is_tied(const WeightMatch& match) {
   if (match.copies.empty()) return true;
   const std::vector<File> files = open_files(match.folder);
@@ -102,7 +102,8 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, Hf
   HfModel model = build();
   if (!has_tensors(folder)) return model;
   WeightMatch match = match_graph(model.graph, folder);
-  // In this case the model is built a second time, because tying changes the graph.
+  // If the files show that the head is not tied, the model is built a second time, because tying
+  // changes the graph.
   if (!is_tied(match)) {
     config.set(kTied, false);
     model = build();
@@ -131,8 +132,8 @@ void fill_from_folder(Config& config) {
 HfModel configured_model(Config& config) {
   int64_t bound = batch_rows(config);
   if (!config.model.folder.empty()) {
-    // If model.dropout is not given, the dropout rates of config.json apply; training mode uses
-    // them.
+    // If model.dropout is not given, the dropout rates of config.json apply, which only
+    // HfMode::training uses.
     bool noise = config.origins.at("model.dropout") == "default";
     fill_from_folder(config);
     HfRows rows = config.model.documents ? HfRows::documents

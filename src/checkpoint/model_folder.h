@@ -9,8 +9,9 @@
 
 namespace ds {
 
-// Reads config.json of a Hugging Face model folder. Throws DS_ERROR_NOT_FOUND, or DS_ERROR_CORRUPT
-// if it is not a JSON object.
+// Reads config.json of a Hugging Face model folder. Throws DS_ERROR_NOT_FOUND if it does not exist,
+// DS_ERROR_CORRUPT if it is not a JSON object, and DS_ERROR_CONFIG if it belongs to another kind of
+// folder, such as a run.
 Json read_model_config(const std::string& folder);
 
 // Calls hf_positions() for `config`, the config.json of `folder`. Errors name the file.
@@ -18,14 +19,14 @@ int64_t model_positions(const std::string& folder, const Json& config);
 
 // Calls hf_model() for the folder's config.json. Errors name the file. If the folder has weights,
 // their headers, names, dtypes and shapes are checked against the model (errors as in
-// load_weights()), so a caller can allocate memory for the model knowing that files of that size
-// exist. If the head and the embedding are both stored and differ, they are not tied, whatever
-// config.json says.
+// load_weights()). So a caller allocates memory only for a model whose files exist in full size. If
+// the head and the embedding are both stored and differ, they are not tied, whatever config.json
+// says.
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
                        HfMode mode = HfMode::evaluation, HfBatch batch = {});
 
-// Logs a warning if config.json ties two tensors that are stored with different values, and one
-// that lists the keys of config.json that have no effect.
+// Logs a warning if config.json ties two tensors that are stored with different values, and a
+// warning that lists the keys of config.json without effect, if there are any.
 void warn_unread(const HfModel& model, const std::string& folder);
 
 // Maps the name of each tensor in the folder's files to the name of the parameter of `graph` that
@@ -34,11 +35,12 @@ std::map<std::string, std::string> stored_names(const Graph& graph, const std::s
 
 // Builds the model that config.model names, a built-in family or a model folder, for micro-batches
 // of micro_batch * sequence tokens. Throws DS_ERROR_CONFIG if it names neither. The model of a
-// folder uses the dropout rates of its config.json, unless the configuration gives model.dropout
-// (as 0). Keys set to "auto" whose value depends on the model's width get that value.
+// folder uses the dropout rates of its config.json, or no dropout if the configuration sets
+// model.dropout, which must be 0 there. Sets the "auto" keys whose values depend on the width of
+// the folder's model.
 HfModel configured_model(Config& config);
 
-// Fills in those "auto" keys as configured_model() does, without building the model.
+// Sets these "auto" keys as configured_model() does, without building the model.
 void fill_from_folder(Config& config);
 
 }  // namespace ds

@@ -6,8 +6,9 @@
 
 namespace ds {
 
-// Opens the checkpoint at or below `path`: one that DeepSpeed saved (deepspeed/source.h), or one of
-// libds, found as by find_checkpoint(). Throws DS_ERROR_NOT_FOUND if there is neither.
+// Opens the checkpoint at or below `path`: a checkpoint of DeepSpeed, if find_deepspeed() finds
+// one, otherwise the checkpoint of libds that find_checkpoint() returns. Throws DS_ERROR_NOT_FOUND
+// if neither exists.
 std::unique_ptr<StateSource> open_source(const std::string& path,
                                          SourceParts parts = SourceParts::all);
 

@@ -16,7 +16,8 @@ namespace ds {
 namespace {
 
 constexpr int64_t kUnit = sizeof(float);
-constexpr auto kBlock = static_cast<int64_t>(kPieceBytes) / kUnit;  // elements
+// Number of elements that are read or written at a time.
+constexpr auto kBlock = static_cast<int64_t>(kPieceBytes) / kUnit;
 
 // Calls body(first, count) for consecutive blocks that cover `numel` elements.
 void by_blocks(int64_t numel, const std::function<void(int64_t, int64_t)>& body) {
@@ -95,8 +96,8 @@ bool own_file_fits(StateAccess& state, const std::string& path, size_t rank) {
 
 namespace {
 
-// Reads those per-rank states from the file of `rank` for which `wants` returns true. `wants` is
-// called with the index of a state and its entry in the file, or null if the file has none.
+// Reads the per-rank states for which `wants` returns true from the file of `rank`. `wants` is
+// called with the index of a state and its entry in the file, or null if the file lacks the state.
 void read_states(StateAccess& state, const std::string& path, size_t rank,
                  const std::function<bool(size_t, const SafetensorEntry*)>& wants) {
   const std::string name = path + "/" + own_file(rank);

@@ -3,10 +3,10 @@
 
 namespace ds {
 
-// Returns the xxh3-128 over (name, dtype, shape, bytes) of every tensor of every kind of state, in
-// the order of names. Two checkpoints of equal training state have equal hashes, however they were
-// partitioned. Also checks all hashes of the manifest and throws DS_ERROR_CORRUPT naming tensor and
-// file.
+// Returns the xxh3-128 over (name, dtype, shape, bytes) of every tensor of every kind of state;
+// within a kind, tensors are in the order of names. Checkpoints of equal training states have equal
+// hashes, regardless of their partitions. Also checks all hashes of the manifest and throws
+// DS_ERROR_CORRUPT naming tensor and file.
 std::string payload_hash(const std::string& path);
 
 }  // namespace ds

@@ -24,8 +24,9 @@
 namespace ds {
 namespace {
 
+// The rows [top, bottom) and columns [left, right) of a matrix, covered by one piece.
 struct Rectangle {
-  int64_t top, bottom, left, right;  // [top, bottom) x [left, right)
+  int64_t top, bottom, left, right;
   int64_t piece_begin;
 };
 
@@ -56,7 +57,7 @@ bool fits(const Piece& p, int64_t numel, int64_t width) {
          p.rows <= numel / width - p.begin / width;
 }
 
-// Appends the one to three rectangles that the piece covers in a matrix with rows of `width`.
+// Appends the one to three rectangles that the piece covers in a matrix of `width` columns.
 void add_rectangles(const Piece& p, int64_t width, std::vector<Rectangle>& out) {
   int64_t top = p.begin / width, left = p.begin % width;
   if (p.rows > 1) return out.push_back({top, top + p.rows, left, left + p.count, p.begin});
@@ -75,8 +76,8 @@ void add_rectangles(const Piece& p, int64_t width, std::vector<Rectangle>& out) 
 std::string find_overlap(const std::vector<Rectangle>& rectangles) {
   struct Event {
     int64_t row;
-    // False sorts first: a rectangle that ends frees its columns before another one begins in the
-    // same row.
+    // Whether the rectangle begins or ends at this row. Ends sort before beginnings, so that a
+    // rectangle frees its columns before another rectangle begins in the same row.
     bool begins;
     const Rectangle* rectangle;
   };

@@ -16,14 +16,15 @@ struct Piece {
   int64_t begin = 0;
   int64_t count = 0;
   int64_t rows = 1;
-  // 0 if there is one row.
+  // The distance between the starts of two rows, or 0 if there is only one row.
   int64_t stride = 0;
-  std::array<char, 32> hash = {};  // xxh3-128, hexadecimal
+  // The xxh3-128 of the bytes, in hexadecimal.
+  std::array<char, 32> hash = {};
 };
 
 // Returns "" if the pieces, sorted by `begin`, cover each of the `numel` elements of a tensor
-// exactly once. Otherwise returns a line that names a piece and what is wrong with it. The cost is
-// O(n log n) for n pieces, however many rows they claim to have.
+// exactly once. Otherwise returns a line that describes the first fault found. The cost is O(n log
+// n) for n pieces, regardless of the number of rows that they claim to have.
 std::string find_bad_tiling(std::span<const Piece> pieces, int64_t numel);
 
 }  // namespace ds

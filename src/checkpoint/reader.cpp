@@ -70,8 +70,8 @@ void for_held(const std::vector<HeldRun>& runs, int64_t begin, int64_t count, co
   }
 }
 
-// Writes elements of one kind of state, joined into complete granules where they arrive
-// consecutively. If a granule of a quantized state were written in two parts, it would be quantized
+// A buffer that writes elements of one kind of state and joins consecutive ones to complete
+// granules. If a granule of a quantized state were written in two parts, it would be quantized
 // twice and could lose precision.
 class GranuleWriter {
  public:
@@ -171,7 +171,7 @@ class Reader {
   }
 
   // Reads the per-rank states on all ranks, or on none. If they do not fit, the states that are
-  // equal on all ranks are read from rank 0's file, and the others start at zero.
+  // equal on all ranks are read from rank 0's file, and all other states start at zero.
   void take_own() {
     if (own_states(state_).empty()) return;
     bool fits = false;
@@ -322,7 +322,7 @@ class Reader {
     }
   }
 
-  // Reads all states. once: no hash has been compared yet, so this pass compares them.
+  // Reads all states. With `once`, no hash has been compared yet, so this pass compares them.
   void read_all(bool once) {
     agree(state_.comm(), "checkpoint read", [&] {
       for (size_t k = 0; k < state_.state_kinds().size(); ++k) read_kind(k, once);
@@ -373,8 +373,9 @@ class Reader {
   StateAccess& state_;
   std::string path_;
   std::optional<StateFiles> files_;
-  std::vector<std::vector<HeldRun>> held_;  // by tensor of the manifest, sorted
-  // By piece: whether this rank holds all of it, and whether this rank compares its hash.
+  // The runs that this rank holds of each tensor of the manifest, sorted.
+  std::vector<std::vector<HeldRun>> held_;
+  // For each piece, whether this rank holds all of it, and whether this rank compares its hash.
   std::vector<char> holds_, checks_;
 };
 

@@ -9,9 +9,9 @@ namespace ds {
 
 // Callbacks of a load. Each is called on every rank and may be empty.
 struct LoadCalls {
-  // Returns whether restore() could recreate the present states, so that the load may overwrite
-  // them before it has checked every hash. Empty means no. The load does so only if it returns true
-  // on every rank.
+  // Returns whether restore() could recreate the present states. If it returns true on every rank,
+  // the load may overwrite them before it has checked every hash. An empty function counts as
+  // false.
   std::function<bool(const CheckpointInfo&)> restorable;
   // Called after the checks that precede the first change of a state. Collective.
   std::function<void(const CheckpointInfo&)> checked;

@@ -13,7 +13,8 @@ bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kR
 
 RunName parse_run_name(const std::string& name) {
   std::filesystem::path path(name);
-  if (!path.has_filename()) path = path.parent_path();  // "RUN/"
+  // Removes the slash at the end of "RUN/".
+  if (!path.has_filename()) path = path.parent_path();
   // A run folder may itself be named checkpoints/NAME; it then contains a configuration.
   bool inside =
       path.parent_path().filename() == "checkpoints" && !exists((path / kRunConfig).string());

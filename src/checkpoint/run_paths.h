@@ -17,11 +17,13 @@ struct RunName {
   // Path of the checkpoint; "" means the newest one.
   std::string checkpoint;
 };
+// Splits RUN or RUN/checkpoints/NAME. Does not check that the run exists.
 RunName parse_run_name(const std::string& name);
 
-// Returns the path or name that a run loads its tokenizer from: the copy `folder`/tokenizer, where
-// `folder` is the run's data/, or, without a copy, `name` itself. Throws DS_ERROR_NOT_FOUND if the
-// run learned its tokenizer and the copy is missing, because nothing else stores it.
+// Returns the path or name that a run loads its tokenizer from. `folder` is the run's data folder,
+// and `name` the tokenizer that its configuration names. The result is the copy `folder`/tokenizer
+// if it exists, otherwise `name`. Throws DS_ERROR_NOT_FOUND if the run learned its tokenizer and
+// the copy, the only place that stores it, is missing.
 std::string run_tokenizer(const std::string& folder, const std::string& name);
 
 }  // namespace ds

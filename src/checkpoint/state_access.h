@@ -12,8 +12,8 @@
 
 namespace ds {
 
-// A kind of per-element f32 training state: its index in StateAccess::state_kinds. Master comes
-// first, then the optimizer's states in the order of its row (optim/optimizer.h).
+// A kind of per-element f32 training state, as its index in StateAccess::state_kinds(). The master
+// comes first, then the optimizer's states in the order of its row (optim/optimizer.h).
 enum class StateKind : int32_t { master = 0 };
 inline constexpr const char* kMasterName = "master";
 
@@ -22,12 +22,12 @@ inline constexpr const char* kMasterName = "master";
 struct OwnState {
   std::string name;
   int64_t numel = 0;
-  // Whether it is equal on all ranks, so that it stays valid if their number changes.
+  // Whether the state is equal on all ranks, so that it stays valid if their number changes.
   bool common = false;
 };
 
-// Reads and writes the per-rank states of one rank. If a checkpoint was saved by another number of
-// ranks, only its common states fit; the others start at 0.
+// The view that checkpoint code has of the per-rank states of one rank. If a checkpoint was saved
+// by another number of ranks, only its common states fit; the others start at 0.
 class OwnStateAccess {
  public:
   virtual ~OwnStateAccess() = default;
@@ -44,8 +44,8 @@ class OwnStateAccess {
 
 // The view that checkpoint code has of an engine: named f32 states, partitioned by one layout. This
 // rank holds the elements [first(b), first(b) + held(b)) of bucket b, and every element is held by
-// at least one rank. The layout cuts each bucket into equal shards; of these the rank writes one,
-// which begins at own_first(b).
+// at least one rank. The layout cuts each bucket into equal shards, and the rank writes the shard
+// that begins at own_first(b).
 class StateAccess {
  public:
   virtual ~StateAccess() = default;
@@ -56,8 +56,8 @@ class StateAccess {
   virtual const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const = 0;
   // Returns which part of the parameter this rank's buckets contain.
   virtual const ParamSlice& slice(ParamId param) const = 0;
-  // Returns whether this rank writes its shard of the parameter. Of ranks with equal copies, only
-  // the first one writes.
+  // Returns whether this rank writes its shard of the parameter. If several ranks have equal
+  // copies, only the first one writes.
   virtual bool writes(ParamId param) const = 0;
   // Names of the kinds of state: {"master", "exp_avg", ...}.
   virtual const std::vector<std::string>& state_kinds() const = 0;
@@ -73,11 +73,11 @@ class StateAccess {
                           float* out) = 0;
   virtual void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
                            const float* in) = 0;
-  // Returns null if this engine has no per-rank states.
+  // Returns the per-rank states, or null if the engine never has any.
   virtual OwnStateAccess* own() { return nullptr; }
 };
 
-// Returns the per-rank states of this rank.
+// Returns the per-rank states that this rank has now.
 inline std::vector<OwnState> own_states(StateAccess& state) {
   return state.own() ? state.own()->states() : std::vector<OwnState>{};
 }

@@ -123,7 +123,7 @@ void StateFiles::read_pieces(size_t kind, const NextWish& next, const Use& use) 
     ++row;
     return true;
   };
-  // Hash of the piece that is being read completely, and the number of its elements still to come.
+  // The hash of the piece that is being read whole, and the number of its elements still to come.
   std::optional<Hash128> hash;
   int64_t left = 0;
   file.read(next_range, [&](const DirectReader::Range& part, const std::byte* data) {

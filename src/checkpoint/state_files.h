@@ -13,8 +13,8 @@
 
 namespace ds {
 
-// Reads the files of a committed checkpoint and checks them against its manifest. Errors are
-// DS_ERROR_CORRUPT and name the file and, where one is concerned, the tensor.
+// The files of a committed checkpoint, which are checked against its manifest when they are read.
+// Errors about their contents are DS_ERROR_CORRUPT and name the file and, if possible, the tensor.
 class StateFiles {
  public:
   // Reads the manifest, but opens no other file.
@@ -58,8 +58,9 @@ class StateFiles {
   std::string file_path(size_t kind) const;
   std::string path_;
   Manifest manifest_;
-  std::vector<SafetensorHeader> headers_;  // by kind
-  // Offset of each tensor of the manifest in its file, in bytes: by kind and tensor.
+  // The headers of the open files, by kind.
+  std::vector<SafetensorHeader> headers_;
+  // The offset of each tensor of the manifest in its file, in bytes, by kind and tensor.
   std::vector<std::vector<int64_t>> begins_;
   std::vector<File> files_;
   DirectBlocks direct_blocks_;

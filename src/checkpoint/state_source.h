@@ -25,16 +25,19 @@ class StateSource {
  public:
   virtual ~StateSource() = default;
 
-  std::string form;  // "deepspeed", "universal", "libds"
-  // The data besides tensors; `info.path` is the folder that was read.
+  // The form of the files: "deepspeed", "universal" or "libds".
+  std::string form;
+  // The data besides tensors. `info.path` is the folder that was read.
   CheckpointInfo info;
-  std::vector<std::string> kinds;  // "master" first
+  // The kinds of state; "master" comes first.
+  std::vector<std::string> kinds;
   IdVector<ParamId, std::string> names;
   IdVector<ParamId, std::vector<int64_t>> shapes;
 
-  // Contents of the model's file besides its parameters: tensors that are not trained (buffers),
-  // and second names, each with the name of the parameter or buffer that it shares values with.
+  // Tensors of the model's file that are not parameters.
   std::vector<SafetensorEntry> buffers;
+  // Second names in the model's file, each with the name of the parameter or buffer that has the
+  // same values.
   std::vector<std::pair<std::string, std::string>> tied;
 
   // Reads elements [begin, begin + count) of one kind of state of a parameter.

@@ -1,7 +1,7 @@
 // Matches stored tensors to parameters by name, in two passes. The first pass assigns each tensor
 // whose name, after respelling and with one of the known prefixes, is that of a parameter. The
 // second pass handles tensors under the other name of a tied tensor: such a tensor fills a
-// parameter that has no tensor yet, and is a copy otherwise. It must come second, because a shard
+// parameter that has no tensor yet, and is a copy otherwise. One pass would not do, because a shard
 // with the copy may precede the shard with the tensor itself.
 #include "checkpoint/weight_match.h"
 
@@ -21,15 +21,15 @@
 namespace ds {
 namespace {
 
-// Prefixes that old files omit from the names of tensors.
+// Prefixes of parameter names that old files leave out.
 constexpr std::array<std::string_view, 4> prefixes{"transformer.", "model.", "bert.", "gpt_neox."};
 
 // BERT's head has two names for one bias. The forward pass reads the first one.
 constexpr std::string_view kHeadBias = "cls.predictions.decoder.bias",
                            kOtherBias = "cls.predictions.bias";
 
-// Other names of a head tensor, each with the name of the parameter that it is: the embedding that
-// the head is tied to, or the head under its second name.
+// Second names of tensors of the head, each with the name of the parameter that has the same
+// values: the embedding that the head is tied to, or the head under its other name.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> tied_names{
     {{"lm_head.weight", "transformer.wte.weight"},
      {"lm_head.weight", "model.embed_tokens.weight"},
@@ -44,8 +44,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> tied_name
 // Prefixes of the names of head tensors, which the folder of a base model lacks.
 constexpr std::array<std::string_view, 3> heads{"lm_head.", "embed_out.", "cls."};
 
-// Suffixes of the names of tensors that are not weights of a language model: constants in files of
-// old versions, and heads of BERT's pre-training that masked language models do not have.
+// Suffixes of the names of tensors that are ignored without a warning: constants in files of old
+// versions, and heads of BERT's pre-training that masked language models do not have.
 constexpr std::array<std::string_view, 10> passed_over{".attn.bias",
                                                        ".attn.masked_bias",
                                                        ".attention.bias",
@@ -57,8 +57,8 @@ constexpr std::array<std::string_view, 10> passed_over{".attn.bias",
                                                        "cls.seq_relationship.weight",
                                                        "cls.seq_relationship.bias"};
 
-// A prefix that a wrapper around the model adds to the names of its tensors, and the words of a
-// hint about it.
+// A prefix that a wrapper around the model adds to the names of its tensors, and the two parts of a
+// hint about the wrapper.
 struct Wrapper {
   std::string_view prefix;
   const char *of, *advice;
@@ -141,7 +141,7 @@ class Matcher {
     return it == index_.end() ? none : it->second;
   }
 
-  // Returns the parameter of that name, tried as it is and with each known prefix, or none.
+  // Returns the parameter whose name is `name`, or `name` after one of the known prefixes, or none.
   ParamId find_with_prefix(const std::string& name) const {
     ParamId param = find(name);
     for (std::string_view prefix : prefixes) {
@@ -232,7 +232,7 @@ class Matcher {
   WeightMatch match_;
 };
 
-// Most names that a message lists.
+// The largest number of names that a message lists.
 constexpr size_t kMostNames = 12;
 
 std::string shown(const std::vector<std::string>& names) {

@@ -19,17 +19,14 @@ struct WeightSource {
   ParamId param;
 };
 
-// Assigns the tensors of a model folder to the parameters of a model, with all checks that need no
-// data. The folder may lack the model's head, as that of a base model does, and may have tensors
-// that are not parameters of the model. Throws DS_ERROR_CONFIG if any other tensor is missing, if
-// two tensors are the same parameter (unless one of them is the other name of a tied tensor), if a
-// dtype is not f32, f16 or bf16, or if a shape differs.
+// The assignment of the tensors of a model folder to the parameters of a model, as match_weights()
+// returns it.
 struct WeightMatch {
   TensorFolder folder;
   // All stored tensors, in the order of files.
   std::vector<WeightSource> sources;
-  // By parameter, the index of the source to read; kNone for a parameter of the head that is not
-  // stored.
+  // The index of the source that each parameter is read from, or kNone for a parameter of the head
+  // that is not stored.
   IdVector<ParamId, size_t> of_param;
   // Indices of sources that store a tied tensor a second time.
   std::vector<size_t> copies;
@@ -47,13 +44,17 @@ struct WeightMatch {
   }
 };
 
-// Matches the model's parameters, given by name and shape, to the tensors in the folder `path`.
+// Assigns the tensors in the folder `path` to the model's parameters, given by name and shape, and
+// makes all checks that need no data. The folder may lack the model's head, as the folder of a base
+// model does, and may have tensors that are not parameters of the model. Throws DS_ERROR_CONFIG if
+// any other tensor is missing, if two tensors are the same parameter (unless one of them has the
+// other name of a tied tensor), if a dtype is not f32, f16 or bf16, or if a shape differs.
 WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
                           const IdVector<ParamId, std::vector<int64_t>>& shapes,
                           const std::string& path);
 
-// Returns whether the source `copy` has the same dtype and bytes as the source that its parameter
-// is read from. `files` are the open files of the folder.
+// Returns whether source number `copy` has the same dtype and bytes as the source that its
+// parameter is read from. `files` are the open files of the folder, as open_files() returns them.
 bool is_equal_copy(const WeightMatch& match, size_t copy, const std::vector<File>& files);
 std::vector<File> open_files(const TensorFolder& folder);
 

@@ -23,7 +23,8 @@
 namespace ds {
 namespace {
 
-constexpr size_t kReadBlock = 1 << 18;  // elements read at once
+// Number of elements that are read at a time.
+constexpr size_t kReadBlock = 1 << 18;
 
 class Loader {
  public:
@@ -58,8 +59,8 @@ class Loader {
   void read_bucket(BucketId b) {
     int64_t low = state_.first(b), high = low + state_.held(b);
     for (const ParamPlace& p : state_.layout().buckets[b].params) {
-      if (match_.of_param[p.param] == WeightMatch::kNone)
-        continue;  // keeps its random initial values
+      // A parameter that is not stored keeps its random initial values.
+      if (match_.of_param[p.param] == WeightMatch::kNone) continue;
       const WeightSource& source = match_.sources[match_.of_param[p.param]];
       const SafetensorEntry& entry = match_.entry(source);
       int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);

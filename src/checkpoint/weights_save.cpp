@@ -45,7 +45,8 @@
 namespace ds {
 namespace {
 
-constexpr size_t kWriteBlock = 1 << 18;  // elements written at once
+// Number of elements that are written at a time.
+constexpr size_t kWriteBlock = 1 << 18;
 
 // Files besides the weights that make a folder loadable. All of them are small.
 constexpr std::array<std::string_view, 10> side_files{
@@ -99,14 +100,14 @@ class Saver {
   // A tensor of plan_alone(): a parameter, a buffer, or a second name of either.
   struct Planned {
     SafetensorEntry entry;
-    // The parameter; for a buffer it does not exist.
+    // The parameter, or none for a buffer.
     ParamId param;
     // Index of the buffer in extras_.
     size_t buffer = 0;
     // Whether the tensor is a second name.
     bool copy = false;
-    // Index of its file. For a second name it first holds the index of the first name's tensor,
-    // until place() assigns the files.
+    // Index of the tensor's file. Until place() assigns the files, a second name has here the index
+    // of the tensor with the first name.
     size_t file = 0;
   };
 
@@ -140,16 +141,17 @@ class Saver {
   }
 
   // Assigns each tensor to a file, as huggingface_hub does for tensors in this order, and returns
-  // the number of files. A tensor larger than `most` bytes has a file of its own, which precedes
-  // the file that is being filled. A second name is in the same file as the first name.
+  // the number of files. A tensor larger than `most` bytes has its own file, which precedes the
+  // file that is being filled. A second name is in the same file as the first name.
   static size_t place(std::vector<Planned>& all, int64_t most) {
     std::vector<std::vector<size_t>> files;
     std::vector<size_t> current;
     int64_t filled = 0;
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].copy) continue;
+      // Planning a file with only this tensor computes the tensor's size.
       std::vector<SafetensorEntry> one{all[i].entry};
-      plan_safetensors(one, {});  // sets the size of one[0]
+      plan_safetensors(one, {});
       if (one[0].bytes > most) {
         files.push_back({i});
         continue;
@@ -219,7 +221,7 @@ class Saver {
       match_.folder.files.emplace_back();
       match_.folder.files.back().name = safetensors_name(file.name);
     }
-    // Type of the parameters that are not stored yet: that of the last stored one.
+    // The type for parameters that the old files lack: that of the last parameter that they have.
     DType dtype = DS_DTYPE_F32;
     for (size_t s = 0; s < old_.sources.size(); ++s) {
       const WeightSource& source = old_.sources[s];
@@ -277,7 +279,7 @@ class Saver {
     index_ = index.dump(2) + "\n";
   }
 
-  // Rank 0: creates the files in full size, with everything but the parameters.
+  // Creates the files in full size, with everything but the parameters. For rank 0.
   void make_files() {
     make_folders(folder_);
     for (size_t f = 0; f < files().size(); ++f) {
@@ -396,21 +398,21 @@ class Saver {
   int rank_;
   std::string folder_, like_;
   const WeightExtras& extras_;
-  // Suffix of the temporary files, which replace files of the same name without it.
+  // The suffix of temporary files. Each is finally renamed to its name without the suffix.
   std::string suffix_;
   // Whether the files are planned by plan_alone(), without those of another folder.
   bool alone_ = true;
   WeightMatch match_;
-  // New headers, by file; empty if the headers of `like_` are copied.
+  // The new headers, by file. Empty if the headers of `like_` are copied.
   std::vector<std::string> headers_;
-  // Text of the index; "" if there is one file, or if the index of `like_` is copied.
+  // The text of the index, or "" if there is one file or the index of `like_` is copied.
   std::string index_;
-  // For plan_alone(), by source: the index of its buffer, and whether it is a second name.
+  // After plan_alone(): for each source the index of its buffer, and whether it is a second name.
   std::vector<size_t> buffers_;
   std::vector<bool> copies_;
-  // For plan_anew(): the match of the old folder.
+  // After plan_anew(): the match of the old folder.
   WeightMatch old_;
-  // For plan_anew(): the constants to copy, as pairs of source indices in match_ and old_.
+  // After plan_anew(): the constants to copy, as pairs of source indices in match_ and old_.
   std::vector<std::pair<size_t, size_t>> constants_;
   std::vector<File> open_;
   std::vector<float> block_ = std::vector<float>(kWriteBlock);

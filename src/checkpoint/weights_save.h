@@ -22,23 +22,24 @@ struct WeightExtras {
   // Calls use() with the bytes of a buffer, block by block in order.
   std::function<void(size_t buffer, const std::function<void(std::span<const std::byte>)>& use)>
       read_buffer;
-  // Second names, each with the name whose values it shares. One whose first name is unknown is
-  // left out.
+  // Second names, each with the first name of the same values. A second name is left out if no
+  // tensor has its first name.
   std::vector<std::pair<std::string, std::string>> tied;
-  // Order of all parameters; empty means the order of their numbers.
+  // The order in which parameters are stored. If it is empty, they are stored by number.
   std::vector<ParamId> order;
-  // Most bytes in a file; a single tensor larger than this has a file of its own. Second names do
-  // not count.
+  // The largest number of bytes in a file. A tensor that is larger has its own file. Second names
+  // do not count.
   int64_t file_bytes = std::numeric_limits<int64_t>::max();
 };
 
-// Saves the masters to `folder`, which is created. If `like` is given, the folder that they were
-// loaded from, the new files have the same names, tensor names, dtypes and order, and its config
-// and tokenizer files are copied. Without it, or if it has no weights, writes one f32
+// Saves the masters to `folder`, which is created. `like` is the folder that the weights were
+// loaded from, or "". If `like` has weights, the new files have the same names, tensor names,
+// dtypes and order. If these are torch files, or lack the model's head, the new files are
+// safetensors files that include the head. If `like` is "" or has no weights, writes one f32
 // model.safetensors with the tensors in the order of parameters, or several files with an index as
-// on the Hugging Face hub. If `like` has torch files, or lacks the model's head, safetensors files
-// that include the head replace those. Each file is written under a temporary name and renamed, so
-// it never appears incomplete. Collective: if one rank fails, every rank throws its error.
+// on the Hugging Face hub. The config and tokenizer files of `like` are copied. Each file is
+// written under a temporary name and renamed, so it never appears incomplete. Collective: if one
+// rank fails, every rank throws its error.
 void save_weights(StateAccess& state, const std::string& folder, const std::string& like = "",
                   const WeightExtras& extras = {});
 

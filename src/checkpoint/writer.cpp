@@ -137,7 +137,8 @@ class Writer {
     std::copy_n(name_.data(), std::min(name_.size(), name.size() - 1), name.data());
     comm_.broadcast(name.data(), name.size(), 0, "checkpoint name");
     path_ = folder_ + "/" + name.data();
-    if (own_states(state_).empty()) return;  // equal on all ranks
+    // All ranks have the same list of states, so all of them return here or none does.
+    if (own_states(state_).empty()) return;
     agree(comm_, "checkpoint own file", [&] { own_ = write_own_file(state_, path_); });
     gather_own();
   }
@@ -181,7 +182,7 @@ class Writer {
     write_file_atomic(rank_path(comm_.rank()), text);
   }
 
-  // Rank 0: waits for the files of all other ranks and adds the pieces that they list.
+  // Waits for the files of all other ranks and adds the pieces that they list. For rank 0.
   void meet(int64_t patience_ms) {
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
     for (int rank = 1; rank < comm_.size(); ++rank) {
@@ -207,7 +208,7 @@ class Writer {
     for (int rank = 1; rank < comm_.size(); ++rank) std::filesystem::remove(rank_path(rank));
   }
 
-  // Plans the offsets of all tensors of one kind. All ranks compute the same ones.
+  // Plans the offsets of all tensors of one kind. All ranks compute the same offsets.
   void plan(size_t kind) {
     IdVector<ParamId, SafetensorEntry>& entries = entries_[kind];
     for (const ManifestTensor& t : manifest_.tensors) {
@@ -221,7 +222,7 @@ class Writer {
     file.header = hash_hex(header);
   }
 
-  // Rank 0: removes leftovers, then creates a new folder with files of full size.
+  // Removes leftovers, then creates a new folder with files of full size. For rank 0.
   void make_files() {
     make_folders(folder_);
     int64_t last = remove_leftovers(folder_);
@@ -323,8 +324,10 @@ class Writer {
   // True on rank 0 from the creation of path_ until its commit.
   bool made_ = false;
   Manifest manifest_;
-  std::vector<IdVector<ParamId, SafetensorEntry>> entries_;  // by kind
+  // The entries of the tensors and the header of each file, by kind.
+  std::vector<IdVector<ParamId, SafetensorEntry>> entries_;
   std::vector<std::string> headers_;
+  // The pieces that this rank has written.
   std::vector<Piece> mine_;
   // Size and hash of this rank's file of per-rank states.
   ManifestOwn own_;
@@ -417,7 +420,8 @@ class CopiedState : public StateAccess {
   IdVector<ParamId, char> writes_;
   IdVector<BucketId, int64_t> first_;
   std::vector<std::string> kinds_;
-  std::vector<std::vector<std::vector<float>>> data_;  // by kind and bucket
+  // The copied elements, by kind and bucket.
+  std::vector<std::vector<std::vector<float>>> data_;
   std::optional<CopiedOwnStates> own_;
 };
 

@@ -11,8 +11,8 @@ namespace ds {
 // Saves a canonical checkpoint on a file system that all ranks share. Creates
 // folder/step-NNNNNNNN-C/ with one safetensors file for each kind of state (tensors by parameter
 // name, unpadded, f32). All ranks write to each file at disjoint offsets and sync it; then rank 0
-// commits manifest.json, with the hashes of all pieces, by an atomic rename. C counts the commits
-// into `folder`, so saving a step again does not touch its older checkpoint. After the commit,
+// commits manifest.json, with the hashes of all pieces, by an atomic rename. C is one above the
+// largest in `folder`, so saving a step again does not touch its older checkpoint. After the commit
 // older checkpoints that `keep` does not name are removed. Returns the path of the checkpoint.
 // Collective: if one rank fails, every rank throws its error, nothing is committed, and the older
 // checkpoints stay.
@@ -25,7 +25,8 @@ std::string save_checkpoint(StateAccess& state, const std::string& folder,
 // coordinate through files in the checkpoint's folder and never use the communicator.
 class StartedSave {
  public:
-  // patience_ms: how long rank 0, after finishing its own part, waits for the other ranks.
+  // `patience_ms` is the time that rank 0 waits for the other ranks after it has written its own
+  // part.
   StartedSave(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
               const Keep& keep, int64_t patience_ms);
   // Waits until the save has ended; logs its error, if any.

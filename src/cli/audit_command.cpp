@@ -1,5 +1,6 @@
-// Implements `libds audit`. The ranks are those of the launcher, or this process alone, or with -n
-// threads of this process, which join a group whose URL is unique to the process. Rank 0 prints.
+// Implements `libds audit`. The ranks are those of the launcher, or this process alone. With -n,
+// they are threads of this process, which join a group whose URL is unique to the process. Rank 0
+// prints.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -18,7 +19,8 @@ namespace {
 
 struct AuditArgs {
   ConfigArgs config;
-  int32_t ranks = 0;  // 0: the launcher's
+  // Number of ranks as threads of this process; 0: the launcher's ranks.
+  int32_t ranks = 0;
   int32_t steps = 2, top = 20, threads = 0;
   bool json = false;
 };

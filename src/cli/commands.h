@@ -12,7 +12,8 @@
 namespace ds::cli {
 
 // An error of a ds_ call or of the command itself. main() prints it as one line, prefixed by the
-// rank if there are several, and returns 1.
+// rank if there are several ranks, and returns kFailed, or kRefusedCode if refuses() is true and a
+// launcher may restart the job.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
   Failure(const std::string& message, ds_status failed)
@@ -27,8 +28,9 @@ struct Failure : std::runtime_error {
 // could not determine it.
 extern const char* const kCommit;
 
-// Exit codes of every command. `train` and `launch` may also return kStoppedCode, and a command
-// started by `libds launch --restarts` may return kRefusedCode (launch/blame.h).
+// Exit codes that all commands share. Some commands have others: `plan` returns 3 if the plan does
+// not fit, `train` and `launch` may return kStoppedCode, `launch` the code of a rank, and a command
+// started by `libds launch --restarts` kRefusedCode (launch/blame.h).
 inline constexpr int kFailed = 1, kUsage = 2;
 
 // Makes a write to a closed pipe, or beyond the file size limit, fail instead of ending the
@@ -59,25 +61,27 @@ std::string text_of(const std::function<ds_status(char** out_text)>& call);
 // The part of a command line that determines the configuration.
 struct ConfigArgs {
   std::string file, model;
-  std::vector<std::string> set;  // "key.of.it=value"
+  // Assignments of the form "section.key=value".
+  std::vector<std::string> set;
 };
 // Adds the option --set and, with `model`, also --model.
 void add_config_options(CLI::App& command, ConfigArgs& args, bool model = true);
 // Returns the JSON text of the file (or "{}" without a file), modified by --model and --set. Throws
-// Failure naming the file and the place in it.
+// Failure naming the file and the place in it, or CLI::ValidationError for an invalid --set.
 std::string config_of(const ConfigArgs& args);
 // Returns `config` with a JSON merge patch applied to it.
 std::string merged(const std::string& config, const std::string& patch);
 
-// Return validators that refuse text unless it is an integer, or a number, within the closed range.
+// These return validators that refuse text unless it is an integer, or a number, within the closed
+// range.
 CLI::Validator integer_range(int64_t low, int64_t high);
 CLI::Validator number_range(double low, double high);
 
 // Parses a list of token ids such as "1,2,3". Throws CLI::ValidationError, naming `option` and the
-// element, unless each is an integer from 0 to 2147483647 in decimal digits.
+// element, unless each element is an integer from 0 to 2147483647 in decimal digits.
 std::vector<int32_t> token_list(const std::string& option, const std::string& text);
 
-// Returns the name that the user probably meant by `word`: the closest one, with at most two
+// Returns the name that the user probably meant by `word`: the closest of `names`, with at most two
 // letters replaced, missing or added. Returns "" if no name is that close.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 
@@ -93,8 +97,8 @@ struct CommDeleter {
 };
 using Comm = std::unique_ptr<ds_comm, CommDeleter>;
 
-// Joins the group that `libds launch` or another launcher describes in the environment, or the one
-// at `url`.
+// Joins the group that `libds launch` or another launcher describes in the environment, or the
+// group at `url`.
 Comm join(const std::string& url = "env");
 // Joins as one rank of a group that this process creates itself.
 Comm join_as(const std::string& url, int32_t rank, int32_t ranks);

@@ -15,7 +15,8 @@ namespace {
 
 struct GenerateArgs {
   std::string model, prompt, dtype, list, device = "cpu";
-  std::vector<int32_t> ids;  // parsed from list
+  // The token ids in `list`.
+  std::vector<int32_t> ids;
   int32_t tokens = 256, threads = 0, stage = -1;
   int64_t top_k = 0, seed = 0;
   double temperature = 0.8;

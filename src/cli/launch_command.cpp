@@ -46,7 +46,7 @@ std::vector<std::string> command_words(const CLI::App& app) {
 void refuse_without_hosts(const CLI::App& command) {
   for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-ranks", "--launcher",
                              "--launcher-args", "--ssh-port", "--no-ssh-check"}) {
-    if (command.count(option) > 0) throw CLI::ValidationError(option, "is for --hostfile");
+    if (command.count(option) > 0) throw CLI::ValidationError(option, "works only with --hostfile");
   }
 }
 
@@ -58,7 +58,7 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
   if (slurm && !in_slurm_job()) {
     throw CLI::ValidationError(
         "--launcher",
-        "srun without --hostfile takes the hosts of a job of Slurm (sbatch, salloc), and "
+        "srun without --hostfile uses the hosts of a Slurm job (sbatch, salloc), but "
         "SLURM_JOB_ID is not set");
   }
   if (count == file && !slurm) throw CLI::RequiredError("launch: one of -n and --hostfile");
@@ -67,7 +67,7 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
       !(args.include + args.exclude).empty())
     throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
   if (args.local.restarts.most == 0 && command.count("--min-ranks") > 0)
-    throw CLI::ValidationError("--min-ranks", "is for --restarts");
+    throw CLI::ValidationError("--min-ranks", "works only with --restarts");
 }
 
 // Returns the hosts of the hostfile or of the Slurm job, filtered and reduced as the options say.
@@ -109,8 +109,8 @@ int launch_here(const LaunchArgs& args, const std::vector<std::string>& words, i
   return launch(local, words);
 }
 
-// Starts one agent on each host, which starts the ranks there. If the only host is this one, starts
-// the ranks directly.
+// Starts one agent on each host, which starts the ranks there. If this is the only host, starts the
+// ranks directly.
 int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) {
   Hosts hosts = hosts_of(args);
   bool here = hosts.size() == 1 && args.starter.empty() && is_this_host(hosts[0].name);
@@ -149,7 +149,7 @@ void add_bind(CLI::App& command, Binding& binding) {
       "CPUs of a rank: none (all), cores (a part of them), numa (those of memory nodes)");
 }
 
-// Throws unless the name is that of a starter, in libds or in DeepSpeed.
+// Throws unless libds or DeepSpeed has a starter of this name.
 void check_starter(const std::string& name) {
   for (const char* known : {"", "mpirun", "openmpi", "srun", "slurm", "ssh"}) {
     if (name == known) return;
@@ -214,7 +214,8 @@ void add_launch(CLI::App& app, int& code) {
 void add_agent(CLI::App& app, int& code) {
   CLI::App* command =
       app.add_subcommand("agent", "One rank of a job over several hosts: what launch starts there");
-  command->group("");  // not for users
+  // A command without a group is not shown in the help.
+  command->group("");
   auto options = std::make_shared<AgentOptions>();
   command->add_option("--world", options->world)->required();
   command->add_option("--folder", options->folder)->required();

@@ -12,7 +12,8 @@ namespace {
 struct ProfileArgs {
   ConfigArgs config;
   std::string model, dtype;
-  int64_t micro_batch = 0, sequence = 0;  // 0 if not given
+  // 0: the option was not given.
+  int64_t micro_batch = 0, sequence = 0;
   int32_t threads = 0, steps = 3;
   bool by_instruction = false, json = false;
 };

@@ -24,7 +24,7 @@
 
 namespace ds::cli {
 
-// Does nothing, so that the interrupted write returns with an error.
+// A handler that does nothing: the write that raised the signal returns with an error.
 extern "C" void ignore_signal(int) {}
 
 void survive_failed_writes() {

@@ -23,7 +23,8 @@ volatile int32_t stop_requested = 0;
 // A signal handler may only set a flag, which the run checks between steps.
 extern "C" void request_stop(int) { stop_requested = 1; }
 
-// The first SIGINT or SIGTERM requests the run to save and end; the second one kills the process.
+// The first SIGINT or SIGTERM requests the run to save and end; a second signal of the same kind
+// kills the process.
 void catch_signals() {
   struct sigaction action = {};
   action.sa_handler = request_stop;
@@ -65,7 +66,7 @@ std::string restartable(const std::string& config) {
 }
 
 // Throws if --resume names a checkpoint under `libds launch --restarts`, since a restart continues
-// from the newest one.
+// from the newest checkpoint.
 void refuse_checkpoint(const std::string& resume) {
   const std::filesystem::path path(resume);
   if (std::getenv("DS_RESTART") == nullptr || path.parent_path().filename() != "checkpoints")
@@ -91,7 +92,8 @@ int train(const TrainArgs& args) {
   catch_signals();
   ds_status status = ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr,
                                   nullptr, &stop_requested, nullptr);
-  if (status == DS_ERROR_USER) return kStoppedCode;  // the run has already reported it
+  // The run has already reported that it was stopped.
+  if (status == DS_ERROR_USER) return kStoppedCode;
   check(status);
   return 0;
 }

@@ -14,11 +14,12 @@
 // only for a rank that is in an earlier step. libds cannot observe a rank that a callback waits
 // for, so this exchange has neither time-outs nor heartbeats.
 //
-// Cost. Each collective takes one all_gather of sizeof(Intent) bytes besides its rounds. A rank
-// keeps the stage and some 300 bytes for each other rank. Only a rank's own part is copied here.
+// Cost. Each collective swaps an intent (sizeof(Intent) bytes) with every rank besides its rounds.
+// A rank keeps the stage and some 300 bytes for each other rank. Only a rank's own part is copied
+// here.
 //
-// Source. docs/adr/0010 describes how the work is divided between collectives and transports,
-// docs/adr/0069 the callbacks.
+// Source. docs/adr/0010 describes how the work is divided between collectives and transports;
+// docs/adr/0069 describes the callbacks.
 #include "comm/callback_exchange.h"
 
 #include <fmt/core.h>
@@ -73,9 +74,10 @@ CallbackExchange::CallbackExchange(std::shared_ptr<CallerCollectives> calls, Mem
   greet();
 }
 
-// Ranks introduce themselves by all_to_all, the one callback that every rank has. The application
-// may have connected its callbacks wrongly, so this also checks that the data received as rank r's
-// is from rank r, and that all ranks pass the same callbacks.
+// Ranks introduce themselves by all_to_all, the one callback that every world has, or in pairs if
+// the group was split. The application may have connected its callbacks wrongly, so this also
+// checks that the data received as rank r's is from rank r, and that all ranks pass the same
+// callbacks.
 void CallbackExchange::greet() {
   struct Introduction {
     Greeting greeting;
@@ -101,13 +103,13 @@ void CallbackExchange::greet() {
       fail(fmt::format("all_to_all has delivered nothing from rank {}", wanted));
     if (std::memcmp(&greetings[r].build, &own.greeting.build, sizeof(BuildName)) != 0) continue;
     if (all[r].rank != wanted || all[r].size != calls_->size) {
-      fail(fmt::format("the place of rank {} of {} holds the data that rank {} of {} has sent",
+      fail(fmt::format("the data delivered in the place of rank {} of {} is from rank {} of {}",
                        wanted, calls_->size, all[r].rank, all[r].size));
     }
     auto check_callback = [&](const char* name, int32_t mine, int32_t theirs) {
       if (mine == theirs) return;
       fail(fmt::format(
-          "rank {} gives {}, but rank {} does not: all ranks must give the same callbacks",
+          "rank {} passes {}, but rank {} does not: all ranks must pass the same callbacks",
           mine != 0 ? own.rank : wanted, name, mine != 0 ? wanted : own.rank));
     };
     check_callback("all_gather", own.all_gather, all[r].all_gather);
@@ -140,7 +142,7 @@ void CallbackExchange::try_gather() {
 }
 
 void CallbackExchange::try_swap() {
-  // Returns the part that one rank sends to another, zero to eight bytes long.
+  // Returns the part that rank `from` sends to rank `to`, zero to eight bytes long.
   auto part_of = [](int from, int to) {
     return std::string(static_cast<size_t>(from * 5 + to * 3) % 9,
                        static_cast<char>(from * 16 + to));
@@ -199,9 +201,9 @@ const std::byte* CallbackExchange::see(int r, size_t offset, size_t) {
   return stage_.of(r) + offset;
 }
 
-// An all_gather needs the same part for all ranks and receives that lie one after the other;
-// otherwise the round is an all_to_all. All ranks choose the same callback, because both conditions
-// follow from what they have compared.
+// A split group swaps in pairs. In the world, a round is an all_gather if this rank sends the same
+// part to all ranks and receives their parts into consecutive memory, otherwise an all_to_all. All
+// ranks choose the same callback, because both conditions follow from what they have compared.
 void CallbackExchange::swap(const Part* sends, const Part* receives) {
   const auto ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
   if (ranks > 1 && !place().group.empty()) {

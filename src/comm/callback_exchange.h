@@ -17,12 +17,13 @@ namespace ds {
 
 class CallerCollectives;
 
-// Exchanges bytes by the collectives of the caller, between all ranks of the callbacks or some of
-// them. Every collective is a swap of intents, followed by a swap for each round.
+// An exchange by the collectives of the caller, between all ranks of the callbacks or some of them.
+// Every collective is a swap of intents, followed by a swap for each round.
 class CallbackExchange final : public Exchange {
  public:
   // Creates the world, the group of all ranks of the callbacks. Collective.
   explicit CallbackExchange(std::shared_ptr<CallerCollectives> calls);
+  // Creates a group of some of these ranks. Collective among them.
   CallbackExchange(std::shared_ptr<CallerCollectives> calls, Membership place);
 
   int local_rank() const override { return neighbours_.rank; }
@@ -56,7 +57,8 @@ class CallbackExchange final : public Exchange {
   // Sends sends[r] to rank r and receives receives[r] from it, by the callback that fits (see the
   // essay in callback_exchange.cpp).
   void swap(const Part* sends, const Part* receives);
-  // Swaps with one rank after the other. In each step, the other rank swaps with this one.
+  // Swaps with one rank after the other, in steps in which both ranks of a pair swap with each
+  // other.
   void swap_by_pairs(const Part* sends, const Part* receives);
   // Swaps with one rank. The rank with the lower number in the world sends first.
   void swap_with(int r, Part give, Part take);
@@ -79,14 +81,14 @@ class CallbackExchange final : public Exchange {
   // The last intent of each rank.
   std::vector<Intent> intents_;
   MessageStage stage_;
-  // These four are the arguments of all_to_all.
+  // The arguments of the callback all_to_all.
   std::vector<const void*> ins_;
   std::vector<void*> outs_;
   std::vector<size_t> in_sizes_, out_sizes_;
 };
 
-// Creates a communicator over callbacks; collective. The callbacks are copied. Once this has
-// returned, the communicator owns user_data.
+// Creates a communicator over callbacks. Collective. The callbacks are copied. When this function
+// returns, the communicator owns user_data; if it throws, the caller still does.
 std::unique_ptr<Communicator> make_called(const ds_comm_callbacks& callbacks, int rank, int size);
 
 }  // namespace ds

@@ -15,8 +15,8 @@ struct CommCount {
   int64_t bytes = 0;
 };
 
-// Counts calls and bytes by operation. One thread at a time may add, without a lock; any thread may
-// read meanwhile.
+// Counters of calls and bytes by operation. One thread at a time may add, without a lock; any
+// thread may read meanwhile.
 class CommCounts {
  public:
   // Adds one call. `operation` must outlive this object.

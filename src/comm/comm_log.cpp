@@ -75,8 +75,8 @@ void CommLog::add(std::string_view operation, uint64_t bytes, uint64_t received,
   row_of_time_.push_back(at);
 }
 
-// A rank's waiting time in a call is its time beyond the fastest rank's: the fastest came last and
-// did not wait.
+// A rank's waiting time in a call is its time minus the time of the fastest rank, which came last
+// and did not wait.
 void CommLog::settle(std::span<const int64_t> least) {
   for (size_t i = 0; i < least.size(); ++i)
     rows_[row_of_time_[i]].waited_ns += times_[i] - least[i];

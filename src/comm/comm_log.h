@@ -17,17 +17,17 @@ struct CommTime {
   std::string group, operation;
   // Number of ranks in the group.
   int ranks = 1;
-  // Upper end of the row's range: its messages have more than size / 2 and at most `size` bytes. 0:
-  // calls without one message size, for example those whose blocks differ by rank.
+  // Upper end of the row's range: its messages have more than size / 2 and at most `size` bytes. 0
+  // if the ranks compare no size, as in a barrier, an all_to_all_v and an empty collective.
   uint64_t size = 0;
   int64_t calls = 0;
-  // Sum of the messages' sizes.
+  // Sum of the messages' sizes or, if `size` is 0, of the bytes that this rank received.
   uint64_t bytes = 0;
   // Time from call to return.
   int64_t ns = 0;
   // The part of `ns` spent waiting: for each call, its time minus that of the fastest rank.
   int64_t waited_ns = 0;
-  // Rank in the group that waited least: the one that the others waited for; -1: not known.
+  // The rank of the group that waited least, for which the other ranks waited; -1: not known.
   int slowest = -1;
 };
 
@@ -38,19 +38,21 @@ double algorithm_bandwidth(const CommTime& row);
 double bus_bandwidth(const CommTime& row);
 
 // Returns the message size of a collective as nccl-tests defines it. `bytes` is the size that the
-// ranks compare, which is that of one block for some operations.
+// ranks compare; for some operations, it is the size of one block.
 uint64_t message_bytes(std::string_view operation, uint64_t bytes, int ranks);
 
-// These return the rows as a table whose first row has the column names, as text for people, as a
-// JSON object whose "rows" are in basic units, and as CSV in basic units.
+// These return the rows in four forms. The table, whose first row has the column names, and the
+// text, which prints that table, have readable units. The JSON object, with its array "rows", and
+// the CSV have bytes and seconds.
 std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> rows);
 std::string comm_log_text(std::span<const CommTime> rows);
 Json comm_log_json(std::span<const CommTime> rows);
 std::string comm_log_csv(std::span<const CommTime> rows);
 
-// Records how long a group's collectives take on one rank, by operation and size. How long a rank
-// waited follows only from the times of the other ranks, so the time of each call is kept until all
-// ranks compare their times, which they do at the same call. Used by one thread at a time.
+// A record of how long a group's collectives take on one rank, by operation and size. How long a
+// rank waited follows only from the times of the other ranks, so the time of each call is kept
+// until all ranks compare their times, which they do at the same call. Used by one thread at a
+// time.
 class CommLog {
  public:
   // Number of timed calls between two comparisons.
@@ -58,7 +60,8 @@ class CommLog {
 
   // `operations` are names that logged_operations() accepts; empty: all operations.
   CommLog(std::string group, int ranks, std::span<const std::string> operations);
-  // Adds a call. `bytes` is the size that ranks compare; if it is 0, the size is `received`.
+  // Adds a call. `bytes` is the size that ranks compare; if that is 0, the call is added to the row
+  // of size 0 with `received` bytes.
   void add(std::string_view operation, uint64_t bytes, uint64_t received, int64_t ns);
   bool full() const { return times_.size() >= kBatch; }
   // times() returns the times that have not been compared yet; they belong to the same calls on
@@ -66,8 +69,8 @@ class CommLog {
   // the differences to waited_ns and forgets the times.
   std::span<const int64_t> times() const { return times_; }
   void settle(std::span<const int64_t> least);
-  // Returns the rows. Those of collectives have the same order on all ranks; those of sends and
-  // receives may lie anywhere among them.
+  // Returns the rows. The rows of collectives have the same order on all ranks; the rows of sends
+  // and receives may be anywhere between them.
   std::vector<CommTime>& rows() { return rows_; }
   const std::set<std::string, std::less<>>& operations() const { return operations_; }
   // Returns whether the operation is a send or a receive, whose times are not compared over the

@@ -42,8 +42,8 @@ class Work {
   Outcome outcome_;
 };
 
-// Performs the collectives that a rank's groups have started, one after the other, on a thread that
-// is created for the first of them.
+// A thread that performs the collectives that a rank's groups have started, one after the other.
+// The thread itself is created when the first collective is started.
 class CommThread {
  public:
   CommThread();
@@ -53,18 +53,18 @@ class CommThread {
 
   // Queues a job for the thread. `owner` identifies the group for leave().
   std::shared_ptr<Work> start(const void* owner, std::function<void()> job);
-  // Performs the job on the calling thread and returns its work, which has ended.
+  // Performs the job on the calling thread and returns its work, which has then ended.
   static std::shared_ptr<Work> make_now(const std::function<void()>& job);
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // Waits until all started collectives have ended; on this object's own thread, returns at once.
-  // In a forked child, throws DS_ERROR_STATE if some have not ended.
+  // Waits until all started collectives have ended. Does not wait if a started collective calls it.
+  // In a forked child, throws DS_ERROR_STATE if some collectives have not ended.
   void drain() {
     if (!idle()) drain_slowly();
   }
   // Ends the collectives that this owner has started. Jobs that have not begun end with an error;
   // if one is running, calls `interrupt` and waits until it has ended.
   void leave(const void* owner, const std::function<void()>& interrupt);
-  // Returns whether the calling process is a forked child of the one that created this object.
+  // Returns whether the calling process is a forked child of the process that created this object.
   bool forked() const;
 
  private:

@@ -35,11 +35,11 @@ enum class ReduceOp { sum, mean, max, min };
 
 const char* reduce_op_name(ReduceOp op);
 
-// Describes a collective by its operation and its buffers: a list of buffers, or one buffer with
-// blocks of unequal sizes. counts[i] is the count of buffer i in elements of dtype, with the
-// meaning that it has in the Communicator method of the same name: for reduce_scatter, gather and
-// scatter it is the count of one block. If `blocks` is not empty, there is one buffer and no count:
-// blocks[r] elements belong to rank r, and the blocks follow each other (all_gather,
+// A collective that is to be performed: its operation and its buffers, which are a list, or one
+// buffer with blocks of unequal sizes. counts[i] is the count of buffer i in elements of dtype,
+// with the meaning that it has in the Communicator method of the same name: if an operation has one
+// block for each rank, it is the count of one block. If `blocks` is not empty, there is one buffer
+// and no count: blocks[r] elements belong to rank r, and the blocks follow each other (all_gather,
 // reduce_scatter, all_to_all). An all_to_all sends `blocks` and receives `out_blocks`. A broadcast
 // has its data in `out`; a barrier has no buffers.
 struct CommRequest {
@@ -81,6 +81,7 @@ struct Loan {
   // Receives the data of all ranks, in rank order, before the first step.
   void* all = nullptr;
   size_t bytes = 0;
+  // Number of steps; an empty round of the ranks separates two of them.
   int steps = 1;
   // Submits the work of one step. A rank begins a step only when all ranks have submitted the
   // previous one.
@@ -94,13 +95,15 @@ const char* operation_of(Group::Op op);
 
 // A group of ranks that perform collectives together. All ranks issue the same collectives in the
 // same order, on one thread at a time per rank. Every call has a label ("gather h.3") for error
-// messages. Payloads lie in ordinary memory of the caller, who may reuse it when the call returns.
+// messages. Payloads are in ordinary memory of the caller, who may reuse that memory when the call
+// returns.
 //
 // Reductions accept elements of type `wire`: f32, bf16, f16, f64, i32, i64 or u8. The 16-bit types
 // are added up in f32 and the result is f32; all others are added up in their own type, integers
-// wrapping around. The order of summation is a balanced binary tree in rank order without rounding
-// in between, so the bits do not depend on chunking, transport or timing. If input and output have
-// the same type, `out` may point to the same elements in `in`; otherwise they must not overlap.
+// wrapping around. The order of summation is a balanced binary tree in rank order, and partial sums
+// keep the type of the result, so the bits do not depend on chunking, transport or timing. If input
+// and output have the same type, `out` may point to the same elements in `in`; otherwise they must
+// not overlap.
 //
 // Failure: a peer that dies, aborts, or makes no progress for timeout_ms ends every waiting and
 // later call with DS_ERROR_COMM; the message names this rank, the missing rank, the operation and
@@ -119,7 +122,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Index of this rank among the ranks of its host, and the number of those ranks.
+  // These return the index of this rank among the ranks of its host, and the number of these ranks.
   int local_rank() const;
   int local_size() const;
 
@@ -192,10 +195,11 @@ class Communicator {
   // from them. Null if the group has no callbacks.
   const CallbackThreads* callback_threads() const;
 
-  // Collective over this group. The ranks that give the same color (0 or more) become a group,
-  // ordered by key, then by rank here; a negative color returns nullptr and joins no group. An
-  // abort of the new group ends only that group, an abort of this group ends both. Over a plugin or
-  // callbacks, the two groups share one link, so whatever ends one of them ends both.
+  // Collective over this group. The ranks that pass the same color (0 or more) become a group,
+  // ordered by key, then by their rank in this group. A rank that passes a negative color joins no
+  // group and gets nullptr. An abort of the new group ends only that group; an abort of this group
+  // ends both. Over a plugin or callbacks, the two groups share one link, so whatever ends one of
+  // them ends both.
   std::unique_ptr<Communicator> split(int color, int key, std::string_view label);
 
   // Ends the current and all later calls of every rank with DS_ERROR_COMM and this reason.
@@ -211,8 +215,8 @@ class Communicator {
   int64_t timeout_ms() const;
 
   // Called while this rank waits for work that a loan has submitted. Throws if the group has ended,
-  // if a rank has died or makes no progress, or with the reason `found` if that is not empty. The
-  // error names `operation` and `label` and ends the group.
+  // or if a rank has died or makes no progress; otherwise, if `found` is not empty, throws with
+  // `found` as the reason. The error names `operation` and `label` and ends the group.
   void watch(std::string_view operation, std::string_view label, const std::string& found = "");
 
   // Performs the host side of a collective whose data the ranks' devices move; see Loan.
@@ -222,10 +226,10 @@ class Communicator {
 
   std::map<std::string, CommCount> counts() const { return counts_.all(); }
 
-  // Times collectives from now on, in this group and in groups that are split from it later; an
-  // empty list means all operations. All ranks must call this with the same operations between the
-  // same two collectives. After every 1024 timed collectives the ranks compare their times, by a
-  // collective that counts() does not include.
+  // Times the listed operations from now on, in this group and in groups that are split from it
+  // later; an empty list means all operations. All ranks must call this with the same operations
+  // between the same two collectives. After every 1024 timed collectives the ranks compare their
+  // times, by a collective that counts() does not include.
   void start_log(std::span<const std::string> operations = {});
   bool logging() const { return log_ != nullptr; }
   // Returns the times so far. Collective.

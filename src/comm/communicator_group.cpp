@@ -31,7 +31,7 @@ void exchange(Communicator& comm, Group::Op op, const void* in, void* out, int64
   }
 }
 
-// Performs collectives on memory that the device shares with host code.
+// Collectives on memory that the device shares with host code.
 class HostGroup final : public Group {
  public:
   explicit HostGroup(Communicator& comm) : comm_(comm) {}
@@ -54,8 +54,7 @@ struct Side {
   int64_t blocks = 1;
 };
 
-// Performs collectives on memory of a device whose queue runs host code, through staging memory on
-// the host.
+// Collectives on memory of a device whose queue runs host code, through staging memory on the host.
 class StagedGroup final : public Group {
  public:
   StagedGroup(Communicator& comm, Device& device, int64_t staging)

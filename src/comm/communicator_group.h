@@ -13,8 +13,8 @@ namespace ds {
 // of `device`:
 // - if the device shares its memory with host code, the communicator works on that memory;
 // - if the queue runs no host code, the queue moves the data itself, through `link` if given
-//   (link_group.h), otherwise within one process (device_group.h), which the caller has checked to
-//   be possible;
+//   (link_group.h), otherwise between the ranks of one process (device_group.h); the caller must
+//   have checked that this is possible;
 // - otherwise collectives go through staging memory on the host, in chunks of up to `staging`
 //   bytes: device to host, exchange, host to device.
 // `link` connects the devices of the communicator's ranks; null: no link is needed. All arguments

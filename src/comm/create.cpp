@@ -46,7 +46,7 @@ const ds_plugin_transport_table& transport_of(std::string_view name) {
   return *transport;
 }
 
-// Returns "here", "no plugin" or the reason why the plugin does not fit this version, for
+// Returns "here", "no plugin" or why the plugin that was found cannot be used, for
 // communicator_forms().
 std::string plugin_state(std::string_view name) {
   try {

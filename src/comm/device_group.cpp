@@ -20,8 +20,9 @@
 // (Loan::drain), then reports that it has done so; the others wait for that before their own error
 // leaves the collective, and before a group is destroyed.
 //
-// Cost on the host. A collective takes 2 synchronizations of the ranks (an all_reduce 3) and 2 W
-// waits of a queue. The times that the communicator logs are those of submitting the work.
+// Cost on the host. A collective takes 2 synchronizations of the ranks and 2 (W - 1) waits of a
+// queue; an all_reduce takes 3 synchronizations and 3 (W - 1) waits. The communicator logs the
+// times of submitting the work, not of the work itself.
 #include "comm/device_group.h"
 
 #include <cstddef>
@@ -83,7 +84,8 @@ class DeviceGroup final : public Group {
   std::vector<Told> all_;
 };
 
-// Copies unless source and target are the same: an input may lie in its own block of the result.
+// Copies unless source and target are the same, because a rank's input may be its own block of the
+// result.
 void copy(DeviceQueue& queue, std::byte* to, const std::byte* from, int64_t bytes) {
   if (to != from) queue.copy(to, from, bytes);
 }

@@ -7,9 +7,9 @@
 
 namespace ds {
 
-// Returns the collectives of ranks that are threads of one process and whose memory is on one
-// device. They run in the order of the device's queues. `queue` runs no host code, and the devices
-// of all ranks have the same domain. Both arguments are borrowed.
+// Returns a group whose ranks are threads of one process with memory on one device. Its collectives
+// run in the order of the device's queues. `queue` must run no host code, and the devices of all
+// ranks must have the same domain. Both arguments are borrowed.
 std::unique_ptr<Group> make_device_group(Communicator& comm, const DeviceQueue& queue);
 
 }  // namespace ds

@@ -11,14 +11,14 @@
 namespace ds {
 namespace {
 
-// Reads the environment variables that describe the ranks.
+// The environment variables that describe the ranks.
 class Environment {
  public:
   explicit Environment(const Lookup& variable) : variable_(variable) {}
 
-  // A variable with an empty value counts as not set. So does one that `libds launch`, which
-  // started this process, had in its own environment with the same value: it describes the
-  // launcher, not its ranks.
+  // A variable with an empty value counts as not set. The same holds for a variable that `libds
+  // launch`, which started this process, had in its own environment with the same value, because
+  // that variable describes the launcher, not its ranks.
   bool has(const char* name) const { return !text(name).empty(); }
   std::string_view text(const char* name) const {
     const std::string_view value = raw(name);
@@ -29,8 +29,8 @@ class Environment {
   }
   std::string_view needed(const char* name) const {
     if (!has(name)) {
-      raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none",
-            name);
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "comm url 'env' needs the environment variable {}, which is not set", name);
     }
     return text(name);
   }
@@ -82,9 +82,10 @@ Told told_by(const Environment& env, const char* rank_name, const char* size_nam
       name, value, other_name, other);
 }
 
-// Checks the size of a launcher that sets torch's variables against that of the launcher that
-// started it. It must be equal or a multiple, as when torchrun runs under srun. Otherwise its
-// variables were left over in the environment, and each process would train alone.
+// Checks the size of a launcher that sets torch's variables against the size of the launcher that
+// started it. The inner size must be the outer one or a multiple of it, as when torchrun runs under
+// srun. Otherwise the inner launcher's variables were left over in the environment, and each
+// process would train alone.
 void check_multiple(const Told& inner, const Told& outer) {
   if (outer.size <= 1) return;
   if (inner.size % outer.size != 0) {
@@ -124,7 +125,8 @@ std::string url_of_torchrun(const Environment& env, int size) {
   return fmt::format("tcp://{}:{}/torchrun-{}", env.needed("MASTER_ADDR"), port, job);
 }
 
-// Throws if a scheduler has started ranks on several hosts, as shared memory joins those of one.
+// Throws if a scheduler has started ranks on several hosts, because shared memory connects only
+// ranks of one host.
 void need_one_host(const char* starter, int size, int hosts, const char* missing) {
   if (hosts == 1) return;
   raise(DS_ERROR_UNSUPPORTED, "{} started {} ranks on {} hosts without {}", starter, size, hosts,
@@ -216,7 +218,7 @@ class Launchers {
   const Told& mpi() const {
     return open_mpi_.size > 0 ? open_mpi_ : pmi_.size > 0 ? pmi_ : mvapich_;
   }
-  // Flux usually runs inside a step of Slurm, so it is the inner of the two.
+  // Flux usually runs inside a step of Slurm, so Flux is the inner launcher of the two.
   const Told& scheduler() const { return flux_.size > 0 ? flux_ : srun_; }
 
   // Throws if a variable gives a rank but no variable gives the size, or if two ranks contradict

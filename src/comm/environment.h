@@ -32,10 +32,11 @@ using Lookup = std::function<const char*(const char* name)>;
 //
 // Variables that contradict each other are refused, because each process might otherwise train
 // alone. They do not contradict each other if one launcher started another: a launcher of torch's
-// kind may have as many ranks as MPI or the scheduler started processes, or a multiple of that, and
-// MPI has at least one process for each task of Slurm. DS_OUTER_LAUNCHERS has the variables, as
-// NAME=VALUE words, with which `libds launch` itself was started; they are ignored. Throws an Error
-// that names the variables and their values.
+// kind may have as many ranks as MPI or the scheduler started processes, or a multiple of that
+// number, and MPI may have any number of processes under a scheduler, but not one process under
+// several tasks. DS_OUTER_LAUNCHERS has the variables, as NAME=VALUE words, with which `libds
+// launch` itself was started; they are ignored. Throws an Error that names the variables and their
+// values.
 Place place_of_environment(const Lookup& variable);
 
 }  // namespace ds

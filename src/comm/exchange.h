@@ -45,8 +45,8 @@ struct Membership {
   Membership subset(const std::vector<int>& members, std::string name) const;
 };
 
-// Moves bytes between the ranks of a group. The collectives are written once, over this interface,
-// and each transport implements it.
+// The interface that moves bytes between the ranks of a group. The collectives are written once,
+// over this interface, and each transport implements it.
 //
 // A collective calls begin(), prepare(), round() as often as it needs, and end(), with the same
 // kinds and sizes on all ranks; after an error it calls drop() in place of end(). Several sequences
@@ -106,9 +106,9 @@ class Exchange {
   // same intent; one of `send` and `receive` is empty.
   virtual void pair(const Intent& intent, int peer, Part send, Part receive) = 0;
 
-  // Returns the set of threads that are inside a callback of the caller, if rounds run such
-  // callbacks, which may run only on a thread that is inside a ds_ call. Null: rounds may run on
-  // any thread.
+  // If rounds run callbacks of the caller, returns the set of threads that are inside a callback;
+  // such rounds may run only on a thread that is inside a ds_ call. Otherwise returns null, and
+  // rounds may run on any thread.
   virtual const CallbackThreads* callback_threads() const { return nullptr; }
 
   // Checks on the other ranks. A rank calls this while it waits, outside of any round, for work
@@ -132,12 +132,12 @@ class Exchange {
   // on all of them.
   virtual bool one_process() const { return false; }
   // Ranks of one process call borrow() in a collective, after a round in which they have exchanged
-  // the addresses of their objects. The objects stay valid until every rank has called give_back(),
-  // which it must do even after an error: a rank that drops this collective waits for it, and so
-  // does await_returns().
+  // the addresses of their objects. The objects must stay valid until every rank has called
+  // give_back(). A rank must call give_back() even after an error, because drop() and
+  // await_returns() on other ranks wait for that call.
   virtual void borrow() {}
   virtual void give_back() noexcept {}
-  // Waits until no rank borrows from this one any longer.
+  // Waits until no rank borrows from this rank any longer.
   virtual void await_returns() const noexcept {}
   // Returns whether ranks read large parts directly from the sender's memory, not through staging
   // memory.
@@ -149,11 +149,11 @@ class Exchange {
                                           const std::string& group) = 0;
 
  protected:
-  // Throws DS_ERROR_STATE unless the calling process is the one that created the communicator: a
-  // forked child does not belong to the group.
+  // Throws DS_ERROR_STATE if the calling process is a forked child of the process that created the
+  // communicator: a forked child does not belong to the group.
   static void need_maker(const Intent& intent, int process);
-  // Returns the beginning of an error message: "rank 3 in barrier 'h.3'", followed by the group's
-  // name unless the group is the world.
+  // Returns the beginning of an error message, for example "rank 3 in barrier 'h.3'", with the
+  // group's name at the end unless the group is the world.
   std::string here(const Intent& intent) const;
   // Copies the part that this rank sends to itself in a round. `whole` is the number of bytes that
   // the rank receives in the whole collective; it decides whether the copy bypasses the caches

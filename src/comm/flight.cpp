@@ -76,8 +76,8 @@ uint64_t FlightRecord::start(std::string_view group, std::string_view operation,
   return next_++;
 }
 
-// If more than kKept operations have started since, the entry belongs to another one and stays as
-// it is.
+// If kKept operations have started since, the entry belongs to a later operation and is not
+// changed.
 void FlightRecord::end(uint64_t number, bool good) {
   int64_t now = clock_ms();
   std::lock_guard lock(mutex_);

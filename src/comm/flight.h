@@ -10,8 +10,8 @@
 
 namespace ds {
 
-// Records the last operations of a rank in all its groups, to show what each rank was doing when
-// the groups ended. Uses fixed storage; threadsafe. Times come from the coarse system clock
+// A record of the last operations of a rank in all its groups, which shows what the rank was doing
+// when the groups ended. Uses fixed storage; threadsafe. Times come from the coarse system clock
 // (resolution of a few milliseconds), which is comparable between hosts.
 class FlightRecord {
  public:
@@ -20,9 +20,10 @@ class FlightRecord {
   FlightRecord(int rank, int size);
   // Records the start of an operation and returns the number to pass to end().
   uint64_t start(std::string_view group, std::string_view operation, const Intent& intent);
+  // Records the end of an operation; `good` is false if it failed.
   void end(uint64_t number, bool good);
-  // Returns one line for each operation, oldest first, after a line that names the rank and the
-  // error that ended the groups.
+  // Returns a line that names the rank and the error that ended the groups, a line of column names,
+  // and one line for each operation, oldest first.
   std::string text() const;
   // Returns the same record as a JSON object whose "operations" are oldest first; times are
   // milliseconds since 1970 in UTC.

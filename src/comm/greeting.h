@@ -18,13 +18,13 @@ struct Greeting {
   static Greeting own();
 };
 
-// Index of this rank among the ranks of its host, and the number of those ranks.
+// The index of a rank among the ranks of its host, and the number of these ranks.
 struct Neighbours {
   int rank = 0, size = 1;
 };
 
-// Returns this rank's place on its host; all[r] is the greeting of rank r. If a rank runs another
-// build than this one, sets *reason to a line that names both.
+// Returns this rank's place on its host; all[r] is the greeting of rank r. If another rank runs a
+// different build, sets *reason, which must be empty, to a line that names both builds.
 Neighbours meet_neighbours(const Membership& place, std::span<const Greeting> all,
                            std::string* reason);
 

@@ -57,8 +57,8 @@ class CommGroups {
   // Returns the times of each group's log. A group that was added before the log was started has no
   // log. Collective.
   std::vector<CommTime> times();
-  // Returns the counts of the group of all ranks by "OPERATION", and those of the other groups by
-  // "OPERATION RANKSxSTRIDE".
+  // Returns the counts of all groups. The key is "OPERATION" for the group of all ranks and
+  // "OPERATION RANKSxSTRIDE" for the other groups.
   std::map<std::string, CommCount> counts() const;
 
  private:

@@ -51,7 +51,7 @@ std::string intents_differ(int rank, const Intent& mine, int other, const Intent
   if (same && theirs.counts_hash == mine.counts_hash) return "";
   if (same) {
     return fmt::format(
-        "ranks differ: ranks {} and {} give different counts to {} '{}' of {} bytes as number {}",
+        "ranks differ: ranks {} and {} pass different counts to {} '{}' of {} bytes as number {}",
         std::min(rank, other), std::max(rank, other), mine.operation, mine.label, mine.bytes,
         mine.sequence);
   }

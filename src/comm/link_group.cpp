@@ -5,8 +5,8 @@
 //
 // Algorithm. The library moves bytes and adds nothing up. In a reduce_scatter, each rank receives
 // its share from every other rank into the workspace (`room`), and its queue adds the shares up in
-// rank order (device_sum), its own share from where it lies. An all_reduce does the same with a
-// share of the elements and then gathers the shares. Before anything is submitted, the ranks
+// rank order (device_sum), its own share directly from the input. An all_reduce does the same with
+// a share of the elements and then gathers the shares. Before anything is submitted, the ranks
 // synchronize on the host (a Loan without data) and compare what they are about to do, so no rank
 // submits a call that another rank does not make.
 //
@@ -18,7 +18,7 @@
 //
 // Cost. A collective takes one synchronization on the host and moves as many bytes as a ring does.
 // Its workspace has W - 1 received shares and, with more than 64 ranks, the sum of every 64 shares.
-// The times that the communicator logs are those of submitting the work.
+// The communicator logs the times of submitting the work, not of the work itself.
 //
 // Source. NCCL's user guide, "Using nonblocking communicators" and "Error handling".
 #include "comm/link_group.h"
@@ -52,8 +52,9 @@ using Part = ds_plugin_part;
 // protocol when it first needs it. In large groups, the part for each rank is smaller.
 constexpr int64_t kTriedWords[] = {1 << 10, 1 << 18};
 
-// Runs `body`, which uses a link. If the library reports an error, throws the error of the other
-// ranks if they have one, because that is the cause; otherwise throws the library's.
+// Runs `body`, which uses a link. If the library reports an error and another rank has failed or
+// ended the group, throws that rank's error, which is the cause; otherwise throws the library's
+// error.
 void use_link(Communicator& comm, std::string_view operation, std::string_view label,
               const std::function<void()>& body) {
   std::string found;
@@ -96,8 +97,8 @@ void wait_until(const std::function<bool()>& done, Communicator& comm, std::stri
   }
 }
 
-// Submits the transfers of collectives to queues, and remembers the collectives that have not
-// ended.
+// Collectives whose transfers are submitted to queues. The object remembers the collectives that
+// have not ended.
 class LinkGroup final : public Group {
  public:
   LinkGroup(Communicator& comm, const DeviceQueue& queue, DeviceLink& link)
@@ -284,8 +285,9 @@ void LinkGroup::watch() {
   comm_.watch(operation, label);
 }
 
-// Moves about `most` words from each rank over the link, and compares them. Words are multiples of
-// an odd constant, so each pair of ranks and each position has a different value.
+// Moves about `most` words from each rank over the link, first by a gather, then by a swap, and
+// checks the words that arrive. Words are multiples of an odd constant, so each pair of ranks and
+// each position has a different value.
 void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,
                std::string_view label, int64_t most) {
   constexpr const char* kOperation = "try link";
@@ -305,7 +307,7 @@ void try_words(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLin
   };
   const std::unique_ptr<Event> ended = queue.make_event();
   // Waits for the bytes and compares them: from rank r, this rank must have received the words that
-  // r has for rank to(r).
+  // rank r has for rank to(r).
   const auto compare = [&](const std::function<int(int)>& to) {
     settle(comm, link, kOperation, label);
     queue.record(*ended);

@@ -10,13 +10,13 @@
 
 namespace ds {
 
-// Returns the collectives of ranks that each have a separate device. They run in the order of the
-// devices' queues. `queue` runs no host code, and `link` connects the devices of the ranks of
-// `comm`. All arguments are borrowed.
+// Returns a group whose ranks each have a separate device. Its collectives run in the order of the
+// devices' queues. `queue` must run no host code, and `link` must connect the devices of the ranks
+// of `comm`. All arguments are borrowed.
 std::unique_ptr<Group> make_link_group(Communicator& comm, const DeviceQueue& queue,
                                        DeviceLink& link);
 
-// Tests a link: moves small and large parts from every rank to every other one, by a gather and by
+// Tests a link: moves small and large parts from every rank to every other rank, by a gather and by
 // a swap, and checks the bytes that arrive. A library that runs out of memory and devices that
 // exchange wrong bytes thus cause an error before the first step. Collective.
 void try_link(Communicator& comm, Device& device, DeviceQueue& queue, DeviceLink& link,

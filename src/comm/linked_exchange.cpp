@@ -20,8 +20,9 @@
 // alone (pair()). A rank that waits polls; after 2000 polls, or 20 if there are more ranks than
 // cores, it yields or sleeps between polls. Every 20 ms it checks on each rank whose part has not
 // come: a rank that has closed its link, or that has made no progress for the time-out
-// (patience.h), is given up, and the group ends. A rank sends heartbeats at most every 100 ms: when
-// it begins a collective, when it marks progress (tick()) and while it waits.
+// (patience.h), is given up, and the group ends. A rank sends heartbeats at most every 100 ms (in
+// groups of more than 31 ranks, less often): when it begins a collective, when it marks progress
+// (tick()) and while it waits.
 //
 // Cost. For each collective, a rank sends and receives W - 1 digests of 8 bytes besides its parts.
 // The memory is the stage and some 170 bytes for each other rank. Parts for other ranks are not
@@ -55,13 +56,13 @@
 namespace ds {
 namespace {
 
-// Shortest time between two heartbeats. With more than kBeatenAtOnce ranks it grows in proportion.
+// The shortest time between two heartbeats. It grows with each kBeatenAtOnce ranks of the world.
 constexpr int64_t kBeatNs = 100'000'000;
 constexpr int kBeatenAtOnce = 16;
 // Time between two checks on the ranks whose parts are missing.
 constexpr int64_t kLookNs = 20'000'000;
-// Number of polls before this thread yields its core: if each rank of the host has a core, and if
-// not.
+// Number of polls before this thread yields its core: kSpins if each rank of the host has a core,
+// otherwise kCrowdedSpins.
 constexpr int kSpins = 2000, kCrowdedSpins = 20;
 constexpr std::chrono::microseconds kNap{50};
 

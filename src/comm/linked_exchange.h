@@ -16,8 +16,8 @@
 
 namespace ds {
 
-// This rank's connection to the group of a plugin. All groups that are split from that group share
-// it.
+// This rank's connection to the group that it joined over a plugin. All groups that are split from
+// that group share the connection.
 struct Link {
   Link(const ds_plugin_transport_table& table, const std::string& address,
        const CommOptions& options);
@@ -40,9 +40,9 @@ struct Link {
   std::string ended;
 };
 
-// Exchanges messages over the transport of a plugin, between all of a link's ranks or some of them,
-// in any order. Every collective begins with a swap of digests of the intents, followed by a swap
-// for each round. Parts that are only read by see() are received into a stage of this rank.
+// An exchange of messages over the transport of a plugin, between all of a link's ranks or some of
+// them, in any order. Every collective begins with a swap of digests of the intents, followed by a
+// swap for each round. Parts that are only read by see() are received into a stage of this rank.
 class LinkedExchange final : public Exchange {
  public:
   // `place` has the link's ranks that form this group; all of the link's ranks are the world.
@@ -82,13 +82,14 @@ class LinkedExchange final : public Exchange {
   bool poll();
   // Checks on a rank whose part has not come. Throws if the rank has left or makes no progress.
   void look_at(int peer, int64_t now);
-  // Checks whether bytes have been moved to or from a rank. If so, both ranks have made progress.
+  // Checks whether bytes have been moved to or from a rank since the last check. If so, counts this
+  // as progress of both ranks.
   void see_moved(int peer);
   // Returns "; " and what the transport reports about a connection that does not deliver, or "".
   std::string stalled(int peer) const;
   // Reports the rank to the launcher and fails, because its part will not come.
   [[noreturn]] void lose(int peer, const std::string& reason);
-  // Sends a heartbeat if the last one is old enough.
+  // Sends a heartbeat if the last heartbeat was sent long enough ago.
   void beat(int64_t now);
   // Compares the builds of all ranks, and finds the ranks of this host.
   void greet();

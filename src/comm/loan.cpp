@@ -28,7 +28,7 @@ const char* operation_of(Group::Op op) {
 }
 
 // One round exchanges the data of all ranks (addresses, for example), and an empty round separates
-// two steps. The bytes counted as received are those of the collective of the same name on the
+// two steps. As many bytes are counted as received as in the collective of the same name on the
 // host.
 void Communicator::make(const Loan& loan, std::string_view label) {
   ensure(loan.bytes == 0 || exchange_->one_process() || size_ == 1,

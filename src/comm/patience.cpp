@@ -16,7 +16,7 @@ constexpr int64_t kLongestStepNs = 200'000'000;
 constexpr size_t kMostNamed = 4;
 
 // The peer, the rank that it waits for, and so on. If the ranks wait in a cycle, the last entry
-// repeats an earlier one.
+// repeats an earlier entry.
 struct Chain {
   std::vector<int> ranks;
   // Hash that changes if any of the ranks works, or if the chain has other ranks.

@@ -103,8 +103,8 @@ void reduce_blocks(const void* const* src, int ranks, DType wire, ReduceOp op, T
 }
 
 // DS_INDEPENDENT tells the compiler that the iterations of the next loop do not depend on each
-// other. DS_SUM_512 compiles a function for vectors of 512 bits, whose full width clang uses
-// without a further option.
+// other. DS_SUM_512 compiles a function for vectors of 512 bits; gcc needs an additional option to
+// use their full width.
 #if defined(__clang__)
 #define DS_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define DS_SUM_512 gnu::target("avx512f,avx512bw,avx512vl,avx512dq")

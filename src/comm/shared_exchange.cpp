@@ -15,7 +15,8 @@
 //
 // Algorithm. A part can be moved in two ways. prepare() chooses one of them for a whole collective
 // by facts that are the same on all ranks (the kind of its rounds, the largest part, whether there
-// are more ranks than cores), so sender and receiver never disagree:
+// are more ranks than cores, whether ranks can read each other's memory), so sender and receiver
+// never disagree:
 // - staged: the sender copies the part into its half and offers the offset; the receiver copies it
 //   out. Consecutive parts that are the same bytes are staged once. Parts that do not fit take
 //   several rounds.
@@ -67,12 +68,13 @@
 namespace ds {
 namespace {
 
-// Larger parts are read directly. [M] At half that size, staging takes 0.6 times as long as direct
+// Larger parts are read directly. [M] At half this size, staging takes 0.6 times as long as direct
 // reads, because caches hold both copies.
 constexpr size_t kDirectBytes = size_t{1} << 20;
-// Total bytes of all ranks' parts in one round of direct reads. All ranks read them in the same
-// order, so that a shared cache holds them. [M] 256 MiB at 2 ranks take 0.8 times as long as
-// reading whole blocks if memory is slow, and 1.1 times as long if it is not.
+// Total bytes of all ranks' parts in one round of direct reads, if every rank sends the same part
+// to all. All ranks read the parts in the same order, so that a shared cache holds them. [M] 256
+// MiB at 2 ranks take 0.8 times as long as reading whole blocks if memory is slow, and 1.1 times as
+// long if it is not.
 constexpr size_t kTogether = size_t{8} << 20;
 
 // Total bytes of all ranks' parts from which they are staged, if there are more ranks than cores
@@ -191,9 +193,9 @@ void SharedExchange::begin(const Intent& intent) {
 }
 
 // Large parts are read directly, with one exception: if there are more ranks than cores and every
-// rank sends its part to all, each part is copied once into a half that all ranks then read from a
-// cache. Direct reads of such parts go in pieces, so that all ranks read the same bytes at about
-// the same time.
+// rank sends its part to all, kCrowdedBytes or more in total, each part is copied once into a half
+// that all ranks then read from a cache. Otherwise, parts that go to all ranks are read directly in
+// several rounds, so that all ranks read the same bytes at about the same time.
 size_t SharedExchange::prepare(Round kind, size_t bytes) {
   auto ranks = static_cast<size_t>(size());
   bool same = kind == Round::same, large = bytes > kDirectBytes;
@@ -214,7 +216,7 @@ size_t SharedExchange::piece_bytes() const {
 void SharedExchange::drop(std::string_view reason) {
   // A forked child has no part in the group.
   if (getpid() != process_) return;
-  // The group is ended first, so that ranks that have borrowed from this one do not wait for it.
+  // The group is ended first, so that ranks that have borrowed from this rank do not wait for it.
   if (!ended()) abort(reason);
   sharing_->withdraw(rank());
 }
@@ -277,8 +279,8 @@ void SharedExchange::take(int peer, const Part& receive) {
   if (first_) compare(peer, block.intents[phase_ & 1]);
   const Offer& offer = offered(peer);
   if (offer.bytes != receive.size) {
-    fail(fmt::format("ranks differ: rank {} gives rank {} {} bytes, which expects {}", world(peer),
-                     world(rank()), offer.bytes, receive.size));
+    fail(fmt::format("ranks differ: rank {} sends rank {} {} bytes, but that rank expects {}",
+                     world(peer), world(rank()), offer.bytes, receive.size));
   }
   if (receive.data) fetch(peer, 0, receive.data, offer.bytes);
 }
@@ -298,7 +300,7 @@ void SharedExchange::fetch(int peer, size_t offset, void* to, size_t bytes) {
 }
 
 // A read may fail before the peer is known to be dead, because a dying process loses its memory
-// before its lock. So this waits up to 2 s for that.
+// before its lock. So this function waits up to 2 s for the peer's death to show.
 void SharedExchange::read(int peer, uint64_t from, void* to, size_t bytes) {
   if (sharing_->read(peer, from, to, bytes)) {
     // The owner may have left this round and overwritten what was read.

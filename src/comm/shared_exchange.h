@@ -14,8 +14,8 @@
 
 namespace ds {
 
-// Exchanges bytes between ranks that share a segment: small parts go through the segment, and large
-// ones are read directly from the sender's memory. The essay at the beginning of
+// An exchange between ranks that share a segment: small parts go through the segment, and large
+// parts are read directly from the sender's memory. The essay at the beginning of
 // shared_exchange.cpp explains how, and why that is safe; shared_wait.cpp implements waiting and
 // ending.
 class SharedExchange final : public Exchange {
@@ -59,8 +59,8 @@ class SharedExchange final : public Exchange {
   // Performs the first two rounds, which find out whether ranks can read each other's memory and
   // how many cores they have.
   void join(const CommOptions& options);
-  // Sets whether ranks are crowded (more ranks than cores) and how they wait; all ranks share that
-  // many cores.
+  // Sets whether ranks are crowded (more ranks than cores) and how they wait. `cores` is the number
+  // of cores that all ranks share.
   void set_cores(int cores);
   // Publishes that this rank has destroyed its communicator.
   void leave();
@@ -75,8 +75,8 @@ class SharedExchange final : public Exchange {
   // Waits for the peer's part of this round, checks its size, and copies it unless it is only read
   // by see().
   void take(int peer, const Part& receive);
-  // Returns the segment of this group, or of a group around it, that has been ended; null: none
-  // has.
+  // Returns the segment of this group if the group has ended, otherwise the segment of a group
+  // around it that has ended; null if all of these groups continue.
   SharedSegment* ended() const;
   // Copies `bytes` bytes, from `offset` on, of the part that the peer sent to this rank in the last
   // round.
@@ -85,7 +85,7 @@ class SharedExchange final : public Exchange {
   void read(int peer, uint64_t from, void* to, size_t bytes);
   // Performs one step of a send or receive: returns when the peer has reached the same step.
   void step_with(int peer);
-  // Waits until the word of the peer's block has reached `count`. With `meeting` (in a send or a
+  // Waits until a word that the peer publishes has reached `count`. With `meeting` (in a send or a
   // receive), fails if the peer is in a collective.
   void wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count, bool meeting);
   // Returns "", or why the peer will not reach the point that is waited for. Sets `differs` if the

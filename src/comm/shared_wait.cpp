@@ -39,9 +39,9 @@ void futex_wake(const std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// set() publishes a word and sleep_on() waits for it to change. Each writes one word and then reads
-// the one that the other writes, sequentially consistent, so at least one of them sees the other's
-// write and no wake-up is lost.
+// set() publishes a word and sleep_on() waits for it to change. Each function writes one word and
+// then reads the word that the other function writes, sequentially consistent. So at least one of
+// them sees the other's write, and no wake-up is lost.
 void set(RankBlock& block, std::atomic<uint32_t>& word, uint32_t value) {
   word.store(value);
   if (block.sleepers.load() != 0) futex_wake(word);
@@ -57,7 +57,7 @@ void sleep_on(RankBlock& block, const std::atomic<uint32_t>& word, uint32_t seen
 // around.
 bool is_at(uint32_t value, uint32_t count) { return static_cast<int32_t>(value - count) >= 0; }
 
-// Reads the heartbeats that ranks show in the world's segment.
+// The heartbeats that ranks show in the world's segment.
 class SegmentWorld final : public World {
  public:
   explicit SegmentWorld(const SharedSegment& segment) : segment_(segment) {}
@@ -79,8 +79,8 @@ class SegmentWorld final : public World {
   const SharedSegment& segment_;
 };
 
-// While this object exists, the rank shows in which collective it waits and for which rank. The
-// destructor clears that and marks progress.
+// A wait that other ranks can see: while the object exists, this rank shows in which collective it
+// waits and for which rank. The destructor shows that the wait has ended and marks progress.
 class ShownWait {
  public:
   ShownWait(RankBlock& shown, int peer, const Intent& intent) : shown_(shown) {

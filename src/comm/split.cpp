@@ -24,7 +24,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, std::strin
   need_pairs(*exchange_, label);
   struct Choice {
     int64_t color, key;
-    // A hash that is practically unique; that of rank 0 becomes part of the groups' names.
+    // A hash that is practically unique. Rank 0's hash becomes part of the new groups' names.
     uint64_t token;
   };
   std::string seed = fmt::format("{} {} {}", getpid(), now_ns(), static_cast<const void*>(this));

@@ -51,7 +51,7 @@ std::vector<CommTime> Communicator::times() {
         .gather_blocks(own.data(), all.data(), Blocks(size_, own.size() * sizeof own[0]));
     return size_t{0};
   });
-  // All ranks wait for the slowest one, so the slowest rank is the one that has waited least.
+  // All ranks wait for the slowest rank, so the rank that has waited least is the slowest.
   for (size_t i = 0; i < own.size(); ++i) {
     rows[i].slowest = 0;
     for (size_t r = 1; r < static_cast<size_t>(size_); ++r) {

@@ -78,7 +78,7 @@ BatchCallback random_batches(int64_t vocabulary, int rank, int world) {
   };
 }
 
-// Runs one audit: creates the engine and its batches, trains the steps before the last, and audits
+// One audit: it creates the engine and its batches, trains the steps before the last, and audits
 // the last.
 class Audit {
  public:
@@ -100,7 +100,7 @@ class Audit {
   }
 
   // Trains all steps, audits the last, and returns the report. If the last step was skipped, the
-  // reason is that of rank 0.
+  // report has rank 0's reason.
   AuditReport run() {
     options_.threads = threads_of_rank(config_, comm_.local_size());
     options_.programs.infer = false;
@@ -147,8 +147,8 @@ class Audit {
     auto unit = static_cast<size_t>(batch_rows(config_)),
          used = static_cast<size_t>(data_->tokens_of(step));
     auto all = used * static_cast<size_t>(config_.accumulation);
-    // fill() writes whole micro-batches, so the last one needs memory for the tokens that are not
-    // used.
+    // fill() writes whole micro-batches, so the last micro-batch needs memory for the tokens that
+    // are not used.
     tokens_.resize(all + unit);
     targets_.resize(tokens_.size());
     begins_.resize(inputs_->documents() ? tokens_.size() : 0);

@@ -12,7 +12,7 @@ struct AuditRequest {
   int steps = 2;
   // Number of rows in the text of the report; 0: all.
   size_t top = 20;
-  // Compute threads of a rank; 0: those of the configuration, or cores / ranks.
+  // Compute threads of a rank; 0: as the configuration says, by default cores / ranks.
   int threads = 0;
 };
 
@@ -21,8 +21,8 @@ AuditRequest audit_request(const Json& document);
 
 // Trains as the configuration says, on its text or, without a text, on random tokens, and audits
 // the last step: the report has a row for each instruction of the step. Collective: all ranks must
-// pass equal arguments, and get equal reports. `engine` is for the hooks of tests; its threads and
-// programs are overwritten.
+// pass equal arguments, and get equal reports. `engine` is for the hooks of tests; its `threads`
+// and `programs.infer` are overwritten.
 AuditReport audit(const Json& config, const AuditRequest& request, Communicator& comm,
                   EngineOptions engine = {});
 

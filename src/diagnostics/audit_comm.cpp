@@ -18,7 +18,7 @@ namespace {
 // Number of bytes of each rank's input that are compared at a time.
 constexpr int64_t kPiece = int64_t{256} << 10;
 
-// Compares the result of one collective piece by piece. A piece is the bytes [at, at + size) of
+// A comparison of one collective's result, piece by piece. A piece has the bytes [at, at + size) of
 // every rank's input.
 class CollectiveJudge {
  public:
@@ -83,7 +83,7 @@ class CollectiveJudge {
     const std::byte* got = out_.as<std::byte>() + at;
     if (std::memcmp(got, want, static_cast<size_t>(size)) == 0) return;
     auto differs = std::mismatch(got, got + size, want).first - got;
-    verdict_ = Verdict::wrong(fmt::format("output 0[{}]: other bits than rank {} gave",
+    verdict_ = Verdict::wrong(fmt::format("output 0[{}]: differs from the bits that rank {} sent",
                                           (first + differs) / unit, source(at)));
   }
 

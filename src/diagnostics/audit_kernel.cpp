@@ -5,10 +5,10 @@
 // Algorithm. An operation that has only one correct result is compared bit by bit with the
 // reference (judge_equal()). Any other operation is compared with the reference in f64, on the
 // kernel's own operands, within kMostUnits units of kernels/accuracy.h: a unit is the rounding
-// error of the output plus that of a sum with the operation's number and size of terms
-// (judge_bounded()). If terms cancel, this unit is too small even for correct kernels; then the
-// error of the reference itself, in f32 and on operands that are each off by a rounding error, is
-// added.
+// error of the output plus the rounding error of a sum with the operation's number and size of
+// terms (judge_bounded()). If terms cancel, this unit is too small even for correct kernels; then
+// the error of the reference itself, in f32 and on operands that are each off by a rounding error,
+// is added.
 
 #include "diagnostics/audit_kernel.h"
 
@@ -33,8 +33,7 @@
 namespace ds {
 namespace {
 
-// Bytes of scratch memory: temporaries of the reference in f64 may be larger than those of other
-// kernels.
+// Bytes of scratch memory. The reference in f64 may have larger temporaries than other kernels.
 constexpr size_t kScratch = size_t{64} << 20;
 
 bool is_real(DType dtype) {
@@ -57,7 +56,7 @@ std::vector<TensorView> views_of(const std::vector<AuditTensor>& tensors) {
   return out;
 }
 
-// Returns the elements of a part of an update, of each view.
+// Returns, for each view, the elements that the part of an update covers.
 std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part,
                                 int64_t total) {
   for (TensorView& view : views) view = part_of_update(view, part.begin, part.end, total);
@@ -105,7 +104,7 @@ size_t results_of(const KernelRun& run) {
   return op ? std::min(op->results(run.in.size()), run.after.size()) : run.after.size();
 }
 
-// Judges an operation with only one correct result: its bits must be those of the reference.
+// Judges an operation with only one correct result: its bits must equal the bits of the reference.
 Verdict judge_equal(const KernelRegistry& reference, const KernelRun& run) {
   std::vector<AuditTensor> want;
   for (const AuditTensor& tensor : run.before) want.emplace_back(tensor.view());
@@ -172,9 +171,9 @@ bool all_finite(const std::vector<AuditTensor>& tensors) {
 }
 
 // Returns the verdict on the worst element of an output. `rounded` is the result of the reference
-// in f32, or null. Its largest error is added to the bound, and where it is not finite, because
-// sums have overflowed, the output need not be finite. `blown` says that an operand is not finite,
-// so the output need not be, either.
+// in f32, or null. The largest error of `rounded` is added to the bound, and an element of the
+// output need not be finite if the same element of `rounded` is not, because sums have overflowed.
+// `blown` says that an operand is not finite; then no element of the output need be finite.
 Verdict judge_output(const TensorView& got, const TensorView& want, const ErrorUnit& unit,
                      const TensorView* rounded, bool blown, const std::string& name) {
   Verdict worst{Verdict::How::bound, 0, 0, ""};

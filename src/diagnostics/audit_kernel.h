@@ -54,7 +54,7 @@ class AuditTensor {
   TensorView view_;
 };
 
-// The record of one launch of a kernel: its inputs, and its outputs before and after.
+// The record of one launch of a kernel: its inputs, and its outputs before and after the launch.
 struct KernelRun {
   std::string op;
   const Attrs* attrs = nullptr;

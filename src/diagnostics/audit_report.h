@@ -19,7 +19,7 @@ struct AuditRow {
 };
 
 struct AuditReport {
-  // The audited step: model, ranks, types and tiers.
+  // A line about the audited step: model, ranks, types and tiers.
   std::string title;
   // Why the step was skipped; "" if it was not.
   std::string ending;
@@ -33,7 +33,8 @@ struct AuditReport {
   // Returns the table with `top` rows (0: all) and every row that failed. Its last line is
   // verdict().
   std::string text(size_t top) const;
-  std::string verdict() const;  // "passed: ..." or "FAILED: ..."
+  // Returns one line, "passed: ..." or "FAILED: ...".
+  std::string verdict() const;
   Json json() const;
 };
 

@@ -31,7 +31,8 @@ class AuditShadow {
  private:
   struct Copy {
     std::vector<std::byte> bytes;
-    // The last instruction that wrote the buffer. If !exists(), it was written before the step.
+    // The last instruction that wrote the buffer. If it does not exist, the buffer was written
+    // before the step.
     InstrId writer;
   };
   const Program& program_;

@@ -206,7 +206,8 @@ const std::vector<Verdict>& StepAudit::verdicts() {
   return verdicts_;
 }
 
-// A passed verdict is replaced by any later one, a failed verdict only by one with a larger share.
+// A verdict of equal bits has no place, so any later verdict replaces it; every other verdict is
+// replaced only by one with a larger share.
 void StepAudit::add(InstrId instr, Verdict verdict) {
   verdicts_[instr].keep_worse(std::move(verdict));
 }
@@ -223,7 +224,7 @@ void StepAudit::check_inputs(InstrId instr) {
     bool given_up = std::ranges::any_of(parts_, [&](const Part& other) {
       return !is_input(other.operand) && overlap(part, other);
     });
-    // The program lets the result overwrite the input.
+    // The program lets an output overwrite this input.
     if (given_up) continue;
     Verdict same = judge_bits(part.now->view(), part.was.view(), "input");
     if (!same.passed()) add(instr, Verdict::wrong("changes its " + same.where));
@@ -270,7 +271,7 @@ void StepAudit::judge() {
   job_bytes_ = 0;
 }
 
-// `default` is an instruction that the host of a delegate engine performs.
+// The default case is an instruction that the host of a delegate engine performs.
 Verdict StepAudit::judge_move(const StepSight& sight, InstrId instr) {
   const Instr& in = sight.program.instrs[instr];
   switch (in.def->kind) {

@@ -18,11 +18,11 @@
 
 namespace ds {
 
-// Audits one step on this rank, instruction by instruction. An instruction must find its inputs as
-// they were last written; it must change nothing but its outputs; and these must be as its row in
-// docs/reference/ops.md says. Program, memory and scalars are the engine's. Views, groups, offsets
-// in files and expected results are computed here without the executor's code, on this object's own
-// threads.
+// An observer that audits one step on this rank, instruction by instruction. An instruction must
+// find its inputs as they were last written; it must change nothing but its outputs; and its
+// outputs must be those that its row in docs/reference/ops.md defines. Program, memory and scalars
+// are the engine's. Views, groups, offsets in files and expected results are computed here without
+// the executor's code, on this object's own threads.
 class StepAudit final : public StepObserver {
  public:
   explicit StepAudit(int threads);
@@ -54,7 +54,7 @@ class StepAudit final : public StepObserver {
 
   // Returns whether two operands share memory.
   static bool overlap(const Part& a, const Part& b);
-  // Keeps a verdict, unless the instruction already has a failed one with as large a share.
+  // Adds a verdict. The worst verdict of an instruction is kept (Verdict::keep_worse()).
   void add(InstrId instr, Verdict verdict);
   // Adds a failed verdict if the instruction has changed an input.
   void check_inputs(InstrId instr);

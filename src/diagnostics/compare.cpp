@@ -48,7 +48,7 @@ void Finding::see(double place_error, double place_tolerance, const std::string&
   if (place_error > place_tolerance) beyond.push_back(place);
 }
 
-// The error of a token is that of its worst logit, which is the place that the report names.
+// The error of a token is the error of its worst logit, which the report names.
 Finding compare_logits(const GoldenBatch& batch, std::span<const float> got,
                        std::span<const float> want, double tolerance) {
   check_sizes("logits", got.size(), want.size());

@@ -12,8 +12,9 @@ namespace ds {
 // The result of one kind of comparison over many places (tensors, tokens or steps): the error that
 // is the largest share of its tolerance.
 struct Finding {
-  std::string kind;     // "grad"
-  std::string measure;  // "rel"
+  // The kind of comparison, such as "grad", and how it measures errors, such as "rel".
+  std::string kind;
+  std::string measure;
   double error = 0;
   double tolerance = 0;
   // The place of `error`.
@@ -28,7 +29,7 @@ struct Finding {
   bool compared() const { return !where.empty(); }
   // Returns error / tolerance; infinite if the tolerance is 0 and the error is not.
   double share() const;
-  // Adds a place, whose tolerance may differ from that of other places.
+  // Adds a place. Each place may have a different tolerance.
   void see(double place_error, double place_tolerance, const std::string& place);
 };
 
@@ -43,9 +44,9 @@ struct RunNumbers {
 Finding compare_logits(const GoldenBatch& batch, std::span<const float> got,
                        std::span<const float> want, double tolerance);
 
-// Compares gradients by their absolute error, and by their error relative to the largest magnitude
-// in the tensor. Tensors in Golden::grad_zero, and tensors that are recorded as all zeros, are not
-// compared by relative error.
+// A comparison of gradients by their absolute error, and by their error relative to the largest
+// magnitude in the tensor. Tensors in Golden::grad_zero, and tensors that are recorded as all
+// zeros, are not compared by relative error.
 class GradComparison {
  public:
   explicit GradComparison(const Golden& golden);
@@ -59,11 +60,11 @@ class GradComparison {
   Finding abs_, rel_;
 };
 
-// Compares losses, including the final loss, by absolute error and gradient norms by relative
-// error; a norm that is recorded as 0 by absolute error.
+// Compares losses, including the final loss, by absolute error, and gradient norms by relative
+// error, except that a norm that is recorded as 0 is compared by absolute error.
 std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got);
 
-// Compares the sum and the l2 norm of final parameters.
+// A comparison of the sums and the l2 norms of final parameters.
 class ParamComparison {
  public:
   void see(const GoldenParam& want, std::span<const float> values);
@@ -80,7 +81,8 @@ class ParamComparison {
 void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got,
                   double logits_abs, Finding& found);
 
-// Returns the table of findings, followed by a line for each finding that did not pass.
+// Returns the table of findings, followed by a line for each finding that did not pass and for each
+// place that was not compared.
 std::string findings_text(std::span<const Finding> findings);
 Json findings_json(std::span<const Finding> findings);
 

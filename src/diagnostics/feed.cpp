@@ -21,7 +21,7 @@ void refuse_missing_inputs(const HfModel& model, const GoldenBatch& batch) {
   }
   bool typed = std::ranges::any_of(batch.kinds, [](int32_t k) { return k != 0; });
   if (absent("token_types") && typed) {
-    raise(DS_ERROR_UNSUPPORTED, "token_type_ids are given, but family '{}' takes none",
+    raise(DS_ERROR_UNSUPPORTED, "token_type_ids are given, but family '{}' has no input for them",
           model.family);
   }
 }

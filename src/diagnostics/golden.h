@@ -11,7 +11,7 @@
 
 namespace ds {
 
-// A recorded batch. All members are [rows, tokens], row-major. mask (1: a token, 0: padding) and
+// A recorded batch. All tensors are [rows, tokens], row-major. mask (1: a token, 0: padding) and
 // kinds (token types) are empty if they were not passed to the model. Labels are not shifted; -100
 // means no label.
 struct GoldenBatch {
@@ -22,9 +22,10 @@ struct GoldenBatch {
   bool hides_tokens() const;
 };
 
-// A recorded training run. loss[i] and grad_norm[i] (before clipping) are those before update i.
+// A recorded training run. loss[i] and grad_norm[i] (before clipping) are computed before update i.
 struct GoldenRun {
-  std::string name;  // "adamw", "accum", "sgd", "bf16", "bf16_accum"
+  // "adamw", "accum", "sgd", "bf16" or "bf16_accum".
+  std::string name;
   bool bf16 = false;
   // Whether the run trains on Golden::micro instead of Golden::batch.
   bool accum = false;
@@ -66,7 +67,7 @@ class Golden {
   double grad_abs = 0, grad_rel = 0;
   // Tensors whose exact gradient is zero.
   std::vector<std::string> grad_zero;
-  // The names of all parameters.
+  // The names of the parameters whose gradients are recorded.
   std::vector<std::string> grad_names;
   std::vector<GoldenRun> runs;
   // The parameters after the run "adamw".
@@ -77,7 +78,8 @@ class Golden {
   bool hides_tokens() const;
   // Returns the run with this name, or nullptr if it was not recorded.
   const GoldenRun* run(const std::string& name) const;
-  std::vector<float> logits() const;  // [rows, tokens, vocabulary]
+  // Returns the recorded logits [rows, tokens, vocabulary].
+  std::vector<float> logits() const;
   // Returns the recorded gradient of a parameter.
   std::vector<float> grad(const std::string& name) const;
 

@@ -63,7 +63,9 @@ Numbers make_numbers() {
   Numbers out(
       static_cast<double*>(std::aligned_alloc(64, static_cast<size_t>(kNumbers) * sizeof(double))));
   if (!out)
-    raise(DS_ERROR_OUT_OF_MEMORY, "the triad takes 3 arrays of {} bytes", kNumbers * int64_t{8});
+    raise(DS_ERROR_OUT_OF_MEMORY,
+          "the triad needs 3 arrays of {} bytes, which the system does not provide",
+          kNumbers * int64_t{8});
   return out;
 }
 

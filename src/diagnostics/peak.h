@@ -9,9 +9,10 @@ namespace ds {
 // operands in registers, and bytes per second of STREAM's triad (a = b + s c) on arrays of 128 MiB,
 // with stores that bypass the caches.
 struct Peak {
-  // 0: not measured, because the processor has no fused multiply-add.
+  // 0: not measured, because the device is a GPU or the processor has no fused multiply-add.
   double f32_flops = 0;
   // The rate of the fastest instructions for bf16: tiles (AMX), vectors of bf16 or vectors of f32.
+  // 0: not measured, for the same reasons.
   double bf16_flops = 0;
   // 0: not measured, because the device is a GPU.
   double bytes = 0;

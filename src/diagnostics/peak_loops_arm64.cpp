@@ -49,7 +49,7 @@ void f32_neon(long turns) {
 
 FlopLoop f32_loop(Isa) { return {f32_neon, 8}; }
 
-// There are no loops for bf16 here, so its rate is that of f32.
+// There are no loops for bf16 here, so the rate of f32 is used for bf16.
 std::vector<FlopLoop> bf16_loops(Isa) { return {}; }
 
 void triad(double* a, const double* b, const double* c, int64_t count) {

@@ -169,9 +169,9 @@ ProfileReport profile(const Json& document, const std::string& folder,
   EngineOptions options;
   options.threads = threads_of_rank(config, comm.local_size());
   options.trace = true;
-  // As in a training run, which does not need this program.
+  // A training run has no program for inference, so the profiled plan has none, either.
   options.programs.infer = false;
-  // Peak rates are those of threads and do not limit a GPU, so they are not measured for one.
+  // The peak rates of threads do not limit a GPU, so they are not measured for one.
   const bool host = !names_cuda(config.device);
   Peak peak = host ? peak_of(comm, options.threads) : Peak{};
   Engine engine(config, model.graph, comm, options);
@@ -179,14 +179,14 @@ ProfileReport profile(const Json& document, const std::string& folder,
   Feed feed(model, {&batch});
   std::vector<InputView> inputs = feed.views();
 
-  // The first step is not measured: it allocates what later steps reuse.
+  // The first step is not measured, because it allocates memory that later steps reuse.
   engine.train_batch(inputs);
   const Program& profiled = engine.next_program();
   StepProfile sums(profiled);
   for (int step = 0; step < request.steps; ++step) {
     if (&engine.next_program() != &profiled) {
       raise(DS_ERROR_CONFIG,
-            "{}: a profile needs steps of one form, but those of {} change after update {}",
+            "{}: a profile needs steps of one form, but the steps of {} change after update {}",
             KeyName("optimizer.type"), config.optimizer.type, engine.control().updates());
     }
     engine.runtime().trace()->take();

@@ -9,11 +9,12 @@
 namespace ds {
 
 struct ProfileRequest {
-  // 0: as in the configuration or, without one, 4 and at most 128.
+  // Sequences of a micro-batch, and tokens of a sequence. 0: the values of the configuration;
+  // without a configuration, 4 and at most 128.
   int64_t micro_batch = 0, sequence = 0;
-  // NONE: as in the configuration or, without one, bf16.
+  // The compute type. NONE: the type of the configuration; without a configuration, bf16.
   DType dtype = DS_DTYPE_NONE;
-  // Compute threads of a rank; 0: those of the configuration, or cores / ranks.
+  // Compute threads of a rank; 0: as the configuration says, by default cores / ranks.
   int threads = 0;
   // Number of measured steps. One more step precedes them.
   int steps = 3;
@@ -26,7 +27,7 @@ struct ProfileRequest {
 ProfileRequest profile_request(const Json& document);
 
 struct ProfileReport {
-  // The profiled steps: model, ranks, types and stage.
+  // A line about the profiled steps: model, ranks, types and stage.
   std::string title;
   // Number of tokens of a step, over all ranks.
   int64_t tokens = 0;

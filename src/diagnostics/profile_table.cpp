@@ -38,8 +38,8 @@ std::string share(double part, double whole) {
   return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "";
 }
 
-// Shown if a row was faster than its least time, which assumes that operands come from memory;
-// those of small launches may come from a cache.
+// Shown if a row was faster than its least time. The least time assumes that operands come from
+// memory, but operands of small launches may come from a cache.
 constexpr const char* kBeyond = ">100 %";
 
 // Returns the line of a row. A cell is empty if there is no such number, for example the flops of a
@@ -137,8 +137,8 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   rows = merged(std::move(rows));
   std::ranges::stable_sort(
       rows, [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
-  // The queues of a device overlap, so the sum of their times may exceed that of the step; then the
-  // time between instructions is 0.
+  // The queues of a device overlap, so the sum of their times may exceed the time of the step; then
+  // the time between instructions is 0.
   return {std::move(rows), times_.total() / steps, std::max(times_.total() / steps - busy, 0.0),
           peak};
 }

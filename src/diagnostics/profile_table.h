@@ -20,8 +20,8 @@ struct ProfileRow {
   // The least possible seconds: the sum of Peak::seconds() over its launches.
   double limit = 0;
   double flops = 0, bytes = 0;
-  // Whether it is a file transfer, which runs beside the other queues, so that its time is not part
-  // of the step's.
+  // Whether the row is a file transfer. Files are transferred beside the other queues, so this time
+  // is not part of the step's time.
   bool beside = false;
 };
 
@@ -39,8 +39,8 @@ struct ProfileTable {
   Json json() const;
 };
 
-// Adds up traced steps of one program, in which every micro-step had the largest number of tokens
-// (Program::bound). `step` is borrowed.
+// The sums over traced steps of one program, in which every micro-step had the largest number of
+// tokens (Program::bound). `step` is borrowed.
 class StepProfile {
  public:
   explicit StepProfile(const Program& step) : times_(step) {}

@@ -69,7 +69,7 @@ Config trial_config(const Setup& setup, const HfModel& model, const VerifyReques
 }  // namespace
 
 // A step has lcm(batches, ranks) leaves, and leaf l has batch l modulo the number of batches. So
-// all batches occur equally often, and the mean is that of the record.
+// all batches occur equally often, and the mean is the same as in the record.
 Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun* run,
              const VerifyRequest& options, Communicator& comm)
     : model_(subject.build(golden.batch.rows * golden.batch.tokens, golden.batch.tokens)) {

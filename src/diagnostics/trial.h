@@ -38,7 +38,7 @@ class Trial {
 
  private:
   HfModel model_;
-  // The batches of the run, and those of a step on this rank.
+  // The batches of the run, and the batches of a step on this rank.
   std::vector<const GoldenBatch*> all_, mine_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Feed> feed_;

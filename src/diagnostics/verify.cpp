@@ -61,8 +61,8 @@ class Verifier {
     return golden_.run(kind) != nullptr;
   }
 
-  // Returns whether a kind runs: it must be recorded, its type must be requested, and so must the
-  // kind if any kinds are.
+  // Returns whether a kind runs: it must be recorded, its type must be requested, and if any kinds
+  // are requested, it must be one of them.
   bool wanted(const std::string& kind) const {
     const std::vector<std::string>& kinds = options_.kinds;
     bool type = kind.starts_with("bf16") ? options_.bf16 : options_.f32;
@@ -77,7 +77,8 @@ class Verifier {
     bool any = std::any_of(verify_kinds().begin(), verify_kinds().end(),
                            [&](const std::string& kind) { return wanted(kind); });
     if (!any)
-      raise(DS_ERROR_CONFIG, "dtype leaves none of the kinds {}", fmt::join(options_.kinds, ", "));
+      raise(DS_ERROR_CONFIG, "dtype rules out all requested kinds: {}",
+            fmt::join(options_.kinds, ", "));
   }
 
   void add(Finding finding) { findings_.push_back(std::move(finding)); }

@@ -11,7 +11,7 @@
 namespace ds {
 
 struct VerifyReport {
-  // The verified setting: family, ranks, stage, tier.
+  // A line about the verified setting: ranks, stage, tier and, if it is not the CPU, device.
   std::string title;
   std::vector<Finding> findings;
   // Returns the number of findings beyond their tolerance.
@@ -27,7 +27,7 @@ struct VerifyReport {
 // batch. In accum and bf16_accum, leaf l of a step has micro-batch l modulo their number, and a
 // step has so many leaves that each micro-batch occurs equally often. Throws DS_ERROR_NOT_FOUND if
 // a requested kind is not recorded. NaN in a run fails its kind. A text that libds cannot continue
-// (DS_ERROR_UNSUPPORTED) is listed in the report, unless kinds were requested: then it is an error.
+// (DS_ERROR_UNSUPPORTED) is listed in the report or, if kinds were requested, is an error.
 VerifyReport verify(const VerifySubject& subject, const Golden& golden,
                     const VerifyRequest& options, Communicator& comm);
 

@@ -42,7 +42,7 @@ VerifyRequest verify_request(const Json& document) {
   return request_of(document, options);
 }
 
-// In some families, the names of tensors in the files differ from those of the parameters.
+// In some families, tensors in the files have other names than their parameters.
 const std::string& VerifySubject::param(const std::string& name) const {
   auto at = stored.find(name);
   return at == stored.end() ? name : at->second;

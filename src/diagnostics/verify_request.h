@@ -48,7 +48,7 @@ struct VerifySubject {
   std::map<std::string, std::string> stored = {};
 
   // Returns the name of the parameter that the record calls `name`, which is the name of the
-  // parameter or that of its tensor in the files.
+  // parameter or the name of its tensor in the files.
   const std::string& param(const std::string& name) const;
 };
 

@@ -18,8 +18,8 @@ namespace ds {
 // and access to the buffers inside them.
 class EngineMemory {
  public:
-  // nvme_folder is used if the plan has nvme bytes, with O_DIRECT if its file system supports that.
-  // The device is borrowed. settle waits for transfers to and from the file.
+  // `nvme_folder` gets the scratch file if the plan has nvme bytes, with O_DIRECT if its file
+  // system supports it. The device is borrowed. `settle` waits for transfers to and from the file.
   EngineMemory(Device& device, const MemoryPlan& plan, const std::string& nvme_folder,
                std::function<void()> settle);
   EngineMemory(const EngineMemory&) = delete;
@@ -32,7 +32,7 @@ class EngineMemory {
   // more after them. The arenas keep their contents and are extended by zero bytes; the new bytes
   // of the file are undefined. Pointers into the old arenas become invalid unless the arenas are
   // held: a held arena stays and its contents are copied, which uses pages only for bytes that are
-  // not zero.
+  // not zero. The transient arenas are replaced, as by resize_transient().
   void grow(const MemoryPlan& plan);
   // Returns the pages of a persistent device buffer to the system; the buffer then reads as zero.
   void discard(const Buffer& buffer);

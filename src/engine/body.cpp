@@ -19,8 +19,8 @@ EngineBody::EngineBody(Config config, Communicator& comm, EngineOptions options,
                                                : nullptr) {}
 
 // Ranks hold different parts of the state, so a choice may fit on one rank and not on another. Each
-// rank chooses the first one that fits, from position `most` on, and `most` becomes the largest
-// position of all ranks. When `most` no longer grows, all ranks have the same choice.
+// rank tries the choices from position `most` on and keeps the first that fits; then `most` becomes
+// the largest position of all ranks. When `most` no longer grows, all ranks have the same choice.
 void EngineBody::agree_on_choice(const std::function<size_t(size_t first)>& attempt) {
   int own = -1;
   for (int most = 0, before = -1; most != before;) {
@@ -91,7 +91,7 @@ void EngineBody::make_states() {
 }
 
 void EngineBody::set(std::string_view name, double value) {
-  // A poisoned engine makes no further step, so it refuses to set a number for one.
+  // A poisoned engine makes no further step, so it refuses numbers for the next step.
   runtime_.require_usable();
   control_.set(name, value);
 }

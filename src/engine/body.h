@@ -46,10 +46,10 @@ class EngineBody : protected StateStore::Owner {
   std::vector<TierMemory> memory() const;
 
  protected:
-  // Compiles a plan. first: PlanPrograms::first_choice.
+  // Compiles a plan. `first` is PlanPrograms::first_choice.
   using Compile = std::function<Plan(size_t first)>;
 
-  // comm is borrowed.
+  // `comm` is borrowed.
   EngineBody(Config config, Communicator& comm, EngineOptions options, StateStore::Keeps keeps);
 
   // Collective: finds the first memory choice that fits on every rank. attempt(first) returns the

@@ -117,8 +117,8 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
   runtime_.guarded([&] { runtime_.settle(); });
   std::string path =
       on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
-  // Each iteration tries one checkpoint, starting with the one that was found, then older ones. If
-  // it is refused, the trained set that it may have changed is restored.
+  // Each iteration tries one checkpoint: first the checkpoint that was found, then older ones. If
+  // a checkpoint is refused, the trained set that it may have changed is restored.
   for (;;) {
     const TrainedParams before = store_.zero().trained;
     const IdVector<ParamId, int64_t> updates =
@@ -150,7 +150,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& t
 }
 
 // Returns whether states can be computed again because nothing has changed since the engine was
-// created. Initial values from a host cannot be, because the host is asked for them only once.
+// created. Initial values that a host provided cannot be computed, and the host is asked only once.
 bool Checkpoints::restorable(const CheckpointInfo& saved) const {
   return restart_ && store_.version() == 0 && !runtime_.options().initial &&
          !(trained_ && trained_->would_change(saved));

@@ -12,12 +12,12 @@
 
 namespace ds {
 
-// Saves and loads checkpoints of an engine's state and counters, or only its weights. Every call
-// except numerics_key is collective.
+// The part of an engine that saves and loads its state and counters, or only its weights. Every
+// call except numerics_key is collective.
 class Checkpoints {
  public:
-  // trained [nullable]: says which parameters are trained, and is updated by a load. restart
-  // [nullable]: computes the initial states and parameters of the engine again; collective.
+  // `trained` [nullable] says which parameters are trained, and is updated by a load. `restart`
+  // [nullable] computes the initial states and parameters of the engine again; it is collective.
   Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained,
               std::function<void()> restart)
       : runtime_(runtime),

@@ -2,8 +2,8 @@
 // text. The program keeps the keys and values of earlier tokens in caches.
 // Invariant: the caches hold the first fed_ positions of the text, computed with the parameters of
 // version_ and rotated for a text of length_ tokens. fed() is 0 as soon as parameters change or
-// another program runs, because it uses the same memory as the caches; reusable() also compares
-// rotations.
+// another program runs, because all programs share the memory of the caches; reusable() also
+// compares rotations.
 #include "engine/decoding.h"
 
 #include <algorithm>
@@ -34,8 +34,8 @@ Decoding::Decoding(const DecodePlaces& plan, Executor& executor, Runtime& runtim
                                : Content::table_rows;
     feeds_.push_back({content, plan_.inputs[i]});
   }
-  // Some rotary embeddings (ropes) choose their rotations by the length of the text; their nodes
-  // read the input `length`. Each kind is listed once.
+  // Lists the rotary embeddings (ropes) whose rotations depend on the length of the text, each kind
+  // once. Their nodes read the input `length`.
   ValueId length = plan_.graph.find_value(kDecodeLength);
   for (const Node& node : plan_.graph.nodes) {
     if (!length.exists() || std::find(node.in.begin(), node.in.end(), length) == node.in.end())

@@ -11,9 +11,10 @@
 
 namespace ds {
 
-// Continues one text with a plan's decode program. All arguments are borrowed and must outlive this
-// object. The text ends when parameters change or another program runs, because the caches share
-// memory with other programs; then its first tokens must be fed again.
+// A text that a plan's decode program continues. The arguments of the constructor are borrowed and
+// must outlive this object. The text ends when parameters change or another program runs, because
+// the caches share memory with other programs. Its tokens must then be fed again from the first
+// one.
 class Decoding {
  public:
   // `executor` runs the plan's decode program.

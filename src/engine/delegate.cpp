@@ -258,8 +258,8 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();
   Leases::Param& held = leases_.params[param];
-  // The host wrote to the place on one stream and passes the gradient on another stream, or on
-  // none: wait until the first has finished.
+  // If the host wrote to the place on one stream and passes the gradient on another stream, or
+  // without a stream, waits until the first stream has finished.
   if (held.grad.stream && held.grad.stream != grad.stream) held.grad.stream->synchronize();
   // If the call follows the record, host_call() puts pending_ into the program's memory.
   pending_ = grad;
@@ -309,8 +309,8 @@ void DelegateEngine::end_micro_step() {
   micros_.require_more("ds_backward");
   micros_.require_weight();
   if (!begun_) begin_step();
-  // A place that was viewed but received no gradient belongs to the engine again: wait until the
-  // stream has stopped writing to it.
+  // If the host viewed the place of a gradient but passed no gradient, the engine takes the place
+  // back. It must wait until the host's stream has stopped writing there.
   for (ParamId p : specs_.ids()) {
     if (leases_.params[p].grad.stream && !leases_.params[p].grad.given)
       leases_.params[p].grad.stream->synchronize();

@@ -63,7 +63,7 @@ class DelegateEngine final : public EngineBody {
   struct Seen {
     TensorView view;
     std::shared_ptr<void> owner;
-    // If false, host code may use the address.
+    // Host code must not use the address if this is true.
     bool on_device = false;
   };
   // Returns a leased parameter in the compute type, valid until its last release. The view is the
@@ -78,11 +78,12 @@ class DelegateEngine final : public EngineBody {
   // or the end of the micro-step.
   Seen grad_view(ParamId param, const StreamRef& stream = nullptr);
   using Gradient = HostGradient;
-  // Takes a gradient; called once per parameter and micro-step.
+  // Accepts the gradient of a parameter, once per micro-step.
   void grad_ready(ParamId param, const Gradient& grad);
+  // Ends a micro-step (ds_backward). Gradients that were not handed over count as zero.
   void end_micro_step();
-  // Makes the update. A step with NaN or infinity in its gradients is skipped: the result says so,
-  // and only the counter of steps changes.
+  // Runs the update. A step is skipped if its gradients have NaN or infinity, or if all its weights
+  // are 0: the result says so, and only the counter of steps changes.
   StepResult step();
 
   // Sets a number of MicroSteps or, until step(), of the update. Not collective, but all ranks must
@@ -94,8 +95,8 @@ class DelegateEngine final : public EngineBody {
   bool recorded() const { return order_.recorded(); }
   // Returns whether all calls of this step so far are those of the recorded order.
   bool following() const { return order_.following(); }
-  // From here on, shows each instruction of steps that follow the record to `observer`; null ends
-  // that. Call it on every rank or on none, and not in the middle of a step.
+  // From here on, shows each instruction of steps that follow the record to `observer`, or to
+  // nobody if it is null. Call it on every rank or on none, and not in the middle of a step.
   void observe(StepObserver* observer) { observer_ = observer; }
 
  private:
@@ -103,7 +104,7 @@ class DelegateEngine final : public EngineBody {
   Gradients gradients() const override;
   void require_idle(const char* call) override;
   void require_training(const char* call) const;
-  // Checks a call that passes a gradient or asks for the place of one.
+  // Checks a call that passes a gradient or asks where to write it.
   void check_gradient(ParamId param, const char* call) const;
   void require_unleased(const char* call) override;
   void begin_change(const char* call) override;
@@ -133,8 +134,8 @@ class DelegateEngine final : public EngineBody {
   // Returns true if the recorded program expected this event and has run up to it.
   bool follow(HostEvent event);
   void leave_record();
-  // Copies those gradients of this micro-step that the recorded program had received but not
-  // reduced when it was left at `done`.
+  // Copies the gradients of this micro-step that the recorded program had received but not reduced
+  // when it was left at `done`.
   void take_gradients(Position done);
   void finish_calls();
   // Computes what the sums of gradients are divided by, after the last micro-step.

@@ -46,8 +46,8 @@ void DelegateEngine::end_lease(ParamId param) {
   runtime_.memory().discard(runtime_.buffer(plan_.host.lease[b]));
 }
 
-// Reduces complete buckets in the canonical order, from the last bucket down. all: the micro-step
-// is over, and gradients that the host has not passed are zero.
+// Reduces complete buckets in the canonical order, from the last bucket down. With `all`, the
+// micro-step is over, and gradients that the host has not passed are zero.
 void DelegateEngine::reduce_ready(bool all) {
   for (; leases_.next_reduce.exists(); --leases_.next_reduce) {
     BucketId b = leases_.next_reduce;

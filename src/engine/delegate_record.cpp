@@ -93,7 +93,7 @@ int64_t DelegateEngine::program_bytes(Tier tier) const {
              : 0;
 }
 
-// Makes the update after all micro-steps. Ranks first compare their orders, so no rank begins an
+// Runs the update after all micro-steps. Ranks first compare their orders, so no rank begins an
 // update if the host of another rank made different calls.
 void DelegateEngine::finish_calls() {
   const bool as_recorded = order_.complete();

@@ -32,7 +32,8 @@ struct InputView {
   int64_t numel = 0;
 };
 
-// The loss of one evaluated batch and, with loss_average "tokens", the number of its targets.
+// The loss of one evaluated batch and its weight: 1 or, with loss_average "tokens", the number of
+// its targets.
 struct EvalLeaf {
   float loss = 0, weight = 1;
 };
@@ -40,24 +41,25 @@ struct EvalLeaf {
 // Native mode: libds owns forward and backward.
 class Engine final : public EngineBody {
  public:
-  // Collective: compares plan hashes over all ranks before any memory is allocated. comm is
+  // Collective: compares plan hashes over all ranks before any memory is allocated. `comm` is
   // borrowed.
   Engine(const Config& config, const Graph& forward, Communicator& comm,
          const EngineOptions& options);
 
-  // Runs one training step; collective. inputs follow Graph::inputs, and every input has the same
+  // Runs one training step; collective. `inputs` follow Graph::inputs, and every input has the same
   // number of rows n per micro-step. With a stream, the inputs are read in the stream's order;
   // without one, before the call returns. A step with NaN or infinity in its loss or gradients is
-  // skipped: the result says so, and only the counter of steps changes. observer sees each
-  // instruction of the step by itself; pass one on every rank or on none.
+  // skipped: the result says so, and only the counter of steps changes. If an observer is given, it
+  // sees each instruction of the step by itself; pass an observer on every rank or on none.
   StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr,
                          const StreamRef& stream = nullptr);
-  // For a rank that has no data left: takes part in the steps of the other ranks, without
-  // contributing leaves, until all ranks have joined. Means are taken over the existing leaves; a
-  // step whose leaves have no weight is skipped and says so. Uses the numbers (StepControl::set) of
-  // the ranks that have data. Returns the number of steps that it took part in.
+  // A rank that has no data left calls this to take part in the steps of the other ranks, without
+  // contributing leaves, until all ranks have joined. Means are over the leaves of the other ranks.
+  // If these have no weight, the step is skipped and its result says so. Uses the numbers
+  // (StepControl::set) of the ranks that have data. Returns the number of steps that it took part
+  // in.
   int64_t join();
-  // Run a step in pieces. They are called in this order: (forward, backward) x accumulation, step.
+  // Run a step in pieces. The order of calls is (forward, backward) x accumulation, step.
   // forward returns this rank's loss.
   double forward(std::span<const InputView> micro_inputs, const StreamRef& stream = nullptr);
   void backward();
@@ -99,7 +101,7 @@ class Engine final : public EngineBody {
   StepForm next_form() const;
   void recompile(const TrainedParams& trained) override;
   void plan_replaced() override;
-  // Begins a step. absent: this rank has no data.
+  // Begins a step. `absent` says that this rank has no data.
   void begin_step(bool absent = false);
   void share_numbers(bool absent);
   void compare_numbers();

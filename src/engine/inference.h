@@ -14,8 +14,8 @@ namespace ds {
 // checkpoint.
 class InferenceEngine final : public EngineBody {
  public:
-  // Collective, like the constructor of Engine. options.programs.decode gives the length of the
-  // longest text. comm is borrowed.
+  // Collective, like the constructor of Engine. options.programs.decode has the length of the
+  // longest text. `comm` is borrowed.
   InferenceEngine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
 
   CheckpointInfo load(const std::string& folder) { return checkpoints_.load(folder); }

@@ -29,7 +29,7 @@ class Leases {
  public:
   // A place in memory of the device: a buffer and an offset in bytes.
   struct Place {
-    // Null: the place is not set.
+    // The buffer, or null if the place is not set.
     const Buffer* buffer = nullptr;
     int64_t begin = 0;
   };
@@ -52,7 +52,7 @@ class Leases {
     } grad;
   };
   struct Bucket {
-    // Number of parameters that are leased at their own_place().
+    // Number of parameters of a partitioned bucket that are leased at their own_place().
     int32_t leases = 0;
     // Number of parameters without a gradient in this micro-step.
     int32_t missing = 0;
@@ -82,7 +82,8 @@ class Leases {
 
   IdVector<ParamId, Param> params;
   IdVector<BucketId, Bucket> buckets;
-  // The next bucket to reduce in this micro-step; those after it have been reduced.
+  // The next bucket to reduce in this micro-step. Buckets are reduced from the last one down, so
+  // buckets with a higher number are done.
   BucketId next_reduce;
 
  private:

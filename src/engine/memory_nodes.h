@@ -11,8 +11,8 @@ namespace ds {
 int memory_node_of(const HostTopology& host, const std::vector<int>& cpus);
 
 // Collective: returns the number of ranks per memory node if all nodes of all machines have equally
-// many ranks, numbered consecutively, and a machine has several nodes; otherwise returns 0. node:
-// the node of this rank; ranks_per_node: the result of ranks_per_node().
+// many ranks, numbered consecutively, and a machine has several nodes; otherwise returns 0. `node`
+// is the node of this rank, and `ranks_per_node` the result of ranks_per_node().
 int ranks_per_memory_node(Communicator& comm, int node, int ranks_per_node);
 
 }  // namespace ds

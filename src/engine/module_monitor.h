@@ -35,9 +35,9 @@ struct StepBreakdown {
   double total = 0;
 };
 
-// Returns the mean times of the recorded steps by module. compiled: the graph whose nodes the
-// program's instructions compute; forward: the model, from which the parameters and operations of a
-// micro-step of n rows are counted.
+// Returns the mean times of the recorded steps by module. `compiled` is the graph whose nodes the
+// program's instructions compute, and `forward` the model, from which the parameters and operations
+// of a micro-step of n rows are counted.
 StepBreakdown step_breakdown(const StepTimes& times, const Graph& compiled, const Graph& forward,
                              int64_t n);
 
@@ -51,14 +51,14 @@ struct FlopsContext {
 std::string flops_text(const StepBreakdown& breakdown, const FlopsProfilerConfig& config,
                        const FlopsContext& context);
 
-// Implements wall_clock_breakdown and flops_profiler for an engine that computes the model itself:
-// reads the trace of its steps, adds up times by module and reports on rank 0. A failure here is
-// logged once as a warning and ends the reports.
+// The reports of wall_clock_breakdown and flops_profiler, for an engine that computes the model
+// itself. Reads the trace of its steps, adds up times by module and reports on rank 0. A failure
+// here is logged once as a warning and ends the reports.
 class ModuleMonitor {
  public:
   using Tell = std::function<void(const std::string&)>;
-  // trace is borrowed. With `clears`, nobody else uses its spans, so they are deleted. tell:
-  // receives the reports; null: they are written to the log.
+  // `trace` is borrowed. With `clears`, nobody else uses its spans, so they are deleted. `tell`
+  // receives the reports; if it is null, they are written to the log.
   ModuleMonitor(const Config& config, int rank, int ranks, Trace& trace, bool clears, Tell tell);
   static bool wanted(const MonitorKeys& keys) {
     return keys.wall_clock_breakdown || keys.flops_profiler.enabled;
@@ -66,7 +66,7 @@ class ModuleMonitor {
 
   // Begins a step.
   void begin();
-  // Ends a step. step: the step's number, from 1. The graphs are those of step_breakdown().
+  // Ends a step, whose number `step` counts from 1. The graphs are those of step_breakdown().
   void end(const Program& program, int64_t step, const Graph& compiled, const Graph& forward,
            int64_t n);
   // Forgets the steps so far, because the programs have changed.
@@ -82,7 +82,7 @@ class ModuleMonitor {
   Trace& trace_;
   bool clears_, ended_ = false;
   Tell tell_;
-  // The report file of flops_profiler; empty: the report is written to the log.
+  // The report file of flops_profiler, or "" if the report is written to the log.
   std::string report_;
   size_t mark_ = 0;
   int64_t begin_ns_ = 0;

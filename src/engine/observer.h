@@ -27,8 +27,8 @@ struct StepSight {
   Communicator& comm() const { return runtime.comm(); }
 };
 
-// Is called before and after each instruction of a step. Nothing is in flight then: a file transfer
-// has ended when `after` is called.
+// An object that is called before and after each instruction of a step. Nothing is in flight then:
+// a file transfer has ended when `after` is called.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;

@@ -20,27 +20,27 @@ namespace ds {
 struct EngineOptions {
   int threads = 1;
   bool trace = false;
-  // Run on the chaos device, with this seed.
+  // If set, programs run on the chaos device, with this seed.
   std::optional<uint64_t> chaos_seed;
-  // The mesh of the ranks. Empty: one axis, `data`, of all ranks.
+  // The mesh of the ranks. If it is not set, all ranks are on one axis, `data`.
   std::optional<Mesh> mesh;
-  // Creates the device that the engine runs on; null: the device that the configuration names.
+  // Creates the device that the engine runs on. If it is null, the configuration names the device.
   std::function<std::unique_ptr<Device>()> device;
   // Provides initial values of a parameter's elements, from `first` on in the whole parameter.
   // Called at the start of a training engine for the elements that this rank updates; `values`
-  // contains the drawn values, or zeros in delegate mode. null: these values are kept. An error on
-  // one rank is thrown on all.
+  // contains the drawn values, or zeros in delegate mode. If it is null, these values are kept. An
+  // error on one rank is thrown on all.
   std::function<void(ParamId param, const std::string& name, int64_t first,
                      std::span<float> values)>
       initial;
-  // Receives the reports of rank 0 about modules (engine/module_monitor.h); null: they are written
-  // to the log.
+  // Receives the reports of rank 0 about modules (engine/module_monitor.h). If it is null, they are
+  // written to the log.
   std::function<void(const std::string& text)> module_report;
   Machine machine;
   // The programs of the plan. An InferenceEngine reads only programs.decode.
   PlanPrograms programs;
   // For tests only: kernel_filter changes the table of kernels, program_filter changes the compiled
-  // step before it runs, before_instr is called before each of its instructions.
+  // step before it runs, and before_instr is called before each instruction of the step.
   std::function<void(KernelRegistry&)> kernel_filter;
   std::function<void(Program&)> program_filter;
   std::function<void(size_t)> before_instr;

@@ -37,7 +37,8 @@ int64_t anonymous_code() {
 int64_t heap_now() { return 0; }
 #else
 int64_t heap_now() {
-  // uordblks: bytes in use in the heap; hblkhd: bytes of blocks that were mapped individually.
+  // `uordblks` counts the bytes in use in the heap, and `hblkhd` the bytes of blocks that were
+  // mapped individually.
   struct mallinfo2 heap = mallinfo2();
   return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
 }

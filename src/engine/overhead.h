@@ -25,8 +25,8 @@ class Overhead {
   // 154 KiB while a GPT is saved.
   static constexpr int64_t kCallBytes = int64_t{192} << 10;
 
-  // Runs body and adds the growth of the process to `part`; body may also free memory. Calls must
-  // not be nested.
+  // Runs `body` and adds the growth of the process to `part`. The growth is negative if `body`
+  // frees more memory than it allocates. Calls must not be nested.
   void measure(const std::string& part, const std::function<void()>& body);
   // Adds a number of bytes that is known exactly.
   void add(const std::string& part, int64_t bytes);

@@ -30,11 +30,11 @@ class OwnStates final : public OwnStateAccess {
   void forget() override;
   // Forgets the states whose layout changes when other tensors are trained or their groups change.
   void forget_rearranged();
-  // Forgets the errors of a parameter's gradients when ranks stop sending these.
+  // Sets the errors of a parameter's gradients to zero, when ranks stop sending its gradients.
   void forget_errors(ParamId param);
 
  private:
-  // A state and its place; without a buffer, it is the rate sums of StepControl.
+  // A state and its place. If `ref` has no buffer, the state is the rate sums of StepControl.
   struct Own {
     OwnState state;
     StateRef ref;

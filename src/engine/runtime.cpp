@@ -68,7 +68,8 @@ bool wants_comm_thread(const Config& config, const Communicator& comm, int threa
   return static_cast<int>(usable_cpus().size()) > threads * comm.local_size();
 }
 
-// Returns why ranks cannot be linked, in one line, or "" if they can. Collective.
+// Returns the reason for which ranks cannot be linked, in one line, or "" if they can be linked.
+// Collective.
 std::string why_not_linked(Communicator& comm, const Device& device) {
   const std::vector<std::string> devices =
       gather_texts(comm, device.identity(), "devices of ranks");

@@ -35,13 +35,13 @@
 namespace ds {
 
 // The machinery that the programs of an engine run on: ranks, memory, threads, kernels, file lanes
-// and executors. It knows buffers and programs, but neither parameters nor steps. One thread at a
-// time.
+// and executors. It knows buffers and programs, but neither parameters nor steps. Only one thread
+// at a time may use it.
 //
 // A failed instruction poisons the runtime: every later guarded call throws DS_ERROR_POISONED.
 class Runtime {
  public:
-  // Collective, like every function below that says so. comm and plan are borrowed. The plan is
+  // Collective, like every function below that says so. `comm` and `plan` are borrowed. The plan is
   // empty until it is compiled; a later plan is assigned to the same object. All ranks must compile
   // plans of equal hash, or start() and grow() throw on all of them.
   Runtime(Config config, Communicator& comm, EngineOptions options, const Plan& plan);
@@ -69,7 +69,7 @@ class Runtime {
   const Overhead& overhead() const { return overhead_; }
   void add_overhead(const std::string& part, int64_t bytes) { overhead_.add(part, bytes); }
 
-  // Runs body, which compiles or replaces programs, and measures the memory that it leaves
+  // Runs `body`, which compiles or replaces programs, and measures the memory that it leaves
   // allocated.
   void compile(const std::function<void()>& body);
   // Like compile(), for a body that creates executors. An error on one rank is thrown on all.
@@ -77,13 +77,13 @@ class Runtime {
   void make_executors(const std::function<void()>& body);
   // Like make_executors(), for one further executor. Not collective.
   void make_executor_late(const std::function<void()>& body);
-  // Runs end, which destroys all executors. Their memory is freed, and their counts stay in the
+  // Runs `end`, which destroys all executors. Their memory is freed, and their counts stay in the
   // ledger.
   void end_executors(const std::function<void()>& end);
 
   // Compares plan hashes over all ranks, then allocates the planned memory. If this fails on one
-  // rank, all ranks throw. unbacked: device bytes of the plan that are not backed by pages at
-  // first. Collective.
+  // rank, all ranks throw. `unbacked` is the number of device bytes of the plan that are not backed
+  // by pages at first. Collective.
   void start(const MemoryPlan& memory, int64_t unbacked = 0);
   // Allocates the memory of a new plan that has the same places and more after them. Executors must
   // be created again. Collective.
@@ -92,8 +92,8 @@ class Runtime {
   // must be created again.
   void resize_transient(std::span<const int64_t, 3> bytes);
 
-  // Creates an executor that reads and writes the scalars of control. Program and control must
-  // outlive the executor.
+  // Creates an executor that reads and writes the scalars of `control`. The program and `control`
+  // must outlive the executor.
   std::unique_ptr<Executor> executor(const Program& program, StepControl& control);
   // Removes the executor that was created last from the ledger; it is about to be destroyed.
   void forget_last_executor() { running_.pop_back(); }
@@ -102,10 +102,10 @@ class Runtime {
   void require_usable() const;
   bool poisoned() const { return !poison_.empty(); }
   void poison(const std::exception& error) { poison_ = error.what(); }
-  // Runs body. A failure poisons the runtime and aborts the groups of ranks, because the other
+  // Runs `body`. A failure poisons the runtime and aborts the groups of ranks, because the other
   // ranks would wait for this one.
   void guarded(const std::function<void()>& body);
-  // Makes all later work wait for the work that is on the stream now. Does nothing if stream is
+  // Makes all later work wait for the work that is on the stream now. Does nothing if `stream` is
   // null.
   void order_after(const StreamRef& stream);
   // Waits for everything that the last run has left in flight, and for the streams passed to

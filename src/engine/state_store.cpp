@@ -48,7 +48,7 @@ bool is_first(const ZeroPlan& zero, const std::vector<std::string>& cut,
   return true;
 }
 
-// Returns values rounded to the type in which they are kept.
+// Returns the values rounded to the type `kept`, in f32.
 std::vector<float> rounded(DType kept, const float* values, int64_t count) {
   std::vector<float> out(values, values + count);
   if (kept == DS_DTYPE_F32) return out;
@@ -160,8 +160,8 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
   const RankLevels& levels = zero_.levels(b);
   std::vector<float> whole(static_cast<size_t>(zero_.layout.buckets[b].numel));
   const StateRef& ref = held.ref;
-  // In the first case this rank has the whole bucket; in the second each rank sends its cut;
-  // without a buffer, all elements are zero.
+  // If this rank has the whole bucket, it reads it; otherwise each rank sends its cut. A state
+  // without a buffer is all zeros.
   if (ref.buffer.exists() && held.cut == 0 && !held.own) {
     values_.read(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data());
   } else if (ref.buffer.exists()) {
@@ -315,7 +315,7 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
     raise(DS_ERROR_STATE, "parameter '{}' was never trained: it has no {}", TensorName(name), kind);
 }
 
-// Writes those of the elements [begin, end) of the parameter that this rank holds. values: the
+// Writes the elements of [begin, end) of the parameter that this rank holds. `values` are the
 // elements from `begin` on.
 void StateStore::write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,
                             const float* values) {
@@ -338,8 +338,8 @@ void StateStore::write_part(ParamId param, const std::string& kind, int64_t begi
   values_.write(held.ref.buffer, held.ref.first + from - low, to - from, in);
 }
 
-// Records whether the gradient is finite. Computes the sums of squares of those granules of the
-// gradient that this rank updates again, because the norm of the step is computed from them.
+// Records whether the gradient is finite. Then computes the sums of squares again for the granules
+// of the gradient that this rank updates, because the norm of the step is computed from these sums.
 void StateStore::grad_written(ParamId param, std::span<const float> values) {
   const bool finite =
       std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });

@@ -20,19 +20,19 @@ namespace ds {
 
 // The tensors of an engine by parameter and kind: whole tensors, read and written together with all
 // ranks, and the elements that this rank holds. Kinds are "param" (the compute copy), the names of
-// state_kinds(), and "grad", the mean gradient of the last step before clipping. One thread at a
-// time; every function marked collective is called by all ranks in the same order.
+// state_kinds(), and "grad", the mean gradient of the last step before clipping. Only one thread at
+// a time may use it; every function marked collective is called by all ranks in the same order.
 class StateStore final : public StateAccess {
  public:
   // The services that the store needs from its engine.
   class Owner {
    public:
-    // How many micro-steps of the current step have contributed their gradients.
+    // Whether none, some or all micro-steps of the current step have contributed their gradients.
     enum class Gradients { none, some, all };
     virtual ~Owner() = default;
     virtual Gradients gradients() const = 0;
-    // Returns whether the gradients of the current step, or between steps of the last one, are
-    // those of only this rank and not the sum over all ranks.
+    // Returns whether the gradients of the current step or, between steps, of the last step are
+    // sums over this rank's leaves only, and not over the leaves of all ranks.
     virtual bool own_gradients() const { return false; }
     // Throws DS_ERROR_STATE inside a step, naming the call.
     virtual void require_idle(const char* call) = 0;
@@ -49,17 +49,18 @@ class StateStore final : public StateAccess {
     // Returns the text of the model that the numerics key hashes; it does not depend on the layout.
     virtual std::string model_text() const = 0;
   };
+  // Whether the engine keeps masters and states of the optimizer, or only weights.
   enum class Keeps { training, weights };
 
   StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero,
              Keeps keeps);
 
-  // Adds a parameter. slice: the elements of the whole tensor that this rank holds.
+  // Adds a parameter. `slice` are the elements of the whole tensor that this rank's group holds.
   void add_param(std::string name, ParamSlice slice);
   void add_params(const Graph& graph);
   // Throws DS_ERROR_INVALID_ARGUMENT for an unknown parameter.
   void check_param(ParamId param) const;
-  // Returns whether there are states of an optimizer.
+  // Returns whether the engine keeps states of an optimizer.
   bool trains() const { return state_kinds_.size() > 1; }
 
   // Collective: read and write whole tensors as f32. Writing "param" writes the master; "grad" can
@@ -68,9 +69,9 @@ class StateStore final : public StateAccess {
   void write_tensor(ParamId param, const std::string& kind, std::span<const float> values);
 
   // Returns the range of the parameter whose states this rank updates, as (first, count); count may
-  // be 0. No communication, but a delegate engine must have started. Throws DS_ERROR_UNSUPPORTED if
-  // the slice has these elements in several ranges of the whole tensor; local_blocks() lists all
-  // ranges, in the order of read_local().
+  // be 0. Does not communicate, but a delegate engine must have started. Throws
+  // DS_ERROR_UNSUPPORTED if the slice has these elements in several ranges of the whole tensor;
+  // local_blocks() lists all ranges, in the order of read_local().
   std::pair<int64_t, int64_t> local_range(ParamId param) const;
   std::vector<SliceBlock> local_blocks(ParamId param) const;
   int64_t local_numel(ParamId param) const { return own_range(param).second; }
@@ -104,8 +105,8 @@ class StateStore final : public StateAccess {
   OwnStates& own_states() { return own_; }
   // Collective: sets masters from EngineOptions::initial and computes parameters from them.
   void take_initial_values();
-  // Returns what write_state has done since the last call: whether it has overwritten a state, and
-  // whether it has dropped non-zero values of a state that has no buffer.
+  // Returns and clears two facts about write_state() since the last call: whether it has
+  // overwritten a state, and whether it has dropped non-zero values of a state without a buffer.
   struct Writes {
     bool overwritten = false, dropped = false;
   };
@@ -158,8 +159,8 @@ class StateStore final : public StateAccess {
   bool begun(ParamId param) const { return !trains() || zero_.trained.begun[param] != 0; }
   // Returns the position of a kind in state_kinds(), or -1.
   int state_index(const std::string& kind) const;
-  // Throws unless the call may write. local: the call is not collective, so it must not change the
-  // state of the host's order, which all ranks share.
+  // Throws unless the call may write. `local` says that the call is not collective, so it must not
+  // change the state of the host's order, which all ranks share.
   void check_writable(const char* call, ParamId param, const std::string& kind, size_t values,
                       int64_t wanted, bool local);
   void write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,

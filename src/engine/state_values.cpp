@@ -91,8 +91,8 @@ void StateValues::zero(const HeldState& held) {
   runtime_.memory().fill(buffer, 0, 0, buffer.bytes());
 }
 
-// Sets the initial states of elements [low, high) of the bucket: of this rank's part of them and,
-// in a momentum that every rank keeps whole, of all of them.
+// Sets the initial states of the elements [low, high) of the bucket that are in this rank's part. A
+// momentum that every rank keeps whole is set for all elements [low, high).
 void StateValues::begin(BucketId bucket, int64_t low, int64_t high) {
   const BucketState& s = zero_.buckets[bucket];
   std::vector<float> block(1 << 16);

@@ -9,7 +9,8 @@
 
 namespace ds {
 
-// The elements of an engine's states as f32, for any type and tier. One thread at a time.
+// The elements of an engine's states as f32, for any type and tier. Only one thread at a time may
+// use it.
 class StateValues {
  public:
   // Both arguments are borrowed.
@@ -21,8 +22,8 @@ class StateValues {
   void write(BufferId id, int64_t element, int64_t count, const float* in);
   // Sets a state without codes to zero.
   void zero(const HeldState& held);
-  // Set the initial states of a bucket that has just got room for states, or of one parameter of a
-  // bucket with states: the master becomes the parameter, the other states become zero.
+  // Set the initial states of a bucket whose states have just been allocated, or of one parameter
+  // of a bucket with states: the master becomes the parameter, the other states become zero.
   void begin(BucketId bucket);
   void begin(ParamId param);
 

@@ -60,9 +60,9 @@ NumberName parse_name(std::string_view name) {
 
 }  // namespace
 
-// The order in which numbers apply: the configuration, then the schedule, then what a caller has
-// set, then the factor of scale_rates(). choose_groups() is called after every change, so groups_
-// is always what the next update reads.
+// Applies the numbers in this order: the configuration, the schedule, the numbers that a caller has
+// set, and the factor of scale_rates(). choose_groups() is called after every change, so groups_
+// always has the numbers that the next update reads.
 void StepControl::choose_groups() {
   groups_ = configured_;
   const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);

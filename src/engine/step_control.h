@@ -50,14 +50,14 @@ class StepControl {
   StepControl(const Config& config, int world);
 
   const StepScalars& scalars() const { return scalars_; }
-  // Returns the scalars for executors, which write here what a step decides.
+  // Returns the scalars for executors, which write the decisions of a step to them.
   StepScalars& block() { return scalars_; }
   int64_t steps() const { return scalars_.step; }
   int64_t updates() const { return scalars_.updates; }
   const StepResult& last() const { return last_; }
   // Returns the loss of the step, which is known after the instruction `losses`.
   double loss() const { return scalars_.loss; }
-  // Returns the number of leaves that the loss is the mean of; ranks without data contribute none.
+  // Returns the number of leaves whose mean is the loss. Ranks without data contribute no leaves.
   int64_t leaves() const { return scalars_.leaves; }
   // Returns the total weight of these leaves.
   double weight() const { return scalars_.weight; }
@@ -67,12 +67,12 @@ class StepControl {
   // Returns the numbers that updates read, by group: those of the current step or, between steps,
   // of the next step.
   const std::vector<GroupScalars>& groups() const { return groups_; }
-  // Sets a number: "lr" sets that of all groups (get() reads group 0), "param_groups[1].lr" that of
-  // one group. If a group has two rates, "lr" sets both and reads the first; "muon_lr" and
-  // "adam_lr" set one of them. From the next step on the value replaces that of configuration and
-  // schedule, until it is set again; NaN returns to these. Throws for an unknown name or a value
-  // that the configuration would refuse. For callers of the library only; the library itself uses
-  // scale_rates().
+  // Sets a number: "lr" sets the rate of all groups (get() reads group 0), "param_groups[1].lr" the
+  // rate of one group. If a group has two rates, "lr" sets both and reads the first; "muon_lr" and
+  // "adam_lr" set one of them. From the next step on the value replaces the one of configuration
+  // and schedule, until it is set again; NaN returns to configuration and schedule. Throws for an
+  // unknown name or a value that the configuration would refuse. Only callers of the library set
+  // numbers; the library itself uses scale_rates().
   void set(std::string_view name, double value);
   // Returns a number by its name, or nullopt for an unknown name.
   std::optional<double> get(std::string_view name) const;
@@ -106,7 +106,7 @@ class StepControl {
   void begin_evaluation() { scalars_.train = 0; }
   // Declares whether this rank has no data, and therefore contributes no leaves.
   void set_absent(bool absent) { scalars_.absent = absent ? 1 : 0; }
-  // Sets the total weight of the gradients of the step, as the host gives it.
+  // Sets the total weight of the gradients of the step, which in delegate mode comes from the host.
   void set_weight(double weight) { scalars_.weight = weight; }
   // Records that a caller has overwritten this parameter's gradient of the step. Unless `finite`,
   // the new gradient contains NaN or infinity.
@@ -114,7 +114,7 @@ class StepControl {
   // Returns a parameter to whose gradient NaN or infinity was written, or "".
   std::string bad_gradient() const { return bad_gradients_.empty() ? "" : *bad_gradients_.begin(); }
 
-  // Counts a step after its last instruction. reason: why the step was skipped, if skips().
+  // Counts a step after its last instruction. `reason` says why the step was skipped, if skips().
   const StepResult& finish(std::string reason = "");
 
  private:
@@ -125,8 +125,8 @@ class StepControl {
 
   const Config& config_;
   StepScalars scalars_;
-  // configured_: the numbers of the configuration. groups_: these numbers with the schedule and the
-  // set numbers applied.
+  // By group, the numbers of the configuration, and these numbers with the schedule, the set
+  // numbers and the factor of scale_rates() applied.
   std::vector<GroupScalars> configured_, groups_;
   std::vector<SetNumbers> set_;
   // The factor of scale_rates().

@@ -14,11 +14,12 @@ std::vector<int> usable_cpus();
 int threads_of_rank(const Config& config, int world);
 
 // Returns one CPU for each of `threads` threads of rank `rank` of `size` ranks of one host, or none
-// if the threads should not be pinned. usable: the result of usable_cpus() on this rank; online:
-// the number of CPUs of the host. If `usable` has no room for one more thread per rank, each rank
-// gets its share. A rank that may use only some CPUs of the host, exactly as many as it has
-// threads, gets them all. If there are fewer threads, they are not pinned, because another
-// application that does the same would pin its threads to the same CPUs while other CPUs idle.
+// if the threads should not be pinned. `usable` is the result of usable_cpus() on this rank, and
+// `online` the number of CPUs of the host. If `threads` is the largest number for which `usable`
+// has different CPUs for all ranks, each rank gets its share. A rank that may use only some CPUs of
+// the host, exactly as many as it has threads, gets them all. If there are fewer threads, they are
+// not pinned, because another application that does the same would pin its threads to the same CPUs
+// while other CPUs idle.
 std::vector<int> cpus_of_rank(const std::vector<int>& usable, int online, int rank, int size,
                               int threads);
 

@@ -3,9 +3,9 @@
 // for the first time need states. Bias corrections must count the updates of each parameter
 // separately.
 // Invariant: a trained parameter has had control_.updates() updates, less its entry in `missed`; a
-// frozen one has had updates_ of them. All ranks compare what they want before anything changes,
-// because their plans must stay equal. A change compiles a plan, keeps the states that exist and
-// sets initial values for new ones.
+// frozen parameter has had as many as its entry in updates_ says. All ranks compare their requests
+// before anything changes, because their plans must stay equal. A change compiles a plan, keeps the
+// states that exist and sets initial values for new states.
 #include "engine/trained_set.h"
 
 #include <fmt/core.h>
@@ -51,7 +51,7 @@ int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& value
   agree(runtime_.comm(), "ds_engine_group_add", [&] {
     store_.owner().begin_change("ds_engine_group_add");
     require(params.data() && !params.empty(),
-            "params must name a parameter at least, got {} of them", params.size());
+            "params must name at least one parameter, got {} of them", params.size());
     group = read_param_group("options", values, runtime_.config().optimizer, false);
     check_group(runtime_.config(), group, "options");
     for (ParamId p : ids_of<ParamId>(params)) {
@@ -95,8 +95,8 @@ void TrainedSet::check_variance(const IdVector<ParamId, char>& frozen) const {
     if (frozen[p] || !store_.zero().trained.frozen[p] || updates[p] > 0) continue;
     raise(DS_ERROR_STATE,
           "ds_engine_freeze: parameter '{}' has had no update, and {} keeps the variance in the "
-          "next one, number {}: it would be 0; train the parameter before, or from an update on "
-          "that has reduced gradients",
+          "next update, number {}, so its variance would be 0; train the parameter earlier, or "
+          "begin with an update that reduces gradients",
           TensorName(store_.param_names()[p]), config.type, control_.updates() + 1);
   }
 }

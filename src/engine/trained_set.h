@@ -12,8 +12,8 @@
 
 namespace ds {
 
-// Which parameters of a training engine are trained, and how many updates each has had. Both depend
-// on the configuration, on calls between steps, and on a loaded checkpoint.
+// The set of parameters that a training engine trains, and the number of updates that each has had.
+// Both depend on the configuration, on calls between steps, and on a loaded checkpoint.
 class TrainedSet {
  public:
   // Collective: compiles the plan for these trained parameters and allocates memory for it.
@@ -36,9 +36,9 @@ class TrainedSet {
   // Returns, for checkpoints, the number of updates that each parameter has had in this run. It
   // grows only while the parameter is trained.
   IdVector<ParamId, int64_t> own_updates() const;
-  // Collective: freezes exactly `frozen`, gives states also to the frozen parameters in `begun`,
-  // and sets the counts that own_updates() returns. Parameters that get states now have had no
-  // updates.
+  // Collective: freezes exactly the parameters in `frozen`, allocates states for all other
+  // parameters and for those in `begun`, and sets the counts that own_updates() returns. The count
+  // of a parameter whose states are new is 0.
   void set(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, char>& begun,
            IdVector<ParamId, int64_t> updates);
   // The functions below return the data that this class contributes to a checkpoint.
@@ -80,7 +80,7 @@ class TrainedSet {
   StepControl& control_;
   StateStore& store_;
   Recompile recompile_;
-  // Each parameter's number of updates as of the last call of set(); still current for frozen
+  // The number of updates of each parameter at the last call of set(). It is still valid for frozen
   // parameters.
   IdVector<ParamId, int64_t> updates_;
   // Whether freeze() was called, so that the configuration no longer says which parameters are

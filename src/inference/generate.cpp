@@ -1,5 +1,5 @@
-// The loop of text generation. Keys and values of all tokens so far lie in caches (docs/adr/0009),
-// so each step feeds only the tokens that the caches do not hold yet.
+// The loop of text generation. Caches hold the keys and values of the tokens so far
+// (docs/adr/0009), so each step feeds only the tokens that the caches do not hold yet.
 #include "inference/generate.h"
 
 #include <algorithm>
@@ -10,14 +10,15 @@
 namespace ds {
 namespace {
 
-// The text, and the range of its tokens that the caches hold: [begin_, begin_ + fed_). If rotations
-// depend on the length of the text, keys in the caches may not fit the longer text; then all of it
-// is fed again.
+// The text and the range of its tokens that the caches hold, [begin_, begin_ + fed_). If rotations
+// depend on the length of the text, the keys in the caches may be wrong for the longer text. The
+// tokens from begin_ on are then fed again (Decoding::reusable).
 class Window {
  public:
   Window(Decoding& decoding, std::span<const int32_t> prompt)
       : decoding_(decoding), text_(prompt.begin(), prompt.end()) {}
 
+  // Feeds the tokens that the caches lack and returns the logits of the next token.
   std::vector<float> logits() {
     auto most = static_cast<size_t>(decoding_.positions());
     if (text_.size() - begin_ > most) {
@@ -49,7 +50,7 @@ std::vector<int32_t> generate(Decoding& decoding, std::span<const int32_t> promp
   auto length = static_cast<int64_t>(prompt.size());
   require(
       options.roll || length + options.tokens <= decoding.positions(),
-      "the prompt has {} tokens and {} are asked for: together they must be at most {} positions",
+      "the prompt has {} tokens and {} are requested: together they must be at most {} positions",
       length, options.tokens, decoding.positions());
   Window window(decoding, prompt);
   std::vector<int32_t> fresh;

@@ -28,12 +28,12 @@ double draw(uint64_t seed, int64_t position) {
   return (static_cast<double>(words[0]) + static_cast<double>(words[1]) * 0x1p-32) * 0x1p-32;
 }
 
-// Returns the first of the largest logits. No logit may be NaN.
+// Returns the id of the largest logit, the smallest id among equals. No logit may be NaN.
 int32_t largest(std::span<const float> logits) {
   return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
-// Throws if a logit is NaN, because the other logits are then not meaningful either.
+// Throws if any logit is NaN, because then none of them is meaningful.
 void check_numbers(std::span<const float> logits, int64_t position) {
   auto found = std::ranges::find_if(logits, [](float logit) { return std::isnan(logit); });
   if (found == logits.end()) return;
@@ -41,8 +41,8 @@ void check_numbers(std::span<const float> logits, int64_t position) {
         position, found - logits.begin(), kAdvice);
 }
 
-// Returns the k largest logits, largest first and among equals the smaller id first. k = 0: all, by
-// id.
+// Returns the ids of the k largest logits, the largest first and among equals the smaller id first.
+// If k is 0 or at least the number of logits, returns all ids in ascending order.
 std::vector<int32_t> candidates(std::span<const float> logits, int64_t k) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -82,7 +82,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
     cumulative.push_back(sum);
   }
   auto at = std::ranges::upper_bound(cumulative, draw(options.seed, position) * sum);
-  // Rounding may put the random number at the very end.
+  // Rounding can make the random number equal to the sum.
   if (at == cumulative.end()) --at;
   return order[static_cast<size_t>(at - cumulative.begin())];
 }

@@ -6,9 +6,10 @@ namespace ds {
 
 // The rule by which the next token is chosen from one row of logits.
 struct SamplingOptions {
-  // 0 chooses the most probable token, among equals the one with the smallest id.
+  // The logits are divided by it. 0 chooses the most probable token; among equally probable tokens
+  // the smallest id wins.
   double temperature = 0;
-  // Samples from the k most probable tokens only; 0: from all.
+  // The number of most probable tokens to choose from. 0 chooses from all tokens.
   int64_t top_k = 0;
   uint64_t seed = 0;
 };

@@ -8,22 +8,26 @@
 
 namespace ds {
 
-// The text to continue, and how.
+// The text to continue, and the options of its continuation.
 struct TextRequest {
   std::string prompt;
-  // Given instead of `prompt`: the text as token ids. It is continued with ids.
+  // The text as token ids, in place of `prompt`. The result then also consists of ids.
   std::vector<int32_t> ids;
+  // The largest number of new tokens.
   int64_t tokens = 256;
   SamplingOptions sampling{0.8, 0, 0};
-  // The compute type: "f32", "bf16" or "f16"; "": a run's own, f32 for a model folder.
+  // The compute type: "f32", "bf16" or "f16". "" selects the type of the run, or f32 for a model
+  // folder.
   std::string dtype;
-  // Compute threads for each rank; 0: cores / ranks.
+  // The number of compute threads of each rank. 0 divides the cores among the ranks.
   int threads = 0;
-  // The ZeRO stage, where 3 partitions the parameters; -1: a run's own, 0 for a model folder.
+  // The ZeRO stage; at stage 3 parameters are partitioned. -1 selects the stage of the run, or 0
+  // for a model folder.
   int stage = -1;
-  // The key `device` of a configuration. It need not be the device on which the run was trained.
+  // The device, as in the key `device` of a configuration. It may differ from the device on which
+  // the run was trained.
   std::string device = "cpu";
-  // Text continues after the token by which a model folder ends a text.
+  // Whether the text continues after the tokens with which the model folder ends texts.
   bool ignore_eos = false;
 };
 

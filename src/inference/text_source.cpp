@@ -27,11 +27,11 @@
 namespace ds {
 namespace {
 
-// Bounds of values from files.
+// The largest generation_config.json, in bytes, and the largest sequence of a run.
 constexpr int64_t kMaxDocument = 1 << 24;
 constexpr int64_t kMostPositions = 1 << 28;
 
-// The parts of a source on which the ranks agree before there is an engine.
+// The parts of a source on which the ranks agree before the engine is created.
 struct Opened {
   TextSource source;
   Config config;
@@ -88,8 +88,8 @@ Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage
   return document;
 }
 
-// Returns whether a folder holds a model. Run folders and checkpoints may hold a config.json as
-// well; other files beside it identify them.
+// Returns whether a folder holds a model. Run folders and checkpoints may also have a config.json,
+// but other files identify them.
 bool is_model(const std::string& folder) {
   return name_exists(folder + "/config.json") && !name_exists(folder + "/checkpoints") &&
          !name_exists(folder + "/manifest.json");
@@ -143,8 +143,8 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   return out;
 }
 
-// Reads eos_token_id, which is a number, a list of them, or absent; generation_config.json has
-// precedence over config.json. Some files write -1 for none.
+// Reads eos_token_id, which is a number, a list of numbers, or absent. generation_config.json has
+// precedence over config.json. In some files -1 means that no token ends a text.
 std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   std::string path = folder + "/generation_config.json";
   Json own{Json::Object{}};
@@ -170,7 +170,7 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
   // The model is built for exactly the positions that this text needs.
   auto length = static_cast<int64_t>(out.source.prompt.size());
   require(most == 0 || length + request.tokens <= most,
-          "the prompt has {} tokens and {} are asked for: together they must be at most {}, the "
+          "the prompt has {} tokens and {} are requested: together they must be at most {}, the "
           "positions of '{}'",
           length, request.tokens, most, folder);
   int64_t positions = length + request.tokens;
@@ -209,7 +209,7 @@ TextSource open_source(Communicator& comm, const std::string& folder, const Text
   source.engine =
       std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
   if (run) {
-    // Loads the newest checkpoint of that model that can be read.
+    // If the newest checkpoint is damaged, load() falls back to an older one.
     source.engine->load(folder);
   } else {
     source.engine->load_weights(folder);

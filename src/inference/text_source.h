@@ -13,11 +13,12 @@ namespace ds {
 
 // A run, a checkpoint or a model folder, opened to continue a text.
 struct TextSource {
-  // Null if the request has ids.
+  // The tokenizer, or null if the request has ids.
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<InferenceEngine> engine;
+  // The tokens to continue, and the tokens that end the text (GenerateOptions::ends).
   std::vector<int32_t> prompt, ends;
-  // See GenerateOptions::roll.
+  // Whether the text may outgrow the caches (GenerateOptions::roll).
   bool roll = false;
 };
 

@@ -17,7 +17,8 @@ std::byte* DirectBlocks::block(int index) {
     void* made = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) throw std::bad_alloc();
     mapped_ = static_cast<std::byte*>(made);
-    madvise(mapped_, kMapped, MADV_HUGEPAGE);  // advice only: transfers are slower without it
+    // If the kernel does not follow this advice, transfers are only slower.
+    madvise(mapped_, kMapped, MADV_HUGEPAGE);
   }
   const auto address = reinterpret_cast<uintptr_t>(mapped_);
   const auto aligned = (address + kHugePage - 1) / kHugePage * kHugePage;

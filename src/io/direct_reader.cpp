@@ -1,16 +1,16 @@
 // Reads ranges of a file at the speed of its disk.
 //
-// Problem. A file is to be read once, at the speed of its disk, while each block that has arrived
-// is hashed and copied. Through the page cache, the kernel copies every byte once more, into pages
+// Problem. A file must be read once, at the speed of its disk, while each block that has arrived is
+// hashed and copied. Through the page cache, the kernel copies every byte once more, into pages
 // that it must first allocate; and a caller that reads and hashes in turn leaves the disk idle half
-// of the time. O_DIRECT needs whole pages, while tensors begin anywhere.
+// of the time. O_DIRECT needs whole pages, but tensors begin anywhere.
 //
 // Algorithm. The caller's ranges are packed into windows, each a page-aligned section of the file
-// of at most one block. The next range joins a window if it begins within it and at most kGap bytes
-// after the last wanted byte; a range that does not fit continues in the next window. A lane
-// (io/async_file.h) reads windows into the blocks; the caller uses the oldest one while the lane
-// reads the others. Bytes in the last, partial page of the file are read through the cache. If a
-// single window holds everything, it is also read through the cache, without a thread.
+// of at most one block. The next range joins a window if it begins within the window and at most
+// kGap bytes after the last wanted byte; a range that does not fit continues in the next window. A
+// lane (io/async_file.h) reads windows into the blocks; the caller uses the oldest window while the
+// lane reads the next ones. Bytes in the last, partial page of the file are read through the cache.
+// If a single window holds everything, it is also read through the cache, without a thread.
 //
 // Cost. At most one more page for each window and kGap more bytes for each range.
 #include "io/direct_reader.h"
@@ -30,7 +30,8 @@
 namespace ds {
 namespace {
 
-// Most unwanted bytes between two ranges of a window: reading them costs less than another request.
+// The largest number of unwanted bytes between two ranges of a window. Reading them costs less than
+// another request.
 constexpr int64_t kGap = 64 << 10;
 
 // Bytes [base, end) of the file, in the block `data`. `base` is a page boundary. `ticket` is 0 if
@@ -95,7 +96,7 @@ class DirectReader::Work {
     return window;
   }
 
-  // Returns the end of the part of a window that the lane reads. With O_DIRECT this is a page
+  // Returns the end of the part of a window that the lane reads. With O_DIRECT the end is a page
   // boundary, and at most the end of the last full page of the file.
   int64_t direct_end(const Window& window) const {
     if (!reader_.direct_.open()) return window.end;
@@ -147,7 +148,8 @@ DirectReader::DirectReader(const std::string& path, DirectBlocks& blocks)
     : blocks_(blocks), cached_(path, File::Mode::read), size_(cached_.size()) {
   try {
     direct_ = File(path, File::Mode::read, true);
-  } catch (const Error&) {  // tmpfs, for example, has no O_DIRECT
+  } catch (const Error&) {
+    // Some file systems, such as tmpfs in older kernels, do not support O_DIRECT.
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// Reads large parts of a file once, ahead of the caller, and without the page cache if the file
-// system supports O_DIRECT. Meant for the data of tensors; use File for headers.
+// A reader of large parts of a file, such as the data of tensors. It reads ahead of the caller, and
+// without the page cache if the file system supports O_DIRECT. Use File for headers.
 class DirectReader {
  public:
   // `blocks` must not be used elsewhere while read() runs.

@@ -2,7 +2,7 @@
 //
 // Problem. Writing through the page cache copies every byte once more and then waits for the kernel
 // to write it back, at about half the speed of the disk. O_DIRECT needs whole pages at page
-// boundaries, while the tensors of a safetensors file begin anywhere and neighboring elements may
+// boundaries, but the tensors of a safetensors file begin anywhere, and neighboring elements may
 // belong to another rank.
 //
 // Algorithm. Contiguous writes are collected in blocks that begin at page boundaries of the file.
@@ -32,8 +32,8 @@
 namespace ds {
 namespace {
 
-// Memory for the part of the file that begins at `base`, a page boundary. Bytes [first, last) of it
-// are filled.
+// Memory for the part of the file that begins at `base`, a page boundary. Bytes [first, last) of
+// the memory are filled.
 struct Block {
   std::byte* memory = nullptr;
   int64_t base = 0, first = 0, last = 0;
@@ -47,7 +47,8 @@ class DirectWriter::Work {
       : blocks_(blocks), cached_(path, File::Mode::write) {
     try {
       direct_.emplace(path, File::Mode::write, true);
-    } catch (const Error&) {  // tmpfs, for example, has no O_DIRECT
+    } catch (const Error&) {
+      // Some file systems, such as tmpfs in older kernels, do not support O_DIRECT.
       direct_.reset();
     }
   }
@@ -84,7 +85,7 @@ class DirectWriter::Work {
   }
 
  private:
-  // Makes an unused block current, waiting for the thread to finish one if necessary.
+  // Makes an unused block current. If necessary, waits until the thread has written one.
   void begin(int64_t offset) {
     Block block;
     std::unique_lock lock(mutex_);

@@ -30,7 +30,8 @@ namespace {
 
 std::string parent_folder(const std::string& path) {
   std::filesystem::path name(path);
-  if (!name.has_filename()) name = name.parent_path();  // "runs/"
+  // Removes the slash at the end of "runs/".
+  if (!name.has_filename()) name = name.parent_path();
   std::string parent = name.parent_path().string();
   return parent.empty() ? "." : parent;
 }
@@ -59,9 +60,9 @@ int flags_of(File::Mode mode) {
 
 }  // namespace
 
-// Opens a file. Its kind is checked twice: before opening, because opening some devices has side
-// effects, and afterwards, because another file may have taken the name in between. O_NONBLOCK
-// keeps the open from blocking if that file is a pipe.
+// Checks the kind of the file twice: before opening it, because opening some devices has side
+// effects, and afterwards, because another file may have taken the name in between. With
+// O_NONBLOCK, the call does not block if that other file is a pipe.
 File::File(const std::string& path, Mode mode, bool direct) : File() {
   direct_ = direct;
   path_ = path;
@@ -127,8 +128,8 @@ void File::resize(int64_t bytes) {
   int64_t before = size();
   if (bytes > before) {
     if (::fallocate(fd_, 0, 0, bytes) == 0) return;
-    // Some file systems cannot reserve space, and some sandboxes do not allow it. A full disk is
-    // then noticed by a write.
+    // Some file systems cannot reserve space, and some sandboxes do not allow it. Then only a write
+    // reports a full disk.
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM)
       raise_errno(path_, fmt::format("reserve {} bytes", bytes), errno);
   }
@@ -185,16 +186,15 @@ std::string read_file(const std::string& path, int64_t limit) {
   std::string bytes;
   size_t have = 0;
   while (size <= limit) {
-    if (have == bytes.size())
-      bytes.resize(
-          std::max(have * 2, static_cast<size_t>(size) + 1));  // one more byte, to detect the end
+    // One byte more than the expected size, so that a read can find the end of the file.
+    if (have == bytes.size()) bytes.resize(std::max(have * 2, static_cast<size_t>(size) + 1));
     ssize_t n =
         ::pread(file.fd(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) raise_errno(path, "read", errno);
     have += static_cast<size_t>(n);
     if (n == 0) break;
-    size = std::max(size, static_cast<int64_t>(have));  // the file may grow while it is read
+    size = std::max(size, static_cast<int64_t>(have));
   }
   if (size > limit)
     raise(DS_ERROR_CORRUPT, "{}: at most {} bytes are possible, got {}", path, limit, size);
@@ -255,7 +255,7 @@ bool make_folder(const std::string& path) {
 
 void make_folders(const std::string& path) {
   const std::filesystem::path parts(path);
-  // A folder may have such a name, but nobody means to make one.
+  // Folders with such names may exist, but nobody creates one on purpose.
   const bool is_new = parts.empty() || !exists(parts.begin()->string());
   if (is_new && path.find("://") != path.npos) {
     raise(DS_ERROR_INVALID_ARGUMENT,

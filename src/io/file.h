@@ -7,8 +7,9 @@
 
 namespace ds {
 
-// A file descriptor whose reads and writes transfer all bytes or throw. Errors are DS_ERROR_IO with
-// path and errno text, or DS_ERROR_NOT_FOUND if the file does not exist.
+// A file descriptor whose reads and writes transfer all bytes or throw. Unless a function says
+// otherwise, errors are DS_ERROR_IO with path and errno text, or DS_ERROR_NOT_FOUND if the file
+// does not exist.
 class File {
  public:
   // How to open a file. Only regular files are opened, and opening never blocks: for a folder,
@@ -35,8 +36,8 @@ class File {
   bool direct() const { return direct_; }
   const std::string& path() const { return path_; }
   int64_t size() const;
-  // Sets the size of the file. Also reserves the space, so that a full disk is reported here and
-  // not by a write.
+  // Sets the size of the file. Also reserves the space if the file system supports it, so that a
+  // full disk is reported here and not by a write.
   void resize(int64_t bytes);
   // Reads exactly `bytes` bytes; throws DS_ERROR_CORRUPT if the file ends earlier.
   void read(void* data, size_t bytes, int64_t offset) const;
@@ -67,11 +68,14 @@ void rename_file(const std::string& from, const std::string& to);
 void sync_folder(const std::string& path);
 // Syncs all folders above `path` that this process may read.
 void sync_parents(const std::string& path);
-// Create folders like mkdir and mkdir -p. Each new name is on the disk when they return.
-// make_folder() returns false if the name exists.
+// Creates a folder, whose name is on the disk when the function returns. Returns false if the name
+// exists.
 bool make_folder(const std::string& path);
+// Creates a folder and the folders above it that do not exist, like mkdir -p. Throws
+// DS_ERROR_INVALID_ARGUMENT for an address such as "s3://...", and for a name that begins with "~",
+// unless a folder of that name exists.
 void make_folders(const std::string& path);
-// Metadata of a file, from the file system. It changes when the file is written or replaced.
+// Metadata of a file, which differs after the file was written or replaced.
 struct FileState {
   uint64_t device = 0, inode = 0;
   int64_t size = 0, modified_ns = 0, changed_ns = 0;
@@ -81,7 +85,7 @@ struct FileState {
 FileState state_of(const std::string& path);
 // Returns whether the path exists, following symbolic links.
 bool exists(const std::string& path);
-// Returns whether the name certainly does not exist: false if the file system cannot tell.
+// Returns whether the name certainly does not exist. If the file system cannot tell, returns false.
 bool is_absent(const std::string& path);
 // Returns whether the name exists, even as a dangling symbolic link.
 bool name_exists(const std::string& path);

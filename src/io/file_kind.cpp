@@ -1,6 +1,6 @@
 // A file that cannot be parsed is often a known file of another kind, such as a Git LFS pointer or
-// an error page of the Hugging Face hub. The beginning of the file is read again to find that out
-// only after a reader has failed, so good files cost nothing.
+// an error page of the Hugging Face hub. To recognize it, the beginning of the file is read again,
+// but only after a reader has failed, so good files cost nothing.
 #include "io/file_kind.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace ds {
 namespace {
 
-// Returns a description of the kind of a file, or "" if it cannot be read or is not of another
-// known kind.
+// Returns a description of the kind of a file that is not of the wanted kind, or "" if the file
+// cannot be read or its kind is unknown.
 std::string kind_of(const std::string& path, Wanted wanted) {
   try {
     return content_kind(head_of(path), wanted);

@@ -9,15 +9,16 @@
 
 namespace ds {
 
-// These functions recognize a file or folder that a user passed in place of the expected one. They
-// throw nothing but Error.
+// These functions recognize a file or folder that a user passed in place of the expected one. All
+// their exceptions are Error.
 
 // Returns the first bytes of a file, as many as content_kind() examines.
 std::string head_of(const std::string& path);
 
 // Rethrows `fault`, which a reader threw for a file, with a better message. If the file is of
 // another known kind, throws DS_ERROR_CORRUPT saying which kind and what to do. Otherwise throws
-// the fault, prefixed by the file's name unless it begins with that. Rethrows DS_ERROR_IO and
+// the message of `fault`, after the file's name unless it begins with that name, as
+// DS_ERROR_UNSUPPORTED if that is its status, else as DS_ERROR_CORRUPT. Rethrows DS_ERROR_IO and
 // DS_ERROR_NOT_FOUND unchanged.
 [[noreturn]] void raise_fault(const std::string& path, const Error& fault, Wanted wanted);
 

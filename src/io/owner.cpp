@@ -14,8 +14,8 @@
 namespace ds {
 namespace {
 
-// Returns the owner that the file system reports for files that this process creates in `folder`;
-// -1 if it cannot create any there.
+// Returns the owner that the file system reports for files that this process creates in `folder`,
+// or -1 if the process cannot create files there.
 int64_t owner_of_new(const std::string& folder) {
   struct stat status;
   try {
@@ -33,13 +33,15 @@ bool look(const std::string& path, struct stat& status) {
   raise(DS_ERROR_IO, "{}: {}", path, std::generic_category().message(errno));
 }
 
+// Throws unless the file or folder with this status belongs to an owner that owner.h accepts.
 // owner_of_new() creates a file, which is costly, so it is called last.
 void require_own(const std::string& path, const struct stat& status, const std::string& folder) {
   int64_t owner = status.st_uid, user = ::geteuid();
   if (owner == user || owner == 0 || owner == owner_of_new(folder)) return;
-  raise(DS_ERROR_IO,
-        "{}: belongs to user {}, this process to user {}: libds writes only among files of its own",
-        path, owner, user);
+  raise(
+      DS_ERROR_IO,
+      "{}: belongs to user {}, this process to user {}: libds writes only to files of its own user",
+      path, owner, user);
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 namespace ds {
 
 // libds writes only into folders that belong to the user of this process. Anything that another
-// user could have put there (a link to one of our files, a pipe that blocks, a checkpoint) is
+// user could have put there (a link to a file of this user, a pipe that blocks, a checkpoint) is
 // refused with DS_ERROR_IO, naming path, owner and user. Folders and files of root are accepted for
-// every user; if the process runs as root, only root's are, because its files are the most valuable
+// every user. A process of root accepts only root's, because files of root are the most valuable
 // targets. If a file system reports one owner for all files (a share that maps users), that owner
 // is accepted as well.
 

@@ -7,8 +7,9 @@
 //
 // Invariant. Every instruction of this machine only creates values: a call creates an `object` that
 // names the function. There is therefore no list of functions that are safe to call. The list of
-// refused modules below is only a service to the user: a file that names one was made to attack its
-// reader. Every instruction has at least one byte and creates at most one value, so values and time
+// refused modules below only warns the user: a file that names one of them was probably made to
+// attack its reader. Every instruction has at least one byte and creates at most one value, so
+// values and time
 // are bounded by the size of the pickle, and values also by kMostValues. Strings are copied once,
 // and memory for a size that the pickle claims is allocated only after checking that as many bytes
 // exist.
@@ -38,7 +39,7 @@ using Kind = PickleValue::Kind;
 
 namespace {
 
-// Modules that malicious pickles use. A name covers everything below it.
+// Modules that malicious pickles use. A name also covers every name below it, such as "os.path".
 constexpr std::array<std::string_view, 28> kSystem{"os",
                                                    "posix",
                                                    "nt",
@@ -72,8 +73,8 @@ constexpr std::array<std::string_view, 15> kBuiltins{
     "set",   "frozenset", "dict",  "list",    "tuple",     "int",    "float", "str",
     "bytes", "bool",      "slice", "complex", "bytearray", "object", "range"};
 
-// Limit on the values of a pickle. A value needs about a hundred bytes of memory; DeepSpeed's
-// pickles have some dozens of values for each tensor.
+// The largest number of values in a pickle. A value needs about a hundred bytes of memory;
+// DeepSpeed's pickles have some dozens of values for each tensor.
 constexpr size_t kMostValues = size_t{4} << 20;
 
 bool is_below(std::string_view name, std::string_view module) {
@@ -107,8 +108,8 @@ class PickleParser {
     raise(DS_ERROR_CORRUPT, "{}: the pickle is damaged at byte {}: {}", out_.source_, at_, fault);
   }
 
-  // Bounds are checked before a size is used, so a false size cannot cause a read beyond the end or
-  // an allocation.
+  // Returns the next `count` bytes. The bound is checked before a size is used, so a false size
+  // cannot cause a read beyond the end or an allocation.
   std::string_view take(uint64_t count) {
     if (count > bytes_.size() - at_) corrupt("it ends early");
     std::string_view part = bytes_.substr(at_, count);
@@ -206,7 +207,7 @@ class PickleParser {
   void keep(uint64_t key) { top(), memo_[key] = stack_.back(); }
   void recall(uint64_t key) {
     auto it = memo_.find(key);
-    if (it == memo_.end()) corrupt("a value that was not kept is asked for");
+    if (it == memo_.end()) corrupt("an instruction reads a value that was not stored");
     stack_.push_back(it->second);
   }
   uint64_t key_line() {
@@ -498,7 +499,8 @@ const std::vector<PickleId>& Pickle::pairs(const PickleValue& value) const {
 
 const PickleValue* Pickle::find(const PickleValue& dict, std::string_view key) const {
   const std::vector<PickleId>& all = pairs(dict);
-  for (size_t i = all.size(); i >= 2; i -= 2) {  // the last duplicate of a key wins
+  // If a key appears several times, its last value counts.
+  for (size_t i = all.size(); i >= 2; i -= 2) {
     const PickleValue& name = values_[all[i - 2]];
     if (name.kind == Kind::text && name.text == key) return &values_[all[i - 1]];
   }

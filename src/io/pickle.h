@@ -47,14 +47,15 @@ struct PickleValue {
   double number = 0;
   std::string text;
   std::vector<PickleId> items;
-  // Items that were added to an object as to a list or a dict, in the form of `items`.
+  // Items that were added to an object as if it were a list or a dict, in the form of `items`.
   std::vector<PickleId> members;
 };
 
-// One pickle of protocol 0 to 5, as far as torch.save and DeepSpeed's checkpoints need it. Throws
-// DS_ERROR_CORRUPT naming `source` if it is truncated or damaged. Throws DS_ERROR_UNSUPPORTED for
-// an opcode that no such file contains, and for the name of a system function: it would not be
-// called, but has no place in a checkpoint. Needs memory in proportion to `bytes`.
+// A pickle of protocol 0 to 5, as far as torch.save and DeepSpeed's checkpoints need it. The
+// constructor throws DS_ERROR_CORRUPT naming `source` if the pickle is truncated or damaged, and
+// DS_ERROR_UNSUPPORTED for an instruction that no such file contains, for too many values, and for
+// the name of a system function: it would not be called, but has no place in a checkpoint. Needs
+// memory in proportion to `bytes`.
 class Pickle {
  public:
   Pickle() = default;
@@ -67,17 +68,17 @@ class Pickle {
   size_t end() const { return end_; }
   const std::string& source() const { return source_; }
 
-  // Returns the value of a key in a dict, or in an object that was filled like a dict; null if the
-  // key is missing.
+  // Returns the value of a key in a dict, or in an object that was filled like a dict. Returns null
+  // if the key is missing or the value is neither.
   const PickleValue* find(const PickleValue& dict, std::string_view key) const;
   // Returns the name of the function that creates an object, such as
   // "torch._utils._rebuild_tensor_v2", or "" for any other value.
   std::string_view maker(const PickleValue& value) const;
   // Returns the items of a tuple, list or set, or the members of an object that was filled like a
-  // list; an empty list for other values.
+  // list. Returns an empty list for other values.
   const std::vector<PickleId>& elements(const PickleValue& value) const;
-  // Returns the keys and values, alternately, of a dict or of an object that was filled like one
-  // (OrderedDict).
+  // Returns the keys and values, alternately, of a dict or of an object that was filled like a dict
+  // (OrderedDict). Returns an empty list for other values.
   const std::vector<PickleId>& pairs(const PickleValue& value) const;
 
  private:
@@ -88,8 +89,8 @@ class Pickle {
   std::string source_;
 };
 
-// Writes a pickle of protocol 2, one instruction for each call. Instructions push values onto a
-// stack, or replace values at its top by one that contains them.
+// A pickle of protocol 2 that is being written, one instruction for each call. Instructions push
+// values onto a stack, or replace the values at its top by a value that contains them.
 class PickleWriter {
  public:
   PickleWriter& none() { return put("N"); }

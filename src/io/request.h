@@ -16,7 +16,8 @@ struct IoRequest {
   int64_t offset = 0;
   void* data = nullptr;
   size_t bytes = 0;
-  std::string label;  // for errors and traces
+  // The name of the transfer in errors and traces.
+  std::string label;
   // Called on the lane's thread before the transfer starts. It may block, for example until another
   // lane has finished a transfer.
   std::function<void()> ready;

@@ -25,7 +25,8 @@ namespace ds {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
-constexpr int64_t max_header = int64_t{16} << 20;  // enough for some 100,000 tensors
+// Size of the largest header, in bytes, which has room for some 100,000 tensors.
+constexpr int64_t max_header = int64_t{16} << 20;
 constexpr std::string_view metadata_key = "__metadata__";
 
 constexpr std::array<std::pair<DType, std::string_view>, 7> dtypes{{{DS_DTYPE_F32, "F32"},
@@ -35,16 +36,15 @@ constexpr std::array<std::pair<DType, std::string_view>, 7> dtypes{{{DS_DTYPE_F3
                                                                     {DS_DTYPE_I32, "I32"},
                                                                     {DS_DTYPE_I64, "I64"},
                                                                     {DS_DTYPE_U8, "U8"}}};
-// Element types of the format that libds does not have. It can write some of them; see
-// written_dtypes.
+// Element types of the format that libds cannot read. It can write some of them (written_dtypes).
 constexpr std::array<std::string_view, 11> other_dtypes{
     "I8", "I16", "U16", "U32", "U64", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F6_E2M3"};
 
 constexpr const char* kCutOff =
     ": the end of the file is missing, so its download or copy was cut off: get it again";
 
-// Element types that libds can write although it has no such dtype, with their sizes in bytes. BOOL
-// is read as u8.
+// Element types that libds can write although it has no such dtype, with their sizes in bytes. When
+// a file is read, BOOL becomes u8, and I8, I16 and C64 are refused.
 constexpr std::array<std::pair<std::string_view, int64_t>, 4> written_dtypes{
     {{"BOOL", 1}, {"I8", 1}, {"I16", 2}, {"C64", 8}}};
 
@@ -90,8 +90,8 @@ int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
   return bytes;
 }
 
-// Parses the entry of one tensor. data_begin is the file offset of the first data byte, data_bytes
-// the number of bytes from there to the end of the file.
+// Parses the entry of one tensor. `data_begin` is the file offset of the first data byte, and
+// `data_bytes` the number of bytes from there to the end of the file.
 SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t data_begin,
                            int64_t data_bytes) {
   SafetensorEntry entry;

@@ -23,17 +23,20 @@ struct SafetensorEntry {
   std::string_view type = {};
 };
 
+// The header of a safetensors file.
 struct SafetensorHeader {
-  std::vector<SafetensorEntry> entries;  // in file order
+  // The tensors, in the order of their data.
+  std::vector<SafetensorEntry> entries;
   std::vector<std::pair<std::string, std::string>> metadata;
   int64_t file_bytes = 0;
   // Returns the tensor of that name, or null.
   const SafetensorEntry* find(std::string_view name) const;
 };
 
-// Reads and checks a header: its length is within the file and at most 16 MiB (those of published
-// models have some MB, and reading 100 MB of tiny tensors would need gigabytes), dtypes are known,
-// sizes match the shapes, every data byte belongs to exactly one tensor, and names are unique.
+// Reads and checks a header: its length is within the file and at most 16 MiB (headers of published
+// models have some MB, and a header of 100 MB of tiny tensors would need gigabytes of memory),
+// dtypes are known, sizes match the shapes, every data byte belongs to exactly one tensor, and
+// names are unique.
 // Throws DS_ERROR_CORRUPT naming path and tensor, or DS_ERROR_UNSUPPORTED for an element type of
 // the format that libds does not have (BOOL is read as u8). Apart from the header itself, allocates
 // nothing based on a size that the file declares.

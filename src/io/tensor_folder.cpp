@@ -18,7 +18,8 @@ namespace {
 
 constexpr int64_t kMaxIndex = int64_t{32} << 20;
 
-using WeightMap = std::unordered_map<std::string, std::string>;  // from tensor to shard
+// The content of an index: the shard of each tensor, by name.
+using WeightMap = std::unordered_map<std::string, std::string>;
 
 // A file format of model folders: the name of its index, the suffix of its files, and the function
 // that reads a file.
@@ -71,8 +72,9 @@ void check_shard(const FolderForm& layout, const std::string& path, const std::s
         path, layout.index, TensorName(tensor));
 }
 
-// Throws unless each tensor of a file is listed in the index with that file, and each tensor of the
-// index is found. Only if the numbers differ does it search for a missing tensor, to name it.
+// Throws unless the index lists each tensor of a file with that file, and the files contain each
+// tensor of the index. A torch file may contain tensors that the index lacks. A missing tensor is
+// searched for, to name it, only if the numbers of tensors differ.
 void check_shards(const FolderForm& layout, const TensorFolder& folder, const WeightMap& map) {
   size_t found = 0;
   for (size_t f = 0; f < folder.files.size(); ++f) {
@@ -101,8 +103,8 @@ void check_shards(const FolderForm& layout, const TensorFolder& folder, const We
 }  // namespace
 
 bool has_tensors(const std::string& path) {
-  // A name that exists but cannot be followed (a cycle of links) counts as present, so that reading
-  // it reports the error.
+  // A link that cannot be followed, such as a cycle of links, counts as a file, so that reading the
+  // folder reports the error.
   for (std::string_view name : {kTensorFile, kTensorIndex, kTorchFile, kTorchIndex}) {
     if (name_exists(fmt::format("{}/{}", path, name))) return true;
   }
@@ -126,8 +128,9 @@ TensorFolder read_tensor_folder(const std::string& path) {
   }
   folder.sharded = true;
   WeightMap map = read_index(layout, fmt::format("{}/{}", path, layout.index));
-  // Sorted by name, as TensorFolder::files promises.
-  std::map<std::string, std::string> shards;  // from shard to a tensor in it
+  // A tensor of each shard, by the name of the shard. The map sorts the shards, as
+  // TensorFolder::files requires.
+  std::map<std::string, std::string> shards;
   for (const auto& [tensor, shard] : map) shards.emplace(shard, tensor);
   for (const auto& [shard, tensor] : shards) {
     check_shard(layout, path + "/" + shard, tensor);

@@ -9,18 +9,20 @@
 namespace ds {
 
 // A file of tensors in a model folder. As on the Hugging Face hub, a folder has model.safetensors,
-// or several files with model.safetensors.index.json; otherwise files that torch.save wrote:
-// pytorch_model.bin, or several files with pytorch_model.bin.index.json. The first of these four
-// that exists is read.
+// or several files with model.safetensors.index.json, or files that torch.save wrote:
+// pytorch_model.bin, or several files with pytorch_model.bin.index.json. If a folder has several of
+// these four, the first one is read.
 struct TensorFile {
-  std::string name;  // inside the folder
+  // The name of the file inside the folder.
+  std::string name;
   SafetensorHeader header;
 };
 
 // The files of a model folder with their headers.
 struct TensorFolder {
   std::string path;
-  std::vector<TensorFile> files;  // in the order of names
+  // The files, in the order of their names.
+  std::vector<TensorFile> files;
   // Whether the folder has an index.
   bool sharded = false;
   // Whether torch.save wrote the files.

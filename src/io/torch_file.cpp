@@ -37,7 +37,8 @@ constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\
 struct StorageType {
   std::string_view name;
   DType dtype;
-  // If libds has no such dtype: the name of the type as in TorchView, and the bytes of an element.
+  // The name of the type as in TorchView::type, and the bytes of an element, if libds has no such
+  // dtype.
   std::string_view type = {};
   int64_t unit = 0;
 };
@@ -53,8 +54,8 @@ constexpr std::array<StorageType, 11> kStorageTypes{
      {"torch.BoolStorage", DS_DTYPE_NONE, "BOOL", 1},
      {"torch.ShortStorage", DS_DTYPE_NONE, "I16", 2},
      {"torch.ComplexFloatStorage", DS_DTYPE_NONE, "C64", 8}}};
-// Most elements of a tensor that is not contiguous: the part of the storage that it spans is read
-// into memory at once.
+// The largest number of elements of a tensor that is not contiguous, because the part of the
+// storage that such a tensor spans is read into memory at once.
 constexpr int64_t kMostOfViews = int64_t{1} << 31;
 // Bytes that are passed to the caller at a time.
 constexpr size_t kViewBlock = 1 << 20;
@@ -161,9 +162,10 @@ void TorchFile::open_stream() {
       if (now == size || now >= kMostPickle || error.status() != DS_ERROR_CORRUPT) throw;
     }
   }
-  std::map<std::string, int64_t> unit;  // bytes of an element, by key
-  // The stream has the number of elements of each storage but not their type. The type is in the
-  // pickle's persistent ids, which refer to the storage by its key.
+  // The size of an element, in bytes, of each storage, by key. The stream has the number of
+  // elements of each storage but not their type, which is in the pickle's persistent ids. These
+  // refer to the storage by its key.
+  std::map<std::string, int64_t> unit;
   for (PickleId id = 0; pickle_.size() > id; ++id) {
     if (pickle_.at(id).kind != Kind::persistent) continue;
     const auto& parts = pickle_.elements(pickle_.at(pickle_.at(id).items[0]));
@@ -280,7 +282,8 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
     raise(DS_ERROR_CORRUPT, "{}: a tensor has more extents than strides", path_);
   out.numel = 1;
   out.run = true;
-  int64_t last = 0;  // index of the furthest element relative to the first one
+  // The index in the storage of the tensor's last element, relative to the first one.
+  int64_t last = 0;
   for (size_t i = extents.size(); i-- > 0;) {
     int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer,
             reach = 0;
@@ -373,7 +376,8 @@ void TorchFile::read_strided(const TorchView& view,
   std::vector<std::byte> all(static_cast<size_t>(last + 1) * unit), block;
   read_bytes(storages_[view.data.storage], view.data.first * view.unit, all);
   std::vector<int64_t> index(view.shape.size());
-  int64_t at = 0;  // offset of the element at `index`
+  // The position in `all` of the element at `index`.
+  int64_t at = 0;
   for (int64_t i = 0; i < view.numel; ++i) {
     const std::byte* from = all.data() + static_cast<size_t>(at) * unit;
     block.insert(block.end(), from, from + unit);

@@ -25,6 +25,7 @@ struct TorchData {
   int64_t first = 0;
 };
 
+// A tensor whose elements are contiguous in its storage.
 struct TorchTensor {
   TorchData data;
   std::vector<int64_t> shape;
@@ -37,18 +38,19 @@ struct TorchView {
   TorchData data;
   // Element type, as in SafetensorEntry.
   std::string_view type;
-  int64_t unit = 0;  // bytes of an element
+  // Size of an element in bytes.
+  int64_t unit = 0;
   std::vector<int64_t> shape, strides;
   int64_t numel = 0;
-  // Whether its elements are contiguous in the storage.
+  // Whether the elements are contiguous in the storage.
   bool run = false;
 };
 
 // A file that torch.save wrote: a zip archive, or the older stream of pickles. Errors are those of
-// zip.h and pickle.h, and each names the file. A tensor that exceeds its storage is
-// DS_ERROR_CORRUPT. DS_ERROR_UNSUPPORTED is thrown by tensor() if the elements are not contiguous,
-// by tensor() and view() if their type is unknown, and by read() if they must be f32, f16 or bf16
-// and are not.
+// zip.h and pickle.h, and each names the file. tensor() and view() throw DS_ERROR_CORRUPT for a
+// tensor that exceeds its storage, and DS_ERROR_UNSUPPORTED for an unknown element type. tensor()
+// throws DS_ERROR_UNSUPPORTED for elements that are not contiguous, and read() into f32 for
+// elements other than f32, f16 and bf16.
 class TorchFile {
  public:
   explicit TorchFile(const std::string& path);
@@ -64,11 +66,11 @@ class TorchFile {
   // Closes the descriptor until the next read.
   void close();
 
-  // Returns the tensor that a value describes, possibly wrapped in a parameter; nothing if the
+  // Returns the tensor that a value describes, possibly wrapped in a parameter, or nullopt if the
   // value is not a tensor.
   std::optional<TorchTensor> tensor(const PickleValue& value) const;
   // Returns the offset in the file at which the data begins. Throws DS_ERROR_UNSUPPORTED if the
-  // archive compresses it.
+  // data is compressed.
   int64_t place(const TorchData& data) const;
   // Reads `count` elements of the tensor, starting at element `begin`, as f32. The tensor must be
   // f32, f16 or bf16.
@@ -77,7 +79,7 @@ class TorchFile {
   std::optional<TorchView> view(const PickleValue& value) const;
   // Calls use() with the bytes of the view's elements, block by block in order.
   void read(const TorchView& view, const std::function<void(std::span<const std::byte>)>& use);
-  // Returns the value of a number or of the only element of a tensor; nothing for other values.
+  // Returns the value of a number or of the only element of a tensor, or nullopt for other values.
   std::optional<double> number(const PickleValue& value);
   // Compares all checksums of an archive with its content. The older form has no checksums.
   void check();

@@ -17,7 +17,7 @@
 namespace ds {
 namespace {
 
-// Returns the entry of one tensor of the state dict, or nothing if the value is not a tensor.
+// Returns the entry of one tensor of the state dict, or nullopt if the value is not a tensor.
 // Errors name the tensor.
 std::optional<SafetensorEntry> entry_of(const TorchFile& file, const std::string& name,
                                         const PickleValue& value) try {
@@ -47,7 +47,7 @@ SafetensorHeader read_state_dict(const std::string& path) {
       raise(DS_ERROR_CORRUPT, "{}: tensor '{}' appears twice", path, TensorName(entry->name));
     header.entries.push_back(std::move(*entry));
   }
-  // Training checkpoints often nest their state dict one level deeper, so no tensor is found.
+  // In training checkpoints the state dict is often nested one level deeper, so no tensor is found.
   if (header.entries.empty())
     raise(DS_ERROR_CORRUPT,
           "{}: has no tensors by name: a state dict is wanted, as save_pretrained() writes", path);

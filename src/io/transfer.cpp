@@ -115,8 +115,8 @@ bool Transfer::submit() {
   while (!waiting_.empty()) {
     int n = io_submit(context_, static_cast<long>(waiting_.size()), waiting_.data());
     if (n == -EINTR) continue;
-    // EINVAL: a file without asynchronous I/O (some devices), or arguments that pread also refuses.
-    // ENOSYS and EPERM: a sandbox that allows only io_setup.
+    // EINVAL comes from a file without asynchronous I/O (some devices), or from arguments that
+    // pread also refuses; ENOSYS and EPERM come from a sandbox that allows only io_setup.
     if (n == -EAGAIN || n == -EINVAL || n == -ENOSYS || n == -EPERM || n == 0) return false;
     if (n < 0) throw std::system_error(-n, std::generic_category());
     waiting_.erase(waiting_.begin(), waiting_.begin() + n);

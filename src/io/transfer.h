@@ -9,10 +9,10 @@
 
 namespace ds {
 
-// Carries out one IoRequest at a time, cut into chunks, with up to `depth` chunks in flight. With a
-// depth of 1, or if the kernel refuses io_setup (logged once for each object), the chunks are
-// transferred one by one with pread and pwrite. A depth of 1 avoids io_setup because its context
-// takes some 30 ms to destroy. Only one thread at a time may use an object.
+// An executor of requests, one at a time. A request is cut into chunks, with up to `depth` chunks
+// in flight. With a depth of 1, or if the kernel refuses io_setup (logged once for each object),
+// the chunks are transferred one by one with pread and pwrite. A depth of 1 avoids io_setup because
+// its context takes some 30 ms to destroy. Only one thread at a time may use an object.
 class Transfer {
  public:
   Transfer(std::string_view name, size_t chunk_bytes, int depth);

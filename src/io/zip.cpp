@@ -6,13 +6,13 @@
 //
 // Invariant. After the constructor, every entry is within the file, precedes the directory, and
 // overlaps no other entry. Its unpacked size is at most the largest that deflate can produce from
-// its packed size. Later reads therefore need to check only that they stay inside the entry, work
-// is bounded by the size of the file, and memory by the size of the directory.
+// its packed size. Therefore later reads need to check only that they stay inside the entry, work
+// is bounded by the size of the file, and memory is bounded by the size of the directory.
 //
 // Algorithm. The end record is searched for from the end of the file; if a zip64 record precedes
-// it, that record applies instead. The directory is read at once; the local header of each entry in
-// it says where its data begins. Data is read with pread, not mapped: if the file is truncated
-// meanwhile, that is an error and not a signal.
+// it, that record applies instead. The directory is read at once. The local header of each entry
+// says where the entry's data begins. Data is read with pread and not mapped, so a file that is
+// truncated meanwhile causes an error and not a signal.
 //
 // Source. APPNOTE.TXT of PKWARE, 4.3 and 4.5 (zip64 extra field); zlib for the deflate stream.
 #include "io/zip.h"
@@ -36,7 +36,8 @@ constexpr int64_t kEndBytes = 22, kLocatorBytes = 20, kEnd64Bytes = 56, kCentral
                   kLocalBytes = 30;
 constexpr uint32_t kEndMark = 0x06054b50, kLocatorMark = 0x07064b50, kEnd64Mark = 0x06064b50;
 constexpr uint32_t kCentralMark = 0x02014b50, kLocalMark = 0x04034b50;
-constexpr int64_t kMostDirectory = int64_t{64} << 20;  // a million entries
+// Size of the largest directory that is read, in bytes. It has room for a million entries.
+constexpr int64_t kMostDirectory = int64_t{64} << 20;
 // The highest compression ratio that deflate can reach.
 constexpr int64_t kMostRatio = 1032;
 constexpr size_t kBlock = size_t{1} << 16;
@@ -61,8 +62,8 @@ struct Sizes {
   uint64_t bytes = 0, packed = 0, header = 0;
 };
 
-// Replaces the fields that have the 32-bit maximum by those of the zip64 extra field. Returns false
-// if that field is truncated.
+// Replaces the fields that have the 32-bit maximum by the values in the zip64 extra field. Returns
+// false if the extra fields are truncated.
 bool take_zip64(std::string_view extra, Sizes& sizes) {
   while (extra.size() >= 4) {
     auto id = get<uint16_t>(extra, 0);
@@ -83,7 +84,7 @@ bool take_zip64(std::string_view extra, Sizes& sizes) {
 
 }  // namespace
 
-// Unpacks one entry sequentially from its beginning.
+// A stream that unpacks one entry sequentially from its beginning.
 class ZipArchive::Unpacker {
  public:
   Unpacker(const File& file, const ZipEntry& entry) : entry(entry), file_(file) {
@@ -275,8 +276,8 @@ const ZipEntry* ZipArchive::find(std::string_view name) const {
   return nullptr;
 }
 
-// Returns an unpacker of the entry at position `begin`: the present one if it is not beyond that,
-// otherwise a new one. Bytes before `begin` are unpacked and dropped.
+// Returns an unpacker of the entry at position `begin`: the present one if it unpacks this entry
+// and is not beyond `begin`, otherwise a new one. Bytes before `begin` are unpacked and dropped.
 ZipArchive::Unpacker& ZipArchive::unpacker(const ZipEntry& entry, int64_t begin) {
   if (!unpacker_ || unpacker_->entry.begin != entry.begin || unpacker_->at() > begin) {
     unpacker_ = std::make_shared<Unpacker>(file_, entry);
@@ -361,7 +362,8 @@ void ZipWriter::add(const std::string& name, int64_t bytes,
     put<uint64_t>(local, static_cast<uint64_t>(bytes));
     extra -= 20;
   }
-  local += "FB";  // torch marks its padding with this id
+  // torch marks its padding with this id.
+  local += "FB";
   put<uint16_t>(local, static_cast<uint16_t>(extra - 4));
   local.append(static_cast<size_t>(extra - 4), 'Z');
   file_.write(local.data(), local.size(), at_);

@@ -3,8 +3,8 @@
 
 namespace ds {
 
-// The functions of zlib that libds calls. The library is opened when one of them is first needed
-// and stays open, so a process that packs and unpacks nothing never loads it.
+// The functions of zlib that libds calls. The library is opened when a function is first needed,
+// and stays open. A process that reads and writes no zip or gzip data never loads it.
 struct Zlib {
   decltype(&::crc32_z) checksum;
   decltype(&::inflateInit2_) begin_inflate;

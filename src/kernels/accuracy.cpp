@@ -15,14 +15,15 @@ using Operands = std::span<const TensorView>;
 int64_t rows_of(const TensorView& x) { return x.dims[0]; }
 int64_t columns_of(const TensorView& x) { return x.dims[1]; }
 
-// For operations that sum nothing. Operations that round more than once also count as one term.
+// The number of terms for operations without sums, even if they round more than once, and for those
+// with one result, for which it has no effect.
 int64_t one(const Attrs&, Operands) { return 1; }
 int64_t columns(const Attrs&, Operands in) { return columns_of(in[0]); }
 int64_t rows(const Attrs&, Operands in) { return rows_of(in[0]); }
 int64_t all(const Attrs&, Operands in) { return in[0].numel(); }
 int64_t second_columns(const Attrs&, Operands in) { return columns_of(in[1]); }
 
-// Normalized runs are as long as the weight.
+// Each run of columns that rms_norm normalizes is as long as the weight. dw is a sum over all runs.
 int64_t norm_run(const Attrs&, Operands in) { return in[1].numel(); }
 int64_t norm_run_dx(const Attrs&, Operands in) { return in[2].numel(); }
 int64_t norm_runs(const Attrs& attrs, Operands in) {
@@ -52,13 +53,13 @@ int64_t attention(const Attrs& attrs, Operands in) {
   Heads h = heads_of(attrs, in, count_real(in));
   return std::max(h.depth, h.seq);
 }
-// in: dy, the operands of attention, y, lse. dk and dv are sums over queries of all query heads of
-// a key head.
+// `in` is dy, the operands of attention, y and lse. dk and dv are sums over the queries of all
+// query heads that read a key head.
 int64_t attention_dx(const Attrs& attrs, Operands in) {
   Heads h = heads_of(attrs, in.subspan(1), count_real(in) - 3);
   return h.depth + h.group * h.seq;
 }
-// in: the operands of attention, positions, the cache.
+// `in` is the operands of attention, positions and the cache.
 int64_t cached_attention(const Attrs& attrs, Operands in) {
   return std::max(heads_of(attrs, in, count_real(in) - 1).depth, in.back().dims[1]);
 }

@@ -46,18 +46,19 @@ struct ErrorUnit {
   }
 };
 // Returns the unit for an output of type `stored` whose elements are sums of `terms`, from operands
-// of type `operands`. Arithmetic is in f32, or in f64 for f64. Rounding errors are independent, so
-// the error of a sum grows like the square root of the number of its terms. The errors of rounded
-// weights partly average out over the terms, so a quarter of their rounding is added to `sums`.
-// Rounding the largest logit changes all terms of a softmax alike, by an error in proportion to the
-// logit; kMostUnits leaves room for logits of 16.
+// of type `operands`. Arithmetic is in f32, or in f64 for f64. Rounding errors are treated as
+// independent, so the error of a sum grows like the square root of the number of its terms. If
+// weights are rounded, a quarter of their rounding error is added to `sums`, because the errors
+// partly average out over the terms. Rounding the largest logit changes all terms of a softmax
+// alike, by an error in proportion to the logit; kMostUnits leaves room for logits of 16.
 ErrorUnit error_unit(const Accuracy& accuracy, const Attrs& attrs, int64_t terms, DType operands,
                      DType stored);
 
-// A correct kernel stays below this many units.
+// The error of a correct kernel is below this many units.
 inline constexpr double kMostUnits = 8;
 
-// Returns half the distance from 1 to the next number of a floating-point type.
+// Returns the unit in which rounding errors of a floating-point type are measured. For f32 and f64
+// it is half the distance from 1 to the next larger number, for bf16 and f16 a quarter.
 double unit_roundoff(DType dtype);
 
 }  // namespace ds

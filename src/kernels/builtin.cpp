@@ -37,7 +37,7 @@ KernelRegistry built_in_kernels() {
     bool known = std::any_of(std::begin(kFamilies), std::end(kFamilies),
                              [&](const Family& family) { return family.name == word; });
     require(known,
-            "DS_KERNELS must list families of gemm, onednn, cpu, ref that this build has, got '{}'",
+            "DS_KERNELS must list kernel families of this build (gemm, onednn, cpu, ref), got '{}'",
             word);
     chosen.push_back(word);
   }

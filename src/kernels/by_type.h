@@ -34,11 +34,11 @@ void by_type_among(std::string_view family, DType dtype, const F& f) {
     return true;
   };
   bool found = (attempt(Types{}) || ...);
-  ensure(found, "{} kernels do not take {}", family, dtype_name(dtype));
+  ensure(found, "{} kernels do not support elements of type {}", family, dtype_name(dtype));
 }
 
-// Return the type of an operand, or of a result, of a launch. add_by_type() of each family uses
-// them to choose the kernel by type.
+// Return the type of an operand, or of a result, of a launch. add_by_type() of kernels/cpu and
+// kernels/ref use them to choose the kernel by type.
 template <size_t index>
 DType in_type(const KernelContext& c) {
   return c.in[index].dtype;

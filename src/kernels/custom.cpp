@@ -17,7 +17,7 @@ const CustomKernels& kernels_of(const KernelContext& c) {
 
 void custom(const KernelContext& c) { kernels_of(c).forward(c.in, c.out); }
 
-// Returns one view for each mark: the next of `views` for a 1, an absent one for a 0.
+// Returns one view for each mark: the next of `views` for '1', and a view without data for '0'.
 std::vector<TensorView> spread(const std::string& marks, std::span<const TensorView> views) {
   std::vector<TensorView> out(marks.size());
   size_t next = 0;

@@ -30,12 +30,12 @@ struct KernelContext {
   // For an instruction that processes elements in an order other than that of memory: the runs of
   // elements in this order. Otherwise empty.
   std::span<const ElementRun> runs = {};
-  // The callbacks of a custom operation.
+  // The callbacks of a custom operation; null for every other op.
   const CustomOp* custom = nullptr;
 };
 using KernelFn = void (*)(const KernelContext&);
 
-// A launch about which a kernel is asked, in advance, whether it can run it.
+// The properties of a future launch by which an implementation decides whether it can run it.
 struct KernelQuery {
   std::string_view op;
   std::span<const DType> in;
@@ -45,16 +45,17 @@ struct KernelQuery {
   std::string_view device = "cpu";
 };
 
-// One implementation of one op. `refuse` returns "" to accept, or the reason; its answer must not
-// depend on data.
+// One implementation of one op. `refuse` returns "" to accept a launch, or the reason for a
+// refusal, which must not depend on data. If `refuse` is null, every launch is accepted.
 struct KernelImpl {
   std::string op;
-  std::string name;  // "gemm", "onednn", "cpu", "ref"
+  // The family: "gemm", "onednn", "cpu" or "ref".
+  std::string name;
   KernelFn run = nullptr;
   std::string (*refuse)(const KernelQuery&) = nullptr;
-  // Allocates now what `run` would otherwise allocate at its first launch with these shapes and
-  // keep; data pointers are null. Returns the most bytes that a launch allocates and frees. Null:
-  // `run` allocates nothing.
+  // Allocates in advance the memory that `run` would otherwise allocate at its first launch with
+  // these shapes and keep. The views have no data. Returns the largest number of bytes that one
+  // launch allocates and frees again. Null if `run` allocates nothing.
   int64_t (*prepare)(const KernelContext&) = nullptr;
   // The kind of device on which `run` runs.
   std::string device = "cpu";
@@ -67,8 +68,8 @@ class KernelRegistry {
   // Returns the first implementation that accepts. If none does, throws DS_ERROR_UNSUPPORTED with
   // all refusals.
   const KernelImpl& find(const KernelQuery& query) const;
-  // Returns one line for each implementation of the op, with its answer: for `libds env` and
-  // DS_VERBOSE.
+  // Returns one line for each implementation of the op: its name, and whether it accepts the query
+  // or why not.
   std::vector<std::string> explain(const KernelQuery& query) const;
   const std::vector<KernelImpl>& all() const { return impls_; }
 
@@ -83,9 +84,9 @@ void register_onednn(KernelRegistry& registry);
 void register_cpu(KernelRegistry& registry);
 void register_ref(KernelRegistry& registry);
 
-// Returns all built-in implementations in dispatch order: gemm, onednn, cpu, ref. The environment's
-// DS_KERNELS (a comma list of families, for example "ref" or "cpu,ref") restricts it, for tests and
-// bug reports.
+// Returns all built-in implementations in dispatch order: gemm, onednn, cpu, ref. The environment
+// variable DS_KERNELS restricts the families, for tests and bug reports; it is a comma-separated
+// list such as "ref" or "cpu,ref".
 KernelRegistry built_in_kernels();
 
 }  // namespace ds

@@ -1,4 +1,4 @@
-// How the three ops of a linear layer become matrix products. A weight may be stored [O,I] or
+// The matrix products that the three ops of a linear layer compute. A weight may be stored [O,I] or
 // [I,O].
 #include "kernels/matrix_product.h"
 
@@ -10,7 +10,7 @@
 namespace ds {
 namespace {
 
-// Returns whether the weight is stored [I,O], which only changes the operand that is transposed.
+// Returns whether the weight is stored as [I,O] instead of [O,I].
 bool transposed(const LinearOperands& c) { return c.attrs.integer_or("transposed", 0) != 0; }
 
 }  // namespace

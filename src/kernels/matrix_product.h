@@ -8,18 +8,20 @@
 
 namespace ds {
 
-// How a product's f32 sums are stored. `wide` and `added` leave c in f32, whatever the dtype, and
-// take no bias.
+// How a product's f32 sums are stored. With `wide` and `added`, c is f32 whatever the dtype is, and
+// a bias is not supported.
 enum class Store : int8_t {
   // c is rounded to the dtype.
   rounded,
+  // c is overwritten with the f32 sums.
   wide,
   // Each sum continues from the value of c.
   added
 };
 
-// c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]): one dtype, one rounding. A leading dimension is the
-// distance between rows of a matrix as it is stored: a[m,k], or a[k,m] if transpose_a.
+// The shape of the product c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]). All operands have one dtype,
+// and each element is rounded once. A leading dimension is the distance between rows of a matrix as
+// it is stored: a[m,k], or a[k,m] if transpose_a.
 struct MatrixShape {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldc = 0;
@@ -56,8 +58,8 @@ inline MatrixProduct product_of_linear_dw(const KernelContext& c) {
   return product_of_linear_dw(LinearOperands{c.in, c.out, c.attrs});
 }
 
-// Returns why a product, which needs operands and results of a single dtype, refuses the query: the
-// two dtypes that are mixed, or "".
+// Returns "" if all operands and results of the query have the same dtype, as a product needs.
+// Otherwise returns a refusal that names two of the dtypes.
 std::string mixed_dtypes(const KernelQuery& query);
 
 }  // namespace ds

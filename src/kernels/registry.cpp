@@ -1,5 +1,5 @@
-// Dispatch: an op is run by the first implementation that accepts it. An op has few of them, and
-// programs look them up when they are prepared, so a linear search is enough.
+// Dispatch: an op is run by the first implementation that accepts it. An op has few
+// implementations, and programs look them up when they are prepared, so a linear search is enough.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<std::string> KernelRegistry::explain(const KernelQuery& query) const
   for (const KernelImpl& impl : impls_) {
     if (impl.op != query.op) continue;
     std::string reason = refusal(impl, query);
-    lines.push_back(impl.name + ": " + (reason.empty() ? "takes it" : reason));
+    lines.push_back(impl.name + ": " + (reason.empty() ? "accepts it" : reason));
   }
   return lines;
 }

@@ -42,7 +42,8 @@ int given_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* text = std::getenv(name)) return number_of(text, name);
   }
-  throw std::invalid_argument("agent: no rank in the environment: mpirun or srun must start it");
+  throw std::invalid_argument(
+      "agent: no environment variable names the rank: mpirun or srun must start this command");
 }
 
 // Returns the launcher's token and removes it from the environment, so that the ranks do not get
@@ -62,7 +63,7 @@ bool is_restart() {
 
 bool is_daemon_of_mpirun(pid_t process) { return name_of(process) == "orted"; }
 
-// Reports to the launcher how the ranks have ended.
+// The agent's connection to the launcher, by which it reports how the ranks have ended.
 class Teller {
  public:
   explicit Teller(bool over_ssh) : token_(take_token()), over_ssh_(over_ssh) {}
@@ -86,8 +87,8 @@ class Teller {
   // After a failure, waits until the launcher ends the job, at most 6 seconds, so that the launcher
   // can read the record first: mpirun and srun end the job as soon as an agent returns a code, and
   // srun drops output that was not read by then. ssh reads all output, so its agents do not wait.
-  // If mpirun's daemon is still running after that time, it cannot be reached and would wait for a
-  // quarter of an hour, so it gets SIGTERM.
+  // If mpirun's daemon is still running after that time, it cannot reach the launcher and would
+  // wait for a quarter of an hour, so the agent sends it SIGTERM.
   void await_the_end() const {
     if (!told_ || token_.empty() || over_ssh_) return;
     pid_t parent = getppid();
@@ -106,8 +107,8 @@ class Teller {
   bool over_ssh_, told_ = false;
 };
 
-// Returns a message if this rank is not on the host to which the hostfile assigns it, because Slurm
-// orders hosts in another way; otherwise "".
+// Returns a message if this rank runs on another host than the hostfile assigns to it, because
+// Slurm lists the hosts in another order; otherwise "".
 std::string misplaced(const RankPlace& place) {
   const char* node = std::getenv("SLURMD_NODENAME");
   if (!node) return "";
@@ -181,7 +182,7 @@ Variables read_packed(int fd) {
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0)
         throw std::invalid_argument(
-            "agent: no variables on standard input: libds launch must start it");
+            "agent: standard input has no variables: libds launch must start this command");
       at += static_cast<size_t>(got);
     }
     return text;
@@ -216,8 +217,8 @@ std::vector<RankPlace> places_of_agent(const AgentOptions& options) {
   return places;
 }
 
-// Runs the ranks and returns the code of the first failure. Reports the failure to the launcher,
-// unless the launcher ended the job itself.
+// Runs the ranks and returns the code of the first failure, or the agent's code for a stop. Reports
+// either to the launcher, but no failure after the launcher has begun to end the job.
 int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
               const std::vector<std::string>& command, Teller& launcher) {
   const RankPlace first = places[0];

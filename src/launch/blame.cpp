@@ -33,8 +33,7 @@ int cause_of(const std::map<int, int>& lost, int rank) {
   return cause;
 }
 
-// `nearer` is true if the new failure caused the one named so far, so that it is nearer to the
-// cause.
+// `nearer` is true if the new failure caused the failure that is named so far.
 bool Blame::add(const RankFailure& failure) {
   if (failure.because_of >= 0) lost_.emplace(failure.rank, failure.because_of);
   const bool nearer = first_ && weight(failure) == 1 && weight(*first_) == 1 &&

@@ -21,7 +21,7 @@ struct RankFailure {
   // The exit code, or 128 + the signal's number; 0: no rank has failed.
   int code = 0;
   bool by_signal = false;
-  // For example "rank 1 exited with code 7".
+  // The message, for example "rank 1 exited with code 7".
   std::string text;
   // The rank whose loss caused this failure, as the failed rank reported it; -1: no other rank
   // caused it.
@@ -35,20 +35,20 @@ struct RankFailure {
 std::string left_alone(int rank, const std::string& on);
 
 // Returns the rank whose end made `rank` fail, or -1 if no other rank did. `lost` maps a rank to
-// the rank that it reported as lost. A rank that loses another one ends the group and is then lost
-// to the others, so these reports form chains; the last rank of a chain is the cause. If a chain is
-// a cycle, returns the last rank before it closes.
+// the rank that it reported as lost. A rank that loses another rank ends the group and is then lost
+// to the remaining ranks, so these reports form chains; the last rank of a chain is the cause. If a
+// chain is a cycle, returns the last rank before it closes.
 int cause_of(const std::map<int, int>& lost, int rank);
 
-// Chooses which of a job's failures to name. A rank that fails makes the others fail, often before
-// it has ended itself, so the earliest failure need not be the cause. Failures are preferred in
-// this order: death by a signal other than SIGTERM, an exit, the exit of a rank that had lost
-// another one, SIGTERM, which Slurm sends to every process of a job that has failed. Among equal
-// failures the earliest is chosen, but of two ranks that had lost another one, the rank whose loss
-// made the other fail.
+// The failures of a job, and the choice of the failure to name. A rank that fails makes the others
+// fail, often before it has ended itself, so the earliest failure need not be the cause. Failures
+// are preferred in this order: death by a signal other than SIGTERM; an exit; the exit of a rank
+// that had lost another rank; death by SIGTERM, which Slurm sends to every process of a job that
+// has failed. Among equal failures the earliest is chosen, with one exception: if two ranks had
+// lost another rank and the loss of the second made the first fail, the second is chosen.
 class Blame {
  public:
-  // Adds a failure and returns whether it is now the one to name.
+  // Adds a failure and returns whether it is now the failure to name.
   bool add(const RankFailure& failure);
   const std::optional<RankFailure>& first() const { return first_; }
 

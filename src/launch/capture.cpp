@@ -42,8 +42,8 @@ Capture::Capture(Capture&& other) noexcept
 
 Capture::~Capture() { finish(); }
 
-// The destructor calls finish(), too, so it must be safe to call twice. It reads the output to the
-// end before it waits, because a program that has filled the pipe could not end otherwise.
+// The destructor calls finish(), too, so a second call must be safe. The output is read to its end
+// before the wait, because a program that has filled the pipe cannot end.
 void Capture::finish() {
   if (pid_ == 0) return;
   char part[4096];

@@ -6,11 +6,12 @@
 
 namespace ds {
 
-// Runs a program and collects its standard output and standard error as one text.
+// A program that runs, and its standard output and standard error as one text.
 class Capture {
  public:
   // Starts the program, which is searched for on PATH. Throws std::invalid_argument, "PURPOSE,
-  // which cannot be run: ...", if it cannot be run, and std::system_error.
+  // which cannot be run: ...", if the program cannot be run, and std::system_error if the system
+  // refuses a pipe or a process.
   Capture(const std::vector<std::string>& words, const std::string& purpose);
   // Waits until the program has ended.
   ~Capture();

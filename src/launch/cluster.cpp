@@ -94,7 +94,8 @@ void check_before_start(const ClusterOptions& options) {
   }
 }
 
-// Returns the requested port, or one that is likely to be free.
+// Returns the requested port or, if none is requested, a port that is free or likely to be free.
+// Throws if the first host is this host and the requested port is taken.
 int port_for(const ClusterOptions& options) {
   const bool here = is_this_host(options.hosts[0].name);
   if (here && options.master_port != 0) require_free_port(options.master_port);
@@ -102,7 +103,7 @@ int port_for(const ClusterOptions& options) {
   return here ? free_port() : kUsualPort;
 }
 
-// Runs mpirun or srun until it ends and forwards its standard error without the agents' records.
+// One run of mpirun or srun. Its standard error is forwarded without the agents' records.
 class Starting {
  public:
   Starting(std::vector<std::string> words, std::vector<std::string> variables, std::string token)
@@ -171,7 +172,8 @@ class Starting {
   }
 
   // Forwards the first signal to the agents, as SIGUSR1 for an interrupt or SIGUSR2 for a hangup.
-  // The second signal ends the job, a third kills the starter.
+  // The second signal ends the job, and a third kills the starter; a hangup after another signal is
+  // ignored.
   void obey(int number) {
     if (number == 0 || number == SIGCHLD) return;
     if (number == SIGHUP && interrupts_ > 0) return;
@@ -185,9 +187,9 @@ class Starting {
     }
   }
 
-  // Ends the job step by step after a failure. An agent that has reported a failure waits for that:
-  // mpirun and srun cancel all ranks as soon as one exits with a code other than 0, and srun drops
-  // the output of ranks that it cancels.
+  // Ends the job step by step after a failure. Until then, an agent that has reported a failure
+  // does not exit, because mpirun and srun cancel all ranks as soon as one exits with a code other
+  // than 0, and srun drops the output of ranks that it cancels.
   void press() {
     // Once the launcher has begun to end the job, it causes all later failures itself.
     if (!pressure_.begun()) {

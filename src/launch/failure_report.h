@@ -14,7 +14,7 @@ namespace ds {
 // of a rank cannot be taken for a record.
 std::string report_record(std::string_view token, const RankFailure& failure);
 
-// Extracts records from a stream of bytes.
+// A reader that extracts records from a stream of bytes.
 class ReportReader {
  public:
   explicit ReportReader(std::string token) : head_('\x1e' + std::move(token) + ' ') {}

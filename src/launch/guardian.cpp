@@ -1,7 +1,7 @@
-// The guardian reads from a pipe of the launcher: a byte means that the launcher ends normally, the
-// end of the stream that it was killed. In the latter case the guardian searches /proc for
-// processes whose environment has the launcher's mark, which every process that a rank has started
-// inherits.
+// The guardian reads from a pipe of the launcher: a byte means that the launcher ends normally, and
+// the end of the stream means that it was killed. In the latter case the guardian searches /proc
+// for processes whose environment has the launcher's mark, which every process that a rank has
+// started inherits.
 
 #include "launch/guardian.h"
 

@@ -7,7 +7,7 @@
 
 namespace ds {
 
-// Starts a process beside the launcher that survives a kill -9 of the launcher and then kills the
+// A process beside the launcher that survives a kill -9 of the launcher and then kills the
 // processes that are left. The ranks themselves die with the launcher, but the processes that a
 // rank has started, such as the program that a rank's shell runs, would live on. The guardian finds
 // all such processes, whatever process group, session or parent they have by then, by the

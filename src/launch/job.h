@@ -33,7 +33,7 @@ struct JobOptions {
   std::string log_dir;
   // Whether to append to existing logs, because the job is a restart.
   bool append = false;
-  // Whether the job is a part of a larger one. The launcher of the larger job sends SIGUSR1 for an
+  // Whether the job is a part of a larger job. The launcher of the larger job sends SIGUSR1 for an
   // interrupt and SIGUSR2 for a hangup. SIGTERM or the end of the parent process means that the
   // larger job ends; failures after that are not reported.
   bool part = false;
@@ -54,7 +54,7 @@ struct JobOptions {
 // launcher is running; nothing to do.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e', alive = 'a' };
 
-// Runs a command once per place and waits for all ranks.
+// A job on this host, which runs a command once per place and waits for all ranks.
 class Job {
  public:
   Job(JobOptions options, std::vector<RankPlace> places, std::vector<std::string> command);
@@ -138,7 +138,8 @@ class Job {
   // The first rank that returned kStoppedCode.
   std::optional<RankFailure> stopped_;
   StopDoubt doubt_{std::chrono::milliseconds(options_.doubt_ms)};
-  // Number of interrupts received, and number of signals sent to the ranks after a failure.
+  // Number of interrupts and hangups received, and number of signals sent to the ranks after a
+  // failure.
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;

@@ -7,7 +7,7 @@
 
 namespace ds {
 
-// Decides what to do with a job over several hosts after a rank has failed. For a second, the
+// A schedule for ending a job over several hosts after a rank has failed. For a second, the
 // launcher waits for records that may name the cause. Then it tells the agents to end and waits for
 // them. Agents that are left are killed.
 class Pressure {
@@ -45,9 +45,9 @@ class Pressure {
   int acts_ = 0;
 };
 
-// Decides about a rank that has ended with kStoppedCode without a request to stop. The other ranks
-// have some time (by default ten seconds) to end with this code or 0, too. If they do not, the rank
-// counts as failed, and the others are ended.
+// The time for which a rank that has ended with kStoppedCode, without a request to stop, does not
+// count as failed. The other ranks have this time (by default ten seconds) to end with the same
+// code or with 0. If they do not, the rank counts as failed, and the other ranks are ended.
 class StopDoubt {
  public:
   static constexpr std::chrono::milliseconds kPatience{10000};

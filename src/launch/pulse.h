@@ -6,10 +6,10 @@
 
 namespace ds {
 
-// Starts a process that tells the agents of a job over ssh, every few seconds, that their launcher
-// is alive. Without it, an agent would not notice that the connection is cut or that the launcher's
-// host has gone. The process continues while the launcher is suspended by its terminal, and ends
-// with the launcher.
+// A process that tells the agents of a job over ssh, every few seconds, that their launcher is
+// alive. Without this process, an agent would not notice that the connection is cut or that the
+// launcher's host has gone. The process continues while the launcher is suspended by its terminal,
+// and ends with the launcher.
 class Pulse {
  public:
   // `orders` has the launcher's ends of the agents' order streams. Throws std::system_error.

@@ -20,7 +20,7 @@ struct RankPlace {
   // The name of the host in messages; "": this host, which messages do not name.
   std::string host;
   std::string url;
-  // The value of DS_JOB_KEY; "": the rank inherits that of this process.
+  // The value of DS_JOB_KEY; "": the rank inherits DS_JOB_KEY from this process.
   std::string key;
   std::string master_host;
   int master_port = 0;
@@ -36,7 +36,7 @@ struct Started {
 };
 
 struct StartOptions {
-  // The new process inherits one end of this pipe; null: none.
+  // The new process inherits one end of this pipe; null: no pipe.
   const LauncherPipe* pipe = nullptr;
   // The signal mask of the new process.
   sigset_t mask{};
@@ -50,10 +50,10 @@ struct StartOptions {
   std::vector<int> cpus{};
 };
 
-// Starts `command`, which is searched for on PATH, as the leader of a new process group. Its
-// environment is that of this process, in which `variables` (NAME=VALUE) replace those of the same
-// names. Returns when exec has succeeded or failed. Throws std::system_error if the process cannot
-// be created.
+// Starts `command`, which is searched for on PATH, as the leader of a new process group. It
+// inherits the environment of this process, in which `variables` (NAME=VALUE) replace variables of
+// the same names. Returns when exec has succeeded or failed. Throws std::system_error if the
+// process cannot be created.
 Started start_process(const std::vector<std::string>& command,
                       const std::vector<std::string>& variables, const StartOptions& options);
 

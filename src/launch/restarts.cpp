@@ -1,11 +1,11 @@
 // Problem. A failed job is started again as a whole (docs/adr/0068), but not if it would fail in
 // the same way, nor so often that failing starts keep a cluster busy.
 //
-// Algorithm. After each failure, judge() decides whether a restart may follow. None follows a code
-// that means a wrong command or configuration (hopeless()), three consecutive starts that end soon
-// with the same code (Alike), or the last allowed restart. Waits double from first_wait_ms to
-// longest_wait_ms. If too few ranks are left, the launcher checks again later, which counts as a
-// restart, unless a scheduler takes the job over (wait_for_ranks()).
+// Algorithm. After each failure, judge() decides whether a restart may follow. There is no restart
+// after a code that means a wrong command or configuration (hopeless()), after three consecutive
+// starts that end soon with the same code (Alike), or after the last allowed restart. Waits double
+// from first_wait_ms to longest_wait_ms. If too few ranks are left, the launcher checks again
+// later, which counts as a restart, unless a scheduler takes the job over (wait_for_ranks()).
 
 #include "launch/restarts.h"
 
@@ -40,7 +40,7 @@ void say(const std::string& line) {
   if (!line.empty()) fmt::print(stderr, "libds launch: {}\n", line);
 }
 
-// Waits for that time; returns false at once if a signal requests the end.
+// Waits for `milliseconds`; returns false at once if a signal requests the end.
 bool pause(int64_t milliseconds) {
   Signals signals{SIGINT, SIGTERM, SIGHUP};
   const Clock::time_point begin = Clock::now();
@@ -62,7 +62,7 @@ std::string hopeless(const RankFailure& failure) {
   return "";
 }
 
-// Counts consecutive starts that end soon and in the same way.
+// A count of consecutive starts that end soon and in the same way.
 class Alike {
  public:
   static constexpr int kMost = 3;
@@ -80,8 +80,7 @@ class Alike {
   int last_code_ = 0, count_ = 0;
 };
 
-// Runs a job and restarts it: the loop over its starts, the decision after each failure, and the
-// messages about it.
+// The loop over a job's starts, with the decision after each failure and the messages about it.
 class Restarts {
  public:
   Restarts(const RestartOptions& options, Attempts& attempts)
@@ -122,8 +121,8 @@ class Restarts {
     }
   }
 
-  // Decides whether a restart may follow, and prints the failure and the reason if not. Later calls
-  // for the same start do nothing.
+  // Decides whether a restart may follow. If not, prints the failure and, unless the job is never
+  // restarted, the reason. Later calls for the same start do nothing.
   void judge(const RankFailure& failure) {
     if (std::exchange(judged_, true)) return;
     const int64_t lived_ms = milliseconds_since(began_);
@@ -160,7 +159,7 @@ class Restarts {
           std::exchange(wait_ms_, std::min(2 * wait_ms_, options_.longest_wait_ms));
       const std::string next =
           enough ? fmt::format("restart {} on {}", count(made_), ranks_text(left.ranks))
-                 : fmt::format("another look for restart {}", count(made_));
+                 : fmt::format("next check for restart {}", count(made_));
       say(fmt::format("{}; {} in {}", text, next, seconds_text(wait_ms)));
       if (!pause(wait_ms)) return say("stopped before restart " + count(made_)), false;
       if (enough) return true;

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// While this object exists, SIGCHLD and the given signals are blocked, and next() returns them one
-// by one. Only for a process with one thread.
+// A queue of signals. While it exists, SIGCHLD and the given signals are blocked, and next()
+// returns them one by one. Only for a process with one thread.
 class Signals {
  public:
   explicit Signals(std::initializer_list<int> numbers);
@@ -16,7 +16,7 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  // Returns the next signal, or 0 if none arrives within that time.
+  // Returns the next signal, or 0 if no signal arrives within `milliseconds`.
   int next(int64_t milliseconds);
   // Returns the signal mask from before this object was created.
   const sigset_t& mask() const { return mask_; }

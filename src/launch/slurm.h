@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// The functions below return facts about the Slurm job that this process is in, from the variables
-// of sbatch and salloc and from Slurm's command-line programs.
+// The functions below concern the Slurm job that this process is in. They use the variables of
+// sbatch and salloc and Slurm's command-line programs.
 
 // Returns whether this process is in a Slurm job.
 bool in_slurm_job();
@@ -17,7 +17,7 @@ std::string slurm_job();
 
 // Returns the job's hosts in Slurm's order, each with as many slots as it has tasks, or with one
 // slot if the job was submitted without a number of tasks. Throws std::invalid_argument outside of
-// a job or if Slurm does not answer.
+// a job, if Slurm does not answer, or if its variables do not fit each other.
 Hosts slurm_hosts();
 
 // Parses the value of SLURM_TASKS_PER_NODE: "2(x3),1" becomes 2, 2, 2, 1. Throws
@@ -28,8 +28,8 @@ std::vector<int> parse_tasks_per_node(const std::string& text);
 // it. All lines are "" if Slurm does not answer.
 std::vector<std::string> slurm_troubles(const std::vector<std::string>& hosts);
 
-// Returns how often the job has been restarted, by Slurm and by its launchers, which have noted
-// their restarts.
+// Returns how often the job has been restarted, by Slurm or by its launchers
+// (note_slurm_restarts()).
 int slurm_restarts();
 
 // Writes the number of restarts to a file in the working folder, so that a launcher that Slurm

@@ -5,7 +5,7 @@
 namespace ds {
 
 struct SshOptions {
-  // The port; 0: the one in ssh's configuration.
+  // The port; 0: the port in ssh's configuration.
   int port = 0;
   // Time-out for connecting, in seconds.
   int connect_s = 10;

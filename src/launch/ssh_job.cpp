@@ -177,7 +177,7 @@ class SshJob {
   }
 
   // An agent may end with a code but without a record, for example if ssh loses the connection to
-  // its host. That, too, ends the other agents.
+  // its host. Such an end also ends the other agents.
   void look_at(Agent& agent) {
     while (agent.errors >= 0 && agent.relay()) continue;
     bool was_running = agent.pid > 0;

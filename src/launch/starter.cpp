@@ -125,7 +125,7 @@ Words ssh_agent_words(const ClusterOptions& options, size_t host, const std::str
 Words starter_words(const ClusterOptions& options, const Words& names, const Words& command) {
   if (std::find(command.begin(), command.end(), ":") != command.end())
     throw std::invalid_argument(
-        "command: a word ':' cannot be handed to mpirun; put it into a script");
+        "command: mpirun does not accept the word ':'; put the command into a script");
   Words agent = agent_words(options);
   append(agent, command);
   if (options.starter == Starter::mpirun) return mpirun_words(options, names, agent);

@@ -13,7 +13,7 @@ namespace ds {
 
 enum class Starter { mpirun, srun, ssh };
 
-// Describes a job over several hosts and how to start it.
+// A job over several hosts, and how to start it.
 struct ClusterOptions {
   // The hosts in the order of ranks.
   Hosts hosts;
@@ -26,9 +26,10 @@ struct ClusterOptions {
   std::string folder;
   // A folder for logs on each host; "": no logs.
   std::string log_dir;
-  // MASTER_PORT. 0: a port that is free now if the first host is this one, otherwise 29500.
+  // MASTER_PORT. 0: a port that is free now if the first host is this host, otherwise 29500.
   int master_port = 0;
-  // Variables for all ranks, in addition to those of this process for which forwarded() is true.
+  // Variables for all ranks, in addition to the variables of this process for which forwarded() is
+  // true.
   Variables variables;
   SshOptions ssh;
   Binding binding = Binding::none;

@@ -5,10 +5,10 @@
 
 namespace ds {
 
-// A pair of connected sockets: only the launcher has one end, and every descendant of a rank
-// inherits the other. When the launcher ends, in whatever way, its end closes, which the inherited
-// end shows as a hangup. A rank whose group ends because of another rank reports that over the
-// inherited end (comm/blame.h).
+// A pair of connected sockets: the launcher keeps one end, and every descendant of a rank inherits
+// the other end. When the launcher ends, in whatever way, the kernel closes its end, which the
+// inherited end shows as a hangup. A rank whose group ends because of another rank reports that
+// over the inherited end (comm/blame.h).
 class LauncherPipe {
  public:
   // Throws std::system_error.

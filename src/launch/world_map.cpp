@@ -62,7 +62,7 @@ std::string base64(std::string_view bytes) {
 
 }  // namespace
 
-// The JSON text is the same as that of Python's json.dumps, which DeepSpeed's launcher uses.
+// The JSON text is the same that Python's json.dumps writes, which DeepSpeed's launcher uses.
 std::string encode_world_map(const Hosts& hosts) {
   std::string json = "{";
   for (const Host& host : hosts) {

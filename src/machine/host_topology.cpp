@@ -1,6 +1,6 @@
 // Reads the topology of the machine with hwloc. libds must run without hwloc, so the library is
-// opened at run time and its functions are found by name. If it is missing or has another
-// interface, that is not an error: HostTopology::absent says so.
+// opened at run time and its functions are found by name. If the library is missing or has another
+// interface, HostTopology::absent says so, which is not an error.
 
 #include "machine/host_topology.h"
 
@@ -17,7 +17,7 @@
 namespace ds {
 namespace {
 
-// The functions of hwloc, whose library is opened by the constructor and stays open.
+// The functions of hwloc. The constructor opens the library, which stays open.
 class Hwloc {
   void* library_ = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
   std::string absent_ = library_ ? "" : fmt::format("hwloc cannot be opened: {}", dlerror());
@@ -61,7 +61,7 @@ class Hwloc {
   decltype(&hwloc_topology_is_thissystem) is_this_system = find("hwloc_topology_is_thissystem");
 };
 
-// Reads a loaded topology into a HostTopology.
+// A reader that converts a loaded topology to a HostTopology.
 class Reader {
  public:
   Reader(const Hwloc& hwloc, hwloc_topology_t topology) : hwloc_(hwloc), topology_(topology) {}
@@ -102,8 +102,8 @@ class Reader {
     return found;
   }
 
-  // Returns the memory nodes of an object, as indices into `nodes`. A device has none itself; its
-  // nodes are those of the nearest object that contains it.
+  // Returns the memory nodes of an object, as indices into `nodes`. A device itself has no memory
+  // nodes, so the nodes of the nearest object that contains it are returned.
   std::vector<int> nodes_of(hwloc_obj_t object) const {
     while (object && !object->nodeset) object = object->parent;
     std::vector<int> found;
@@ -163,7 +163,7 @@ class Reader {
   hwloc_topology_t topology_;
   HostTopology out_;
   std::vector<hwloc_nodeset_t> sets_;
-  // Whether the topology is that of this machine, not one from a file. Then `usable_` has the CPUs
+  // Whether the topology is that of this machine, not one from a file, and `usable_` has the CPUs
   // that this process may use.
   bool own_ = false;
   cpu_set_t usable_{};

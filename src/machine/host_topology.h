@@ -8,7 +8,7 @@ namespace ds {
 // The memory nodes, cores, GPUs and network cards of this machine, and which of them are near each
 // other. CPUs have the numbers of sched_setaffinity().
 struct HostTopology {
-  // A core, with the CPUs of it that this process may use.
+  // A core, with those of its CPUs that this process may use.
   struct Core {
     std::vector<int> cpus;
     // The nearest memory node, as an index into `nodes`.
@@ -22,7 +22,8 @@ struct HostTopology {
   };
   // A GPU or a network card.
   struct Device {
-    std::string name;  // "eth0", "mlx5_0", "GPU 10de:2335"
+    // The name, such as "eth0", "mlx5_0" or "GPU 10de:2335".
+    std::string name;
     // The address on the PCI bus, such as "0000:3b:00.0".
     std::string address;
     // The nearest memory nodes, as indices into `nodes`.
@@ -32,7 +33,8 @@ struct HostTopology {
   struct Link {
     // The addresses of the two GPUs on the PCI bus.
     std::string first, second;
-    int64_t bandwidth = 0;  // MB/s
+    // Bandwidth in MB/s, as hwloc reports it.
+    int64_t bandwidth = 0;
   };
 
   // The reason why the topology is not known, or "" if it is.

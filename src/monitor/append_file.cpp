@@ -24,13 +24,14 @@ AppendFile::AppendFile(File file, int64_t begin) : file_(std::move(file)), end_(
 
 AppendFile::~AppendFile() { give_up(); }
 
-// A failed write may have written a part of the bytes. The next one starts at end_ again and
-// overwrites them.
+// A failed write may have written a part of the bytes. The next write starts at end_ again and
+// overwrites this part.
 void AppendFile::append(std::string_view bytes) {
   if (!file_.open()) return;
   waiting_ += bytes;
   try {
-    end_ = std::min(end_, file_.size());  // the file may have been truncated meanwhile
+    // Another program may have truncated the file.
+    end_ = std::min(end_, file_.size());
     file_.write(waiting_.data(), waiting_.size(), end_);
     end_ += static_cast<int64_t>(waiting_.size());
     waiting_.clear();
@@ -38,12 +39,14 @@ void AppendFile::append(std::string_view bytes) {
     warn(error.what());
     if (waiting_.size() <= kMostWaiting) return;
     log_line(LogLevel::warning,
-             fmt::format("{}: given up, {} bytes wait to be written", path(), waiting_.size()));
+             fmt::format("{}: writing is given up; {} bytes could not be written", path(),
+                         waiting_.size()));
     give_up();
   }
 }
 
-// Truncates a part of refused bytes that was written, so that the file ends with a complete line.
+// Removes bytes that a refused write has left at the end of the file, so that the file ends with a
+// complete line.
 void AppendFile::give_up() noexcept {
   try {
     if (file_.open() && !waiting_.empty()) file_.resize(end_);

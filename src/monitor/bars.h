@@ -17,9 +17,9 @@ struct Bar {
 // Returns the list. `full` is the value of a bar that has the full width.
 std::string bar_list(const std::vector<Bar>& bars, double full);
 
-// Return a row of such a list, and a list of such rows. `content` is placed between name and value.
-// `longest` is the length of the longest value in bytes. The width of the value column is derived
-// from it in coarse steps, so that the columns of most lists on a page align.
+// These return a row of such a list, and a list of such rows. `content` is placed between name and
+// value. `longest` is the length of the longest value in bytes. The width of the value column grows
+// with this length in coarse steps, so that the columns of most lists on a page align.
 std::string bar_row(const std::string& name, const std::string& content, const std::string& value);
 std::string list_of_rows(const std::string& rows, size_t longest);
 

@@ -25,7 +25,7 @@ using Points = std::vector<std::pair<double, double>>;
 // Width of a plot in units of its SVG, which the page stretches. A vertical unit is a pixel.
 constexpr double kWidth = 1000;
 
-// Maps data to units of the plot.
+// A map from data to units of the plot.
 struct Frame {
   double height;
   double x0, x1, y0, y1;
@@ -104,7 +104,8 @@ std::string x_labels(const Frame& frame) {
 
 // Returns the legend, which names all series except faint ones.
 std::string legend(const LineChart& chart) {
-  if (chart.series.size() < 2) return "";  // the title already names the series
+  // The title already names a single series.
+  if (chart.series.size() < 2) return "";
   std::string html;
   for (const Series& series : chart.series) {
     if (series.faint || series.name.empty()) continue;
@@ -123,7 +124,8 @@ std::string level_lines(const LineChart& chart, const Frame& frame) {
   return svg;
 }
 
-constexpr double kTextLine = 22;  // pixels of a line of text
+// Height of a line of text in pixels.
+constexpr double kTextLine = 22;
 
 // Returns whether a curve crosses the place for the name of a level at the right side, above height
 // y. On a phone a name needs up to 0.45 of the width.

@@ -11,7 +11,8 @@ namespace ds {
 
 // How the values of an axis are printed: as they are, or with a suffix for thousands.
 enum class Unit { number, count };
-std::string unit_text(double value, Unit unit);  // "0.0015", "15k"
+// Returns, for example, "0.0015" or "15k".
+std::string unit_text(double value, Unit unit);
 
 struct Series {
   std::string name;

@@ -80,8 +80,8 @@ std::string host_name() {
 }
 
 // Returns the time in seconds for the name of a new file. TensorBoard reads the files of a folder
-// in the order of their names, so the time is later than that of every existing file, whatever this
-// host's clock says.
+// in the order of their names, so the time is later than the time in every existing name, whatever
+// this host's clock says.
 int64_t second_of_new(const std::string& folder) {
   auto second = static_cast<int64_t>(wall_seconds());
   for (const std::string& name : list_folder(folder)) {

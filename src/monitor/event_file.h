@@ -14,9 +14,9 @@ namespace ds {
 // so that TensorBoard finds it and reads it after the files that already are in the folder.
 class EventFile {
  public:
-  // goes_on_from: the files in the folder belong to the same run, which continues from that step.
-  // The file then begins with a SessionLog event with status START, which makes TensorBoard drop
-  // later steps of the earlier files. Throws DS_ERROR_IO.
+  // If `goes_on_from` is set, the files in the folder belong to the same run, which continues after
+  // that step. The file then begins with a SessionLog event with status START, which makes
+  // TensorBoard drop later steps of the earlier files. Throws DS_ERROR_IO.
   explicit EventFile(const std::string& folder, std::optional<int64_t> goes_on_from = {});
   void scalar(std::string_view tag, int64_t step, double value);
   // Writes train/loss, train/lr, train/grad_norm, speed/tokens_per_second, speed/seconds_per_step

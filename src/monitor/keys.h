@@ -7,7 +7,7 @@
 
 namespace ds {
 
-// A number of steps larger than that of any run, so that no lines are printed.
+// A number of steps that no run reaches, so that only the first and the last line are printed.
 inline constexpr int64_t kNeverPrint = INT64_MAX;
 
 // The section comms_logger.
@@ -45,7 +45,7 @@ struct FlopsProfilerConfig {
 
 // The settings of all reports of a run.
 struct MonitorKeys {
-  // Steps between progress lines; kNeverPrint means no lines.
+  // Steps between progress lines; kNeverPrint means only the first and the last line.
   int64_t steps_per_print = 10;
   MonitorConfig tensorboard{.enabled = true}, csv_monitor{.enabled = true}, jsonl_monitor;
   CommsLoggerConfig comms_logger;

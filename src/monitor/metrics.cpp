@@ -3,9 +3,10 @@
 // Problem. A run that is killed may leave half a line; a run that resumes from an older checkpoint
 // repeats steps that already have lines; people and programs may edit the file meanwhile.
 // Invariant. After the constructor the file has a header and the rows up to step keep_until, each
-// once and in order, and nothing else. Algorithm. Good rows are copied to a new text. If the file
-// begins with exactly that text, it is only truncated, which works even on a full disk. Otherwise
-// the text is written anew; a damaged file is first renamed.
+// once and in order, and nothing else.
+// Algorithm. Good rows are copied to a new text. If the file begins with exactly that text, the
+// file is only truncated, which works even on a full disk. Otherwise the text is written anew; a
+// damaged file is first renamed.
 #include "monitor/metrics.h"
 
 #include <fmt/format.h>
@@ -33,7 +34,8 @@ constexpr std::string_view header =
 // Files of older versions lack the last one or two columns, which are added when such a run is
 // continued.
 constexpr size_t columns = 12, fewest_columns = 10;
-constexpr int64_t kMostMetrics = int64_t{4} << 30;  // some 40 million steps
+// The most bytes of the file, which are enough for some 40 million steps.
+constexpr int64_t kMostMetrics = int64_t{4} << 30;
 
 // Prints numbers with fmt, whose shortest representation parses back to the same bits in every
 // locale.
@@ -74,8 +76,8 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
     at = comma + 1;
   }
   if (count != width) {
-    raise(DS_ERROR_CORRUPT, "{}: line {}: {} columns wanted, got {}", path, number_of_line, width,
-          count);
+    raise(DS_ERROR_CORRUPT, "{}: line {}: must have {} columns, got {}", path, number_of_line,
+          width, count);
   }
   auto real = [&](size_t i) { return number<double>(field[i], path, number_of_line); };
   auto integer = [&](size_t i) { return number<int64_t>(field[i], path, number_of_line); };
@@ -92,7 +94,7 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
   return {step, {}};
 }
 
-// Calls each(line, number), with numbers from 1 on, for all lines except a last one without a line
+// Calls each(line, number), with numbers from 1 on, for all lines except a last line without a line
 // end.
 template <typename F>
 void for_lines(std::string_view text, F each) {
@@ -119,7 +121,8 @@ size_t check_header(std::string_view line, const std::string& path) {
 struct Salvage {
   std::string text = std::string(header) + "\n";
   Metrics metrics;
-  std::string fault;  // error of the first bad line, or ""
+  // The error of the first bad line, or "".
+  std::string fault;
 
   void add(std::string_view line, const Row& row) {
     if (row.step) metrics.steps.push_back(*row.step);

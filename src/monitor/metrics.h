@@ -15,8 +15,8 @@ struct Metrics {
   std::vector<EvalRecord> evals;
 };
 
-// metrics.csv has one line for each step, followed by one for its evaluation, if there was one,
-// which has only step and heldout_loss. The columns, in one line, are
+// The file metrics.csv. It has a line for each step that was not skipped. The line of an evaluation
+// follows the line of its step and has only step and heldout_loss. The columns, in one line, are
 //   step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes,
 //   loss_scale,save_seconds
 // loss_scale is empty in a run without a loss scale, and save_seconds if the step did not wait for
@@ -31,13 +31,13 @@ class MetricsCsv {
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
   void sync() { file_->sync(); }
-  // Returns the rows of the existing file that the constructor kept: those of steps up to
-  // `keep_until`, without damaged lines.
+  // Returns the rows of the existing file that the constructor kept: the undamaged rows of steps up
+  // to `keep_until`.
   const Metrics& kept() const { return kept_; }
 
  private:
   Metrics kept_;
-  // Set by the constructor's body, hence optional.
+  // Optional, because the body of the constructor creates the object.
   std::optional<AppendFile> file_;
 };
 

@@ -22,7 +22,8 @@ namespace {
 constexpr int kLeft = 62, kColumn = 272, kOnly = 640, kGap = 20, kRight = 18;
 // Heights in pixels: the heading, a lane, an area, the gap above an area, and the axis.
 constexpr int kTop = 74, kLane = 16, kAreaHeight = 110, kAreaGap = 26, kAxis = 20;
-constexpr double kSmallest = 0.4;  // smallest width of a block in pixels
+// The smallest width of a block in pixels.
+constexpr double kSmallest = 0.4;
 // A tier smaller than this share of the largest tier has no row; its bytes are only printed.
 constexpr double kWorthARow = 0.02;
 // Blocks of the same phase that are closer than this many pixels are merged.
@@ -71,8 +72,8 @@ void add_name(std::vector<std::string>& names, const std::string& name) {
   if (!contains(names, name)) names.push_back(name);
 }
 
-// Collects the rows of all columns first, since columns may have different queues and tiers, and
-// then draws the columns.
+// A picture that is being drawn. The constructor collects the rows of all columns, since columns
+// may have different queues and tiers; svg() then draws the columns.
 class Picture {
  public:
   explicit Picture(const std::vector<PlanColumn>& columns)

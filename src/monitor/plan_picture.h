@@ -11,7 +11,8 @@ struct PlanColumn {
   struct Block {
     // Seconds since the beginning of the step.
     double begin = 0, end = 0;
-    std::string phase;  // "forward", "backward" or "update"
+    // "forward", "backward" or "update"; it determines the color.
+    std::string phase;
     // Name of the block's first instruction, shown when the pointer is over the block.
     std::string name;
   };
@@ -30,7 +31,8 @@ struct PlanColumn {
   std::string title;
   double seconds = 0;
   std::vector<Lane> lanes;
-  // The tiers of memory. Each is drawn in a row of the picture.
+  // The tiers of memory. Each tier has a row of the picture, unless it is much smaller than the
+  // largest one.
   std::vector<Area> areas;
 };
 

@@ -23,7 +23,7 @@ struct ProgressOptions {
   TierBytes plan;
 };
 
-// Shows the progress of a run on a terminal or as lines of text. Not thread-safe. `out` receives
+// The progress of a run, shown on a terminal or as lines of text. Not threadsafe. `out` receives
 // text with line ends and control sequences.
 class Progress {
  public:
@@ -56,11 +56,13 @@ class Progress {
 // Returns "step  120/400  loss 2.3456  ..." without a line end. A `heldout` of NaN is left out.
 std::string progress_line(const StepRecord& record, double heldout, double remaining,
                           const ProgressOptions& options);
-// Returns such a line with a bar, at most options.columns wide. Parts that do not fit are left out.
+// Returns such a line with a bar, which is less than options.columns wide. Parts that do not fit
+// are left out.
 std::string progress_bar(const StepRecord& record, double heldout, double remaining,
                          const ProgressOptions& options);
 
-// Return whether the descriptor is a terminal that understands control sequences, and its width.
+// These return whether the descriptor is a terminal that understands control sequences, and the
+// terminal's width.
 bool is_terminal(int fd);
 int terminal_columns(int fd);
 

@@ -17,7 +17,8 @@ namespace ds {
 namespace {
 
 using Interval = std::pair<int64_t, int64_t>;
-using Intervals = std::vector<Interval>;  // ascending, disjoint
+// A set of times. unite() makes its intervals ascending and disjoint.
+using Intervals = std::vector<Interval>;
 
 Intervals unite(Intervals all) {
   std::ranges::sort(all);
@@ -49,7 +50,7 @@ Intervals common(const Intervals& a, const Intervals& b) {
   return out;
 }
 
-// Orders queues by name, with "comp" first.
+// The order of queues: by name, with "comp" first.
 struct QueueOrder {
   bool operator()(const std::string& a, const std::string& b) const {
     return std::pair(a != "comp", a) < std::pair(b != "comp", b);
@@ -115,7 +116,8 @@ std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interva
   PerQueue<std::vector<const Trace::Span*>> queues;
   for (const Trace::Span& span : spans) {
     if (span.track == kStepTrack) continue;
-    auto& queue = queues[span.track];  // also gives a lane to a queue that is idle in this step
+    // A queue that is idle in this step also gets a lane.
+    auto& queue = queues[span.track];
     if (span.end_ns > window.first && span.begin_ns < window.second) queue.push_back(&span);
   }
   std::string html;
@@ -147,8 +149,8 @@ std::string recorded_steps(const RankSpans& ranks) {
   return steps.size() == 1 ? steps[0]->name : steps.front()->name + " to " + steps.back()->name;
 }
 
-// The overlap of "comp" is measured with the union of all other queues, that of each other queue
-// with "comp".
+// The overlap of "comp" is measured with the union of all other queues, and the overlap of each
+// other queue with "comp".
 std::vector<QueueTime> queue_times(const RankSpans& ranks) {
   std::vector<QueueTime> times;
   for (const auto& [rank, spans] : ranks) {
@@ -182,7 +184,8 @@ std::vector<QueueTime> queue_times(const RankSpans& ranks) {
 
 TimelineChart timeline(const RankSpans& ranks, size_t max_ranks) {
   TimelineChart out;
-  std::vector<std::pair<size_t, Interval>> windows;  // index in ranks
+  // For each shown rank, its index in `ranks` and its last step.
+  std::vector<std::pair<size_t, Interval>> windows;
   for (size_t r = 0; r < ranks.size() && windows.size() < max_ranks; ++r) {
     auto steps = steps_of(ranks[r].second);
     if (steps.empty()) continue;

@@ -12,10 +12,10 @@ namespace ds {
 struct QueueTime {
   int rank = 0;
   std::string queue;
-  // Seconds in which the queue was busy.
+  // Seconds of the recorded steps in which the queue was busy.
   double busy = 0;
-  // The part of `busy` in which the rank's "comp" queue was busy as well; for "comp" itself, in
-  // which any other queue was.
+  // The part of `busy` in which the rank's "comp" queue was also busy or, for "comp" itself, in
+  // which any other queue was also busy.
   double hidden = 0;
   // Total duration of the rank's recorded steps, in seconds.
   double steps = 0;
@@ -43,8 +43,8 @@ struct TimelineChart {
 // Returns the timeline of the first max_ranks ranks that have a recorded step.
 TimelineChart timeline(const RankSpans& ranks, size_t max_ranks);
 
-// Return the color class of a queue, which is the same in every chart, and its name for readers:
-// "comp" is "compute".
+// These return the color class of a queue, which is the same in every chart, and the queue's name
+// for readers: "comp" is "compute".
 int queue_colour(const std::string& queue);
 std::string queue_name_text(const std::string& queue);
 

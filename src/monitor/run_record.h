@@ -11,7 +11,7 @@
 
 namespace ds {
 
-// The plain values that monitors receive, so that they do not depend on the engine.
+// Monitors receive only the plain values below, so they do not depend on the engine.
 
 // Bytes of memory in each tier.
 struct TierBytes {
@@ -24,7 +24,8 @@ struct TierBytes {
 struct StepRecord {
   // Number of the step, counted from 1.
   int64_t step = 0;
-  double loss = 0;  // nats per token
+  // Training loss, in nats per token.
+  double loss = 0;
   double lr = 0;
   // Norm of the gradient before clipping.
   double grad_norm = 0;
@@ -63,15 +64,16 @@ struct EvalRecord {
 
 // Calls and bytes of one collective.
 struct CommRecord {
-  std::string operation;  // "all_gather", ...
+  // Name of the operation, such as "all_gather".
+  std::string operation;
   int64_t calls = 0;
   int64_t bytes = 0;
 };
 
-// Text that the model generated after a step; step 0 means before the first one.
+// Text that the model generated after a step; step 0 means before the first step.
 struct SampleRecord {
   int64_t step = 0;
-  // The text that it continues, which is the same for all samples of a run.
+  // The text that the sample continues, which is the same for all samples of a run.
   std::string prompt;
   std::string text;
 };
@@ -84,8 +86,10 @@ using RankSpans = std::vector<std::pair<int, std::vector<Trace::Span>>>;
 
 // Everything that a report can show. Parts without data are left out.
 struct RunSummary {
-  std::string title;  // "runs/007"
-  std::string end;    // "finished", "stopped by its caller", ...
+  // Title of the report, such as "runs/007".
+  std::string title;
+  // How the run ended, such as "finished" or "stopped by its caller".
+  std::string end;
   // The first step of this process; earlier steps belong to the run that it resumed.
   int64_t first_step = 1;
   // Steps of this process that updated nothing because of NaN or infinity.

@@ -76,7 +76,7 @@ std::string table(const std::string& name, const std::string& rows) {
 }
 
 // Returns the chart of the training loss, with held-out loss and baselines. If there are many
-// steps, each step is drawn faintly and a moving average over it.
+// steps, the loss of each step is drawn faintly, with a moving average over it.
 std::string loss_chart(const RunSummary& summary) {
   LineChart chart;
   chart.title = "Loss";
@@ -331,8 +331,8 @@ std::string about_card(const RunSummary& summary) {
   return html.empty() ? html : "<h2>About this run</h2><dl class=\"about\">" + html + "</dl>";
 }
 
-// A Content-Security-Policy forbids the browser to load anything, as the document needs nothing
-// else.
+// A Content-Security-Policy forbids the browser to load anything, because the document needs no
+// other file.
 constexpr const char* kHead =
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"

@@ -14,8 +14,8 @@ namespace ds {
 // phones and desktops, in light and dark mode, and is complete without the script.
 std::string report_html(const RunSummary& summary);
 
-// Write report_html(), and the Chrome trace of the spans (core/base/trace.h), to a file. Throw
-// DS_ERROR_IO.
+// These write report_html(), and the Chrome trace of the spans (core/base/trace.h), to a file. They
+// throw DS_ERROR_IO.
 void write_report(const std::string& path, const RunSummary& summary);
 void write_trace(const std::string& path, const RankSpans& spans);
 

@@ -20,9 +20,9 @@ namespace {
 
 constexpr int64_t kMostLines = int64_t{4} << 30;
 
-// Returns the length of the part of a file that stays: its header, and the complete lines after it
-// whose number, which follows the text `before`, is at most `most`. Returns 0 if the header
-// differs.
+// Returns the length of the part of a file that is kept: its header and the complete lines after
+// it, up to the first line without the text `before` and a number of at most `most` at its
+// beginning. Returns 0 if the header differs.
 int64_t kept_bytes(std::string_view text, std::string_view header, std::string_view before,
                    int64_t most) {
   if (!text.starts_with(header)) return 0;
@@ -50,8 +50,8 @@ Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : 
 
 }  // namespace
 
-// Such a folder may be anywhere and is not synced, because a resume does not need the monitors'
-// files.
+// The folder may be on any file system and is not synced, because a resume does not need the
+// monitors' files.
 std::string make_monitor_folder(const std::string& output_path, const std::string& job_name) {
   const std::filesystem::path folder = std::filesystem::path(output_path) / job_name;
   std::error_code error;

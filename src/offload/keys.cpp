@@ -94,9 +94,10 @@ void check_tiers(const Config& c) {
           c.zero.hpz_partition_size);
   }
   if (c.zero.hpz_partition_size > 1 && c.zero.param_tier == Tier::nvme) {
-    raise(DS_ERROR_CONFIG,
-          "{} {} needs parameters in memory, zero_optimization.offload_param.device is \"nvme\"",
-          KeyName("zero_optimization.zero_hpz_partition_size"), c.zero.hpz_partition_size);
+    raise(
+        DS_ERROR_CONFIG,
+        "{} {} needs parameters in memory, but zero_optimization.offload_param.device is \"nvme\"",
+        KeyName("zero_optimization.zero_hpz_partition_size"), c.zero.hpz_partition_size);
   }
   if (c.aio.block_size % 512 != 0) {
     refuse("aio.block_size", "{} is not a multiple of 512", c.aio.block_size);

@@ -5,10 +5,10 @@
 // emitted name state in its home tier, so transfers from there to each use, and back, have to be
 // inserted, without moving a byte that is already where it is needed.
 //
-// Invariant. After this pass every operand lies in the memory of its instruction's queue, except
-// those of loads and saves. At the end of the program the home contains the last value: a value
-// that is written elsewhere is stored or saved after the write or, if the buffer stays in its host
-// slot, after the last write. A buffer has at most one slot in which it stays, and all such slots
+// Invariant. After this pass every operand, except those of loads and saves, is in the memory of
+// its instruction's queue. At the end of the program the home contains the last value: a value that
+// is written elsewhere is stored or saved after the write or, if the buffer stays in its host slot,
+// after the last write. A buffer has at most one slot in which it stays, and all such slots
 // together have at most resident_bytes.
 //
 // Algorithm. One walk over the instructions.
@@ -133,13 +133,14 @@ class TierMover {
     if (options_.save_every_write || !resident_[file].exists() || !whole(instr.operands[1])) {
       splice_.after(index, std::move(instr));
     } else {
-      instr.when = {};  // this micro-step may leave out the last write
+      // The save runs in every micro-step, because the last write may be left out in some.
+      instr.when = {};
       last_saves_.insert_or_assign(file, std::make_pair(index, std::move(instr)));
     }
   }
 
-  // Returns a slot that contains the operand's bytes: a resident slot, or the one that the
-  // instruction before has written.
+  // Returns a slot that contains the operand's bytes: a resident slot, or the slot that the
+  // preceding instruction has written. Otherwise returns an id that does not exist.
   BufferId slot_of(InstrId index, const Operand& o) const {
     BufferId resident = resident_[o.buffer];
     if (resident.exists()) return resident;
@@ -217,7 +218,8 @@ class TierMover {
   // The file buffer that an instruction has most recently written as a whole, its slot and the
   // instruction.
   Written written_;
-  int64_t taken_ = 0;  // bytes of resident slots
+  // Bytes of all resident slots.
+  int64_t taken_ = 0;
   // For a resident buffer, its last save and the instruction that it follows.
   std::map<BufferId, std::pair<InstrId, Instr>> last_saves_;
 };

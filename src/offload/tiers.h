@@ -8,11 +8,11 @@ namespace ds {
 // The pass that gives every instruction operands in memory that it can access. ZeRO names state in
 // its home tier; this pass inserts transfers: load (file -> host), fetch (host -> device), store
 // (device -> host) and save (host -> file) around each use, through transient buffers. Update
-// instructions whose state is not on the device move to the host queue and run there, and so does
-// the decision that reads its norms.
+// instructions whose state is not on the device move to the host queue and run there, and so does a
+// decision that reads their norms.
 //
-// emulate false: device memory is host memory (a CPU), so there are no fetches and stores, and only
-// files move. emulate true: the tiers are separate memories and every crossing is a copy;
+// If `emulate` is false, device memory is host memory (a CPU), so there are no fetches and stores,
+// and only files move. If it is true, the tiers are separate memories and every crossing is a copy;
 // Program::separate is set, and `verify` checks that every queue stays in its memory. The step's
 // scalars, which a decision writes and all updates read, have one copy on the host from their first
 // use there on.
@@ -20,11 +20,12 @@ namespace ds {
 // A file buffer that is written whole and used again later in the program stays in its host slot
 // from then on, as long as all such slots together take at most `resident_bytes`. Its later uses
 // need no load, and only its last write is saved, or every write if a run of the program may be
-// abandoned midway (`save_every_write`). The instruction directly after the one that wrote a buffer
-// needs no load, either.
+// abandoned midway (`save_every_write`). An instruction directly after the write of a buffer needs
+// no load, either.
 //
-// File operands start on multiples of `file_alignment`. A read that does not is widened to whole
-// blocks; a write that does not is an internal error (sub-groups are cut on blocks).
+// File operands start on multiples of `file_alignment`. A read that starts elsewhere is widened to
+// whole blocks; a write that starts elsewhere is an internal error, because sub-groups are cut at
+// multiples of a block.
 struct TierOptions {
   bool emulate = false;
   int64_t file_alignment = kFileBlock;

@@ -46,8 +46,8 @@ std::vector<std::string> type_names() {
   return names;
 }
 
-// Returns the key of the type. It is set first, because it replaces the whole section by the
-// defaults of the type.
+// Returns the key optimizer.type. It is set first, because setting it replaces the whole section by
+// the defaults of the type.
 Key optimizer_type_key() {
   auto set = [](Config& c, const Json& given) {
     std::string name = choose("optimizer.type", given, type_names());
@@ -132,8 +132,8 @@ Key bf16_key(std::string path, DType OptimizerConfig::*field, const char* doc) {
   return {std::move(path), set, get, KeyKind::boolean, doc};
 }
 
-// Appends the keys for the types of masters and states: those of DeepSpeed, which round to nearest,
-// and those of libds.
+// Appends the keys for the types of masters and states: optimizer.states and rounding, which only
+// libds has, and DeepSpeed's keys under bf16.
 void state_type_keys(KeyList& keys) {
   KeyRows rows(keys, "optimizer.", &Config::optimizer);
   rows.choice(
@@ -285,9 +285,9 @@ void optimizer_keys(KeyList& keys) {
   state_type_keys(keys);
 }
 
-// Completes and checks masters and states that are narrower than f32. DeepSpeed stores bf16 states
-// only beside bf16 masters, so its key needs them; optimizer.states may have them beside f32
-// masters.
+// Completes and checks masters and states that are narrower than f32. DeepSpeed has bf16 states
+// only together with bf16 masters, so its key for states needs its key for masters. With
+// optimizer.states, bf16 states may also accompany f32 masters.
 void complete_state_types(Config& c) {
   OptimizerConfig& o = c.optimizer;
   constexpr const char* kMasters = "bf16.bf16_master_weights_and_grads";

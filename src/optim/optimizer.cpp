@@ -1,4 +1,4 @@
-// The table of optimizers, and the forms of steps of those that compress.
+// The table of optimizers, and for optimizers that compress the form of each step.
 //
 // The attributes of an instruction are written into the text of a program and thereby into plan
 // hashes, so an attribute with its default value is left out: adding one leaves the hashes of other
@@ -7,9 +7,9 @@
 // The 1-bit optimizers change what ranks exchange during a run. 1-bit Adam (arXiv:2102.02888) and
 // 1-bit LAMB (arXiv:2104.06069) reduce gradients until freeze_step, then freeze the variance and
 // exchange signs of momenta. 0/1 Adam (arXiv:2202.06009) updates its variance at growing intervals
-// until var_freeze_step, and then lets ranks step by themselves between synchronisations, also at
-// growing intervals. A form is a function of the number of updates alone, so a resumed run needs
-// nothing else to continue. All intervals are those of DeepSpeed.
+// until var_freeze_step, and then lets ranks step by themselves between synchronisations, whose
+// intervals also grow. The form of a step depends only on the number of updates before it, so a
+// resumed run needs nothing else to continue. All intervals are those of DeepSpeed.
 #include "optim/optimizer.h"
 
 #include <fmt/ranges.h>
@@ -64,14 +64,14 @@ StepForm onebit_lamb_form(const OptimizerConfig& o, int64_t updates) {
   return updates == o.freeze_step ? StepForm::freezing : onebit_form(o, updates);
 }
 
-// Step numbers of 0/1 Adam are as DeepSpeed counts them. DeepSpeed's first step is a dry run, so
-// the first update is step 2.
+// The number of the first update of 0/1 Adam, as DeepSpeed counts steps: its step 1 is a dry run.
 constexpr int64_t kFirstStep = 2;
 
-// Returns whether this step updates the variance. It does so at the multiples of an interval that
-// doubles after every var_update_scaler such steps. The loop goes from interval to interval, so it
-// takes O(log step) time. `first` is the first updating step of the current interval, `before` the
-// number of complete intervals since then.
+// Returns whether this step updates the variance. The variance is updated in steps that are
+// multiples of an interval, which doubles after every var_update_scaler updates of the variance.
+// The loop goes from one length of the interval to the next, so it takes O(log step) time. `first`
+// is the first updating step with the current interval, and `before` counts the complete intervals
+// from there to this step.
 bool updates_variance(const OptimizerConfig& o, int64_t step) {
   int64_t from = kFirstStep;
   for (int64_t interval = 1; interval <= step; interval *= 2) {
@@ -85,8 +85,9 @@ bool updates_variance(const OptimizerConfig& o, int64_t step) {
   return false;
 }
 
-// Returns whether ranks synchronise in this step after the freeze. Their interval doubles every
-// local_step_scaler steps up to local_step_clipper; 2^50 is above every clipper.
+// Returns whether ranks synchronise in the step after `updates` updates, which follows the freeze.
+// The interval doubles every local_step_scaler steps, up to local_step_clipper, which is below
+// 2^50.
 bool synchronises(const OptimizerConfig& o, int64_t updates) {
   int64_t doubled = (updates - o.var_freeze_step) / o.local_step_scaler;
   int64_t interval =
@@ -134,7 +135,7 @@ Attrs lamb_ratio_attrs(const OptimizerConfig& o) {
   return {{"min_coeff", o.min_coeff}, {"max_coeff", o.max_coeff}};
 }
 
-// As in DeepSpeed the bias is never corrected.
+// Returns the attributes of lamb in 1-bit LAMB. As in DeepSpeed, the bias is never corrected.
 Attrs onebit_lamb_attrs(const OptimizerConfig&) {
   return {{"eps_inside_sqrt", int64_t{0}}, {"bias_correction", int64_t{0}}};
 }
@@ -145,8 +146,8 @@ Attrs onebit_lamb_ratio_attrs(const OptimizerConfig& o) {
   return attrs;
 }
 
-// Returns the rows of libds, as a deque, because optimizer_of() returns references that must remain
-// valid when a row is added.
+// Returns the optimizers of libds. The list is a deque because optimizer_of() returns references,
+// which must remain valid when a row is added.
 std::deque<Optimizer> built_in() {
   const StateRow whole_momentum{"exp_avg", Extent::whole};
   // The sum of this rank's steps since the last synchronisation. The rank computes with the masters
@@ -216,7 +217,7 @@ std::deque<Optimizer>& optimizers() {
   return rows;
 }
 
-// Checks the properties of states on which the loops over state rows rely.
+// Checks the properties of states that the loops over state rows assume.
 void check_states(const Optimizer& row) {
   const std::string& type = row.types.front();
   auto own = std::ranges::find_if(row.states, [](const StateRow& s) { return !s.canonical(); });

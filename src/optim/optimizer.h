@@ -16,23 +16,23 @@ namespace ds {
 
 // The way in which a step uses its gradients. Most optimizers have one form, `reduced`: gradients
 // are summed over all ranks, and each rank updates its part with the sum. In all other forms
-// gradients stay on their rank, and ranks exchange signs (docs/adr/0039, docs/adr/0033):
-//     gradients: ranks exchange their own mean gradients.
-//     freezing: as `compressed`, in the first step after the freeze.
-//     compressed: ranks exchange the tensors that Compression::of names.
-//     local: ranks exchange nothing, and each updates its parameters alone.
+// gradients stay on their rank (docs/adr/0039, docs/adr/0033):
+//     gradients: ranks exchange signs of their own mean gradients.
+//     freezing: the first step after the freeze, otherwise like `compressed`.
+//     compressed: ranks exchange signs of the tensors that Compression::of names.
+//     local: ranks exchange nothing, and each rank updates its parameters alone.
 enum class StepForm : int8_t { reduced = 0, gradients, freezing, compressed, local };
 // Returns the name of a form, which is also the name of its step program.
 const char* form_name(StepForm form);
 
-// The tensors that the ranks of an optimizer with compression exchange after its freeze, and the
-// forms of its steps.
+// How an optimizer compresses: the tensors that ranks exchange after its freeze, and the forms of
+// its steps.
 struct Compression {
   // The tensors that ranks exchange as signs.
   enum class Of {
     // Momenta, tensor by tensor. Every rank updates the whole momentum with its own mean gradient.
     momentum,
-    // As `momentum`, but all tensors as one, each scaled to the same size.
+    // As `momentum`, but joined to one tensor, after each momentum was scaled to the same size.
     momenta,
     // The sum of a rank's own steps since the last synchronisation.
     steps
@@ -40,7 +40,7 @@ struct Compression {
   Of of;
   // The forms that steps can have other than `reduced`.
   std::vector<StepForm> forms;
-  // Returns the form of the step that follows `updates` updates.
+  // Returns the form of the next step after `updates` updates.
   StepForm (*form)(const OptimizerConfig& config, int64_t updates);
 };
 
@@ -50,8 +50,9 @@ struct NormRatios {
   // sums of squares for each granule. in: grad f32, scalars, master f32; out: the states (read and
   // written), norms f64[2 * granules].
   std::string norms;
-  // The instruction that runs once, on the norms of all ranks. in: norms; out: a ratio f32 for each
-  // granule. Each of its element ranges covers the granules of one parameter.
+  // The instruction that runs once, on the norms of all ranks. in: norms; out: the means of the
+  // ratios (read and written; only if momenta are joined), a ratio f32 for each granule. Each of
+  // its element ranges covers granules of one parameter.
   std::string ratios;
   // Returns the attributes of `ratios`.
   Attrs (*attrs)(const OptimizerConfig& config);
@@ -64,10 +65,10 @@ struct MatrixUpdate {
   // The instruction that runs on each part before the iterations. in: grad f32, scalars; out: the
   // first state (read and written), the elements f32 that are made orthogonal.
   std::string momentum;
-  // The instruction that runs on each part after them. in: the orthogonal step f32, scalars; out:
-  // master, param.
+  // The instruction that runs on each part after the iterations. in: the orthogonal step f32,
+  // scalars; out: master, param.
   std::string step;
-  // Added to the norm of the matrix, by which the matrix is divided before the first iteration.
+  // The matrix is divided by its norm plus this before the first iteration.
   double scale_eps;
   // The coefficients of an iteration, X -> a X + (b X X' + c (X X')^2) X, and the number of
   // iterations.
@@ -85,7 +86,7 @@ struct Optimizer {
   std::vector<std::string> types;
   // The update instruction (docs/reference/ops.md).
   std::string op;
-  // The states beside the master, which start at zero. Canonical ones come first, under torch's
+  // The states besides the master. All start at zero. Canonical states come first, under torch's
   // names.
   std::vector<StateRow> states;
   // Returns the attributes of `op`.
@@ -94,11 +95,12 @@ struct Optimizer {
   // The instruction that updates states in codes (core/program/state_codes.h). Among its operands,
   // the scales of each state follow the state. Without it, states in codes are refused.
   std::optional<std::string> codes = std::nullopt;
-  // The update of matrices (ParamSpec::rows). All other parameters are updated by `op`.
+  // The update of the parameters that set_matrix() marks as matrices. All other parameters are
+  // updated by `op`.
   std::optional<MatrixUpdate> matrices = std::nullopt;
   // Without compression, every step is `reduced`.
   std::optional<Compression> compression = std::nullopt;
-  // The states of the one tensor that joins the momenta of all parameters.
+  // The states that all parameters have as one tensor, for an optimizer that joins their momenta.
   std::vector<StateRow> joint = {};
 
   bool compresses() const { return compression.has_value(); }
@@ -108,28 +110,29 @@ struct Optimizer {
   bool whole_momentum() const {
     return !states.empty() && states.front().extent == StateRow::Extent::whole;
   }
-  // Returns whether the parameters of ranks differ between synchronisations: each rank then has a
-  // sum of its own steps in addition to the masters, which are equal on all ranks.
+  // Returns whether the parameters of ranks differ between synchronisations. Each rank then keeps
+  // the sum of its own steps in addition to the masters, which are equal on all ranks.
   bool steps_locally() const { return compresses() && compression->of == Compression::Of::steps; }
   // Returns whether the momenta of all parameters are exchanged as one tensor, for which each
   // parameter has coefficients.
   bool joins_momenta() const { return compresses() && compression->of == Compression::Of::momenta; }
-  // Returns the form of the step that follows `updates` updates.
+  // Returns the form of the next step after `updates` updates.
   StepForm form(const OptimizerConfig& config, int64_t updates) const {
     return compresses() ? compression->form(config, updates) : StepForm::reduced;
   }
 };
 
 // Registers an optimizer of a plugin or a test. Call it before the first configuration that names
-// the optimizer is read. `type` lists what optimizer.params may have. The row's instruction must be
-// registered by add_instruction(), and the engine's registry must have a kernel for it. Throws
-// DS_ERROR_INVALID_ARGUMENT if the name is taken. Not thread-safe.
+// the optimizer is read. `type` lists the names that optimizer.params may have. The row's
+// instruction must be registered by add_instruction(), and the engine's registry must have a kernel
+// for it. Throws DS_ERROR_INVALID_ARGUMENT if the name is taken or the states break a rule of
+// state rows. Not thread-safe.
 void add_optimizer(Optimizer row, OptimizerType type);
 
-// Sets the rows and columns of a parameter that the optimizer updates matrix by matrix. By
-// DeepSpeed's rule these are the parameters of two or more dimensions whose names do not contain
-// "embed" or "lm_head", in upper or lower case. Throws DS_ERROR_UNSUPPORTED if one has more than
-// three dimensions.
+// Sets param.rows and param.cols if the optimizer updates this parameter matrix by matrix. By
+// DeepSpeed's rule it does so for parameters of two or more dimensions whose names do not contain
+// "embed" or "lm_head", in upper or lower case. Throws DS_ERROR_UNSUPPORTED if such a parameter has
+// more than three dimensions.
 void set_matrix(const OptimizerConfig& config, ParamSpec& param, const Shape& shape);
 
 // Returns the row of config.type. Throws DS_ERROR_CONFIG naming the type if it has no row.

@@ -17,9 +17,9 @@ OptimizerType adam(std::string name) {
           {.type = name}};
 }
 
-// Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam,
-// torch.optim.SGD, DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam, ZeroOneAdam,
-// OnebitLamb, MuonWithAuxAdam.
+// The defaults are those of the classes that DeepSpeed runs, in this order: DeepSpeedCPUAdam and
+// FusedAdam, torch.optim.SGD, DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam,
+// ZeroOneAdam, OnebitLamb, MuonWithAuxAdam.
 std::vector<OptimizerType>& all_types() {
   static auto& types = *new std::vector<OptimizerType>{
       adam("Adam"),

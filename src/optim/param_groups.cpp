@@ -1,9 +1,9 @@
 // Groups of parameters with values of their own.
 //
-// A number of a group has two names: the member of the group that sets it (`param`, where "betas"
-// sets two numbers) and its own (`name`, the key in ParamGroup::values). Muon has two rates, and
-// "lr" is a shorthand for both: group_scalars() applies it before the rates given by their own
-// names, so that those win.
+// A number of a group has two names: `param`, the member of the group that sets it ("betas" sets
+// two numbers), and `name`, its key in ParamGroup::values. Muon has two rates, and "lr" is a
+// shorthand for both: group_scalars() applies it first, so that a rate given by its own name
+// replaces it.
 #include "optim/param_groups.h"
 
 #include <fmt/ranges.h>
@@ -29,8 +29,8 @@ constexpr GroupNumber kNumbers[] = {
     {"momentum", &GroupScalars::momentum, not_negative, "momentum"},
 };
 
-// Returns the members that a group of this optimizer may have. As in PyTorch both betas are one
-// member; their rows are neighbours in kNumbers.
+// Returns the members that a group of this optimizer may have. As in PyTorch, both betas are one
+// member; the loop relies on their rows being neighbours in kNumbers.
 std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patterns) {
   std::vector<std::string> members;
   if (patterns) members.emplace_back("params");
@@ -98,7 +98,7 @@ GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& g
   const auto take = [&](const std::string& name, double value) {
     for (const GroupNumber& number : numbers_meant(optimizer, name)) scalars.*number.value = value;
   };
-  // "lr" is applied first, so that a rate given by its own name replaces it.
+  // A rate given by its own name replaces the rate that "lr" sets.
   if (auto rate = group.values.find("lr"); rate != group.values.end())
     take(rate->first, rate->second);
   for (const auto& [name, value] : group.values) {

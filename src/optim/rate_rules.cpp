@@ -16,8 +16,8 @@
 namespace ds {
 namespace {
 
-// Returns the parameter by which a schedule sets one absolute rate for every group, whatever the
-// groups say, or "" if the schedule scales the rates of the groups.
+// Returns the parameter with which a schedule sets one absolute rate for every group and overrides
+// the rates of the groups, or "" if the schedule scales the rates of the groups.
 std::string rate_of_all(const SchedulerConfig& s) {
   for (const char* name : {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"}) {
     if (s.numbers.contains(name) && !std::isnan(s.numbers.at(name)[0])) return name;
@@ -25,16 +25,17 @@ std::string rate_of_all(const SchedulerConfig& s) {
   return "";
 }
 
-// Returns whether the schedule changes the momentum, too.
+// Returns whether the schedule also changes the momentum.
 bool cycles_momentum(const SchedulerConfig& s) {
   return s.type == "OneCycle" && s.numbers.at("cycle_momentum")[0] != 0;
 }
 
-// Warns of two effects of schedules on Muon that users may not expect. Both are as in DeepSpeed.
+// Turns off OneCycle's momentum for Muon, and warns if a schedule overrides two different rates.
+// Both effects are as in DeepSpeed.
 void check_muon_schedule(Config& c) {
   if (c.optimizer.type != "Muon") return;
-  // DeepSpeed's OneCycle looks for betas in the optimizer itself. Those of Muon are in the two
-  // optimizers that it contains, so they do not change.
+  // DeepSpeed's OneCycle looks for betas in the optimizer itself. Muon's betas are in the two
+  // optimizers that it contains, so OneCycle does not change them.
   if (cycles_momentum(c.scheduler)) {
     c.scheduler.numbers.at("cycle_momentum") = {0};
     c.origins["scheduler.params.cycle_momentum"] = "derived";
@@ -65,8 +66,8 @@ void complete_rates(Config& c) {
   complete("optimizer.params.adam_lr", o.adam_lr, 3e-4);
 }
 
-// A number that the document leaves out is NaN. It is derived from another number, or it is
-// refused.
+// A number without a default that the document leaves out is NaN. The function derives it from
+// another number or refuses the configuration; only warmup_max_lr stays NaN.
 void complete_schedule(Config& c) {
   const ScheduleType* type = find_schedule(c.scheduler.type);
   if (!type) return;

@@ -6,12 +6,13 @@
 
 namespace ds {
 
-// Rules between the keys of rates. A contradiction throws DS_ERROR_CONFIG with the key.
+// Rules between the keys of rates. Keys that contradict each other cause DS_ERROR_CONFIG, which
+// names one of them.
 
 // Completes both rates of Muon as DeepSpeed does: each is the given rate, else lr, else the default
 // for matrices or for the other parameters.
 void complete_rates(Config& config);
-// Completes the numbers of a schedule that the document leaves out. complete_rates() comes first.
+// Completes the numbers of a schedule that the document leaves out. Call complete_rates() before.
 void complete_schedule(Config& config);
 // Checks the values of the group that `path` names against the optimizer and the schedule.
 void check_group(const Config& config, const ParamGroup& group, const std::string& path);

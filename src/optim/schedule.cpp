@@ -5,12 +5,11 @@
 // run needs only its step count, and a step that was skipped for NaN or infinity does not advance
 // the schedule.
 //
-// Five rows are DeepSpeed's (deepspeed.md 4.4, recordings in
-// tests/data/semantics/lr_schedules.json). Its engine steps the optimizer first and the scheduler,
-// whose iteration starts at -1, afterwards: step k (from 0) uses iteration i = k - 1, and a warm-up
-// therefore uses the same rate in its first two steps. The other four, constant, linear, cosine and
-// WSD, are those of Hugging Face's Trainer, where step k uses the k-th value; a warm-up begins at
-// rate 0, that of WSD at its minimum.
+// Five rows are DeepSpeed's (recordings: tests/data/semantics/lr_schedules.json). Its engine steps
+// the optimizer first and then the scheduler, whose iteration starts at -1. So step k (from 0) uses
+// iteration i = k - 1, and a warm-up uses the same rate in its first two steps. The other four,
+// constant, linear, cosine and WSD, are those of Hugging Face's Trainer, where step k uses the k-th
+// value. Their warm-ups begin at rate 0, except that WSD's begins at its minimum.
 #include "optim/schedule.h"
 
 #include <algorithm>
@@ -51,8 +50,8 @@ double warmup_share(const SchedulerConfig& s, double i) {
   return std::log(i + 1) * (1 / std::log(n));
 }
 
-// Sets the rate of WarmupLR and WarmupDecayLR. `after` is the share of the range above the minimum
-// at iteration i.
+// Sets the rate of WarmupLR and WarmupDecayLR. `after` is the share of the range between minimum
+// and maximum that the rate has reached at iteration i; before iteration 0 the rate is the minimum.
 void warm_up(const SchedulerConfig& s, size_t group, double i, double after,
              GroupScalars& scalars) {
   const double low = number(s, "warmup_min_lr", group),
@@ -90,9 +89,9 @@ void warmup_cosine_lr(const SchedulerConfig& s, size_t, int64_t k, GroupScalars&
   scalars.lr *= ratio;
 }
 
-// Returns the position of iteration i in its cycle: 0 at the ends, 1 at the peak, rounded down to a
-// stair if that half of the cycle has stairs. The formula without stairs is DeepSpeed's, term by
-// term.
+// Returns the height of the cycle at iteration i: 0 at the ends, 1 at the peak. If that half of the
+// cycle has stairs, the height is rounded down to a stair. The formula without stairs is
+// DeepSpeed's, term by term.
 double cycle_share(const SchedulerConfig& s, double i) {
   const double first = number(s, "cycle_first_step_size"),
                second = number_or(s, "cycle_second_step_size", 0, first), whole = first + second,
@@ -112,8 +111,8 @@ double cycle_share(const SchedulerConfig& s, double i) {
   return x <= half ? x / half : (x - 1) / (half - 1);
 }
 
-// Returns the factor of OneCycle's decay at iteration i after the end of the cycle. The rate is
-// divided by it, and the momentum is multiplied by it.
+// Returns the factor of OneCycle's decay at iteration i, counted from the end of the cycle. The
+// rate is divided by its factor, and the momentum is multiplied by its factor.
 double decayed(const SchedulerConfig& s, const char* rate, double i) {
   const double size = number(s, "decay_step_size");
   return size > 0 ? 1 + number(s, rate) * (i / size) : 1;
@@ -300,7 +299,7 @@ void apply_schedule(const SchedulerConfig& scheduler, size_t group, int64_t k,
                     GroupScalars& scalars) {
   const ScheduleType* type = find_schedule(scheduler.type);
   if (!type) return;
-  // Both rates of a group follow the schedule. A row sets `lr` only, so it runs once for each.
+  // Both rates of a group follow the schedule. A row sets only `lr`, so it runs once for each rate.
   GroupScalars beside = scalars;
   beside.lr = scalars.adam_lr;
   type->apply(scheduler, group, k, beside);

@@ -2,7 +2,7 @@
 //
 // A parameter is one key even if several types have it: its limits and words are the union over the
 // types, and its setter checks that the configured type has the parameter. Therefore scheduler.type
-// is set first, and it brings the defaults of the type, which the parameters then replace.
+// is set first. It sets the defaults of the type, which the parameters then replace.
 #include "optim/schedule_keys.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@
 namespace ds {
 namespace {
 
-// The text of each parameter on the page: its name, its default for all types, and the paragraph.
+// The documentation of a parameter: its name, its default in all types, and its description.
 struct ScheduleDoc {
   const char *name, *shown, *doc;
 };
@@ -82,7 +82,7 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-// Returns the key of the type. Setting it gives all parameters of the type their defaults.
+// Returns the key scheduler.type. Setting it sets all parameters of the type to their defaults.
 Key scheduler_type_key() {
   auto set = [](Config& c, const Json& given) {
     c.scheduler = make_schedule(choose("scheduler.type", given, schedule_names(), {}));
@@ -214,9 +214,9 @@ void scheduler_keys(KeyList& keys) {
   }
 }
 
-// The values are those of Hugging Face's integration: the schedule warms up to the given rate
-// within one step, the default, and ends with the run. Sizes that follow the model's width wait
-// until it is known.
+// The values are those of Hugging Face's integration: the schedule warms up within one step to the
+// rate of the optimizer, or to 5e-5 if it is not given, and ends with the run. Keys of sizes that
+// depend on the model's width are added to config.waiting until the width is known.
 void complete_auto(Config& c, const ConfigDocument& reader, int64_t steps) {
   auto fill = [&](const std::string& name, double value) {
     const std::string path = "scheduler.params." + name;

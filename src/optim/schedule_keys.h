@@ -10,8 +10,8 @@ namespace ds {
 // Appends the keys of scheduler.
 void scheduler_keys(KeyList& keys);
 
-// Fills in the values of keys that were given as "auto" and follow other keys. `steps` is the
-// number of steps of the run.
+// Sets the keys of scheduler that were given as "auto", and adds the keys of zero_optimization that
+// were to config.waiting. `steps` is the number of steps of the run.
 void complete_auto(Config& config, const ConfigDocument& document, int64_t steps);
 
 }  // namespace ds

@@ -1,7 +1,6 @@
 // Lists all sections of the configuration; this folder is the lowest layer that includes them all.
-// The order of the list is that of setting keys, of the reference page and of running checks. A
-// check may rely on the sections before its section; checks that concern several sections come
-// last.
+// Keys are set, checks are run and the reference page is written in the order of this list. A check
+// may rely on the sections before its section; checks that concern several sections come last.
 #include <vector>
 
 #include "core/config/core_sections.h"
@@ -26,8 +25,8 @@
 namespace ds {
 namespace {
 
-// Fills in "auto" values. The total number of steps, which the Trainer of Transformers would fill
-// in, is that of the run.
+// Fills in "auto" values. For the total number of steps, which the Trainer of Transformers would
+// fill in, run.steps is used.
 void complete_auto_of_run(Config& c, const ConfigDocument& document) {
   complete_auto(c, document, c.get<RunKeys>().steps);
 }

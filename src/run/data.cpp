@@ -38,7 +38,7 @@ namespace {
 constexpr size_t kMostCompressed = size_t{64} << 20;
 
 // Throws unless the model's vocabulary covers every token of the text. All tokens are read only if
-// neither the tokenizer's vocabulary nor the file's largest token decides that.
+// neither the tokenizer's vocabulary nor the file's largest token decides the question.
 void check_vocabulary(const TokenText& text, int64_t vocabulary, const std::string& tokenizer) {
   if (vocabulary >= text.vocab() || (text.largest() >= 0 && text.largest() < vocabulary)) return;
   std::vector<int32_t> block(1 << 16);
@@ -150,11 +150,12 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
   const DataKeys& data = config.get<DataKeys>();
   if (batch_ && data.packing == "isolated") {
-    refuse("data.packing", "\"isolated\" is for text; batches of a function have no documents");
+    refuse("data.packing",
+           "\"isolated\" works only with text; the batches of a function have no documents");
   }
   if (batch_ && config.get<DynamicBatchingKeys>().enabled) {
     refuse("data_efficiency.data_sampling.dynamic_batching.enabled",
-           "true is for documents of files; a function brings its own batches");
+           "true works only with documents from files; this run gets its batches from a function");
   }
   if (batch_) return;
   std::string tokenizer = run_tokenizer(folder, data.tokenizer);
@@ -177,7 +178,7 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
   if (dataset_.train.of_documents() || format == "jsonl") {
     if (use == TextUse::masked) {
       refuse("data.format",
-             "documents are for a model that predicts the next token; this one predicts masked "
+             "documents need a model that predicts the next token, but this model predicts masked "
              "tokens");
     }
     train_documents_.emplace(dataset_.train, sequence_, packing_, config.seed,
@@ -192,7 +193,7 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
   if (use == TextUse::masked) masking_.emplace(masking_of(config, *tokenizer_, vocabulary));
   if (dynamic.enabled) {
     refuse("data_efficiency.data_sampling.dynamic_batching.enabled",
-           "true needs token files of documents, these hold a stream");
+           "true needs token files of documents, but these hold a stream");
   }
   if (packing_ == Packing::isolated) {
     std::optional<int32_t> last = tokenizer_->end_of_text();
@@ -423,7 +424,8 @@ void RunData::go_on(const CheckpointInfo& saved) {
       batch && batch->is_integer() && batch->integer() > 0 ? batch->integer() : batch_samples_;
   samples_ = next_ = saved.step * each;
   if (!dynamic_ || dynamic_->groups() < each) return;
-  const int64_t steps = dynamic_->groups() / each;  // in one repetition of the groups
+  // Number of steps in one repetition of the groups.
+  const int64_t steps = dynamic_->groups() / each;
   next_ = saved.step / steps * dynamic_->groups() + saved.step % steps * each;
 }
 

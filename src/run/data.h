@@ -34,16 +34,16 @@ class RunData {
  public:
   // Opens the token files in `folder`, unless `batch`, which is copied, supplies the batches.
   // `vocabulary` is the number of token ids of the model. Throws DS_ERROR_CONFIG if there are too
-  // few tokens for a batch, if one of them is not in the vocabulary, or if a required mask token is
-  // missing.
+  // few tokens for a batch, if one of them is not in the vocabulary, if a required mask token is
+  // missing, or if the text does not have the form that the keys need.
   RunData(const Config& config, int64_t vocabulary, TextUse use, int rank, int world,
           const std::string& folder, BatchCallback batch);
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
   // Fills a micro-batch of this rank with the next samples. Returns false if the caller's batch
-  // function ends the run. `step` is passed to that function and determines the curriculum's
-  // length.
+  // function ends the run. `step` is passed to the batch function and determines the length of the
+  // curriculum.
   bool fill(int64_t step, int32_t micro, const BatchRows& to) const;
   // Marks the samples of a step as used, even if the step was skipped.
   void end_step();
@@ -84,8 +84,8 @@ class RunData {
   void check_record(const Json& saved, const std::string& where) const;
   // Throws DS_ERROR_CORRUPT or DS_ERROR_NOT_FOUND if an open token file was changed or removed.
   void check_files();
-  // Returns the held-out losses of counted models. They are NaN without held-out text, with a large
-  // vocabulary, and with masked text.
+  // Returns the held-out losses of counted models. They are NaN unless the text has the format
+  // "text", some of it is held out, the vocabulary is small, and no tokens are masked.
   const Baselines& baselines() const { return baselines_; }
   // Returns a line that describes the masking, or "" without masking.
   std::string masking() const { return masking_ ? masking_->describe() : ""; }
@@ -101,20 +101,21 @@ class RunData {
  private:
   void open_samplers(const Config& config, int64_t vocabulary, TextUse use);
   void open_dynamic(const DynamicBatchingKeys& dynamic);
-  // Return the index of the first sample of the next step, and of one of its leaves.
+  // These return the index of the first sample of the next step, and of one of its leaves.
   int64_t first_sample() const;
   int64_t first_of(int64_t leaf) const { return first_sample() + leaf * micro_batch_; }
   // Fills a leaf with groups of documents, which vary in number and length.
   void fill_dynamic(int64_t step, int64_t leaf, const BatchRows& to) const;
   // Returns whether a curriculum shortens the rows themselves instead of only removing targets.
   bool shortens() const { return documents_ && !batch_; }
-  // Cut each row to `length` tokens, or remove its targets from there on.
+  // These cut each row to `length` tokens, or remove the row's targets from index `length` on.
   void shorten(int64_t length, const BatchRows& rows) const;
   void cut_targets(int64_t length, const BatchRows& rows) const;
 
   const int rank_, world_;
   const int64_t micro_batch_, accumulation_, sequence_;
-  const int64_t batch_samples_;  // samples of a step
+  // Number of samples in a step.
+  const int64_t batch_samples_;
   const CurriculumKeys curriculum_;
   // Whether the model isolates documents from each other.
   const bool documents_;
@@ -126,7 +127,8 @@ class RunData {
   BatchCallback batch_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   Dataset dataset_;
-  std::optional<Masking> masking_;  // referred to by the samplers
+  // The samplers refer to this object.
+  std::optional<Masking> masking_;
   std::optional<TrainSampler> train_;
   std::optional<HeldoutSampler> heldout_;
   // The samplers for documents, used in place of train_ and heldout_.
@@ -147,12 +149,12 @@ class RunData {
 struct TextFacts {
   // Lines for the log; "" in a resumed run.
   std::string lines;
-  int64_t heldout_bytes = 0;  // 0: not known
-  // Bytes of the held-out text after gzip -9; 0 means not known.
+  // Bytes of the held-out text, and its bytes after gzip -9; 0 means not known.
+  int64_t heldout_bytes = 0;
   int64_t gzip_bytes = 0;
   // Adds these facts to the record of the text in config.json.
   void keep(Json& record) const;
-  // Reads the facts from such a record. One written by an earlier version contains none.
+  // Reads the facts from such a record. A record of an earlier version contains no facts.
   static TextFacts kept(const Json& record);
 };
 

@@ -37,7 +37,8 @@ constexpr int64_t kMostConfig = int64_t{16} << 20;
 // Checks the owner of everything that libds reads, or opens for writing, in a run folder. Files
 // that it replaces by renaming need no check.
 void require_own_run(const RunFolder& run) {
-  require_own_folder(run.path + "/.");  // the path of the run folder itself may be a link
+  // The path of the run folder itself may be a link.
+  require_own_folder(run.path + "/.");
   for (const char* name :
        {"lock", kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
     require_own_file(run.file(name));
@@ -106,7 +107,7 @@ RunFolder create_run_folder(const std::string& wanted) {
   return folder;
 }
 
-// Removes only names that libds writes, and none that were in the folder before.
+// Removes only files with names that libds writes, and no file that was in the folder before.
 void discard_run_folder(RunFolder& folder) noexcept {
   std::error_code ignored;
   auto remove = [&](const std::string& name) {
@@ -116,15 +117,15 @@ void discard_run_folder(RunFolder& folder) noexcept {
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
   for (const char* name : {kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"})
     remove(name);
-  for (const char* name : {"data/tokenizer", "data"})
-    fs::remove(folder.file(name), ignored);  // only if empty
+  // Removing a folder fails if the folder is not empty.
+  for (const char* name : {"data/tokenizer", "data"}) fs::remove(folder.file(name), ignored);
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     std::string name = entry->path().filename();
     if (name.starts_with("events.out.tfevents.")) remove(name);
   }
   folder.lock = {};
-  if (folder.made) fs::remove(folder.path, ignored);  // only if empty
+  if (folder.made) fs::remove(folder.path, ignored);
   if (folder.made_runs) fs::remove(kRuns, ignored);
 }
 

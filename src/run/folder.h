@@ -15,10 +15,11 @@ namespace ds {
 // the file lock.
 struct RunFolder {
   std::string path;
-  FolderLock lock = {};  // held by rank 0
+  // The lock of the folder, which rank 0 holds.
+  FolderLock lock = {};
   // Whether create_run_folder() created the folder.
   bool made = false;
-  // Whether it also created runs/, the folder of runs without a name.
+  // Whether create_run_folder() also created runs/, the folder of runs without a name.
   bool made_runs = false;
   // Names that create_run_folder() found in the folder. These files belong to the user.
   std::vector<std::string> found = {};
@@ -44,8 +45,8 @@ void clean_run_folder(const RunFolder& folder);
 // Opens the folder of an earlier run for reading. If it is not a run folder, throws
 // DS_ERROR_NOT_FOUND naming the missing file.
 RunFolder open_run_folder(const std::string& path);
-// Opens and locks the folder of an earlier run to continue the run. Like create_run_folder(),
-// refuses it if anything in it belongs to another user.
+// Opens and locks the folder of an earlier run to continue the run. Throws DS_ERROR_IO if anything
+// in the folder belongs to another user.
 RunFolder lock_run_folder(const std::string& path);
 
 // Writes config.json. `text` is the record of the text (RunData::record()).

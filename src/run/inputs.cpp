@@ -46,15 +46,15 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq,
       kinds_.push_back(Kind::positions);
       if (!documents_) count_positions(count, seq);
     } else {
-      raise(DS_ERROR_UNSUPPORTED, "family {} has an input '{}' that tokens do not fill",
-            model.family, name);
+      raise(DS_ERROR_UNSUPPORTED,
+            "family {} has the input '{}', which cannot be filled from tokens", model.family, name);
     }
   }
   // Output 1 is the logits [n, vocab].
   vocabulary_ = graph.type(graph.outputs.at(1).value).shape[1].extent;
 }
 
-// Fills the positions. A masked token has the position before the first one.
+// Fills the positions. A masked token has the position before the position of the first token.
 void ModelInputs::count_positions(int64_t count, int64_t seq) {
   int64_t seen = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -80,7 +80,7 @@ bool ModelInputs::takes(Kind kind) const { return contains(kinds_, kind); }
 bool ModelInputs::counts() const { return takes(Kind::counted); }
 
 // Masks, types, begins and positions are stored for full sequences, so a shorter sequence would get
-// the wrong ones.
+// those of other tokens.
 bool ModelInputs::any_length() const {
   return !takes(Kind::mask) && !takes(Kind::types) && !takes(Kind::begins) &&
          !takes(Kind::positions);

@@ -10,8 +10,9 @@
 namespace ds {
 
 // The inputs of a language model in the order of its graph: tokens and targets from the caller, and
-// the other inputs, which this object stores. A position is the number of unmasked tokens of the
-// sequence so far, or the index of the row within its document.
+// the other inputs, which this object stores. A position is the number of unmasked tokens that
+// precede the token in its sequence, or the index of the row within its document, plus the model's
+// position offset.
 class ModelInputs {
  public:
   // Batches have up to `count` tokens in sequences of `seq` tokens. `mask` and `types` have `count`
@@ -44,7 +45,8 @@ class ModelInputs {
   void count_positions(int64_t count, int64_t seq);
   void set_documents(std::span<const int32_t> begins, int64_t unit);
 
-  std::vector<Kind> kinds_;  // by input of the graph
+  // The kind of each input of the graph, in the graph's order.
+  std::vector<Kind> kinds_;
   std::vector<int32_t> mask_, types_, begins_, positions_, counted_;
   int64_t position_offset_ = 0;
   bool documents_ = false;

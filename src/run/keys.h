@@ -11,8 +11,8 @@ namespace ds {
 struct RunKeys {
   // The run folder; "" means the next free runs/NNN.
   std::string dir;
-  // A name for the run. If `dir` holds a run that was begun with the same name, it is continued; ""
-  // never continues a run.
+  // A name for the run. If `dir` holds a run that was begun with the same name, that run is
+  // continued; "" never continues a run.
   std::string resume;
   // For eval_every and save_every, 0 means only at the end; for eval_samples and keep, 0 means all.
   int64_t steps = 100, eval_every = 0, eval_samples = 0, save_every = 0, keep = 3,
@@ -25,8 +25,8 @@ struct RunKeys {
   int64_t sample_every = 0;
   // Names from kBars. The final held-out loss must be below each of these baselines.
   std::vector<std::string> bars;
-  // Whether the run continues on the CPU, with a warning, if its device is missing; otherwise it is
-  // refused.
+  // Whether the run continues on the CPU, with a warning, if its device is missing; if false, the
+  // run is refused.
   bool device_fallback = true;
 };
 

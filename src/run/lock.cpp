@@ -71,7 +71,7 @@ FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
 FolderLock::~FolderLock() { release(); }
 
 // Removes the name before releasing the lock: a process that has already opened the file then
-// notices, and opens a new one.
+// notices this, and opens a new file.
 void FolderLock::release() {
   if (!file_.open()) return;
   if (has_name(file_)) ::unlink(file_.path().c_str());

@@ -15,9 +15,9 @@ class FolderLock {
   // the lock.
   explicit FolderLock(const std::string& folder);
   ~FolderLock();
-  // Throws DS_ERROR_STATE if the lock file is no longer the one that was locked: the folder was
-  // removed, moved or replaced while a run trains in it. Costs two system calls; does nothing if no
-  // lock is held.
+  // Throws DS_ERROR_STATE if the lock file is no longer the file that was locked, because the
+  // folder was removed, moved or replaced while a run trains in it. Costs two system calls; does
+  // nothing if no lock is held.
   void check() const;
   FolderLock(FolderLock&&) = default;
   FolderLock& operator=(FolderLock&& other) noexcept;

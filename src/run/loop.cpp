@@ -82,7 +82,8 @@ Loop::Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& 
       first_(engine.control().steps()) {
   report_.step = first_;
   report_.checkpoint = loaded_;
-  if (first_ > 0) saved_ = first_;  // a resumed run has this checkpoint
+  // A resumed run has a checkpoint of this step.
+  if (first_ > 0) saved_ = first_;
 }
 
 // If the model isolates documents, rows may have any length. Otherwise sequences begin at multiples
@@ -160,7 +161,8 @@ void Loop::sample() {
       log_->note(
           fmt::format("no sample {}: {}", after_step(engine_.control().steps()), error.what()));
   }
-  if (engine_.runtime().trace()) engine_.runtime().trace()->take();  // the trace shows steps only
+  // The trace shows only steps, so the spans of the sample are dropped.
+  if (engine_.runtime().trace()) engine_.runtime().trace()->take();
   if (made.text.empty()) return;
   if (log_) log_->note(sample_text(made, report_.samples.empty()));
   report_.samples.push_back(std::move(made));
@@ -273,7 +275,7 @@ void Loop::finish_save() {
   });
 }
 
-// Errors name the step. The time is added to the time that steps have waited for saves.
+// The time of a failed save counts, too.
 void Loop::timed_save(int64_t step, const std::function<void()>& body) {
   const int64_t begin = now_ns();
   auto count = [&] {
@@ -351,7 +353,8 @@ void Loop::observe(const StepResult& result, double heldout, double tokens, doub
                        .loss_scale = result.loss_scale,
                        .next_lr = rate};
   if (!options_.progress(progress)) callback_ended_ = true;
-  if (progress.next_lr != rate) set_rate_ = progress.next_lr;  // NaN also counts as a change
+  // NaN differs from every rate, so it also counts as a change.
+  if (progress.next_lr != rate) set_rate_ = progress.next_lr;
 }
 
 // Broadcasts the learning rate that rank 0's callback has requested. NaN returns to the schedule.
@@ -369,7 +372,8 @@ void Loop::take_rate() {
   engine_.set("lr", of_root.rate);
 }
 
-// Keeps the spans of the latest of the first two steps until those of steady steps replace them.
+// Keeps the spans of the latest of the first two steps until the spans of steady steps replace
+// them.
 void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
   if (!engine_.runtime().trace()) return;
   std::vector<Trace::Span> spans = engine_.runtime().trace()->take();

@@ -24,8 +24,8 @@ namespace ds {
 // means the last evaluation of the run, which must use all rows if run.bars is set.
 int64_t heldout_rows_seen(const RunKeys& keys, int64_t all, bool last);
 
-// While it exists, ranks write their flight records to `folder` if their group fails, unless
-// another folder was set before.
+// A folder for flight records: while this object exists, ranks write their flight records to
+// `folder` if their group fails, unless another folder was set before.
 class FlightFolder {
  public:
   FlightFolder(Communicator& comm, const std::string& folder)
@@ -53,8 +53,8 @@ class Loop {
   Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, const std::string& loaded, RunLog* record);
   RunReport run();
-  // Returns the current mean held-out loss; NaN without targets. `last`: this is the last
-  // evaluation of the run.
+  // Returns the current mean held-out loss: infinity if it is not finite, and NaN without targets
+  // or if a stop is requested. `last` says that this is the last evaluation of the run.
   double evaluate(bool last);
   // Returns spans of a few steps early in the run.
   const std::vector<Trace::Span>& spans() const { return spans_; }
@@ -65,13 +65,13 @@ class Loop {
 
   // Fills the batches of the step and returns the request of this rank.
   Wish prepare(int64_t step);
-  // Makes one step, with its evaluation. Returns false if the run must end because
-  // run.max_skipped_steps consecutive steps were skipped.
+  // Trains one step, records it, and evaluates, samples and saves if due. Returns false if the run
+  // must end because run.max_skipped_steps consecutive steps were skipped.
   bool step();
   // Generates a sample text, stores it in the report and logs it.
   void sample();
-  // Saves a checkpoint. If `started` is set, a thread writes it, and the next save or the end of
-  // the run waits for that.
+  // Saves a checkpoint. If `started` is set, a thread writes the checkpoint, and the next save or
+  // the end of the run waits for the thread.
   void save(int64_t step, bool started);
   // Waits for a started save, if there is one.
   void finish_save();
@@ -79,8 +79,8 @@ class Loop {
   void try_save(int64_t step);
   // Runs `body` and turns an I/O error into a warning.
   void tried(const std::function<void()>& body);
-  // Runs a part of the save of `step`, adds its time to that of saves, and names the step in
-  // errors.
+  // Runs a part of the save of `step`, adds the time that it takes to save_seconds_, and names the
+  // step in errors.
   void timed_save(int64_t step, const std::function<void()>& body);
   // Reports a step. `tokens` is its number of tokens without padding.
   void observe(const StepResult& result, double heldout, double tokens, double seconds);
@@ -106,7 +106,8 @@ class Loop {
   RunLog* log_;
   const Config& config_;
   const RunKeys& keys_;
-  const int64_t batch_tokens_;  // tokens of one micro-batch
+  // Number of tokens in one micro-batch.
+  const int64_t batch_tokens_;
   // The members of BatchRows for all micro-batches of a step; the last two may be empty.
   std::vector<int32_t> tokens_, targets_, begins_, counted_;
   std::vector<Trace::Span> spans_;

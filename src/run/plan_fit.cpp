@@ -1,14 +1,12 @@
 // Checks whether a plan fits this machine.
 //
 // Problem. Users who plan a run want to know whether it fits this machine, and if not, what to
-// change.
-// Invariant. The limits are those that an engine checks before it allocates memory
+// change. Invariant. The limits are those that an engine checks before it allocates memory
 // (compile/memory_fit.h). The advice is not a rule of thumb: each suggested change was planned, and
-// is listed with the bytes of its plan.
-// Algorithm. Single changes are tried in order, the cheapest first; up to three that fit are
-// listed. If none fits, all possible changes are tried together, with state in files, and then on
-// 2, 4, 8, ... times as many machines.
-// Cost. One compilation for each change that is tried, about twenty at most.
+// is listed with the bytes of its plan. Algorithm. Single changes are tried in order, the cheapest
+// first; up to three that fit are listed. If none fits, all possible changes are tried together,
+// with state in files on the same machines, and without state in files on 2, 4, 8, ... times as
+// many machines. Cost. One compilation for each change that is tried, about twenty at most.
 #include "run/plan_fit.h"
 
 #include <fmt/format.h>
@@ -42,7 +40,9 @@ int local_ranks(const Config& config, int ranks) {
 
 // The memory of a rank's device, as far as it is known.
 struct OwnMemory {
-  std::optional<int64_t> free;  // bytes of the device
+  // Free bytes of the device.
+  std::optional<int64_t> free;
+  // Why the free memory of a GPU is not known, or "".
   std::string unknown;
 };
 
@@ -60,8 +60,8 @@ OwnMemory own_memory(const Config& config, int rank, int local) {
   return out;
 }
 
-// Returns all limits that a plan must keep: the budget, the device, and the host with all ranks on
-// it.
+// Returns all limits that a plan must stay within: the budget, the device, and the host with all
+// ranks on it.
 std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int ranks,
                                    const OwnMemory& own, const HostMemory& has) {
   const MemoryPlan memory = plan.memory;
@@ -74,7 +74,7 @@ std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int r
   return out;
 }
 
-// Returns whether the plan keeps every limit.
+// Returns whether the plan stays within every limit.
 bool all_hold(const std::vector<MemoryLimit>& limits) {
   return std::ranges::all_of(limits, [](const MemoryLimit& limit) { return limit.holds(); });
 }
@@ -135,7 +135,8 @@ std::vector<Change> single_changes(const PlanSource& source, const MadePlan& mad
   return out;
 }
 
-// Combines all changes that are compatible. `files` includes those that move state to files.
+// Combines all compatible changes except the change of run.sample_tokens. `files` includes the
+// changes that move state to files.
 Change together(const MadePlan& made, const std::vector<Change>& changes, bool files) {
   const Config& c = made.config;
   Change out;
@@ -158,7 +159,7 @@ Change together(const MadePlan& made, const std::vector<Change>& changes, bool f
   return out;
 }
 
-// Plans changed documents, and compares each plan with the same machine.
+// Trials of changed documents, whose plans are all compared with the same machine.
 class Trials {
  public:
   Trials(const PlanSource& source, const MadePlan& made, const OwnMemory& own,
@@ -210,8 +211,8 @@ std::string needs_text(const std::vector<MemoryLimit>& limits) {
   return gib_text(worst->needs) + (budget ? " a rank" : " of " + worst->of);
 }
 
-// Returns a line that names the number of machines on which the plan would fit, or nothing. Tries
-// twice as many each time, until more machines no longer help, because data that every rank holds
+// Returns a line that names the number of machines on which the plan would fit, or nothing. Doubles
+// the number of machines each time, until more machines no longer help: data that every rank holds
 // in full does not shrink.
 std::optional<std::string> on_machines(const Trials& trials, const PlanSource& source,
                                        const Config& config, Change change) {
@@ -296,7 +297,7 @@ std::string PlanFit::text() const {
     if (fits() || !limit.holds()) parts.push_back(limit_text(limit));
   }
   if (fits() && limits.back().available >= 0 && limits.back().available < limits.back().needs)
-    parts.emplace_back("which other programs must free first");
+    parts.emplace_back("other programs must free this memory first");
   if (!unknown.empty()) parts.push_back(unknown);
   parts.insert(parts.end(), help.begin(), help.end());
   return fmt::format("{}: {}", fits() ? "fits" : "does not fit", fmt::join(parts, "; "));

@@ -39,7 +39,8 @@ struct PlanFit {
   // first.
   std::vector<std::string> help;
   bool fits() const;
-  std::string text() const;  // one line: "fits: ..." or "does not fit: ..."
+  // Returns one line, "fits: ..." or "does not fit: ...".
+  std::string text() const;
   Json json() const;
 };
 // Compares the plan with the machine. If it does not fit, tries changed plans and lists those that

@@ -4,7 +4,7 @@
 namespace ds {
 
 // Returns the model name of this host's processor as the kernel reports it, or the architecture if
-// it reports none.
+// the kernel reports no model name.
 std::string processor_name();
 
 }  // namespace ds

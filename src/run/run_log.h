@@ -30,7 +30,8 @@ void dispensable(const std::function<void()>& body);
 // logged as a warning, once for each file.
 class RunLog {
  public:
-  // `first` is the step that the run begins at, `quiet` is TrainOptions::quiet.
+  // `first` and `samples` are the numbers of steps and samples before this process, `quiet` is
+  // TrainOptions::quiet, and `plan` has the planned bytes of each tier.
   RunLog(int64_t steps, const MonitorKeys& keys, const RunFolder& folder, int64_t first,
          int64_t samples, int quiet, const TierBytes& plan);
   void note(const std::string& line);

@@ -54,7 +54,8 @@ SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int3
   if (out.text.starts_with(out.prompt)) {
     out.text.erase(0, out.prompt.size());
   } else {
-    out.prompt.clear();  // its last character ends in the continuation
+    // The last character of the prompt ends in the continuation.
+    out.prompt.clear();
   }
   out.prompt = readable(out.prompt);
   out.text = readable(out.text);

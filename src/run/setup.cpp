@@ -52,7 +52,8 @@ void merge_patch(Json& document, const Json& patch) {
 void check_masking_keys(const Config& config, const HfModel& model) {
   for (const char* name : kMaskingKeys) {
     if (!model.causal || config.origins.at(name) == "default") continue;
-    refuse(name, "for models that predict masked tokens; family {} predicts the next one",
+    refuse(name,
+           "works only for models that predict masked tokens; family {} predicts the next token",
            model.family);
   }
 }
@@ -60,7 +61,7 @@ void check_masking_keys(const Config& config, const HfModel& model) {
 void check_curriculum_model(const CurriculumKeys& keys, const HfModel& model) {
   if (!keys.enabled || model.causal) return;
   refuse("curriculum_learning.enabled",
-         "true needs a model that predicts the next token; family {} predicts masked ones",
+         "true needs a model that predicts the next token; family {} predicts masked tokens",
          model.family);
 }
 

@@ -11,8 +11,8 @@
 
 namespace ds {
 
-// Applies a JSON merge patch (RFC 7396): members of `patch` replace those of `document`, objects
-// are merged, and null removes a member.
+// Applies a JSON merge patch (RFC 7396): a member of `patch` replaces the member of the same name
+// in `document`, objects are merged, and null removes a member.
 void merge_patch(Json& document, const Json& patch);
 
 // Throws if keys of masking are given but the model predicts the next token.
@@ -21,8 +21,8 @@ void check_masking_keys(const Config& config, const HfModel& model);
 // Throws if a curriculum by length is enabled but the model also attends to later tokens.
 void check_curriculum_model(const CurriculumKeys& keys, const HfModel& model);
 
-// Throws, naming the key, if a resumed run would order its samples differently than its checkpoint:
-// an index in one order then means another sample in the other.
+// Throws, naming the key, if a resumed run would order its samples differently than its checkpoint,
+// because the same index would then mean another sample.
 void check_order(const Config& config, const CheckpointInfo& saved);
 
 // Most tokens in the prompt of a sample text.

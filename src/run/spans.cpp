@@ -13,7 +13,8 @@ namespace {
 // The fixed part of a serialized span. Its two texts follow it.
 struct Fixed {
   int64_t begin_ns, end_ns, bytes;
-  uint32_t track, name;  // lengths of the texts that follow
+  // The lengths of the two texts, in bytes.
+  uint32_t track, name;
 };
 
 std::string pack(const std::vector<Trace::Span>& spans) {

@@ -79,7 +79,7 @@ Json earlier_document(const std::string& folder) {
   return file.document;
 }
 
-// Returns the document of a run: the given one, merged into that of a resumed run.
+// Returns the document of a run: `config`, merged into the document of the resumed run if any.
 Json run_document(const Json& config, Communicator& comm, const std::string& resume) {
   if (resume.empty()) {
     if (config.is_null())
@@ -116,8 +116,8 @@ std::string communicator_of(const Json& document) {
   return url->string();
 }
 
-// Creates the folder of a new run with its token files, or opens that of an earlier run; locks it
-// in both cases. The path stays "" if the run was stopped meanwhile.
+// Creates the folder of a new run with its token files, or opens the folder of an earlier run.
+// Locks the folder in both cases. The path stays "" if the run was stopped meanwhile.
 RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use,
                       const TrainOptions& options, TextFacts& text) {
   if (!options.resume.empty()) {
@@ -153,7 +153,7 @@ class Run {
       : document_(document), config_(std::move(config)), comm_(comm), options_(options) {}
 
   RunReport train() {
-    // Checks the configuration first, so that a run with a bad one leaves no folder.
+    // The configuration is checked first, so that a run with a bad configuration leaves no folder.
     HfModel model = configured_model(config_);
     check_masking_keys(config_, model);
     check_curriculum_model(config_.get<CurriculumKeys>(), model);
@@ -270,8 +270,8 @@ class Run {
       std::string limit = name == "gzip" ? ", at most 64 MiB of it"
                                          : fmt::format(" and at most {} tokens", kBaselineVocab);
       refuse("run.bars",
-             "there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
-             "the next token{}",
+             "\"{}\" cannot be measured: it needs held-out text of a model that predicts the next "
+             "token{}",
              name, limit);
     }
   }
@@ -549,7 +549,8 @@ class Run {
   std::optional<ModelInputs> inputs_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<RunLog> log_;
-  int64_t first_ = 0;  // steps made before this process
+  // Steps made before this process.
+  int64_t first_ = 0;
 };
 
 }  // namespace

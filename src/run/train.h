@@ -8,8 +8,8 @@
 namespace ds {
 
 // Returns the URL of the group that a run joins, before the group exists: the key `communicator` of
-// config; otherwise that of the run that `resume` names, if this host sees its folder; otherwise
-// "env". Throws DS_ERROR_CONFIG if the value is not a string.
+// config; otherwise the same key of the run that `resume` names, if this host sees the run's
+// folder; otherwise "env". Throws DS_ERROR_CONFIG if the value is not a string.
 std::string run_communicator(const Json& config, const std::string& resume);
 
 // Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report.

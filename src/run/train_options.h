@@ -15,7 +15,8 @@ inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
 
 // The state of a run after a step.
 struct RunProgress {
-  int64_t step = 0;  // steps completed
+  // Number of steps completed, and the step at which the run ends.
+  int64_t step = 0;
   int64_t steps = 0;
   // Samples that the run has used since its step 0.
   int64_t samples = 0;
@@ -51,7 +52,7 @@ struct TrainOptions {
   const volatile int32_t* stop = nullptr;
 };
 
-// The reason for which a run ended.
+// The reason why a run ended.
 enum class RunEnd {
   finished,
   stopped,
@@ -67,7 +68,7 @@ struct RunReport {
   RunEnd end = RunEnd::finished;
   // The engine's reason for the last skipped step, if `end` is `skipped`.
   std::string failure;
-  // Steps completed, including those of the calls before this one.
+  // Steps completed, including the steps of earlier calls.
   int64_t step = 0;
   // Steps of this call that were skipped because of NaN or infinity.
   int64_t skipped = 0;

@@ -29,9 +29,9 @@ void compression_keys(KeyList& keys) {
       .when([](const Config& c) { return c.gradient_compression.type == "top_k"; });
 }
 
-// Under gradient compression gradients stay on their rank until the end of the step, where each is
-// compressed as a whole. The rules exclude every setting that needs parts of gradients or gradients
-// in another form.
+// With gradient compression, gradients stay on their rank until the end of the step and are then
+// compressed bucket by bucket. The rules refuse every setting that needs gradients earlier, in
+// parts or in another form.
 void check_gradient_compression(const Config& c) {
   constexpr const char* kType = "gradient_compression.type";
   const GradientCompressionConfig& g = c.gradient_compression;
@@ -48,21 +48,21 @@ void check_gradient_compression(const Config& c) {
        needs,
        "zero_optimization.stage",
        {"0", "1"},
-       ", where zero_quantized_gradients is"},
+       "; stages 2 and 3 have zero_optimization.zero_quantized_gradients instead"},
       {kType,
        codes,
        excludes,
        "optimizer.type",
        {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"},
        "",
-       ": \"{}\" excludes optimizer.type {}, which compresses by itself"},
+       ": \"{}\" excludes optimizer.type {}, which has a compression of its own"},
       {kType,
        codes,
        excludes,
        "optimizer.type",
        {"Muon"},
        "",
-       ": \"{}\" excludes optimizer.type Muon, which gathers momentum of reduced gradients"},
+       ": \"{}\" excludes optimizer.type Muon, which gathers the momentum of reduced gradients"},
       {kType,
        codes,
        needs,
@@ -104,13 +104,12 @@ void check_compressed(const Config& c) {
   check_needs(c, rows);
 }
 
-// Codes round the elements of one rank, so their errors depend on how many ranks there are.
+// Each rank rounds its own elements to codes, so the rounding errors depend on the number of ranks.
 void warn_of_codes(Config& c) {
   if (!c.reproducible) return;
   auto warn = [&](const std::string& setting) {
-    c.warnings.push_back(
-        "reproducible: bits depend on the number of ranks all the same, because of " + setting +
-        ", whose codes are of one rank's elements");
+    c.warnings.push_back("reproducible: bits still depend on the number of ranks, because with " +
+                         setting + " each rank rounds its own elements to codes");
   };
   if (c.gradient_compression.on())
     warn(fmt::format("gradient_compression.type \"{}\"", c.gradient_compression.type));

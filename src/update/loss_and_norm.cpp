@@ -32,8 +32,9 @@ int64_t data_rank(const ZeroPlan& plan, const ParamClass& c, int64_t number, int
   return number / apart * apart * c.levels.ranks() + number % apart + m * apart;
 }
 
-// Returns where the norms of a part of a bucket begin among those of all ranks: at the place of the
-// first rank that holds the part. Other holders leave equal norms, which nobody reads.
+// Returns the index, in the norms of all ranks, of the first norm of a part of a bucket. The norms
+// are read from the first rank that holds the part; other holders leave equal norms, which nobody
+// reads.
 int64_t norms_of_part(const ZeroPlan& plan, BucketId bucket, int64_t group, int64_t part) {
   const ParamClass& c = plan.cls(bucket);
   const int64_t holder =
@@ -62,8 +63,8 @@ void for_norms(const ZeroPlan& plan, ParamId p, const Visit& visit) {
   }
 }
 
-// Returns the runs of for_norms() for all parameters, in their order. An empty result means that
-// the `count` norms are already in this order.
+// Returns the runs of for_norms() for all parameters of trained buckets, in the order of the
+// parameters. An empty result means that the `count` norms are already in this order.
 std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
   std::vector<ElementRun> runs;
   for (ParamId p : plan.layout.bucket_of.ids()) {
@@ -134,7 +135,7 @@ std::vector<ElementRun> own_norm_runs(const ZeroPlan& plan) {
 
 Attrs clip_attrs(const Config& config) {
   Attrs attrs{{"max_norm", config.gradient_clipping}};
-  // With `unchecked`, the step is made even if a gradient is NaN or infinite.
+  // With `unchecked`, the update runs even if a gradient is NaN or infinite.
   if (config.compute == DS_DTYPE_BF16 && !config.check_grad_overflow)
     attrs.set("unchecked", int64_t{1});
   return attrs;
@@ -195,7 +196,7 @@ Operand coefficients(const ProgramBuilder& builder, const ZeroPlan& plan, int64_
 
 }  // namespace
 
-// The inverse of data_rank() gives this rank's group.
+// Finds this rank's group by inverting data_rank().
 int64_t first_ratio(const ZeroPlan& plan, BucketId bucket) {
   const RankLevels& levels = plan.levels(bucket);
   const int64_t apart = levels.stride() / plan.mesh.data_group().stride,

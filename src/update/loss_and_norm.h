@@ -15,9 +15,9 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan);
 // of the gradients and whether the step is skipped.
 void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 
-// Emits the ratios of an optimizer with NormRatios, after the norms of all its updates. Returns the
-// ratios of the granules of all ranks; each is at the place of the first rank that holds the
-// granule.
+// Emits the instruction that computes the ratios of an optimizer with NormRatios. The norms of all
+// updates must have been emitted before. Returns the ratios of the granules of all ranks; each is
+// at the place of the first rank that holds the granule.
 StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 
 // As emit_ratios(), for 1-bit LAMB after its freeze.

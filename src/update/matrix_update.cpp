@@ -1,14 +1,14 @@
 // Problem. Muon's step of a matrix is the momentum made orthogonal: X starts as the momentum
 // divided by its norm, and five times it is replaced by p(X) = a X + (b X X' + c (X X')^2) X, which
-// drives all singular values towards 1. That needs the whole matrix, while the border between two
-// ranks' parts of a bucket may be at any granule.
+// drives all singular values towards 1. The products need the whole matrix, but the border between
+// two ranks' parts of a bucket may be at any granule.
 //
 // Invariant. A step's bits do not depend on the cut: every rank that needs a matrix computes the
 // products of the whole matrix, by the same instructions, whose bits depend only on shapes.
 //
 // Algorithm. For each bucket of matrices:
-//  1. Each rank updates the momentum of its part and writes the tensor from which the step is
-//     computed: the new momentum, into which the gradient is mixed once more (Nesterov).
+//  1. Each rank updates the momentum of its part and writes a second tensor, from which the step
+//     is computed: the new momentum with the gradient mixed in once more (Nesterov).
 //  2. A gather gives every rank this tensor for the whole bucket.
 //  3. A rank computes the step of every matrix that has an element in its part: one rank for most
 //     matrices, two for a matrix at the border of their parts. Squares have the size of the short
@@ -57,8 +57,9 @@ class MatrixEmitter {
                 DType dtype)
       : b_(builder), name_(name), u_(update), dtype_(dtype) {}
 
-  // The final X, as factor[0] * first + factor[1] * second. The instruction that extracts this
-  // rank's elements also adds the terms, so that it computes only these elements. `terms`: 1 or 2.
+  // The final X, as the sum of the first `terms` (1 or 2) of factor[0] * first and factor[1] *
+  // second. The instruction that extracts this rank's elements also adds the terms, so that only
+  // these elements are computed.
   struct Sum {
     Value first, second;
     double factor[2];
@@ -80,7 +81,7 @@ class MatrixEmitter {
   }
 
  private:
-  // The iteration before which X and its square are recomputed.
+  // The index, from 0, of the iteration before which X and its square are recomputed.
   static constexpr int kRestart = 2;
 
   // Iterates on R = X X' and on the product Q of the factors. With Z = b R + c R^2 an iteration
@@ -291,7 +292,7 @@ std::string matrix_updates_note(const ZeroPlan& plan) {
   }
   if (matrices == 0) return "";
   return fmt::format(
-      "{} matrices are updated as such: a step gathers {} bytes of momentum from other ranks",
+      "{} matrices are updated as a whole: a step gathers {} bytes of momentum from other ranks",
       matrices, bytes);
 }
 

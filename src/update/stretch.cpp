@@ -15,8 +15,8 @@ namespace ds {
 namespace {
 
 // Returns the runs of trained elements among elements [low, low + count) of a bucket, counted from
-// `low`. Padding belongs to the parameter before it. by_param: each run has elements of only one
-// parameter and names it.
+// `low`. Padding belongs to the parameter before it. With `by_param`, each run has elements of only
+// one parameter and says which one.
 std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low,
                                     int64_t count, bool by_param) {
   std::vector<ElementRun> runs;

@@ -9,12 +9,13 @@
 
 namespace ds {
 
-// The size that sub_group_size 0 stands for, which needs the least memory: a smaller group is not
+// The group size for sub_group_size 0, the setting with the least memory. A smaller group is not
 // worth an instruction.
 inline constexpr int64_t kLeastUpdateGroup = 1 << 20;
 
-// Returns the largest number of elements that one update instruction covers: sub_group_size,
-// rounded down to file blocks that are whole in every element type.
+// Returns sub_group_size rounded down to a multiple of kFileBlock elements, which fills whole file
+// blocks in every element type. An update instruction covers at most this many elements, except as
+// stretch_size() says.
 int64_t update_group(const ZeroConfig& zero);
 
 // A stretch of a bucket that one instruction updates.
@@ -27,14 +28,15 @@ struct Stretch {
 
   // Returns whether all elements are trained.
   bool whole() const;
-  // Returns how an update accesses a result with one element for each element of the stretch. An
-  // update that skips some elements does not write the whole result.
+  // Returns the access for a result that has one element for each element of the stretch. An update
+  // that skips elements keeps the previous results of these elements.
   Access written() const { return whole() ? Access::write : Access::update; }
   // Restricts an instruction to `runs`.
   void limit(Instr& update) const;
 };
 
-// Returns the largest number of elements in a stretch of a bucket.
+// Returns the largest number of elements in a stretch of a bucket: update_group(), but a multiple
+// of the granule if the optimizer needs norms.
 int64_t stretch_size(const ZeroPlan& plan, const Config& config, BucketId bucket);
 
 // Cuts elements [low, low + numel) of a bucket into stretches. Stretches without a trained element
@@ -42,8 +44,9 @@ int64_t stretch_size(const ZeroPlan& plan, const Config& config, BucketId bucket
 std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket,
                                   int64_t low, int64_t numel);
 
-// Returns the sums of gradients of a stretch of this rank's part as an update reads them: in f32,
-// or in bf16 if bf16_too. Emits an instruction that widens sums of another type.
+// Returns the summed gradients of a stretch of this rank's part, in f32. Sums of another type are
+// widened by an instruction that this function emits; with `bf16_too`, bf16 sums are returned as
+// they are.
 Operand gradient_of(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch,
                     bool bf16_too = false);
 

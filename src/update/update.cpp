@@ -21,7 +21,8 @@
 namespace ds {
 namespace {
 
-// The whole mean gradient of each bucket. Empty: updates read the sums in the accumulators.
+// The whole mean gradient of each bucket. If the list is empty, updates read the sums in the
+// accumulators.
 using Means = IdVector<BucketId, StateRef>;
 
 // Builds the operands of the updates of one stretch and emits the updates.
@@ -35,7 +36,7 @@ class StretchEmitter {
         state_(plan.buckets[stretch.bucket]),
         means_(means) {}
 
-  // bf16_too: the update reads gradients in bf16 as well as in f32.
+  // Returns the gradient of the stretch. `bf16_too` says that the update also reads bf16.
   Operand grad(bool bf16_too = false) const {
     if (means_.empty()) return gradient_of(b_, plan_, s_, bf16_too);
     const StateRef& whole = means_[s_.bucket];
@@ -112,8 +113,8 @@ void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const Confi
   s.emit(optimizer.by_norms->norms, std::move(operands), optimizer.attrs(config.optimizer));
 }
 
-// Emits the second half of that update, which changes the master by the moments and the ratio of
-// each granule.
+// Emits the second half of an update with a trust ratio, which changes the master by the moments
+// and the ratio of each granule.
 void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
                     const StateRef& ratios) {
   std::vector<Operand> operands;
@@ -123,8 +124,8 @@ void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const C
   s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
 }
 
-// Calls `emit` with each stretch, in the order of the reductions: the last bucket comes first.
-// Gradients that are still in memory are used first, while the others are loaded.
+// Calls `emit` with each stretch, in the order of the reductions: the last bucket comes first. So
+// gradients that are still in memory are used while gradients in other tiers are loaded.
 template <typename Emit>
 void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                    const Means& means, const Emit& emit) {

@@ -8,9 +8,9 @@
 // larger contiguous part of the bucket: its part of the cut over one level less. Nothing is ever
 // moved within a rank.
 //
-// Algorithm. One all_gather for each level, the outermost first (gather_levels): over the slow
-// links a rank gets the least. Intermediate parts go to transient buffers or, if part and target
-// share one buffer on the device, directly to their place in that buffer. Quantized weights are
+// Algorithm. One all_gather for each level, the outermost first (gather_levels), so that the least
+// data crosses the slow links. Intermediate parts go to transient buffers or, if the rank's part
+// lies in the target buffer on the device, directly to their place there. Quantized weights are
 // gathered in the same way, as codes: each rank encodes its part once, the codes are gathered over
 // all levels, and every rank decodes all of them, including those of its own part. Hence all ranks
 // compute with equal weights, regardless of the levels.
@@ -43,7 +43,8 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
   const Bucket& b = plan.layout.buckets[bucket];
   const Buffer whole = builder.buffer(target);
   bool in_place = own.buffer == target && whole.tier == Tier::device;
-  // The size of a granule in `target`: elements, or bytes of codes.
+  // The number of elements of `target` for one granule. If `target` holds codes, an element is a
+  // byte.
   int64_t granule = whole.numel / (plan.part_numel(bucket, to) / b.granule);
   auto elements = [&](int64_t numel) { return numel / b.granule * granule; };
   StateRef have = own;

@@ -7,8 +7,8 @@
 
 namespace ds {
 
-// Returns the instructions that gather all of a cut bucket into `target`. If weights are quantized,
-// each rank encodes its own part, and every rank decodes the codes of all parts.
+// Returns the instructions that gather the whole of a cut bucket into `target`. If weights are
+// quantized, each rank encodes its own part, and every rank decodes the codes of all parts.
 std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  BufferId target);
 
@@ -16,13 +16,13 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
 // bucket than it updates.
 void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
 
-// Emits a gather of a bucket that is cut like states: each rank's part is at `own`, and the whole
-// bucket fills `target`.
+// Emits the gather of a tensor that is cut as the states of the bucket are: `own` is this rank's
+// part, and the whole tensor fills `target`.
 void emit_gather_of_parts(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                           const StateRef& own, BufferId target);
 
-// Emits the gather of the momentum of an optimizer that compresses it: every rank keeps all of it
-// and updates a part.
+// Emits the gather of the momentum for an optimizer that compresses it. Every rank keeps the whole
+// momentum and begins with the part that it updates.
 void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
 
 }  // namespace ds

@@ -16,7 +16,8 @@
 namespace ds {
 namespace {
 
-// Draws this rank's part of one parameter, if it has any, into its place in `draft` (f32[part]).
+// Draws the elements of one parameter that lie in this rank's part of the bucket into their place
+// in `draft` (f32[part]).
 void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const ParamPlace& place,
                const Parameter& param, const StateRef& draft) {
   const Init& init = param.init;
@@ -41,8 +42,8 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const P
          std::move(attrs));
 }
 
-// Returns the values that parameters are rounded from: masters or, if this rank has made steps of
-// its own since ranks last agreed (0/1 Adam), the sum of masters and these steps.
+// Returns the values that parameters are rounded from: the masters or, for 0/1 Adam, the masters
+// plus the steps that this rank has made since ranks last agreed.
 StateRef computed_with(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b) {
   const BucketState& s = plan.buckets[b];
   const HeldState* own_steps = s.find(kOwnSteps);
@@ -79,7 +80,8 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan,
       emit_draw(builder, plan, b, place, params[place.param], draft);
     }
     DType kept = builder.buffer(s.master.ref.buffer).dtype;
-    // A master that is the parameter itself, as in a frozen bucket, has the compute type.
+    // In a frozen bucket, for example, the parameter is its own master, which then has the compute
+    // type.
     bool cast = kept != DS_DTYPE_F32;
     std::vector<Operand> operands{flat_operand(builder, draft, Access::read),
                                   flat_operand(builder, s.master.ref, Access::write)};

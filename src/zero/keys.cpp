@@ -1,7 +1,7 @@
 // The keys of zero_optimization, except its offload sections (offload/keys.cpp).
 //
 // DeepSpeed has two names for many keys of stage 3, with and without "stage3_"; also() adds the
-// second one. Sizes are in elements, as in DeepSpeed.
+// name without it. Sizes are in elements, as in DeepSpeed.
 #include "zero/keys.h"
 
 #include <fmt/core.h>
@@ -23,7 +23,7 @@ const std::string kSection = "zero_optimization.";
 constexpr const char *kQuantized = "zero_optimization.zero_quantized_gradients",
                      *kBits = "zero_optimization.zero_quantized_gradients_bits";
 
-// Appends the keys of zeropp_loco_param. Setting either one turns error feedback on.
+// Appends the keys of zeropp_loco_param. Setting either key turns error feedback on.
 void feedback_keys(KeyList& keys) {
   KeyRows rows(keys, kSection + "zeropp_loco_param.", &Config::zero);
   rows.only(&ZeroConfig::error_feedback);

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// Append the keys of zero_optimization except its offload sections: those of stages and buckets, of
-// shard groups, and of codes.
+// Append the keys of zero_optimization except its offload sections: the keys of stages and buckets,
+// of shard groups, and of codes.
 void zero_keys(KeyList& keys);
 void shard_group_keys(KeyList& keys);
 void code_keys(KeyList& keys);
@@ -15,10 +15,10 @@ void code_keys(KeyList& keys);
 // Throws DS_ERROR_CONFIG if a key of quantization does not fit the stage or the other keys.
 void check_quantization(const Config& config);
 
-// Sets the keys whose "auto" depends on the model's width, with the formulas of Hugging Face's
-// integration.
+// Sets the keys that were given as "auto" and depend on the model's width `hidden`
+// (Config::waiting), with the formulas of Hugging Face's integration.
 void fill_from_model(Config& config, int64_t hidden);
-// As fill_from_model, if the configuration itself gives the model's width.
+// Calls fill_from_model() if the configuration itself has the model's width.
 void fill_from_own_model(Config& config);
 
 }  // namespace ds

@@ -1,8 +1,8 @@
 // Derives a ZeroPlan from a configuration, in steps that each need the previous ones: the classes
 // of parameters with their levels and policies, the tables that are reduced as rows (which get
 // buckets of their own), the layout, the parameters' buffers, and last, if the plan trains, the
-// states. Buffers lie in the order in which they are added, so states that are added later, when a
-// parameter is thawed, do not move the others.
+// states. Buffers keep the order in which they are added, so states that are added later, when a
+// parameter is thawed, do not move the existing ones.
 #include "zero/policy.h"
 
 #include <fmt/core.h>
@@ -49,7 +49,7 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
     check_nodes(config, mesh.ranks());
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
-  // From here on, `world` and the sizes of blocks count ranks of the group. Ranks of the group are
+  // From here on, `world` and the sizes of blocks count only the ranks of the group. They are
   // `stride` apart, so 1 / stride of a node's ranks belong to the group.
   auto [world, stride] = group;
   std::vector<int> blocks{world};
@@ -75,7 +75,7 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
 namespace {
 
 // Adds the buffer of a bucket's parameters: a shard if the bucket is partitioned, else all of it.
-// The master is the parameter until add_states() gives the bucket another one.
+// The parameter is its own master until add_states() adds a separate one.
 BucketState make_params(ZeroPlan& plan, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy(index);
@@ -92,9 +92,9 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
   return s;
 }
 
-// Assigns places to the norms of all granules that have states. The first buffer fits the
-// parameters that are trained at the beginning. If it becomes too small, a buffer that fits all
-// granules replaces it, so norms move at most once.
+// Assigns a place in the norms to each granule of this rank's parts that has states. The first
+// buffer has room for the parameters that are trained at the beginning. When it becomes too small,
+// a buffer with room for all granules replaces it, so norms move at most once.
 void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
   int64_t granules = 0, all = 0;
   for (BucketId b : plan.buckets.ids()) {
@@ -150,8 +150,8 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
   }
 }
 
-// A single rank sends nothing, so its gradients are not quantized. Its weights are quantized,
-// because the result of a model must not depend on the number of ranks.
+// Decides what is quantized. A single rank sends nothing, so its gradients are not quantized. Its
+// weights are, because the result of a model must not depend on the number of ranks.
 Quantization make_quantization(const ZeroConfig& zero, int world, bool training) {
   Quantization q;
   q.weights = zero.quantized_weights ? 8 : 0;
@@ -163,8 +163,8 @@ Quantization make_quantization(const ZeroConfig& zero, int world, bool training)
 }
 
 // Returns the type in which gradients travel. Config::wire() replaces f32 by the compute type,
-// because a leaf holds only values of the compute type. A sum of leaves, which is what travels in a
-// reduction at the boundary, holds other values, and stays f32 if the configuration says so.
+// because a leaf holds only values of the compute type. In a reduction at the boundary sums of
+// leaves travel. They hold other values, so they stay f32 if the configuration says f32.
 DType wire_of(const Config& config, bool boundary) {
   return boundary && config.communication == DS_DTYPE_F32 ? DS_DTYPE_F32 : config.wire();
 }
@@ -198,13 +198,13 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     ensure(!plan.boundary || c.policy.grads == 0, "reduction at the boundary: gradients are cut");
   if (training && optimizer_of(config.optimizer).compresses() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: {} compresses momentum over all ranks along data, this model has {} classes",
+          "{}: {} compresses momentum over all ranks along data, but the model has {} classes",
           KeyName("optimizer.type"), config.optimizer.type, plan.classes.size());
   }
   if (training && mesh.data_size() > 1) plan.compression = config.gradient_compression;
   if (plan.compression.on() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: \"{}\" compresses gradients over all ranks along data, this model has {} classes",
+          "{}: \"{}\" compresses gradients over all ranks along data, but the model has {} classes",
           KeyName("gradient_compression.type"), plan.compression.type, plan.classes.size());
   }
   plan.quantization = make_quantization(config.zero, mesh.data_size(), training);
@@ -212,13 +212,15 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0 ||
                  plan.compression.type == "int8";
     if (codes && p.granule % kGranule != 0) {
-      raise(DS_ERROR_UNSUPPORTED, "quantization is of {} elements, a granule of '{}' has {}",
+      raise(DS_ERROR_UNSUPPORTED,
+            "quantization needs granules of a multiple of {} elements, a granule of '{}' has {}",
             kGranule, p.name, p.granule);
     }
   }
   for (const ParamSpec& p : params) {
     if (training && config.optimizer.states == DS_DTYPE_U8 && p.granule % kStateBlock != 0) {
-      raise(DS_ERROR_UNSUPPORTED, "{}: \"u8\" has blocks of {} elements, a granule of '{}' has {}",
+      raise(DS_ERROR_UNSUPPORTED,
+            "{}: \"u8\" needs granules of a multiple of {} elements, a granule of '{}' has {}",
             KeyName("optimizer.states"), kStateBlock, TensorName(p.name), p.granule);
     }
     plan.matrices.push_back({p.rows, p.cols});
@@ -251,8 +253,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   trained.missed.resize(params.size(), 0);
   for (const Bucket& b : plan.layout.buckets) {
     if (plan.compression.type != "top_k" || b.numel <= INT32_MAX) continue;
-    raise(DS_ERROR_UNSUPPORTED,
-          "{}: \"top_k\" numbers {} elements of a bucket at most, '{}' has {}",
+    raise(DS_ERROR_UNSUPPORTED, "{}: \"top_k\" takes at most {} elements in a bucket, '{}' has {}",
           KeyName("gradient_compression.type"), INT32_MAX, b.name, b.numel);
   }
   for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));
@@ -262,7 +263,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
 
 void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trained) {
   if (std::find(trained.frozen.begin(), trained.frozen.end(), 0) == trained.frozen.end())
-    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, one at least must be trained",
+    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, at least one must be trained",
           KeyName("frozen_parameters"), trained.frozen.size());
   plan.trained = trained;
   for (BucketId b : plan.buckets.ids()) {

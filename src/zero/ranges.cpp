@@ -1,7 +1,7 @@
 // Problem. In ZeRO stage 3 a rank holds only a part of each large bucket of parameters, but many
-// instructions of a step read the whole bucket: in forward, in backward, in every micro-step. All
-// of the model does not fit at once, and a gather before every use costs too much. So the uses of a
-// bucket have to be divided into ranges, each with one gather.
+// instructions of a step read the whole bucket: in forward, in backward, in every micro-step. The
+// whole model does not fit in memory at once, and a gather before every use costs too much. So the
+// uses of a bucket have to be divided into ranges, each with one gather.
 //
 // Invariant. Every use of a partitioned bucket lies in exactly one range, and a range is a
 // transient buffer of its own: a gather directly before the first use writes it, and its memory is
@@ -9,10 +9,11 @@
 // do the buckets in ranges have more than max_live_parameters elements. This still holds after
 // hoist.cpp, which moves gathers up within the same limit. The limit is soft, as it is in
 // DeepSpeed: an instruction needs all buckets that it reads, and a delegate host decides itself
-// which ones it leases. Where these alone exceed the limit, nothing else is live.
+// which buckets it leases. Where the buckets that an instruction reads and those under lease alone
+// exceed the limit, nothing else is live.
 //
-// Algorithm. Register allocation by live range splitting, with buckets as the registers' values and
-// a gather as the reload. At first a bucket is one range.
+// Algorithm. Register allocation by live range splitting: buckets are the values, and a gather is
+// the reload. At first a bucket is one range.
 //  1. It is cut between two uses if buckets of more than max_reuse_distance elements came into use
 //     in between (cut_by_distance).
 //  2. The program is walked in order with the set of live buckets. Where they exceed
@@ -21,7 +22,7 @@
 //     differ in size, so here it is a heuristic.
 //  3. Each range gets its buffer and its gather (insert_gathers).
 //
-// Cost. Linear in the uses, and for each cut of step 2 a look at every bucket.
+// Cost. Linear in the number of uses; each cut of step 2 also looks at every bucket.
 //
 // Source. Belady, "A study of replacement algorithms for a virtual-storage computer" (IBM Systems
 // Journal 5(2), 1966). The two limits are DeepSpeed's stage3_max_reuse_distance and
@@ -49,10 +50,10 @@ struct Range {
 // Use sites of one bucket, and where they are cut.
 struct Uses {
   std::vector<InstrId> at;
-  // leased[i]: at at[i] a delegate host still holds a lease, so the buffer that it sees must stay:
-  // no range may begin there.
+  // leased[i] says that a delegate host still holds a lease at instruction at[i]. The buffer that
+  // the host sees must stay, so no range may begin there.
   std::vector<char> leased;
-  // cut[i]: a new range begins at at[i].
+  // cut[i] says that a new range begins at instruction at[i].
   std::vector<char> cut;
 };
 
@@ -106,7 +107,8 @@ class Ranger {
     sites_[instr].push_back(bucket);
   }
 
-  // passed[i] is the number of elements of the buckets that came into use before instruction i.
+  // Cuts between two uses that are more than max_reuse_distance elements apart. passed[i] is the
+  // number of elements of the buckets that came into use before instruction i.
   void cut_by_distance() {
     IdVector<InstrId, int64_t> passed(program_.instrs.size() + 1, 0);
     BucketId previous;

@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// Throws unless the size of a shard group divides the number of ranks, which are cut into equal
-// blocks of neighbours, and is a power of two or all ranks.
+// Throws if the configuration has shard groups and the stage is below 3, or the size of a shard
+// group does not divide the number of ranks, or the size is neither a power of two nor all ranks.
 void check_shard_group(const ZeroConfig& zero, int ranks) {
   const int64_t size = zero.shard_group();
   if (size == 0) return;

@@ -4,9 +4,10 @@
 
 namespace ds {
 
-// Throw DS_ERROR_CONFIG naming the key if the size of a shard group or the number of nodes does not
-// divide the number of ranks, or if a shard group has a size that libds does not support.
+// Throws DS_ERROR_CONFIG naming the key if there are shard groups below stage 3, or if their size
+// does not divide `ranks` or is not supported.
 void check_shard_group(const ZeroConfig& zero, int ranks);
+// Throws DS_ERROR_CONFIG naming the key if topology.nodes does not divide `ranks`.
 void check_nodes(const Config& config, int ranks);
 
 // Runs both checks and adds their errors to `refusals`.

@@ -64,8 +64,8 @@ namespace {
 // Creates the instructions that reduce one gradient bucket of one micro-step into the accumulators.
 class Reducer {
  public:
-  // The program has `micros` micro-steps: all of a step, or the first ones and the last
-  // (StepBuffers::grads). The step has `total`. own_norms: StepBuffers::own_norms.
+  // The program has `micros` micro-steps: all `total` of a step, or the first, one that is
+  // repeated, and the last (StepBuffers::grads). `own_norms` is StepBuffers::own_norms.
   Reducer(ProgramBuilder& builder, const ZeroPlan& plan, int64_t micros, int64_t total,
           BufferId own_norms)
       : builder_(builder), plan_(plan), micros_(micros), total_(total), own_norms_(own_norms) {}
@@ -97,12 +97,12 @@ class Reducer {
   // Returns whether only this rank's own sum is needed, because the bucket has a single rank or
   // gradients stay on their rank.
   bool alone() const { return own_norms_.exists() || plan_.levels(bucket_).ranks() == 1; }
-  // Returns whether the micro-step represents all those in the middle of a step, which the program
-  // repeats. Its instructions must not depend on the index of the micro-step.
+  // Returns whether this micro-step represents all micro-steps in the middle of a step, because the
+  // program repeats it. Its instructions must not depend on the index of the micro-step.
   bool any_of_middle() const { return micros_ < total_ && !first() && !last(); }
 
   // Adds the gradients to this rank's own sum. In the last micro-step the sum over all ranks
-  // replaces it.
+  // replaces the rank's own.
   void at_boundary(BufferId grads) {
     accumulate(grads, acc(0), first() ? 0 : 1);
     if (!last()) return;
@@ -290,8 +290,8 @@ class Reducer {
     return into;
   }
 
-  // Quantizes with the error that the level keeps, if it keeps one. Every `reset` steps the error
-  // is reset to 0 in the first micro-step.
+  // Quantizes with error feedback if the level keeps an error. Every `reset` steps the error is
+  // reset to 0 in the first micro-step.
   void quantize(const StateRef& from, const StateRef& codes, int level) {
     std::vector<Operand> operands{flat_operand(builder_, from, Access::read)};
     Attrs attrs{{"bits", plan_.quantization.gradients}};
@@ -352,8 +352,8 @@ struct Ready {
   MicroId micro;
 };
 
-// Returns for each instruction the gradient buckets that are complete when it has run. The walk
-// goes backwards, so the first use of a bucket that it finds is the last one.
+// Returns for each instruction the gradient buckets that it completes. The walk goes backwards, so
+// the first use of a bucket that it finds is the last use in the program.
 IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program,
                                                      const StepBuffers& buffers) {
   IdVector<BufferId, Ready> owner(program.buffers.size());
@@ -412,7 +412,8 @@ class ReductionInserter {
   }
 
  private:
-  // The number of reductions whose sums may be unread while compute goes on.
+  // The largest number of reductions whose kernels after the collective may be held back while
+  // later reductions start.
   static constexpr size_t kUnfinished = 2;
 
   // Inserts the pending reductions up to their last collective. The kernels after that collective

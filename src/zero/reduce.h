@@ -11,8 +11,9 @@
 namespace ds {
 
 // Inserts the reduction of each gradient bucket into the accumulators, after the bucket's last
-// write. In the last micro-step the granule norms of this rank's part follow. With overlap a
-// reduction is issued only after the next gather, so that the gather can be prefetched across it.
+// write. In the last micro-step the granule norms of this rank's part follow. With `overlap` a
+// reduction starts only after the next gather of its segment, which is more urgent, and the kernels
+// that read its sum are issued after the start of later reductions.
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap,
                        const StepBuffers& buffers);
 

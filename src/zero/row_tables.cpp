@@ -35,9 +35,10 @@ std::vector<RowTable> find_row_tables(const Graph& graph) {
   return tables;
 }
 
-// Follows Reducer::sum_of_ranks and sum_of_codes (zero/reduce.cpp) over the levels: at each level a
-// rank receives its part from every other rank of the group, the first time in the type that
-// travels, then in f32; then the levels that gradients are not cut over are gathered again.
+// Follows Reducer::sum_of_ranks and sum_of_codes (zero/reduce.cpp). At each level a rank receives
+// its part from every other rank of the group, either as codes or, at the first level, in the type
+// that travels and at outer levels in f32. Then the levels that gradients are not cut over are
+// gathered in f32.
 int64_t ReductionTraffic::whole_bytes(int64_t numel) const {
   int64_t sum_size = size_of(DS_DTYPE_F32), bytes = 0;
   int depth = levels.depth();

@@ -28,31 +28,32 @@ struct RowTable {
 // input of the graph.
 std::vector<RowTable> find_row_tables(const Graph& graph);
 
-// Computes the bytes that a rank receives in one reduction of gradients.
+// The properties of a reduction of gradients that determine how many bytes a rank receives in it.
 struct ReductionTraffic {
   RankLevels levels;
   // Number of levels that gradients are cut over.
   int cut = 0;
-  // Bits of the codes in which gradients travel; 0: they travel in type `wire`.
+  // Bits of the codes in which gradients travel, or 0 if they travel in type `wire`.
   int64_t bits = 0;
   DType wire = DS_DTYPE_F32;
   // How often gradients are reduced, for notes: once in each "micro-step" or in each "step".
   const char* each = "micro-step";
-  // Returns the bytes for a bucket of `numel` elements, which is reduced as a whole, in type `wire`
+  // Returns the bytes for a bucket of `numel` elements that is reduced as a whole, in type `wire`
   // or as codes.
   int64_t whole_bytes(int64_t numel) const;
   // Returns the bytes for a table that is reduced as packed rows.
   int64_t row_bytes(const RowTable& table) const;
 };
 
-// The tables that move fewer bytes as rows.
+// The tables whose reduction moves fewer bytes as rows than as a whole.
 struct ChosenTables {
   std::vector<RowTable> tables;
-  // One line for each table, chosen or not, with both numbers of bytes.
+  // One line for each table, chosen or not, with both numbers of bytes, or a line that says that
+  // the model has no such table. Empty on a single rank.
   std::vector<std::string> notes;
 };
-// Chooses the tables that are reduced as rows and marks their parameters in `params` as alone: each
-// gets a bucket of its own.
+// Chooses the tables that are reduced as rows and marks their parameters in `params` as `alone`, so
+// that each gets its own bucket.
 ChosenTables choose_row_tables(const ReductionTraffic& traffic, std::span<const RowTable> tables,
                                IdVector<ParamId, ParamSpec>& params);
 

@@ -1,6 +1,6 @@
-// Problem. Each optimizer, and each way to compress or quantize gradients, keeps states of its own
-// shape. Code that handles states (placement, checkpoints, memory figures, resets) would have to
-// know all of them.
+// Problem. Each optimizer, and each way to compress or quantize gradients, keeps states of a
+// different shape. Without a common description, all code that handles states (placement,
+// checkpoints, memory figures, resets) would have to know all of them.
 //
 // Invariant. A state is a row (core/program/state.h): its extent says which elements a rank keeps,
 // and its other members say how they are saved and when they are reset. Only the code that emits
@@ -28,8 +28,8 @@ namespace {
 
 using Extent = StateRow::Extent;
 
-// Returns the number of elements that a rank keeps of a bucket's state. States of signs are empty
-// on a single rank, because it sends nothing.
+// Returns the number of elements that a rank keeps of a bucket's state. On a single rank the errors
+// of signs are empty, because it sends nothing.
 int64_t numel_of(const ZeroPlan& plan, BucketId b, Extent extent, int level) {
   const Bucket& bucket = plan.layout.buckets[b];
   const int64_t ranks = plan.levels(b).ranks();
@@ -54,8 +54,8 @@ int64_t numel_of(const ZeroPlan& plan, BucketId b, Extent extent, int level) {
   raise(DS_ERROR_INTERNAL, "a bucket has no state of this extent");
 }
 
-// Like numel_of(), for a state that all parameters have as one tensor. All parameters are then in
-// the first class.
+// Returns the number of elements of a state that all parameters have as one tensor. All parameters
+// are then in the first class.
 int64_t joint_numel(const ZeroPlan& plan, Extent extent) {
   const int64_t ranks = plan.classes.front().levels.ranks();
   if (extent == Extent::params) return 3 * static_cast<int64_t>(plan.layout.bucket_of.size());
@@ -68,8 +68,8 @@ int64_t joint_numel(const ZeroPlan& plan, Extent extent) {
   return (extent == Extent::signs ? ranks : 1) * sign_chunk(numel, ranks);
 }
 
-// Adds the buffer of one state, and a second one for scales if the state is kept in codes. Only
-// canonical parts may lie in another tier than the device.
+// Adds the buffer of one state, and a second buffer for scales if the state is kept in codes.
+// States are on the device, except that canonical states cut into parts are in the tier of states.
 void add_row(ZeroPlan& plan, const OptimizerConfig& config, BucketId b, const StateRow& row,
              int level) {
   const int64_t numel = numel_of(plan, b, row.extent, level);

@@ -17,19 +17,19 @@ void add_states(ZeroPlan& plan, const OptimizerConfig& config, BucketId bucket);
 // them.
 void add_joint_states(ZeroPlan& plan, const OptimizerConfig& config);
 
-// A piece of the states that differ from rank to rank, as a checkpoint stores it. Its name
-// identifies its elements, so a run with other buckets finds the same bytes again and never
-// mistakes other bytes for them.
+// A piece of a state that each rank saves for itself, as a checkpoint stores it. The name
+// identifies the elements of the piece, so a run with other buckets finds the same bytes again and
+// never mistakes other bytes for them.
 struct OwnPiece {
-  // The parameter that the piece belongs to. None: the piece belongs to all parameters as one
-  // tensor.
+  // The parameter that the piece belongs to, or none if the piece belongs to the one tensor that
+  // all parameters form.
   ParamId param;
   std::string name;
   StateRef ref;
   // Whether the piece is equal on all ranks.
   bool common = false;
 };
-// Returns the pieces of all states that differ from rank to rank, and the joint states.
+// Returns the pieces of all states that differ from rank to rank, and those of the joint states.
 std::vector<OwnPiece> own_pieces(const ZeroPlan& plan);
 
 // Returns the elements of the bucket that a state covers on this rank.

@@ -14,10 +14,10 @@ struct StepBuffers {
   // The whole parameters of each bucket: a transient placeholder if the bucket is partitioned, else
   // the persistent copy.
   IdVector<BucketId, BufferId> full;
-  // The gradients of each micro-step and bucket, in the compute type, written by backward. None if
-  // the bucket has no trained parameter. If there are fewer entries than the step has micro-steps,
-  // the first and the last are those of the step, and one in the middle will be repeated
-  // (passes/repeat.cpp). Its instructions must then be the same for every micro-step in the middle.
+  // The gradients of each micro-step and bucket, in the compute type, written by backward. A bucket
+  // without a trained parameter has no buffer. If there are fewer entries than the step has
+  // micro-steps, the first and the last entry are those of the step, and passes/repeat.cpp repeats
+  // an entry in the middle, whose instructions must suit every micro-step in the middle.
   IdVector<MicroId, IdVector<BucketId, BufferId>> grads;
   // f64 norms of all granules, bucket after bucket, in a step whose gradients stay on their rank
   // (StepForm::compressed). None in other steps.

@@ -18,9 +18,9 @@
 
 namespace ds {
 
-// A ZeRO stage as a value: the number of levels of ranks over which each kind of state is cut (0:
-// every rank has all of it), and the tier where each lives. Parameters and gradients are never cut
-// over more levels than states.
+// A ZeRO stage as a value: the number of levels of ranks over which each kind of state is cut, and
+// the tier where each lives. A kind that is cut over 0 levels is whole on every rank. Parameters
+// and gradients are never cut over more levels than states.
 struct Policy {
   // Number of levels that masters and moments are cut over.
   int states = 0;
@@ -34,8 +34,9 @@ struct Policy {
   Tier param_tier = Tier::device;
 };
 
-// Parameters whose gradients are summed over the ranks of one group. Their states, gradients and
-// copies are cut over the same group. The first class is that of the axis `data`.
+// A class of parameters, whose gradients are summed over the ranks of one group. Their states,
+// gradients and copies are cut over the same group. The first class is the class of the axis
+// `data`.
 struct ParamClass {
   // The axes of the mesh that span the group.
   std::vector<std::string> axes;
@@ -43,15 +44,17 @@ struct ParamClass {
   Policy policy;
 };
 
-// Bits of the codes (core/program/codes.h) in which compute copies of cut parameters are gathered
-// and gradients are reduced; 0: they are not quantized. With feedback the error of a reduction is
-// added to the next one (docs/reference/ops.md, `quantize`).
+// How tensors are quantized for communication (core/program/codes.h).
 struct Quantization {
+  // Bits of the codes in which compute copies of cut parameters are gathered; 0 if they are not
+  // quantized.
   int64_t weights = 0;
+  // Bits of the codes in which gradients are reduced; 0 if they are not quantized.
   int64_t gradients = 0;
+  // Whether the error of a reduction is added to the next one (docs/reference/ops.md, `quantize`).
   bool feedback = false;
   double err_beta = 0;
-  // The error is reset to 0 in steps whose number is a multiple of this. 0: never.
+  // The error is reset to 0 in steps whose number is a multiple of this, or never if this is 0.
   int64_t reset = 0;
 };
 
@@ -69,7 +72,7 @@ struct HeldState {
   // For a canonical state, the elements that this rank updates, even if it keeps the whole bucket.
   // For other states, all elements that the rank keeps.
   StateRef ref;
-  // If values are kept in codes: the scale of each block (u8), and the kind of the codes.
+  // The scale of each block (u8) and the kind of the codes, if the values are kept in codes.
   StateRef scales;
   StateCodes codes = StateCodes::with_sign;
   // The level of ranks, for a row of StateRow::Extent::levels.
@@ -80,17 +83,18 @@ struct HeldState {
 struct BucketState {
   // Whether each rank keeps only a shard of the parameters, so that programs gather them.
   bool partitioned = false;
-  // The elements that an update writes: this rank's place in the full copy or in the shard.
+  // The compute copies of the elements that this rank updates, in the full copy or in the shard.
   HeldState param;
   // Whole parameters on the device. None if partitioned.
   BufferId full;
-  // The elements that this rank updates, f32 or bf16 (OptimizerConfig::masters). Without training,
-  // or if both have the same type on the device, the master is the parameter itself.
+  // The masters of the elements that this rank updates, f32 or bf16 (OptimizerConfig::masters). The
+  // parameter is its own master until add_states() adds a separate one. It does so unless both
+  // would have the same type and be on the device.
   HeldState master;
-  // All other states: the canonical ones of the optimizer in its order, then those that differ from
-  // rank to rank.
+  // All other states: first the canonical states of the optimizer, in its order, then the states
+  // that differ from rank to rank.
   std::vector<HeldState> states;
-  // Accumulators of type ZeroPlan::sums: a single one or, in tree order, one for each level of the
+  // The accumulators, of type ZeroPlan::sums: one or, in tree order, one for each level of the
   // binary counter.
   std::vector<BufferId> grad;
   bool own_master() const { return master.ref.buffer == param.ref.buffer; }
@@ -153,19 +157,19 @@ struct ZeroPlan {
   // How gradients are compressed. Off on a single rank.
   GradientCompressionConfig compression;
   Layout layout;
-  // Parameters whose gradients are reduced as rows. Each has a bucket of its own.
+  // The parameters whose gradients are reduced as rows. Each has its own bucket.
   std::vector<RowTable> tables;
-  // One line for each table that could be reduced as rows, with the decision.
+  // Lines for reports about the tables that could be reduced as rows (ChosenTables::notes).
   std::vector<std::string> notes;
   PersistentMemory memory;
   IdVector<BucketId, BucketState> buckets;
-  // Sums of squares of the step's gradient, f64, one for each granule that this rank updates. None
-  // without training.
+  // The f64 sums of squares of the step's gradient, one for each granule that this rank updates.
+  // There is no buffer without training.
   BufferId norms;
   // The number of elements of `norms` that are used: one for each granule of a bucket with states.
   int64_t norms_used = 0;
-  // Norms of the optimizer's updates, f64, two or three for each granule, for optimizers with
-  // NormRatios. None for others.
+  // The f64 norms of the updates of an optimizer with NormRatios, two or three for each granule.
+  // Other optimizers have no such buffer.
   BufferId update_norms;
   // States that all parameters have as one tensor (Optimizer::joint).
   std::vector<HeldState> joint;

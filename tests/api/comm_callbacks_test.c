@@ -380,7 +380,7 @@ static void twice(rank_state* me) {
   ds_comm* comm = NULL;
   me->claims = me->rank == 2 ? 1 : me->rank;
   check(make(&callbacks, me->claims, &comm) == DS_ERROR_COMM, "a number that is taken");
-  names_it(me, "the place of rank 2 of 3 holds the data that rank 1 of 3 has sent");
+  names_it(me, "the data delivered in the place of rank 2 of 3 is from rank 1 of 3");
 }
 
 /* The ranks' options differ, or all_gather loses bytes: both are detected when the comm is
@@ -394,12 +394,12 @@ static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const 
 static void unlike(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   if (me->rank == 1) callbacks.all_gather = NULL;
-  refused_together(me, callbacks, "gives all_gather, but rank 1 does not");
+  refused_together(me, callbacks, "passes all_gather, but rank 1 does not");
 }
 static void unlike_pairs(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   if (me->rank != 1) callbacks.send = NULL, callbacks.receive = NULL;
-  refused_together(me, callbacks, "rank 1 gives send and receive, but rank ");
+  refused_together(me, callbacks, "rank 1 passes send and receive, but rank ");
 }
 static void rounding(rank_state* me) {
   me->rounds = 1;

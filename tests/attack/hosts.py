@@ -464,7 +464,7 @@ def restarts(site, draw, way=None, how=None, steps=200):
     site.cut("b", how)
     struck = time.monotonic()
     if awaited:
-        site.wait_for("a look without host b", lambda: "2 are needed (--min-ranks); another look" in ranks[0].text(), 90)
+        site.wait_for("a look without host b", lambda: "2 are needed (--min-ranks); next check" in ranks[0].text(), 90)
         site.mend("b")
     site.until_end(ranks, 120)
     require(ranks[0].code == 0, f"the launcher ended with code {ranks[0].code}\n{site.logs()}")
@@ -560,7 +560,7 @@ def wrong_name(site, draw):
     site.config()
     site.names("b", a=addresses)
     ranks = site.pair(site.train("run"))
-    site.fails(ranks, JOIN_S, text, r"rank 1 of 2 did not come to a:29611 within 60000 ms")
+    site.fails(ranks, JOIN_S, text, r"rank 1 of 2 did not connect to a:29611 within 60000 ms")
     site.nothing_left()
 
 

@@ -54,12 +54,12 @@ refused 2 "a command" launch -n 2
 refused 2 "a command" launch -n 2 --
 refused 2 "launch: one of -n and --hostfile" launch true
 refused 2 "launch: one of -n and --hostfile" launch -n 2 --hostfile hosts true
-refused 2 "include: is for --hostfile" launch -n 2 --include a true
+refused 2 "include: works only with --hostfile" launch -n 2 --include a true
 refused 2 "launcher: must be mpirun, srun or ssh, got pdsh" launch --hostfile hosts --launcher pdsh true
 refused 2 "launch: one of -n and --hostfile" launch --launcher ssh true
 unset SLURM_JOB_ID
-refused 2 "launcher: srun without --hostfile takes the hosts of a job of Slurm (sbatch, salloc), and SLURM_JOB_ID is not set" launch --launcher srun true
-refused 2 "min-ranks: is for --restarts" launch -n 2 --min-ranks 1 true
+refused 2 "launcher: srun without --hostfile uses the hosts of a Slurm job (sbatch, salloc), but SLURM_JOB_ID is not set" launch --launcher srun true
+refused 2 "min-ranks: works only with --restarts" launch -n 2 --min-ranks 1 true
 refused 2 "min-ranks: must be at most the 2 ranks of the job, got 3" launch -n 2 --restarts 1 --min-ranks 3 true
 refused 2 "min-ranks: must be at most the 2 ranks of the job, got 3" launch --hostfile good_hosts --restarts 1 --min-ranks 3 true
 refused 2 "restarts: must be an integer from 0 to 1000000, got -1" launch -n 2 --restarts -1 true

@@ -38,7 +38,7 @@ across() { "$libds" generate "$models/$1" --ids 21,24,39,29,25 --tokens 16 --tem
 
 refused "predicts masked tokens and cannot continue a text" "$models/bert" --ids 1,2 --tokens 4
 refused "5 must be 0 to 127" "$models/gpt2" --ids 1,2,3,4,5,500 --tokens 1
-refused "the prompt has 3 tokens and 100000 are asked for" "$models/gpt2" --ids 1,2,3 --tokens 100000
+refused "the prompt has 3 tokens and 100000 are requested" "$models/gpt2" --ids 1,2,3 --tokens 100000
 refused "tokenizer" "$models/gpt2" --prompt words
 
 # A prompt as text, by the tokenizer in the model's folder; single bytes of characters read as U+FFFD.

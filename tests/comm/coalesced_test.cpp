@@ -116,7 +116,7 @@ TEST_P(CoalescedPairs, ListsMustAgreeOnBothRanks) {
     std::string message =
         test::message_of([&] { comm.all_reduce_coalesced(in, out, counts, DS_DTYPE_F32, "h.3"); });
     test::expect_names(message,
-                       {"ranks 0 and 1 give different counts to all_reduce_coalesced f32 'h.3'"});
+                       {"ranks 0 and 1 pass different counts to all_reduce_coalesced f32 'h.3'"});
   });
 }
 

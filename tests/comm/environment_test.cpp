@@ -94,7 +94,8 @@ TEST(Environment, Torchrun) {
   own_store["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   expect_place(own_store, 1, 4, "tcp://127.0.0.1:40002/torchrun-2-0a1b");
   own_store.erase("MASTER_ADDR");
-  EXPECT_EQ(refusal(own_store), "comm url 'env' needs MASTER_ADDR in the environment, got none");
+  EXPECT_EQ(refusal(own_store),
+            "comm url 'env' needs the environment variable MASTER_ADDR, which is not set");
   expect_place({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}}, 1,
                4, "tcp://a:9");
 }
@@ -145,7 +146,7 @@ TEST(Environment, AnEmptyVariableCountsAsUnset) {
   expect_place({{"WORLD_SIZE", ""}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}},
                2, 3, "mpi");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}, {"RANK", ""}}),
-            "comm url 'env' needs RANK in the environment, got none");
+            "comm url 'env' needs the environment variable RANK, which is not set");
 }
 
 // `WORLD_SIZE=1 RANK=0 mpirun -n 2 libds train` would start two separate runs of one rank.
@@ -390,7 +391,7 @@ TEST(Environment, RefusalsNameVariableAndValue) {
             "WORLD_SIZE is 4, but neither DS_COMM_URL nor MASTER_ADDR and MASTER_PORT are set: "
             "start the ranks with `libds launch -n 4`");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}}),
-            "comm url 'env' needs RANK in the environment, got none");
+            "comm url 'env' needs the environment variable RANK, which is not set");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}, {"RANK", "one"}}),
             "RANK must be an integer, got 'one'");
   EXPECT_EQ(refusal({{"OMPI_COMM_WORLD_SIZE", "4 "}, {"OMPI_COMM_WORLD_RANK", "0"}}),

@@ -294,7 +294,7 @@ TEST(ShmFailures, RanksThatDisagreeOnTheWorldSizeAreRefused) {
     expect_names(message_of([&] {
                    create_communicator(url, {.rank = rank, .size = 2 + rank, .join_ms = 300});
                  }),
-                 {"rank 0 says size 2, rank 1 says size 3"});
+                 {"rank 0 was started with size 2, but rank 1 with size 3"});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }

@@ -196,7 +196,7 @@ TEST(ShmJoining, ARankLearnsThatRankZeroDiedWhileJoining) {
     if (rank == 1) {
       auto begin = std::chrono::steady_clock::now();
       expect_names(message_of([&] { create_communicator(url, {.rank = 1, .size = 3}); }),
-                   {url, "rank 0 went away while joining"});
+                   {url, "rank 0 left while the ranks joined"});
       EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
       return;
     }

@@ -182,7 +182,7 @@ TEST_P(Meeting, NamesTheRankThatIsForeign) {
     if (rank == 0 || rank == foreign)
       test::expect_names(message, {fmt::format("rank {}", foreign + twice)});
     if (rank == foreign && over_tcp())
-      test::expect_names(message, {"does not take this rank's proof"});
+      test::expect_names(message, {"does not accept this rank's proof"});
     if (rank == 0 && over_tcp()) test::expect_names(message, {"did not prove the key"});
   });
   EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));

@@ -78,9 +78,10 @@ class TCP : public testing::Test {
 };
 
 TEST_F(TCP, AMissingRankIsNamed) {
-  EXPECT_EQ(alone(url(), 0, 2),
-            fmt::format("rank 0 cannot join over tcp: rank 1 of 2 did not come to {} within {} ms",
-                        folder_ / "meet", kJoin));
+  EXPECT_EQ(
+      alone(url(), 0, 2),
+      fmt::format("rank 0 cannot join over tcp: rank 1 of 2 did not connect to {} within {} ms",
+                  folder_ / "meet", kJoin));
   EXPECT_EQ(alone(url(), 1, 2),
             fmt::format(
                 "rank 1 cannot join over tcp: rank 0 was not at {} within {} ms: no such file yet",
@@ -90,7 +91,7 @@ TEST_F(TCP, AMissingRankIsNamed) {
     if (rank == 0 || rank == 2) messages[static_cast<size_t>(rank)] = alone(url(), rank, 4);
   });
   for (int r : {0, 2})
-    expect_names(messages[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
+    expect_names(messages[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not connect to"});
 }
 
 // Ranks keep trying until the timeout: a host name may resolve only after they have started, and an
@@ -154,7 +155,8 @@ TEST_F(TCP, RanksMeetOverIpv6) {
 TEST_F(TCP, ARankZeroOnTheWrongHostIsRefused) {
   const std::string reason =
       "rank 0 runs on this host, but '192.0.2.1' is not one of its addresses";
-  expect_names(alone("tcp://192.0.2.1:29557", 0, 2), {"did not come to 192.0.2.1:29557", reason});
+  expect_names(alone("tcp://192.0.2.1:29557", 0, 2),
+               {"did not connect to 192.0.2.1:29557", reason});
   // No rank can reach rank 0 at this address, because torchrun's own store listens there.
   setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
   const auto begin = std::chrono::steady_clock::now();
@@ -199,7 +201,7 @@ TEST_F(TCP, ForeignRanksAreRefused) {
       std::string at = rank == 0 ? url() : "tcp://" + waiting_at();
       if (rank == 1) {
         std::string other = alone(at + "/night-7", 1, 2);
-        expect_names(other, {"job '' meets, but this is a rank of job 'night-7'"});
+        expect_names(other, {"job '' meet, but this rank belongs to job 'night-7'"});
       }
       create_communicator(at, {.rank = rank, .size = 2})->barrier("met");
     });
@@ -214,7 +216,7 @@ TEST_F(TCP, ForeignRanksAreRefused) {
       create_communicator(at, {.rank = rank, .size = 3})->barrier("met");
       ++met;
     } catch (const Error& error) {
-      expect_names(error.what(), {"rank 2 of 3 has come already"});
+      expect_names(error.what(), {"rank 2 of 3 has joined already"});
       ++refused;
     }
   });
@@ -299,7 +301,7 @@ TEST_F(TCP, AnotherKeyIsNamed) {
     if (rank == 0)
       expect_names(message, {"ranks 1, 2 of 3", "connections did not prove the key",
                              "the first, from ", "has another key"});
-    if (rank == 1) expect_names(message, {"does not take this rank's proof"});
+    if (rank == 1) expect_names(message, {"does not accept this rank's proof"});
     if (rank == 2) expect_names(message, {"rank 0 has a DS_JOB_KEY, but this rank does not"});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));

@@ -100,7 +100,7 @@ TEST_P(UnequalCounts, MustAgreeOnAllRanks) {
     std::vector<char> in(64), out(64);
     std::string message =
         test::message_of([&] { comm.all_gather_v(in.data(), out.data(), counts, "h.3"); });
-    test::expect_names(message, {"ranks 0 and 1 give different counts to all_gather_v 'h.3'"});
+    test::expect_names(message, {"ranks 0 and 1 pass different counts to all_gather_v 'h.3'"});
   });
   test::on_group(GetParam(), [](Communicator& comm) {
     std::vector<size_t> send = {1, 7}, receive = {1, 7};

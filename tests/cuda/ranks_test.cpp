@@ -101,9 +101,9 @@ TEST(Refusals, NameTheOperationAndItsTypes) {
   Tensor x(DS_DTYPE_F64, {4});
   std::vector<TensorView> views{x.view()};
   EXPECT_FALSE(cuda::make_kernel({"pack_top", views, views, none}, &refusal));
-  EXPECT_EQ(refusal, "the device has no kernel of it");
+  EXPECT_EQ(refusal, "the device has no kernel for it");
   EXPECT_FALSE(cuda::make_kernel({"relu", views, views, none}, &refusal));
-  EXPECT_EQ(refusal, "operand 0 is f64, kernels of the device take f32, bf16 and f16");
+  EXPECT_EQ(refusal, "operand 0 is f64, but the device's kernels support f32, bf16 and f16");
 }
 
 TEST(Refusals, LanesNameAMissingEntry) {

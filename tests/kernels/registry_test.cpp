@@ -62,7 +62,7 @@ TEST(KernelRegistry, FirstAcceptingImplementationWins) {
   Attrs none;
   EXPECT_EQ(registry.find({"gelu", {}, {}, none}).name, "c");
   EXPECT_EQ(registry.explain({"gelu", {}, {}, none}),
-            (std::vector<std::string>{"a: never", "c: takes it", "d: takes it"}));
+            (std::vector<std::string>{"a: never", "c: accepts it", "d: accepts it"}));
 }
 
 TEST(KernelRegistry, AKernelRunsOnlyOnItsDevice) {
@@ -73,7 +73,7 @@ TEST(KernelRegistry, AKernelRunsOnlyOnItsDevice) {
   EXPECT_EQ(registry.find({"gelu", {}, {}, none}).name, "b");
   EXPECT_EQ(registry.find({"gelu", {}, {}, none, "sm_90"}).name, "a");
   EXPECT_EQ(registry.explain({"gelu", {}, {}, none, "sm_90"}),
-            (std::vector<std::string>{"a: takes it", "b: runs on cpu, not sm_90"}));
+            (std::vector<std::string>{"a: accepts it", "b: runs on cpu, not sm_90"}));
   EXPECT_THROW(registry.find({"gelu", {}, {}, none, "sm_80"}), Error);
 }
 

@@ -90,7 +90,7 @@ TEST(Starter, RefusesAWordThatMpirunWouldInterpret) {
   EXPECT_EQ(refusal([] {
               starter_words(two_hosts(), {}, {"prog", ":"});
             }),
-            "command: a word ':' cannot be handed to mpirun; put it into a script");
+            "command: mpirun does not accept the word ':'; put the command into a script");
 }
 
 TEST(Starter, ForwardsTheVariablesOfAJob) {

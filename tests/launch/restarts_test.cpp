@@ -317,9 +317,9 @@ TEST(Restarts, TooFewRanksAreWaitedFor) {
   const std::string few =
       "host 'b' does not answer; 2 ranks are left, 4 are needed (--min-ranks); ";
   EXPECT_EQ(outcome.lines, "libds launch: rank 1 was killed; " + few +
-                               "another look for restart 1 of 3 in 0.001 s\n" +
+                               "next check for restart 1 of 3 in 0.001 s\n" +
                                "libds launch: restart 1 of 3; " + few +
-                               "another look for restart 2 of 3 in 0.002 s\n" +
+                               "next check for restart 2 of 3 in 0.002 s\n" +
                                "libds launch: restart 2 of 3 on 4 ranks\n");
   EXPECT_EQ(job.restarts, (std::vector<int>{0, 2}));
   Scripted never({killed(SIGKILL)}, std::vector<RanksLeft>(9, two));

@@ -236,9 +236,9 @@ TEST_F(MaskedRun, BadInputIsNamedAndLeavesNoFolder) {
   refused(R"({"data": {"mask_replace_probability": 0.9}})", {"data.mask_replace_prob"});
 
   Json causal = config("bad", 2, kData + "models/gpt2");
-  EXPECT_NE(
-      error_of(causal).find("data.mask_token: for models that predict masked tokens; family gpt2"),
-      std::string::npos);
+  EXPECT_NE(error_of(causal).find(
+                "data.mask_token: works only for models that predict masked tokens; family gpt2"),
+            std::string::npos);
   Json bare = Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "data": {"mlm_probability": 0.2},
                               "model": {"family": "gpt", "layers": 1, "hidden": 8, "heads": 1}})");
   EXPECT_NE(error_of(bare).find("data.mlm_probability: needs model.folder"), std::string::npos);

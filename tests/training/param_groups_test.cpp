@@ -237,7 +237,7 @@ TEST(ParamGroups, ImpossibleGroupsAreRefused) {
     return message_of([&] { engine.trained().add_group(params, Json::parse(options)); }, status);
   };
   expect_names(refuse(none, "{}", DS_ERROR_INVALID_ARGUMENT),
-               {"params must name a parameter at least"});
+               {"params must name at least one parameter"});
   expect_names(refuse(beyond, "{}", DS_ERROR_INVALID_ARGUMENT), {"param must be 0 to", "99"});
   expect_names(refuse(one, R"({"lt": 1})", DS_ERROR_CONFIG), {"options.lt", "did you mean 'lr'?"});
   expect_names(refuse(one, R"({"params": ["*"]})", DS_ERROR_CONFIG), {"options.params"});

@@ -25,8 +25,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr size_t kMostOpen = 256;
-// Limits beyond any model. They keep sums of sizes within 64 bits, and searches by name fast
-// enough.
+// These limits are above the sizes of all models. They keep sums of sizes within 64 bits, and
+// searches by name fast.
 constexpr int64_t kMostElements = int64_t{1} << 48;
 constexpr size_t kMostParams = 200'000, kMostMembers = 20'000;
 
@@ -274,8 +274,8 @@ void DeepSpeedSource::take_module(TorchFile& file) {
 
 namespace {
 
-// Returns the dynamic loss scaler of an fp16 run, or nothing: a static scale follows from the
-// configuration, and bf16 runs have a scale of 1.
+// Returns the dynamic loss scaler of an fp16 run. Returns nullopt for a static scale, which follows
+// from the configuration, and for bf16 runs, whose scale is 1.
 std::optional<LossScaler> scaler_of(const TorchFile& file, const Json& given) {
   const Json *maker = given.find("class"), *state = given.find("state");
   if (!maker || !maker->is_string() || !maker->string().ends_with("DynamicLossScaler") || !state)

@@ -37,7 +37,7 @@ class TorchFiles {
  public:
   explicit TorchFiles(SourceParts parts) : parts_(parts) {}
   // Opens a file and returns its number. If all states are wanted, compares the checksums of the
-  // entire file now. Otherwise check() compares only those of the data that will be read.
+  // entire file at once. Otherwise only check() compares checksums.
   size_t add(const std::string& path);
   // Compares the checksum of one storage, unless add() or an earlier call has done so.
   void check(size_t file, const TorchData& data);
@@ -115,16 +115,17 @@ class DeepSpeedSource : public StateSource {
   // parameter groups.
   void take_settings(const TorchFile& file, const PickleValue& states,
                      const PickleValue& optimizer);
-  // Records the optimizer's update count of each parameter. A parameter whose count is below the
-  // largest one was first trained later.
+  // Records the optimizer's update count of each parameter. The largest count is the number of
+  // updates of the run; a parameter with a lower count was first trained later.
   void take_steps(const std::vector<std::pair<ParamId, int64_t>>& counted);
-  // Checks that the runs cover every element and that checksums match, and frees the pickles.
-  // Afterwards only tensors can be read.
+  // Checks that the runs cover every element and that the checksums of their data match, then frees
+  // the pickles. Afterwards only tensors can be read.
   void finish();
 
   std::string folder_;
   TorchFiles files_;
-  std::vector<IdVector<ParamId, std::vector<Run>>> runs_;  // by kind
+  // The runs of each parameter's elements, by kind of state.
+  std::vector<IdVector<ParamId, std::vector<Run>>> runs_;
   // Settings that DeepSpeed stored beside the tensors; finish() moves them to the client's state
   // under "deepspeed".
   Json record_ = Json::Object();

@@ -14,9 +14,10 @@ namespace {
 
 using Kind = PickleValue::Kind;
 // A pickle may nest and share values so that printing it takes exponential time and deep recursion.
-// Both limits are far above what settings need.
+// The next two limits are far above what settings need. Values nested more deeply than this become
+// null.
 constexpr int kDeepest = 24;
-// Limit on all printed values together, because one value may be shared many times.
+// The largest number of values that are printed, counting a shared value each time.
 constexpr int64_t kMostMembers = 1 << 20;
 
 class Printer {

@@ -4,9 +4,10 @@
 
 namespace ds {
 
-// Converts a value of a pickle to JSON as far as JSON can express it. Tuples and sets become
-// arrays; an instance of a class becomes an object with the members "class" and "state"; tensors
-// and values that are nested too deeply become null.
+// Converts a value of a pickle to JSON as far as JSON can express it. Tuples become arrays;
+// dictionaries of any class become objects; enumerations become their value; other instances of a
+// class become an object with the members "class" and "state". Tensors, NaN and values that are
+// nested too deeply become null.
 Json pickle_json(const Pickle& pickle, const PickleValue& value);
 
 // Returns whether a checkpoint's configuration, {"config": {...}}, selects DeepSpeed's optimizer

@@ -41,7 +41,8 @@ std::vector<int64_t> order_of(int64_t params, const FlatOptions& options) {
 FlatSlice slice_of(const FlatLayout& layout, const std::vector<int64_t>& numel, int64_t begin,
                    int64_t end) {
   FlatSlice slice{begin, end, 0, {}, 0};
-  int64_t used = 0;  // end of the last parameter so far
+  // The end of the last parameter so far.
+  int64_t used = 0;
   for (size_t k = 0; k < layout.order.size(); ++k) {
     int64_t first = layout.offsets[k], last = first + numel[static_cast<size_t>(layout.order[k])];
     used = std::max(used, last);

@@ -9,6 +9,7 @@ namespace ds {
 // Parameters are given by their numbers of elements, in the order of their group. All sizes and
 // offsets are in elements.
 
+// The number of ranks, and the settings that determine the layout of stages 1 and 2.
 struct FlatOptions {
   // Number of data-parallel ranks.
   int64_t world = 1;
@@ -30,10 +31,11 @@ struct FlatSlice {
   int64_t first_offset = 0;
 };
 
+// The flat buffer of one parameter group under stage 1 or 2, and how ranks divide it.
 struct FlatLayout {
   // Size of the buffer, including its padding.
   int64_t numel = 0;
-  // Indices of the parameters in the order in which they lie in the buffer.
+  // Indices of the parameters in the order of the buffer.
   std::vector<int64_t> order;
   // Offset at which parameter order[k] begins.
   std::vector<int64_t> offsets;
@@ -41,15 +43,16 @@ struct FlatLayout {
   std::vector<FlatSlice> slices;
 };
 
-// Returns the layout of one parameter group under stage 1 or 2. Throws DS_ERROR_INVALID_ARGUMENT
-// for a negative size, or a world or alignment below 1.
+// Returns the layout of one parameter group under stage 1 or 2. `numel` has the number of elements
+// of each parameter. Throws DS_ERROR_INVALID_ARGUMENT if one of them is negative, or if the world
+// or the alignment is below 1.
 FlatLayout flat_layout(const std::vector<int64_t>& numel, const FlatOptions& options);
 
 // A parameter under stage 3, which is cut individually into `world` slices of partition_numel
 // elements.
 struct SlicedParam {
   int64_t numel = 0, partition_numel = 0, aligned_numel = 0;
-  // Whether it is so small that DeepSpeed keeps it gathered on every rank.
+  // Whether the parameter is so small that DeepSpeed keeps it gathered on every rank.
   bool persistent = false;
   int64_t begin(int64_t rank) const { return rank * partition_numel; }
   // Returns the number of elements of the rank's slice that are not padding.
@@ -73,6 +76,7 @@ struct SlicedSubGroup {
   int64_t numel = 0;
 };
 
+// The slices and sub-groups of all parameter groups under stage 3.
 struct SlicedLayout {
   std::vector<std::vector<SlicedParam>> groups;
   std::vector<SlicedSubGroup> sub_groups;

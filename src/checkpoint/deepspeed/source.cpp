@@ -24,8 +24,9 @@ bool has_files(const std::string& folder) {
   return false;
 }
 
-// Returns whether the tag can be the name of a folder next to the file. A tag with a NUL or a line
-// break is refused, because it would open a different folder than an editor shows.
+// Returns whether the tag can be the name of a folder next to the file that names it. Control
+// characters are refused, because with a NUL or a line break the tag would open a different folder
+// than the one that an editor shows.
 bool names_folder(const std::string& tag) {
   const auto is_wrong = [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20; };
   return !tag.empty() && tag != "." && tag != ".." && is_utf8(tag) &&

@@ -6,9 +6,9 @@
 //   TAG/zero/optimizer_state.pt          settings that all parameters share
 //   TAG/zero/NAME/{fp32,exp_avg,...}.pt  {"param": tensor}
 //   TAG/zero/NAME/step.pt                the optimizer's step count
-// optimizer_state.pt has the dynamic loss scaler of an fp16 run, as the object by which DeepSpeed
-// replaces its own. Whatever is left out keeps the value that the loading engine was configured
-// with: a static loss scale, clipping, and hyperparameters other than the learning rate.
+// optimizer_state.pt has the dynamic loss scaler of an fp16 run, as the object with which DeepSpeed
+// replaces its own. Other settings are left out, so the loading engine keeps its own values: a
+// static loss scale, clipping, and hyperparameters other than the learning rate.
 // Source: DeepSpeed 0.19.8, runtime/base_optimizer.py, runtime/zero/stage3.py,
 // runtime/fp16/loss_scaler.py, checkpoint/universal_checkpoint.py.
 #include "checkpoint/deepspeed/writer.h"
@@ -278,8 +278,9 @@ class UniversalWriter {
     out.items().build();
   }
 
-  // Returns the settings of the dynamic loss scale: those of the original DeepSpeed checkpoint, or
-  // else those of the configuration. Empty if the scaler is to be left out.
+  // Returns the settings of the dynamic loss scale: those of the original DeepSpeed checkpoint if
+  // it recorded any, otherwise those of the configuration. Returns nullopt if the scaler must be
+  // left out.
   std::optional<LossScaleConfig> scale_rule() const {
     if (!source_.info.scaler) return std::nullopt;
     LossScaleConfig rule;
@@ -326,7 +327,8 @@ class UniversalWriter {
           "export weights only (\"fp32\")");
   }
 
-  // Returns the learning rate of each group for the next step; further groups use the last one.
+  // Returns the learning rate of each group for the next step. Groups beyond the end of the list
+  // use its last rate.
   std::vector<std::optional<double>> learning_rates() const {
     const Json* record =
         source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
@@ -342,8 +344,8 @@ class UniversalWriter {
     return {scheduled_rate()};
   }
 
-  // Returns the learning rate that libds would use for the next step, or nothing if groups differ
-  // in it.
+  // Returns the learning rate that libds would use for the next step, or nullopt if the groups have
+  // different rates or the configuration is unknown.
   std::optional<double> scheduled_rate() const {
     const CheckpointInfo& info = source_.info;
     if (!info.set_numbers.empty() && info.set_numbers[0].contains("lr"))
@@ -358,8 +360,8 @@ class UniversalWriter {
     return scalars.lr;
   }
 
-  // Returns the configuration that the run was saved with. Empty if it does not parse, because
-  // another version of libds, or another program, wrote it.
+  // Returns the configuration that the run was saved with, or nullopt if it is missing or does not
+  // parse, because another version of libds or another program wrote it.
   std::optional<Config> saved_config() const {
     const Json& config = source_.info.config;
     const Json* values = config.is_object() ? config.find("config") : nullptr;

@@ -136,7 +136,7 @@ class ZeroSource : public DeepSpeedSource {
             "ZeRO; only checkpoints of ZeRO 1 to 3 and universal ones are converted",
             folder_);
     }
-    // The name of a missing file is composed with the precision prefix of the others.
+    // The name of a missing file gets the precision prefix of the files that exist.
     auto prefix = found.begin()->second.substr(0, found.begin()->second.find("zero_pp"));
     auto name_of = [&](int64_t rank) {
       return fmt::format("{}zero_pp_rank_{}_mp_rank_00{}", prefix, rank, kOptim);
@@ -320,8 +320,8 @@ class ZeroSource : public DeepSpeedSource {
     return nullptr;
   }
 
-  // Returns the names of the states that are tensors, which have one element for each of the
-  // master. The step is left out.
+  // Returns the names of the states that are tensors with one element for each element of the
+  // master. The step count is left out. For Muon, the names are those of Adam's states.
   std::set<std::string> state_names(size_t groups) {
     std::set<std::string> out;
     if (!with_states()) return out;
@@ -365,7 +365,8 @@ class ZeroSource : public DeepSpeedSource {
       }
     }
     for (size_t k = 0; k < kinds.size(); ++k) {
-      std::vector<std::vector<LinePart>> parts;  // by rank, then group
+      // The tensors of this kind, by rank and group.
+      std::vector<std::vector<LinePart>> parts;
       for (size_t r = 0; r < ranks_.size(); ++r)
         parts.push_back(tensors_of(r, k == 0 ? "" : kinds[k], groups.size()));
       if (k == 0) masters_ = parts;
@@ -395,17 +396,19 @@ class ZeroSource : public DeepSpeedSource {
 
   // Computes the runs of Muon's momenta at stages 1 and 2. There each rank stores the unpartitioned
   // momentum of every matrix that overlaps its slice, one after another; only the elements within
-  // its slice are valid. Returns false for another state, or if the momentum is stored in slices,
-  // as in runs with offload; cut_flat() then handles it.
+  // its slice are valid. Returns true if the state needs no other treatment. Returns false if Muon
+  // does not update the group, or if the momentum is stored in slices, as in runs with offload;
+  // cut_flat() then handles the state.
   bool cut_copies(size_t kind, size_t group, const std::vector<ParamId>& params,
                   const std::vector<std::vector<LinePart>>& parts) {
     if (!muon_[group]) return false;
-    if (kinds[kind] != "exp_avg") return true;  // Muon has no other state
+    // Muon keeps no other state for matrices.
+    if (kinds[kind] != "exp_avg") return true;
     const FlatLayout layout = layout_of(group, params);
     const int64_t slice = layout.numel / world_;
     std::map<ParamId, std::vector<Run>> runs;
-    // Tests for both forms. If every rank's number of elements fits both, the momentum is stored in
-    // slices.
+    // The momentum is stored in slices or in copies, which the ranks' numbers of elements tell
+    // apart. If they fit both, it is stored in slices.
     bool slices = true, copies = true;
     for (size_t r = 0; r < parts.size(); ++r) {
       const LinePart& part = parts[r][group];
@@ -569,12 +572,15 @@ class ZeroSource : public DeepSpeedSource {
   }
 
   int64_t stage_ = 1, world_ = 0;
-  std::vector<std::string> ranks_;  // names of files, by rank
+  // The names and the numbers of the files of optimizer states, by rank.
+  std::vector<std::string> ranks_;
   std::vector<size_t> optim_;
+  // The number of rank 0's module file.
   size_t module_ = 0;
-  // By group: whether Muon updates its matrices.
+  // Whether Muon updates the matrices of a group, by group.
   std::vector<bool> muon_;
-  std::vector<std::vector<LinePart>> masters_;  // by rank, then group
+  // The tensors of masters, by rank and group.
+  std::vector<std::vector<LinePart>> masters_;
   std::vector<std::pair<ParamId, int64_t>> counted_;
 };
 

@@ -18,8 +18,8 @@ constexpr size_t kCached = size_t{4} << 20;
 
 }  // namespace
 
-// Bytes received, up to rounding to whole elements: those of (W-1)/W * count elements of the wire
-// type and of as many results.
+// Bytes received, up to rounding to whole elements: (W-1)/W * count elements of the wire type and
+// the same number of results.
 void Communicator::all_reduce(const void* in, void* out, size_t count, DType wire,
                               std::string_view label, ReduceOp op) {
   check_reduction(wire, op);
@@ -30,8 +30,8 @@ void Communicator::all_reduce(const void* in, void* out, size_t count, DType wir
   });
 }
 
-// Bytes received: those of (W-1)/W * count elements of the wire type and, at the root, of as many
-// results.
+// Bytes received, up to rounding to whole elements: (W-1)/W * count elements of the wire type and,
+// at the root, the same number of results.
 void Communicator::reduce(const void* in, void* out, size_t count, DType wire, int root,
                           std::string_view label, ReduceOp op) {
   check_root(root, size_);

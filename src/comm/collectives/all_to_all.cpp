@@ -28,8 +28,8 @@ void Communicator::all_to_all_v(const void* in, std::span<const size_t> send, vo
   });
 }
 
-// All ranks exchange the sizes that they send. So a difference becomes an error, and all ranks know
-// the longest block and therefore run the same number of rounds.
+// All ranks exchange the sizes that they send. So a sender and a receiver that disagree get an
+// error, and all ranks know the longest block and therefore run the same number of rounds.
 size_t Rounds::longest_block(std::span<const size_t> send, std::span<const size_t> receive) {
   auto ranks = static_cast<size_t>(size_), me = static_cast<size_t>(rank_);
   std::vector<size_t> all(ranks * ranks);

@@ -6,7 +6,8 @@
 
 namespace ds {
 
-// The root sends its bytes to every rank. Bytes received: `bytes`, but 0 at the root.
+// The root sends its bytes to every rank. Bytes received: 0 at the root, `bytes` on every other
+// rank.
 void Communicator::broadcast(void* data, size_t bytes, int root, std::string_view label) {
   check_root(root, size_);
   perform({"broadcast", fmt::format("from {}", exchange_->world(root)), bytes, label}, [&] {

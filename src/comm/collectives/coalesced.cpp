@@ -20,7 +20,7 @@
 namespace ds {
 namespace {
 
-// The most bytes of one pack, over the shares of all ranks.
+// The most bytes of one pack, multiplied by the number of ranks.
 constexpr size_t kPacked = size_t{2} << 20;
 
 // Buffers [first, last) of a list that share rounds; `count` is the sum of their counts.
@@ -146,8 +146,8 @@ void Communicator::reduce_scatter_coalesced(std::span<const void* const> in,
         rounds.scatter_sums(in[pack.first], out[pack.first], blocks, wire, op);
         continue;
       }
-      // The pack must have one block for each rank, but each buffer has a block for each rank, too:
-      // the parts of one rank are copied from all buffers to consecutive places.
+      // Each buffer has a block for each rank, and the pack must have one, too: for each rank, its
+      // blocks of all buffers are copied to consecutive places.
       for (size_t r = 0; r < ranks; ++r) {
         for (size_t i = pack.first, to_at = blocks.begin(r); i < pack.last; to_at += counts[i++])
           ds::copy(&room.given[to_at * unit], at(in[i], r * counts[i] * unit), counts[i] * unit);

@@ -26,8 +26,8 @@ void Communicator::perform(const Call& call, Body body) {
   }
 }
 
-// Throws DS_ERROR_UNSUPPORTED if two ranks cannot exchange bytes without the others, as sends,
-// receives and splits need.
+// Throws DS_ERROR_UNSUPPORTED if two ranks cannot exchange bytes without the other ranks. Sends,
+// receives and splits need this.
 inline void need_pairs(const Exchange& exchange, std::string_view label) {
   if (exchange.meets_pairs()) return;
   raise(DS_ERROR_UNSUPPORTED,
@@ -100,7 +100,7 @@ class Rounds {
   }
 
  private:
-  // Reduces the elements that the other ranks have sent to this one in the last round
+  // Reduces the elements that the other ranks have sent to this rank in the last round
   // (Exchange::see()), together with `own`.
   void sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op);
 

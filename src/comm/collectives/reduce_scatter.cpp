@@ -9,8 +9,7 @@
 namespace ds {
 
 // Direct exchange: each rank sends to every other rank the elements that belong to it, and reduces
-// its own elements over all ranks. Bytes received: those of (W-1) * count elements of the wire
-// type.
+// its own elements over all ranks. Bytes received: (W-1) * count elements of the wire type.
 void Communicator::reduce_scatter(const void* in, void* out, size_t count, DType wire,
                                   std::string_view label, ReduceOp op) {
   check_reduction(wire, op);

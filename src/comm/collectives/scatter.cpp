@@ -6,7 +6,8 @@
 
 namespace ds {
 
-// The root sends a different block to every rank. Bytes received: `bytes`, but 0 at the root.
+// The root sends a different block to every rank. Bytes received: 0 at the root, `bytes` on every
+// other rank.
 void Communicator::scatter(const void* in, void* out, size_t bytes, int root,
                            std::string_view label) {
   check_root(root, size_);

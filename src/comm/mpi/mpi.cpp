@@ -125,8 +125,8 @@ int listen(ds_plugin_link* link) {
   return 0;
 }
 
-// Returns whether all other ranks have left every group, which means that they are about to call
-// MPI_Finalize, too, and whether this rank's notes have been sent.
+// Returns whether this rank's notes have been sent and all other ranks have left every group. These
+// ranks are then about to call MPI_Finalize, too.
 bool all_have_left() {
   bool all = true;
   for (ds_plugin_link* link : links) {
@@ -180,7 +180,7 @@ bool initialise() {
   if (ready) {
     MPI_Query_thread(&level);
   } else {
-    // MPI opens descriptors, which must not become those of standard input, output or error.
+    // MPI opens descriptors, which must not get the numbers of standard input, output or error.
     StandardFilled filled;
     int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS) {

@@ -41,8 +41,8 @@ std::string wrong_with(int fd) {
     return std::string("others may open it: its mode is ") + mode + ", must be 0600";
   }
   if (status.st_size > static_cast<off_t>(kMostFile))
-    return "it has " + std::to_string(status.st_size) + " bytes, at most " +
-           std::to_string(kMostFile);
+    return "it has " + std::to_string(status.st_size) + " bytes; at most " +
+           std::to_string(kMostFile) + " are allowed";
   return "";
 }
 

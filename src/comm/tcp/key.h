@@ -12,8 +12,8 @@ using Bytes32 = std::array<unsigned char, 32>;
 // Returns 32 bytes from the kernel's random number generator.
 Bytes32 drawn();
 
-// Returns the HMAC-SHA-256 of purpose, a zero byte and data under the key. The purpose separates
-// domains: every use of a key has a different purpose, which contains no zero byte.
+// Returns the HMAC-SHA-256, under the key, of `purpose`, a zero byte and `data`. The purpose
+// separates domains: every use of a key has a different purpose, which contains no zero byte.
 Bytes32 derived(const Bytes32& key, std::string_view purpose, std::string_view data);
 
 // Compares two values in a time that does not depend on where they differ.
@@ -52,13 +52,13 @@ constexpr size_t kLeastKeyText = 16;
 Bytes32 key_of_text(std::string_view text);
 
 // Returns the key from DS_JOB_KEY or, if that is not set, from the file that DS_JOB_KEY_FILE names.
-// Throws std::runtime_error if the text is too short or other users may read the file; the message
-// does not contain the text of the key.
+// Throws std::runtime_error if the text is too short or read_private_file() refuses the file; the
+// message does not contain the text of the key.
 JobKey job_key();
 
 // Returns the content of a small regular file that belongs to this user and that no other user may
 // access. Does not follow symbolic links or wait for a FIFO. Returns nullopt, with the reason in
-// `reason`, for any other file.
+// `reason`, for any other file. The reason is kNoFile if the file does not exist.
 constexpr const char* kNoFile = "no such file yet";
 std::optional<std::string> read_private_file(const std::string& path, std::string& reason);
 

@@ -34,8 +34,8 @@ std::string own_host() {
 const char* required_variable(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0')
-    throw std::runtime_error(std::string("comm url 'tcp' without an address needs ") + name +
-                             " in the environment, got none");
+    throw std::runtime_error(std::string("comm url 'tcp' without an address needs the variable ") +
+                             name + ", which is not set");
   return text;
 }
 
@@ -61,9 +61,9 @@ std::string loopback_of(const std::string& host) {
       "join who reaches the ports");
 }
 
-// Returns an address of this host, named `host`, that other hosts can reach: the first one of the
-// name that is local but not a loopback address (on Debian, a host may resolve its own name to
-// 127.0.1.1), else that of the chosen interface, else everywhere().
+// Returns an address of this host, named `host`, that other hosts can reach: the first address of
+// the name that is local but not a loopback address (on Debian, a host may resolve its own name to
+// 127.0.1.1), otherwise the address of the chosen interface, otherwise everywhere().
 std::string outer_address(const std::string& host) {
   try {
     for (const std::string& address : addresses_of(host)) {
@@ -185,8 +185,9 @@ std::string chosen_interface() {
   return name != nullptr ? name : "";
 }
 
-// If exactly one of the file and this rank's environment has a key, the file is not used, because
-// one of the two ranks is misconfigured.
+// Exactly one of the file and this rank's environment must have a key, because the file has a fresh
+// key only if rank 0's environment has none. Otherwise one of the two ranks is misconfigured, and
+// the file is not used.
 std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason) {
   if (point.file.empty()) {
     if (key.kind == JobKey::Kind::missing)

@@ -29,10 +29,10 @@ MeetingPoint parse_meeting_point(const std::string& address);
 // Returns the point as "HOST:PORT" or as the path of its file.
 std::string text_of(const MeetingPoint& point);
 
-// Returns the address of this host at which rank 0 listens. Usually that is the address of the
-// point. Without a key it is a loopback address, and a point on another host throws
-// std::runtime_error. If the address at which other hosts reach this one is not known, returns
-// everywhere(), which stands for all addresses.
+// Returns the address of this host at which rank 0 listens, or everywhere() (all addresses) if the
+// address at which other hosts reach this host is not known. For HOST:PORT without a key, it is a
+// loopback address. Throws std::runtime_error if HOST is another host and there is no key, or
+// torchrun's own store is at HOST.
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key);
 
 // Returns a clause to append to an error of rank 0, "; rank 0 runs on this host, but ...", if the
@@ -50,7 +50,7 @@ struct Reach {
   Trust trust;
 };
 
-// Writes where rank 0 listens into the point's file, if the point has one. The destructor removes
+// The file in which rank 0 writes where it listens, if the point has one. The destructor removes
 // the file unless another process has replaced it. Only this user can read the file, so without a
 // key of the job (Kind::missing) it also contains a fresh key.
 class Publication {
@@ -69,8 +69,8 @@ class Publication {
 
 // Returns how rank 0 can be reached now, or nullopt, with the reason in `reason`, if its file
 // cannot be used: it does not exist yet, is not private to this user, is malformed or has another
-// kind of key. Throws std::runtime_error if the host has no address, or if it is another host and
-// the ranks have no key.
+// kind of key. Throws std::runtime_error if rank 0's host has no address, or if HOST:PORT is on
+// another host and the ranks have no key.
 std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason);
 
 }  // namespace ds

@@ -10,19 +10,19 @@
 
 namespace ds {
 
-// Connects each rank to every other rank. Both ends of each connection have proved the key to each
-// other.
+// The connections of a rank to all other ranks. Both ends of each connection have proved the key to
+// each other.
 class PeerMesh {
  public:
-  // Listens at the address or, unless that is a loopback address, at the interface that
-  // GLOO_SOCKET_IFNAME names.
+  // Listens at the address. If it is not a loopback address and GLOO_SOCKET_IFNAME is set, listens
+  // at the interface of that name instead.
   PeerMesh(const std::string& address, int rank, int size);
 
   // Returns where this rank listens, as bytes of the same size on all ranks.
   std::string entry() const;
   // Connects to all other ranks by their entries: calls the lower ranks and waits for the calls of
-  // the higher ones. Returns the connections by rank; the entry of this rank is empty. Throws
-  // std::runtime_error, which names a rank.
+  // the higher ones. Returns the connections by rank; the entry of this rank is empty. Throws a
+  // std::runtime_error that names a rank which cannot be reached or has not called.
   std::vector<Socket> connect(const std::vector<std::string>& entries, const Trust& trust,
                               Deadline deadline);
 

@@ -107,7 +107,7 @@ bool Peer::choose() {
     out_ = {Kind::word, static_cast<uint32_t>(word_->reason.size()),
             static_cast<uint64_t>(word_->rank)};
     out_data_ = word_->reason.data();
-    // A rank of -1 marks the final message as sent.
+    // A rank of -1 marks the final message as begun, so that it is not chosen again.
     word_->rank = -1;
   } else if (word_) {
     return false;
@@ -260,12 +260,13 @@ std::string Peer::stall() const {
   const tcp_info info = state_of(socket_);
   if (info.tcpi_retransmits == 0 || info.tcpi_last_ack_recv <= kWhileMs) return "";
   const std::string text = "none of the " + std::to_string(unsent_bytes(socket_)) + " bytes from " +
-                           both_ends(socket_) + " arrives, though they are sent again and again: ";
+                           both_ends(socket_) +
+                           " has arrived, although they were sent repeatedly: ";
   const std::string large =
-      "something between has a smaller MTU than both ends, so that small messages pass and large "
-      "ones do not (ping -M do -s 1472 ADDRESS tells; ip link set IF mtu N)";
+      "a device on the path has a smaller MTU than both ends, so that small messages pass and "
+      "large ones do not (ping -M do -s 1472 ADDRESS tells; ip link set IF mtu N)";
   if (info.tcpi_last_data_recv <= kWhileMs) return text + large;
-  return text + "the way between these addresses is cut" +
+  return text + "the network path between these addresses is interrupted" +
          (unsent_bytes(socket_) > static_cast<int>(info.tcpi_snd_mss) ? ", or " + large : "");
 }
 

@@ -40,7 +40,7 @@ class Peer {
   // Gives the memory of both parts back to the caller. No part is moved from now on.
   void give_up();
 
-  // Sends a heartbeat, which replaces an earlier one that could not be sent yet.
+  // Sends a heartbeat. It replaces an earlier heartbeat that could not be sent yet.
   void beat(uint64_t sign);
   // Returns the last heartbeat from this peer.
   uint64_t sign() const { return sign_; }
@@ -82,8 +82,8 @@ class Peer {
   void send();
   // Begins the next frame; returns false if nothing can be sent now.
   bool choose();
-  // Copies a small part to its destination and returns true, or returns false if the part is not
-  // requested yet.
+  // Copies a received small part to its destination and returns true; returns false if the part is
+  // not requested yet. If the request has another size, the connection counts as ended.
   bool place(const std::string& part);
   // Processes received frames until all available bytes are read or the awaited part is complete.
   void receive();
@@ -122,6 +122,8 @@ class Peer {
   uint64_t sign_ = 0, part_bytes_ = 0, acked_ = 0;
   // Heartbeats sent since the last one from the peer.
   uint32_t unanswered_ = 0;
+  // The final message to the peer, with rank -1 once it is being sent, and the final message from
+  // the peer.
   std::unique_ptr<End> word_, told_;
   // The bytes received so far of a small part or of the final message.
   std::string heard_;

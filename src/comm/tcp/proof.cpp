@@ -82,7 +82,7 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
   }
   constexpr const char* kReasons[] = {
       "does not answer like a rank of this version of libds",
-      "does not take this rank's proof: DS_JOB_KEY must be the same on all ranks",
+      "does not accept this rank's proof: DS_JOB_KEY must be the same on all ranks",
       "does not prove the key: DS_JOB_KEY must be the same on all ranks",
       "belongs to another user: ranks of several users need a DS_JOB_KEY"};
   // Without a key, a proof is refused only because it comes from another user.

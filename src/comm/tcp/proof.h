@@ -33,7 +33,8 @@ constexpr char kMagic[8] = "dstcp01";
 struct Hello {
   char magic[sizeof kMagic] = {};
   Purpose purpose = Purpose::meeting;
-  int32_t from = 0, to = 0;  // ranks
+  // The ranks of the caller and of the door.
+  int32_t from = 0, to = 0;
   int32_t size = 0;
   char job[kMostJob + 1] = {};
   Bytes32 draw{};
@@ -58,7 +59,7 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
 
 // The listening side of a rank. Strangers are disconnected without an answer: those who have not
 // proved the key within a few seconds, those whose first bytes are not a hello to this rank, and
-// the oldest one when there are too many.
+// one of them whenever there are too many.
 class Door {
  public:
   struct Arrival {
@@ -71,7 +72,7 @@ class Door {
         own_rank_(own_rank),
         most_guests_(std::max(kLeastGuests, 2 * static_cast<size_t>(ranks))) {}
 
-  // Accepts and serves connections, waiting at most that long for the first event. Returns the
+  // Accepts and serves connections. Waits at most `milliseconds` for the first event. Returns the
   // callers that have proved the key.
   std::vector<Arrival> serve(int milliseconds);
   // Returns a clause that says how many strangers were dropped and why the first one was, or "".

@@ -52,8 +52,8 @@ Rendezvous::Rendezvous(const MeetingPoint& point, int rank, int size, int64_t jo
 
 Rendezvous::~Rendezvous() = default;
 
-// A host name may become known only after the ranks have started, for example that of a pod that is
-// not ready yet.
+// A host name, for example the name of a pod that is not ready yet, may become known only after the
+// ranks have started.
 template <typename Find>
 auto Rendezvous::known(Find find) {
   for (;; std::this_thread::sleep_for(kNameRetry)) {
@@ -96,7 +96,7 @@ void Rendezvous::receive_all() {
   while (seated() + 1 < size_) {
     strangers_ = door.about_strangers();
     if (Clock::now() > deadline_)
-      throw std::runtime_error(missing() + " did not come to " + text_of(point_) + " within " +
+      throw std::runtime_error(missing() + " did not connect to " + text_of(point_) + " within " +
                                std::to_string(join_ms_) + " ms" + (strangers_.empty() ? "" : "; ") +
                                strangers_ + elsewhere(point_));
     std::vector<Door::Arrival> arrivals = door.serve(kLookMs);
@@ -115,8 +115,8 @@ void Rendezvous::seat(Door::Arrival arrival) {
   std::string at = "at " + text_of(point_);
   if (hello.purpose != Purpose::meeting || hello.from < 0) return;
   if (point_.job != hello.job)
-    return refuse(at + " job '" + point_.job + "' meets, but this is a rank of job '" + hello.job +
-                  "'");
+    return refuse(at + " the ranks of job '" + point_.job +
+                  "' meet, but this rank belongs to job '" + hello.job + "'");
   if (hello.size != size_) {
     std::string reason = "rank " + number(hello.from) + " was started as one of " +
                          number(hello.size) + " ranks, rank 0 as one of " + number(size_);
@@ -129,7 +129,7 @@ void Rendezvous::seat(Door::Arrival arrival) {
   Channel& seat = ranks_[static_cast<size_t>(hello.from)];
   if (hello.from == 0 || seat.open())
     return refuse(at + " rank " + number(hello.from) + " of " + number(size_) +
-                  " has come already");
+                  " has joined already");
   seat = std::move(arrival.channel);
 }
 
@@ -151,8 +151,8 @@ std::string Rendezvous::missing() const {
   return (count == 1 ? "rank " : "ranks ") + list + " of " + number(size_);
 }
 
-// Rank 0's address is the one at which a rank of another host has reached it. A rank that connected
-// over the loopback is on rank 0's host, so it gets rank 0's address.
+// Rank 0's address is the address at which a rank of another host has reached it. A rank that
+// connected over the loopback is on rank 0's host, so it gets rank 0's address.
 void Rendezvous::give_addresses() {
   for (const Channel& channel : ranks_) {
     if (channel.open() && (own_address_.empty() || is_loopback(own_address_)))

@@ -11,10 +11,10 @@
 
 namespace ds {
 
-// Lets the ranks of a job connect to rank 0 and exchange the data that they need to connect to each
-// other. The destructor closes the connections to rank 0. Only ranks that have proved the key of
-// the job take part. Functions throw std::runtime_error with one line, the same on all ranks that
-// rank 0 can still reach.
+// A meeting of a job's ranks, in which they connect to rank 0 and exchange the data that they need
+// to connect to each other. The destructor closes the connections to rank 0. Only ranks that have
+// proved the key of the job take part. Functions throw std::runtime_error with one line, the same
+// on all ranks that rank 0 can still reach.
 class Rendezvous {
  public:
   // Waits at most join_ms until all ranks have connected. Collective.
@@ -23,7 +23,8 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Returns the address at which other ranks reach this rank: that of its connection to rank 0.
+  // Returns the address at which other ranks reach this rank: this rank's end of its connection to
+  // rank 0.
   const std::string& own_address() const { return own_address_; }
   // Returns a clause about strangers who connected, or "". It is always "" on ranks other than 0.
   const std::string& strangers() const { return strangers_; }

@@ -84,7 +84,7 @@ void watch(ds_plugin_link& link, size_t rank) {
 void go_on(ds_plugin_link& link) {
   constexpr int kAtOnce = 64;
   epoll_event events[kAtOnce];
-  // The connection of a rank that is ahead of this one remains ready, so the loop ends after as
+  // The connection of a rank that is ahead of this rank remains ready, so the loop ends after as
   // many events as there are connections.
   for (size_t looked = 0; looked < link.peers.size(); looked += kAtOnce) {
     const int count = epoll_wait(link.ready.fd(), events, kAtOnce, 0);

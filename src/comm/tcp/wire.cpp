@@ -178,9 +178,10 @@ std::string place_text(const std::string& address, int port) {
 // The state code of an established connection in /proc/net/tcp.
 constexpr std::string_view kEstablished = "01";
 
-// A line of /proc/net/tcp has a number, both addresses as HEX:HEX, a state, three fields, a user
-// id, a time-out and an inode; /proc/net/tcp6 has the same fields with longer addresses. A socket
-// that its owner has closed, or that is not accepted yet, has inode 0 and root's user id.
+// A line of /proc/net/tcp has a number, both addresses as HEX:HEX, a state, queues, timers,
+// retransmissions, a user id, a time-out and an inode; /proc/net/tcp6 has the same fields with
+// longer addresses. A socket that its owner has closed, or that is not accepted yet, has inode 0
+// and root's user id.
 bool is_of_this_user(const Socket& socket) {
   const Name own = end_of(socket, getsockname), other = end_of(socket, getpeername);
   auto text = [](const Name& name) {
@@ -204,7 +205,7 @@ bool is_of_this_user(const Socket& socket) {
     if (at == std::string::npos) continue;
     const std::vector<std::string_view> rest =
         ascii_words(std::string_view(line).substr(at + ends.size()));
-    if (rest.size() < 7) return false;  // state, queues, timers, tries, user, time-out, inode
+    if (rest.size() < 7) return false;
     return rest[0] == kEstablished && ascii_number<uid_t>(rest[4]) == geteuid() &&
            ascii_number<uint64_t>(rest[6]).value_or(0) != 0;
   }
@@ -271,7 +272,7 @@ void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline)
       bytes.remove_prefix(static_cast<size_t>(put));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(socket.fd(), POLLOUT, deadline))
-        throw std::runtime_error("a rank has stopped taking messages");
+        throw std::runtime_error("a rank has stopped receiving messages");
     } else if (errno != EINTR) {
       throw std::runtime_error(std::string("a rank disconnected while the ranks met: ") +
                                std::strerror(errno));

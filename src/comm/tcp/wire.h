@@ -11,7 +11,7 @@
 
 namespace ds {
 
-// Owns a file descriptor and closes it.
+// A file descriptor that the destructor closes.
 class Socket {
  public:
   Socket() = default;

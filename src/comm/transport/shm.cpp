@@ -44,7 +44,7 @@ int64_t deadline_after(int64_t ms) {
   return now_ns() + std::min(ms, kMost) * 1'000'000;
 }
 
-// Owns a file descriptor and closes it.
+// A file descriptor that the destructor closes.
 class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
@@ -90,7 +90,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
-// Answers a hello with the memory file, if `refusal` is empty, or with the reason of the refusal.
+// Answers a hello with the memory file or, if `memory` is -1, with the reason of the refusal.
 void answer(int socket, const std::string& refusal, int memory) {
   char text[256] = {};
   std::memcpy(text, refusal.data(), std::min(refusal.size(), sizeof text - 1));
@@ -124,7 +124,7 @@ Fd receive_memory(const std::string& name, int socket) {
   message.msg_controllen = sizeof control;
   ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
   if (got < static_cast<ssize_t>(sizeof text))
-    raise(DS_ERROR_COMM, "shm://{}: rank 0 went away while joining", name);
+    raise(DS_ERROR_COMM, "shm://{}: rank 0 left while the ranks joined", name);
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (text[0] != '\0' || !header) raise(DS_ERROR_COMM, "shm://{}: {}", name, text);
   int fd = -1;
@@ -166,7 +166,7 @@ class Host {
     // signal.
     SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
     Fd memory(memory_file("libds"));
-    if (memory.get() < 0) system_error(name_, "no memory file can be made");
+    if (memory.get() < 0) system_error(name_, "the memory file cannot be created");
     if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {
       system_error(name_, "the memory file cannot grow");
     }
@@ -210,8 +210,8 @@ class Host {
         !reason.empty()) {
       refusal = reason;
     } else if (hello.size != options_.size) {
-      refusal = fmt::format("rank 0 says size {}, rank {} says size {}", options_.size, hello.rank,
-                            hello.size);
+      refusal = fmt::format("rank 0 was started with size {}, but rank {} with size {}",
+                            options_.size, hello.rank, hello.size);
     } else if (hello.rank < 1 || hello.rank >= options_.size ||
                peers[static_cast<size_t>(hello.rank)].get() >= 0) {
       refusal =
@@ -283,7 +283,7 @@ Fd join(const std::string& name, const CommOptions& options) {
   return receive_memory(name, socket_fd.get());
 }
 
-// Returns the description of a lock on the byte of that rank.
+// Returns the description of a lock on the byte of `rank`, for fcntl.
 struct flock lock_of(int rank, short type) {
   struct flock lock {};
   lock.l_type = type;

@@ -22,7 +22,8 @@
 namespace ds {
 namespace {
 
-// A group that is forming or complete: its segment, and the state of reads of the ranks' memory.
+// A group that is forming or complete: its segment, and which ranks are reading each other's
+// memory.
 struct Meeting {
   explicit Meeting(int ranks)
       : size(ranks),
@@ -97,7 +98,7 @@ class ThreadSharing final : public Sharing {
 
 }  // namespace
 
-// Waits until all ranks have joined the group of that name. The last rank frees the name for the
+// Waits until all ranks have joined the group `name`. The last rank to join frees the name for the
 // next group.
 std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOptions& options) {
   Lobby& hall = lobby();
@@ -108,12 +109,13 @@ std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOption
     if (!open) open = std::make_shared<Meeting>(options.size);
     meeting = open;
     if (meeting->size != options.size) {
-      raise(DS_ERROR_COMM, "threads://{} has {} ranks, rank {} says size {}", name, meeting->size,
-            RankNumber(options.rank), options.size);
+      raise(DS_ERROR_COMM, "threads://{} has {} ranks, but rank {} was started with size {}", name,
+            meeting->size, RankNumber(options.rank), options.size);
     }
     size_t rank = static_cast<size_t>(options.rank);
     if (meeting->taken[rank])
-      raise(DS_ERROR_COMM, "threads://{} has rank {} already", name, RankNumber(options.rank));
+      raise(DS_ERROR_COMM, "threads://{}: rank {} has joined already", name,
+            RankNumber(options.rank));
     meeting->taken[rank] = true;
     if (++meeting->joined == options.size) {
       hall.meetings.erase(name);

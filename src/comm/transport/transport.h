@@ -69,7 +69,7 @@ struct SharedSegment {
   struct Line {
     // Offers, by parity of the round.
     Offer offers[2];
-    // Number of steps of sends and receives with that rank, which sleeps on this word.
+    // Number of steps of sends and receives with the other rank, which sleeps on this word.
     std::atomic<uint32_t> meeting;
   };
 
@@ -95,8 +95,8 @@ struct SharedSegment {
   }
 };
 
-// Lets the ranks of a group share a segment, read each other's memory, and learn that a rank has
-// gone. The destructor releases the segment.
+// The means by which the ranks of a group share a segment, read each other's memory, and learn that
+// a rank has gone. The destructor releases the segment.
 class Sharing {
  public:
   virtual ~Sharing() = default;
@@ -106,8 +106,8 @@ class Sharing {
   // Copies from the memory of a rank's process. Returns false if the memory cannot be read or was
   // withdrawn.
   virtual bool read(int rank, uint64_t from, void* to, size_t bytes) = 0;
-  // Withdraws a rank's memory: other ranks can no longer read or borrow it. Returns when no rank
-  // does so any longer.
+  // Withdraws a rank's memory: other ranks can no longer begin to read or borrow it. Returns when
+  // no rank reads or borrows it any longer.
   virtual void withdraw(int /*rank*/) {}
   // Returns whether all ranks are threads of one process; only then can they borrow each other's
   // memory. borrow() returns false if the memory was withdrawn.

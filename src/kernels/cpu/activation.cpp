@@ -1,4 +1,5 @@
-// Activations and their gradients: one pass over memory each. activations-inl.h has the formulas.
+// Activations and their gradients, each computed in one pass over memory. activations-inl.h has the
+// formulas.
 #include <string_view>
 
 #include "kernels/cpu/targets.h"

@@ -1,6 +1,7 @@
-// Activations and their slopes, compiled once per instruction set, for their ops and for glu.
-// Formulas avoid cancellation (1 - s is computed directly, not as a difference) and need no
-// branches: where formulas differ by sign or size, both results are computed and one is selected.
+// Activations and their derivatives, compiled once per instruction set, for their ops and for glu.
+// The formula of an activation precedes its type. Formulas avoid cancellation (1 - s is computed
+// directly, not as a difference) and need no branches: where formulas differ by sign or size, both
+// results are computed and one is selected.
 #if defined(DS_KERNELS_CPU_ACTIVATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_ACTIVATIONS_INL_H_
 #undef DS_KERNELS_CPU_ACTIVATIONS_INL_H_
@@ -17,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// 0.5 x (1 + tanh(u)) = x logistic(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+// 0.5 x (1 + tanh(u)) = x logistic(2u), where u = sqrt(2/pi) (x + 0.044715 x^3).
 struct GeluTanh {
   static constexpr double kTwoScale = 2 * 0.7978845608028654;  // 2 sqrt(2 / pi)
   static constexpr double kCubic = 0.044715;
@@ -57,7 +58,7 @@ struct GeluTanh {
   }
 };
 
-// x P, P = 0.5 (1 + erf(x / sqrt(2))), the normal distribution function.
+// x P, where P = 0.5 (1 + erf(x / sqrt(2))) is the normal distribution function.
 struct GeluErf {
   // Returns |x|, clamped to where exp(-x^2 / 2) is above 0 in f32. NaN stays NaN, as in
   // GeluTanh::flatten().
@@ -73,10 +74,9 @@ struct GeluErf {
     return hn::MulAdd(e, hn::Mul(rest, half), e);
   }
 
-  // Returns P from bell(x). With t = |x|: P(-t) = bell r f(q), where r = 1 / (t / sqrt(2) + 3/2),
-  // and q = 1
-  // - 3 r is in [-1, 1]. f approximates 0.5 erfcx(t / sqrt(2)) / r by least squares of degree 10 at
-  // Chebyshev nodes; the relative error is 3.4e-8.
+  // Returns P from bell(x). With t = |x|, P(-t) = bell r f(q), where r = 1 / (t / sqrt(2) + 3/2),
+  // and q, which is 1 minus 3 r, is in [-1, 1]. f is a polynomial of degree 10, fitted to 0.5
+  // erfcx(t / sqrt(2)) / r by least squares at Chebyshev nodes. Its relative error is 3.4e-8.
   static HWY_INLINE Vec chance(Vec x, Vec bell) {
     const Lanes d;
     const Vec one = hn::Set(d, 1.0f);
@@ -102,7 +102,7 @@ struct GeluErf {
   }
 };
 
-// GeluErf, but at most 10.
+// min(GeluErf, 10).
 struct Gelu10 {
   static HWY_INLINE Vec value(Vec x) { return hn::Min(hn::Set(Lanes(), 10.0f), GeluErf::value(x)); }
   static HWY_INLINE Vec slope(Vec x) {
@@ -111,9 +111,9 @@ struct Gelu10 {
   }
 };
 
-// x s, s = 1 / (1 + exp(-x)).
+// x s, where s = 1 / (1 + exp(-x)).
 struct Silu {
-  // s and 1 - s, both without cancellation.
+  // The numbers s and 1 - s, both computed without cancellation.
   struct Parts {
     Vec s, rest;
   };
@@ -170,7 +170,7 @@ struct Relu2 {
   }
 };
 
-// P(z) of GeluErf, z = (x - m) / s
+// P(z) of GeluErf, where z = (x - m) / s.
 struct Laplace {
   static constexpr double kMean = 0.707107, kDeviation = 0.282095;
 
@@ -201,7 +201,7 @@ struct Sigmoid {
   }
 };
 
-// x s, s = 1 / (1 + exp(-1.702 x))
+// x s, where s = 1 / (1 + exp(-1.702 x)).
 struct QuickGelu {
   static HWY_INLINE Vec steep(Vec x) { return hn::Mul(x, hn::Set(Lanes(), 1.702f)); }
   static HWY_INLINE Vec value(Vec x) { return hn::Mul(x, Silu::parts(steep(x)).s); }

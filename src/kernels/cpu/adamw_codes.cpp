@@ -28,8 +28,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Blocks with this scale or a larger one have an infinity, a NaN or a number that rounding could
-// make infinite.
+// Blocks with this scale or a larger one may contain an infinity, a NaN or a number that rounding
+// could make infinite.
 constexpr uint8_t kSpecial = 254;
 
 // Encodes a block one element at a time, rounded stochastically with `words` or, if that is null,
@@ -46,8 +46,8 @@ HWY_NOINLINE void encode_each(const float* in, StateCodes kind, uint8_t scale,
   }
 }
 
-// Decoding and encoding in vectors, for blocks with scales below kSpecial, in which no code exceeds
-// the largest valid one.
+// Decoding and encoding in vectors. Blocks that are encoded have scales below kSpecial, so no code
+// exceeds the largest valid one and none has to be clamped to it.
 
 #if HWY_TARGET == HWY_SCALAR
 template <StateCodes kind>
@@ -137,8 +137,8 @@ HWY_INLINE void store_codes(U16 a, U16 b, uint8_t* codes) {
 }
 
 // Returns the upper halves of a pair of vectors after adding, below the last bit of a code, either
-// random bits or kToNearest. kToNearest lies in the upper halves, so it is added there: the lower
-// halves produce no carry.
+// random bits or kToNearest. kToNearest has no bits in the lower halves, which therefore produce no
+// carry, so it is added to the upper halves only.
 template <bool drawn>
 HWY_INLINE U16 rounded_halves(const Two& x, const TwoWords& draws) {
   const TwoWords bits = bits_of(x);
@@ -148,8 +148,8 @@ HWY_INLINE U16 rounded_halves(const Two& x, const TwoWords& draws) {
                  hn::Set(Shorts(), static_cast<uint16_t>(kToNearest >> 16)));
 }
 
-// Return the codes of a pair of vectors of means, or of squares. Rounding does not change the sign
-// of a mean.
+// Return the codes of a pair of vectors of means, or of means of squares. Rounding does not change
+// the sign of a mean.
 template <bool drawn>
 HWY_INLINE U16 mean_codes(const Two& x, U16 offset, const TwoWords& draws) {
   const Shorts h;
@@ -233,7 +233,7 @@ struct CodedBlock {
   const G* grad;
   M* master;
   uint8_t *m_codes, *m_scale, *v_codes, *v_scale;
-  // Null: the parameter is the master itself.
+  // Null if the parameter is the master itself.
   T* param;
 
   // Updates masters, parameters and scales, and writes the next moments to `out`. The codes stay as
@@ -316,7 +316,8 @@ struct CodedBlock {
     Keeping<false, drawn>::keep_each_master(v, master + e, to, drawn ? words.mixed(e) : no_words());
   }
 
-  static constexpr int64_t kLine = 64;  // codes of a cache line
+  // The number of codes in a cache line.
+  static constexpr int64_t kLine = 64;
 
   HWY_INLINE void fetch_ahead(int64_t e) const {
     fetch(grad + e, kLine);
@@ -354,7 +355,8 @@ void renew_blocks(const KernelContext& c) {
                    a.v_scale + b,
                    a.param ? a.param + e : nullptr};
     };
-    // The random words of two blocks of kDrawn elements. Such a block covers two blocks of codes.
+    // The random words of two blocks of kDrawn elements, and each block of kDrawn elements covers
+    // two blocks of codes.
     HWY_ALIGN uint32_t drawn_words[2][kBlockWords];
     NextMoments next[2];
     const auto words_of = [&](int64_t b) HWY_ATTR {

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-// Functions with this attribute use AMX and run only where machine_isa() is amx.
+// Functions with this attribute use AMX and run only if effective_isa() is Isa::amx.
 #define DS_TARGET_AMX \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")))
 #define DS_AMX_INLINE DS_TARGET_AMX inline __attribute__((always_inline))
@@ -14,10 +14,11 @@ namespace ds::amx {
 
 // The number of rows of a tile, and of 32-bit words in a row.
 constexpr int64_t kSide = 16;
-constexpr int64_t kLine = 64;  // bytes of a row
+// The number of bytes in a row of a tile.
+constexpr int64_t kLine = 64;
 
-// The number of rows of each tile and of bytes in its rows. By default all eight tiles have the
-// full size.
+// The operand of ldtilecfg: the number of rows of each tile and the bytes of its rows. By default
+// all eight tiles have the full size.
 struct alignas(64) Config {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {kLine, kLine, kLine, kLine, kLine, kLine, kLine, kLine};
@@ -30,7 +31,7 @@ DS_AMX_INLINE void configure(const Config& config) {
 }
 DS_AMX_INLINE void release() { asm volatile("tilerelease"); }
 
-// Load a tile from memory, or store it, with rows `row_bytes` apart.
+// Load a tile from memory, or store it to memory, where rows are `row_bytes` apart.
 template <int kNumber>
 DS_AMX_INLINE void load(const void* from, int64_t row_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row_bytes), "i"(kNumber)

@@ -28,7 +28,7 @@ static_assert(kStrip % hn::MaxLanes(Lanes()) == 0);
 // they are multiplied. Sums and everything else are f32.
 inline bool takes_pairs(const HeadsShape& s) { return runs_pairs() && s.depth % 2 == 0 && !s.mask; }
 
-// Multiplies matrices of pairs in strips of rows, with AMX tiles if the machine has them.
+// Products of matrices of pairs, in strips of rows. AMX tiles are used if the machine has them.
 class PairProducts {
  public:
   // Computes the product that TileProduct describes, with rows <= kStrip.
@@ -42,13 +42,14 @@ class PairProducts {
   TileProducts tiles_;
 };
 
-// Sets the columns of `all` (multiples of kStrip) that are outside `seen` to -infinity.
+// Sets the scores in the columns of `all` that are outside `seen` to -infinity. `all` begins and
+// ends at multiples of kStrip.
 HWY_INLINE void hide_outside(float* row, Range all, Range seen) {
   const Lanes d;
   const Vec minus = hn::Set(d, -INFINITY);
   for (int64_t j = all.begin; j < all.end; j += lanes()) {
     if (j >= seen.begin && j + lanes() <= seen.end) {
-      // Skip to the last vector that lies entirely in `seen`.
+      // Skip to the last vector that is entirely in `seen`.
       j = std::max(j, seen.end / lanes() * lanes() - lanes());
       continue;
     }
@@ -61,7 +62,8 @@ HWY_INLINE void hide_outside(float* row, Range all, Range seen) {
 }
 
 // Turns products of packed q and k into scores times log2 e, and into -infinity where the row does
-// not see the key. `unseen` has one number for each column, below 0 for a masked key; it is null
+// not see the key. `limit` is HeadsShape::limit; without a cap the products already are scores
+// times log2 e. `unseen` has one number for each column, below 0 for a masked key; it is null
 // without a mask.
 HWY_INLINE void finish_scores(float* row, Range all, Range seen, float limit, const float* unseen) {
   const Lanes d;
@@ -79,8 +81,9 @@ HWY_INLINE void finish_scores(float* row, Range all, Range seen, float limit, co
   if (seen.begin > all.begin || seen.end < all.end) hide_outside(row, all, seen);
 }
 
-// Fills unseen[0, keys) from the mask of rows [first, first + keys), and sets the rows of `packed`
-// with masked keys to 0, so that an infinity or NaN in them cannot make a sum NaN. Returns
+// Fills unseen[0, keys) from the mask of rows [first, first + keys), and marks the columns from
+// there to the next multiple of kStrip as masked. Sets the rows of `packed`, each `padded` floats
+// long, with masked keys to 0, so that an infinity or NaN in them cannot make a sum NaN. Returns
 // `unseen`, or null without a mask.
 HWY_INLINE const float* pack_mask(const HeadsShape& s, int64_t first, int64_t keys, float* unseen,
                                   float* packed, int64_t padded) {

@@ -30,8 +30,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Returns the number of queries in a task. Their q and sums take up to 256 KiB, half of a
-// second-level cache, and each key is packed once for all of them.
+// Returns the number of queries in a task. Their q and output sums occupy up to 256 KiB, half of a
+// typical second-level cache, and each key is packed once for all of them.
 HWY_INLINE int64_t chunk_of(const HeadsShape& s) {
   return std::clamp<int64_t>(32768 / (s.depth * s.block()), 1, 4) * s.block();
 }
@@ -46,9 +46,13 @@ struct AttentionChunk {
   Part<const T> q_in, k_in, v_in;
   // The query head, the first row of the sequence, and its number of rows.
   int64_t head, begin, length;
-  // The distance between rows of v and o, and between rows of scores, in floats.
+  // `padded` is the distance between rows of v and o, and `ld` between rows of scores, in floats.
   int64_t padded, ld;
+  // The result of pack_mask() for the packed keys.
   const float* hidden = nullptr;
+  // q (unless kPairs), kt and v are packed operands, where kt is k transposed. `scores` holds a
+  // strip; o, top and total are the running output, maximum and sum of each query. unseen and room
+  // are memory for pack_mask() and kept_weights().
   float *q, *kt, *v, *scores, *o, *top, *total, *unseen, *room;
   PairProducts products;
 
@@ -68,7 +72,7 @@ struct AttentionChunk {
     Carver carve(scratch);
     int64_t chunk = chunk_of(s);
     int64_t unit = kPairs ? 2 : 1;
-    // As pairs, q is read in place.
+    // With pairs, q is read in place.
     q = carve.floats(kPairs ? 0 : chunk * s.depth);
     kt = carve.floats(s.depth / unit * ld);
     v = carve.floats(s.block() / unit * padded);
@@ -108,7 +112,7 @@ struct AttentionChunk {
     if (now == before || before == -INFINITY) {
       total[query] += added;
     } else {
-      // Weights so far are relative to the old maximum.
+      // The weights of earlier blocks are relative to the old maximum.
       float shrink = std::exp2(before - now);
       total[query] = total[query] * shrink + added;
       Vec factor = hn::Set(d, shrink);
@@ -118,7 +122,8 @@ struct AttentionChunk {
     top[query] = now;
   }
 
-  // Multiplies `rows` queries from `first` on, packed from row r on, with the packed keys of `all`.
+  // Multiplies `rows` queries, from query `first` of the sequence on, with the packed keys in the
+  // columns `all`. The queries are packed from row r of q on.
   HWY_INLINE void multiply_keys(int64_t first, int64_t r, int64_t rows, Range all) {
     int64_t columns = all.end - all.begin;
     if constexpr (kPairs) {
@@ -217,7 +222,7 @@ void attention_of(const KernelContext& c) {
   float* lse = c.out[1].as<float>();
   int64_t chunk = chunk_of(s), chunks = ceil_div(s.seq, chunk);
   if (s.documents) {
-    // A task computes the chunks of queries that begin in its rows, at most one of each document.
+    // A task computes the chunks of queries that begin in its rows, at most one chunk per document.
     for_tasks(c.team, ceil_div(s.rows, chunk) * s.heads, [&](int64_t task, int thread) HWY_ATTR {
       int64_t row = task / s.heads * chunk, last = std::min(row + chunk, s.rows);
       while (row < last) {

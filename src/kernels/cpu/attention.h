@@ -12,8 +12,8 @@ namespace ds::cpu {
 
 constexpr double kLog2OfE = 1.4426950408889634;
 
-// The number of queries whose scores are stored at the same time. The number of columns of scores
-// is rounded up to a multiple of it.
+// The number of queries in a strip, whose scores are computed together. Ranges of columns are
+// rounded out to multiples of this number.
 constexpr int64_t kStrip = 16;
 
 struct Range {
@@ -34,7 +34,7 @@ struct Part {
 // The shape of attention for one batch, in terms of blocks of scores. Sequence s is rows [s * seq,
 // min((s + 1) * seq, rows)) or, with documents, the rows with equal entries in `documents`. Queries
 // and keys are numbered from the start of their sequence, whose number of rows is passed as
-// `length`. So a document costs as much as a sequence of its length and has the same bits.
+// `length`. So a document needs the same work, and has the same bits, as a sequence of its length.
 struct HeadsShape : AttentionShape {
   int64_t sequences;
   // The factor of q when it is packed. Products of q and k are then scores times log2 e or, with a
@@ -42,7 +42,9 @@ struct HeadsShape : AttentionShape {
   float factor;
   // The cap times log2 e; 0 without a cap.
   float limit;
-  float unfactor;  // scale / factor
+  // The quotient scale / factor. The sums of ds times packed q, which includes `factor`, are
+  // multiplied by it to get dk.
+  float unfactor;
 
   // `in` is qkv or q, k, v, then optionally a mask or, with documents, the first row of each row's
   // document.
@@ -90,7 +92,7 @@ struct HeadsShape : AttentionShape {
     return {causal ? first : 0,
             window == 0 ? length : std::min(length, first + count - 1 + window)};
   }
-  // Returns the columns, in a block of keys [k0, k0 + keys), that queries [first, first + count)
+  // Returns the columns of the block of keys [k0, k0 + keys) that queries [first, first + count)
   // see.
   Range columns_of(int64_t first, int64_t count, int64_t k0, int64_t keys, int64_t length) const {
     Range seen = keys_of(first, count, length);
@@ -112,14 +114,15 @@ inline Range round_out(Range r) {
   return r.empty() ? Range{0, 0} : Range{r.begin / kStrip * kStrip, round_up(r.end, kStrip)};
 }
 
-// Allocates f32 arrays from one thread's scratch, 64-byte aligned.
+// An allocator of f32 arrays, 64-byte aligned, in one thread's scratch.
 class Carver {
  public:
   explicit Carver(std::span<std::byte> bytes) : bytes_(bytes) {}
   float* floats(int64_t count) {
     size_t begin = used_;
     used_ += static_cast<size_t>(round_up(count, 16)) * sizeof(float);
-    ensure(used_ <= bytes_.size(), "attention needs {} bytes of scratch, team has {}", used_,
+    ensure(used_ <= bytes_.size(),
+           "attention needs {} bytes of scratch per thread, but the team has {}", used_,
            bytes_.size());
     return reinterpret_cast<float*>(bytes_.data() + begin);
   }

@@ -3,9 +3,9 @@
 // task is one key head of a sequence with the query heads that read it, so that a single thread
 // sums dk and dv.
 //
-// The outer loop is over keys, which gives dk and dv. If dq of the whole sequence fits in scratch,
-// it is summed there at the same time; otherwise a second pass, with the outer loop over queries,
-// computes it.
+// The outer loop is over blocks of keys, so dk and dv of a block are summed before the next block.
+// If dq of the whole sequence fits in scratch, it is summed there at the same time; otherwise a
+// second pass, with the outer loop over queries, computes it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -51,9 +51,9 @@ struct GradientOperands {
   }
 };
 
-// Computes the gradients for one key head and its query heads, blocks of queries against blocks of
-// keys. With p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij /
-// cap)^2):
+// The gradients of one key head and its query heads, computed for one block of queries and one
+// block of keys at a time. With p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (m_ij dy_i . v_j - dy_i .
+// y_i) (1 - (s_ij / cap)^2):
 //   dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i
 // m_ij is the factor of dropout, or 1. `p` holds m_ij p_ij.
 template <typename T, bool kPairs>
@@ -65,13 +65,14 @@ struct GradientBlock {
   const GradientOperands<T>& g;
   // The key head, the first row of the sequence, and its number of rows.
   int64_t kv, begin, length;
-  // The number of rows in a block; the distance between rows of depth columns (q, dy, k, dk, dv,
-  // dq); the distance between rows of scores.
+  // `block` is the number of rows in a block, `padded` the distance between rows of depth columns
+  // (q, dy, k, dk, dv, dq), and `ld` the distance between rows of scores, both in floats.
   int64_t block, padded, ld;
   // The result of pack_mask() for the packed keys.
   const float* hidden = nullptr;
   // q (times the factor, unless kPairs), dy and k are packed as rows; kt and vt are k and v packed
-  // transposed. p and ds, which first hold scores and dy v^T, are [queries, keys].
+  // transposed. p and ds, which first hold scores and dy v^T, are [queries, keys]. delta[i] is dy_i
+  // . y_i, and alone[i] is 1 if query i sees exactly one key, else 0.
   float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *room, *dq;
   // dy and y of a strip, transposed.
   float *dyt, *yt;
@@ -80,8 +81,8 @@ struct GradientBlock {
   // ds or p of a strip of keys, as rows of pairs of queries, block / 2 words apart.
   float* turned = nullptr;
   PairProducts products;
-  // With kPairs: ds as pairs of keys, in rows ld / 2 words apart. p and ds then hold pairs of
-  // queries.
+  // ds as pairs of keys, in rows ld / 2 words apart; null unless kPairs. With kPairs, p and ds hold
+  // pairs of queries.
   float* ds_rows = nullptr;
   // Whether dq has room for all query heads of the whole sequence; otherwise it has room for one
   // block.
@@ -156,10 +157,10 @@ struct GradientBlock {
   }
 
   // Computes out_i = dy_i . y_i for a strip of queries or, if `add`, adds the products of further
-  // columns. The sum over columns has the order in which gemm() computes dy_i . v_j. A query that
-  // puts all of its weight on key j has y_i = v_j to the bit, so its score gets the gradient 0, as
-  // in exact arithmetic. With different orders a rounding error would remain, which Adam would turn
-  // into full-size steps.
+  // columns. The sum over columns has the order in which gemm() computes dy_i . v_j. If a query
+  // puts all of its weight on key j, y_i equals v_j to the bit, so the gradient of its score is 0,
+  // as in exact arithmetic. With different orders a rounding error would remain, which Adam would
+  // turn into full-size steps.
   HWY_INLINE void multiply_strip(const T* dy_at, const T* y_at, int64_t rows, int64_t columns,
                                  float* out, bool add) {
     using Product = std::conditional_t<kPairs, Pairs, Plain>;
@@ -257,7 +258,7 @@ struct GradientBlock {
   }
 
   // Rounds p and ds of a strip to bf16 and stores them as pairs of queries, in rows that no later
-  // strip needs. Stores ds as pairs of keys, too.
+  // strip needs. Also stores ds as pairs of keys in ds_rows.
   HWY_INLINE void round_strip(int64_t r, int64_t rows, Range all) {
     auto* ds_of = reinterpret_cast<uint16_t*>(ds_rows);
     for (int64_t i = r; i < r + rows; i += 2) {
@@ -277,7 +278,7 @@ struct GradientBlock {
   }
 
   // Computes p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by
-  // strip, in the columns that the strip sees, rounded out to multiples of kStrip.
+  // strip. A strip covers the columns that it sees, rounded out to multiples of kStrip.
   HWY_NOINLINE void scores(int64_t head, int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
@@ -351,7 +352,7 @@ struct GradientBlock {
   HWY_NOINLINE void add_dkv(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t j = 0; j < keys; j += kStrip) {
       int64_t rows = std::min(kStrip, keys - j);
-      // Only strips of queries that see one of these keys have p and ds in their columns.
+      // In these columns, p and ds are set only for strips of queries that see one of these keys.
       Range seen = s.queries_of(k0 + j, rows, length);
       int64_t from = std::max<int64_t>(0, seen.begin - q0) / kStrip * kStrip;
       int64_t count =
@@ -372,7 +373,7 @@ struct GradientBlock {
     }
   }
 
-  // Computes dk and dv with the outer loop over keys, and dq as well if that of the whole sequence
+  // Computes dk and dv with the outer loop over keys, and dq as well if dq of the whole sequence
   // fits in scratch.
   void keys_first() {
     if (whole) std::fill(dq, dq + s.group * length * padded, 0.0f);

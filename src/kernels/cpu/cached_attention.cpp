@@ -1,6 +1,6 @@
 // Attention of the new rows of a text to the keys and values in a cache, for generation. Memory
-// bandwidth bounds it: each key and value is read once for each query head. A task is one row of
-// one head.
+// bandwidth bounds it: each key and value is read once for each row and query head. A task is one
+// row of one query head.
 #include "kernels/formulas/cached_attention.h"
 
 #include <algorithm>
@@ -59,11 +59,12 @@ HWY_INLINE float dot(const float* q, const T* key, int64_t depth) {
   return sum(total);
 }
 
-// Computes one row of one query head from the keys and values in the cache that the row sees.
+// One row of one query head, computed from the keys and values in the cache that the row sees.
 template <typename T>
 struct CachedRow {
   const CachedAttention& a;
-  // o has a multiple of lanes() columns.
+  // The scaled query, the weights of a block of keys, and the running sums of the values. `o` is
+  // padded to a multiple of lanes() columns.
   float *q, *weights, *o;
 
   CachedRow(const CachedAttention& shape, std::span<std::byte> scratch) : a(shape) {
@@ -131,8 +132,8 @@ struct CachedRow {
     }
   }
 
-  // Computes y of the row: multiplies the query by the scale (and divides it by the soft cap, if
-  // there is one), then scores, weighs and mixes the keys and values block by block.
+  // Computes y of the row: multiplies the query by the scale and by log2 e (or, with a soft cap, by
+  // the scale over the cap), then scores, weighs and mixes the keys and values block by block.
   HWY_INLINE void run(const T* query, const T* keys, const T* values, int64_t position, T* y) {
     double unit = a.softcap == 0 ? kLog2OfE : 1 / a.softcap;
     Vec factor = hn::Set(Lanes(), static_cast<float>(a.scale * unit));
@@ -156,7 +157,7 @@ struct CachedRow {
   }
 };
 
-// Stores rows of k and v in the cache, then computes every row of every head in a task of its own.
+// Stores rows of k and v in the cache, then runs one task for each row of each head.
 template <typename T>
 void cached_attention(const KernelContext& c) {
   const CachedAttention a(c.in, c.attrs);

@@ -1,4 +1,4 @@
-// Conversion between element types, which load() and store() include.
+// Conversion between element types. load() and store() of simd-inl.h do the work.
 #include <cstdint>
 
 #include "kernels/cpu/targets.h"

@@ -1,5 +1,5 @@
 #pragma once
-// How work is cut into tasks, and how kernels of this folder register.
+// The division of work into tasks, and the registration of the kernels of this folder.
 //
 // A file of this folder is compiled once for each instruction set of targets.h: foreach_target.h
 // includes it again with another HWY_NAMESPACE and other compiler options. Code that must exist
@@ -35,7 +35,7 @@ void for_blocks(ThreadTeam& team, int64_t count, int64_t block, const F& f) {
             [&](int64_t task, int) { f(task * block, std::min(count, (task + 1) * block)); });
 }
 
-// Returns how many rows of `width` elements make about kBlock elements.
+// Returns the number of rows of `width` elements that together have about kBlock elements.
 inline int64_t rows_per_task(int64_t width) {
   return std::max<int64_t>(1, kBlock / std::max<int64_t>(1, width));
 }
@@ -50,9 +50,9 @@ void by_type(DType dtype, const F& f) {
 // may be f64.
 void add_kernel(KernelRegistry& registry, const char* op, KernelFn run);
 
-// Registers a kernel that is a template over its element type, which operand(c) returns. Choose is
-// the type of a lambda without captures whose operator()<T>() returns the function for elements of
-// type T.
+// Registers a kernel that is a template over an element type. `operand` returns that type for a
+// launch. Choose is the type of a lambda without captures whose operator()<T>() returns the
+// function for elements of type T.
 template <auto operand = in_type<0>, typename Choose>
 void add_by_type(KernelRegistry& registry, const char* op, Choose) {
   add_kernel(registry, op, [](const KernelContext& c) {
@@ -60,7 +60,7 @@ void add_by_type(KernelRegistry& registry, const char* op, Choose) {
   });
 }
 
-// The registrations of this folder that are compiled once, not once per instruction set.
+// The registrations of this folder that exist only once, not once per instruction set.
 Registration add_embedding, add_linear, add_linear_cross_entropy, add_row_table, add_step, add_zero;
 
 }  // namespace ds::cpu

@@ -1,7 +1,7 @@
-// Embeddings and their gradient, bit-identical to the reference. The gradient of a word is the sum
-// of the rows of dy whose id names it, in row order. A counting sort of the ids lists these rows
-// for each word, so that every row of dy is read once and tasks need no locks. The lists must fit
-// in scratch, so a large table or batch is processed in parts.
+// Embeddings and their gradient, bit-identical to the reference. The gradient of a word is the sum,
+// in row order, of the rows of dy that have its id. A counting sort of the ids lists these rows for
+// each word, so that every row of dy is read once and tasks need no locks. The lists must fit in
+// scratch, so a large table or batch is processed in parts.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -125,8 +125,8 @@ struct SortedRows {
   int32_t *starts, *order;
 };
 
-// Sorts the rows of as many ids from `first` on as there is room for. If the rows of `first` alone
-// do not fit, the result has no ids. Rows with the id `padding` are left out.
+// Sorts the rows of the ids from `first` on, as many ids as fit into `room`. If the rows of `first`
+// alone do not fit, the result has no ids. Rows with the id `padding` are left out.
 SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words, int64_t padding,
                      std::span<int32_t> room) {
   auto size = static_cast<int64_t>(room.size());
@@ -146,7 +146,8 @@ SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words,
   for (size_t r = 0; r < ids.size(); ++r) {
     if (int32_t* start = place(ids[r], s.end)) s.order[(*start)++] = static_cast<int32_t>(r);
   }
-  // Filling `order` has advanced each start to that of the next id, so the starts are shifted back.
+  // Filling `order` has advanced each start to the start of the next id, so the starts are shifted
+  // back.
   std::copy_backward(s.starts, s.starts + count, s.starts + count + 1);
   s.starts[0] = 0;
   return s;
@@ -159,7 +160,8 @@ void embedding_dw(const KernelContext& c) {
   std::span<std::byte> scratch = c.team.scratch(0);
   std::span<int32_t> room(reinterpret_cast<int32_t*>(scratch.data()),
                           scratch.size() / sizeof(int32_t));
-  ensure(room.size() >= 4, "embedding_dw needs 16 bytes of scratch, team has {}", scratch.size());
+  ensure(room.size() >= 4, "embedding_dw needs 16 bytes of scratch per thread, but the team has {}",
+         scratch.size());
   std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(dy.dims[0]));
   for (int64_t first = 0; first < words;) {
     SortedRows sorted = sort_rows(ids, first, words, padding, room);

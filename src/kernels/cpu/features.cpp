@@ -1,6 +1,6 @@
 // The instruction sets of this machine, and the limit that DS_MAX_ISA sets. AMX needs care: Linux
-// grants tiles only on request, and the request has a side effect (may_use_tiles), so it is made
-// only if nothing forbids AMX.
+// grants tiles only on request, and the request has a side effect (may_use_tiles). So tiles are
+// requested only if nothing forbids AMX.
 #include "kernels/cpu/targets.h"
 
 #if defined(__x86_64__)
@@ -35,7 +35,8 @@ constexpr std::array kNames{"neon", "sse4", "avx2", "avx512", "avx512_bf16", "am
 #if defined(__x86_64__)
 // The range of DS_MAX_ISA on this architecture.
 constexpr Isa kLeast = Isa::sse4, kMost = Isa::amx;
-constexpr unsigned kAmxBf16 = 1u << 22;  // CPUID.7.0:EDX
+// The bit of AMX-BF16 in CPUID.7.0:EDX.
+constexpr unsigned kAmxBf16 = 1u << 22;
 
 // Asks Linux for the permission to use AMX tiles, once, and returns whether it was granted. From
 // then on sigaltstack() refuses stacks that have no room for the tiles.
@@ -95,7 +96,7 @@ Isa limit() {
   return name && *name ? parse_isa(name) : kMost;
 }
 
-// Applies the limit to Highway and to oneDNN. Returns oneDNN's reason if it refuses.
+// Applies the limit to Highway and to oneDNN. Returns the reason why oneDNN refuses it, or "".
 std::string limit_once() {
   Isa isa = limit();
   if (isa == kMost) return "";

@@ -7,14 +7,16 @@ namespace ds {
 
 class KernelRegistry;
 
-// The instruction sets of kernels. Those of x86-64 are in ascending order; arm64 has neon alone.
+// The instruction sets of kernels. The instruction sets of x86-64 are in ascending order; arm64 has
+// only neon.
 enum class Isa { neon = 0, sse4 = 1, avx2 = 2, avx512 = 3, avx512_bf16 = 4, amx = 5 };
 const char* isa_name(Isa isa);
 
 // Returns the best instruction set that this machine has.
 Isa machine_isa();
-// Returns the best instruction set in use: machine_isa() capped by the environment's DS_MAX_ISA. It
-// is part of the numerics key. Throws if DS_MAX_ISA is not an instruction set of this architecture.
+// Returns the best instruction set that kernels may use: machine_isa(), capped by the environment
+// variable DS_MAX_ISA. It is part of the numerics key. Throws if DS_MAX_ISA is not an instruction
+// set of this architecture.
 Isa effective_isa();
 
 // Applies DS_MAX_ISA to Highway's dispatch and to oneDNN, once per process. Must be called before
@@ -28,9 +30,10 @@ std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const Kerne
 
 // The facts about this machine's kernels that `libds env` prints.
 struct KernelFacts {
-  // Instruction sets. `limit` is DS_MAX_ISA, or "" if it is not set.
+  // `machine` is the best instruction set of this machine, `in_use` the best that kernels may use,
+  // and `limit` is DS_MAX_ISA, or "" if it is not set.
   std::string machine, in_use, limit;
-  // The names that DS_MAX_ISA may have, such as "sse4, avx2 or amx".
+  // The names that DS_MAX_ISA accepts, such as "sse4, avx2 or amx".
   std::string choices;
   std::string highway, onednn, onednn_isa;
 };

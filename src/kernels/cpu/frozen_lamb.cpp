@@ -1,6 +1,6 @@
 // The elementwise part of 1-bit LAMB after its freeze step, bit-identical to the reference
-// (kernels/ref/frozen_lamb.cpp explains it). The other instructions compute a few numbers for each
-// parameter and are left to the reference.
+// (kernels/ref/frozen_lamb.cpp explains it). The other instructions of the optimizer compute a few
+// numbers for each parameter and are left to the reference.
 #include <algorithm>
 #include <cstdint>
 

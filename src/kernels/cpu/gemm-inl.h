@@ -1,7 +1,7 @@
 // Small f32 matrix products on packed operands, compiled once per instruction set. Callers pack
 // blocks that stay in the cache; here a tile of c stays in registers while the products run along
-// k. Each element of c is one chain of fused multiply-adds over k, so its bits do not depend on the
-// tile that it is in.
+// k. Each element of c is one chain of multiply-adds over k, so its bits do not depend on the tile
+// that it is in.
 #if defined(DS_KERNELS_CPU_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DS_KERNELS_CPU_GEMM_INL_H_
 #undef DS_KERNELS_CPU_GEMM_INL_H_
@@ -20,26 +20,27 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The number of rows of a register tile, which takes kTileRows x 2 accumulators, 2 vectors of b,
-// and 1 broadcast of a. AVX-512 has 32 registers, the others 16.
+// The number of rows of a register tile, which occupies kTileRows x 2 accumulators, 2 vectors of b,
+// and 1 broadcast of a. AVX-512 has 32 registers, AVX2 and SSE4 have 16.
 constexpr int64_t kTileRows = hn::MaxLanes(Lanes()) >= 16 ? 8 : 4;
 
 // Returns the number of columns of a register tile.
 HWY_INLINE int64_t panel() { return std::max<int64_t>(4, 2 * lanes()); }
 
-// Element (i, p) of an operand is data[i * row + p * step].
+// A packed operand, whose element (i, p) is data[i * row + p * step].
 struct Operand {
   const float* data;
   int64_t row, step;
 };
 
-// Products of f32. add() returns sum + x b, finish() the value to store.
+// The Product parameter of gemm() for f32. add() returns sum + x b, and finish() returns the value
+// to store.
 struct Plain {
   HWY_INLINE Vec add(Vec x, Vec b, Vec sum) const { return hn::MulAdd(x, b, sum); }
   HWY_INLINE Vec finish(Vec sum) const { return sum; }
 };
 
-// Computes kRows rows of two vectors of columns, or of one if not kWide.
+// Computes a tile of kRows rows and two vectors of columns, or one vector if not kWide.
 template <int64_t kRows, bool kWide, typename Product>
 HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc,
                           bool add, Product product) {
@@ -98,8 +99,8 @@ HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b,
   if (j < n) gemm_panel<false>(m, k, a, b + j, ldb, c + j, ldc, add, product);
 }
 
-// How many rows ahead pack_rows() prefetches. The rows of a head lie far apart in a batch, which
-// hardware prefetchers do not follow.
+// The number of rows that pack_rows() prefetches ahead. In a batch the rows of one head are far
+// apart, which hardware prefetchers do not follow.
 constexpr int64_t kAhead = 8;
 
 // Prefetches x[rows, columns], which will be packed later.
@@ -156,7 +157,7 @@ HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, 
 #endif
 
 // out[columns, padded] = x[rows, columns]^T as f32, with zeros up to `padded`, a multiple of 4.
-// Rows of out lie `ld` apart.
+// Rows of out are `ld` floats apart.
 template <typename T>
 HWY_INLINE void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_t columns,
                                 float* out, int64_t padded, int64_t ld) {

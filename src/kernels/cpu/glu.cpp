@@ -1,4 +1,4 @@
-// Gated linear units and their gradients: one pass over memory each.
+// Gated linear units and their gradients, each computed in one pass over memory.
 #include <algorithm>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Sums of squares of granules, bit-identical to the reference. A sum in element order is a chain of
-// additions, whose latency bounds it; so eight granules are summed side by side.
+// Sums of squares of granules, bit-identical to the reference. The latency of additions bounds a
+// sum in element order, so eight granules are summed side by side.
 #include <algorithm>
 #include <cstdint>
 

@@ -61,8 +61,8 @@ HWY_INLINE void renew_moments(const LambStep& s, const float* grad, const float*
   }
 }
 
-// Adds the squares of parameters to sums[0] and those of steps to sums[1], in element order in f64.
-// The two chains of additions run side by side.
+// Adds the squares of parameters to sums[0] and the squares of steps to sums[1], in element order
+// in f64. The two chains of additions run side by side.
 HWY_INLINE void add_squares(const float* param, const float* step, int64_t count, double* sums) {
   double p = sums[0], u = sums[1];
   for (int64_t e = 0; e < count; ++e) {

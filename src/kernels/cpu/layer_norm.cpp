@@ -27,7 +27,7 @@ HWY_INLINE Vec weighted(Vec gradient) { return gradient; }
 HWY_INLINE Vec weighted(Vec gradient, Vec weight) { return hn::Mul(gradient, weight); }
 
 // y = (x - mean) rstd w + b. For each row, rstd = 1 / sqrt(var + eps), where var is the mean of (x
-// - mean)^2. `affine` is w and b, or nothing.
+// - mean)^2. `affine` is w and b, or empty.
 template <typename T, typename... P>
 void layer_norm_of(const KernelContext& c, const P*... affine) {
   const T* x = c.in[0].as<T>();
@@ -69,7 +69,7 @@ void layer_norm(const KernelContext& c) {
 }
 
 // With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). `weights` is w, or
-// nothing.
+// empty.
 template <typename T, typename... P>
 void layer_norm_dx_of(const KernelContext& c, const P*... weights) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();

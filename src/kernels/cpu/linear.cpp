@@ -79,7 +79,8 @@ void multiply(const MatrixProduct& product, ThreadTeam& team) {
   for_tasks(team, rows * columns, [&, rows](int64_t task, int thread) HWY_ATTR {
     std::span<std::byte> scratch = team.scratch(thread);
     constexpr size_t kNeed = (kTileM * kTileK + kTileK * kTileN + kTileM * kTileN) * sizeof(float);
-    ensure(kNeed <= scratch.size(), "linear needs {} bytes of scratch, team has {}", kNeed,
+    ensure(kNeed <= scratch.size(),
+           "linear needs {} bytes of scratch per thread, but the team has {}", kNeed,
            scratch.size());
     by_type(product.shape.dtype, [&](auto t) HWY_ATTR {
       tile_of<decltype(t)>(product, task % rows * kTileM, task / rows * kTileN,

@@ -1,7 +1,7 @@
 // The fused head around the products of any family. Logits are stored in f32 for one block of words
 // at a time. The forward pass folds each block into the softmax of the rows. The backward pass
-// recomputes each block, turns it into gradients in place, and multiplies them to get dw and dx. dx
-// is summed in f32 over blocks.
+// recomputes each block, turns it into gradients in place, and computes dw and dx from products
+// with these gradients. dx is summed in f32 over blocks.
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 // The number of rows in a task that computes only their losses, which takes a few microseconds.
 constexpr int64_t kRowsOfTask = 256;
 
-// The fused head with the shapes of its products on this machine.
+// The fused head with the shapes of the products that CPU kernels run for it.
 struct Head : LogitsHead {
   using LogitsHead::LogitsHead;
 
@@ -45,11 +45,11 @@ struct Head : LogitsHead {
 Head head_of(const KernelContext& c) { return {c.in[0], c.in[1], c.out[2]}; }
 Head head_of_dx(const KernelContext& c) { return {c.in[1], c.in[2], c.out[2]}; }
 
-// Returns where dx is summed in f32.
+// Returns the f32 sums of dx: a separate result or, if dx is f32, dx itself.
 float* sums_of(const KernelContext& c) { return c.out[c.out.size() > 3 ? 3 : 0].as<float>(); }
 
 // Calls f with the first word of the first block and, if the last block is smaller, of the last
-// block. All others have the shape of the first.
+// block. All other blocks have the shape of the first.
 template <typename F>
 void for_edges(const Head& head, const F& f) {
   f(0);
@@ -64,7 +64,7 @@ void linear_cross_entropy(const KernelContext& c, Multiply multiply) {
   const int32_t* targets = c.in[2].as<int32_t>();
   auto* stats = c.out[1].as<RowSoftmax<float>>();
   float* logits = c.out[3].as<float>();
-  // Null without label_smoothing.
+  // The spreads of the rows; null without label_smoothing.
   float* spreads = c.out.size() > 4 ? c.out[4].as<float>() : nullptr;
   const auto loss = RowLoss<float>::of(c.attrs, head.words);
   for (int64_t first = 0; first < head.words; first += head.block) {

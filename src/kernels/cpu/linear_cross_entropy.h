@@ -12,8 +12,8 @@
 namespace ds::cpu {
 
 // The fused head, which computes and uses logits in f32 for one block of the vocabulary at a time.
-// A family of matrix products passes its function `multiply`; all other work is done here. Operands
-// are those of the two ops.
+// A family of matrix products passes its function `multiply`; all other work is done here. The
+// operands are those of the ops linear_cross_entropy and linear_cross_entropy_dx.
 using Multiply = void (*)(const MatrixProduct& product, ThreadTeam& team);
 void linear_cross_entropy(const KernelContext& c, Multiply multiply);
 void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply);
@@ -26,7 +26,7 @@ inline DType head_dtype(const KernelQuery& query) {
 // Returns why a launch with kept logits is refused, or "". CPU plans keep the logits of a separate
 // `linear` instead, so only the reference supports them.
 inline std::string refuse_kept_logits(const KernelQuery& query) {
-  return keeps_logits(query.attrs) ? "logits that are kept" : "";
+  return keeps_logits(query.attrs) ? "does not support kept logits" : "";
 }
 // Returns why a family refuses this launch, or "". `refuse_type` returns why its products refuse a
 // type, or "".

@@ -23,11 +23,11 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // For a weight [O,I], a task computes kTaskRows outputs. For a weight [I,O], it processes at most
 // kColumnsOfTask columns of kTaskInputs inputs, or of more inputs if there would otherwise be more
-// than kMostPieces tasks.
+// than kMostPieces pieces of inputs.
 constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kColumnsOfTask = 4096;
-// How far ahead of its use a weight is prefetched. Each core reads one row at a time, because one
-// stream of addresses is faster than several side by side (docs/results/benchmarks.md, decode).
-// Prefetching past the end of the weight is harmless.
+// The distance by which the weight is prefetched ahead of its use. Each core reads one row at a
+// time, because one stream of addresses is faster than several side by side
+// (docs/results/benchmarks.md, decode). Prefetching past the end of the weight is harmless.
 constexpr int64_t kAheadBytes = 8192;
 
 template <typename T>
@@ -35,6 +35,7 @@ HWY_INLINE void fetch_ahead(const T* p) {
   __builtin_prefetch(reinterpret_cast<const char*>(p) + kAheadBytes);
 }
 
+// Returns the number of elements in a pair of vectors.
 HWY_INLINE int64_t pair() { return 2 * lanes(); }
 
 // Loads pair() elements at p into two vectors. For f32 and f16, a gets the first half and b the
@@ -128,7 +129,7 @@ HWY_INLINE void add_row(float x, const T* w, int64_t columns, bool add, float* s
 }
 
 // Calls f(task, thread) for all tasks. Each thread gets a contiguous share of the tasks, so that it
-// goes on to read what it has prefetched.
+// next reads the bytes that it has prefetched.
 template <typename F>
 void for_neighbours(ThreadTeam& team, int64_t tasks, const F& f) {
   int64_t shares = std::min<int64_t>(team.size(), tasks);
@@ -145,7 +146,7 @@ struct FewRows {
   const T *x, *w, *bias;
   T* y;
 
-  // For a weight [O,I]: computes outputs [begin, end) of every row.
+  // Computes outputs [begin, end) of every row, for a weight stored as [O,I].
   void by_rows(int64_t begin, int64_t end, float* packed) const {
     for (int64_t n = 0; n < rows; ++n) {
       pack_pairs(x + n * inputs, inputs, packed);
@@ -156,9 +157,9 @@ struct FewRows {
     }
   }
 
-  // For a weight [I,O]: computes columns [first, first + columns) of every row. Each task reads a
-  // piece of kTaskInputs or more rows of the weight and stores a sum for each row of x and each
-  // column in `sums`. The sums of the pieces are then added in order.
+  // Computes columns [first, first + columns) of every row, for a weight stored as [I,O]. Each task
+  // reads a piece of kTaskInputs or more rows of the weight and stores a sum for each row of x and
+  // each column in `sums`. The sums of the pieces are then added in order.
   void by_pieces(ThreadTeam& team, int64_t first, int64_t columns, float* sums) const {
     // Pieces depend only on the shape, so the bits do not depend on the number of threads.
     int64_t size = std::max(kTaskInputs, ceil_div(inputs, kMostPieces));
@@ -191,7 +192,8 @@ struct FewRows {
     int64_t floats =
         transposed ? kFewRows * kMostPieces * kColumnsOfTask : round_up(inputs, pair());
     ensure(static_cast<size_t>(floats) * sizeof(float) <= team.scratch_bytes(),
-           "linear needs scratch for {} sums, team has {} bytes", floats, team.scratch_bytes());
+           "linear needs scratch for {} f32 values per thread, but the team has {} bytes", floats,
+           team.scratch_bytes());
     if (transposed) {
       // All threads share the scratch of thread 0.
       auto* sums = reinterpret_cast<float*>(team.scratch(0).data());

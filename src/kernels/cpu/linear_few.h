@@ -6,8 +6,9 @@
 namespace ds::cpu {
 
 // linear_few() computes `linear` for few rows: it reads the weight once and uses no tiles. The
-// `linear` of every family calls it for at most kFewRows rows. Each output is a sum over the inputs
-// in f32, in an order that depends on neither the number of rows nor that of threads.
+// `linear` kernels of gemm, onednn and cpu call it for at most kFewRows rows. Each output is a sum
+// over the inputs in f32, in an order that depends on neither the number of rows nor the number of
+// threads.
 
 // The largest number of rows that linear_few() accepts.
 constexpr int64_t kFewRows = 4;

@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants and the arithmetic of one vector. `scale` makes this rank's gradient sum a mean;
-// `rates` is the sum of the learning rates since the last synchronisation.
+// The constants of a step, and its arithmetic for one vector. `scale` turns this rank's gradient
+// sum into a mean; `rates` is the sum of the learning rates since the last synchronisation.
 struct LocalStep : StepFactors {
   float scale, rates;
 
@@ -58,7 +58,8 @@ HWY_INLINE void write_params(int64_t begin, int64_t end, const float* master, co
   map(begin, end, param, add, master, steps);
 }
 
-// Makes one step of this rank: updates the momentum, then the sum of steps, then the parameters.
+// Runs one local step of this rank: updates the momentum, then the sum of steps, then the
+// parameters.
 template <typename T>
 void local_adam_of(const KernelContext& c) {
   const float *grad = c.in[0].as<float>(), *v = c.in[1].as<float>(), *master = c.in[2].as<float>();

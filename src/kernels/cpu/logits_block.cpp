@@ -1,5 +1,5 @@
-// Processes a block of logits of the fused head: the forward pass folds it into the softmax of the
-// rows, the backward pass turns it into gradients.
+// The work of the fused head on one block of logits: the forward pass folds the block into the
+// softmax of the rows, and the backward pass turns it into gradients.
 #include "kernels/cpu/logits_block.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logit
              });
 }
 
-// Writes the gradients over the logits that they are computed from. T is at most as long as f32, so
+// Writes the gradients over the logits that they are computed from. T is not larger than f32, so
 // the gradients of a row never overwrite logits that have not been read.
 template <typename T>
 void gradients_of(const LogitsBlock& block, const RowSoftmax<float>* stats,

@@ -8,8 +8,8 @@
 
 namespace ds::cpu {
 
-// The logits [rows, words] of the words from `first` on, with rows `ld` apart. `targets` has one
-// entry for each row; a negative entry means that the row has no target.
+// The logits [rows, words] of the words from `first` on, with rows `ld` floats apart. `targets` has
+// one entry for each row; a negative entry means that the row has no target.
 struct LogitsBlock {
   float* data;
   int64_t rows, words, ld, first;

@@ -35,7 +35,7 @@ void muon_momentum(const KernelContext& c) {
                      hn::Mul(hn::Set(d, s.one_momentum), hn::Mul(grads, hn::Set(d, s.grad_scale))));
     };
     map(begin, end, m, next, grad, m);
-    // Nesterov: the same formula once more, from the new momentum.
+    // Nesterov momentum applies the same formula once more, to the new momentum.
     map(begin, end, ahead, next, grad, m);
   });
 }

@@ -48,7 +48,7 @@ inline bool runs_pairs() {
   return kHasPairs && yes;
 }
 
-// Returns whether pairs may be multiplied with AMX tiles, too.
+// Returns whether AMX tiles may multiply pairs.
 inline bool runs_tiles() {
   static const bool yes = effective_isa() == Isa::amx;
   return kHasPairs && yes;

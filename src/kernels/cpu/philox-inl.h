@@ -59,8 +59,8 @@ HWY_INLINE void draw(const RandomStream& s, uint64_t block, uint32_t* words) {
     k0 = hn::Add(k0, hn::Set(wide, 0x9E3779B9u));
     k1 = hn::Add(k1, hn::Set(wide, 0xBB67AE85u));
   }
-  // Joins the low halves of two words each and interleaves them, which puts the four words of a
-  // block next to each other.
+  // Joins the low 32 bits of c[0] with those of c[1], and of c[2] with those of c[3], and
+  // interleaves the results, which puts the four words of a block next to each other.
   const auto keep_chain = [&](const U64* c, uint64_t* to) HWY_ATTR {
     const auto pair = [&](U64 low, U64 high) HWY_ATTR {
       const U32 upper = hn::BitCast(d, hn::ShiftLeft<32>(high));

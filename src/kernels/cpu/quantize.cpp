@@ -1,6 +1,6 @@
 // Quantization and its inverse, bit-identical to the reference (kernels/ref/quantize.cpp explains
-// it). A granule of 256 elements is widened to a small array, from which the scale, the codes and
-// the error are computed in three passes in the first-level cache.
+// it). A granule of 256 elements is widened to an array in the first-level cache, from which three
+// passes compute the scale, the codes and the error.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,8 +27,8 @@ constexpr int64_t kHalf = kGranule / 2;
 constexpr int64_t kGranulesOfTask = 64;
 constexpr uint32_t kInfinity = 0x7f800000, kNan = 0x7fc00000;
 
-// value = x + held (null: 0). Returns the bits of the largest |value| as an f32. A NaN compares
-// above infinity, so one comparison finds either.
+// value = x + held, or x if `held` is null. Returns the bits of the largest |value| as an f32. A
+// NaN compares above infinity, so one comparison finds either.
 template <typename T>
 HWY_INLINE uint32_t load_granule(const T* x, const float* held, float* value) {
   const Words words;
@@ -65,7 +65,7 @@ HWY_INLINE void store_codes(const float* value, float scale, int64_t bits, uint8
   }
 }
 
-// error = keep * held (null: 0) + take * (value - its decoded code).
+// error = keep * held + take * (value - its decoded code). A null `held` counts as 0.
 HWY_INLINE void store_error(const float* value, float scale, const float* held,
                             const Feedback& feedback, float* error) {
   const Lanes d;
@@ -79,8 +79,8 @@ HWY_INLINE void store_error(const float* value, float scale, const float* held,
   }
 }
 
-// Quantizes one granule. It is read without its error first, to find out whether all its elements
-// are 0.
+// Quantizes one granule. The granule is first read without its error, to find out whether all its
+// elements are 0.
 template <typename T>
 HWY_INLINE void quantize_granule(const T* x, int64_t bits, const Feedback& feedback, float* error,
                                  uint8_t* codes) {
@@ -160,7 +160,7 @@ void dequantize(const KernelContext& c) {
              });
 }
 
-// Sums one granule over all ranks, whose codes lie `stride` bytes apart.
+// Sums one granule over all ranks, whose codes are `stride` bytes apart.
 HWY_INLINE void sum_granule(const uint8_t* codes, int64_t stride, int64_t ranks, int64_t bits,
                             float* y) {
   auto load_rank = [=](int64_t r, float* to) HWY_ATTR { decode(codes + r * stride, bits, to); };
@@ -171,7 +171,7 @@ void dequantize_sum(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   float* y = c.out[0].as<float>();
   int64_t bits = c.attrs.integer("bits"), ranks = c.attrs.integer("ranks");
-  ensure(ranks < kMostSummedRanks, "dequantize_sum takes fewer than {} ranks, got {}",
+  ensure(ranks < kMostSummedRanks, "dequantize_sum supports fewer than {} ranks, got {}",
          kMostSummedRanks, ranks);
   int64_t stride = code_bytes(c.out[0].numel(), bits);
   for_blocks(c.team, c.out[0].numel() / kGranule, kGranulesOfTask,

@@ -19,10 +19,10 @@ namespace ds::cpu::HWY_NAMESPACE {
 constexpr int64_t kRankSums = 16;
 constexpr int64_t kMostSummedRanks = int64_t{1} << (kRankSums - 1);
 
-// y = the sum over ranks, fewer than kMostSummedRanks, of `count` elements, at most a granule.
-// load_rank(r, to) writes the elements of rank r as f32, in whole vectors. Partial sums are kept
-// like the digits of a binary counter over ranks: neighbours are added first, and an odd last rank
-// is carried up, which is the order of all-reduces.
+// y = the sum over all ranks of `count` elements. There must be fewer than kMostSummedRanks ranks
+// and at most kGranule elements. load_rank(r, to) writes the elements of rank r as f32, in whole
+// vectors. Partial sums are kept like the digits of a binary counter over ranks: neighbours are
+// added first, and an odd last rank is carried up, which is the order of all-reduces.
 template <typename Load>
 HWY_INLINE void sum_over_ranks(int64_t ranks, int64_t count, const Load& load_rank, float* y) {
   HWY_ALIGN float row[kRankSums][kGranule];
@@ -34,8 +34,8 @@ HWY_INLINE void sum_over_ranks(int64_t ranks, int64_t count, const Load& load_ra
   };
   for (int64_t r = 0; r < ranks; ++r) {
     load_rank(r, row[rows++]);
-    // As a binary counter carries: r + 1 ends in as many zero bits as there are pairs of sums to
-    // join.
+    // As in the carry of a binary counter, the number of joins is the number of trailing zero bits
+    // of r + 1.
     for (int64_t left = r + 1; left % 2 == 0; left /= 2) join();
   }
   while (rows > 1) join();

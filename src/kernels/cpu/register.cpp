@@ -1,6 +1,5 @@
 // The family "cpu": its kernels, and the launches that all of them refuse. This file is compiled
-// once per instruction set, like those that it lists; the set is chosen when the kernels are
-// registered.
+// once per instruction set; the set is chosen when the kernels are registered.
 #include <algorithm>
 #include <span>
 #include <string>
@@ -19,7 +18,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// One function for each file of this folder that is compiled once per instruction set.
+// The registrations that exist once per instruction set. cpu.h declares those that exist only once.
 Registration add_position, add_linear_db, add_layer_norm, add_activation, add_rms_norm, add_glu,
     add_mul, add_scale, add_softcap, add_rope, add_scale_rows, add_relu, add_attention,
     add_cached_attention, add_attention_dx, add_add, add_dropout, add_softmax, add_cross_entropy,
@@ -90,7 +89,7 @@ std::string refuse(const KernelQuery& query) {
       bool sums = query.op == "granule_norms" || query.op == "sum_norms" || query.op == "clip" ||
                   query.op == "lamb_moments" || query.op == "frozen_lamb_moments" ||
                   query.op == "add_error" || query.op == "mean_signs" || query.op == "pack_signs";
-      if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
+      if (type == DS_DTYPE_F64 && !sums) return "does not support f64 operands";
     }
   }
   return refuse_kept_logits(query);

@@ -1,6 +1,7 @@
 // Rotary position embeddings. Computing sines and cosines would take most of the time, so a task
-// has 32 consecutive positions of all sequences. It computes sine and cosine for the first position
-// and derives those of the next ones with the angle addition formulas, in f64.
+// has 32 consecutive positions of all sequences or, if positions are an operand, 32 rows. It
+// computes sine and cosine for the first position and derives the values for the next positions
+// with the angle addition formulas, in f64.
 #include "kernels/formulas/rope.h"
 
 #include <algorithm>
@@ -21,8 +22,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The number of positions in one task. The rounding error of so many steps in f64 is far below that
-// of f32.
+// The number of positions in one task. The rounding errors of this many steps in f64 add up to far
+// less than one rounding error in f32.
 constexpr int64_t kPositions = 32;
 
 // The cos and sin of every pair at the current position, stored in the task's scratch.
@@ -31,8 +32,8 @@ class Angles {
   Angles(const Rope& rope, int64_t position, std::span<std::byte> scratch)
       : pairs_(rope.dims / 2), magnitude_(rope.magnitude) {
     size_t need = static_cast<size_t>(pairs_) * (4 * sizeof(double) + 2 * sizeof(float));
-    ensure(need <= scratch.size(), "rope needs {} bytes of scratch, team has {}", need,
-           scratch.size());
+    ensure(need <= scratch.size(), "rope needs {} bytes of scratch per thread, but the team has {}",
+           need, scratch.size());
     cos_ = reinterpret_cast<double*>(scratch.data());
     sin_ = cos_ + pairs_;
     cos_step_ = sin_ + pairs_;

@@ -8,9 +8,10 @@
 
 namespace ds::cpu {
 
-// Stores the mean, the sum or the list of the losses term(r) of rows that have a target, as
-// `reduction` says; the mean is 0 if no row has one. The team calls term() once for every row,
-// `block` rows per task. The terms are added in row order in f64.
+// Stores the mean or the sum of the losses term(r) of the rows that have a target, or the losses of
+// all rows, where rows without a target have 0. `reduction` selects one of the three. The mean is 0
+// if no row has a target. The team calls term() once for every row, `block` rows per task. The
+// terms are added in row order in f64.
 template <typename Term>
 void reduce_losses(ThreadTeam& team, Reduction reduction, std::span<const int32_t> targets,
                    int64_t block, float* out, const Term& term) {

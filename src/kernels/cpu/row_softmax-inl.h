@@ -85,8 +85,8 @@ HWY_INLINE float spread_of(float top, const T* row, int64_t words) {
 }
 
 // out = scale p, and scale (p - 1) in column `target`, which is -1 if the target is not among these
-// words. If the loss is not plain, out = scale times the gradient of the loss. out may overwrite
-// row if T is not longer than X.
+// words. If the loss is not plain, out = scale times the gradient of the loss. `out` may overwrite
+// `row` if T is not larger than X.
 template <typename T, typename X>
 HWY_INLINE void softmax_gradient(Softmax s, const RowLoss<float>& loss, const X* row, int64_t words,
                                  int64_t target, float scale, T* out) {

@@ -1,6 +1,6 @@
-// Row tables, bit-identical to the reference: packing the rows that ids name, and summing the
-// packed rows of all ranks. Row indices ascend in each rank's part, so the sum is a merge: a task
-// goes through its range of rows with one cursor for each rank.
+// Packing the rows of a row table that ids name, and summing the packed rows of all ranks,
+// bit-identical to the reference. Row indices ascend in each rank's part, so the sum is a merge: a
+// task goes through its range of rows with one cursor for each rank.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -57,13 +57,14 @@ struct PackedRows {
   }
 
   RankOrder order;
+  // `room` is the number of packed rows of each rank, including unused ones.
   int64_t ranks, width, room, first, end;
   const T* rows;
   const int32_t* numbers;
   float* y;
 };
 
-// Sums row v over all ranks. If rank r has sent it, it is packed row next[r] of that rank.
+// Sums row v over all ranks. If rank r has sent row v, it is packed row next[r] of that rank.
 template <typename T>
 HWY_INLINE void sum_row(const PackedRows<T>& p, int64_t v, const int64_t* next) {
   int64_t begin = std::max(v * p.width, p.first), end = std::min((v + 1) * p.width, p.end);
@@ -104,12 +105,12 @@ void sum_rows_between(const PackedRows<T>& p, int64_t low, int64_t high, int64_t
 template <typename T>
 void sum_table_of(const KernelContext& c) {
   const PackedRows<T> p(c);
-  ensure(p.ranks < kMostSummedRanks, "sum_rows takes fewer than {} ranks, got {}", kMostSummedRanks,
-         p.ranks);
+  ensure(p.ranks < kMostSummedRanks, "sum_rows supports fewer than {} ranks, got {}",
+         kMostSummedRanks, p.ranks);
   size_t need = static_cast<size_t>(p.ranks) * sizeof(int64_t);
   ensure(need <= c.team.scratch_bytes(),
-         "sum_rows of {} ranks needs {} bytes of scratch, team has {}", p.ranks, need,
-         c.team.scratch_bytes());
+         "sum_rows of {} ranks needs {} bytes of scratch per thread, but the team has {}", p.ranks,
+         need, c.team.scratch_bytes());
   int64_t low = p.first / p.width, high = ceil_div(p.end, p.width), rows = rows_per_task(p.width);
   for_tasks(c.team, ceil_div(high - low, rows), [&](int64_t task, int thread) HWY_ATTR {
     int64_t begin = low + task * rows;
@@ -139,7 +140,7 @@ int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
   std::span<std::byte> scratch = c.team.scratch(0);
   auto words = static_cast<size_t>(ceil_div(rows, 64));
   ensure(words * sizeof(uint64_t) <= scratch.size(),
-         "pack_rows of {} rows needs {} bytes of scratch, team has {}", rows,
+         "pack_rows of {} rows needs {} bytes of scratch per thread, but the team has {}", rows,
          words * sizeof(uint64_t), scratch.size());
   auto* named = reinterpret_cast<uint64_t*>(scratch.data());
   std::fill_n(named, words, uint64_t{0});
@@ -148,7 +149,7 @@ int64_t put_numbers(const KernelContext& c, int64_t rows, const TensorView& ids,
   int64_t count = 0;
   for (size_t w = 0; w < words; ++w) {
     for (uint64_t left = named[w]; left != 0; left &= left - 1) {
-      ensure(count < numbers.numel(), "pack_rows has room for {} rows, ids name more",
+      ensure(count < numbers.numel(), "pack_rows has room for {} rows, but the ids name more",
              numbers.numel());
       numbers.as<int32_t>()[count++] = static_cast<int32_t>(w * 64) + std::countr_zero(left);
     }

@@ -2,7 +2,8 @@
 // Signs are processed in words of 64 bits. A vector comparison puts the first lane into the least
 // significant bit, but on the wire the first element of a byte is in the most significant bit, so
 // the bits of each byte are reversed when a word is loaded or stored. Each tensor is divided into
-// tasks of its own; sums of squares have the order of the reference, however it is divided.
+// tasks separately. Sums of squares are added in the order of the reference, whatever the division
+// is.
 #include "kernels/formulas/signs.h"
 
 #include "kernels/cpu/targets.h"
@@ -74,8 +75,8 @@ HWY_INLINE void add_spread(uint64_t word, float scale, float* y) {
     hn::StoreU(hn::Add(hn::LoadU(d, y + e), hn::IfThenElse(mask_of(word, e), up, down)), d, y + e);
 }
 
-// Returns the signs of kWord elements, and subtracts its decoded sign, +scale or -scale, from each
-// element.
+// Returns the signs of kWord elements, and subtracts from each element its decoded sign, +scale or
+// -scale.
 HWY_INLINE uint64_t take_signs(float scale, float* v) {
   const Few d;
   auto up = hn::Set(d, scale), down = hn::Neg(up), zero = hn::Zero(d);

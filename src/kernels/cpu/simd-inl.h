@@ -27,7 +27,7 @@ using Lanes = hn::ScalableTag<float>;
 using Vec = hn::Vec<Lanes>;
 using Ints = hn::Rebind<int32_t, Lanes>;
 using Words = hn::Rebind<uint32_t, Lanes>;
-// As many 16-bit lanes as Lanes has.
+// Vectors of 16-bit lanes, one for each lane of Lanes.
 using Halves = hn::Rebind<uint16_t, Lanes>;
 
 HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(Lanes())); }
@@ -159,8 +159,8 @@ constexpr float kLn2 = 0.693147180559945309f;
 HWY_INLINE Vec exp_negative(Vec x) {
   const Lanes d;
   Vec bounded = hn::Max(hn::Set(d, -87.0f), x), n = hn::Round(hn::Mul(bounded, hn::Set(d, kLog2E)));
-  // r = x - n ln 2, with ln 2 split into two constants so that r is accurate to f32. Below, r is
-  // converted to units of ln 2.
+  // r = x - n ln 2, where ln 2 is split into two constants so that r is accurate in f32. The
+  // argument of exp2_fraction() is r / ln 2.
   Vec r = hn::NegMulAdd(n, hn::Set(d, 0.693145752f), x);
   r = hn::NegMulAdd(n, hn::Set(d, 1.42860677e-6f), r);
   Vec y = hn::Mul(exp2_fraction(hn::Mul(r, hn::Set(d, kLog2E))),
@@ -168,8 +168,8 @@ HWY_INLINE Vec exp_negative(Vec x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), y);
 }
 
-// Returns tanh(x). Where 1 - exp(-2|x|) would cancel, it is x plus an odd polynomial (least
-// squares, relative error 2.7e-9).
+// Returns tanh(x). Where 1 - exp(-2|x|) would cancel, the result is x plus an odd polynomial,
+// fitted by least squares with a relative error of 2.7e-9.
 HWY_INLINE Vec tanh_of(Vec x) {
   const Lanes d;
   const Vec one = hn::Set(d, 1.0f);

@@ -51,8 +51,8 @@ HWY_INLINE void eight_sums(const float* grad, double* sum) {
   std::copy(sums, sums + kChains, sum);
 }
 
-// Returns `sum`, the sum of squares of the elements before, continued over `granule` more elements
-// in order.
+// Adds the squares of `granule` elements, in order, to `sum`, the sum of the squares of earlier
+// elements, and returns the result.
 HWY_INLINE double one_sum(const float* grad, int64_t granule, double sum = 0) {
   double squares[kSquares];
   int64_t e = 0;

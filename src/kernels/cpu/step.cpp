@@ -1,8 +1,9 @@
 // The norm of a gradient, bit-identical to the reference. It is the root of a sum of one number for
 // each granule of 256 elements: six million numbers for a model of 1.5 billion parameters, added in
 // blocks of blocks (docs/adr/0027). If the optimizer runs on the host, nothing else runs in the
-// meantime. So threads sum pieces of 256 blocks of 256 numbers, each in order. Then the sums of the
-// pieces are added in order, followed by the numbers after the last whole piece.
+// meantime. So the threads share the work: each sums whole pieces of 256 blocks of 256 numbers, in
+// order. Then the sums of the pieces are added in order, followed by the numbers after the last
+// whole piece.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -31,7 +31,7 @@ HWY_INLINE float sum_of(int64_t width, const F& f, const X*... x) {
   }
   for (; k + step <= width; k += step) s0 = hn::Add(s0, f(load(x + k)...));
   if (int64_t left = width - k; left > 0) {
-    // Lanes past the end must add nothing, whatever f gives for zeros.
+    // Lanes past the end must add nothing, whatever f returns for zeros.
     auto used = hn::FirstN(d, static_cast<size_t>(left));
     s1 = hn::Add(s1, hn::IfThenElseZero(used, f(load_part(x + k, left)...)));
   }
@@ -46,7 +46,8 @@ constexpr int64_t kRun = 64;
 constexpr int64_t kColumns = 64;
 
 // Computes one vector of columns: a[k] = the sum over rows r of fa(r, x[r, k]...) and, unless b is
-// null, b[k] = the same sum of fb. at(r, f) returns f for row r of these columns.
+// null, b[k] = the same sum of fb. at(r, f) calls f with the elements of row r in these columns and
+// returns the result.
 template <typename T, typename Fa, typename Fb, typename Load>
 HWY_INLINE void sum_columns(int64_t rows, const Fa& fa, const Fb& fb, const Load& at, T* a, T* b,
                             int64_t count) {

@@ -1,6 +1,6 @@
 // Small products of bf16 pairs with AMX, for attention. A product has at most 16 rows, so four
-// tiles hold 64 columns of sums. Tiles 4 and 5 hold a step of a and b; tiles 6 and 7 the last step,
-// which has fewer pairs and therefore other dimensions.
+// tiles hold 64 columns of sums. Tiles 4 and 5 hold a step of a and b. If the last step has fewer
+// pairs, it uses tiles 6 and 7, which have other dimensions.
 #include "kernels/cpu/tile_product.h"
 
 #include <immintrin.h>
@@ -26,8 +26,8 @@ DS_AMX_INLINE void multiply_step(const float* b, int64_t row) {
   if constexpr (kTile + 1 < kTiles) multiply_step<kTiles, kA, kB, kTile + 1>(b, row);
 }
 
-// Sets tiles 0 to kTiles - 1 to c if `add`, otherwise to 0; store_sums() stores them. The recursion
-// makes the indices of tiles constants.
+// Sets tiles 0 to kTiles - 1 to c if `add`, otherwise to 0; store_sums() stores them. Because of
+// the recursion, the indices of tiles are constants.
 template <int kTiles, int kTile = 0>
 DS_AMX_INLINE void begin_sums(const float* c, int64_t row, bool add) {
   add ? amx::load<kTile>(c + kTile * kSide, row) : amx::zero<kTile>();
@@ -58,7 +58,7 @@ DS_TARGET_AMX void multiply_columns(const TileProduct& p, int64_t j) {
   store_sums<kTiles>(p.c + j, p.c_row * 4);
 }
 
-// Computes all columns: four tiles at a time, then what is left.
+// Computes all columns, four tiles at a time and then the remaining tiles.
 DS_TARGET_AMX void multiply_all(const TileProduct& p) {
   int64_t j = 0;
   for (; j + kColumns <= p.columns; j += kColumns) multiply_columns<4>(p, j);

@@ -13,17 +13,21 @@ struct TileProduct {
   int64_t b_row;
   float* c;
   int64_t c_row;
-  int64_t rows;     // 1 to 16
-  int64_t columns;  // a multiple of 16
+  // The number of rows must be 1 to 16.
+  int64_t rows;
+  // The number of columns must be a multiple of 16.
+  int64_t columns;
   int64_t pairs;
   bool add = false;
-  float scale = 1;  // 1 if added
+  // Must be 1 if `add` is set.
+  float scale = 1;
 };
 
-// Computes small products with AMX, on a machine that has it. Each element is one sum over steps of
-// 16 pairs, whatever rows and columns are computed with it; within a step the instruction sums
-// products with even k and those with odd k separately. From its first product until it is
-// destroyed, the object occupies the AMX tiles of the calling thread.
+// The AMX tiles of the calling thread, with which multiply() computes small products. The machine
+// must have AMX. Each element is one sum over steps of 16 pairs, whatever rows and columns are
+// computed with it; within a step the instruction sums products with even k and those with odd k
+// separately. From its first product until it is destroyed, the object occupies the AMX tiles of
+// the calling thread.
 class TileProducts {
  public:
   TileProducts() = default;

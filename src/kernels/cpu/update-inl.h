@@ -31,9 +31,9 @@ HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 // An update reads and writes more arrays at once than the hardware prefetchers of a core can
-// follow. With prefetching by hand, this many elements ahead, an update of bf16 masters and states
-// takes a tenth less time (Zen 5, measured alternately); one of f32, which only waits for memory,
-// takes the same.
+// follow. Software prefetches, this many elements ahead, shorten an update of bf16 masters and
+// states by a tenth (measured alternately on Zen 5). An update of f32 masters and states is bound
+// by memory bandwidth and takes the same time.
 constexpr int64_t kAhead = 768;
 
 template <typename T>
@@ -42,11 +42,11 @@ HWY_INLINE void fetch(const T* from, int64_t count) {
   for (int64_t e = 0; e < count; e += kOfLine) hwy::Prefetch(from + kAhead + e);
 }
 
-// Two vectors of elements, in sequence or woven. In a woven pair, `a` has the elements of even
-// index and `b` the others. A bf16 array holds a woven pair in the lower and the upper halves of
-// its words, which a shift and a mask separate and join; a pair in sequence needs shuffles. From an
-// f32 array, a pair in sequence needs no work, but each vector of a woven pair needs a shuffle. The
-// order does not change results.
+// Two vectors of elements, in sequence or woven. In a woven pair, `a` has the elements with even
+// indices and `b` those with odd ones. A bf16 array holds a woven pair in the lower and the upper
+// halves of its words, which a shift and a mask separate and join; a pair in sequence needs
+// shuffles. From an f32 array, a pair in sequence needs no work, but each vector of a woven pair
+// needs a shuffle. The order does not change results.
 struct Two {
   Vec a, b;
 };
@@ -134,7 +134,7 @@ HWY_INLINE void draw_words(const Rounding& rounding, int64_t block, uint32_t* wo
 }
 
 // The random words of a block of kDrawn elements, from element `first` of the block on, a multiple
-// of kBlockWords. They are computed where they are used, which takes no longer than storing them
+// of kBlockWords. Each word is computed where it is used, which takes no longer than storing a word
 // for every element.
 class PartWords {
  public:
@@ -161,8 +161,8 @@ class PartWords {
 // squares of all elements is finite only if all are that small. watch_none() returns the start of
 // this sum: 1 instead of 0, because arithmetic on subnormal sums would be slow.
 HWY_INLINE Vec watch_none() { return hn::Set(Lanes(), 1.0f); }
-// Adds the squares of elements to `sum`, if they will be rounded to bf16. f32 is stored as it is,
-// so it is not watched.
+// Adds the squares of elements to `sum`, if they will be rounded to bf16. f32 elements are stored
+// unchanged, so they are not watched.
 template <typename T>
 HWY_INLINE Vec watch(const Two& v, Vec sum) {
   if constexpr (!std::is_same_v<T, bf16>) return sum;
@@ -253,8 +253,8 @@ HWY_INLINE void keep_param(const M* master, T* param) {
   if (param)
     Keeping<false, false>::template keep<Draw::mixed>(load_two<false>(master), param, no_words());
 }
-// The type that watch() must check for the next master: a bf16 master is itself rounded, an f32
-// master only to the type T of the parameter.
+// The type to which the next master is rounded, which watch() must check: bf16 if the master is
+// bf16, otherwise the type T of the parameter.
 template <typename M, typename T>
 using MasterWatched = std::conditional_t<std::is_same_v<M, bf16>, M, T>;
 
@@ -273,7 +273,7 @@ struct Place {
   const G* grad;
   M* master;
   S *first, *second;
-  // Null: the parameter is the master itself.
+  // Null if the parameter is the master itself.
   T* param;
 
   HWY_INLINE Place at(int64_t e) const {
@@ -341,8 +341,9 @@ struct Place {
 };
 
 // Runs an elementwise update. `update(step, grad, elements)` returns the next elements. Step(c)
-// holds the constants; Step::kStates, 1 or 2, is the number of states. in: grad of type G. out:
-// master of type M, states of type S, param of type T, which may be the master.
+// holds the constants; Step::kStates, 1 or 2, is the number of states. The operand is grad of type
+// G. The results are the master of type M, the states of type S, and param of type T, which may be
+// the master.
 template <bool drawn, typename G, typename M, typename S, typename T, typename Step>
 void update_elements(const KernelContext& c, const Rounding& rounding) {
   constexpr int n = Step::kStates;

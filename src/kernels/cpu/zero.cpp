@@ -1,4 +1,5 @@
-// Zeros are bytes of 0 in every element type, so no instruction set is needed.
+// The `zero` instruction. A zero of any element type is bytes of 0, so this file is not compiled
+// once per instruction set.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

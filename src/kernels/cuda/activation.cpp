@@ -80,7 +80,8 @@ Made make_glu(const Query& query, std::string* refusal) {
 void set_cap(ElementArgs& a, const Attrs& attrs, const Arguments&) {
   a.a = static_cast<float>(attrs.real("cap"));
 }
-// The first operand, dloss, is one number, so count and alignment are those of the other operands.
+// The first operand, dloss, is one number, so count and alignment are taken from the other
+// operands.
 void set_mse_dx(ElementArgs& a, const Attrs&, const Arguments& c) {
   a.count = c.in[1].numel();
   a.wide = aligned(c.in[1].data) && aligned(c.in[2].data) && aligned(c.out[0].data);

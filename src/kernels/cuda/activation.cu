@@ -1,7 +1,7 @@
 // Activations, gated units (glu), the soft cap and the gradient of mse: functions of single
-// elements, within the tolerances of kernels/accuracy.cpp. Formulas are those of
-// kernels/ref/activations.h. The activation is the same for all threads, so branches on it do not
-// diverge. For silu and tanh-gelu, which most models use, there is one branch for eight elements.
+// elements, within the tolerances of kernels/accuracy.cpp. kernels/ref/activations.h has the
+// formulas. The activation is the same for all threads, so branches on it do not diverge. For silu
+// and tanh-gelu, which most models use, there is one branch for eight elements.
 //
 // Exponentials are arranged so that their overflow is harmless: exp(x) = inf gives x / inf = 0.
 #include "kernels/cuda/activation.h"
@@ -13,7 +13,8 @@ namespace ds::cuda {
 namespace {
 
 constexpr float kRootTwoOverPi = 0.7978845608028654f, kCubic = 0.044715f, kSteep = 1.702f;
-constexpr float kRootHalf = 0.7071067811865476f, kDensity = 0.3989422804014327f;  // 1 / sqrt(2 pi)
+// The square roots of 1/2 and of 1/(2 pi).
+constexpr float kRootHalf = 0.7071067811865476f, kDensity = 0.3989422804014327f;
 // laplace (Ma et al., "Mega: moving average equipped gated attention", arXiv:2209.10655): the
 // square roots of 1/2 and of 1/(4 pi), with the six digits that Transformers has.
 constexpr float kMean = 0.707107f, kDeviation = 0.282095f;
@@ -31,7 +32,7 @@ DS_DEVICE float gelu_slope(float x, float s) {
   return s + x * s * (1 - s) * (2 * kRootTwoOverPi * (1 + 3 * kCubic * fminf(x * x, 1e30f)));
 }
 
-// Returns the activation of one element; slope() returns its derivative.
+// value() returns the activation of one element, and slope() returns its derivative.
 DS_DEVICE float value(Act act, float x) {
   switch (act) {
     case Act::silu:
@@ -110,8 +111,8 @@ DS_DEVICE Eight of_each(Eight x, const F& f) {
 // reciprocals. The error is smaller than the precision of 16-bit types; results below 2^-126 become
 // 0.
 DS_DEVICE float quick_share(float x) { return reciprocal(1 + power_of_2(kLog2OfE * x)); }
-// Applies an activation to eight elements. `narrow` says that operands have 16 bits, so that the
-// fast instructions are exact enough.
+// Applies an activation to eight elements. `narrow` is true if operands have 16 bits; the fast
+// instructions are then accurate enough.
 DS_DEVICE Eight values(int32_t flag, bool narrow, const Eight& x) {
   const auto act = static_cast<Act>(flag);
   if (act == Act::gelu_tanh) {
@@ -172,7 +173,7 @@ DS_LOOP_KERNEL(activate, ElementArgs) {
     store(a.out[0], i, n, a.wide, values(a.flag, narrow_of(a), load(a.in[0], i, n, a.wide)));
   });
 }
-// in: dy, x.
+// dx = dy act'(x). The operands are dy and x.
 DS_LOOP_KERNEL(activate_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy, x;
@@ -187,14 +188,15 @@ DS_LOOP_KERNEL(activate_dx, ElementArgs) {
   });
 }
 
-// in: gate, up.
+// y = act(gate) up. The operands are gate and up.
 DS_LOOP_KERNEL(glu, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     const Eight gate = load_rows(a, a.in[0], i, n), up = load_rows(a, a.in[1], i, n);
     store(a.out[0], i, n, a.wide, product(values(a.flag, narrow_of(a), gate), up));
   });
 }
-// in: dy, gate, up; out: dgate, dup.
+// dgate = dy up act'(gate), and dup = dy act(gate). The operands are dy, gate and up; the results
+// are dgate and dup.
 DS_LOOP_KERNEL(glu_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     const Eight dy = load(a.in[0], i, n, a.wide), gate = load_rows(a, a.in[1], i, n),
@@ -204,7 +206,7 @@ DS_LOOP_KERNEL(glu_dx, ElementArgs) {
   });
 }
 
-// y = cap tanh(x / cap); a: cap.
+// y = cap tanh(x / cap). `a` is cap.
 DS_LOOP_KERNEL(softcap, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -213,7 +215,7 @@ DS_LOOP_KERNEL(softcap, ElementArgs) {
     store(a.out[0], i, n, a.wide, x);
   });
 }
-// in: dy, y. The derivative is 1 - (y / cap)^2, so x is not needed.
+// dx = dy (1 - (y / cap)^2), so x is not needed. The operands are dy and y, and `a` is cap.
 DS_LOOP_KERNEL(softcap_dx, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight dy = load(a.in[0], i, n, a.wide);
@@ -227,7 +229,7 @@ DS_LOOP_KERNEL(softcap_dx, ElementArgs) {
   });
 }
 
-// in: dloss, x, target. dx = 2 dloss (x - target) / count.
+// The operands are dloss, x and target. dx = 2 dloss (x - target) / count.
 DS_LOOP_KERNEL(mse_dx, ElementArgs) {
   const float scale = 2 * get(a.in[0], 0) / static_cast<float>(a.count);
   each_eight(a.count, [&](int64_t i, int n) {

@@ -28,7 +28,7 @@ DS_DEVICE Row begin_of(const AttentionArgs& a, Row row) {
 }
 // Returns the first row after `row` that belongs to another sequence, or `end` if all rows from
 // `row` to `end` belong to this one. `begin` is the first row of the sequence of `row`. The search
-// through documents is linear, but it is skipped if the last row before `end` is of the same
+// through documents is linear, but it is skipped if the last row before `end` belongs to the same
 // sequence.
 template <typename Row>
 DS_DEVICE Row behind_of(const AttentionArgs& a, Row row, Row begin, Row end) {
@@ -46,14 +46,15 @@ DS_DEVICE Stream stream_of(const AttentionArgs& a) {
   return {a.scalars->seed, static_cast<uint32_t>(a.scalars->step), static_cast<uint32_t>(a.leaf),
           a.op};
 }
-// Returns the index, in the random stream, of the word for a pair of a query and a key. A row of a
-// head has a.words words, one for each key of its sequence. Words are generated four at a time.
+// Returns the index, in the random stream, of the word for a pair of a query and a key. Each row of
+// a head has a.words words, one for each key of its sequence and possibly some unused ones. Words
+// are generated four at a time.
 DS_DEVICE uint64_t number_of(const AttentionArgs& a, int64_t query, int64_t begin, int64_t key,
                              int64_t head) {
   return static_cast<uint64_t>((query * a.heads + head) * a.words + key - begin);
 }
-// Returns whether dropout keeps the pair whose word has index `number`. `four` is the block of
-// words with that index. The caller multiplies a kept weight by a.factor.
+// Returns whether dropout keeps the pair whose word has index `number`. `four` is the block of four
+// words that contains this word. The caller multiplies a kept weight by a.factor.
 DS_DEVICE bool keeps(const AttentionArgs& a, const Words& four, uint64_t number) {
   return uniform01(word(four, static_cast<uint32_t>(number % 4))) >= a.share;
 }
@@ -69,8 +70,8 @@ template <typename Args>
 DS_DEVICE float bent(const Args& a, float s) {
   return __fmul_rn(a.cap, tanhf(s / a.cap));
 }
-template <typename Args>
 // Returns the score for the dot product of q and k: scaled, and capped if there is a cap.
+template <typename Args>
 DS_DEVICE float score(const Args& a, float product) {
   const float s = scaled(a, product);
   return a.cap == 0 ? s : bent(a, s);
@@ -97,7 +98,7 @@ DS_DEVICE float row_sum(float x) {
 // Calls f(begin, key) for each tile of keys to which one of the `tile` queries from `first` on may
 // attend, sequence by sequence: `begin` is the sequence's first row, `key` the tile's first key.
 // Tiles are counted from the sequence's first row, so the sums of a row do not depend on where its
-// sequence lies in the batch.
+// sequence is in the batch.
 template <int tile, typename F>
 DS_DEVICE void each_key_tile(const AttentionArgs& a, int64_t first, const F& f) {
   const int64_t end = smaller(first + tile, a.rows);

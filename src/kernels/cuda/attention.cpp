@@ -1,8 +1,8 @@
 // The host side of attention: selects the entries for a query, finds q, k and v in its operands,
 // and computes how much shared and scratch memory a launch needs. The table kEntries is in order of
-// preference: entries on tensor cores, for 16-bit operands, come first; of these, entries for
-// narrow heads come before entries for wide heads, and entries without dropout and cap before
-// entries with them.
+// preference: entries on tensor cores, for 16-bit operands, come first. Among these, entries for
+// narrow heads come before entries for wide heads, and entries without dropout and cap come before
+// entries that support them.
 #include "kernels/cuda/attention.h"
 
 #include <fmt/core.h>
@@ -32,8 +32,8 @@ namespace {
 using Made = std::unique_ptr<Kernel>;
 
 // The entries (forward, and the two passes of backward) for heads of at most `depth` columns.
-// Entries of type f32 accept operands of any type. The others run on tensor cores and require that
-// all operands have their type; they handle dropout and a cap only if `any` is set.
+// Entries of type f32 accept operands of any type. Entries of a 16-bit type run on tensor cores and
+// require that all operands have this type; they support dropout and a cap only if `any` is set.
 struct Entries {
   DType type;
   bool any;
@@ -95,8 +95,8 @@ constexpr Entries kEntries[] = {
     {DS_DTYPE_F32, true, 128, "attention_128", "attention_dq_128", "attention_dkv_128"},
     {DS_DTYPE_F32, true, 256, "attention_256", "attention_dq_256", "attention_dkv_256"}};
 
-// Bytes of shared memory that a block can have on every GPU from sm_80 on. Heads of more than 128
-// columns may need more, which sm_80 and sm_90 have.
+// The bytes of shared memory that a block can have on every GPU from sm_80 on. Heads of more than
+// 128 columns may need more, which sm_80 and sm_90 have.
 constexpr uint32_t kLeastShared = 99 << 10;
 constexpr bool fits(const Entries& e) {
   return e.depth > 128 ||
@@ -109,7 +109,8 @@ static_assert(std::ranges::all_of(kEntries, fits));
 constexpr int64_t kMostMmaExtent = int64_t{1} << 30;
 
 std::string too_wide(int64_t depth) {
-  return fmt::format("heads have {} columns, but the device's attention takes at most 256", depth);
+  return fmt::format("heads have {} columns, but the device's attention supports at most 256",
+                     depth);
 }
 
 // Returns the first entries of the table for heads of this depth, and for dropout or a cap if `any`
@@ -134,9 +135,9 @@ const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, b
 // the reason why heads of this depth are refused.
 bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* refusal) {
   if (bytes <= query.shared_bytes) return true;
-  *refusal =
-      fmt::format("heads of {} columns take {} bytes of shared memory a block, the device has {}",
-                  depth, bytes, query.shared_bytes);
+  *refusal = fmt::format(
+      "heads of {} columns need {} bytes of shared memory per block, but the device has {}", depth,
+      bytes, query.shared_bytes);
   return false;
 }
 
@@ -144,7 +145,7 @@ bool has_room(const Query& query, int64_t depth, uint32_t bytes, std::string* re
 constexpr int64_t kDepths[] = {64, 128, 256};
 constexpr const char* kParts[] = {"cached_part_64", "cached_part_128", "cached_part_256"};
 
-// Returns the heads of q, k or v, whose position in `views` is `place`.
+// Returns the heads of q, k or v (or of a gradient) at `place` in `views`.
 Heads heads_at(std::span<const TensorView> views, const HeadPlace& place) {
   Operand o = operand(views[place.operand]);
   o.data = static_cast<std::byte*>(o.data) + place.start * size_of(views[place.operand].dtype);
@@ -213,8 +214,8 @@ std::span<const TensorView> operands_of_dx(std::span<const TensorView> in) {
   return in.subspan(1, in.size() - 3);
 }
 
-// Takes scratch memory for the values that backward first computes for each query, in the form that
-// the entries read (`plain`: without tensor cores).
+// Allocates scratch memory for the values that backward first computes for each query, in the form
+// that the entries read. `plain` entries do not use tensor cores.
 void take_scratch(Scratch& scratch, bool plain, AttentionArgs& a) {
   const int64_t pairs = a.rows * a.heads;
   if (plain) {
@@ -294,8 +295,7 @@ Made make_cached_attention(const Query& query, std::string* refusal) {
       [=, attrs = query.attrs](Launcher& launcher, const Arguments& c) {
         const CachedAttention shape(c.in, attrs);
         const TensorView& cache = c.out[1];
-        // The result's cache may be the same memory as the operand's; otherwise it is first set to
-        // a copy.
+        // Unless the result's cache is the same memory as the operand's, it is first set to a copy.
         if (c.in.back().data != cache.data)
           copy_bytes(launcher, c.in.back().data, cache.data, cache.bytes());
         CachedArgs a{};

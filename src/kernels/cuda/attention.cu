@@ -25,14 +25,14 @@
 // position, so the bits of a row depend neither on the other rows of the call nor on how earlier
 // rows were grouped into calls.
 //
-// Dot products use ordinary multiply-adds: these are the kernels for f32 and for wide heads.
-// kernels/cuda/attention_mma.cu has those for tensor cores.
+// Dot products use ordinary multiply-adds: these are the kernels for f32 and for wide heads. The
+// kernels in kernels/cuda/attention_mma.cu use tensor cores.
 #include "kernels/cuda/attention-inl.h"
 
 namespace ds::cuda {
 namespace {
 
-// Number of keys, or queries, of a tile for which a thread computes scores.
+// The number of keys, or queries, of a tile for which one thread computes scores.
 constexpr int kEach = kTile / 4;
 
 // Returns the factor that dropout applies to a pair's weight: 0 or 1 / (1 - share).
@@ -67,7 +67,7 @@ DS_DEVICE void load_tile(const AttentionArgs& a, const Heads& h, int64_t first, 
   }
 }
 
-// Stores columns quarter, quarter + 4, ... of a thread's row.
+// Stores columns quarter, quarter + 4, ... of a thread's row, divided by `divisor`.
 template <int most>
 DS_DEVICE void store_row(const AttentionArgs& a, const Heads& to, int64_t row, int64_t head,
                          int quarter, const float (&x)[most], float divisor) {
@@ -95,8 +95,8 @@ DS_DEVICE void add_rows(const AttentionArgs& a, const float* weights, const floa
 }
 
 // Computes y and lse of a block's queries. `most` is the number of columns that a thread
-// accumulates: a quarter of those of the entry's widest head. In this and the following functions,
-// `own` is the thread's row of the tile and `quarter` selects its columns.
+// accumulates: a quarter of the columns of the entry's widest head. In this and the following
+// functions, `own` is the thread's row of the tile and `quarter` selects its columns.
 template <int most>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(float, q);
@@ -153,9 +153,9 @@ DS_DEVICE void forward(const AttentionArgs& a) {
     a.lse[head * a.rows + query] = sum == 0 ? 0.0f : top + logf(sum);
 }
 
-// Values of backward for a pair of a query and a key. p: its weight before dropout. ds: the
-// gradient with respect to the dot product of q and k, which is p (share (dy . v) - delta) times
-// the scale and the slope of the cap, where `share` is the factor of dropout.
+// The values that backward computes for a pair of a query and a key. `p` is its weight before
+// dropout. `ds` is the gradient with respect to the dot product of q and k, which is p (share (dy .
+// v) - delta) times the scale and the slope of the cap, where `share` is the factor of dropout.
 struct PairGradient {
   float p, ds;
 };
@@ -278,8 +278,9 @@ DS_DEVICE Keys keys_of(const CachedArgs& a, int64_t row) {
   return {a.window == 0 ? 0 : larger(0, place - a.window + 1), place + 1};
 }
 
-// Combines partial sums for column d. Each is relative to the largest score of its own keys. A part
-// has the layout of CachedArgs::parts. An empty part has the maximum -inf and gets the factor 0.
+// Combines partial sums for column d. Each partial sum is relative to the largest score of its own
+// keys. A part has the layout of CachedArgs::parts. An empty part has the maximum -inf and gets the
+// factor 0.
 struct Joined {
   float y, top, weight;
 };

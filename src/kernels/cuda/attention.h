@@ -16,28 +16,28 @@ struct Heads {
 // The argument of all kernels of attention and its gradient, with and without tensor cores.
 struct AttentionArgs {
   Heads q, k, v, y, dy, dq, dk, dv;
-  // [rows], 0 for keys that are masked out. Null: no key is masked out.
+  // [rows]: 0 for keys that are masked out. Null if no key is masked out.
   const int32_t* mask;
-  // [rows], the first row of each row's document. Null: there are no documents.
+  // [rows]: the first row of each row's document. Null if there are no documents.
   const int32_t* first;
   // [heads, rows]: the logarithm of the sum of exp(score). Forward writes it, backward reads it.
   float* lse;
   // [heads, rows]: the dot product of dy and y.
   float* delta;
-  // [rows]: 1 if the row attends to exactly one key.
+  // [rows]: 1 if the row attends to exactly one key, else 0.
   uint8_t* alone;
   // [heads, rows, kOfQueryFloats]: the OfQuery of each row and head, which the tensor-core kernels
   // use in place of `delta` and `alone`.
   float* queries;
   const StepScalars* scalars;
   int64_t rows, seq, window;
-  // Words of the random stream for each row of a head.
+  // The number of words of the random stream for each row of a head.
   int64_t words;
   int64_t leaf;
   // `group` query heads share one key head.
   int32_t heads, group, depth, causal;
   float scale, cap;
-  // Dropout: the share of weights that is dropped (0: none), and 1 / (1 - share).
+  // The share of weights that dropout drops, or 0 without dropout, and 1 / (1 - share).
   float share, factor;
   uint32_t op;
   uint32_t reserved;
@@ -59,12 +59,14 @@ struct CachedArgs {
   float scale, cap;
 };
 constexpr uint32_t kCachedWarps = 4;
-// Number of keys whose dot products a warp computes at once.
+// The number of keys whose dot products a warp computes at once.
 constexpr int kWarpKeys = 4;
 
-// attention.cu: the rows of a block, and the keys that it holds in shared memory at a time.
+// The number of rows that a block of attention.cu processes, and of keys that it holds in shared
+// memory at a time.
 constexpr int kTile = 32;
-// attention_mma.cu: the keys, or queries, that a block holds in shared memory at a time.
+// The number of keys, or queries, that a block of attention_mma.cu holds in shared memory at a
+// time.
 constexpr int kMmaTile = 64;
 constexpr uint32_t kAttentionThreads = 128;
 // Returns the number of strips of 16 queries that each of the four warps of a block computes on
@@ -76,7 +78,7 @@ constexpr int strips_of(int64_t depth) { return depth == 64 ? 2 : 1; }
 // (eight_at()).
 constexpr int mma_pitch(int64_t depth) { return static_cast<int>(depth == 64 ? depth + 8 : depth); }
 
-// Number of floats of an OfQuery: the values of a query that backward on tensor cores needs.
+// The number of floats of an OfQuery: the values of a query that backward on tensor cores needs.
 constexpr int kOfQueryFloats = 4;
 
 // Returns the number of threads that share a row of a head in attention_queries_mma.
@@ -84,8 +86,8 @@ constexpr int delta_lanes(int64_t depth) { return depth <= 64 ? 8 : 16; }
 // In attention_delta each thread computes one row of one head. 32 elements of the row are in shared
 // memory at a time.
 constexpr uint32_t kDeltaThreads = 128;
-// The pitch of such a row in shared memory, in floats. It is odd, so that the threads of a warp use
-// different banks.
+// The pitch of the rows of attention_delta in shared memory, in floats. It is odd, so that the
+// threads of a warp use different banks.
 constexpr int kDeltaPitch = 33;
 constexpr uint32_t kDeltaRoom = 2 * kDeltaThreads * kDeltaPitch * sizeof(float);
 

@@ -14,17 +14,19 @@
 
 namespace ds::cuda {
 
-constexpr int kSide = kMmaTile;  // rows of a tile
-// Rows of the left operand of one mma instruction.
+// The number of rows of a tile.
+constexpr int kSide = kMmaTile;
+// The number of rows of the left operand of one mma instruction.
 constexpr int kStrip = 16;
-// Number of 8-column matrices across a tile.
+// The number of 8-column matrices across a tile.
 constexpr int kMatrices = kSide / 8;
 
 // Indices of rows, and offsets within a row, have 32 bits here, which saves registers.
 // attention.cpp selects these kernels only for operands whose extents fit.
 DS_DEVICE int count_of(const AttentionArgs& a) { return static_cast<int>(a.rows); }
 DS_DEVICE int window_of(const AttentionArgs& a) { return static_cast<int>(a.window); }
-// Returns the end of the sequence that begins at `begin`, if it has full length.
+// Returns the end of the sequence that begins at `begin`, assuming that the sequence has full
+// length.
 DS_DEVICE int end_of(const AttentionArgs& a, int begin) {
   return smaller(begin + static_cast<int>(a.seq), count_of(a));
 }
@@ -71,7 +73,7 @@ DS_DEVICE bool aligned(const Heads& h, uint64_t bytes) {
   return all % bytes == 0;
 }
 
-// Loads eight elements one by one; those from `count` on are 0.
+// Loads eight elements one by one. Elements from `count` on are 0.
 DS_DEVICE uint4 gather_eight(const uint16_t* from, int count) {
   uint32_t words[4] = {};
 #pragma unroll
@@ -85,7 +87,7 @@ template <int depth>
 struct Source {
   static constexpr int kThreadsOfRow = depth / 8,
                        kRows = static_cast<int>(kAttentionThreads) / kThreadsOfRow;
-  // Address of the thread's first element: row own(), group eight(), head 0.
+  // The address of the thread's first element: row own(), group eight(), head 0.
   const uint16_t* from;
   int row, head;
   // Whether rows are 16-byte aligned, so that cp.async can copy them.
@@ -106,8 +108,8 @@ template <int depth>
 DS_DEVICE void ask_for_tile(const AttentionArgs& a, const Source<depth>& source, int first,
                             int head, uint64_t rows, Tile<depth> to) {
   constexpr int kRows = Source<depth>::kRows;
-  // All rows of a thread are equal modulo 8, so the permutation moves its group of eight to the
-  // same columns in each row.
+  // The indices of a thread's rows are equal modulo 8, so the permutation moves its group of eight
+  // columns to the same place in each row.
   static_assert(kRows % 8 == 0 || !Tile<depth>::kMoved);
   const int own = Source<depth>::own(), count = a.depth - 8 * Source<depth>::eight();
   uint16_t* at = eight_at(to, 0, own, 0, Source<depth>::eight());
@@ -154,7 +156,7 @@ DS_DEVICE uint64_t rows_of_sequence(const AttentionArgs& a, int begin, int first
          rows_where(first, [&](int row) { return row < count_of(a) && begin_of(a, row) == begin; });
 }
 // Returns the bits of the tile's keys to which queries of the sequence that begins at `begin` may
-// attend: those of rows of the sequence that are not masked.
+// attend. These keys are rows of the sequence that are not masked.
 DS_DEVICE uint64_t keys_of_tile(const AttentionArgs& a, int begin, int first) {
   const uint64_t rows = rows_of_sequence(a, begin, first);
   if (!a.mask) return rows;
@@ -165,8 +167,8 @@ DS_DEVICE bool is_of_sequence(const AttentionArgs& a, int row, int begin) {
   return !a.first || begin_of(a, row) == begin;
 }
 // seen_by() returns the bits of those `keys`, in the sequence that begins at `begin`, to which
-// `query` attends. seen_from() returns the bits of those `queries` that attend to `key`. Bit 0
-// stands for row `first`.
+// `query` attends. seen_from() returns the bits of those `queries` that attend to `key`. Bit 0 is
+// for row `first`.
 template <typename Bits>
 DS_DEVICE Bits seen_by(const AttentionArgs& a, int query, int begin, int first, Bits keys) {
   if (!is_of_sequence(a, query, begin)) return 0;
@@ -216,9 +218,11 @@ struct Queries {
   }
 };
 
-// Iterates over the tiles of keys to which the queries [row, end) may attend, sequence by sequence.
-// Tiles are counted from the sequence's first row.
+// An iterator over the tiles of keys to which the queries [row, end) may attend, sequence by
+// sequence. Tiles are counted from the sequence's first row.
 struct KeyTiles {
+  // The current sequence (the first row after it or `end`, and its first row), the first key of the
+  // current tile, or -1 at the end, and the end of the keys of the sequence.
   int behind, begin, key, last;
 
   DS_DEVICE bool there(const KeyTiles& t) { return t.key >= 0; }
@@ -238,13 +242,13 @@ struct KeyTiles {
   }
 };
 
-// Iterates over the tiles of queries that may attend to one of the keys [first, end): by sequence,
-// then by query head of the key head, then by tile. Tiles are counted from the sequence's first
-// row.
+// An iterator over the tiles of queries that may attend to one of the keys [first, end): by
+// sequence, then by query head of the key head, then by tile. Tiles are counted from the sequence's
+// first row.
 struct QueryTiles {
   int first, end, key_head;
-  // The present sequence (the first row after it or `end`, and its first row), the query head, and
-  // the first query of the present tile, or -1 at the end.
+  // The current sequence (the first row after it or `end`, and its first row), the query head, and
+  // the first query of the current tile, or -1 at the end.
   int behind, begin, head, query;
 
   DS_DEVICE bool there(const QueryTiles& t) { return t.query >= 0; }
@@ -374,7 +378,7 @@ DS_DEVICE void add_rows(Floats4 (&sums)[strips][depth / 8], const Floats4 (&weig
 }
 
 constexpr float kLn2 = 0.693147180559945309417f;
-// Returns the factor that turns a dot product of q and k (with a cap: a capped score) into an
+// Returns the factor that turns a dot product of q and k (or, with a cap, a capped score) into an
 // exponent of 2.
 DS_DEVICE float unit_of(const AttentionArgs& a) {
   return a.cap == 0 ? __fmul_rn(a.scale, kLog2OfE) : kLog2OfE;
@@ -389,7 +393,7 @@ DS_DEVICE void draw_kept(const AttentionArgs& a, int query, int rows, int begin,
   for (int i = static_cast<int>(threadIdx.x); i < 2 * rows;
        i += static_cast<int>(kAttentionThreads)) {
     const uint64_t number = number_of(a, query + i / 2, begin, key + i % 2 * 32, head);
-    // Bit n stands for key n of this half of the tile.
+    // Bit n is for key n of this half of the tile.
     uint32_t kept = 0;
 #pragma unroll 1
     for (int n = -static_cast<int>(number % 4); n < 32; n += 4) {
@@ -437,8 +441,8 @@ struct alignas(kOfQueryFloats * sizeof(float)) OfQuery {
   }
 };
 
-// The elements of an accumulator that a thread has: rows `row` and `row` + 8, columns `column` and
-// `column` + 1 of each matrix.
+// The elements of an accumulator that a thread holds: rows `row` and `row` + 8, columns `column`
+// and `column` + 1 of each matrix.
 struct Place {
   int row, column;
 };

@@ -4,8 +4,8 @@
 //
 // A block has four warps and processes a tile of queries or, for dk and dv, of keys. A warp has one
 // or two strips of 16 of these rows as the left operand of its products. Tiles of 64 keys, or
-// queries, pass through shared memory: the next tile is copied while the present one is processed,
-// and one barrier for each tile ensures both that the next tile has arrived and that the present
+// queries, pass through shared memory: the next tile is copied while the current one is processed,
+// and one barrier for each tile ensures both that the next tile has arrived and that the current
 // one has been read (mma.h describes how a warp holds a matrix). The layout of a warp's scores is
 // already that of the left operand of the next product; for dk and dv this holds because their
 // scores are computed with keys as the left operand (Dao, "FlashAttention-2", arXiv:2307.08691).
@@ -86,7 +86,7 @@ struct Sums {
   float top[strips][2], weight[strips][2];
 };
 // Turns the exponents of one of the thread's rows into weights, and rescales the sums to the new
-// maximum. `nothing` says that the row attends to none of the keys.
+// maximum. `nothing` is true if the row attends to none of the keys.
 template <int depth, int strips>
 DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing,
                      Floats4 (&s)[kMatrices]) {
@@ -115,7 +115,7 @@ DS_DEVICE void weigh(Sums<depth, strips>& sums, int m, int half, bool nothing,
     sums.y[m][n].v[2 * half] *= kept_share, sums.y[m][n].v[2 * half + 1] *= kept_share;
 }
 
-// Computes y and lse of a block's queries. `any` says that the entry handles dropout and a cap.
+// Computes y and lse of a block's queries. `any` is true if the entry supports dropout and a cap.
 template <int32_t type, int depth, bool any>
 DS_DEVICE void forward(const AttentionArgs& a) {
   DS_SHARED(uint16_t, room);
@@ -164,8 +164,8 @@ DS_DEVICE void forward(const AttentionArgs& a) {
         x = __fmul_rn(unit, x);
       });
       bool nothing[strips][2] = {};
-      // Some query does not attend to some key: the exponent of the pair becomes -inf. Everything
-      // before is computed for all pairs.
+      // If some query does not attend to some key, the exponent of this pair becomes -inf. All
+      // values before this point are computed for all pairs.
       if (~keys != 0 || !Queries::all_see(a, mine, begin, {key, key + kSide - 1})) {
         each_row<strips>([&](int m, int half) {
           const uint64_t seen =
@@ -247,9 +247,9 @@ DS_DEVICE void weigh_seen(const AttentionArgs& a, const uint32_t (&seen)[strips]
     weigh_pairs<true, false>(a, seen, query, share, s, dp);
 }
 
-// Number of 8-column matrices whose gradients are in registers at a time. A tile is processed in
-// parts of 8 kFew columns, because the scores of a whole tile, their gradients and the sums do not
-// fit into registers.
+// The number of 8-column matrices whose gradients are in registers at a time. A tile is processed
+// in parts of 8 kFew columns, because the scores of a whole tile, their gradients and the sums do
+// not fit into registers.
 constexpr int kFew = 2;
 
 // Computes dq of a block's queries.
@@ -338,8 +338,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
   constexpr int kSize = Tile<depth>::kSize;
   const Tile<depth> k{room}, v{room + kSize};
   uint16_t* const stages = room + 2 * kSize;
-  // Shared memory: the block's keys and values, then two stages each of queries and dy, of OfQuery,
-  // and of dropout masks.
+  // Shared memory holds the block's keys and values, then two stages each of queries and dy, of
+  // OfQuery, and of dropout masks.
   auto* const numbers = reinterpret_cast<OfQuery*>(stages + 4 * kSize);
   auto* const all_kept = reinterpret_cast<uint32_t*>(numbers + 2 * kSide);
   const int first = static_cast<int>(blockIdx.x) * kSide, key_head = static_cast<int>(blockIdx.y);
@@ -434,8 +434,8 @@ DS_DEVICE void backward_keys(const AttentionArgs& a) {
 
 }  // namespace
 
-// Computes the OfQuery of each row and head, including dy . y. A thread has eight columns; the
-// threads of a row add up their sums in a tree.
+// Computes the OfQuery of each row and head, including dy . y. A thread adds up eight columns; the
+// sums of the threads of a row are then added in a tree.
 DS_BLOCK_KERNEL(attention_queries_mma, AttentionArgs, kDeltaThreads) {
   const auto lanes = static_cast<unsigned>(delta_lanes(a.depth));
   const int d = 8 * static_cast<int>(threadIdx.x % lanes), head = static_cast<int>(blockIdx.y);
@@ -451,8 +451,8 @@ DS_BLOCK_KERNEL(attention_queries_mma, AttentionArgs, kDeltaThreads) {
   if (there && d == 0) OfQuery::put(a, row, head, sum);
 }
 
-// The entries for heads of at most 64 and 128 columns. Those whose names end in `any` also handle
-// dropout and a cap.
+// The entries for heads of at most 64 and 128 columns. Entries whose names end in `any` also
+// support dropout and a cap.
 DS_BLOCK_KERNEL(attention_bf16_64, AttentionArgs, kAttentionThreads) {
   forward<DS_DTYPE_BF16, 64, false>(a);
 }

@@ -1,16 +1,16 @@
-// Problem: matrix products take most of the time of a step, and those of cuBLASLt are the fastest.
-// But the library is half a gigabyte large, so many machines lack it. It is opened at run time, and
-// a plan says whether it is used.
+// Problem: matrix products take most of the time of a step, and cuBLASLt has the fastest kernels
+// for them. But the library is half a gigabyte large, so many machines lack it. It is opened at run
+// time, and the numerics key says whether it is used.
 //
 // Invariant: bits depend only on shapes, types, alignments and the library. The algorithm is the
 // first one that the library's heuristic proposes for them; nothing is timed. Split sums are added
 // in a fixed order (reduction schemes NONE and COMPUTE_TYPE), and each queue has its own workspace,
 // without which cuBLAS does not promise equal bits. If the library has no algorithm for a product,
-// this folder's own kernel computes it, which depends on the same properties only.
+// this folder's own kernel computes the product; its bits depend on the same properties only.
 //
-// Algorithm: the library's matrices are column-major. Read that way, the bytes of a row-major
-// matrix are its transpose, so c = a b is computed as c^T = b^T a^T: the operands are exchanged,
-// and no byte moves.
+// Algorithm: the library's matrices are column-major. The bytes of a row-major matrix, read as
+// column-major, are its transpose, so c = a b is computed as c^T = b^T a^T: the operands are
+// exchanged, and no byte moves.
 #include "kernels/cuda/blas.h"
 
 #include <cublasLt.h>
@@ -201,7 +201,8 @@ class Products {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.b));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.a));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.c));
-    // There is no preference for the alignment of a bias, so it is included in that of the result.
+    // There is no preference for the alignment of a bias, so the alignment of the result is limited
+    // to that of the bias.
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::min(alignment(p.c), alignment(p.bias)));
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;

@@ -4,13 +4,14 @@
 
 namespace ds::cuda {
 
-// Bytes of scratch memory that a matrix product of cuBLASLt may use while it runs on a stream.
+// The number of bytes of scratch memory that a matrix product of cuBLASLt may use while it runs on
+// a stream.
 constexpr int64_t kProductScratch = int64_t{32} << 20;
 
-// Makes cuBLASLt compute all later matrix products (use_products()), if the library that
-// DS_CUDA_BLAS names, or one under its usual names, can be opened. Otherwise this folder's own
-// kernel computes them. Returns which of the two, for the numerics key: "cuBLASLt-130002", with the
-// version, or "own-products".
+// Selects cuBLASLt for all later matrix products (use_products()), if the library that DS_CUDA_BLAS
+// names, or one under its usual names, can be opened. Otherwise this folder's own kernel computes
+// them. Returns which of the two computes products, as a part of the numerics key: "cuBLASLt-" and
+// its version, such as "cuBLASLt-130002", or "own-products".
 std::string use_blas();
 
 }  // namespace ds::cuda

@@ -6,9 +6,9 @@
 //
 // Operands carry their type at run time: there is one entry for an operation instead of one for
 // every combination of types. A load or store branches on the type, which is the same for all
-// threads. But a thread waits for each load before it branches to widen it; where several loads
-// should be in flight at once, row-inl.h makes the type a compile-time constant. Arithmetic is in
-// f32, and a 16-bit value is rounded once, when it is stored.
+// threads. But a thread waits for each load before the branch that widens the value; where several
+// loads should be in flight at once, row-inl.h makes the type a compile-time constant. Arithmetic
+// is in f32, and a 16-bit value is rounded once, when it is stored.
 #include <cstdint>
 
 #include "core/base/dtype.h"
@@ -19,15 +19,15 @@
 namespace ds::cuda {
 
 constexpr unsigned kWarp = 32;
-// Number of warps of the largest block (256 threads), which is the number of elements of shared
-// memory that a sum over a block needs.
+// The number of warps of the largest block (256 threads), and so of the elements of shared memory
+// that a sum over a block needs.
 constexpr unsigned kRoom = 8;
 // The mask for warp intrinsics in which all threads of the warp take part.
 constexpr unsigned kAll = 0xffffffffu;
 
-// Conversions have the bits of core/base/dtype.h, also for NaN. bf16 is rounded to nearest even by
-// adding 0x7fff plus the lowest bit that is kept; a NaN is made quiet so that it cannot become
-// infinite.
+// Conversions produce the same bits as those of core/base/dtype.h, also for NaN. bf16 is rounded to
+// nearest even by adding 0x7fff plus the lowest bit that is kept; a NaN is made quiet so that it
+// cannot become infinite.
 DS_DEVICE float from_bits(uint32_t u) { return __uint_as_float(u); }
 DS_DEVICE uint32_t bits_of(float x) { return __float_as_uint(x); }
 DS_DEVICE uint16_t narrow_bf16(float x) {
@@ -41,8 +41,8 @@ DS_DEVICE float widen(uint16_t bits, int32_t dtype) {
 DS_DEVICE uint16_t narrow(float x, int32_t dtype) {
   return dtype == DS_DTYPE_BF16 ? narrow_bf16(x) : narrow_half(x);
 }
-// Rounds two values with one instruction. It would give a NaN other bits than dtype.h, so a pair
-// that contains a NaN is rounded by narrow().
+// Rounds two values with one instruction. For a NaN this instruction produces other bits than
+// dtype.h, so a pair that contains a NaN is rounded by narrow().
 template <int32_t dtype>
 DS_DEVICE uint32_t two_narrow(float low, float high) {
   if (low == low && high == high) return pack<dtype>(low, high);
@@ -93,7 +93,7 @@ DS_DEVICE void store_floats(float* to, const Neighbours<size>& e) {
     reinterpret_cast<float4*>(to)[j] =
         make_float4(e.v[4 * j], e.v[4 * j + 1], e.v[4 * j + 2], e.v[4 * j + 3]);
 }
-// Loads elements [i, i + n) of `o`, n <= size; the other elements are 0. `wide` says that the
+// Loads elements [i, i + n) of `o`, n <= size; the other elements are 0. `wide` is true if the
 // address allows vector accesses, which are used if n == size.
 template <int size = 8>
 DS_DEVICE Neighbours<size> load(const Operand& o, int64_t i, int n, bool wide) {
@@ -214,8 +214,8 @@ DS_DEVICE float uniform01(uint32_t w) { return static_cast<float>(w >> 8) * 0x1p
 
 // Returns the sum of given(rank) over at most kMostSummed ranks, in the order of a reduction:
 // neighbouring ranks are added in pairs, then neighbouring pairs, and so on; an odd last sum moves
-// up unchanged. It works like a binary counter: a sum of 2^l ranks waits at level l until a second
-// such sum arrives. It needs one float for each level.
+// up unchanged. The algorithm works like a binary counter: a sum of 2^l ranks waits at level l
+// until a second sum of 2^l ranks arrives. It needs one float for each level.
 template <typename F>
 DS_DEVICE float sum_of_ranks(int64_t ranks, const F& given) {
   float level[9];

@@ -3,7 +3,7 @@
 
 namespace ds::cuda {
 
-// Extent of a grid (in blocks) or of a block (in threads).
+// The extent of a grid (in blocks) or of a block (in threads).
 struct Dim3 {
   uint32_t x = 1, y = 1, z = 1;
 };

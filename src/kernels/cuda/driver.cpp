@@ -6,7 +6,7 @@
 // throws if the result is an error; a call of its `.function` returns the result, for destructors
 // and for callers that handle errors themselves.
 //
-// Function names in cuda.h are macros (cuMemcpyAsync may stand for cuMemcpyAsync_v2), so an entry
+// Function names in cuda.h are macros (cuMemcpyAsync may expand to cuMemcpyAsync_v2), so an entry
 // names the versioned symbol and gets its type from the declaration to which the macro expands.
 //
 // Arenas grow in place: an arena reserves as many addresses as the device has bytes of memory, and
@@ -93,7 +93,7 @@ struct Driver : OpenedLibrary {
 
 namespace {
 
-// Device code of a toolkit runs on every driver whose major version is at least that of the
+// The oldest driver on which the device code runs: its major version must be at least that of the
 // toolkit.
 constexpr int kLeastVersion = CUDA_VERSION / 1000 * 1000;
 // The lowest supported major version of an architecture: sm_80.
@@ -107,7 +107,7 @@ Driver open_driver() {
   Driver driver;
   if (!driver.cuDriverGetVersion.function ||
       driver.cuDriverGetVersion.function(&driver.version) != CUDA_SUCCESS)
-    refuse("'{}' is not a CUDA driver: it tells no version", driver.file);
+    refuse("'{}' is not a CUDA driver: it reports no version", driver.file);
   if (driver.version < kLeastVersion)
     refuse(
         "the CUDA driver '{}' supports CUDA {}, and this plugin needs {} or later: update the "
@@ -127,7 +127,7 @@ Driver open_driver() {
 }
 
 // Classifies errors by what the caller can do: free memory, choose another device or call, or give
-// up the device. All others are failures of submitted work.
+// up the device. All other errors are failures of submitted work.
 int32_t status_of(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -181,8 +181,8 @@ std::vector<CUmemAccessDesc> access_to_memory(CUdevice device) {
   return all;
 }
 
-// Fills new memory with zeros and waits for that, on a temporary stream: the default stream would
-// wait for the streams of the host application and break their captures.
+// Fills new memory with zeros and waits until this is done. A temporary stream is used, because the
+// default stream would wait for the streams of the host application and break their captures.
 void zero(CUdeviceptr at, size_t bytes) {
   CUstream stream = nullptr;
   driver().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -327,7 +327,7 @@ std::pair<int64_t, int64_t> Device::memory() const {
 
 // Finds a kernel by name in the plugin's few modules, and caches it.
 CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
-  // Bytes of shared memory that every function may use. More must be requested.
+  // The bytes of shared memory that every function may use without a request.
   constexpr uint32_t kAlways = 48 << 10;
   std::lock_guard lock(finding_);
   Found& found = functions_[entry];
@@ -340,8 +340,8 @@ CUfunction Device::function(const std::string& entry, uint32_t shared_bytes) {
     throw Failure(DS_PLUGIN_FAILED,
                   fmt::format("no module of this plugin has a function '{}'", entry));
   if (shared_bytes > static_cast<uint32_t>(shared_bytes_))
-    refuse("'{}' takes {} bytes of shared memory a block, {} ({}) has {}", entry, shared_bytes,
-           product_, arch(), shared_bytes_);
+    refuse("kernel '{}' needs {} bytes of shared memory per block, but {} ({}) has {}", entry,
+           shared_bytes, product_, arch(), shared_bytes_);
   if (shared_bytes > std::max(kAlways, found.shared_bytes)) {
     driver().cuFuncSetAttribute(found.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                 static_cast<int>(shared_bytes));
@@ -395,7 +395,8 @@ void Arena::map(int64_t bytes) {
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     auto [free, total] = device_->memory();
     throw Failure(DS_PLUGIN_OUT_OF_MEMORY,
-                  fmt::format("{} bytes are wanted, and {} of {} are free", size, free, total));
+                  fmt::format("cannot allocate {} bytes of device memory: {} of {} bytes are free",
+                              size, free, total));
   }
   check(result, "cuMemCreate");
   bool there = false;

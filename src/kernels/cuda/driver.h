@@ -25,7 +25,7 @@ struct Driver;
 // first call opens it. If it is missing or too old, every call throws a Failure with a one-line
 // message.
 const Driver& driver();
-// Returns file and version of the driver, such as "libcuda.so.1 12.8".
+// Returns the file and the version of the driver, such as "libcuda.so.1 12.8".
 std::string driver_name();
 int device_count();
 
@@ -58,16 +58,17 @@ class Device {
   const std::string& product() const { return product_; }
   // Returns the UUID of the device, or of the MIG slice, in hexadecimal.
   const std::string& identity() const { return identity_; }
-  std::string arch() const;  // "sm_90"
+  // Returns the architecture, such as "sm_90".
+  std::string arch() const;
   int multiprocessors() const { return multiprocessors_; }
   // Returns the largest shared memory of a block, in bytes.
   int shared_bytes() const { return shared_bytes_; }
-  // Returns free and total bytes.
+  // Returns the free and the total bytes of device memory.
   std::pair<int64_t, int64_t> memory() const;
   // Returns the granularity, in bytes, to which sizes of arenas are rounded up.
   int64_t granularity() const { return granularity_; }
   // Returns the function `entry` of the modules, configured for this much shared memory per block.
-  // Throws a Failure if no module has it or the device has less shared memory.
+  // Throws a Failure if no module has this function or the device has less shared memory.
   CUfunction function(const std::string& entry, uint32_t shared_bytes);
 
   // Returns the state that a library (cuBLASLt) keeps for the device. It is created at the first
@@ -101,9 +102,9 @@ class Device {
   std::shared_ptr<void> part_;
 };
 
-// Device memory that keeps its address when it grows: reserves a range of addresses as large as the
-// device's memory, and maps physical memory from its beginning on, piece by piece. New memory is
-// zero.
+// Device memory that keeps its address when it grows. An arena reserves a range of addresses as
+// large as the device's memory, and maps physical memory from the beginning of the range on, piece
+// by piece. New memory is zero.
 class Arena {
  public:
   Arena(std::shared_ptr<Device> device, int64_t bytes);
@@ -157,7 +158,7 @@ class DriverStream final : public Launcher {
   const std::shared_ptr<Device> device_;
   const bool tf32_;
   CUstream stream_ = nullptr;
-  // Whether DS_CUDA_BLOCKING is 1: then each call waits for its work, so that it reports its own
+  // Whether DS_CUDA_BLOCKING is 1. Each call then waits for its work, so that it reports its own
   // errors.
   const bool blocking_;
   // A word of pinned host memory, which mark() writes.

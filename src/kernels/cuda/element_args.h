@@ -6,12 +6,14 @@
 
 namespace ds::cuda {
 
-// The argument of every kernel of elementwise.cu and activation.cu. The comment of a kernel says
-// which fields it reads.
+// The argument of every kernel of elementwise.cu and activation.cu. A kernel reads only the fields
+// that its operation needs; its comment explains those that are not obvious.
 struct ElementArgs {
   Operand in[3], out[2];
-  int64_t count;  // elements
-  // For operands with rows: the elements of a row, and the elements from one row to the next.
+  // The number of elements.
+  int64_t count;
+  // For operands that have rows, the number of elements in a row, and the distance between rows in
+  // elements.
   int64_t width, stride;
   const StepScalars* scalars;
   int64_t leaf;
@@ -23,12 +25,12 @@ struct ElementArgs {
   uint32_t op;
   // An integer of the operation, for example an Act or a switch.
   int32_t flag;
-  // 1: all addresses allow 16-byte accesses.
+  // 1 if all addresses allow 16-byte accesses.
   int32_t wide;
   int64_t reserved;
 };
 
-// Elements per thread, and threads per block.
+// The number of elements per thread, and of threads per block.
 constexpr int64_t kShare = 8;
 constexpr uint32_t kThreads = 256;
 

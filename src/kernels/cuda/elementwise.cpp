@@ -18,8 +18,9 @@ ElementArgs element_args(const Arguments& c) {
   bool wide = true;
   // Vector accesses are used only if every operand begins at a multiple of 16 bytes.
   auto put = [&](std::span<const TensorView> from, std::span<Operand> to) {
-    ensure(from.size() <= to.size(), "an elementwise kernel takes at most {} operands here, got {}",
-           to.size(), from.size());
+    ensure(from.size() <= to.size(),
+           "an elementwise kernel supports at most {} operands here, got {}", to.size(),
+           from.size());
     for (size_t i = 0; i < from.size(); ++i) {
       to[i] = operand(from[i]);
       wide = wide && aligned(from[i].data);

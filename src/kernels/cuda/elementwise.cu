@@ -55,12 +55,12 @@ DS_LOOP_KERNEL(cast, ElementArgs) {
 DS_LOOP_KERNEL(relu, ElementArgs) {
   unary(a, [](float x) { return x > 0 ? x : 0.0f; });
 }
-// in: dy, x.
+// dx = dy where x > 0, otherwise 0. The operands are dy and x.
 DS_LOOP_KERNEL(relu_dx, ElementArgs) {
   binary(a, [](float dy, float x) { return x > 0 ? dy : 0.0f; });
 }
 
-// a: 1 / (1 - p); b: p. Element e is kept where uniform01(word e) >= p.
+// `a` is 1 / (1 - p), and `b` is p. Element e is kept if uniform01(word e) >= p.
 DS_LOOP_KERNEL(dropout, ElementArgs) {
   const bool train = a.scalars->train != 0;
   const Stream stream = stream_of(a);
@@ -81,14 +81,15 @@ DS_LOOP_KERNEL(dropout, ElementArgs) {
   });
 }
 
-// Copies the layer's input if the layer is skipped, otherwise its output. a: p. in: input, output.
+// Copies the layer's input if the layer is skipped, otherwise its output. `a` is p. The operands
+// are input and output.
 DS_LOOP_KERNEL(layerdrop, ElementArgs) {
   const Operand& chosen = leaves_out(a) ? a.in[0] : a.in[1];
   each_eight(a.count,
              [&](int64_t i, int n) { store(a.out[0], i, n, a.wide, load(chosen, i, n, a.wide)); });
 }
-// The operand that layerdrop has copied gets the gradient; the other gets zeros. out: the gradients
-// of input and output.
+// The operand that layerdrop has copied gets the gradient; the other gets zeros. The results are
+// the gradients of input and output.
 DS_LOOP_KERNEL(layerdrop_dx, ElementArgs) {
   const bool out = leaves_out(a);
   const Operand &seen = out ? a.out[0] : a.out[1], &unseen = out ? a.out[1] : a.out[0];
@@ -111,7 +112,8 @@ DS_LOOP_KERNEL(accumulate, ElementArgs) {
   });
 }
 
-// y[r] = x[r] gates[r, flag]. width: the columns of x; stride: the columns of gates.
+// y[r] = x[r] gates[r, flag]. `width` is the number of columns of x, and `stride` the number of
+// columns of gates.
 DS_LOOP_KERNEL(scale_rows, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);
@@ -141,8 +143,8 @@ DS_LOOP_KERNEL(fill, ElementArgs) {
     put(a.out[0], 0, static_cast<float>(a.flag ? a.real * a.scalars->loss_scale : a.real));
 }
 
-// z = a x + b y + c I, for matrices with rows of `width` elements. Bit 0 of the flag says whether
-// there is a y, bit 1 whether c is not 0.
+// z = a x + b y + c I, for matrices with rows of `width` elements. Bit 0 of `flag` is set if there
+// is a y, and bit 1 if c is not 0.
 DS_LOOP_KERNEL(blend, ElementArgs) {
   each_eight(a.count, [&](int64_t i, int n) {
     Eight x = load(a.in[0], i, n, a.wide);

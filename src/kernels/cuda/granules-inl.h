@@ -10,10 +10,10 @@
 
 namespace ds::cuda {
 
-// Computes n sums for each granule, in f64 and in the order of its elements: of the squares of the
-// n values that values(e, x) writes to x for element e. Calls keep(granule, sums) with the sums.
-// `room` is shared memory of n * kGranuleRoom floats. The loads of `kRows` rows are in flight at
-// once, except for f16, where each load is widened before the next.
+// Computes n sums for each granule, in f64 and in the order of its elements. values(e, x) writes n
+// values for element e to x; each sum adds up the squares of one of them. Calls keep(granule, sums)
+// with the sums. `room` is shared memory of n * kGranuleRoom floats. The loads of `kRows` rows are
+// in flight at once, except for f16, where each load is widened before the next.
 template <int n, int kRows, typename Values, typename Keep>
 DS_DEVICE void sum_squares(int64_t granules, int64_t granule, float* room, const Values& values,
                            const Keep& keep) {

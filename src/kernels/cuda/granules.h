@@ -5,12 +5,13 @@
 
 namespace ds::cuda {
 
-// One thread adds up the elements of a granule.
-constexpr uint32_t kGranuleThreads = 128;  // granules of a block
-// Number of elements of each granule in shared memory at a time.
+// The number of granules of a block. One thread adds up the elements of each granule.
+constexpr uint32_t kGranuleThreads = 128;
+// The number of elements of each granule that are in shared memory at a time.
 constexpr int kGranuleTile = 32;
-// The pitch of a row in shared memory, and the floats of all rows of a block. A row is one longer
-// than the tile, so that the threads of a warp, which read one row each, use different banks.
+// The pitch of a row in shared memory, and the floats of all rows of a block. A row is one float
+// longer than the tile, so that the threads of a warp, which read one row each, use different
+// banks.
 constexpr int kGranuleRow = kGranuleTile + 1;
 constexpr int kGranuleRoom = static_cast<int>(kGranuleThreads) * kGranuleRow;
 

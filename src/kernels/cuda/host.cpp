@@ -62,7 +62,7 @@ std::unique_ptr<Kernel> make_kernel(const Query& query, std::string* refusal) {
     }
     reasons += (reasons.empty() ? "" : "; ") + reason;
   }
-  if (refusal) *refusal = reasons.empty() ? "the device has no kernel of it" : reasons;
+  if (refusal) *refusal = reasons.empty() ? "the device has no kernel for it" : reasons;
   return nullptr;
 }
 
@@ -94,8 +94,8 @@ bool takes_floats(const Query& query, std::string* refusal) {
       DType t = views[i].dtype;
       if (t == DS_DTYPE_F32 || t == DS_DTYPE_BF16 || t == DS_DTYPE_F16 || t == DS_DTYPE_I32)
         continue;
-      *refusal = fmt::format("{} {} is {}, kernels of the device take f32, bf16 and f16", side, i,
-                             dtype_name(t));
+      *refusal = fmt::format("{} {} is {}, but the device's kernels support f32, bf16 and f16",
+                             side, i, dtype_name(t));
       return false;
     }
     return true;

@@ -22,8 +22,8 @@
 namespace ds::cuda {
 
 using Run = std::function<void(Launcher&, const Arguments&)>;
-// Creates a kernel that calls `run`. `scratch` bytes must be enough for every shape up to the
-// bound.
+// Creates a kernel that calls `run` and has `scratch` bytes of scratch memory, which must be enough
+// for every shape up to the bound.
 std::unique_ptr<Kernel> made(Run run, int64_t scratch = 0);
 
 // Returns whether all operands are f32, bf16, f16 or i32. If not, sets *refusal to the reason.
@@ -48,9 +48,9 @@ inline uint32_t blocks(int64_t count, int64_t share) {
   return static_cast<uint32_t>(ceil_div(count, share));
 }
 
-// Divides the scratch memory of a launch: take() returns the next `count` elements of type T,
-// 256-byte aligned. If constructed with null, it only adds up the bytes; a kernel computes its
-// scratch_bytes() in this way.
+// The scratch memory of a launch, which take() divides: it returns the next `count` elements of
+// type T, 256-byte aligned. A Scratch constructed with null only adds up the bytes, which is how a
+// kernel computes its scratch_bytes().
 class Scratch {
  public:
   explicit Scratch(void* data) : data_(static_cast<std::byte*>(data)) {}

@@ -16,9 +16,9 @@
 #include "core/device/view.h"
 #include "kernels/cuda/dim3.h"
 
-// The host side of the device's kernels: turns an operation and its shapes into launches of device
-// functions. It does not depend on a driver. Launches go to a Launcher: a stream of the driver, or
-// the CPU in tests (tests/cuda/lane).
+// The host side of the device's kernels, which turns an operation and its shapes into launches of
+// device functions. It does not depend on a driver. Launches go to a Launcher: a stream of the
+// driver, or the CPU in tests (tests/cuda/lane).
 namespace ds::cuda {
 
 // One launch of a device function. `args` is the plain struct that every entry has as its only
@@ -31,7 +31,8 @@ struct Launch {
   size_t args_bytes;
 };
 
-// Runs launches in order. launch() copies `args` before it returns.
+// An executor of launches, which run in the order of the calls. launch() copies `args` before it
+// returns.
 class Launcher {
  public:
   virtual void launch(const Launch& launch) = 0;
@@ -40,8 +41,8 @@ class Launcher {
   ~Launcher() = default;
 };
 
-// Describes the kernel that make_kernel() shall create. Shapes are at their bounds and data is
-// null.
+// A description of the kernel that make_kernel() should create. Shapes are at their bounds, and
+// data pointers are null.
 struct Query {
   std::string_view op;
   std::span<const TensorView> in, out;
@@ -54,13 +55,14 @@ struct Query {
 // has null data and rank 0.
 struct Arguments {
   std::span<const TensorView> in, out;
-  const StepScalars* scalars = nullptr;  // on the device
+  // The scalars of the step, in device memory.
+  const StepScalars* scalars = nullptr;
   int64_t leaf = 0;
-  // Scalars of the run of elements. Its `group` is not read; see the next field.
+  // The scalars of the run of elements. RunScalars::group is not read; `group` below replaces it.
   RunScalars run;
   // If set, replaces StepScalars::group for this launch.
   std::optional<GroupScalars> group;
-  // As in KernelRequest.
+  // The runs of elements that the launch covers; see KernelContext::runs.
   std::span<const ElementRun> runs;
   // scratch_bytes() bytes of device memory, 256-byte aligned.
   void* scratch = nullptr;
@@ -76,8 +78,9 @@ class Kernel {
   virtual void run(Launcher& launcher, const Arguments& arguments) const = 0;
 };
 
-// The types of operands for which a row's `make` is called. floats: only f32, bf16, f16 and i32.
-// own: any; `make` itself refuses types.
+// The types of operands for which a row's `make` is called. With `floats`, these are only f32,
+// bf16, f16 and i32. With `own`, they are all types, and `make` itself refuses those that it does
+// not support.
 enum class Takes : int8_t { floats, own };
 
 // A row of the table of kernels. `make` creates the kernel, or returns null and sets *refusal to

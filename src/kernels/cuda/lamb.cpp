@@ -37,7 +37,7 @@ Rules rules_of(const Query& query) {
   return {{.rule = Rule::lamb, .flag = {flag("bias_correction", 1)}}, flag("eps_inside_sqrt", 0)};
 }
 
-// in: grad, master. out: m, v, norms.
+// The operands are grad and master; the results are m, v and norms.
 Made make_moments(const Query& query, std::string* refusal) {
   if (!takes_floats({query.op, query.in, query.out.first(2), query.attrs}, refusal)) return nullptr;
   const Rules rules = rules_of(query);
@@ -63,7 +63,7 @@ Made make_moments(const Query& query, std::string* refusal) {
       sizeof(UpdateConstants));
 }
 
-// in: m, v, ratios. out: master, param.
+// The operands are m, v and ratios; the results are master and param.
 Made make_lamb(const Query& query, std::string*) {
   const Rules rules = rules_of(query);
   return made(
@@ -88,8 +88,8 @@ Made make_lamb(const Query& query, std::string*) {
       sizeof(UpdateConstants));
 }
 
-// The scratch memory of lamb_ratios. Sums need an element for each block of 256 granules and one
-// for each group; there are at most as many groups as granules.
+// The scratch memory of lamb_ratios. Each buffer of sums needs one pair for each block of 256
+// granules and one for each group. There are at most as many groups as granules.
 struct RatioRoom {
   double *norms, *sums[2];
   float* ordered;
@@ -106,7 +106,7 @@ struct RatioRoom {
   }
 };
 
-// in: norms. out: means (optional), ratios.
+// The operand is norms; the results are means, which may be absent, and ratios.
 Made make_ratios(const Query& query, std::string*) {
   RatiosArgs shared{};
   shared.least = query.attrs.real("min_coeff");

@@ -9,7 +9,8 @@
 namespace ds::cuda {
 namespace {
 
-// The constants that update.cu computes for Rule::lamb, without those of the moments.
+// The constants of lamb_step(), which update.cu computes for Rule::lamb. lamb_moments reads its
+// constants without this struct.
 struct Lamb {
   float eps, decay, rate;
   bool inside;

@@ -9,15 +9,17 @@ namespace ds::cuda {
 // The argument of lamb_moments, lamb_norms and lamb; each kernel uses some of the fields.
 struct LambArgs {
   Operand grad, master, m, v, param;
-  // Two values for each granule: the sum of squares of the parameter, and that of the step.
+  // Two values for each granule: the sum of squares of the parameter, and the sum of squares of the
+  // step.
   double* norms;
-  const float* ratios;  // one for each granule
+  // The trust ratio of each granule.
+  const float* ratios;
   const UpdateConstants* constants;
   int64_t count, granules, granule;
   int32_t wide;
-  // 1: eps is added inside the square root.
+  // 1 if eps is added inside the square root.
   int32_t inside;
-  // 1: `param` is the master itself, so it is not written.
+  // 1 if `param` is the master itself and need not be written.
   int32_t same;
 };
 
@@ -36,12 +38,12 @@ struct RatiosArgs {
   // Two buffers for the sums of blocks of 256 values, of all groups. The sums of group g begin at
   // index begin / 256 + g, so that groups never overlap.
   double* sums[2];
-  // Ratios of the granules, in the order of groups.
+  // The ratios of the granules, in the order of groups.
   float* ordered;
-  // The running mean of each parameter's ratio. Null: running means are not kept.
+  // The running mean of each parameter's ratio. Null if running means are not kept.
   float* means;
   double least, most, beta;
-  // Index of the first group of this launch.
+  // The index of the first group of this launch.
   int64_t first;
   int64_t groups;
   LambGroup group[kLambGroups];

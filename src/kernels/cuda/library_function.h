@@ -6,7 +6,7 @@ namespace ds::cuda {
 
 // A library that is opened at run time: the file that the environment variable `variable` names,
 // otherwise the first of `files` that can be opened. The constructor throws a Failure with a
-// one-line message if there is none. A struct of LibraryFunctions derives from this class.
+// one-line message if no file can be opened. A struct of LibraryFunctions derives from this class.
 struct OpenedLibrary {
   OpenedLibrary(const char* variable, const std::vector<const char*>& files, const char* name);
 

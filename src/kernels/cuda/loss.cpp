@@ -34,8 +34,8 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// Bytes of shared memory for two sums over a block in f64, and for the softmax (two values) and one
-// sum in f32.
+// The bytes of shared memory that kernels need: kRoom for two sums over a block in f64, and
+// kStatsRoom for a softmax (two values) and one sum in f32.
 constexpr uint32_t kRoom = 2 * kLossThreads / 32 * sizeof(double);
 constexpr uint32_t kStatsRoom = 3 * kLossThreads / 32 * sizeof(float);
 
@@ -55,8 +55,8 @@ void start_scale(Launcher& launcher, LossArgs& a, float* scale) {
   start(launcher, "loss_scale", {1}, {kLossThreads}, a, kRoom);
 }
 void start_gradients(Launcher& launcher, const LossArgs& a) {
-  // Number of blocks that share a row: such that each thread has about four groups of eight words,
-  // but at most 64.
+  // The number of blocks that share a row, at most 64. With fewer than 64, each thread has at most
+  // four groups of eight words.
   const uint32_t across = std::min(blocks(a.words, 4 * 8 * kThreads), 64u);
   start(launcher, "logit_gradients", {static_cast<uint32_t>(a.rows), across}, {kThreads}, a);
 }
@@ -131,15 +131,15 @@ struct Head : LogitsHead {
   }
 };
 
-// An output layer that keeps its logits, in the type of x, for the gradient. Tensor cores need
-// whole vectors along every matrix, so rows are padded with zeros up to a multiple of 8 words. If
-// the number of words is not a multiple of 8, the weight is first copied and extended by rows of
-// zeros, which costs a hundredth of a matrix product.
+// An output layer that keeps its logits, in the type of x, for the gradient. Tensor cores need rows
+// of whole vectors in every matrix, so rows of logits are padded with zeros up to a multiple of 8
+// words. If the number of words is not a multiple of 8, the weight is first copied and extended by
+// rows of zeros, which costs a hundredth of a matrix product.
 struct KeptHead {
   int64_t rows, width, words, stride;
   DType dtype;
   const TensorView &x, &w;
-  // Memory for the weight padded to `stride` words, or its gradient. Null: the weight needs no
+  // Memory for the weight padded to `stride` words, or its gradient. Null if the weight needs no
   // padding.
   std::byte* padded;
 

@@ -1,11 +1,11 @@
 // Losses and the softmax of rows, within the tolerances of kernels/accuracy.cpp.
 //
 // A launch has all logits (cross_entropy), or a block of words (linear_cross_entropy without kept
-// logits): `fold` merges it into the softmax of its rows. The largest exponential and the sum of
-// the others are kept apart, as kernels/formulas/row_softmax.h explains, so that nothing cancels
-// when one probability is nearly 1. A block of threads processes one row. The losses of the rows
-// are added up in f64 by one block: each thread adds its rows in order, then a fixed tree adds up
-// the threads.
+// logits): `fold` merges these logits into the softmax of their rows. The largest logit and the sum
+// of the other exponentials are stored separately, as kernels/formulas/row_softmax.h explains, so
+// that nothing cancels when one probability is nearly 1. A block of threads processes one row. The
+// losses of the rows are added up in f64 by one block: each thread adds its rows in order, then a
+// fixed tree adds up the threads.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/row-inl.h"
@@ -125,7 +125,7 @@ DS_DEVICE float loss_of(const LossArgs& a, const RowStats& s, float logit, float
   return a.z == 0 ? loss : loss + a.z * log_sum(s) * log_sum(s);
 }
 // The gradient of the loss with respect to a logit other than the target's is `factor` exp(logit -
-// top) - `less`. `growth` is the part of the z-loss.
+// top) - `less`. `growth` is 2 z L, which the z-loss contributes.
 struct Slopes {
   float factor, less, growth;
 };
@@ -171,8 +171,9 @@ DS_BLOCK_KERNEL(fold, LossArgs, kLossThreads) {
   if (!a.begins) {
     const RowStats old = a.stats[row];
     s = joined(own, old);
-    // `spread` is relative to the maximum. If this block has raised the maximum, the difference is
-    // added for each earlier word; otherwise, below, for each word of this block.
+    // Each spread is relative to the maximum of its own words. If the joint maximum is larger, the
+    // difference is added once per word: here for the earlier words, and below for the words of
+    // this block.
     if (a.spread) spread += a.spread[row] + static_cast<float>(a.first) * (s.top - old.top);
   }
   if (a.spread) a.spread[row] = spread + static_cast<float>(a.words) * (s.top - own.top);
@@ -339,8 +340,8 @@ DS_BLOCK_KERNEL(mse_mean, MeanArgs, kLossThreads) {
 }
 
 // A matrix product. A block of 64 threads computes a tile of 32 x 32 elements of c, 4 x 4 per
-// thread, with sums in f32. It is used in tests, without cuBLASLt, and for shapes for which
-// cuBLASLt has no algorithm.
+// thread, with sums in f32. This kernel is used on machines without cuBLASLt, in tests, and for
+// products for which cuBLASLt has no algorithm.
 DS_BLOCK_KERNEL(product, ProductArgs, 64) {
   DS_SHARED(float, tile_a);
   constexpr int kPitch = kProductTile + 1;

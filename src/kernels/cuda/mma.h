@@ -1,11 +1,11 @@
 #pragma once
-// Functions for instructions that CUDA C++ has no name for, such as those of tensor cores. nvcc
-// compiles them; tests/cuda/lane/shim.h defines the same functions for g++.
+// Functions for instructions that CUDA C++ does not offer as functions, such as those of tensor
+// cores. nvcc compiles them; tests/cuda/lane/shim.h defines the same functions for g++.
 //
 // Fragments of matrices of 16-bit elements of `type`, two in a word (PTX ISA, "Matrix Fragments for
 // mma.m16n8k16"). Thread 4 g + t has, in rows x columns,
-//   A, 16 x 16: columns 2 t and 2 t + 1 of rows g and g + 8, then the same 8 columns further on;
-//   B, 16 x 8: rows 2 t and 2 t + 1 of column g, then the same 8 rows further on;
+//   A, 16 x 16: columns 2 t and 2 t + 1 of rows g and g + 8, then columns 2 t + 8 and 2 t + 9;
+//   B, 16 x 8: rows 2 t and 2 t + 1 of column g, then rows 2 t + 8 and 2 t + 9;
 //   C, 16 x 8: columns 2 t and 2 t + 1 of row g, then of row g + 8, in f32.
 #include <cstdint>
 

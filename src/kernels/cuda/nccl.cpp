@@ -23,7 +23,8 @@ namespace ds::cuda {
 namespace {
 
 enum Result { kSuccess = 0, kInProgress = 7 };
-constexpr int kBytes = 1;  // ncclUint8
+// The data type ncclUint8.
+constexpr int kBytes = 1;
 constexpr int kLeastVersion = 21400;
 using Communicator = void*;
 
@@ -70,7 +71,7 @@ Library find_library() {
   Library library;
   if (!library.ncclGetVersion.function ||
       library.ncclGetVersion.function(&library.version) != kSuccess)
-    refuse("'{}' is not NCCL: it tells no version", library.file);
+    refuse("'{}' is not NCCL: it reports no version", library.file);
   if (library.version < kLeastVersion) {
     refuse("NCCL '{}' is of version {}, and this plugin needs {} or later", library.file,
            version_text(library.version), version_text(kLeastVersion));
@@ -134,7 +135,7 @@ void Link::check(int result, const char* call) const {
 }
 
 // Calls body() with the device's context current, while no other thread can use or end the
-// communicator. Throws if it has been ended.
+// communicator. Throws if the communicator has been ended.
 template <typename Body>
 void Link::use(const Body& body) {
   std::lock_guard lock(mutex_);

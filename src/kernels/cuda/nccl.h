@@ -28,8 +28,8 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   // Returns whether all ranks have joined and the last transfer has been enqueued on its stream;
-  // the caller must not enqueue another before. Throws a Failure if the communicator has failed,
-  // also asynchronously.
+  // the caller must not enqueue another transfer before. Throws a Failure if the communicator has
+  // failed, even if the failure is asynchronous.
   bool idle();
   // Enqueues an all-gather of `bytes` bytes of each rank.
   void gather(const DriverStream& stream, const void* in, void* out, int64_t bytes);
@@ -44,16 +44,16 @@ class Link {
  private:
   // Throws a Failure unless the call has succeeded or is in progress.
   void check(int result, const char* call) const;
+  // Calls body() with the device's context current and mutex_ held. Throws a Failure if the
+  // communicator has been ended.
   template <typename Body>
-  // Calls body() with the device's context current and mutex_ held, unless the communicator has
-  // been ended.
   void use(const Body& body);
 
   const std::shared_ptr<Device> device_;
   const int rank_, size_;
   // Protects communicator_, which another thread may end.
   std::mutex mutex_;
-  // Null after it has been ended.
+  // Null after the communicator has been ended.
   void* communicator_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// The host side of normalization and of sums over rows: decides how many threads share a row, and
-// lays out the scratch memory for the sums of chunks.
+// The host side of normalization and of sums over rows: it decides how many threads share a row,
+// and lays out the scratch memory for the sums of chunks.
 #include "kernels/cuda/norm.h"
 
 #include <algorithm>
@@ -24,12 +24,12 @@ uint32_t row_threads(int64_t width, int64_t columns) {
   return static_cast<uint32_t>(
       std::clamp<int64_t>(round_up(ceil_div(width, columns), 32), 32, 256));
 }
-// Number of columns that a thread keeps in registers: kHeld groups of eight (row-inl.h).
+// The number of columns that a thread keeps in registers: kHeld groups of eight (row-inl.h).
 constexpr int64_t kKeptColumns = 24;
 void start_rows(Launcher& launcher, const char* entry, NormArgs a) {
   a.share = 1 / static_cast<float>(a.width);
   const uint32_t threads = row_threads(a.width, kKeptColumns), rows = threads == 32 ? 4 : 1;
-  // Shared memory: room for two sums over a block.
+  // Shared memory has room for two sums over a block.
   start(launcher, entry, {blocks(a.rows, rows)}, {threads, rows}, a, 16 * sizeof(float));
 }
 
@@ -90,7 +90,7 @@ Made make_rms_norm_dx(const Query& query, std::string*) {
 void start_columns(Launcher& launcher, ColumnArgs a, void* scratch) {
   a.partial = static_cast<float*>(scratch);
   a.chunks = ceil_div(a.rows, kChunk);
-  // Bytes of shared memory for one sum of one part.
+  // The bytes of shared memory for one sum of one part.
   constexpr uint32_t kRoom = kThreads * sizeof(float);
   // The first launch computes the sums of chunks of rows into the scratch memory, the second adds
   // them up.

@@ -18,12 +18,13 @@ template <int32_t type>
 struct Fetched {
   Bits<type> dy, x, w;
 };
-// For eight elements. b: the normalized value (x - mean) rstd. a: its gradient, dy (w + offset).
+// Two values for each of eight elements: b is the normalized value (x - mean) rstd, and a is its
+// gradient, dy (w + offset), or dy if there is no weight.
 struct Pair {
   Eight a, b;
 };
 
-// Returns the row of this thread. A block has blockDim.y rows; it uses barriers only if it has one
+// Returns the row of this thread. A block has blockDim.y rows, and uses barriers only if it has one
 // row.
 DS_DEVICE int64_t row_of() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 

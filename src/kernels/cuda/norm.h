@@ -15,11 +15,12 @@ struct NormArgs {
   int64_t rows, width;
   // `offset` is added to w.
   float eps, offset;
-  float share;  // 1 / width
+  // The factor 1 / width, which turns a sum over a row into a mean.
+  float share;
   int32_t reserved;
 };
 
-// The argument of sums over rows, which give dw and db: first over chunks of kChunk rows into
+// The argument of the sums over rows that compute dw and db: first over chunks of kChunk rows into
 // `partial` [chunk][sum][column], then over the chunks.
 struct ColumnArgs {
   Operand dy, x;
@@ -27,9 +28,11 @@ struct ColumnArgs {
   float* partial;
   Operand dw, db;
   int64_t rows, width, chunks;
-  // Number of sums. 1: dw or db. 2: both.
+  // The number of sums: 1 for dw or db, 2 for both. In scale_rows_dw, the number of columns of the
+  // gates.
   int32_t sums;
-  // Selects the summands. 0: dy. 1: dy x rstd. 2: dy (x - mean) rstd, and dy.
+  // Selects the summands: 0 selects dy, 1 selects dy x rstd, and 2 selects dy (x - mean) rstd and
+  // dy. In scale_rows_dw, the column of the gates.
   int32_t kind;
 };
 constexpr int64_t kChunk = 128;

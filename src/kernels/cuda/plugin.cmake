@@ -1,5 +1,5 @@
-# libds_cuda.so: device code by nvcc as fat binaries inside it, host code by the C++ compiler. The driver and
-# all libraries are opened at run time, so nothing of CUDA is linked.
+# Builds libds_cuda.so. nvcc compiles the device code to fat binaries inside it; the C++ compiler compiles the host
+# code. The driver and all libraries are opened at run time, so no CUDA library is linked.
 unset(DS_CUDA_KEPT CACHE)
 find_program(DS_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin
              ${CMAKE_SOURCE_DIR}/.cache/cuda/bin)
@@ -18,15 +18,15 @@ if(NOT EXISTS ${DS_CUDA_ROOT}/include/cuda.h)
 endif()
 
 set(DS_CUDA_ROOT ${DS_CUDA_ROOT} CACHE INTERNAL "The toolkit")
-# In toolkits from PyPI, the headers that these include are in a folder of their own.
+# In toolkits from PyPI, the headers that these headers include are in a separate folder.
 set(DS_CUDA_INCLUDES ${DS_CUDA_ROOT}/include ${DS_CUDA_ROOT}/include/cccl CACHE INTERNAL "Its headers")
 set(DS_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
     --Werror all-warnings)
-# The files that give the CPU's bits, and the flags that this takes (see README.md).
+# The files whose kernels have the same bits as those of the CPU, and the flags that this requires (see README.md).
 set(DS_CUDA_EXACT_FLAGS --fmad=false -prec-div=true -prec-sqrt=true -ftz=false)
 set(DS_CUDA_EXACT elementwise lamb quantize step table update)
-# PTX of each file, and what the assembler says of its kernels: tests/cuda/static_test.py reads them.
+# The PTX of each file and the assembler's report on its kernels, which tests/cuda/static_test.py reads.
 set(DS_CUDA_KEPT ${CMAKE_CURRENT_BINARY_DIR}/kept CACHE INTERNAL "Their folder")
 file(MAKE_DIRECTORY ${DS_CUDA_KEPT})
 file(GLOB DS_CUDA_DEVICE CONFIGURE_DEPENDS *.cu)

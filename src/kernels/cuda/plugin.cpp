@@ -57,7 +57,7 @@ struct ds_plugin_kernel {
   std::unique_ptr<ds::cuda::Kernel> kernel;
   ds::Attrs attrs;
   std::vector<ds::ElementRun> runs;
-  // Size of the kernel's own scratch memory. The scratch memory of matrix products follows it.
+  // The bytes of the kernel's own scratch memory. The scratch memory of matrix products follows it.
   int64_t scratch_bytes = 0;
 };
 
@@ -66,8 +66,8 @@ namespace {
 // The message of the last failed call of this thread.
 thread_local std::string last_error;
 
+// Runs body() and returns DS_PLUGIN_OK, or the status of the exception that body() throws.
 template <typename Body>
-// Runs body() and returns DS_PLUGIN_OK, or the status for what it throws.
 int32_t guarded(const Body& body) {
   try {
     body();
@@ -79,7 +79,7 @@ int32_t guarded(const Body& body) {
     last_error = error.what();
     return error.status() == DS_ERROR_UNSUPPORTED ? DS_PLUGIN_REFUSED : DS_PLUGIN_FAILED;
   } catch (const std::bad_alloc&) {
-    last_error = "the host has no more memory";
+    last_error = "the host is out of memory";
     return DS_PLUGIN_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
     last_error = error.what();
@@ -87,8 +87,8 @@ int32_t guarded(const Body& body) {
   }
 }
 
-// Destroys an object. Errors are dropped, because the caller cannot receive them; a failed driver
-// reports its failure again at the next call.
+// Destroys an object. Errors are ignored, because the caller cannot receive them; a driver that has
+// failed reports the failure again at the next call.
 template <typename Object>
 void destroy(Object* object) {
   guarded([&] { delete object; });
@@ -134,8 +134,8 @@ const std::string& products() {
   return chosen;
 }
 
-// Returns the device's part of the numerics key, which names everything on which the bits of
-// results depend: architecture, number of multiprocessors, matrix products and TF32.
+// Writes the device's part of the numerics key, which names everything on which the bits of results
+// depend: architecture, number of multiprocessors, matrix products and TF32.
 int32_t numerics(ds_plugin_device* device, char out[128]) {
   return guarded([&] {
     const ds::cuda::Device& own = *device->device;
@@ -291,8 +291,8 @@ int32_t kernel_launch(ds_plugin_kernel* kernel, ds_plugin_queue* queue,
     if (launch->group) arguments.group = *static_cast<const ds::GroupScalars*>(launch->group);
     arguments.runs = kernel->runs;
     arguments.scratch = launch->scratch;
-    // The scratch memory of the launch contains the kernel's own, followed by that of matrix
-    // products.
+    // The scratch memory of the launch is the kernel's own, followed by the scratch memory of
+    // matrix products.
     queue->stream.product_scratch =
         static_cast<std::byte*>(launch->scratch) + kernel->scratch_bytes;
     kernel->kernel->run(queue->stream, arguments);

@@ -32,7 +32,7 @@ Made make_quantize(const Query& query, std::string* refusal) {
     own.codes = c.out.back().as<uint8_t>();
     own.scalars = c.scalars;
     own.granules = c.in[0].numel() / kGranule;
-    // Shared memory: room for two maxima over the block, then 256 codes.
+    // Shared memory holds room for two maxima over the block, then 256 codes.
     start(launcher, "quantize", {static_cast<uint32_t>(own.granules)}, {kCodeThreads}, own,
           (2 * 8 + kCodeThreads) * sizeof(float));
   });
@@ -46,8 +46,8 @@ Made make_dequantize(const Query& query, std::string* refusal) {
   if (sum) a.ranks = static_cast<int32_t>(query.attrs.integer("ranks"));
   // One thread adds up an element over all ranks, which limits their number.
   if (a.ranks > kMostSummed) {
-    *refusal =
-        fmt::format("ranks is {}, the device sums codes of at most {}", a.ranks, kMostSummed);
+    *refusal = fmt::format("ranks is {}, but the device can sum the codes of at most {} ranks",
+                           a.ranks, kMostSummed);
     return nullptr;
   }
   return made([=](Launcher& launcher, const Arguments& c) {

@@ -1,8 +1,8 @@
 // Quantizes gradients and parameters for collectives, with the same bits as the CPU's kernels
 // (kernels/ref/quantize.cpp; core/program/codes.h defines the layout). A block of threads processes
 // a granule of 256 elements, one per thread. The scale comes from the largest magnitude, which does
-// not depend on the order of comparisons. With 4 bits, a thread of the lower half writes its own
-// code and that of the element 128 positions after its own.
+// not depend on the order of comparisons. With 4 bits, a thread of the lower half writes the code
+// of its own element and the code of the element 128 positions later.
 #include "core/program/codes.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/quantize.h"
@@ -41,7 +41,7 @@ DS_DEVICE float decode(const uint8_t* codes, int32_t bits, int e) {
 }  // namespace
 
 DS_BLOCK_KERNEL(quantize, CodesArgs, kCodeThreads) {
-  // Shared memory: room for two maxima over the block, then 256 codes.
+  // Shared memory holds room for two maxima over the block, then 256 codes.
   DS_SHARED(float, room);
   auto* wide = reinterpret_cast<int*>(room + 2 * kRoom);
   const int e = static_cast<int>(threadIdx.x);
@@ -57,7 +57,7 @@ DS_BLOCK_KERNEL(quantize, CodesArgs, kCodeThreads) {
   const float held = fed ? a.error[at] : 0.0f, value = given + held;
   const bool finite = value - value == 0;
   const float top = over_block<Larger>(finite ? fabsf(value) : INFINITY, room + kRoom);
-  // If an element is not finite, the scale is NaN, so that the receiver notices.
+  // If an element is not finite, the scale is NaN, so that the receivers decode NaN.
   const bool known = top < INFINITY;
   float scale = top / (a.bits == 8 ? 127.0f : 7.0f);
   scale = scale > kLeastScale ? scale : kLeastScale;

@@ -12,11 +12,11 @@ struct CodesArgs {
   // The elements to quantize, or the result of dequantize.
   Operand x;
   uint8_t* codes;
-  // The error of the previous quantization, which is fed back. Null: no error feedback.
+  // The error of the previous quantization, which is fed back. Null if errors are not fed back.
   float* error;
   const StepScalars* scalars;
   int64_t granules;
-  // Number of steps after which the error is cleared; 0: never.
+  // The error is cleared in every step that is a multiple of `reset`, or never if `reset` is 0.
   int64_t reset;
   // The new error is `keep` times the old error plus `take` times the loss of this quantization.
   float keep, take;

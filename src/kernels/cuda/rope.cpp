@@ -1,7 +1,7 @@
 // The host side of `rope`: computes the rotation of each pair in f64 and passes it in the argument.
 // Some scalings depend on the length of the text, which only the device knows. For longrope there
-// are two launches, one with the rotations of short texts and one with those of long texts; for
-// other scalings the launch gets the constants of the formula.
+// are two launches, one with the rotations for short texts and one with the rotations for long
+// texts. For the scaling "dynamic" there is one launch, which gets the constants of the formula.
 #include "kernels/formulas/rope.h"
 
 #include <fmt/core.h>
@@ -31,8 +31,8 @@ std::unique_ptr<Kernel> make_rope(const Query& query, std::string* refusal) {
   const int64_t original = by_length ? query.attrs.integer("original") : 0;
   const Rope rope(query.attrs, query.in[0].dims[1], original);
   if (rope.dims / 2 > kMostPairs) {
-    *refusal = fmt::format("rope turns {} columns of a head, the device at most {}", rope.dims,
-                           2 * kMostPairs);
+    *refusal = fmt::format("rope rotates {} columns of a head, but the device supports at most {}",
+                           rope.dims, 2 * kMostPairs);
     return nullptr;
   }
   RopeArgs a{};

@@ -41,8 +41,8 @@ std::span<const TensorView> layers_of(std::span<const TensorView> in) {
   return in.back().dtype == DS_DTYPE_I32 ? in.first(in.size() - 1) : in;
 }
 
-// Takes scratch memory for the bases of all rows of each layer, the totals, the shares and the
-// count.
+// Allocates scratch memory for the bases of all rows of each layer, the totals, the shares and the
+// number of counted rows.
 void take(Scratch& scratch, RouterArgs* a) {
   a->base = scratch.take<double>(a->rows * a->layers);
   a->totals = scratch.take<double>(a->layers * a->experts * 2);
@@ -83,7 +83,7 @@ Made make_load_balance(const Query& query, std::string*) {
         for (int64_t layer = 0; layer < a.layers; ++layer) {
           const RouterArgs own = at(a, layers, layer);
           start_rows(launcher, "router_bases", own);
-          // Shared memory: room for three sums over the block.
+          // Shared memory has room for three sums over the block.
           start(launcher, "router_totals", {static_cast<uint32_t>(a.experts)}, {kRouterThreads},
                 own, 3 * 8 * sizeof(double));
         }

@@ -12,7 +12,7 @@ namespace {
 DS_DEVICE float logit(const RouterArgs& a, int64_t row, int64_t e) {
   return get(a.logits, row * a.experts + e);
 }
-// Returns whether expert e has one of the k largest logits. Of equal logits, that of the lower
+// Returns whether expert e has one of the k largest logits. Of equal logits, the one with the lower
 // index ranks higher.
 DS_DEVICE bool chosen(const RouterArgs& a, int64_t row, int64_t e) {
   const float own = logit(a, row, e);
@@ -23,7 +23,7 @@ DS_DEVICE bool chosen(const RouterArgs& a, int64_t row, int64_t e) {
   }
   return above < a.k;
 }
-// Returns softmax(row)[e], by means of the logarithm that router_bases has computed.
+// Returns softmax(row)[e], computed from the logarithm that router_bases has stored.
 DS_DEVICE double share_of(const RouterArgs& a, int64_t row, int64_t e) {
   return exp(static_cast<double>(logit(a, row, e)) - a.base[row]);
 }
@@ -58,8 +58,9 @@ DS_LOOP_KERNEL(top_gates, RouterArgs) {
         chosen(a, row, e) ? expf(logit(a, row, e) - g.top) / g.sum : 0.0f);
 }
 
-// dlogit = p (dy - sum of dy p over the chosen experts). Without normalization, experts that were
-// not chosen have a gradient, too, because their logits are part of the denominator.
+// dlogit = p (dy - sum of dy p over the chosen experts), where dy counts as 0 for experts that were
+// not chosen. Without normalization, these experts have a gradient, too, because their logits are
+// part of the denominator.
 DS_LOOP_KERNEL(top_gates_dx, RouterArgs) {
   const int64_t row = thread_number();
   if (row >= a.rows) return;
@@ -88,7 +89,8 @@ DS_LOOP_KERNEL(router_bases, RouterArgs) {
 }
 
 // Each block computes, for one expert of one layer, the number of rows that chose it and the sum of
-// its softmax over the rows.
+// its softmax over the rows. The block of expert 0 also stores the number of rows that are not
+// masked.
 DS_BLOCK_KERNEL(router_totals, RouterArgs, kRouterThreads) {
   DS_SHARED(double, room);
   const int64_t e = blockIdx.x;

@@ -10,7 +10,7 @@ namespace ds::cuda {
 struct RouterArgs {
   // `to` receives the gates or a gradient.
   Operand logits, dy, to;
-  // [rows]. Rows with 0 are ignored. Null: no row is ignored.
+  // [rows]: rows with 0 are ignored. Null if no row is ignored.
   const int32_t* mask;
   // [rows]: the logarithm of the sum of exp(logit), so that softmax(row)[e] = exp(logit[e] - base).
   double* base;

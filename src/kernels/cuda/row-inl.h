@@ -94,8 +94,8 @@ DS_DEVICE void fetch_each(const Operand& o, int64_t i, int64_t step, bool wide,
     for (int j = 0; j < eights; ++j) b[j] = fetch<type>(o, i + j * step, 8, false);
   }
 }
-template <int32_t type>
 // Converts the elements to f32.
+template <int32_t type>
 DS_DEVICE Eight widened(const Bits<type>& b) {
   Eight e;
 #pragma unroll
@@ -145,8 +145,8 @@ DS_DEVICE int column_of(int j) {
   return 8 * (j * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x));
 }
 
-// Number of groups of eight that a thread keeps in registers. The groups beyond that are loaded
-// again whenever they are needed.
+// The number of groups of eight that a thread keeps in registers. Further groups are loaded again
+// whenever they are needed.
 constexpr int kHeld = 3;
 
 // Sets kept[j] to widen(fetch(column, n)) for this thread's first kHeld groups of a row, where n is
@@ -165,8 +165,8 @@ DS_DEVICE void hold(int width, T (&kept)[kHeld], const Fetch& fetch, const Widen
     if (column_of(j) < width) kept[j] = widen(fetched[j]);
   }
 }
-// Calls f(column, n, elements) for every group of this thread: first with the groups that hold()
-// has kept, then with load(column, n) for the others.
+// Calls f(column, n, elements) for every group of this thread: first for the groups that hold() has
+// kept, then for the other groups, whose elements load(column, n) returns.
 template <typename T, typename Load, typename F>
 DS_DEVICE void walk(int width, const T (&kept)[kHeld], const Load& load, const F& f) {
 #pragma unroll

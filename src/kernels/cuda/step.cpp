@@ -1,6 +1,6 @@
 // The host side of the operations that decide a step (norms, clipping, mean loss), and of the sum
 // over ranks. Sums have a fixed order (BlockedSum of kernels/formulas): blocks of 256, then blocks
-// of the blocks' sums. If there are `runs`, elements are first moved into the order of the runs.
+// of the blocks' sums. If a launch has `runs`, elements are first moved into the order of the runs.
 #include "kernels/cuda/step.h"
 
 #include <algorithm>
@@ -39,7 +39,8 @@ int64_t move_runs(Launcher& launcher, const char* entry, GatherArgs a,
   };
   for (const ElementRun& run : runs) {
     const int64_t length = (run.end - run.begin) * width;
-    ensure(to + length <= room, "runs name more than the {} elements of an operand", room / width);
+    ensure(to + length <= room, "the runs cover more than the {} elements of the operand",
+           room / width);
     a.piece[a.pieces++] = {run.begin * width, length, to};
     to += length;
     longest = std::max(longest, length);
@@ -82,7 +83,8 @@ Made make_granule_norms(const Query& query, std::string* refusal) {
   });
 }
 
-// Returns the bytes of scratch memory of start_sum(), which must take the same parts.
+// Returns the bytes of scratch memory that start_sum() needs. Both functions must divide the memory
+// in the same way.
 int64_t bytes_of_sum(int64_t count) {
   Scratch scratch(nullptr);
   scratch.take<double>(count);
@@ -198,9 +200,9 @@ void tree_sum(Launcher& launcher, std::span<const void* const> parts, DType from
               const TensorView& out) {
   TreeSumArgs a{};
   ensure(!parts.empty() && parts.size() <= std::size(a.parts),
-         "a sum over ranks takes 1 to {} parts, got {}", std::size(a.parts), parts.size());
+         "a sum over ranks must have 1 to {} parts, got {}", std::size(a.parts), parts.size());
   ensure(from == DS_DTYPE_F32 || from == DS_DTYPE_BF16 || from == DS_DTYPE_F16,
-         "a sum over ranks takes f32, bf16 and f16, got {}", dtype_name(from));
+         "a sum over ranks supports f32, bf16 and f16, got {}", dtype_name(from));
   if (out.numel() == 0) return;
   a.part.dtype = static_cast<int32_t>(from);
   a.out = operand(out);

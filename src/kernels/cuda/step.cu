@@ -68,9 +68,9 @@ DS_LOOP_KERNEL(clip, StepArgs) {
   s.skip = finite && s.weight > 0 ? 0 : 1;
 }
 
-// Computes the mean loss over the leaves of the step, in the order of leaf indices, micro_step *
-// ranks + rank. For each rank there are the losses of its micro-steps and, if `unit` is not 0,
-// after them their weights.
+// Computes the weighted mean of the losses of the step, the number of leaves and the sum of their
+// weights. Leaves are added in the order of their indices, micro_step * ranks + rank. Each rank has
+// the losses of its micro-steps, followed by their weights if `unit` is not 0.
 DS_LOOP_KERNEL(losses, StepArgs) {
   if (thread_number() != 0) return;
   const int64_t own = a.unit > 0 ? 2 * a.micros : a.micros;
@@ -93,7 +93,8 @@ DS_LOOP_KERNEL(losses, StepArgs) {
   a.scalars->weight = a.unit > 0 ? weights / static_cast<double>(a.unit) : weights;
 }
 
-// Sets the factor of update for gradients that already are means.
+// Sets grad_scale, by which an update multiplies gradients, to 1, because the gradients already are
+// means.
 DS_LOOP_KERNEL(mean_gradients, StepArgs) {
   if (thread_number() == 0) a.scalars->grad_scale = 1;
 }
@@ -147,7 +148,7 @@ DS_LOOP_KERNEL(tree_sum, TreeSumArgs) {
           rises = false;
         }
       }
-      // Only the last of 64 ranks gets past level 5: `sum` is then the sum of all.
+      // Only the last of 64 ranks gets past level 5; `sum` is then the sum over all ranks.
       if (rises) store(a.out, i, n, a.wide != 0, sum);
     }
     if (a.ranks == 64) return;

@@ -42,17 +42,18 @@ constexpr int64_t kSumBlock = 256;
 // The argument of the single-thread kernels sum_norms, clip, losses and mean_gradients; each kernel
 // uses some of the fields.
 struct StepArgs {
-  // The sum of squares.
+  // The sum of the squares of the gradients.
   const double* sum;
   // The losses of all ranks.
   const float* losses;
-  double* out;  // result of sum_norms
+  // The result of sum_norms.
+  double* out;
   StepScalars* scalars;
   double ranks, max_norm;
   int64_t micros, rank_count;
-  // Divisor of the weights, which follow the losses of each rank. 0: there are no weights.
+  // The divisor of the weights, which follow the losses of each rank. 0 if there are no weights.
   int64_t unit;
-  // 1: a norm or loss that is not finite does not skip the step.
+  // 1 if a step whose norm or loss is not finite is not skipped.
   int64_t unchecked;
 };
 
@@ -67,7 +68,7 @@ struct UnitArgs {
 
 // The argument of tree_sum: out = the sum over ranks of `parts`.
 struct TreeSumArgs {
-  // Only its type is used, which is that of all parts.
+  // Only the type is used. All parts have this type.
   Operand part;
   const void* parts[64];
   Operand out;

@@ -44,8 +44,8 @@ Made make_embedding_dw(const Query& query, std::string*) {
     EmbeddingDwArgs a{operand(c.in[0]), operand(c.out[0]), c.in[1].as<int32_t>(),
                       c.in[0].dims[0],  c.in[0].dims[1],   c.out[0].dims[0],
                       padding};
-    // Shared memory: the sums, the rows and words of the list, and two buffers for the counts of
-    // the warps.
+    // Shared memory holds the sums, the rows and words of the list, and two buffers for the counts
+    // of the warps.
     const uint32_t shared =
         (kSliceWords * kSliceThreads + 2 * kListed + 2 * kSliceThreads / 32) * sizeof(float);
     start(launcher, "embedding_dw", {blocks(a.words, kSliceWords), blocks(a.width, kSliceThreads)},
@@ -72,8 +72,8 @@ Made make_pack_rows(const Query& query, std::string*) {
                    c.in[1].numel(),
                    c.in[0].dims[0],
                    c.out[1].numel()};
-        // There is one byte for each word. The bytes are cleared, those of words in ids are set,
-        // and the words are listed; then the rows of the listed words are copied.
+        // There is one byte for each word. All bytes are cleared, the bytes of the words in ids are
+        // set, and these words are listed. Then the rows of the listed words are copied.
         copy_bytes(launcher, nullptr, a.named, a.words);
         start(launcher, "mark_ids", {blocks(a.count, kThreads)}, {kThreads}, a);
         start(launcher, "list_ids", {1}, {kPackThreads}, a, kPackThreads / 32 * sizeof(unsigned));
@@ -88,8 +88,8 @@ Made make_sum_rows(const Query& query, std::string* refusal) {
   a.first = query.attrs.integer("first");
   // The number of ranks is limited because their places are in the argument of the launch.
   if (a.ranks > static_cast<int64_t>(std::size(a.place))) {
-    *refusal =
-        fmt::format("ranks is {}, the device sums rows of at most {}", a.ranks, std::size(a.place));
+    *refusal = fmt::format("ranks is {}, but the device can sum the rows of at most {} ranks",
+                           a.ranks, std::size(a.place));
     return nullptr;
   }
   const RankOrder order(query.attrs);

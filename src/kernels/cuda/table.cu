@@ -48,7 +48,7 @@ DS_LOOP_KERNEL(lookup, LookupArgs) {
 }
 
 DS_BLOCK_KERNEL(embedding_dw, EmbeddingDwArgs, kSliceThreads) {
-  // Shared memory: the sums [word][column], then the rows of the list and their words.
+  // Shared memory holds the sums [word][column], then the rows of the list and their words.
   DS_SHARED(float, sums);
   auto* list_row = reinterpret_cast<int32_t*>(sums + kSliceWords * kSliceThreads);
   auto* list_word = list_row + kListed;

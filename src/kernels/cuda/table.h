@@ -6,15 +6,18 @@
 
 namespace ds::cuda {
 
-// The argument of lookup: y[r] = w[ids[r]], copied in units of 16 or 2 bytes. An id that is not a
-// row of w gives zeros.
+// The argument of lookup: y[r] = w[ids[r]], copied in units of 16 or 2 bytes. If ids[r] is not a
+// row of w, y[r] is zeros.
 struct LookupArgs {
   const void* w;
   const int32_t* ids;
   void* y;
-  int64_t rows, units;  // units of a row
-  int64_t words;        // rows of w
-  int64_t unit;         // bytes
+  // `units` is the number of units of a row.
+  int64_t rows, units;
+  // The number of rows of w.
+  int64_t words;
+  // The number of bytes of a unit.
+  int64_t unit;
 };
 
 // The argument of embedding_dw: dw[w] = the sum of the rows of dy whose id is w, in row order. The
@@ -25,13 +28,15 @@ struct EmbeddingDwArgs {
   int64_t rows, width, words;
   int64_t padding;
 };
-constexpr uint32_t kSliceThreads = 256;  // columns of a block
-constexpr int64_t kSliceWords = 32;      // words of a block
-// Number of ids that one thread reads at a time, and that all threads of a block read together.
+// The number of columns of a block.
+constexpr uint32_t kSliceThreads = 256;
+// The number of words of a block.
+constexpr int64_t kSliceWords = 32;
+// The number of ids that one thread reads at a time, and that all threads of a block read together.
 constexpr int kIdsOfThread = 4;
 constexpr int kScanned = static_cast<int>(kSliceThreads) * kIdsOfThread;
-// Capacity of the list of rows whose id is a word of the block. The rows are added and the list is
-// emptied when it might not have room for the next kScanned ids.
+// The capacity of the list of rows whose id is a word of the block. The rows are added and the list
+// is emptied when it might not have room for the next kScanned ids.
 constexpr int kListed = kScanned + 256;
 
 // The argument of position_dw: dw[p] = the sum of the rows of dy at position p of their sequence.

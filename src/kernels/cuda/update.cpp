@@ -19,8 +19,8 @@ namespace {
 
 using Made = std::unique_ptr<Kernel>;
 
-// The entries of a rule, and its attributes. If the rule has two entries, `any` is the one for all
-// cases that is_plain() excludes; otherwise it is null.
+// The entries of a rule, and its attributes. If `any` is not null, `entry` handles only the cases
+// that is_plain() accepts, and `any` handles all other cases.
 struct Rules {
   const char *entry, *any;
   ConstantsArgs constants;
@@ -78,7 +78,8 @@ bool is_plain(const UpdateArgs& a, std::span<const TensorView> masters) {
   return true;
 }
 
-// in: grad. out: master, states, param; operations without param end with their last state.
+// The operand is grad; the results are master, states and param. In momentum, own_gradient and
+// muon_momentum, the first and the last result take the places of master and param (update.cu).
 Made make_update(const Query& query, std::string*) {
   const Rules rules = rule_of(query);
   const bool drawn = query.attrs.integer_or("stochastic", 0) != 0;
@@ -104,8 +105,8 @@ Made make_update(const Query& query, std::string*) {
       sizeof(UpdateConstants));
 }
 
-// in: grad. out: master, codes and scales of the mean, codes and scales of the mean of squares,
-// param.
+// The operand is grad. The results are master, the codes and scales of the mean, the codes and
+// scales of the mean of squares, and param.
 Made make_codes_update(const Query& query, std::string* refusal) {
   if (!takes_floats({query.op, query.in, query.out.first(1), query.attrs}, refusal) ||
       !takes_floats({query.op, {}, query.out.last(1), query.attrs}, refusal))

@@ -156,8 +156,8 @@ DS_DEVICE void update(const UpdateArgs& a, const F& next) {
 }
 
 // The constants of AdamW, in the order in which update_constants writes them. `rate` and `f`
-// include the bias corrections; `decay` is the factor of decoupled weight decay, `penalty` that of
-// L2 regularization.
+// include the bias corrections; `decay` is the factor of decoupled weight decay, and `penalty` is
+// the factor of L2 regularization.
 struct Adam {
   float scale, b1, one_b1, b2, one_b2, rate, f, eps, decay, penalty;
 };
@@ -181,7 +181,7 @@ DS_DEVICE auto adamw_of(const UpdateArgs& a) {
   const Adam adam = adam_of(*a.constants);
   return [adam](float grad, float& p, float& m, float& s) { renew(adam, grad, p, m, s); };
 }
-// flag: nesterov.
+// `flag` is the attribute nesterov.
 DS_DEVICE auto sgd_of(const UpdateArgs& a) {
   const float* v = a.constants->v;
   const float scale = v[0], rate = v[1], momentum = v[2], wd = v[3], share = v[4];
@@ -250,8 +250,8 @@ DS_DEVICE EightCodes encode(const Eight& x, StateCodes kind, uint8_t scale, cons
 
 }  // namespace
 
-// One thread computes a rule's constants. Formulas and the order of operations are those of the
-// CPU's kernels, so that each constant has the same bits.
+// One thread computes a rule's constants. Formulas and the order of operations are the same as in
+// the CPU's kernels, so that each constant has the same bits.
 DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
   if (thread_number() != 0) return;
   const StepScalars& s = *a.scalars;
@@ -265,7 +265,7 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
   c.skip = s.skip;
   float* v = c.v;
   switch (a.rule) {
-    // flags: own_rate, l2, bias_correction.
+    // The flags are own_rate, l2 and bias_correction.
     case Rule::adamw: {
       const double lr = a.flag[0] ? g.adam_lr : g.lr;
       const bool l2 = a.flag[1] != 0, corrected = a.flag[2] != 0;
@@ -279,7 +279,7 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
       v[9] = l2 ? narrowed(g.weight_decay) : 0.0f;
       break;
     }
-    // flag: maximize. real: dampening, which is not applied in the first update.
+    // flag[0] is maximize. real[0] is dampening, which the first update does not apply.
     case Rule::sgd: {
       v[0] = narrowed(a.flag[0] ? -s.grad_scale : s.grad_scale);
       v[1] = narrowed(g.lr), v[2] = narrowed(g.momentum), v[3] = narrowed(g.weight_decay);
@@ -292,13 +292,13 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
       v[4] = narrowed(g.beta2), v[5] = narrowed(1 - g.beta2);
       v[6] = narrowed(1 - g.lr * g.weight_decay);
       break;
-    // reals: lr_decay, initial.
+    // The reals are lr_decay and initial.
     case Rule::adagrad:
       v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.eps), v[2] = narrowed(g.weight_decay);
       v[3] = narrowed(g.lr / (1 + static_cast<double>(updates) * a.real[0]));
       v[4] = updates == 0 ? narrowed(a.real[1]) : 0.0f;
       break;
-    // real: ranks. flag: mean.
+    // real[0] is ranks, and flag[0] is mean.
     case Rule::momentum:
     case Rule::own_gradient:
       v[0] = a.flag[0] ? 1.0f : narrowed(s.grad_scale * a.real[0]);
@@ -307,7 +307,7 @@ DS_LOOP_KERNEL(update_constants, ConstantsArgs) {
     case Rule::muon_momentum:
       v[0] = narrowed(s.grad_scale), v[1] = narrowed(g.momentum), v[2] = narrowed(1 - g.momentum);
       break;
-    // flag: bias_correction.
+    // flag[0] is bias_correction.
     case Rule::lamb: {
       v[0] = narrowed(s.grad_scale);
       v[1] = narrowed(g.beta1), v[2] = narrowed(1 - g.beta1);

@@ -12,15 +12,15 @@ struct UpdateArgs {
   int64_t count;
   const UpdateConstants* constants;
   int32_t wide;
-  // 1: masters and states in bf16 are rounded stochastically.
+  // 1 if masters and states in bf16 are rounded stochastically.
   int32_t drawn;
-  // An attribute of the rule (sgd: nesterov).
+  // An attribute of the rule, such as nesterov of sgd.
   int32_t flag;
-  // 1: `param` is the master itself, so it is not written separately.
+  // 1 if `param` is the master itself and is not written separately.
   int32_t same;
 };
 
-// Number of consecutive elements that a thread updates.
+// The number of consecutive elements that a thread updates.
 constexpr int kUpdated = 4;
 
 constexpr unsigned kCodesUpdateThreads = 256;
@@ -33,9 +33,9 @@ struct CodesUpdateArgs {
   int64_t blocks;
   const UpdateConstants* constants;
   int32_t wide;
-  // 1: codes, and masters in bf16, are rounded stochastically.
+  // 1 if codes, and masters in bf16, are rounded stochastically.
   int32_t drawn;
-  // As in UpdateArgs.
+  // 1 if `param` is the master itself and is not written separately.
   int32_t same;
 };
 

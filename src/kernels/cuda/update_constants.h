@@ -18,7 +18,7 @@ struct UpdateConstants {
   uint64_t seed;
   uint32_t step, param;
   int64_t element;
-  // Not 0: the step is skipped, so the update changes nothing.
+  // Not 0 if the step is skipped; masters and states then do not change.
   int64_t skip;
 };
 
@@ -43,10 +43,12 @@ struct ConstantsArgs {
   GroupScalars group;
   // As in RunScalars.
   int64_t missed, param, element;
-  double real[3];  // attributes of the rule
+  // Real attributes of the rule.
+  double real[3];
   Rule rule;
   int32_t own_group;
-  int32_t flag[4];  // attributes of the rule
+  // Attributes of the rule that are 0 or 1.
+  int32_t flag[4];
 };
 
 // Launches the kernel that computes the constants of an update. Returns their address, which is the

@@ -17,8 +17,8 @@ namespace ds {
 struct AdamStep : StepFactors {
   static constexpr int kStates = 2;
   float correction2;
-  // The factor of the parameter in the L2 penalty, which is added to the gradient. 0: the decay is
-  // decoupled.
+  // The factor of the parameter in the L2 penalty, which is added to the gradient; 0 if the decay
+  // is decoupled.
   float penalty;
 
   explicit AdamStep(const KernelContext& c) : StepFactors(c.scalars) {

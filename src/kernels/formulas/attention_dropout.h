@@ -9,11 +9,12 @@
 
 namespace ds {
 
-// Decides which attention weights a training step drops, and how it scales the others: attributes
-// `dropout` and `op` of `attention` in docs/reference/ops.md. The forward and backward passes of
-// every implementation draw the same random words.
+// The dropout of attention weights in a training step: it decides which weights are dropped, and
+// how the others are scaled (attributes `dropout` and `op` of `attention` in
+// docs/reference/ops.md). The forward and backward passes of every implementation draw the same
+// random words.
 struct AttentionDropout {
-  // The words of each query start at a multiple of this number.
+  // The words of each query and head start at a multiple of this number.
   static constexpr int64_t kUnit = 64;
 
   // `c` is the launch of attention or attention_dx.

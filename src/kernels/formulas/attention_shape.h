@@ -10,23 +10,23 @@
 
 namespace ds {
 
-// Where the heads of q, k or v lie: head h of row r begins at element start + r * row + h * head of
-// the operand with index `operand`.
+// The place of the heads of q, k or v: head h of row r begins at element start + r * row + h * head
+// of the operand with index `operand`.
 struct HeadPlace {
   size_t operand;
   int64_t start, row, head;
   int64_t at(int64_t r, int64_t h) const { return start + r * row + h * head; }
 };
 
-// How q, k and v lie in one packed operand or in three. A packed row holds all heads of q, then
-// those of k, then those of v; with per_head it holds q, k and v of head 0, then of head 1, and so
-// on. Query head h reads key and value head h / group.
+// The layout of q, k and v, which are three operands or packed in one. A packed row holds all heads
+// of q, then those of k, then those of v; with per_head it holds q, k and v of head 0, then of head
+// 1, and so on. Query head h reads key and value head h / group.
 struct HeadLayout {
   int64_t heads, groups, group, depth;
   bool packed, per_head;
 
-  // Returns where q (which = 0), k (1) or v (2) lies among the operands, and its gradient among the
-  // results.
+  // Returns the place of q (which = 0), k (1) or v (2) among the operands, which is also the place
+  // of its gradient among the results.
   HeadPlace part_place(size_t which) const {
     const int64_t queries = heads * depth, keys = groups * depth;
     const auto index = static_cast<int64_t>(which);
@@ -44,9 +44,9 @@ struct AttentionShape : HeadLayout {
   bool causal, by_document;
   // A scale of 0 has been replaced by 1 / sqrt(depth).
   double scale, cap;
-  // [rows], 0 for keys that no query sees. Null: no key is masked.
+  // For each row, 0 if no query sees its key. Null if no key is masked.
   const int32_t* mask;
-  // [rows], the first row of each row's document. Null: rows have no documents.
+  // For each row, the first row of its document. Null if there are no documents.
   const int32_t* documents;
 
   AttentionShape(std::span<const TensorView> in, const Attrs& attrs)
@@ -66,8 +66,8 @@ struct AttentionShape : HeadLayout {
     bind(in);
   }
 
-  // Sets rows, mask and documents from `in`. A shape that was created before its operands had data
-  // calls this at each launch.
+  // Sets rows, mask and documents from `in`. Must be called at each launch if the shape was
+  // constructed before its operands had data.
   void bind(std::span<const TensorView> in) {
     rows = in[0].dims[0];
     mask = in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr;

@@ -6,7 +6,7 @@
 namespace ds {
 
 // Adds terms in blocks of 256, then the sums of blocks in blocks of 256, and so on. A device can
-// follow this order in parallel, and it needs memory for only one sum per level: that of the
+// follow this order in parallel, and it needs memory for only one sum per level, the sum of the
 // level's last, unfinished block.
 class BlockedSum {
  public:
@@ -38,7 +38,8 @@ class BlockedSum {
     // The highest level keeps its sum. No model fills a block of that level.
     levels_[level].sum = full.sum;
   }
-  std::array<Level, 5> levels_;  // 2^40 terms
+  // Five levels have room for 2^40 terms.
+  std::array<Level, 5> levels_;
 };
 
 }  // namespace ds

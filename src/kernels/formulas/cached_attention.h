@@ -17,9 +17,10 @@ struct CachedAttention : HeadLayout {
   int64_t rows, capacity, window;
   // A scale of 0 has been replaced by 1 / sqrt(depth).
   double scale, softcap;
-  const int32_t* positions;  // [rows]
+  // The position in the cache of each row.
+  const int32_t* positions;
 
-  // Where q, k and v lie.
+  // The places of q, k and v among the operands.
   HeadPlace place[3];
 
   // Return the index in the cache of the first element of the key, or the value, at position p of

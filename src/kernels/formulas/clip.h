@@ -9,10 +9,10 @@
 namespace ds {
 
 // Computes the results of `clip` (grad_norm, grad_scale and skip) from `squares`, the sum of the
-// squares of the gradient sum. The norm is that of the mean gradient or, if each of `ranks` ranks
-// keeps its own gradient, the root mean square of their norms. grad_scale, by which the update
-// multiplies gradient sums, undoes the loss scale, averages and clips at once. The step is skipped
-// if its weight is 0 or, unless `unchecked` is set, if the norm or the loss is not finite.
+// squares of the gradient sum. The norm is the norm of the mean gradient or, if each of `ranks`
+// ranks keeps its own gradient, the root mean square of their norms. grad_scale, by which the
+// update multiplies gradient sums, undoes the loss scale, averages and clips at once. The step is
+// skipped if its weight is 0 or, unless `unchecked` is set, if the norm or the loss is not finite.
 inline void clip_by(const KernelContext& c, double squares) {
   auto& scalars = *c.out[0].as<StepScalars>();
   const double scale = divisor_of(scalars);

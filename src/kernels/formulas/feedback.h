@@ -5,7 +5,7 @@
 
 namespace ds {
 
-// How a quantization feeds back its error, which is added to the values that are quantized next
+// How a quantization feeds back its error, that is, adds it to the values that are quantized next
 // (docs/reference/ops.md, `quantize`).
 struct Feedback {
   // Whether errors are fed back. out[0] is then the error.
@@ -14,7 +14,7 @@ struct Feedback {
   bool fresh = false;
   // Whether the error stays as it is, because the step was skipped and will be run again.
   bool stays = false;
-  // The next error is keep times the old error plus take times what this quantization loses.
+  // The next error is keep times the old error plus take times the loss of this quantization.
   float keep = 0;
   float take = 0;
 

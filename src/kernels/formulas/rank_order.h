@@ -8,10 +8,10 @@
 
 namespace ds {
 
-// Where the part of each rank lies after the parts of all ranks were gathered level by level,
-// outermost level first (core/program/levels.h, RankLevels::part). Attribute `levels`, for example
-// [4,2], lists the number of ranks per level, innermost first. Without it all ranks form one level.
-// The class allocates no memory.
+// The order of the ranks' parts after they were gathered level by level, outermost level first
+// (core/program/levels.h, RankLevels::part). Attribute `levels`, for example [4,2], lists the
+// number of ranks per level, innermost first. Without it all ranks form one level. The class
+// allocates no memory.
 class RankOrder {
  public:
   explicit RankOrder(const Attrs& attrs) {

@@ -69,7 +69,7 @@ inline Reduction reduction_of(const Attrs& attrs) {
 // result.
 template <typename A>
 struct LossGradient {
-  // One gradient for each row. Null: every row has the gradient `all`.
+  // One gradient for each row. Null if every row has the gradient `all`.
   const A* each;
   A all;
 

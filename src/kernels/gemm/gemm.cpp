@@ -1,7 +1,8 @@
 // bf16 matrix products (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
 // 2008). A task computes some rows of a slab of columns. It goes along k in blocks: it packs the
-// slab of b for the block, then packs rows of a, 32 at a time, and runs the micro-kernel on each
-// tile. If k has several blocks, partial sums are kept in scratch as f32.
+// slab of b for the block, then takes rows of a, 32 at a time, packs those that the micro-kernel
+// cannot read in place, and runs the micro-kernel on each tile. If k has several blocks, partial
+// sums are kept in scratch as f32.
 //
 // Invariant: each element of c is one sum over k in order, wherever its tile lies. So the bits
 // depend neither on the division into tasks nor on the number of threads.
@@ -33,8 +34,8 @@ int64_t bytes_of(const Micro& micro, const Cut& cut, int64_t k) {
 
 const Micro& micro_of(Isa isa) { return isa == Isa::amx ? tiles() : vectors(); }
 
-// One task: some rows of one slab of columns. Its scratch holds the slab, a group of packed rows
-// and, if k has several blocks, partial sums.
+// A task, which computes some rows of one slab of columns. Its scratch holds the slab, a group of
+// packed rows and, if k has several blocks, partial sums.
 class Task {
  public:
   Task(const MatrixProduct& product, const Micro& micro, const Cut& cut, int64_t row,
@@ -113,7 +114,7 @@ class Task {
       if (shape_.store == Store::added && k_ == 0) {
         if (job.last)
           // With a single block of k, scratch has no room for partial sums, so the old values of c
-          // are loaded to the stack.
+          // are copied to a buffer on the stack.
           job.partial = before;
         load_partial(job);
       }
@@ -130,7 +131,7 @@ class Task {
     }
   }
 
-  // For Store::added: lets the sums continue from the values of c.
+  // Lets the sums continue from the values of c, as Store::added requires.
   void load_partial(TileJob& job) const {
     job.first = false;
     std::fill_n(job.partial, micro_.tile_rows * micro_.tile_columns, 0.0f);
@@ -144,9 +145,11 @@ class Task {
   const Micro& micro_;
   const Cut& cut_;
   const int64_t row_, column_, rows_, columns_;
-  uint32_t* const slab_;  // panels
+  // The packed slab of b: its panels, one after another.
+  uint32_t* const slab_;
   std::byte* const group_;
-  float* const partial_;  // [tile][panel][tile rows][tile columns]
+  // The partial sums, [tile of rows][panel][tile rows][tile columns].
+  float* const partial_;
   int64_t k_ = 0, depth_ = 0;
 };
 

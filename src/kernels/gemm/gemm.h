@@ -24,8 +24,8 @@ struct Cut {
 Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa isa);
 
 // c = op(a) op(b) (+ bias) of bf16 matrices, with the instructions of `isa`, avx512_bf16 or amx;
-// the second form uses those of effective_isa(). Allocates no memory. Each thread needs at least 64
-// KiB of scratch.
+// the second form uses the instructions of effective_isa(). Allocates no memory. Each thread needs
+// at least 64 KiB of scratch.
 void multiply(const MatrixProduct& product, ThreadTeam& team, Isa isa);
 void multiply(const MatrixProduct& product, ThreadTeam& team);
 

@@ -4,8 +4,8 @@
 
 #include "core/base/dtype.h"
 
-// Functions with this attribute use AVX512_BF16 and run only after gemm::refuse() has accepted the
-// machine.
+// Functions with this attribute use AVX512_BF16 and run only after refuse() or refuse_head() of
+// linear.cpp has accepted the machine.
 #define DS_TARGET_AVX512_BF16 \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
 
@@ -54,8 +54,8 @@ struct Micro {
   int64_t most_depth;
   // The largest size of a packed slab of b, in bytes.
   int64_t slab_bytes;
-  // The number of rows at which cut_product() stops halving tasks to get more of them. b is packed
-  // once for all rows of a task.
+  // cut_product() halves the rows of a task, to get more tasks, only while they are more than this.
+  // b is packed once for all rows of a task, so fewer rows cost more packing.
   int64_t fewest_rows;
   // The number of tasks per thread that cut_product() aims for.
   int64_t tasks_per_thread;
@@ -63,11 +63,11 @@ struct Micro {
   int64_t (*group_bytes)(int64_t depth);
   void (*pack_b_along)(const Source&, uint32_t* slab);
   void (*pack_b_across)(const Source&, uint32_t* slab);
-  // pack_a_along packs the rows of one tile, pack_a_across those of a group.
+  // pack_a_along packs the rows of one tile, and pack_a_across packs the rows of a group.
   void (*pack_a_along)(const Source&, std::byte* tile);
   void (*pack_a_across)(const Source&, std::byte* group);
-  // Computes a tile from rows of a in place, a_row bytes apart. k must be contiguous, and the tile
-  // and its steps whole. Null if packed rows are faster.
+  // Computes a tile from rows of a in place, a_row bytes apart. k must be contiguous, the rows must
+  // fill the tile, and the depth must be a multiple of `step`. Null if packed rows are faster.
   void (*run_stored)(const TileJob& job);
   void (*run_packed)(const TileJob& job);
   // Called on the task's thread before its first tile and after its last.

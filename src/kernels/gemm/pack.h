@@ -49,8 +49,8 @@ DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void transpose_16x16
   }
 }
 
-// Prefetches the elements of a group for one k, if a is stored across k. Those for the next k lie
-// far away, so the hardware prefetcher does not recognize the pattern.
+// Prefetches the elements of a group for one k, if a is stored across k. The elements for the next
+// k are far away, so the hardware prefetcher does not recognize the pattern.
 inline void prefetch_row(const bf16* row) {
   _mm_prefetch(row, _MM_HINT_T0);
   _mm_prefetch(row + kGroup - 1, _MM_HINT_T0);

@@ -6,7 +6,7 @@
 // second-level cache hardly does. So rows of a are packed even if k is contiguous: their loads are
 // then one stream, which the hardware prefetches, as it does the loads of b. (With a read in place,
 // the products of a GPT-2 step took 1.4 times as long.) Because the products are so fast, packing
-// costs relatively more, so tasks are larger than those of vectors.cpp.
+// costs relatively more, so tasks are larger than in vectors.cpp.
 #include "kernels/gemm/tiles.h"
 
 #include <immintrin.h>
@@ -27,9 +27,12 @@ using amx::kSide;
 
 // The number of rows, and of columns, of c that are computed together.
 constexpr int64_t kTile = 2 * kSide;
-constexpr int64_t kStep = 2 * kSide;             // elements along k
-constexpr int64_t kPartialRow = kTile * 4;       // bytes
-constexpr int64_t kPartialHalf = kSide * kTile;  // elements
+// The number of elements along k that one step sums.
+constexpr int64_t kStep = 2 * kSide;
+// The bytes of a row of a tile of f32 sums.
+constexpr int64_t kPartialRow = kTile * 4;
+// The number of sums in the upper half of a tile.
+constexpr int64_t kPartialHalf = kSide * kTile;
 
 int64_t padded(int64_t depth) { return round_up(depth, kStep); }
 int64_t group_bytes(int64_t depth) { return kGroup * padded(depth) * 2; }
@@ -83,8 +86,8 @@ DS_TARGET_AVX512_BF16 void pack_a_across(const Source& s, std::byte* group) {
   }
 }
 
-// Adds the bias to `sums` [32][32] and rounds the results to c. A row of the tile has the size of a
-// cache line.
+// Adds the bias to `sums` [32][32] and rounds the results to c. A row of 32 rounded elements is as
+// large as a cache line.
 DS_TARGET_AVX512_BF16 void store_rounded(const TileJob& job, const float* sums) {
   const __mmask32 mask = lanes32(job.columns);
   const __m512 bias = bias_at(job, 0), bias2 = bias_at(job, kSide);
@@ -104,10 +107,10 @@ DS_TARGET_AVX512_BF16 void store_wide(const TileJob& job, const float* sums) {
   }
 }
 
-// Computes the sums in tiles 0 to 3, which hold these halves of the (rows, columns): (first,
-// first), (first, second), (second, first), (second, second). If a second half of rows or columns
-// does not exist, its products are left out. A tile of a or b is loaded for the next step as soon
-// as its last product has been issued, so that loads overlap products.
+// Adds the products of all steps to tiles 0 to 3, which hold the sums of these halves of the (rows,
+// columns): (first, first), (first, second), (second, first), (second, second). If a second half of
+// rows or columns does not exist, its products are left out. A tile of a or b is loaded for the
+// next step as soon as its last product has been issued, so that loads overlap products.
 template <bool kSecondRows, bool kSecondColumns>
 DS_AMX_INLINE void multiply_steps(const TileJob& job) {
   const std::byte* a = job.a;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kTileRows = 8, kTileColumns = 48;
 constexpr int kVectorsOfRow = kTileColumns / 16;
-// How many values of k ahead pack_a_across() prefetches.
+// pack_a_across() prefetches the rows for k + kRowsAhead while it packs those for k.
 constexpr int64_t kRowsAhead = 32;
 
 DS_TARGET_AVX512_BF16 inline __m512i broadcast_pair(const std::byte* at) {
@@ -59,8 +59,8 @@ DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators& su
 }
 
 // Computes a tile. Pair p of row i is i * row + p * kPairStep bytes after job.a. Addresses are kept
-// as three pointers with offsets of up to two rows, which is what x86 addressing offers (base, and
-// base plus 1 or 2 times an index).
+// as three pointers with offsets of up to two rows, because x86 addressing offers a base plus 1 or
+// 2 times an index.
 template <int kPairStep>
 DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void run_tile(const TileJob& job,
                                                                           int64_t row) {

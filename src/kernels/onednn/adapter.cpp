@@ -2,9 +2,9 @@
 // number of threads, which would make bits depend on that number. So a Matmul always runs with one
 // OpenMP thread, and the caller runs many of them at once.
 //
-// Three habits of oneDNN need care, each explained where it is handled: it generates code at a
-// first run, not at creation (warm_gemm, warm_tiles); it does not check whether it got memory for
-// that code (require_code_memory); and its f32 gemm moves the stack pointer into the heap
+// Three habits of oneDNN need care, each explained where it is handled. oneDNN generates code at a
+// first run, not at creation (warm_gemm, warm_tiles). It does not check whether it got memory for
+// that code (require_code_memory). And its f32 gemm moves the stack pointer into the heap
 // (WithoutSignals).
 #include "kernels/onednn/adapter.h"
 
@@ -30,8 +30,8 @@ namespace ds::onednn {
 namespace {
 
 #if DNNL_VERSION_MAJOR >= 3
-// Describes a matmul. This is the only difference between the interfaces of versions 2 and 3 that
-// matters here: version 3 has no operation descriptors.
+// Describes a matmul. Versions 2 and 3 of oneDNN differ only here among the interfaces that this
+// file uses: version 3 has no operation descriptors.
 dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
                                       const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
                                       const dnnl::memory::desc& c,
@@ -47,8 +47,8 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::me
 }
 #endif
 
-// During its lifetime, no signal is delivered to this thread, except those that report the thread's
-// own faults and the two that the C library uses to change users and to cancel threads.
+// A guard that blocks the signals of this thread, except those that report the thread's own faults
+// and the two that the C library uses to change users and to cancel threads.
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -66,8 +66,10 @@ class WithoutSignals {
 };
 
 struct IsaName {
-  const char* name;   // as users write it
-  const char* label;  // as oneDNN calls it
+  // The name that limit_isa() accepts.
+  const char* name;
+  // oneDNN's name.
+  const char* label;
   dnnl::cpu_isa isa;
 };
 constexpr std::array kIsas{
@@ -101,8 +103,8 @@ struct FreeDeleter {
   void operator()(std::byte* p) const { std::free(p); }
 };
 
-// The objects that one run of a primitive uses at a time: memory objects whose pointers are set for
-// each run.
+// The objects that one run of a primitive uses: a stream, and memory objects whose pointers are set
+// for each run. Concurrent runs use different contexts.
 struct Context {
   dnnl::stream stream;
   dnnl::memory a, b, bias, c, scratch;
@@ -117,12 +119,13 @@ struct Matmul::Impl {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   size_t scratch_bytes = 0;
+  // Whether signals are blocked during a run (moves_stack()).
   bool signals_wait = false;
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> idle;
 
-  // Returns an idle context, or creates one. So there are as many contexts as there have been runs
-  // at the same time.
+  // Returns an idle context, or creates one. So their number is the largest number of runs that
+  // there have been at the same time.
   std::unique_ptr<Context> take() {
     {
       std::lock_guard lock(mutex);
@@ -153,7 +156,7 @@ struct Matmul::Impl {
       context.own_scratch.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
       if (!context.own_scratch)
         raise(DS_ERROR_OUT_OF_MEMORY,
-              "oneDNN needs a scratchpad of {} bytes, which the system refuses", bytes);
+              "oneDNN needs a scratchpad of {} bytes, which cannot be allocated", bytes);
     }
     return context.own_scratch.get();
   }
@@ -186,7 +189,8 @@ bool uses_tiles(const Matmul& matmul) {
 
 // The number of rows and columns in the matrices of run_small().
 constexpr int64_t kSmallSide = 64;
-// Runs a small product of the form of `key`, with rows `lead` apart, if kind() is true for it.
+// Runs a small product of the form of `key`, with rows `lead` elements apart, if kind() returns
+// true for it.
 void run_small(MatrixShape key, int64_t lead, bool (*kind)(const Matmul&)) {
   key.m = key.n = key.k = kSmallSide;
   key.lda = key.ldb = key.ldc = lead;
@@ -219,7 +223,7 @@ void require_code_memory() {
   void* room = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) {
     raise(DS_ERROR_OUT_OF_MEMORY,
-          "oneDNN's code generator needs {} bytes, which the system refuses: {}", kBytes,
+          "oneDNN's code generator needs {} bytes, which cannot be allocated: {}", kBytes,
           std::strerror(errno));
   }
   munmap(room, kBytes);

@@ -11,7 +11,7 @@
 namespace ds::onednn {
 
 // A single-threaded matmul primitive. Several threads may call run() of one object at the same
-// time: each run uses a context of its own, which is created when first needed and then kept. The
+// time: each run uses a separate context, which is created when first needed and then kept. The
 // constructor throws DS_ERROR_UNSUPPORTED if oneDNN lacks an implementation.
 class Matmul {
  public:
@@ -21,12 +21,12 @@ class Matmul {
   Matmul& operator=(const Matmul&) = delete;
 
   // Computes the product. `bias` is ignored unless the key has one. `scratch` is at least 64-byte
-  // aligned; it is used if `available` covers scratch_bytes(), otherwise the context keeps a buffer
-  // of its own.
+  // aligned; it is used if `available` covers scratch_bytes(), otherwise the context allocates a
+  // buffer and keeps it.
   void run(const void* a, const void* b, const void* bias, void* c, std::byte* scratch,
            size_t available) const;
-  // Creates contexts for `threads` concurrent runs that each have `available` bytes of scratch, and
-  // lets oneDNN generate the code that it would generate at its first run.
+  // Creates contexts for `threads` concurrent runs, with `available` bytes of scratch for each run,
+  // and lets oneDNN generate the code that it would otherwise generate at its first run.
   void reserve(int threads, size_t available) const;
   // Returns an upper estimate of the bytes that oneDNN allocates and frees in each run.
   int64_t run_bytes() const;
@@ -40,7 +40,7 @@ class Matmul {
   std::unique_ptr<Impl> impl_;
 };
 
-// During its lifetime, OpenMP regions that this thread opens have one thread. The destructor
+// A guard: while it exists, OpenMP regions that this thread opens have one thread. The destructor
 // restores the thread's previous setting.
 class OneThread {
  public:
@@ -58,8 +58,8 @@ std::string version();
 // Returns the instruction set that oneDNN uses, such as "avx512_core_bf16".
 std::string effective_isa();
 // Caps oneDNN's instruction set at "sse4", "avx2", "avx512", "avx512_bf16" or another name of kIsas
-// (adapter.cpp). Returns "", or why it cannot. This works only before the process creates its first
-// oneDNN primitive.
+// (adapter.cpp). Returns "", or the reason for a failure. The cap works only if the process has not
+// yet created a oneDNN primitive.
 std::string limit_isa(const std::string& isa);
 
 }  // namespace ds::onednn

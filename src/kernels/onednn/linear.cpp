@@ -29,8 +29,9 @@ namespace {
 // A primitive costs about 50 KiB (measured), so a full cache is about 25 MiB.
 constexpr size_t kCachedPrimitives = 512;
 
-// Returns the size of a piece when `extent` is cut into an even number of pieces of about `target`.
-// There are at least `fewest` pieces, and the size is a multiple of `unit`.
+// Returns the size of the pieces into which `extent` is cut. Aims at an even number of pieces, at
+// least `fewest`, of at most about `target` each. The size is rounded up to a multiple of `unit`,
+// but is never larger than `extent`.
 int64_t piece(int64_t extent, int64_t target, int64_t fewest, int64_t unit) {
   int64_t pieces = std::max(fewest, round_up(ceil_div(extent, target), 2));
   return std::min(extent, round_up(ceil_div(extent, pieces), unit));
@@ -63,9 +64,9 @@ struct Tiled {
     team.parallel_for(rows * columns, std::cref(run));
   }
 
-  // Creates the primitives of all tiles. There are at most four shapes: of inner tiles, and of
-  // tiles at the lower edge, the right edge and the corner. Returns the most bytes that a run
-  // allocates and frees.
+  // Creates the primitives of all tiles, which have at most four shapes: one for inner tiles, and
+  // one each for the lower edge, the right edge and the corner. Returns the largest number of bytes
+  // that the tiles running at the same time allocate and free.
   int64_t prepare(ThreadTeam& team) const {
     const MatrixShape& whole = product.shape;
     int64_t most = 0;
@@ -115,8 +116,8 @@ int64_t prepare(const KernelContext& c) {
 
 void multiply(const MatrixProduct& product, ThreadTeam& team) { Tiled{product}.run(team); }
 
-// Prepares the products that `list` lists for the blocks of the fused head. Returns the most bytes
-// that a run allocates and frees.
+// Prepares the products that `list` lists for the blocks of the fused head. Returns the largest
+// number of bytes that one of them allocates and frees.
 template <void (*list)(const KernelContext&, const cpu::EachShape&)>
 int64_t prepare_products(const KernelContext& c) {
   int64_t most = 0;

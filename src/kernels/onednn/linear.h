@@ -9,8 +9,8 @@ struct Tile {
   int64_t columns = 0;
   bool operator==(const Tile&) const = default;
 };
-// Returns how a product is cut into tiles. The tiles depend only on the shape, so that bits do not
-// depend on the number of threads.
+// Returns the size of the tiles into which an m x n product is cut. It depends only on the shape,
+// so that bits do not depend on the number of threads.
 Tile tile_for(int64_t m, int64_t n, bool transpose_a);
 
 // Returns the number of primitives that are in the process's cache.

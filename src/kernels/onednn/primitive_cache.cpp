@@ -11,7 +11,8 @@ std::shared_ptr<const Matmul> PrimitiveCache::find(const MatrixShape& key) {
   return order_.front().second;
 }
 
-// Looks again after creating a primitive, because another thread may have been faster.
+// Looks up the key again after creating a primitive, because another thread may have added it in
+// the meantime.
 std::shared_ptr<const Matmul> PrimitiveCache::get(const MatrixShape& key) {
   {
     std::lock_guard lock(mutex_);

@@ -6,8 +6,8 @@
 namespace ds::ref {
 namespace {
 
-// acc = x (beta 0: acc is not read) or acc + x (beta 1), computed in f32 and rounded to the type of
-// acc.
+// acc = acc + x if beta is 1, or acc = x, without reading acc, if beta is 0. The result is computed
+// in f32 and rounded to the type of acc.
 template <typename T, typename A>
 void accumulate(const KernelContext& c) {
   const T* x = c.in[0].as<T>();

@@ -8,11 +8,11 @@
 
 namespace ds::ref {
 
-// Activations, each a pair of functions value and slope in the arithmetic type A. The ops of the
-// activations and glu share them.
+// The activations, for their ops and for glu. Each is a pair of functions in the arithmetic type A:
+// value, whose formula precedes the type, and slope, its derivative.
 
-// 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks and Gimpel, "Gaussian Error
-// Linear Units", arXiv:1606.08415.
+// 0.5 x (1 + tanh(u)), where u = sqrt(2/pi) (x + 0.044715 x^3): Hendrycks and Gimpel, "Gaussian
+// Error Linear Units", arXiv:1606.08415.
 struct GeluTanh {
   static constexpr double kScale = 0.7978845608028654;  // sqrt(2 / pi)
   static constexpr double kCubic = 0.044715;
@@ -22,7 +22,7 @@ struct GeluTanh {
     A u = A(kScale) * (x + A(kCubic) * x * x * x);
     return A(0.5) * x * (1 + std::tanh(u));
   }
-  // 0.5 (1 + t) + 0.5 x (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 + 3 0.044715 x^2)
+  // 0.5 (1 + t) + 0.5 x (1 - t^2) u', where t = tanh(u) and u' = sqrt(2/pi) (1 + 3 0.044715 x^2).
   template <typename A>
   static A slope(A x) {
     A t = std::tanh(A(kScale) * (x + A(kCubic) * x * x * x));
@@ -31,8 +31,8 @@ struct GeluTanh {
   }
 };
 
-// x P, P = 0.5 (1 + erf(x / sqrt(2))), the normal distribution function. It is computed as 0.5
-// erfc(-x / sqrt(2)), which does not cancel for negative x.
+// x P, where P = 0.5 (1 + erf(x / sqrt(2))) is the normal distribution function. It is computed as
+// 0.5 erfc(-x / sqrt(2)), which does not cancel for negative x.
 struct GeluErf {
   template <typename A>
   static A chance(A x) {
@@ -50,7 +50,7 @@ struct GeluErf {
   }
 };
 
-// GeluErf, but at most 10.
+// min(GeluErf, 10).
 struct Gelu10 {
   template <typename A>
   static A value(A x) {
@@ -62,7 +62,7 @@ struct Gelu10 {
   }
 };
 
-// x s, s = 1 / (1 + exp(-x)).
+// x s, where s = 1 / (1 + exp(-x)).
 struct Silu {
   template <typename A>
   static A value(A x) {
@@ -114,8 +114,8 @@ struct Relu2 {
   }
 };
 
-// P(z) of GeluErf, z = (x - m) / s (Ma et al., "Mega", arXiv:2209.10655, with the digits of m and s
-// that Transformers uses).
+// P(z) of GeluErf, where z = (x - m) / s (Ma et al., "Mega", arXiv:2209.10655, with the digits of m
+// and s that Transformers uses).
 struct Laplace {
   static constexpr double kMean = 0.707107, kDeviation = 0.282095;
 
@@ -142,7 +142,7 @@ struct Sigmoid {
   static A value(A x) {
     return 1 / (1 + std::exp(-x));
   }
-  // e / (1 + e)^2, e = exp(-|x|)
+  // e / (1 + e)^2, where e = exp(-|x|)
   template <typename A>
   static A slope(A x) {
     A e = std::exp(-std::abs(x)), sum = 1 + e;
@@ -150,7 +150,7 @@ struct Sigmoid {
   }
 };
 
-// x s, s = 1 / (1 + exp(-1.702 x)).
+// x s, where s = 1 / (1 + exp(-1.702 x)).
 struct QuickGelu {
   static constexpr double kSteep = 1.702;
 

@@ -73,8 +73,8 @@ void renew_block(const KernelContext& c, const AdamStep& s, const Rounding& roun
   encode(v, StateCodes::squares, v_drawn, v_codes, v_scale);
 }
 
-// in: grad. out: master; codes and scales of the mean; codes and scales of the mean of squares;
-// param.
+// The operand is grad. The results are master, the codes and scales of the mean, the codes and
+// scales of the mean of squares, and param.
 void adamw_codes(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
   const AdamStep step(c);

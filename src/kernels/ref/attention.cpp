@@ -127,11 +127,11 @@ void attention(const KernelContext& c) {
   }
 }
 
-// Computes p_ij = exp(s_ij - lse_i), and ds_ij, the gradient with respect to q_i . k_j. Both are 0
-// if i does not see j.
+// The weights p_ij = exp(s_ij - lse_i), and ds_ij, the gradients with respect to q_i . k_j. Both
+// are 0 if i does not see j.
 //   ds_ij = scale p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
 // If i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0. With
-// dropout y_i is a rounded product, so ds_ij is set to 0 explicitly.
+// dropout, y_i is the rounded product m_ij v_j, so ds_ij is set to 0 explicitly.
 template <typename T>
 struct Gradient {
   using A = Wide<T>;

@@ -6,7 +6,7 @@
 namespace ds::ref {
 namespace {
 
-// y = x rounded to nearest, ties to even; by way of f32 if the target has 16 bits.
+// y = x rounded to nearest, ties to even. If the target has 16 bits, x is first rounded to f32.
 template <typename From, typename To>
 void cast(const KernelContext& c) {
   const From* x = c.in[0].as<From>();

@@ -1,7 +1,7 @@
 // Dropout of elements, and layerdrop, which leaves out a whole layer for a micro-batch (Fan et al.,
 // "Reducing Transformer Depth on Demand with Structured Dropout", arXiv:1909.11556). The random
 // numbers depend only on seed, step, leaf and attribute `op`, so the backward pass draws the same
-// ones.
+// numbers.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -20,7 +20,7 @@ void embedding(const KernelContext& c) {
   }
 }
 
-// dw[v] = the sum of dy[r] over rows r with ids[r] = v, in row order; 0 for the id `padding`.
+// dw[v] = the sum of dy[r] over rows r with ids[r] = v, in row order. dw[padding] is 0.
 template <typename T>
 void embedding_dw(const KernelContext& c) {
   const T* dy = c.in[0].as<T>();

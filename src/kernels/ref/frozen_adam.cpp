@@ -10,7 +10,7 @@ namespace ds::ref {
 namespace {
 
 // Adam whose momentum is an input and whose variance no longer changes (Tang et al., "1-bit Adam",
-// arXiv:2102.02888). The order of operations is that of `adamw` without bias correction.
+// arXiv:2102.02888). The operations have the same order as in `adamw` without bias correction.
 template <typename T>
 void frozen_adam(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);

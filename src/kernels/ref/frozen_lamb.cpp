@@ -99,8 +99,9 @@ void frozen_lamb_moments(const KernelContext& c) {
 
 // Computes each parameter's factor: the largest factor of its elements, mixed with 1 by the share
 // of weight decay in the step, then bounded by factor_min and factor_max, then limited to a
-// relative change of factor_threshold per step. ratios = the mean ratio of the warm-up times the
-// factor.
+// relative change of factor_threshold per step. The ratio of all granules of a parameter is its
+// mean ratio of the warm-up times the factor. In a skipped step, ratios are 0 and factors do not
+// change.
 void frozen_lamb_ratios(const KernelContext& c) {
   const double* norms = c.in[0].as<double>();
   const float* means = c.in[1].as<float>();

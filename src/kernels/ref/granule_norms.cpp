@@ -1,5 +1,5 @@
-// Computes the sums of squares from which norms are computed, one for each granule of a rank's
-// shard. Added in the order of parameters, they give a result that does not depend on the layout.
+// Computes a sum of squares for each granule of a rank's shard, from which norms are computed. They
+// are later added in the order of parameters, so a norm does not depend on the layout.
 #include <algorithm>
 #include <cstdint>
 

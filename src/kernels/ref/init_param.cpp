@@ -11,8 +11,8 @@
 namespace ds::ref {
 namespace {
 
-// Elements per task. Because init_param has no faster kernel, the reference uses the thread team:
-// one thread would draw the values of a large model for minutes.
+// The number of elements in one task. Because init_param has no faster kernel, the reference uses
+// the thread team: one thread would draw the values of a large model for minutes.
 constexpr int64_t kBlock = 16384;
 
 // Maps the index of an element in a rank's slice to its index in the whole parameter. Attribute
@@ -26,7 +26,7 @@ class Places {
     ensure(!runs_.empty() && runs_.size() % 2 == 0,
            "init_param: runs must be pairs, got {} numbers", runs_.size());
     for (size_t k = 1; k < runs_.size(); k += 2) row_ += runs_[k];
-    ensure(row_ > 0, "init_param: runs must have elements, got {}", row_);
+    ensure(row_ > 0, "init_param: runs must cover at least 1 element, got {}", row_);
   }
   int64_t operator()(int64_t i) const {
     if (stride_ == 0) return i;

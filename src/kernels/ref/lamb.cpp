@@ -26,8 +26,8 @@ float lamb_step(const LambStep& s, float p, float m, float v) {
   return m / root + s.decay * p;
 }
 
-// in: grad, master. out: m, v, norms (two sums of squares for each granule: of the master and of
-// the step).
+// The operands are grad and master. The results are m, v and norms; norms has two sums of squares
+// for each granule, first of the master and then of the step.
 void lamb_moments(const KernelContext& c) {
   double* norms = c.out[2].as<double>();
   if (c.scalars.skip != 0) {
@@ -56,11 +56,11 @@ void lamb_moments(const KernelContext& c) {
 }
 
 // Writes the trust ratio of each parameter, clamped to [min_coeff, max_coeff], for each of its
-// granules. in: norms. out: means, if 1-bit LAMB needs them; ratios.
+// granules. The operand is norms. The results are means, if 1-bit LAMB needs them, and ratios.
 void lamb_ratios(const KernelContext& c) {
   const double* norms = c.in[0].as<double>();
   float* ratios = c.out.back().as<float>();
-  // A running mean of each parameter's ratio, which 1-bit LAMB needs; otherwise null.
+  // The running mean of each parameter's ratio, which 1-bit LAMB needs. Null for plain LAMB.
   float* means = c.out.size() > 1 ? c.out[0].as<float>() : nullptr;
   std::fill_n(ratios, c.out.back().numel(), 0.0f);
   double least = c.attrs.real("min_coeff"), most = c.attrs.real("max_coeff");
@@ -87,7 +87,7 @@ void lamb_ratios(const KernelContext& c) {
   }
 }
 
-// in: m, v, ratios. out: master, param.
+// The operands are m, v and ratios; the results are master and param.
 template <typename T>
 void lamb(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);

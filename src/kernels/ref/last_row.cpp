@@ -6,7 +6,7 @@
 namespace ds::ref {
 namespace {
 
-// y[0] = x[n - 1]: generation needs the logits of a text's last row only.
+// y[0] = x[n - 1]. Generation needs only the logits of a text's last row.
 void last_row(const KernelContext& c) {
   auto bytes = static_cast<size_t>(c.in[0].dims[1] * size_of(c.in[0].dtype));
   std::memcpy(c.out[0].data,

@@ -22,7 +22,7 @@ void layer_norm(const KernelContext& c) {
   for (int64_t r = 0; r < rows; ++r) {
     Wide<T> sum = 0, squares = 0;
     for (int64_t k = 0; k < width; ++k) sum += get(x, r * width + k);
-    // The variance takes a second pass, because the mean of squares minus the square of the mean
+    // The variance needs a second pass, because the mean of squares minus the square of the mean
     // would cancel.
     Wide<T> mean = sum / count;
     for (int64_t k = 0; k < width; ++k) {

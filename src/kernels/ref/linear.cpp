@@ -19,7 +19,7 @@ struct Weight {
   int64_t outputs, inputs, output, input;
 };
 
-// y = x w^T (+ b). The bias is added to the f32 sum, before rounding.
+// y = x w^T (+ b). The bias is added to the sum before it is rounded.
 template <typename T>
 void linear(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();

@@ -1,6 +1,6 @@
-// The fused head: cross_entropy of the logits x w^T. Each logit is computed when it is needed and
-// not stored. With attribute `kept`, all logits are stored, rounded to the operands' type, and both
-// passes use the rounded values.
+// The fused head: cross_entropy of the logits x w^T. Each logit is computed where it is used and is
+// not stored. With attribute `kept`, however, all logits are stored, rounded to the operands' type,
+// and both passes use the rounded values.
 #include <algorithm>
 #include <cstdint>
 #include <span>

@@ -1,5 +1,5 @@
-// 0/1 Adam (Lu et al., arXiv:2202.06009). Between two synchronisations each rank updates on its
-// own. At each synchronisation the ranks average the sums of their steps.
+// 0/1 Adam (Lu et al., arXiv:2202.06009). Between two synchronisations each rank updates its own
+// copy of the parameters. At each synchronisation the ranks average the sums of their steps.
 #include <cmath>
 #include <cstdint>
 
@@ -24,8 +24,8 @@ void own_gradient(const KernelContext& c) {
     mean[e] = c.scalars.skip != 0 ? 0.0f : grad[e] * scale;
 }
 
-// Makes one step of this rank. `steps` is the sum of its steps since the last synchronisation, and
-// its parameters are the masters, which are equal on all ranks, plus this sum. With attribute
+// Runs one local step of this rank. `steps` is the sum of its steps since the last synchronisation,
+// and its parameters are the masters, which are equal on all ranks, plus this sum. With attribute
 // `sum`, in the step before a synchronisation, `steps` is then multiplied by sqrt(v) + eps, because
 // the ranks add up these products.
 template <typename T>

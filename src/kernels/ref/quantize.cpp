@@ -49,8 +49,8 @@ void encode(const float* x, float scale, int64_t bits, uint8_t* codes) {
   }
 }
 
-// Writes the next error of a granule: a share of the old error `held` plus a share of what the
-// codes lose. Clears it if the granule has a NaN or an infinity.
+// Writes the next error of a granule: a share of the old error `held` plus a share of the
+// quantization loss. Clears it if the granule has a NaN or an infinity.
 void put_error(const float* value, const float* held, float scale, const Feedback& feedback,
                float* error) {
   for (int64_t e = 0; e < kGranule; ++e) {
@@ -61,8 +61,8 @@ void put_error(const float* value, const float* held, float scale, const Feedbac
   }
 }
 
-// in: x. out: the error, if errors are fed back; codes. A granule with a NaN or an infinity gets a
-// NaN scale, so that the receivers decode NaN.
+// The operand is x. The results are the error, if errors are fed back, and the codes. A granule
+// with a NaN or an infinity gets a NaN scale, so that the receivers decode NaN.
 template <typename T>
 void quantize(const KernelContext& c) {
   const T* x = c.in[0].as<T>();

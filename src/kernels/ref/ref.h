@@ -2,7 +2,7 @@
 // The shared pieces of the reference kernels, and their list. A reference kernel is a template over
 // the element type T that reads like the formula: operands are widened to Wide<T>, and results are
 // computed in Wide<T> and rounded once when they are stored. It runs on the calling thread, in
-// index order.
+// index order; only init_param uses the whole team.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,8 +32,7 @@ void by_type(DType dtype, const F& f) {
   by_type_among<float, bf16, f16, double>("reference", dtype, f);
 }
 
-// Returns the first `count` elements of type A of the caller's scratch. Their contents are
-// undefined.
+// Returns the calling thread's scratch as `count` elements of type A. Their contents are undefined.
 template <typename A>
 std::span<A> scratch_of(const KernelContext& c, int64_t count) {
   std::span<std::byte> bytes = c.team.scratch(0);
@@ -52,8 +51,8 @@ inline float tree_sum(std::span<const float> x) {
   return tree_sum(x.first(half)) + tree_sum(x.subspan(half));
 }
 
-// y[e] = f(x[e], ...) for all elements of output y and of as many inputs x as f takes, all of type
-// T.
+// y[e] = f(x[e], ...) for all elements of output y. f has one parameter for each input, one or two;
+// all operands have type T.
 template <typename T, typename F>
 void map(const KernelContext& c, const F& f) {
   T* y = c.out[0].as<T>();
@@ -70,9 +69,9 @@ void map(const KernelContext& c, const F& f) {
 // Registers `run` as the reference of `op`.
 void add_kernel(KernelRegistry& registry, const char* op, KernelFn run);
 
-// Registers a reference kernel that is a template over its element type, which operand(c) returns.
-// Choose is the type of a lambda without captures whose operator()<T>() returns the function for
-// elements of type T.
+// Registers a reference kernel that is a template over an element type. `operand` returns that type
+// for a launch. Choose is the type of a lambda without captures whose operator()<T>() returns the
+// function for elements of type T.
 template <auto operand = in_type<0>, typename Choose>
 void add_by_type(KernelRegistry& registry, const char* op, Choose) {
   add_kernel(registry, op, [](const KernelContext& c) {
@@ -80,7 +79,7 @@ void add_by_type(KernelRegistry& registry, const char* op, Choose) {
   });
 }
 
-// One function for each file of kernels in this folder.
+// The registrations of this folder, one for each file with kernels.
 Registration add_embedding, add_step, add_position, add_last_row, add_linear,
     add_linear_cross_entropy, add_layer_norm, add_activation, add_relu, add_rms_norm, add_glu,
     add_mul, add_scale, add_softcap, add_rope, add_top_gates, add_scale_rows, add_load_balance,

@@ -1,6 +1,6 @@
 // Root mean square normalization (Zhang and Sennrich, arXiv:1910.07467). It normalizes runs that
-// are as long as the weight. If the weight is shorter than a row, each head is normalized by
-// itself.
+// are as long as the weight. If the weight is shorter than a row, each head is normalized
+// separately.
 #include <cmath>
 #include <cstdint>
 

@@ -21,7 +21,7 @@ void pack_rows(const KernelContext& c) {
   int64_t height = c.in[0].dims[0], width = c.in[0].dims[1], room = c.out[1].numel(), count = 0;
   for (int64_t v = 0; c.scalars.absent == 0 && v < height; ++v) {
     if (std::find(ids, ids_end, v) == ids_end) continue;
-    ensure(count < room, "pack_rows has room for {} rows, ids name more", room);
+    ensure(count < room, "pack_rows has room for {} rows, but the ids name more", room);
     std::copy_n(table + v * width, width, rows + count * width);
     numbers[count++] = static_cast<int32_t>(v);
   }

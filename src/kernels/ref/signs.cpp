@@ -3,7 +3,7 @@
 // two halves. In the first, each rank adds its error to the tensor (add_error) and packs the signs
 // of every rank's chunk (pack_signs, `ways` = ranks). In the second, each rank averages the signs
 // that it received for its chunk (mean_signs), packs the mean (pack_signs, `ways` = 1) and sends it
-// to all ranks, which unpack it (unpack_signs). Each half keeps an error of its own.
+// to all ranks, which unpack it (unpack_signs). Each half keeps a separate error.
 #include "kernels/formulas/signs.h"
 
 #include <algorithm>

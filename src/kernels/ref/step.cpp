@@ -16,8 +16,9 @@ StepScalars& scalars_of(const KernelContext& c) { return *c.out[0].as<StepScalar
 
 // Computes the weighted mean of the leaves' losses, the number of leaves and the sum of their
 // weights. Leaves are added in the order of their indices, micro_step * ranks + rank. Each rank
-// passes the losses of its micro-steps and, if attribute `unit` is positive, then their weights;
-// otherwise all weights are 1. The loss of a leaf with weight 0 has no meaning and is left out.
+// passes the losses of its micro-steps, followed by their weights if attribute `unit` is positive;
+// otherwise all weights are 1. The sum of weights is stored in multiples of `unit`. The loss of a
+// leaf with weight 0 has no meaning and is left out.
 void losses(const KernelContext& c) {
   const float* all = c.in[0].as<float>();
   const int64_t micros = c.attrs.integer("micros"), unit = c.attrs.integer_or("unit", 0);
@@ -58,8 +59,8 @@ void sum_norms(const KernelContext& c) { *c.out[0].as<double>() = sum_of(c); }
 
 void clip(const KernelContext& c) { clip_by(c, sum_of(c)); }
 
-// Sets grad_scale to 1: from here on the gradients are means, already clipped and divided by the
-// loss scale.
+// Sets grad_scale to 1, because from here on the gradients are means, already clipped and divided
+// by the loss scale.
 void mean_gradients(const KernelContext& c) { c.out[0].as<StepScalars>()->grad_scale = 1; }
 
 }  // namespace

@@ -14,9 +14,9 @@ namespace ds::ref {
 namespace {
 
 // Deep gradient compression without its momentum correction (Lin et al., arXiv:1712.01887): adds x
-// to the error and packs, of each tensor, the share `ratio` of the elements with the largest
-// magnitudes, as values and places (element indices). The others stay in the error. Of equal
-// elements the first is chosen, so that all implementations agree.
+// to the error and packs, for each tensor, the share `ratio` of its elements that have the largest
+// magnitudes, as values and places (element indices). The other elements stay in the error. Of
+// elements with equal magnitudes, the first is chosen, so that all implementations agree.
 void pack_top(const KernelContext& c) {
   const float* x = c.in[0].as<float>();
   float* error = c.out[0].as<float>();

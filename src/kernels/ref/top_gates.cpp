@@ -11,8 +11,8 @@
 namespace ds::ref {
 namespace {
 
-// The gates of one row, at(e): exp(z_e - top) divided by the sum over the k largest if `normalize`,
-// otherwise over all; 0 for experts that are not chosen.
+// The gates of one row. at(e) returns exp(z_e - top) divided by the sum over the k largest logits
+// if `normalize`, otherwise over all logits. It returns 0 for experts that are not chosen.
 template <typename T>
 struct Gates {
   Gates(const T* logits, int64_t columns, const Attrs& attrs)
@@ -46,8 +46,8 @@ void top_gates(const KernelContext& c) {
   }
 }
 
-// dz_j = p_j ([j chosen] dy_j - sum over the chosen of dy p), where p is the softmax over all, or
-// over the chosen if `normalize`, which makes p_j = 0 for the others.
+// dz_j = p_j ([j chosen] dy_j - sum over the chosen of dy p), where p is the softmax over all
+// experts or, with `normalize`, over the chosen ones; p_j is then 0 for the other experts.
 template <typename T>
 void top_gates_dx(const KernelContext& c) {
   int64_t rows = c.in[1].dims[0], experts = c.in[1].dims[1];

@@ -16,9 +16,10 @@ inline void keep(float x, bf16* to, uint32_t word, Draw draw, bool drawn) {
   *to = drawn ? round_by(x, draw_bits(word, draw)) : bf16(x);
 }
 
-// Runs an elementwise update. in: grad of type G. out: master of type M, `n` states of type S,
-// param of type T. next(g, p, s) updates the master p and the states s of an element in place, in
-// f32, with the gradient g. The parameter is rounded from the stored master.
+// Runs an elementwise update. The operand is grad of type G. The results are the master of type M,
+// `n` states of type S, and param of type T. next(g, p, s) updates the master p and the states s of
+// an element in place, in f32, with the gradient g. The parameter is rounded from the stored
+// master.
 template <typename G, typename M, typename S, typename T, size_t n, typename Next>
 void update_elements(const KernelContext& c, const Next& next) {
   const G* grad = c.in[0].as<G>();

@@ -3,10 +3,10 @@
 // error of a sign must not be lost for good, and all ranks must have the same momentum afterwards,
 // to the bit.
 //
-// Invariant. When a step begins, every rank has the same whole momentum. What a rank sends of a
-// tensor, and what its errors hold, depends only on that tensor and on the number of ranks, not on
-// buckets, on the partition of the states or on which rank updates what. Thus stages 0 and 1
-// compute the same bits.
+// Invariant. When a step begins, every rank has the same whole momentum. The codes that a rank
+// sends of a tensor, and the errors that it keeps, depend only on that tensor and on the number of
+// ranks. They do not depend on buckets, on the partition of the states or on which rank updates an
+// element. Thus stages 0 and 1 compute the same bits.
 //
 // Algorithm, W ranks, for each bucket and in it for each tensor (core/program/signs.h):
 //  1. `momentum`: m = b1 m + (1 - b1) g, with g the mean gradient of this rank's leaves.

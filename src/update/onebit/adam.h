@@ -14,7 +14,8 @@ namespace ds {
 void emit_compressed_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                             StepForm form, BufferId own_norms);
 
-// Returns a note for reports with the bytes that such steps move and keep.
+// Returns a note for reports with the bytes that these steps receive from other ranks, and the
+// bytes of momentum or own steps and of errors that a rank keeps for them.
 std::string compression_note(const ZeroPlan& plan, const Config& config);
 
 }  // namespace ds

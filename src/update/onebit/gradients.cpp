@@ -1,9 +1,10 @@
-// Problem. Most bytes that ranks send are gradients. int8 codes take a quarter of their bytes in
-// f32, the largest elements of each tensor far less. The error must be made up for in later steps,
-// and all ranks must have the same mean.
+// Problem. Most bytes that ranks send are gradients. As int8 codes they take a quarter of the bytes
+// of f32, and the largest elements of each tensor alone take far less. Later steps must make up for
+// the error, and all ranks must have the same mean.
 //
-// Invariant. What a rank sends of an element, and what its errors hold, depends only on the granule
-// or tensor of the element and on the ranks, not on buckets, stages or tiers.
+// Invariant. The codes that a rank sends, and the errors that it keeps, depend for each element
+// only on the values of its granule (int8) or tensor (top_k) and on the ranks, not on buckets,
+// stages or tiers.
 //
 // Algorithm. Gradients of a step's micro-steps stay on their rank. After the last one, norms and
 // clip are computed from each rank's own gradients (as in docs/adr/0039). Then, for each bucket:
@@ -12,7 +13,8 @@
 //     int8: `quantize` share + error; `all_to_all`; `dequantize_sum` computes this rank's share of
 //     the elements of the mean; `quantize` that + error; `all_gather`; `dequantize`.
 //  3. `mean_gradients`: from here on updates use gradients as they are, without a scale.
-// All shares are sent before the first sum, so that kernels run while others are on their way.
+// The shares of all buckets are sent before the first sum, so that kernels of one bucket run while
+// the share of another is on its way.
 // Stage 1 computes the whole mean, too, so that it has the same bits as stage 0.
 //
 // Cost. On W ranks, a rank receives 2 (W - 1) / W * 260 / 256 bytes for each element with int8, and

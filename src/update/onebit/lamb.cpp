@@ -1,7 +1,7 @@
 // Problem. After its freeze 1-bit LAMB works like 1-bit Adam (update/onebit/adam.cpp), but a step
-// of LAMB needs a trust ratio for each parameter, which no longer follows from the variance once
-// that is frozen. Also, its momenta travel as one joint tensor with one scale for all parameters,
-// regardless of buckets.
+// of LAMB needs a trust ratio for each parameter, which cannot be computed from a frozen variance.
+// Also, its momenta travel as one joint tensor with one scale for all parameters, regardless of
+// buckets.
 //
 // Invariant. As in 1-bit Adam, every rank has the same whole momenta when a step begins. The joint
 // tensor contains the parameters in their order without gaps, so its signs and scales do not depend
@@ -16,7 +16,7 @@
 //  2. `scale_momentum` copies the momenta into the joint tensor, whose mean over ranks travels as
 //     signs (update/onebit/signs.h).
 //  3. `scale_momentum` copies them back. The padding that fills the tensor up to whole chunks is
-//     not 0 from then on: the next step sends what came back, as DeepSpeed does.
+//     no longer 0: the next step sends the values that came back, as DeepSpeed does.
 //  4. `frozen_lamb_moments` derives gradients from the new and the previous momenta, the second
 //     moment from these gradients, and the norms.
 //  5. `frozen_lamb_ratios` computes ratios from the norms of all ranks; `lamb` updates with them.
@@ -54,8 +54,10 @@ class CompressedLamb {
   CompressedLamb(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config)
       : builder_(builder), plan_(plan), config_(config) {}
 
-  // Emits what only the first step after the freeze does: it finds the factor of each parameter's
-  // momentum from the norms of all momenta. Every rank has the whole momenta, so nothing is sent.
+  // Emits the part that only the first step after the freeze has: the factor of each parameter's
+  // momentum is computed from the norms of all momenta, and the second moment that continues to
+  // change starts as a copy of the frozen one. Every rank has the whole momenta, so nothing is
+  // sent.
   void freeze() {
     StateRef norms = transient("momentum_squares", DS_DTYPE_F64, own_norms_of(plan_));
     std::vector<ElementRun> runs;
@@ -128,7 +130,7 @@ class CompressedLamb {
   }
 
   // Starts the second moment that continues to change (state 2) as a copy of the frozen one (state
-  // 1). Frozen parameters get it, too, because they may be trained again.
+  // 1). Buckets of frozen parameters start theirs, too, because they may be trained again.
   void begin_fresh(BucketId b) {
     const int64_t numel = plan_.part_numel(b), most = stretch_size(plan_, config_, b);
     for (int64_t first = 0; first < numel; first += most) {
@@ -141,8 +143,8 @@ class CompressedLamb {
     }
   }
 
-  // Averages all momenta over ranks as one joint tensor. The padding at its end, which completes
-  // the last chunk, is kept from step to step like a momentum.
+  // Averages all momenta over ranks as one joint tensor. The padding at the end of the tensor,
+  // which completes the last chunk, is kept from step to step like a momentum.
   void exchange() {
     const RankLevels& levels = plan_.classes.front().levels;
     const int64_t numel = joined_momenta(plan_).end, ranks = levels.ranks();

@@ -4,18 +4,19 @@
 // independently and agree at intervals that grow. In between their parameters differ, as nowhere
 // else in libds.
 //
-// Invariant. Masters are the parameters that all ranks agreed on, equal on all of them in every
-// step. A rank computes with master + own_steps, the sum of its own steps since then; the compute
-// copy is that sum, rounded. So code that reads masters sees one model, and ranks do not differ
-// after they have agreed.
+// Invariant. Masters are the parameters that all ranks last agreed on, so they are equal on all
+// ranks in every step. own_steps is the sum of a rank's own steps since then. A rank computes with
+// its compute copy, which is master + own_steps, rounded. So code that reads masters sees one
+// model, and ranks do not differ after they have agreed.
 //
 // Algorithm. The form of a step depends only on the number of updates (optim/optimizer.cpp), so all
 // ranks choose the same form.
 //  gradients: `own_gradient`, its mean over ranks as signs, `momentum`, `frozen_adam`.
 //  local: `local_adam`; nothing is sent.
-//  compressed: `local_adam`, which leaves the sum times the root of the variance; its mean over
-//    ranks as signs; `synced_adam`: the momentum becomes that mean, divided by the sum of the rates
-//    in it, the mean is added to masters, and own_steps becomes 0.
+//  compressed: `local_adam`, which leaves own_steps times the root of the variance; the mean of
+//    these products over ranks, as signs; `synced_adam`: the momentum becomes the mean divided by
+//    the sum of the rates of these steps, the mean step is added to masters, and own_steps becomes
+//    0.
 //  freezing: the first compressed step. Its errors start at 0, because the stored ones belong to
 //    gradients.
 //
@@ -65,7 +66,7 @@ class LocalUpdate {
       StateRef mean = one.source;
       if (one.exchange) {
         mean = whole(one.bucket, ".mean_gradient");
-        // Only tensors are received; the elements between them must not be NaN, either.
+        // receive() writes only the tensors. The elements between them must not be NaN.
         builder_.emit(Op::zero, {flat(mean, Access::write)});
         one.exchange->receive(mean);
       }
@@ -74,13 +75,14 @@ class LocalUpdate {
     }
   }
 
-  // Emits a step that each rank makes by itself.
+  // Emits a step without communication: each rank updates its parameters alone.
   void local() {
     for_trained_buckets(plan_, [&](BucketId b) { emit_local(b, false); });
   }
 
   // Emits a step after which all ranks agree: each rank makes its own step, then the sums of own
-  // steps since the last agreement are averaged as signs. `first`: this is the first such step.
+  // steps since the last agreement are averaged as signs. `first` says that this is the first step
+  // of this kind, in which errors are reset to 0.
   void synchronise(bool first) {
     std::vector<Sent> all;
     for_trained_buckets(plan_, [&](BucketId b) {

@@ -24,8 +24,8 @@ void emit_own_momentum(ProgramBuilder& builder, const ZeroPlan& plan, const Conf
 // Updates this rank's part with the momentum and the frozen variance.
 void emit_frozen_adam(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                       BucketId b);
-// Returns the exchange of a bucket's trained tensors, with the bucket's errors, or nullopt on a
-// single rank.
+// Returns the exchange that averages a bucket's trained tensors and keeps its errors in the
+// bucket's states. Returns nullopt on a single rank, which exchanges nothing.
 std::optional<SignExchange> exchange_of(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b);
 
 }  // namespace ds

@@ -10,11 +10,11 @@
 
 namespace ds {
 
-// Emits the mean over ranks of tensors in f32, at one bit an element with error feedback on both
-// sides, as instructions around plain collectives. A rank sends every other rank the signs of that
-// rank's chunk and one scale for each tensor (send). Each rank averages its chunk and sends the
-// signs and scale of the mean to all (answer). The answers replace the tensors (receive).
-// Instructions that do not need the tensors may be emitted in between.
+// An exchange that replaces f32 tensors by their mean over ranks, at one bit an element with error
+// feedback on both sides, emitted as instructions around plain collectives. A rank sends every
+// other rank the signs of that rank's chunk and one scale for each tensor (send). Each rank
+// averages its chunk and sends the signs and scale of the mean to all (answer). The answers replace
+// the tensors (receive). Instructions that do not need the tensors may be emitted in between.
 //
 // Cost. A rank receives 2 (W - 1) / W bits an element and 8 bytes a tensor and rank.
 //
@@ -23,7 +23,7 @@ namespace ds {
 class SignExchange {
  public:
   // `tensors` are runs of elements in the buffers that are passed to send() and receive(). The
-  // buffers of errors have room for these tensors, from element 0 on.
+  // errors of these tensors begin at element 0 of the two error buffers.
   SignExchange(ProgramBuilder& builder, const ZeroPlan& plan, std::string name,
                const RankLevels& levels, std::vector<ElementRun> tensors, BufferId worker_error,
                BufferId server_error);

@@ -230,8 +230,8 @@ TEST(Config, WarnsIfReproducibleBitsStillDependOnTheRanks) {
   };
   EXPECT_EQ(warnings(R"("gradient_compression": {"type": "int8"})"),
             std::vector<std::string>{
-                "reproducible: bits depend on the number of ranks all the same, because of "
-                "gradient_compression.type \"int8\", whose codes are of one rank's elements"});
+                "reproducible: bits still depend on the number of ranks, because with "
+                "gradient_compression.type \"int8\" each rank rounds its own elements to codes"});
   for (const char* codes :
        {R"("zero_optimization": {"stage": 2, "zero_quantized_gradients": true})",
         R"("optimizer": {"type": "OneBitAdam"})"})

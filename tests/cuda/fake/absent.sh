@@ -22,7 +22,7 @@ says() {
   grep -q "^CUDA  *.*$line" out || fail "env with $*: $(grep ^CUDA out)"
 }
 says "there is no CUDA driver: /nowhere/libcuda.so: cannot open shared object file" DS_CUDA_DRIVER=/nowhere/libcuda.so
-says "is not a CUDA driver: it tells no version" "DS_CUDA_DRIVER=$fake_blas"
+says "is not a CUDA driver: it reports no version" "DS_CUDA_DRIVER=$fake_blas"
 says "supports CUDA 12.4, and this plugin needs 13.0 or later" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_VERSION=12040
 says "the driver has no device" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_DEVICES=0
 says "of version 13.0 does not start: no CUDA-capable device is detected" "DS_CUDA_DRIVER=$fake_driver" DS_FAKE_CUDA_INIT=100
@@ -30,7 +30,7 @@ says "fake GPU is of architecture sm_75, and this plugin needs sm_80 or later" "
 export DS_NCCL="$fake_nccl"
 says "13.0, cuda:0 fake GPU (sm_90), 1024 MiB, 1024 MiB free; ranks on several are linked by NCCL 2.28.9" "DS_CUDA_DRIVER=$fake_driver"
 for unlinked in "there is no NCCL: /nowhere/libnccl.so: cannot open shared object file|DS_NCCL=/nowhere/libnccl.so" \
-  "is not NCCL: it tells no version|DS_NCCL=$fake_blas" \
+  "is not NCCL: it reports no version|DS_NCCL=$fake_blas" \
   "is of version 2.13.4, and this plugin needs 2.14.0 or later|DS_FAKE_NCCL_VERSION=21304"; do
   says "free; ranks on several are not linked: .*${unlinked%|*}" "DS_CUDA_DRIVER=$fake_driver" "${unlinked#*|}"
 done

@@ -362,10 +362,10 @@ TEST_F(FakeCudaTraining, ABlockThatNeedsTooMuchSharedMemoryIsRefused) {
   };
   // Refused when the engine is created.
   expect_names(refusal("4096"), {"no kernel that runs 'attention", "heads of ",
-                                 " bytes of shared memory a block", "the device has 4096"});
+                                 " bytes of shared memory per block", "the device has 4096"});
   // Refused only at a launch, because every real GPU has enough shared memory for this op.
   expect_names(refusal("42800"),
-               {"'embedding_dw' takes ", " bytes of shared memory a block", "(sm_90) has 42800"});
+               {"'embedding_dw' needs ", " bytes of shared memory per block", "(sm_90) has 42800"});
   unsetenv("DS_FAKE_CUDA_SHARED");
   EXPECT_EQ(train(small(), "cuda:0", 1).losses.size(), 1U);
 }
