@@ -118,7 +118,7 @@ static inline ds_status ds_ops_end(ds_ops_node* node, ds_graph* graph, const cha
 
 /** Attributes of embedding that may be left out. */
 typedef struct ds_embedding_options {
-  /** row of w that gets no gradient from here; -1: none; -1 by default */
+  /** row of w that gets no gradient from this operation; -1: no row; -1 by default */
   int64_t padding;
 } ds_embedding_options;
 
@@ -147,7 +147,7 @@ static inline ds_status ds_op_embedding(ds_graph* graph, int32_t w, int32_t ids,
 
 /** Attributes of embedding_dw that may be left out. */
 typedef struct ds_embedding_dw_options {
-  /** row of w that gets no gradient from here; -1: none; -1 by default */
+  /** row of w that gets no gradient from this operation; -1: no row; -1 by default */
   int64_t padding;
 } ds_embedding_dw_options;
 
@@ -176,9 +176,9 @@ static inline ds_status ds_op_embedding_dw(ds_graph* graph, int32_t dy, int32_t 
   return ds_ops_end(&node, graph, "embedding_dw", out);
 }
 
-/** Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].
+/** Adds to each row the row of a table for its position in the sequence: y[r] = x[r] + w[r mod seq].
  * @param x T[n,C], rows
- * @param w T[P,C], a row for each place
+ * @param w T[P,C], a row for each position
  * @param seq rows of a sequence, at most P
  * @param out [out] y: T[n,C], sums */
 static inline ds_status ds_op_position(ds_graph* graph, int32_t x, int32_t w, int64_t seq, int32_t* out) {
@@ -226,7 +226,7 @@ static inline ds_linear_options ds_linear_options_init(void) {
   return options;
 }
 
-/** The product x w^T of rows and a weight, plus a bias where there is one.
+/** The product x w^T of rows and a weight, plus a bias if given.
  * @param x T[n,I], rows
  * @param w T[O,I], weight
  * @param b [nullable: -1] T[O], bias
@@ -313,11 +313,11 @@ static inline ds_status ds_op_linear_db(ds_graph* graph, int32_t dy, int32_t* ou
   return ds_ops_end(&node, graph, "linear_db", out);
 }
 
-/** Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
+/** Normalized rows (x - mean) rstd w + b; w and b are given together or left out, which means 1 and 0.
  * @param x T[n,C], rows
  * @param w [nullable: -1] T[C], weight
  * @param b [nullable: -1] T[C], bias
- * @param eps added to the mean square before its root is taken, > 0
+ * @param eps added to the variance or mean square before its square root, > 0
  * @param out [out] y: T[n,C], normalized rows; then mean: A[n], mean of each row; then rstd: A[n], 1 / sqrt(variance +
  * eps) of each row */
 static inline ds_status ds_op_layer_norm(ds_graph* graph, int32_t x, int32_t w, int32_t b, double eps, int32_t* out) {
@@ -378,11 +378,11 @@ static inline ds_rms_norm_options ds_rms_norm_options_init(void) {
   return options;
 }
 
-/** Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of q
- * and k.
+/** Normalizes each run of D columns by itself: x rstd w. With D = C the runs are whole rows; with the width of a head
+ * they are the heads of q or k.
  * @param x T[n,C], rows
  * @param w T[D], weight; D divides C
- * @param eps added to the mean square before its root is taken, > 0
+ * @param eps added to the variance or mean square before its square root, > 0
  * @param options [nullable]
  * @param out [out] y: T[n,C], normalized rows; then rstd: A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run */
 static inline ds_status ds_op_rms_norm(ds_graph* graph, int32_t x, int32_t w, double eps, const ds_rms_norm_options*
@@ -451,7 +451,7 @@ static inline ds_status ds_op_rms_norm_dw(ds_graph* graph, int32_t dy, int32_t x
 
 /** Attributes of gelu that may be left out. */
 typedef struct ds_gelu_options {
-  /** tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
+  /** tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at most 10
    * (tanh, erf, 10); "tanh" by default */
   const char* form;
 } ds_gelu_options;
@@ -478,7 +478,7 @@ static inline ds_status ds_op_gelu(ds_graph* graph, int32_t x, const ds_gelu_opt
 
 /** Attributes of gelu_dx that may be left out. */
 typedef struct ds_gelu_dx_options {
-  /** tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
+  /** tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at most 10
    * (tanh, erf, 10); "tanh" by default */
   const char* form;
 } ds_gelu_dx_options;
@@ -755,7 +755,7 @@ static inline ds_status ds_op_mul(ds_graph* graph, int32_t a, int32_t b, int32_t
   return ds_ops_end(&node, graph, "mul", out);
 }
 
-/** A tensor times a number, which is rounded to A first; its own backward.
+/** A tensor times a number, which is rounded to A first. Its gradient is the same operation.
  * @param x T[any], any tensor
  * @param factor the number
  * @param out [out] y: T[any], x factor */
@@ -795,11 +795,11 @@ static inline ds_status ds_op_softcap_dx(ds_graph* graph, int32_t dy, int32_t y,
 
 /** Attributes of attention that may be left out. */
 typedef struct ds_attention_options {
-  /** G, heads of keys and values, divides H; 0: H; 0 by default */
+  /** G, heads of keys and values, a divisor of H; 0: H heads; 0 by default */
   int64_t kv_heads;
   /** 1: a row sees itself and rows before it, 0: its whole sequence; 1 by default */
   int32_t causal;
-  /** a row sees so many rows, itself included; 0: all; of causal attention only; 0 by default */
+  /** number of rows that a row sees, itself included; 0: all; only for causal attention; 0 by default */
   int64_t window;
   /** factor of scores; 0: 1/sqrt(D); 0.0 by default */
   double scale;
@@ -807,12 +807,12 @@ typedef struct ds_attention_options {
   double softcap;
   /** 1: qkv is q, k, v of head 0, then of head 1 and so on; 0 by default */
   int32_t per_head;
-  /** probability of dropping a weight in a step of training, in [0, 1); 0.0 by default */
+  /** probability of dropping a weight in a training step, in [0, 1); 0.0 by default */
   double dropout;
   /** number of the random stream of dropout, 0 to 65535; needed with dropout; not given by default */
   int64_t op;
-  /** 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
-   * seq; rows see only their document; 0 by default */
+  /** 1: mask is begin, which holds for each row the first row of its document. Documents follow one another, each at
+   * most seq rows long; a row sees only its own document; 0 by default */
   int32_t documents;
 } ds_attention_options;
 
@@ -834,7 +834,7 @@ static inline ds_attention_options ds_attention_options_init(void) {
  * @param q T[n,HD], queries of H heads
  * @param k T[n,GD], keys of G heads
  * @param v T[n,GD], values of G heads
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
+ * @param mask [nullable: -1] i32[n], rows where it is 0 are seen by no row; with documents it is begin
  * @param heads H, heads of queries
  * @param seq rows of a sequence
  * @param options [nullable]
@@ -865,7 +865,7 @@ static inline ds_status ds_op_attention(ds_graph* graph, int32_t q, int32_t k, i
 
 /** Attention within sequences: softmax(scores) v for each row and head.
  * @param qkv T[n,(H+2G)D], queries, keys and values, side by side
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
+ * @param mask [nullable: -1] i32[n], rows where it is 0 are seen by no row; with documents it is begin
  * @param heads H, heads of queries
  * @param seq rows of a sequence
  * @param options [nullable]
@@ -894,11 +894,11 @@ static inline ds_status ds_op_attention_packed(ds_graph* graph, int32_t qkv, int
 
 /** Attributes of attention_dx that may be left out. */
 typedef struct ds_attention_dx_options {
-  /** G, heads of keys and values, divides H; 0: H; 0 by default */
+  /** G, heads of keys and values, a divisor of H; 0: H heads; 0 by default */
   int64_t kv_heads;
   /** 1: a row sees itself and rows before it, 0: its whole sequence; 1 by default */
   int32_t causal;
-  /** a row sees so many rows, itself included; 0: all; of causal attention only; 0 by default */
+  /** number of rows that a row sees, itself included; 0: all; only for causal attention; 0 by default */
   int64_t window;
   /** factor of scores; 0: 1/sqrt(D); 0.0 by default */
   double scale;
@@ -906,12 +906,12 @@ typedef struct ds_attention_dx_options {
   double softcap;
   /** 1: qkv is q, k, v of head 0, then of head 1 and so on; 0 by default */
   int32_t per_head;
-  /** probability of dropping a weight in a step of training, in [0, 1); 0.0 by default */
+  /** probability of dropping a weight in a training step, in [0, 1); 0.0 by default */
   double dropout;
   /** number of the random stream of dropout, 0 to 65535; needed with dropout; not given by default */
   int64_t op;
-  /** 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
-   * seq; rows see only their document; 0 by default */
+  /** 1: mask is begin, which holds for each row the first row of its document. Documents follow one another, each at
+   * most seq rows long; a row sees only its own document; 0 by default */
   int32_t documents;
 } ds_attention_dx_options;
 
@@ -934,7 +934,7 @@ static inline ds_attention_dx_options ds_attention_dx_options_init(void) {
  * @param q T[n,HD], queries of H heads
  * @param k T[n,GD], keys of G heads
  * @param v T[n,GD], values of G heads
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
+ * @param mask [nullable: -1] i32[n], rows where it is 0 are seen by no row; with documents it is begin
  * @param y T[n,HD], weighted sums of values
  * @param lse A[H,n], logarithm of the sum of exp of the scores
  * @param heads H, heads of queries
@@ -971,7 +971,7 @@ static inline ds_status ds_op_attention_dx(ds_graph* graph, int32_t dy, int32_t 
 /** The gradients of an attention. Not differentiable.
  * @param dy T[n,HD], gradient of y
  * @param qkv T[n,(H+2G)D], queries, keys and values, side by side
- * @param mask [nullable: -1] i32[n], rows of 0 are seen by none; see documents
+ * @param mask [nullable: -1] i32[n], rows where it is 0 are seen by no row; with documents it is begin
  * @param y T[n,HD], weighted sums of values
  * @param lse A[H,n], logarithm of the sum of exp of the scores
  * @param heads H, heads of queries
@@ -1005,9 +1005,9 @@ static inline ds_status ds_op_attention_dx_packed(ds_graph* graph, int32_t dy, i
 
 /** Attributes of cached_attention that may be left out. */
 typedef struct ds_cached_attention_options {
-  /** G, heads of keys and values, divides H; 0: H; 0 by default */
+  /** G, heads of keys and values, a divisor of H; 0: H heads; 0 by default */
   int64_t kv_heads;
-  /** a row sees so many rows, itself included; 0: all; of causal attention only; 0 by default */
+  /** number of rows that a row sees, itself included; 0: all; only for causal attention; 0 by default */
   int64_t window;
   /** factor of scores; 0: 1/sqrt(D); 0.0 by default */
   double scale;
@@ -1027,17 +1027,17 @@ static inline ds_cached_attention_options ds_cached_attention_options_init(void)
   return options;
 }
 
-/** Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
- * differentiable.
+/** Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads
+ * the cache. Not differentiable.
  * @param q T[n,HD], queries of H heads
  * @param k T[n,GD], keys of G heads
  * @param v T[n,GD], values of G heads
- * @param positions i32[n], place of each row, below P; no two alike
- * @param cache T[2G,P,D], keys, then values, of the P places of a text
+ * @param positions i32[n], position of each row in the text, below P; all are different
+ * @param cache T[2G,P,D], keys, then values, of the P positions of a text
  * @param heads H, heads of queries
  * @param options [nullable]
- * @param out [out] y: T[n,HD], weighted sums of values; then cache: T[2G,P,D], keys, then values, of the P places of a
- * text */
+ * @param out [out] y: T[n,HD], weighted sums of values; then cache: T[2G,P,D], keys, then values, of the P positions of
+ * a text */
 static inline ds_status ds_op_cached_attention(ds_graph* graph, int32_t q, int32_t k, int32_t v, int32_t positions,
     int32_t cache, int64_t heads, const ds_cached_attention_options* options, int32_t* out) {
   ds_ops_node node;
@@ -1058,15 +1058,15 @@ static inline ds_status ds_op_cached_attention(ds_graph* graph, int32_t q, int32
   return ds_ops_end(&node, graph, "cached_attention", out);
 }
 
-/** Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
- * differentiable.
+/** Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads
+ * the cache. Not differentiable.
  * @param qkv T[n,(H+2G)D], queries, keys and values, side by side
- * @param positions i32[n], place of each row, below P; no two alike
- * @param cache T[2G,P,D], keys, then values, of the P places of a text
+ * @param positions i32[n], position of each row in the text, below P; all are different
+ * @param cache T[2G,P,D], keys, then values, of the P positions of a text
  * @param heads H, heads of queries
  * @param options [nullable]
- * @param out [out] y: T[n,HD], weighted sums of values; then cache: T[2G,P,D], keys, then values, of the P places of a
- * text */
+ * @param out [out] y: T[n,HD], weighted sums of values; then cache: T[2G,P,D], keys, then values, of the P positions of
+ * a text */
 static inline ds_status ds_op_cached_attention_packed(ds_graph* graph, int32_t qkv, int32_t positions, int32_t cache,
     int64_t heads, const ds_cached_attention_options* options, int32_t* out) {
   ds_ops_node node;
@@ -1087,15 +1087,15 @@ static inline ds_status ds_op_cached_attention_packed(ds_graph* graph, int32_t q
 
 /** Attributes of rope that may be left out. */
 typedef struct ds_rope_options {
-  /** columns of a head that turn; 0: all; 0 by default */
+  /** columns of a head that are rotated; 0: all; 0 by default */
   int64_t dims;
-  /** heads turn where their number modulo this is below rotated; without it heads; not given by default */
+  /** a head is rotated if its number modulo period is below rotated; heads if absent; not given by default */
   int64_t period;
-  /** see period; without it period; not given by default */
+  /** see period; period if absent; not given by default */
   int64_t rotated;
-  /** 1: a pair is two neighbours, 0: a half apart; 0 by default */
+  /** 1: the columns of a pair are neighbours; 0: they are dims/2 apart; 0 by default */
   int32_t interleaved;
-  /** 1: turns back; 0 by default */
+  /** 1: rotates by the opposite angles; 0 by default */
   int32_t inverse;
   /** how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope); "none" by default */
   const char* scaling;
@@ -1105,7 +1105,8 @@ typedef struct ds_rope_options {
   double low;
   /** for llama3 and yarn, > 0; not given by default */
   double high;
-  /** length of texts before scaling, of all but none and linear; of longrope with long_factors; not given by default */
+  /** length of texts before scaling; for dynamic, llama3 and yarn, and for longrope with long_factors; not given by
+   * default */
   int64_t original;
   /** for dynamic; not given by default */
   double power;
@@ -1113,7 +1114,7 @@ typedef struct ds_rope_options {
   const char* factors;
   /** for longrope: factors for texts longer than original; not given by default */
   const char* long_factors;
-  /** factor of the result in place of the scaling's own; 0: that; 0.0 by default */
+  /** factor of the result; 0: the factor that the scaling defines; 0.0 by default */
   double magnitude;
   /** for yarn: 1 rounds the first and the last scaled pair to whole ones; 1 by default */
   int32_t truncate;
@@ -1139,15 +1140,15 @@ static inline ds_rope_options ds_rope_options_init(void) {
   return options;
 }
 
-/** Rotary positions: turns pairs of columns of each head by angles that grow with the place of the row.
+/** Rotary positions: rotates pairs of columns of each head by angles that grow with the position of the row.
  * @param x T[n,H*D], rows of H heads
- * @param positions [nullable: -1] i32[n], place of each row; without it r mod seq
- * @param length [nullable: -1] i32[1], length of the text; without it seq
+ * @param positions [nullable: -1] i32[n], position of each row; r mod seq if absent
+ * @param length [nullable: -1] i32[1], length of the text; seq if absent
  * @param heads H
  * @param seq rows of a sequence
  * @param theta base of the angles, > 1
  * @param options [nullable]
- * @param out [out] y: T[n,H*D], turned rows */
+ * @param out [out] y: T[n,H*D], rotated rows */
 static inline ds_status ds_op_rope(ds_graph* graph, int32_t x, int32_t positions, int32_t length, int64_t heads, int64_t
     seq, double theta, const ds_rope_options* options, int32_t* out) {
   ds_ops_node node;
@@ -1180,7 +1181,7 @@ static inline ds_status ds_op_rope(ds_graph* graph, int32_t x, int32_t positions
 
 /** Attributes of softmax that may be left out. */
 typedef struct ds_softmax_options {
-  /** 1: the logarithms of it; 0 by default */
+  /** 1: the logarithm of the softmax; 0 by default */
   int32_t log;
 } ds_softmax_options;
 
@@ -1204,7 +1205,7 @@ static inline ds_status ds_op_softmax(ds_graph* graph, int32_t x, const ds_softm
   return ds_ops_end(&node, graph, "softmax", out);
 }
 
-/** The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+/** The softmax of the columns 0 to r mod seq of each row r; the other columns are 0.
  * @param x T[n,C], rows
  * @param seq rows of a sequence
  * @param out [out] y: T[n,C], a distribution for each row */
@@ -1218,7 +1219,7 @@ static inline ds_status ds_op_causal_softmax(ds_graph* graph, int32_t x, int64_t
 
 /** Attributes of softmax_dx that may be left out. */
 typedef struct ds_softmax_dx_options {
-  /** 1: the logarithms of it; 0 by default */
+  /** 1: the logarithm of the softmax; 0 by default */
   int32_t log;
 } ds_softmax_dx_options;
 
@@ -1228,7 +1229,7 @@ static inline ds_softmax_dx_options ds_softmax_dx_options_init(void) {
   return options;
 }
 
-/** The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
+/** The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy if y is the
  * logarithm. Not differentiable.
  * @param dy T[n,C], gradient of the result
  * @param y T[n,C], the result
@@ -1258,7 +1259,7 @@ static inline ds_top_gates_options ds_top_gates_options_init(void) {
   return options;
 }
 
-/** The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
+/** The softmax of each row at its k largest logits, and 0 elsewhere; of equal logits, those of lower index are chosen.
  * @param logits T[n,E], a score for each of E experts
  * @param k experts of a row, at most E
  * @param options [nullable]
@@ -1287,7 +1288,7 @@ static inline ds_top_gates_dx_options ds_top_gates_dx_options_init(void) {
   return options;
 }
 
-/** The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
+/** The gradient of the logits of a top_gates, for a fixed choice. Not differentiable.
  * @param dy T[n,E], gradient of the gates
  * @param logits T[n,E], a score for each of E experts
  * @param k experts of a row, at most E
@@ -1309,7 +1310,7 @@ static inline ds_status ds_op_top_gates_dx(ds_graph* graph, int32_t dy, int32_t 
 /** Each row times its element of one column of gates: y[r] = x[r] gates[r, column].
  * @param x T[n,C], rows
  * @param gates T[n,E], weights of the experts
- * @param column which expert, below E
+ * @param column index of the expert, below E
  * @param out [out] y: T[n,C], scaled rows */
 static inline ds_status ds_op_scale_rows(ds_graph* graph, int32_t x, int32_t gates, int64_t column, int32_t* out) {
   ds_ops_node node;
@@ -1325,7 +1326,7 @@ static inline ds_status ds_op_scale_rows(ds_graph* graph, int32_t x, int32_t gat
  * @param dy T[n,C], gradient of the result
  * @param x T[n,C], rows
  * @param columns E
- * @param column which expert, below E
+ * @param column index of the expert, below E
  * @param out [out] dgates: T[n,E], gradient of gates */
 static inline ds_status ds_op_scale_rows_dw(ds_graph* graph, int32_t dy, int32_t x, int64_t columns, int64_t column,
     int32_t* out) {
@@ -1338,12 +1339,12 @@ static inline ds_status ds_op_scale_rows_dw(ds_graph* graph, int32_t dy, int32_t
   return ds_ops_end(&node, graph, "scale_rows_dw", out);
 }
 
-/** E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it
- * among their k largest, p the mean of its softmax.
- * @param logits T[n,E], scores of one layer after the other
- * @param mask [nullable: -1] i32[n], rows of 0 do not count
+/** E times the sum of f p over the experts, where, over the rows of all layers, f is the share of rows that have the
+ * expert among their k largest and p the mean of its softmax.
+ * @param logits T[n,E], scores of each layer, one operand for each
+ * @param mask [nullable: -1] i32[n], rows where it is 0 do not count
  * @param k experts of a row, at most E
- * @param out [out] loss: A[], 1 where experts are used alike */
+ * @param out [out] loss: A[], k if all experts are used equally */
 static inline ds_status ds_op_load_balance(ds_graph* graph, const int32_t* logits, size_t logits_count, int32_t mask,
     int64_t k, int32_t* out) {
   size_t i;
@@ -1355,10 +1356,10 @@ static inline ds_status ds_op_load_balance(ds_graph* graph, const int32_t* logit
   return ds_ops_end(&node, graph, "load_balance", out);
 }
 
-/** The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
+/** The gradients of the logits of a load_balance, for fixed choices. Not differentiable.
  * @param dloss A[], gradient of the loss
- * @param logits T[n,E], scores of one layer after the other
- * @param mask [nullable: -1] i32[n], rows of 0 do not count
+ * @param logits T[n,E], scores of each layer, one operand for each
+ * @param mask [nullable: -1] i32[n], rows where it is 0 do not count
  * @param k experts of a row, at most E
  * @param out [out] dlogits: T[n,E], gradient of each of the logits */
 static inline ds_status ds_op_load_balance_dx(ds_graph* graph, int32_t dloss, const int32_t* logits, size_t
@@ -1385,11 +1386,11 @@ static inline ds_status ds_op_add(ds_graph* graph, int32_t a, int32_t b, int32_t
   return ds_ops_end(&node, graph, "add", out);
 }
 
-/** In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p); its
- * own backward.
+/** In a training step each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p). Its
+ * gradient is the same operation.
  * @param x T[any], any tensor
  * @param p probability of dropping an element, in [0, 1)
- * @param op number of the random stream, 0 to 65535, unlike those of other dropouts and parameters
+ * @param op number of the random stream, 0 to 65535, different from those of other dropouts and of parameters
  * @param out [out] y: T[any], x with elements dropped */
 static inline ds_status ds_op_dropout(ds_graph* graph, int32_t x, double p, int64_t op, int32_t* out) {
   ds_ops_node node;
@@ -1400,13 +1401,13 @@ static inline ds_status ds_op_dropout(ds_graph* graph, int32_t x, double p, int6
   return ds_ops_end(&node, graph, "dropout", out);
 }
 
-/** The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
- * micro-batch says.
+/** The result of a layer or, with probability p in a training step, its input; one draw decides for all rows of the
+ * micro-batch.
  * @param x T[any], input of the layer
  * @param y T[any], its result
  * @param p probability of leaving the layer out, in [0, 1)
- * @param op number of the random stream, 0 to 65535, unlike those of dropouts and parameters
- * @param out [out] z: T[any], x where the layer is left out, else y */
+ * @param op number of the random stream, 0 to 65535, different from those of dropouts and of parameters
+ * @param out [out] z: T[any], x if the layer is left out, otherwise y */
 static inline ds_status ds_op_layerdrop(ds_graph* graph, int32_t x, int32_t y, double p, int64_t op, int32_t* out) {
   ds_ops_node node;
   ds_ops_begin(&node);
@@ -1417,10 +1418,10 @@ static inline ds_status ds_op_layerdrop(ds_graph* graph, int32_t x, int32_t y, d
   return ds_ops_end(&node, graph, "layerdrop", out);
 }
 
-/** The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+/** The gradients of a layerdrop: dz for the operand that was the result, 0 for the other. Not differentiable.
  * @param dz T[any], gradient of the result
  * @param p probability of leaving the layer out, in [0, 1)
- * @param op number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+ * @param op number of the random stream, 0 to 65535, different from those of dropouts and of parameters
  * @param out [out] dx: T[any], gradient of x; then dy: T[any], gradient of y */
 static inline ds_status ds_op_layerdrop_dx(ds_graph* graph, int32_t dz, double p, int64_t op, int32_t* out) {
   ds_ops_node node;
@@ -1477,7 +1478,7 @@ typedef struct ds_cross_entropy_options {
   /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
    * */
   double label_smoothing;
-  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row; 0.0 by default */
   double z_loss;
   /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
@@ -1518,7 +1519,7 @@ typedef struct ds_cross_entropy_dx_options {
   /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
    * */
   double label_smoothing;
-  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row; 0.0 by default */
   double z_loss;
   /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
@@ -1561,12 +1562,13 @@ typedef struct ds_linear_cross_entropy_options {
   /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
    * */
   double label_smoothing;
-  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row; 0.0 by default */
   double z_loss;
   /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
-  /** 1: the logits are rounded to T and kept for the backward part; 0: they are made again; 0 by default */
+  /** 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again; 0 by
+   * default */
   int64_t kept;
 } ds_linear_cross_entropy_options;
 
@@ -1579,8 +1581,8 @@ static inline ds_linear_cross_entropy_options ds_linear_cross_entropy_options_in
   return options;
 }
 
-/** The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is kept
- * whole.
+/** The cross_entropy of x w^T. The logits are computed in blocks of at most 1024 words and neither rounded nor kept, or
+ * are kept as a whole.
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
@@ -1608,12 +1610,13 @@ typedef struct ds_linear_cross_entropy_dx_options {
   /** e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p); 0.0 by default
    * */
   double label_smoothing;
-  /** z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row; 0.0 by default */
+  /** z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row; 0.0 by default */
   double z_loss;
   /** the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none); "mean" by
    * default */
   const char* reduction;
-  /** 1: the logits are rounded to T and kept for the backward part; 0: they are made again; 0 by default */
+  /** 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again; 0 by
+   * default */
   int64_t kept;
 } ds_linear_cross_entropy_dx_options;
 
@@ -1626,8 +1629,8 @@ static inline ds_linear_cross_entropy_dx_options ds_linear_cross_entropy_dx_opti
   return options;
 }
 
-/** The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
- * or of its kept logits. Not differentiable.
+/** The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed
+ * over the blocks in A. Not differentiable.
  * @param dloss A[], gradient of the loss; A[n] with reduction "none"
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
@@ -1653,15 +1656,14 @@ static inline ds_status ds_op_linear_cross_entropy_dx(ds_graph* graph, int32_t d
   return ds_ops_end(&node, graph, "linear_cross_entropy_dx", out);
 }
 
-/** The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
- * or of its kept logits. Not differentiable.
+/** The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed
+ * over the blocks in A. Not differentiable.
  * @param dloss A[], gradient of the loss; A[n] with reduction "none"
  * @param x T[n,C], rows
  * @param w T[V,C], a row for each word
  * @param targets i32[n], the right word of each row; -100: the row has none
  * @param stats A[n,2], statistics of each row's softmax for the backward part
- * @param logits T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V
- * up to a multiple of 8
+ * @param logits T[n,P], the logits that the forward part keeps with {kept=1}; P is V rounded up to a multiple of 8
  * @param options [nullable]
  * @param out [out] dx: T[n,C], gradient of x; then dw: T[V,C], gradient of w */
 static inline ds_status ds_op_linear_cross_entropy_dx_kept(ds_graph* graph, int32_t dloss, int32_t x, int32_t w, int32_t
@@ -1683,7 +1685,7 @@ static inline ds_status ds_op_linear_cross_entropy_dx_kept(ds_graph* graph, int3
   return ds_ops_end(&node, graph, "linear_cross_entropy_dx", out);
 }
 
-/** How many rows have a target, as cross_entropy counts them. Not differentiable.
+/** The number of rows with a target, as cross_entropy counts them. Not differentiable.
  * @param targets i32[n], the right word of each row; -100: the row has none
  * @param out [out] count: f32[], the number of rows with a target */
 static inline ds_status ds_op_count_targets(ds_graph* graph, int32_t targets, int32_t* out) {

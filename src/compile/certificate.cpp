@@ -1,7 +1,7 @@
 // The certificate of a plan: its programs, together with the figures that libds claims about them
 // (lifetimes of buffers, bytes moved, order of collectives, memory). A checker that shares no code
-// with libds derives the figures from the programs and compares, so programs are printed as they
-// are, broken ones too. docs/concepts/certificate.md describes the lines.
+// with libds derives the figures from the programs and compares them. Therefore programs are
+// printed as they are, even if they are broken. docs/concepts/certificate.md describes the lines.
 #include "compile/certificate.h"
 
 #include <fmt/core.h>
@@ -24,7 +24,7 @@ namespace {
 int64_t bytes_of(const Program& program, const Operand& o) { return o.bytes(program.bound); }
 
 // Returns the kind under which transfers are counted at run time: "all_gather", or "all_gather 2x4"
-// among the ranks of a group.
+// if only the ranks of a group take part.
 std::string kind_of(const Program& program, const Instr& in) {
   if (in.queue != Queue::comm || in.group.size == program.mesh.ranks()) return in.def->name;
   return in.def->name + " " + in.group.name();
@@ -35,7 +35,8 @@ bool moves(const Instr& in) {
          in.def->kind == Kind::file;
 }
 
-// Returns the bytes that a transfer moves, or that a rank receives from others.
+// Returns the bytes that a transfer moves or, for a collective, that the rank receives from other
+// ranks.
 int64_t moved_bytes(const Program& program, const Instr& in) {
   int64_t from = bytes_of(program, in.operands.at(0)), to = bytes_of(program, in.operands.at(1));
   // A broken plan may have an empty group, and the certificate must be able to say so.
@@ -66,8 +67,8 @@ std::string lives(const Program& program) {
   return out;
 }
 
-// Returns the calls and bytes of all transfers by kind, over all rounds, then the collectives in
-// the order in which the program lists them.
+// Returns the calls and bytes of all transfers by kind, over all rounds, followed by the
+// collectives in the order of the program.
 std::string traffic(const Program& program) {
   struct Moved {
     int64_t calls = 0, bytes = 0;
@@ -94,8 +95,8 @@ std::string traffic(const Program& program) {
 constexpr const char* kTiers[3] = {"dev", "host", "nvme"};
 constexpr const char* kAccesses[3] = {"reads", "writes", "updates"};
 
-// Returns the program itself: arenas, buffers with their offsets, instructions with operands and
-// waits.
+// Returns the text of the program itself: arenas, buffers with their offsets, and instructions with
+// operands and waits.
 std::string body(const Program& program) {
   std::string out = fmt::format("program {} {}{}\n", program.name, program.rank,
                                 program.separate ? " separate" : "");

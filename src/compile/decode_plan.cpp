@@ -57,7 +57,7 @@ Plan compile_inference(const Graph& forward, const Config& config, const DecodeR
   plan.zero = make_zero_plan(config, params, rank, mesh, machine, false);
   plan.decode = begin_decode(forward, config.compute, request, plan.zero);
   for (ProgramKind kind : {ProgramKind::refresh, ProgramKind::decode}) plan.programs[kind];
-  // There is no search over choices: a program without a backward part keeps no activations that
+  // Choices are not searched, because a program without a backward part keeps no activations that
   // could be recomputed.
   plan.choices.prefetch = config.zero.overlap_comm;
   make_programs(plan, config, machine, {.choices = plan.choices, .verify_passes = verify_passes});

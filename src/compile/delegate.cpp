@@ -1,33 +1,34 @@
 // Compiles a training step whose forward and backward parts belong to a host application.
 //
-// Problem: the host decides while the step runs which parameters it leases, in which order its
-// gradients come, and may decide otherwise in the next step. libds must shard, gather, reduce and
-// update as in native mode, to the same bits, and should prefetch; but it knows what the host does
-// only once it has done it.
+// Problem: while the step runs, the host decides which parameters it leases and in which order it
+// passes gradients, and the next step may differ. libds must shard, gather, reduce and update as in
+// native mode, with the same bits, and should prefetch. But it learns of a call of the host only
+// when the call is made.
 //
 // Algorithm: there are two forms of every step. *Fragments* are short programs, each complete in
-// itself: gather one bucket, or reduce one bucket in one micro-step. Any order of calls can be
-// served by running them one after the other, between programs that every step needs (init,
-// refresh, update). The *recorded step* (recorded.cpp) is what the host did last time as one
-// program: each call is an instruction that runs nowhere, but whose operands say what the host
-// reads or writes there. All passes then treat it as a native step: gathers are inserted where a
-// lease reads, reductions after the last gradient of a bucket, and both are moved so that they
-// overlap with the host's work. Fragments stay compiled, because a host may leave the recorded
-// order at any call.
+// itself: gather one bucket, or reduce one bucket in one micro-step. Fragments can serve any order
+// of calls. Each runs when a call needs it, between the programs of every step (init, refresh,
+// update). The *recorded step* (recorded.cpp) is the last step of the host as one program. Each
+// call is an instruction that does nothing, but whose operands say what the host reads or writes.
+// All passes treat this program as a native step: gathers are inserted before the leases that read
+// them, reductions after the last gradient of a bucket, and both are moved so that they overlap
+// with the host's work. Fragments stay compiled, because a host may leave the recorded order at any
+// call.
 //
 // Invariants: both forms have the same persistent buffers, so either may follow the other in the
 // middle of a step. A bucket is reduced by the same instructions in both, so the bits do not depend
 // on which form ran. In the recorded step no call of the host falls between the beginning and the
-// end of a reduction: wherever the host leaves, a bucket of the micro-step is either reduced, or
-// its gradients are where the host put them. The compiler checks this.
+// end of a reduction. So at any call at which the host leaves the order, each bucket of the
+// micro-step is either reduced, or its gradients are where the host put them. The compiler checks
+// this.
 //
 // Cost: a gather fragment for each bucket, and a reduce fragment for each bucket and each kind of
-// micro-step; the recorded step is linear in the calls of a step; if micro-steps repeat, only a few
+// micro-step. The recorded step is linear in the calls of a step. If micro-steps repeat, only a few
 // of them are compiled (ADR 23).
 //
 // Sources: ZeRO's hooks gather and release by module in the order of the last step (Rajbhandari et
-// al., SC 2021, and DeepSpeed's parameter coordinator); here the trace is compiled instead of
-// followed.
+// al., SC 2021, and DeepSpeed's parameter coordinator). Here this order is compiled instead of
+// being followed at run time.
 #include "compile/delegate.h"
 
 #include <fmt/core.h>
@@ -55,8 +56,8 @@
 namespace ds {
 namespace {
 
-// Hashes everything that ranks must have in common. The host keeps the graph, and its calls are not
-// known yet, so parameters, configuration and buckets are hashed in their place.
+// Returns a hash of everything that must be equal on all ranks. libds has no graph in delegate
+// mode, and the host's calls are not known yet, so it covers parameters, configuration and buckets.
 std::string hash_of(const Plan& plan, const Config& config) {
   Hash128 hash;
   const HostPlaces& host = plan.host;
@@ -72,8 +73,8 @@ std::string hash_of(const Plan& plan, const Config& config) {
   return hash.hex();
 }
 
-// Compiles everything that follows from plan.zero: places for gradients, the programs that every
-// step needs, and room for fragments.
+// Compiles everything that follows from plan.zero: the buffers of gradients and the programs of
+// every step. Also makes room for fragments in the plan's memory.
 void compile_always(Plan& plan, const Config& config, const Machine& machine) {
   IdVector<BucketId, BufferId>& grads = plan.host.grads;
   grads.resize(plan.zero.buckets.size());
@@ -113,7 +114,7 @@ Plan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& 
     host.params[p].group = groups[p];
     set_matrix(config.optimizer, host.params[p], shapes[p]);
   }
-  // The init program draws nothing for these parameters.
+  // The graph has parameters without initial values, so the init program draws nothing.
   plan.graph.params.resize(params.size());
   plan.zero = make_zero_plan(config, host.params, rank, mesh, machine);
   if (std::string note = matrix_updates_note(plan.zero); !note.empty())
@@ -133,7 +134,7 @@ Plan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& 
 
 Plan recompile_delegate(const Plan& plan, const Config& config, const Machine& machine,
                         const TrainedParams& trained) {
-  // The programs are not copied: all are compiled again.
+  // The programs are not copied, since all of them are compiled again.
   Plan next;
   next.zero = plan.zero;
   next.graph = plan.graph;

@@ -19,11 +19,11 @@
 
 namespace ds {
 
-// The order of gathers may recur only after two or three micro-steps; then that many micro-steps
-// are repeated. Fewer micro-steps are cheaper to compile.
+// The order of gathers may recur only after two or three micro-steps. Then a stretch of that many
+// micro-steps is repeated. A shorter stretch is cheaper to compile and tried first.
 std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out) {
-  // Micro-steps in addition to those that are repeated and their first repetition: the first two,
-  // in which the order of gathers settles, and the last two.
+  // The number of micro-steps written out besides the stretch and its first repetition: the first
+  // two, in which the order of gathers settles, and the last two.
   constexpr int64_t kAround = 4;
   std::vector<WrittenOut> ways;
   for (int32_t repeated : {1, 2, 3}) {
@@ -55,8 +55,8 @@ bool finish_program(Program& program, const ZeroPlan& plan, const Config& config
   limits.prefetch_elements = config.zero.prefetch_bucket_size;
   limits.max_live_elements = config.zero.max_live_parameters;
   limits.load_bytes = config.zero.buffer_count * states * unit;
-  // Gathers and transfers move up before the repeated stretch is cut out, so that they may cross
-  // the border of micro-steps.
+  // Gathers and transfers are moved before the repeated stretch is chosen, so that they may cross
+  // borders of micro-steps.
   if (options.choices.prefetch) hoist(program, limits);
   int64_t missing = buffers.grads.empty() ? 0 : plan.accumulation - std::ssize(buffers.grads);
   if (!repeat_micros(program, static_cast<int32_t>(missing), options.repeated)) return false;
@@ -67,8 +67,8 @@ bool finish_program(Program& program, const ZeroPlan& plan, const Config& config
                            options.choices.late_reuse && program.separate});
   insert_waits(program);
   if (options.verify_passes) verify(program, {.physical = true});
-  // All ranks issue the same collectives, which their plan hashes confirm at run time. So this
-  // program represents the programs of all ranks.
+  // All ranks issue the same collectives, which a comparison of plan hashes confirms at run time.
+  // So this program represents the programs of all ranks.
   simulate(std::vector<const Program*>(static_cast<size_t>(plan.mesh.ranks()), &program));
   return true;
 }

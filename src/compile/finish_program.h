@@ -10,8 +10,8 @@
 
 namespace ds {
 
-// A way to write a step: `micros` micro-steps are written out, and `repeated` of them represent all
-// that are not written out.
+// A way to write a step: `micros` micro-steps are written out, and a stretch of `repeated` of them
+// is repeated for all micro-steps that are not written out.
 struct WrittenOut {
   int64_t micros = 0;
   int32_t repeated = 1;
@@ -23,17 +23,17 @@ std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out)
 struct FinishOptions {
   // Only prefetch and late_reuse are read; recomputation is already in the graph.
   Choices choices;
-  // Run the program verifier after the passes.
+  // Whether to run the program verifier between and after the passes.
   bool verify_passes = false;
-  // A run of the program may be abandoned midway, so files must be current after every write.
+  // Whether a run of the program may be abandoned midway, so that files must be current after every
+  // write.
   bool may_end_early = false;
-  // Number of micro-steps in the repeated stretch, if not all micro-steps are written out.
+  // The number of micro-steps in the repeated stretch, if not all micro-steps are written out.
   int32_t repeated = 1;
 };
 
-// Runs the ordered list of passes that turns a linear order into a program that runs. Returns false
-// if some micro-steps of a step are not written out and no stretch of the program can be repeated
-// in their place.
+// Runs the list of passes that turns a linear order into a complete program. Returns false if some
+// micro-steps are not written out and no stretch of the program can be repeated in their place.
 bool finish_program(Program& program, const ZeroPlan& plan, const Config& config,
                     const StepBuffers& buffers, const Machine& machine,
                     const FinishOptions& options);

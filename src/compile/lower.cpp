@@ -1,11 +1,11 @@
-// Emits instructions for the nodes of a graph. Values of a graph have no place, while instructions
-// read and write buffers. A value gets its place when its node is emitted: a gradient gets its
-// place in the bucket, so that it is reduced without a copy; the loss gets its place among the
-// losses of all micro-steps; and every other value gets a separate transient buffer. Which of these
-// share memory is decided later, from their uses (passes/offsets.cpp).
+// Emits instructions for the nodes of a graph. Values of a graph have no memory, while instructions
+// read and write buffers. A value gets its place when its node is emitted. The place of a gradient
+// is in its bucket, so that it is reduced without a copy, and the place of the loss is among the
+// losses of all micro-steps. Every other value gets a separate transient buffer. Which transient
+// buffers share memory is decided later, from their uses (passes/offsets.cpp).
 //
-// Invariant. Places are kept by micro-step, from its forward to its backward. So the forwards and
-// backwards of several micro-steps may interleave in any order that a schedule chooses.
+// Invariant. The places of each micro-step's values are kept from its forward to its backward. So
+// the forwards and backwards of several micro-steps may interleave as a schedule chooses.
 #include "compile/lower.h"
 
 #include <algorithm>
@@ -34,7 +34,8 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan,
   for (ParamId p : graph.params.ids()) {
     param_of_[graph.params[p].value] = p;
     ValueId grad = graph.params[p].grad;
-    // A value that is the gradient of several parameters is written once and copied to the others.
+    // A value that is the gradient of several parameters is written to the place of the first and
+    // copied to the places of the rest.
     if (grad.exists() && graph.values[grad].producer.exists() && !grad_of_[grad].exists()) {
       grad_of_[grad] = p;
     }
@@ -104,8 +105,8 @@ void Lowering::node(NodeId id) {
   const Node& n = graph_.nodes[id];
   std::vector<Operand> operands;
   for (ValueId in : n.in) operands.push_back(value(in, Access::read));
-  // An input that only this node reads is updated in place, as a cache is. If another node reads
-  // it, that node must find it unchanged.
+  // An input that only this node reads, such as a cache, is updated in place. If another node also
+  // reads the input, it must not change.
   bool in_place = op(n.op).updates_last && !n.in.empty() && input_of_[n.in.back()].exists() &&
                   readers_[n.in.back()] == 1;
   for (ValueId out : n.out) {
@@ -122,7 +123,7 @@ NodeId Lowering::forward_end() const {
   return graph_.backward_begin.exists() ? graph_.backward_begin : graph_.nodes.past();
 }
 
-// Nodes follow the nodes that they read from, so one walk backward finds all.
+// Nodes come after the nodes whose results they read, so one walk backwards finds all.
 void Lowering::need_inputs(IdVector<NodeId, char>& needed) const {
   for (NodeId id = graph_.nodes.last(); id.exists(); --id) {
     if (!needed[id]) continue;
@@ -133,8 +134,8 @@ void Lowering::need_inputs(IdVector<NodeId, char>& needed) const {
   }
 }
 
-// All nodes of the backward part are marked as needed, and so is the loss. Nodes that only another
-// output depends on are left out of a step.
+// Emits only the nodes on which the backward part, the loss or its weight depends. A step does not
+// compute other outputs.
 void Lowering::forward() {
   NodeId end = forward_end();
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
@@ -158,7 +159,7 @@ void Lowering::backward(bool last) {
                [&](ParamId p) { return graph_.params[p].grad.exists(); });
   }
   for (NodeId id : IdRange(graph_.backward_begin, graph_.nodes.past())) node(id);
-  // Copies the gradients that no node has written into the bucket: those that are an input, a
+  // Copies the gradients that no node has written into the bucket. Such a value is an input, a
   // parameter, or also the gradient of another parameter.
   for (ParamId p : graph_.params.ids()) {
     ValueId grad = graph_.params[p].grad;
@@ -176,7 +177,7 @@ void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, Buffer
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
   for (auto [value, target] : wanted) {
     NodeId producer = graph_.values[value].producer;
-    ensure(producer.exists() && producer < end, "output %{} is no result of the forward part",
+    ensure(producer.exists() && producer < end, "output %{} is not a result of the forward part",
            graph_.values[value].name);
     needed[producer] = 1;
   }

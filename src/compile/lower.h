@@ -11,29 +11,31 @@
 
 namespace ds {
 
-// Emits micro-steps in linear order: a compute instruction for each node, parameters as places in
-// whole buckets, gradients written straight into the micro-step's gradient buckets.
+// An emitter of micro-steps in linear order: a compute instruction for each node. Parameters are
+// places in whole buckets, and gradients are written directly into the micro-step's gradient
+// buckets.
 class Lowering {
  public:
-  // The graph has its final types. `inputs` are the buffers of its inputs, each with room for the
-  // input of every micro-step, in order, at full bound. All arguments are borrowed.
+  // The graph must have its final types. `inputs` are the buffers of its inputs. Each holds the
+  // input of every micro-step, in order, with n at its bound. All arguments are borrowed.
   Lowering(const Graph& graph, const ZeroPlan& plan, const IdVector<InputId, BufferId>& inputs,
            ProgramBuilder& builder, StepBuffers& buffers);
 
-  // Emits the actions of a step of `micros` micro-steps, one after the other, each as a segment.
-  // Forward has the nodes that the loss or the backward part needs; loss and loss_weight go to the
-  // plan's buffer of losses. Backward zeroes the padding of the gradient buckets and has the nodes
-  // of the backward part; in the last micro-step its phase is backward_last.
+  // Emits the actions of a step of `micros` micro-steps, one after the other, each as a segment. A
+  // forward segment has the nodes on which the loss or the backward part depends; loss and
+  // loss_weight are written to the plan's buffer of losses. A backward segment zeroes the gaps of
+  // the gradient buckets and has the nodes of the backward part; in the last micro-step its phase
+  // is backward_last.
   void run(std::span<const Action> schedule, int32_t micros);
-  // Emits only the nodes that the values in `wanted` depend on, as a segment of that phase. Each
-  // value is written to the persistent buffer that it is paired with.
+  // Emits only the forward nodes on which the values in `wanted` depend, as a segment of this
+  // phase. Each value is written to the persistent buffer with which it is paired.
   void evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted);
 
  private:
   void forward();
   void backward(bool last);
   NodeId forward_end() const;
-  // Marks all nodes that the marked ones read from, directly or not.
+  // Marks all nodes on which marked nodes depend, directly or indirectly.
   void need_inputs(IdVector<NodeId, char>& needed) const;
   void node(NodeId id);
   // Returns the place of a parameter, an input or a result that has been emitted.
@@ -51,7 +53,7 @@ class Lowering {
   StepBuffers& buffers_;
   MicroId micro_{0};
   IdVector<ValueId, ParamId> param_of_;
-  // The parameter that a value is the gradient of.
+  // The parameter whose gradient a value is.
   IdVector<ValueId, ParamId> grad_of_;
   IdVector<ValueId, InputId> input_of_;
   // The number of times that a value is an operand of a node or an output of the graph.

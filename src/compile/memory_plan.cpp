@@ -47,7 +47,7 @@ std::vector<TierMemory> memory_by_tier(std::span<const Buffer> buffers, const Me
   std::vector<TierMemory> out;
   for (int t = 0; t < 3; ++t) {
     TierMemory tier{static_cast<Tier>(t), {kinds[t].begin(), kinds[t].end()}, 0, limits[t]};
-    // The persistent arena is larger than its buffers by the gaps that align them.
+    // The persistent arena is larger than the sum of its buffers, because buffers are aligned.
     int64_t padding = memory.tiers[t].persistent;
     for (const auto& [kind, bytes] : tier.kinds) padding -= bytes;
     if (padding > 0) tier.kinds.emplace_back("alignment", padding);
@@ -98,14 +98,14 @@ bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
 void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory,
                   const MemoryBudget& budget) {
   if (fits(memory, budget)) return;
-  // raise() would shorten the message to one line.
+  // raise() would turn the table into one line and shorten it.
   throw Error(DS_ERROR_OUT_OF_MEMORY,
               fmt::format("memory_budget is too small for this plan:\n{}",
                           memory_table(memory_by_tier(buffers, memory, budget))));
 }
 
-// Only one program of a rank runs at a time, so the maximum suffices for transient arenas.
-// Persistent arenas have the same layout in all programs.
+// Only one program of a rank runs at a time, so the largest transient arena suffices. Persistent
+// arenas have the same layout in all programs.
 void MemoryPlan::add(const Program& program) {
   for (int t = 0; t < 3; ++t) {
     tiers[t].persistent = std::max(tiers[t].persistent, program.arenas[t].persistent);

@@ -11,33 +11,32 @@
 
 namespace ds {
 
-// The bytes that a rank needs, by tier. All programs share the arenas.
+// The bytes that a rank needs, by tier, in arenas that all programs share.
 struct MemoryPlan {
   ArenaSizes tiers[3];
   int64_t total(Tier tier) const {
     const ArenaSizes& a = tiers[static_cast<int>(tier)];
     return a.persistent + a.transient;
   }
-  // Makes room for a program in the arenas that all programs share: each arena is as large as the
-  // largest need of any program.
+  // Enlarges each arena to the size that the program needs, if it is smaller.
   void add(const Program& program);
 };
 // Returns whether every tier stays within its budget.
 bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
-// Throws DS_ERROR_OUT_OF_MEMORY with the whole memory_table() if the plan does not fit.
+// Throws DS_ERROR_OUT_OF_MEMORY with the memory_table() if the plan does not fit.
 void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory,
                   const MemoryBudget& budget);
 
-// Bytes of one tier by kind: parameters, states, gradients, activations and buffers.
+// The bytes of one tier by kind: parameters, states, gradients, activations and others.
 struct TierMemory {
   Tier tier = Tier::device;
   std::vector<std::pair<std::string, int64_t>> kinds;
   int64_t total = 0;
-  // Negative: the tier has no budget.
+  // Negative if the tier has no budget.
   int64_t budget = -1;
 };
 
-// Returns the bytes of each tier. `buffers` has the engine's persistent buffers.
+// Returns the bytes of each tier, where `buffers` includes the engine's persistent buffers.
 std::vector<TierMemory> memory_by_tier(std::span<const Buffer> buffers, const MemoryPlan& memory,
                                        const MemoryBudget& budget);
 // Returns the bytes by tier and kind as a table for people.

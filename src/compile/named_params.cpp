@@ -44,8 +44,7 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config,
   IdVector<ParamId, int32_t> groups(names.size(), 0);
   for (size_t i = 0; i < config.optimizer.groups.size(); ++i) {
     const auto group = static_cast<int32_t>(i + 1);
-    // This group gets the parameters with fewer than two dimensions that no earlier pattern has put
-    // into another group.
+    // This group gets the parameters with fewer than two dimensions that no earlier group contains.
     if (config.optimizer.groups[i].norms_and_biases) {
       for (ParamId p : names.ids())
         groups[p] = groups[p] == 0 && dims.at(p) < 2 ? group : groups[p];
@@ -54,7 +53,8 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config,
     const std::string key = fmt::format("optimizer.param_groups[{}].params", i);
     for (ParamId p : match(key, config.optimizer.groups[i].params, names)) {
       if (groups[p] != 0 && groups[p] != group)
-        raise(DS_ERROR_CONFIG, "{}: parameter '{}' is in optimizer.param_groups[{}], too",
+        raise(DS_ERROR_CONFIG,
+              "{}: parameter '{}' is also in optimizer.param_groups[{}]; name it in one group",
               KeyName(key), TensorName(names[p]), groups[p] - 1);
       groups[p] = group;
     }

@@ -13,9 +13,10 @@ namespace ds {
 // file names. Throws DS_ERROR_CONFIG naming a pattern that matches no parameter.
 IdVector<ParamId, char> frozen_by_name(const Config& config,
                                        const IdVector<ParamId, std::string>& names);
-// Returns for each parameter its group of config.optimizer.groups, from 1 on; 0 means no group.
-// Throws DS_ERROR_CONFIG for a pattern that matches no parameter and for a parameter in two groups.
-// `dims` is the number of dimensions of each parameter, which only optimizer.no_decay needs.
+// Returns the group of each parameter: one more than its index in config.optimizer.groups, or 0 if
+// no group contains the parameter. Throws DS_ERROR_CONFIG for a pattern that matches no parameter
+// and for a parameter in two groups. `dims` holds the number of dimensions of each parameter, which
+// only optimizer.no_decay needs.
 IdVector<ParamId, int32_t> groups_by_name(const Config& config,
                                           const IdVector<ParamId, std::string>& names,
                                           const IdVector<ParamId, size_t>& dims = {});

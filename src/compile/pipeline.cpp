@@ -1,8 +1,7 @@
-// The compiler of engines with a graph. The forward part gets its final types and rewrites. It
-// determines the parameters, ZeRO's layout and the persistent buffers, and these do not depend on
-// choices. Then the graph is differentiated, and for one choice after the other (search.h)
-// activations are marked for recomputation and all programs are compiled, until they fit
-// memory_budget.
+// The compiler of engines with a graph. The forward part gets its final types and is rewritten. It
+// determines the parameters, ZeRO's layout and the persistent buffers, which do not depend on
+// choices. Then the graph is differentiated. For one choice after the other (search.h), the graph
+// is changed to recompute activations and all programs are compiled, until they fit memory_budget.
 //
 // Invariant. All ranks must have the same sequence of collectives and the same choices. The plan
 // hash covers both, and ranks compare it before the engine runs.
@@ -49,8 +48,8 @@ namespace ds {
 namespace {
 
 // Adds the buffers that a graph needs in addition to its parameters: inputs and losses for all
-// micro-steps of a step, and the results of evaluation and inference. In a mean over tokens the
-// weights of micro-steps follow their losses.
+// micro-steps of a step, and the results of evaluation and inference. If the loss is a mean over
+// tokens, the weights of micro-steps follow their losses.
 void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
   for (ValueId in : plan.graph.inputs) {
     const Value& value = plan.graph.values[in];
@@ -75,7 +74,7 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
   }
 }
 
-// Callbacks must run on the thread that called libds (ds.h, "Threads"), which only the device cpu
+// Callbacks must run on the thread that called libds (ds.h, "Threads"), which only device "cpu"
 // guarantees.
 void check_callbacks(const Graph& graph, const Config& config) {
   if (config.device == "cpu") return;
@@ -89,7 +88,7 @@ void check_callbacks(const Graph& graph, const Config& config) {
 }
 
 void check_training_graph(const Graph& graph) {
-  require(!graph.outputs.empty(), "graph '{}' must have an output: its loss", graph.name);
+  require(!graph.outputs.empty(), "graph '{}' must have an output, the loss, got none", graph.name);
   const TensorType& loss = graph.type(graph.outputs[0].value);
   auto integers = [](const TensorType& type) {
     return type.dtype == DS_DTYPE_I32 || type.dtype == DS_DTYPE_I64 || type.dtype == DS_DTYPE_U8;
@@ -104,8 +103,8 @@ void check_training_graph(const Graph& graph) {
   require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
 }
 
-// Programs write out only results of nodes. If the loss or output 1 is an input or a parameter, a
-// cast to its own type makes it the result of a node.
+// Programs can write only results of nodes to the buffers of outputs. If the loss or output 1 is an
+// input or a parameter, it is replaced by a cast to its own type, which is the result of a node.
 void copy_plain_outputs(Graph& graph) {
   for (size_t i = 0; i < std::min<size_t>(2, graph.outputs.size()); ++i) {
     const Value& value = graph.values[graph.outputs[i].value];
@@ -119,14 +118,15 @@ void copy_plain_outputs(Graph& graph) {
 // more.
 constexpr int64_t kFewestHeadWords = 4096;
 
-// Returns the forward part in its final types. A fused head computes its product a second time in
-// the backward part, but does not store the logits, which are twice as large in f32; "auto" fuses
-// where that pays off.
+// Returns the forward part in its final types. A fused head computes its product again in the
+// backward part but does not store the logits, which are twice as large in f32. "auto" fuses the
+// head in f32 and in evaluation, where this pays off.
 Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
   Graph graph = forward;
   set_precision(graph, config.compute);
   if (config.autocast.enabled) autocast(graph, parse_dtype(config.autocast.dtype));
-  // The engine reads losses as f32, and what ds_infer returns as any type that f32 holds.
+  // The engine reads the loss as f32, and output 1, which ds_infer returns, as any type that f32
+  // can hold.
   cast_output(graph, 0);
   if (graph.outputs.size() > 1 && graph.type(graph.outputs[1].value).dtype == DS_DTYPE_F64)
     cast_output(graph, 1);
@@ -139,9 +139,9 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   return graph;
 }
 
-// Hashes everything that must be equal on all ranks: the collectives, and which of them are
-// repeated. Between two collectives, and also at the start and the end of the repeated stretch, a
-// rank may run as many instructions as its part needs.
+// Hashes the part of a program that must be equal on all ranks: the collectives, and which of them
+// are repeated. Ranks may differ in the instructions between two collectives and at the ends of the
+// repeated stretch.
 void hash_collectives(const Program& program, Hash128& hash) {
   const Repeat& repeat = program.repeat;
   for (InstrId i : program.instrs.ids()) {
@@ -173,8 +173,8 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   return hash.hex();
 }
 
-// Checks that the slice that this rank holds of a parameter has the shape that its graph computes
-// with, and that it is cut over axes of this mesh.
+// Checks that the slice that this rank holds of a parameter has the shape that the parameter has in
+// the graph, and that the parameter is cut over axes of this mesh.
 void check_slice(const Parameter& param, const Shape& local, const Config& config,
                  const Mesh& mesh) {
   const ParamSlice& slice = *param.slice;
@@ -192,7 +192,7 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
     // Ranks agree on norms and on skipped steps only along `data`.
     if (config.gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
       raise(DS_ERROR_UNSUPPORTED,
-            "parameter '{}' is cut over '{}', whose ranks have norms of their own: "
+            "parameter '{}' is cut over '{}', whose ranks compute separate norms: "
             "gradient_clipping must be 0, got {}",
             TensorName(param.name), axis, config.gradient_clipping);
     }
@@ -204,8 +204,8 @@ bool runs_host_kernels(std::string_view device) {
   return std::find(std::begin(kDevices), std::end(kDevices), device) != std::end(kDevices);
 }
 
-// Compiles the programs of a plan that has its forward part, its persistent buffers and its frozen
-// parameters.
+// Compiles the programs of a plan. The plan must have its forward part, its persistent buffers and
+// the set of trained parameters.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine,
                       bool verify_passes) {
   plan.notes = plan.zero.notes;
@@ -213,15 +213,15 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine,
     plan.notes.push_back(compression_note(plan.zero, config));
   for (ParamId p : plan.graph.params.ids())
     plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
-  // A GPU stores 16-bit logits, but inside a fused head, whose rows are aligned for any size of the
-  // vocabulary, as tensor cores need (docs/adr/0055).
+  // On a GPU, 16-bit logits are stored, but inside a fused head, whose rows are aligned for any
+  // size of the vocabulary, as tensor cores need (docs/adr/0055).
   if (config.fused_head == "auto" && config.compute != DS_DTYPE_F32 &&
       !runs_host_kernels(config.device))
     rewrite(plan.graph, head_rules(kFewestHeadWords, true));
   differentiate(plan.graph, weighted_loss(plan.graph));
   if (config.scales_loss()) scale_loss(plan.graph);
   eliminate_common_subexpressions(plan.graph);
-  // The graph before activations are marked for recomputation.
+  // The graph before it is changed to recompute activations.
   std::optional<Graph> plain;
   const std::vector<Choices> candidates = choices_by_memory(config);
   plan.choice = search(candidates, plan.asked.first_choice, [&](const Choices& choices) {
@@ -240,18 +240,18 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine,
   plan.hash = plan_hash(plan, config);
 }
 
-// Throws if the states of a parameter that the mesh cuts need more than runs of its elements: 8-bit
+// Throws if the states of a parameter that the mesh cuts cannot be cut in the same way: 8-bit
 // states need whole blocks from a checkpoint, and Muon needs whole matrices.
 void check_sliced(const OptimizerConfig& optimizer, const Parameter& param, const ParamSpec& spec) {
   if (!param.slice || !param.slice->cut()) return;
   const bool codes = optimizer.states == DS_DTYPE_U8;
   if (!codes && spec.rows == 0) return;
-  raise(DS_ERROR_UNSUPPORTED, "{}: {} of a parameter that the mesh cuts, '{}', are unsupported",
+  raise(DS_ERROR_UNSUPPORTED, "{}: {} are not supported for parameter '{}', which the mesh cuts",
         KeyName(codes ? "optimizer.states" : "optimizer.type"),
         codes ? "8-bit states" : "matrices of Muon", TensorName(spec.name));
 }
 
-// Adds the keys of the programs that an engine with a graph has.
+// Adds the keys of the programs of an engine with a graph.
 void add_keys(Plan& plan, const Optimizer& optimizer) {
   for (ProgramKind kind :
        {ProgramKind::init, ProgramKind::refresh, ProgramKind::step, ProgramKind::eval})

@@ -17,8 +17,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
                   const Machine& machine, bool verify_passes = true,
                   const PlanPrograms& programs = {});
 
-// Compiles a plan again with other parameters frozen. The layout and the places of all buffers stay
-// as they are; new states lie after them. `first_choice` is PlanPrograms::first_choice.
+// Compiles a plan again with other parameters frozen. The layout and the offsets of all persistent
+// buffers do not change; new states are placed after them. `first_choice` is as in PlanPrograms.
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config,
                     const Machine& machine, const TrainedParams& trained, bool verify_passes = true,
                     size_t first_choice = 0);

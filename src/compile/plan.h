@@ -21,40 +21,42 @@ namespace ds {
 
 // A request for a program that continues text token by token (docs/adr/0009).
 struct DecodeRequest {
-  // Number of tokens of the longest text. 0: no such program is requested.
+  // The number of tokens of the longest text, or 0 if no such program is requested.
   int64_t positions = 0;
-  // Added to the values of the model's input `positions` (HfModel::position_offset).
+  // The number that is added to positions for the model's input `positions`
+  // (HfModel::position_offset).
   int64_t position_offset = 0;
   // The largest number of prompt tokens that are processed at once.
   int64_t chunk = 64;
-  // DecodeOptions::by_length.
+  // As in DecodeOptions.
   bool by_length = false;
 };
 
-// A request for a plan: its programs besides training and evaluation, and how programs are
-// compiled.
+// A request for a plan: programs in addition to training and evaluation, and options of the
+// compiler.
 struct PlanPrograms {
-  // Compile the program of inference if the graph has a second output.
+  // Whether to compile the program of inference, if the graph has a second output.
   bool infer = true;
   DecodeRequest decode;
-  // A step with at most this number of micro-steps is written out. In a longer step only some
+  // The largest number of micro-steps of a step that is written out. In a longer step only some
   // micro-steps are written out, and some of these are repeated.
   int64_t written_out = 16;
-  // The order of a step that is written out. Empty: accumulate_in_turn().
+  // The order of a step, whose micro-steps are then all written out. If empty,
+  // accumulate_in_turn().
   std::vector<Action> schedule;
-  // Matrices are cut between rows only: each row is a granule.
+  // Whether matrices are cut only between rows, so that each row is a granule.
   bool row_granules = false;
-  // The value that evaluation computes, a scalar like the loss. None: output 0.
+  // The value that evaluation computes, a scalar like the loss. If the id does not exist, output 0.
   ValueId evaluated;
-  // Refuse a plan that exceeds memory_budget. If false, such a plan is compiled with the choice
-  // that saves the most memory, so that it can be reported.
+  // Whether to refuse a plan that exceeds memory_budget. If false, such a plan is compiled with the
+  // choice that needs the least memory, so that it can be reported.
   bool within_budget = true;
   // The position in choices_by_memory() of the first choice that is tried. If ranks choose
-  // differently, all compile again from the last choice that any of them has made.
+  // differently, all ranks compile again from the last position that any rank has chosen.
   size_t first_choice = 0;
 };
 
-// The purpose of a program. Every plan has `refresh`; the others depend on the engine.
+// The purpose of a program. Every plan has `refresh`; its other programs depend on the engine.
 enum class ProgramKind : int8_t {
   // Draws the parameters.
   init,
@@ -62,7 +64,7 @@ enum class ProgramKind : int8_t {
   refresh,
   // A training step: forward[0] backward[0] ... update.
   step,
-  // The update alone, for a delegate's step that runs call by call.
+  // Only the update, for a delegate's step that runs call by call.
   update,
   // The forward part without dropout.
   eval,
@@ -97,34 +99,36 @@ struct ProgramKey {
 struct DecodePlaces {
   // The result of decode_graph(), in its final types.
   Graph graph;
-  // The buffers of the inputs. None for a cache, which is a buffer of only the decode program and
-  // is kept between runs.
+  // The buffers of the inputs. The id does not exist for a cache, whose buffer belongs to the
+  // decode program and is kept between runs.
   IdVector<InputId, BufferId> inputs;
-  // The logits, [1, vocabulary], in the compute type.
+  // The buffer of the logits, [1, vocabulary].
   BufferId logits;
   int64_t positions = 0, position_offset = 0;
 };
 
-// The parameters of a delegate host, and the places of its leases and gradients in a step that runs
-// call by call. Every bucket has a separate place, which is backed by pages only while it is
-// leased.
+// The parameters of a delegate host, and the buffers of its leases and gradients in a step that
+// runs call by call. Every bucket has separate buffers, for which pages are allocated only while
+// they are leased.
 struct HostPlaces {
   IdVector<ParamId, ParamSpec> params;
-  // The shapes of the parameters, in the compute type.
+  // The compute type and the shape of each parameter.
   IdVector<ParamId, TensorType> types;
-  // The buffers of whole parameters; if the bucket is not partitioned, the persistent copy.
+  // The buffers of whole parameters. For a bucket that is not partitioned, this is the persistent
+  // copy.
   IdVector<BucketId, BufferId> lease;
-  // The buffers of gradients. None for a bucket that was never trained.
+  // The buffers of gradients. The id does not exist for a bucket that was never trained.
   IdVector<BucketId, BufferId> grads;
 };
 
-// Everything an engine runs, compiled for one rank: a pure function of (graph or parameters,
-// config, rank, mesh, machine). All programs have the same persistent buffers at the same places.
+// Everything that an engine runs, compiled for one rank: a pure function of the graph or
+// parameters, the configuration, the rank, the mesh and the machine. All programs have the same
+// persistent buffers at the same offsets.
 struct Plan {
   ZeroPlan zero;
   std::map<ProgramKey, Program> programs;
-  // The arenas that the programs share. They have room for fragments, which are compiled when they
-  // first run, but not for a recorded step.
+  // The sizes of the arenas that the programs share. They include fragments, which are compiled
+  // when they first run, but not a recorded step.
   MemoryPlan memory;
   // The graph after precision, differentiation and elimination of common subexpressions. The graph
   // of a delegate has only parameters.
@@ -134,8 +138,8 @@ struct Plan {
   std::optional<DecodePlaces> decode;
   HostPlaces host;
   PlanPrograms asked;
-  // The choices of the programs, and their position in choices_by_memory(). A recorded step makes a
-  // separate choice.
+  // The choices of the programs, and their position in choices_by_memory(). A recorded step has its
+  // own choices.
   Choices choices;
   size_t choice = 0;
   // The plan hash, equal on all ranks.

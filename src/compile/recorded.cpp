@@ -1,16 +1,18 @@
 // Compiles the step that a delegate host made as one program; delegate.cpp explains why.
 //
-// A call becomes an instruction: `lease` reads whole parameters, `grad` writes one parameter's
-// place in the micro-step's gradient bucket, `release` reads the parameters that its lease read, so
-// that the memory lasts until then. Further instructions zero padding and the gradients that the
-// host does not pass. The passes do the rest. Afterwards two questions must have an answer at run
-// time: up to which instruction does a call run (place_events), and which buckets have been reduced
-// when the host leaves the order (ReductionFinder)?
+// A call becomes an instruction. `lease` reads whole parameters. `grad` and `grad_view` write
+// parameters' places in the micro-step's gradient buckets. `release` reads the parameters that its
+// lease read, so that their memory stays in use until then. Further instructions zero padding and
+// the gradients that the host does not pass. The passes do the rest. Two questions arise at run
+// time, for which the compiler stores the answers: up to which instruction a call runs
+// (place_events), and which buckets have been reduced when the host leaves the order
+// (ReductionFinder).
 //
-// In a long step all micro-steps but the first and the last usually have the same calls. Then the
-// program has a few of them, and passes/repeat.cpp repeats one of these: a call of round r has the
-// number of the same call in round 0 plus r times the calls of a round, and the same instruction r
-// rounds further on. A host whose calls differ between micro-steps has its step written out.
+// In a long step all micro-steps except the first and the last usually have the same calls. Then
+// the program has only a few micro-steps, and passes/repeat.cpp repeats a stretch of them. A call
+// of round r has the number of the same call in round 0 plus r times the number of calls in a
+// round, and its instruction in round r. If a host's calls differ between micro-steps, the step is
+// written out.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -42,7 +44,8 @@ namespace {
 
 using Events = IdVector<EventId, HostEvent>;
 
-// The calls of each micro-step. Calls after the end of the last micro-step belong to none.
+// The calls of a step, divided into micro-steps. Calls after the end of the last micro-step belong
+// to no micro-step.
 class MicroCalls {
  public:
   explicit MicroCalls(const Events& events) : events_(events) {
@@ -52,8 +55,8 @@ class MicroCalls {
     }
   }
 
-  // Returns whether each micro-step except the first and the last has the same calls as the one
-  // `period` micro-steps later.
+  // Returns whether each micro-step has the same calls as the micro-step `period` later, among all
+  // micro-steps except the first and the last.
   bool repeat_after(int32_t period) const {
     int32_t micros = static_cast<int32_t>(begins_.size()) - 1;
     for (MicroId m(1); m + period < MicroId(micros - 1); ++m) {
@@ -68,7 +71,7 @@ class MicroCalls {
     return begins_.has(end) ? begins_[end] - begins_[begin] : 0;
   }
 
-  // Returns the calls of the first `micros` - 1 micro-steps and of the last.
+  // Returns the calls of the first `micros` - 1 micro-steps, of the last micro-step and after it.
   Events some(int64_t micros) const {
     Events out;
     MicroId last(static_cast<int64_t>(begins_.size()) - 2);
@@ -86,12 +89,12 @@ class MicroCalls {
   IdVector<MicroId, EventId> begins_;
 };
 
-// Emits the host's part of a step and ends a segment at every end of a micro-step. Calls after the
-// last micro-step pass no gradients and form a separate segment, so that no part of the update runs
-// with them.
+// An emitter of the host's part of a step. It ends a segment at every end of a micro-step. Calls
+// after the last micro-step pass no gradients and form a separate segment, so that the update
+// begins after them.
 class Recorder {
  public:
-  // micros: the number of micro-steps whose events emit() receives.
+  // `micros` is the number of micro-steps whose events emit() receives.
   Recorder(const Plan& plan, ProgramBuilder& builder, StepBuffers& buffers, int64_t micros)
       : plan_(plan), builder_(builder), buffers_(buffers), last_(micros - 1) {}
 
@@ -142,8 +145,8 @@ class Recorder {
   }
 
   // Zeroes padding and the gradients that the host does not pass. If a trained parameter of a
-  // bucket gets no gradient, the zeros are written at the end of the micro-step, and the bucket is
-  // reduced after that, because the host may pass that gradient in the next step.
+  // bucket gets no gradient, the zeros are written at the end of the micro-step, so the bucket is
+  // reduced only then: in the next step the host may pass this gradient.
   void zero_holes(bool last) {
     const IdVector<BucketId, BufferId>& grads = buffers_.grads[micro_];
     for (BucketId b : grads.ids()) {
@@ -183,8 +186,8 @@ struct WrittenMicro {
   int32_t round = 0;
 };
 
-// Returns the place of a micro-step. Micro-steps after the repeated stretch are written out as
-// well, but their indices in the program are smaller by the micro-steps of all rounds except one.
+// Returns the place of a micro-step. Micro-steps after the repeated stretch are also written out.
+// Their indices in the program are smaller by the number of micro-steps in all rounds except one.
 WrittenMicro written(const Program& program, MicroId micro) {
   const Repeat& repeat = program.repeat;
   int32_t later = micro - first_repeated(program), behind = repeat.rounds * repeat.micros;
@@ -193,9 +196,9 @@ WrittenMicro written(const Program& program, MicroId micro) {
   return {micro - later / repeat.micros * repeat.micros, later / repeat.micros};
 }
 
-// Finds the instructions of all calls. At first, instructions have the indices of calls among those
-// that are written out; this function gives instructions after the repeated stretch their index in
-// the whole step. `events` is the number of calls of a round.
+// Finds the instructions of all calls. Instr::event is at first the index of a call among the calls
+// that are written out. For instructions after the repeated stretch, this function changes it to
+// the index in the whole step. `events` is the number of calls in a round.
 void place_events(Program& program, RecordedOrder& order, int32_t events) {
   order.event_at.assign(order.events.size(), Position(none));
   order.event_end.assign(order.events.size(), Position());
@@ -208,8 +211,8 @@ void place_events(Program& program, RecordedOrder& order, int32_t events) {
       order.event_end[event + round * events] = program.next({i, round});
     }
   }
-  // The call that ends a micro-step runs everything that belongs to the micro-step. Its end is
-  // never before that of an earlier call.
+  // At the call that ends a micro-step, the rest of the micro-step runs. The position is never
+  // before the end of an earlier call.
   Position reached;
   MicroId micro(0);
   for (EventId e : order.events.ids()) {
@@ -221,8 +224,9 @@ void place_events(Program& program, RecordedOrder& order, int32_t events) {
   }
 }
 
-// Finds where each reduction begins and ends. A reduction begins with the first read of the
-// gradients, and ends with the last write of its results: the bucket's sums and their norms.
+// A search for the begin and the end of each reduction. A reduction begins with the first read of
+// the gradients and ends with the last write of its results, which are the bucket's sums and their
+// norms.
 class ReductionFinder {
  public:
   // `grads` are the gradients that the host passes, for each micro-step that is written out.
@@ -272,7 +276,8 @@ class ReductionFinder {
     return none;
   }
 
-  // Returns the positions where the host may leave the step, ascending: after each of its calls.
+  // Returns the positions at which the host may leave the step, in ascending order: after each call
+  // and at the end of each micro-step.
   std::vector<InstrId> places_to_leave() const {
     std::vector<InstrId> out;
     for (InstrId i : program_.instrs.ids()) {
@@ -318,7 +323,7 @@ class ReductionFinder {
 };
 
 // Compiles the step in one way of writing it out. Returns false if the host's calls or the program
-// do not repeat as that requires.
+// do not repeat as this way requires.
 bool write_step(RecordedStep& step, const Plan& plan, const Config& config, const Machine& machine,
                 const WrittenOut& way, const Choices& choices) {
   const Events& events = step.order.events;
@@ -363,7 +368,7 @@ std::optional<RecordedStep> compile_recorded(const Plan& plan, const Config& con
   std::erase_if(candidates, [&](const Choices& c) { return c.recompute != config.recompute; });
   if (first_choice >= candidates.size()) return std::nullopt;
   bool fit = false;
-  // A step that does not fit is not refused: the host's calls are then served by fragments.
+  // A step that does not fit is not refused, since fragments can serve the host's calls.
   step.choice = search(candidates, first_choice, [&](const Choices& choices) {
     for (const WrittenOut& way : ways_to_write(plan.zero.accumulation, written_out)) {
       if (write_step(step, plan, config, machine, way, choices)) break;

@@ -35,11 +35,11 @@ std::vector<Action> accumulate_in_turn(int32_t micros) {
   return out;
 }
 
-// `begun` marks the micro-steps that have had their forward. Backwards are counted in order, so
-// `done` suffices for them.
+// `begun` marks the micro-steps whose forward has come. Backwards come in order, so for them a
+// count suffices.
 void check_schedule(std::span<const Action> schedule, int32_t micros) {
   IdVector<MicroId, char> begun(static_cast<size_t>(micros), 0);
-  // The micro-step whose backward comes next; all earlier ones have had theirs.
+  // The micro-step whose backward must come next, which is also the number of backwards so far.
   MicroId done(0);
   for (const Action& a : schedule) {
     std::string here = fmt::format("the schedule's {} of chunk {} in micro-step {}",

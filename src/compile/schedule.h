@@ -7,10 +7,10 @@
 
 namespace ds {
 
-// One action of a rank in a step. A schedule is a list of actions and nothing else: the compiler
-// lowers them one after the other. `chunk` is the part of the model; today there is only one.
-// `backward` consists of two halves: backward_input, which other ranks wait for, and
-// backward_weight, which can come later. No schedule divides them yet.
+// One action of a rank in a step. A schedule is a list of actions, which the compiler lowers one
+// after the other. `chunk` is the part of the model; today there is only chunk 0. `backward`
+// consists of two halves: backward_input, for which other ranks would wait, and backward_weight,
+// which may come later. The halves are not supported yet.
 struct Action {
   enum class Kind : int8_t { forward = 0, backward, backward_input, backward_weight };
   Kind kind = Kind::forward;
@@ -24,7 +24,7 @@ struct Action {
 std::vector<Action> accumulate_in_turn(int32_t micros);
 
 // Throws DS_ERROR_INTERNAL naming the action unless every micro-step has one forward and, after it,
-// one backward, and the backwards come in the order of micro-steps: gradients are added in that
+// one backward, and the backwards come in the order of micro-steps. Gradients are added in this
 // order, so the bits do not depend on the schedule.
 void check_schedule(std::span<const Action> schedule, int32_t micros);
 

@@ -4,9 +4,9 @@
 
 namespace ds {
 
-// The choices give up, in this order, late reuse of memory, prefetch, the storing of cheap
-// activations, and the storing of all activations of each layer. If the configuration asks for
-// recomputation, its kind does not change.
+// The choices give up, in this order, late reuse of memory, prefetch, storing cheap activations,
+// and storing any activations inside a layer. If the configuration requests recomputation, its kind
+// does not change.
 std::vector<Choices> choices_by_memory(const Config& config) {
   const bool overlap = config.zero.overlap_comm, reuse = overlap && config.separate_tiers();
   Choices next{overlap, reuse, config.recompute, config.recompute_num_layers};
@@ -26,7 +26,8 @@ std::vector<Choices> choices_by_memory(const Config& config) {
 
 size_t search(const std::vector<Choices>& candidates, size_t first,
               const std::function<bool(const Choices&)>& compile) {
-  // Another rank's configuration may have more candidates; comparing the plans then names the key.
+  // If another rank's configuration has more candidates, `first` may be too large. The comparison
+  // of plans then reports the key that differs.
   first = std::min(first, candidates.size() - 1);
   while (!compile(candidates[first]) && first + 1 < candidates.size()) ++first;
   return first;
@@ -37,7 +38,8 @@ std::vector<std::string> notes_of(const Choices& chosen, const Choices& wanted) 
   if (wanted.prefetch && !chosen.prefetch) {
     notes.emplace_back("prefetch is off to fit memory_budget");
   } else if (wanted.late_reuse && !chosen.late_reuse) {
-    notes.emplace_back("transfers wait for the range of the one before to fit memory_budget");
+    notes.emplace_back(
+        "freed memory is reused at once to fit memory_budget, so transfers wait for earlier ones");
   }
   if (chosen.recompute == wanted.recompute) return notes;
   notes.emplace_back(chosen.recompute == "cheap"

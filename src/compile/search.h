@@ -9,15 +9,15 @@
 
 namespace ds {
 
-// Returns the choice that the configuration asks for, followed by others; each needs less memory
-// and more time than the one before.
+// Returns the choice that the configuration requests, followed by choices that each need less
+// memory and more time than the choice before.
 std::vector<Choices> choices_by_memory(const Config& config);
 
-// A position after the end of every list of choices: no choice fits.
+// A position after the end of every list of choices, which means that no choice fits.
 inline constexpr size_t kNoChoice = 255;
 
-// Returns the position of the first of `candidates`, from position `first` on, for which `compile`
-// returns true because it is within the budget. If there is none, returns the position of the last
+// Returns the position of the first candidate, from position `first` on, for which `compile`
+// returns true because it fits the budget. If no candidate fits, returns the position of the last
 // candidate, which was compiled last.
 size_t search(const std::vector<Choices>& candidates, size_t first,
               const std::function<bool(const Choices&)>& compile);

@@ -15,8 +15,8 @@
 namespace ds {
 namespace {
 
-// A collective call of one rank. The comm queue works in order, so a rank is described by the list
-// of its calls.
+// A collective call of one rank. The comm queue works in order, so the list of its calls describes
+// a rank.
 struct Call {
   InstrId instr;
   int32_t round = 0, rounds = 1;
@@ -46,9 +46,9 @@ class Simulation {
     }
   }
 
-  // A rank that arrives at a collective waits there. The last rank of the group to arrive releases
-  // all of them, and each arrives at its next collective. If ranks still wait when no rank arrives
-  // any more, the program hangs.
+  // A rank that arrives at a collective waits there. When the last rank of the group arrives, all
+  // ranks of the group move on to their next collectives. If ranks still wait when no rank can
+  // move, the program hangs.
   void run() {
     std::vector<size_t> arriving;
     for (size_t r = ranks_.size(); r-- > 0;) arriving.push_back(r);
@@ -68,7 +68,7 @@ class Simulation {
       here.clear();
     }
     for (const auto& [group, here] : waiting_) {
-      if (!here.empty()) fail("ranks wait for ever");
+      if (!here.empty()) fail("ranks wait forever");
     }
   }
 
@@ -81,7 +81,7 @@ class Simulation {
     return next < list(rank).size() ? &ranks_[rank]->instrs[list(rank)[next].instr] : nullptr;
   }
 
-  // Returns the first rank of the group of this form that a rank belongs to.
+  // Returns the first rank of the group of this form to which a rank belongs.
   size_t first_of(size_t rank, RankGroup group) const {
     auto stride = static_cast<size_t>(group.stride), size = static_cast<size_t>(group.size);
     ensure(size > 0 && stride > 0 && ranks_.size() % (size * stride) == 0,
@@ -126,7 +126,7 @@ class Simulation {
   std::vector<std::vector<Call>> lists_;
   // For each rank, the index of its list of calls, and the position of its next call in that list.
   std::vector<size_t> list_of_, next_;
-  // The ranks that wait in each group, which is named by its first rank and its form.
+  // The ranks that wait in each group. A group is identified by its first rank and its form.
   std::map<std::pair<size_t, RankGroup>, std::vector<size_t>> waiting_;
 };
 

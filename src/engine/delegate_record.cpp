@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/agree.h"
 #include "compile/delegate.h"
 #include "compile/plan.h"
 #include "compile/search.h"

@@ -1,29 +1,30 @@
 // Problem. A launch costs the host microseconds, and a step has thousands of launches that are the
-// same in every step. A driver can record a sequence of launches as a graph and launch it with one
-// call.
+// same in every step. A driver can record a sequence of launches as a graph and launch the graph
+// with one call.
 //
 // Pieces. A piece is a sequence of instructions of one queue, in issue order and as long as
-// possible, such that only the first waits for other queues and only the last is waited for. No
-// other queue can observe when the instructions of a piece are submitted, so the whole piece is
-// submitted in the place of its first instruction, even if instructions of other queues come
-// between. Collectives, calls of a host program and file transfers do not belong to pieces. A piece
+// possible, such that only the first waits for other queues and other queues wait only for the
+// last. No other queue can observe when the instructions in between are submitted, so the whole
+// piece is submitted at its first instruction, even if instructions of other queues come in
+// between. Collectives, calls of a host program and file transfers are not part of pieces. A piece
 // ends with its phase, because a host may call forward, backward and step one by one, and each call
 // must issue exactly its own instructions.
 //
-// Invariant. A graph repeats its arguments. Values that differ from step to step reach kernels
-// through the step's scalars in the device's memory: seed, counts of steps and updates, learning
-// rate, loss scale, skip. Everything else in a launch is fixed by instruction and round (addresses,
-// leaf, runs) or is part of the key (extents); an update that takes its group's scalars from the
-// host is not part of a piece. Two kinds of run use no graphs: those of a rank without data, which
-// submits other work, and those that check the result of each instruction.
+// Invariant. Every launch of a graph uses the arguments of its capture. Values that differ from
+// step to step reach kernels through the step's scalars in the device's memory: seed, counts of
+// steps and updates, learning rate, loss scale, skip. Everything else in a launch is fixed by
+// instruction and round (addresses, leaf, runs) or is part of the key (extents). An update that
+// reads its group's scalars from the host is not part of a piece. Three kinds of run use no graphs:
+// runs of a rank without data, which submits other work; traced runs; and runs that check the
+// result of each instruction.
 //
-// Keys. For each piece and round there are at most kGraphs graphs, by extents; the least recently
-// used one is dropped. When extents occur for the first time, the instructions are submitted one by
-// one, so that one-time work of a library is not captured, and extents that occur only once need no
-// graph.
+// Keys. Each piece has at most kGraphs graphs in a round, by extents. If there are more, the least
+// recently used graph is dropped. When extents occur for the first time, the instructions are
+// submitted one by one. So one-time work of a library is not captured, and extents that occur only
+// once need no graph.
 //
-// Errors. If a capture fails, the work itself has not been done: the piece is submitted without a
-// graph, and no further graphs are created. Cost: see ADR 51.
+// Errors. If a capture fails, the work has not been done, so the piece is submitted without a
+// graph, and graphs are no longer used. Cost: see ADR 51.
 #include "exec/captures.h"
 
 #include <fmt/core.h>
@@ -43,7 +44,7 @@
 namespace ds {
 namespace {
 
-// The maximum number of graphs of a piece in a round.
+// The largest number of graphs of a piece in a round.
 constexpr size_t kGraphs = 8;
 
 // Returns whether the shape of an operand depends on n.
@@ -53,8 +54,8 @@ bool has_extent(const Instr& in) {
 
 }  // namespace
 
-// No piece crosses the beginning or the end of the repeated stretch, because its graphs are kept by
-// round and only that stretch has several rounds.
+// No piece crosses the beginning or the end of the repeated stretch, because a piece has graphs for
+// each round, and only this stretch has several rounds.
 Captures::Captures(const Program& program, const RankQueues& queues,
                    const IdVector<MicroId, int64_t>& extents, CarryOut carry_out)
     : program_(program),
@@ -92,8 +93,8 @@ bool Captures::begins_phase(const Own& piece, InstrId i) const {
          program_.phase(program_.instrs[piece.instrs.back()]) != program_.phase(program_.instrs[i]);
 }
 
-// Each queue has at most one open piece, which grows until an instruction that must begin another
-// piece, or cannot be in one, closes it.
+// Each queue has at most one open piece. An instruction closes it if it must begin another piece or
+// cannot be part of one, or if other queues wait for it.
 void Captures::find_pieces(InstrId begin, InstrId end) {
   std::map<DeviceQueue*, Own> open;
   for (InstrId i = begin; i < end; ++i) {
@@ -113,7 +114,7 @@ void Captures::find_pieces(InstrId begin, InstrId end) {
   for (auto& [queue, piece] : open) close(piece);
 }
 
-// Keeps a piece of two or more instructions; one instruction is not worth a graph.
+// Keeps a piece of two or more instructions, because a single instruction is not worth a graph.
 void Captures::close(Own& piece) {
   if (piece.instrs.size() > 1) {
     piece.first = piece.instrs.front();
@@ -162,7 +163,8 @@ const CapturedWork* Captures::work(const Piece& piece, int32_t round) {
   return graph.work.get();
 }
 
-// A failed capture turns graphs off and logs a warning. An error of the device itself is rethrown.
+// After a failed capture, graphs are turned off and a warning is logged. An error of the device
+// itself is thrown again.
 std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round) {
   bool begun = false;
   try {
@@ -177,16 +179,15 @@ std::unique_ptr<CapturedWork> Captures::capture(const Own& piece, int32_t round)
     if (begun) give_up(piece);
     if (queues_.device().faults().failed()) throw;
     off_ = true;
-    log_line(
-        LogLevel::warning,
-        fmt::format("rank {}, {}: no more graphs are made, because {} could not be captured: {}",
-                    program_.rank, program_.name, piece.label, error.what()));
+    log_line(LogLevel::warning,
+             fmt::format("rank {}, {}: launches are no longer captured as graphs, because {} could "
+                         "not be captured: {}",
+                         program_.rank, program_.name, piece.label, error.what()));
     return nullptr;
   }
 }
 
-// The error of the capture is handled by the caller, so an error from ending the capture is
-// ignored.
+// The caller handles the error of the capture, so an error from ending the capture is ignored.
 void Captures::give_up(const Own& piece) {
   try {
     piece.queue->end_capture();

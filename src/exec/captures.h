@@ -16,10 +16,10 @@ namespace ds {
 // belongs to one executor and is used on its thread.
 class Captures {
  public:
-  // Submits one instruction to its queue, with its present addresses and extents.
+  // Submits one instruction to its queue, with its current addresses and extents.
   using CarryOut = std::function<void(const Position&, DeviceQueue&)>;
-  // All references are borrowed. `extents` are the executor's, by micro-step; they change from run
-  // to run.
+  // All references are borrowed. `extents` are the executor's extents by micro-step, which change
+  // from run to run.
   Captures(const Program& program, const RankQueues& queues,
            const IdVector<MicroId, int64_t>& extents, CarryOut carry_out);
 
@@ -28,15 +28,15 @@ class Captures {
     InstrId first, last;
     std::string label;
   };
-  // Returns the piece that begins with the instruction, or null if none does. Before the caller
-  // launches its graph, it must perform the waits of that instruction.
+  // Returns the piece that begins with the instruction, or null if no piece does. Before launching
+  // the piece's graph, the caller must perform the waits of the instruction.
   const Piece* begins(InstrId i) const;
-  // Returns the graph of the piece in a round, to launch on its queue. Null: the caller must submit
-  // the instructions one by one, because these extents occur for the first time or the piece cannot
-  // be captured.
+  // Returns the graph of the piece in a round, for a launch on its queue. Returns null if these
+  // extents occur for the first time or the piece cannot be captured. The caller must then submit
+  // the instructions one by one.
   const CapturedWork* work(const Piece& piece, int32_t round);
-  // Begins a run. Destroys the graphs that were dropped in the run before, because nothing is in
-  // flight now.
+  // Begins a run. No work may be in flight, so graphs that were dropped in the run before are
+  // destroyed.
   void begin_run();
 
  private:
@@ -50,7 +50,7 @@ class Captures {
   struct Own : Piece {
     DeviceQueue* queue = nullptr;
     std::vector<InstrId> instrs;
-    // The micro-steps, in round 0, on whose extents the launches depend.
+    // The micro-steps, in round 0, whose extents determine the launches.
     std::vector<MicroId> micros;
     // The graphs of each round, the most recently used first.
     std::vector<std::vector<Graph>> rounds;
@@ -67,9 +67,10 @@ class Captures {
   DeviceQueue* queue_of(InstrId i) const { return queues_.of(program_.instrs[i].queue); }
   // Ends a piece, and keeps it if it is worth a graph.
   void close(Own& piece);
-  // Returns the entry for the present extents, and in `known` whether it existed before this call.
+  // Returns the entry for the current extents. Sets `known` to whether the entry existed before
+  // this call.
   Graph& graph_of(Own& piece, int32_t round, bool* known);
-  // Captures the piece. Returns null if that is not possible.
+  // Captures the piece. Returns null if the capture fails.
   std::unique_ptr<CapturedWork> capture(const Own& piece, int32_t round);
   // Ends a capture that has failed.
   static void give_up(const Own& piece);
@@ -78,13 +79,13 @@ class Captures {
   const RankQueues& queues_;
   const IdVector<MicroId, int64_t>& extents_;
   const CarryOut carry_out_;
-  // Whether another queue waits for the instruction, by instruction.
+  // For each instruction, whether another queue waits for it.
   std::vector<bool> records_;
   // All pieces, in the order in which find_pieces() has closed them.
   std::vector<Own> pieces_;
-  // Index in pieces_ of the piece that begins with the instruction, or -1; by instruction.
+  // For each instruction, the index in pieces_ of the piece that begins with it, or -1.
   IdVector<InstrId, int32_t> begins_;
-  // Graphs that were dropped for newer ones but may still be in flight.
+  // Graphs that were dropped for newer graphs but may still be in flight.
   std::vector<std::unique_ptr<CapturedWork>> given_up_;
   // Whether a capture has failed. No piece is used after that.
   bool off_ = false;

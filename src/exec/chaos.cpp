@@ -1,13 +1,13 @@
 // Problem. A program is correct if every order that its waits allow gives the same results. But a
-// real device tries only a few of these orders, and memory that is used too early or too late often
+// real device runs only a few of these orders, and memory that is read too early or too late often
 // has the right bytes by chance.
 //
-// Algorithm. Each turn picks a queue whose next instruction may start, by a random order of
-// preference that changes from time to time, so that one queue is preferred for a while. Transient
+// Algorithm. Each turn picks a queue whose next instruction may start. The order of preference is
+// random and changes from time to time, so that one queue is preferred for a while. Transient
 // memory is filled with 0xFF, which is NaN in every floating-point type, before the run and after
 // the last use of each buffer, unless another buffer has begun to use the bytes (Owners). A missing
 // wait then changes the result. Every instruction is completed on the calling thread before the
-// next pick, so a run is repeated exactly by its seed.
+// next pick, so the seed determines a run.
 
 #include <algorithm>
 #include <array>
@@ -32,7 +32,7 @@
 namespace ds {
 namespace {
 
-// Records, for each byte of an arena, which buffer was the last to begin using it.
+// For each byte of an arena, the buffer that was the last to begin using it.
 class Owners {
  public:
   void take(int64_t begin, int64_t end, BufferId owner) {
@@ -41,7 +41,7 @@ class Owners {
     pieces_.erase(pieces_.lower_bound(begin), pieces_.lower_bound(end));
     pieces_[begin] = {end, owner};
   }
-  // Calls fill(begin, end) for each piece of the range that still belongs to the owner.
+  // Calls fill(begin, end) for each piece of the range whose owner is still `owner`.
   template <typename F>
   void each(int64_t begin, int64_t end, BufferId owner, F&& fill) {
     split(begin);
@@ -62,7 +62,8 @@ class Owners {
     it->second.first = at;
     pieces_.emplace(at, tail);
   }
-  std::map<int64_t, std::pair<int64_t, BufferId>> pieces_;  // begin -> (end, owner)
+  // The end and the owner of each piece, by its begin.
+  std::map<int64_t, std::pair<int64_t, BufferId>> pieces_;
 };
 
 class ChaosExecutor final : public Executor {
@@ -113,11 +114,11 @@ class ChaosExecutor final : public Executor {
  private:
   using Queues = PerQueue<std::deque<Position>>;
   static constexpr size_t kWrite = static_cast<size_t>(Queue::write);
-  // The index, among the queues, of the saves that the previous run has left.
+  // The index that pick() uses for the saves that the previous run has left.
   static constexpr size_t kTail = kQueues;
 
-  // Returns whether this call of run_to() has more to do. Saves at the end of a program may wait
-  // for the next run.
+  // Returns whether this call of run_to() has more to do. `ends` says whether it ends the program;
+  // then saves may be left for the next run.
   bool left(const Queues& queues, bool ends) const {
     for (size_t q = 0; q < kQueues; ++q) {
       if (!queues[q].empty() && !(ends && q == kWrite)) return true;
@@ -154,7 +155,7 @@ class ChaosExecutor final : public Executor {
     owned_.assign(program_.buffers.size(), 0);
   }
 
-  // Counts the uses of each buffer, so that its last use is known. A buffer that is used only in
+  // Counts the uses of each buffer, so that the last use is known. A buffer that is used only in
   // the repeated stretch has a last use in each round, so only the uses of one round are counted.
   void count_uses() {
     uses_.assign(program_.buffers.size(), 0);
@@ -172,7 +173,7 @@ class ChaosExecutor final : public Executor {
     }
   }
 
-  // Returns whether the buffer's memory is free after its last use, so that it may be poisoned.
+  // Returns whether the buffer's memory is free after the last use, so that it may be poisoned.
   bool poisonable(BufferId b) const {
     const Buffer& buffer = program_.buffers[b];
     bool ends = buffer.residency == Residency::transient && !buffer.kept();
@@ -197,7 +198,7 @@ class ChaosExecutor final : public Executor {
         });
   }
 
-  // Returns whether everything that the instruction waits for is done.
+  // Returns whether all instructions that the instruction waits for are done.
   bool ready(Position at) const {
     for (const Wait& wait : program_.instrs[at.instr].waits) {
       bool both = program_.repeat.has(at.instr) && program_.repeat.has(wait.instr);
@@ -210,9 +211,9 @@ class ChaosExecutor final : public Executor {
     return std::ranges::any_of(tail_, [&](Position at) { return at.instr == i; });
   }
 
-  // Returns, of the queues (and kTail) whose next instruction may start, the one that the present
-  // order prefers. The order changes every 1 to 512 picks, depending on the seed, so that sometimes
-  // one queue runs far ahead of the others.
+  // Returns the queue, or kTail, that the current order prefers among those whose next instruction
+  // may start. The order changes every 1 to 512 picks, depending on the seed, so that one queue
+  // sometimes runs far ahead of the others.
   size_t pick(const Queues& queues) {
     std::array<uint32_t, 4> order = stream_.block(draws_++ >> (3 * stream_.seed % 10));
     auto rank = [&](size_t q) { return order[q % 4] >> (q / 4 * 16) & 0xFFFF; };
@@ -223,7 +224,7 @@ class ChaosExecutor final : public Executor {
       if (queues[q].empty() || behind || !ready(queues[q].front())) continue;
       if (best == kNone || rank(q) > rank(best)) best = q;
     }
-    ensure(best != kNone, "no queue of program {} can go on: its waits form a circle",
+    ensure(best != kNone, "no queue of program {} can continue, because its waits form a circle",
            program_.name);
     return best;
   }
@@ -265,24 +266,25 @@ class ChaosExecutor final : public Executor {
     lane->wait(lane->submit(io_request(at)));
   }
 
-  // The queue on which instructions are carried out, at once; the order comes from pick().
+  // The queue that carries out every instruction at once. pick() determines the order.
   InlineQueue now_;
   RandomStream stream_;
-  // Number of picks so far.
+  // The number of picks so far.
   uint64_t draws_ = 0;
-  // Number of rounds of this run that are done, by instruction.
+  // For each instruction, the number of rounds of this run that are done.
   IdVector<InstrId, int32_t> done_;
-  // The owners of the bytes of the transient arenas, of device and host.
+  // The owners of the bytes of the transient arenas of device and host.
   Owners owners_[2];
-  // Whether the buffer has begun to use its memory and has not had its last use.
+  // For each buffer, whether it has begun to use its memory and its last use is still to come.
   IdVector<BufferId, char> owned_;
   // The saves that a run has left, in order.
   std::deque<Position> tail_;
-  // Whether a save left by the previous run reads the buffer.
+  // For each buffer, whether a save that the previous run has left uses it.
   IdVector<BufferId, char> carried_;
-  // Number of uses still to come, by buffer.
+  // For each buffer, the number of uses still to come.
   IdVector<BufferId, int32_t> uses_;
-  // Number of uses in a round, for a buffer that is used only in the repeated stretch; otherwise 0.
+  // For each buffer that is used only in the repeated stretch, the number of uses in a round; 0 for
+  // other buffers.
   IdVector<BufferId, int32_t> in_round_;
 };
 

@@ -16,11 +16,11 @@ namespace ds {
 namespace {
 
 // The executor of make_executor(). The calling thread submits each instruction to its queue, in
-// issue order. An event is recorded only if another queue waits for it, and nobody waits for an
-// immediate queue: if all queues are immediate, only file transfers are ever in flight.
+// issue order. An event is recorded only if another queue waits for it, and no queue waits for an
+// immediate queue. If all queues are immediate, only file transfers are ever in flight.
 //
-// Every wait names an instruction that was submitted before. So the work can always be completed in
-// the order of submission, and queues never wait for each other in a circle.
+// Every wait is for an instruction that was submitted earlier. So the work can always be completed
+// in the order of submission, and queues never wait for each other in a circle.
 class QueueExecutor final : public Executor {
  public:
   QueueExecutor(const Program& program, ExecContext context)
@@ -75,23 +75,23 @@ class QueueExecutor final : public Executor {
   struct Place {
     // The queue of the instruction, or null if it is a file transfer.
     DeviceQueue* queue = nullptr;
-    // The filter of the instruction.
+    // The micro-steps in which the instruction takes part.
     MicroFilter when;
     bool waits = false, records = false;
   };
-  // Waits and events of an instruction, stored apart from Place because most instructions have
+  // Waits and events of an instruction. They are not part of Place because most instructions have
   // none.
   struct Sync {
-    // The waits for other queues that are needed.
+    // The waits that the executor performs.
     std::vector<Wait> waits;
     // The events that the instruction records if other queues wait for it. A wait refers to the
-    // latest round, so later rounds record the same event again. An instruction of the next run may
-    // wait for a save of this run after the save has been submitted again, so a save alternates
+    // latest round, so every round records the same event. An instruction of the next run may wait
+    // for a save of this run after the next run has submitted the save again, so a save alternates
     // between two events from run to run.
     std::unique_ptr<Event> event[2];
   };
-  // Names the work that this thread submits during the object's life, for a profiler that watches
-  // the device.
+  // A guard that names the work that this thread submits during its lifetime, for a profiler that
+  // watches the device.
   class Range {
    public:
     Range(const QueueExecutor& executor, const std::string& label)
@@ -107,7 +107,7 @@ class QueueExecutor final : public Executor {
    private:
     const Device* const device_;
   };
-  // Tickets of the last transfers on the two lanes.
+  // The tickets of the last transfers on the two lanes.
   struct Tickets {
     uint64_t read = 0, write = 0;
   };
@@ -122,7 +122,7 @@ class QueueExecutor final : public Executor {
     return static_cast<size_t>(issue_number(program_, at));
   }
 
-  // Returns the event that a wait refers to, of this run or of the run before.
+  // Returns the event to which a wait refers, of this run or of the run before.
   const Event& event(const Wait& wait) const {
     return *event_of(wait.instr, odd_ != wait.run_before);
   }
@@ -134,9 +134,9 @@ class QueueExecutor final : public Executor {
   // Returns the queue of an instruction, or null if it is a file transfer.
   DeviceQueue* queue_of(InstrId i) const { return context_.queues->of(program_.instrs[i].queue); }
 
-  // Keeps only the waits that are needed: none for an immediate queue or the instruction's own
-  // queue, and of several waits of the same kind for one queue only that for the latest
-  // instruction.
+  // Keeps only the waits that are needed. Waits for an immediate queue or for the instruction's own
+  // queue are dropped. Of several waits of the same kind for one queue, only the wait for the
+  // latest instruction is kept.
   void find_waits(InstrId i) {
     std::vector<Wait>& out = syncs_[i].waits;
     places_[i].queue = queue_of(i);
@@ -168,9 +168,9 @@ class QueueExecutor final : public Executor {
     }
   }
 
-  // Issues the instructions up to `end`, line by line; a line is a stretch without a jump. If a
-  // queue has failed, its error already names the instruction; any other error gets the name of the
-  // instruction that is being issued.
+  // Issues the instructions up to `end`, line by line, where a line is a stretch without a jump. If
+  // a queue has failed, its error already names the instruction. Any other error gets the name of
+  // the instruction that is being issued.
   void go_to(Position end) {
     Position at = position_;
     try {
@@ -198,7 +198,7 @@ class QueueExecutor final : public Executor {
   }
 
   // Issues one instruction. An instruction that does not take part in this micro-step still waits
-  // and records, because other queues rely on its event.
+  // and records its event, because other queues depend on the event.
   void issue(const Position& at, InstrId behind) {
     InstrId i = at.instr;
     const Place& place = places_[i];
@@ -225,10 +225,10 @@ class QueueExecutor final : public Executor {
     tell_span(number_at(at), begin, now_ns());
   }
 
-  // For a queue with marks: submits the graph of the piece that begins with this instruction or,
-  // without a graph, the instruction alone, between instants if the run is traced; then marks the
-  // queue. Instructions up to `whole` have been submitted with a graph, so only their bytes are
-  // counted.
+  // Submits work to a queue with marks: the graph of the piece that begins with this instruction
+  // or, without a graph, the instruction alone, between two instants if the run is traced. Then
+  // marks the queue. Instructions up to `whole` have already been submitted with a graph, so only
+  // their bytes are counted.
   void give_marked(const Position& at, InstrId behind, DeviceQueue& queue) {
     const Queue name = program_.instrs[at.instr].queue;
     Position& whole = whole_[name];
@@ -251,8 +251,8 @@ class QueueExecutor final : public Executor {
     marks_.mark(name);
   }
 
-  // Relates the clock of the device to that of the host: notes an instant on an idle queue and
-  // reads the host's clock right after it.
+  // Relates the device's clock to the host's clock: notes an instant on an idle queue and reads the
+  // host's clock directly afterwards.
   void begin_spans() {
     noted_count_ = 0;
     for (DeviceQueue* queue : context_.queues->threads()) {
@@ -264,8 +264,8 @@ class QueueExecutor final : public Executor {
     }
   }
 
-  // Returns the next pair of instants, or null if the queue measures no times. Later runs use the
-  // instants again.
+  // Returns the next pair of instants, or null if the queue does not measure times. Later runs use
+  // the instants again.
   Noted* next_noted(const Position& at, const DeviceQueue& queue) {
     if (noted_count_ == noted_.size())
       noted_.push_back({0, queue.make_instant(), queue.make_instant()});
@@ -276,8 +276,8 @@ class QueueExecutor final : public Executor {
     return &next;
   }
 
-  // Adds the spans of noted instructions to the trace, when all queues are idle. A run that fails
-  // adds none of them.
+  // Adds the spans of noted instructions to the trace. All queues must be idle. A run that fails
+  // adds no spans.
   void tell_spans() {
     for (size_t i = 0; i < noted_count_; ++i) {
       const Noted& noted = noted_[i];
@@ -287,8 +287,8 @@ class QueueExecutor final : public Executor {
     noted_count_ = 0;
   }
 
-  // Returns the piece that begins here, or null if none begins, if it extends beyond this line, or
-  // if this run uses no graphs.
+  // Returns the piece that begins here. Returns null if no piece begins, if the piece extends
+  // beyond this line, or if this run uses no graphs.
   const Captures::Piece* piece_at(const Position& at, InstrId behind) const {
     if (!captures_ || traced_ || check_ || context_.scalars->absent != 0) return nullptr;
     const Captures::Piece* piece = captures_->begins(at.instr);
@@ -296,7 +296,7 @@ class QueueExecutor final : public Executor {
   }
 
   // Shows progress to the other ranks while this thread computes. If collectives run on a thread,
-  // only that thread may use their group unless it is idle.
+  // other threads may use the communicator only while that thread is idle.
   void show_progress() {
     const RankQueues& queues = *context_.queues;
     if (inline_ || !queues.of(Queue::comm)->runs_host_code()) return context_.comm->tick();
@@ -312,8 +312,8 @@ class QueueExecutor final : public Executor {
   }
 
   // Waits until only file transfers are in flight. If collectives run on a thread, that thread
-  // waits for the other queues and this thread waits for it, so that the rank continues to show its
-  // progress. Otherwise this thread waits for all queues.
+  // waits for the other queues, so that the rank continues to show progress, and this thread waits
+  // for that thread. Otherwise this thread waits for all queues.
   void join() {
     if (inline_) return;
     const RankQueues& queues = *context_.queues;
@@ -330,7 +330,7 @@ class QueueExecutor final : public Executor {
     comm_tail().synchronize();
   }
 
-  // Waits for one queue after the other, and shows progress between the waits and every 50 ms.
+  // Waits for one queue after the other. Shows progress after each wait and every 50 ms.
   void join_here() {
     constexpr int64_t kLook = 50'000'000;
     std::vector<std::unique_ptr<Event>> tails;
@@ -346,7 +346,7 @@ class QueueExecutor final : public Executor {
   }
 
   // After an error, every queue finishes its current task and drops the rest. The other ranks are
-  // aborted before this thread waits, because a collective of a queue may wait for them.
+  // aborted before this thread waits, because a collective on a queue may wait for them.
   void stop(const std::exception& error) {
     context_.queues->device().faults().fail(std::current_exception());
     context_.comm->abort(error.what());
@@ -354,7 +354,7 @@ class QueueExecutor final : public Executor {
   }
 
   // Submits a transfer to its lane. A transfer that does not take part in this micro-step is
-  // submitted with 0 bytes, so that it keeps its place in the order.
+  // submitted with 0 bytes, so that the order of the lane does not change.
   void submit(const Position& at) {
     InstrId i = at.instr;
     IoRequest request = io_request(at);
@@ -369,7 +369,7 @@ class QueueExecutor final : public Executor {
   }
 
   // Returns a function that performs the waits of a transfer. It may be called after this executor
-  // has been destroyed, because lanes and queues live longer.
+  // has been destroyed, because it refers only to lanes and queues, which live longer.
   std::function<void()> ready(InstrId i) const {
     std::vector<std::function<bool(int64_t)>> all;
     for (const Wait& wait : syncs_[i].waits) all.push_back(event(wait).waiter());
@@ -387,17 +387,18 @@ class QueueExecutor final : public Executor {
   IdVector<InstrId, Sync> syncs_;
   // Whether a profiler watches the device.
   const bool ranges_;
-  // Null if inline_: then no run uses graphs.
+  // Null if inline_, in which case no run uses graphs.
   std::unique_ptr<Captures> captures_;
   // The last instruction of the latest graph of each queue.
   PerQueue<Position> whole_;
-  // Flips with every run; selects the event of a save.
+  // Changes with every run. Selects the event of a save.
   bool odd_ = false;
   // Whether this run is traced.
   bool traced_ = false;
-  // The noted instructions; entries from noted_count_ on are left from earlier runs, for reuse.
+  // The noted instructions. Entries from noted_count_ on are left from earlier runs, to be used
+  // again.
   std::vector<Noted> noted_;
-  // Number of entries of noted_ that belong to this run.
+  // The number of entries of noted_ that belong to this run.
   size_t noted_count_ = 0;
   // The instant of the device that corresponds to zero_ns_ on the host's clock.
   std::unique_ptr<Instant> zero_;

@@ -31,7 +31,7 @@
 
 namespace ds {
 
-// The memory of one rank. Arenas are indexed by tier (device, host) and residency; those of the
+// The memory of one rank. Arenas are indexed by tier (device, host) and residency; arenas of the
 // device tier have addresses of the device. Buffers of the nvme tier are extents of `file`.
 struct Memory {
   std::byte* arena[2][2] = {};
@@ -40,13 +40,13 @@ struct Memory {
 
 class Executor;
 
-// Shared by the executors that share memory. It says which of them may still have saves of its last
-// run in flight, and which one ran last.
+// State that the executors with the same memory share: which of them may still have saves of its
+// last run in flight, and which ran last.
 struct FileTail {
-  // The executor that ran last, whose saves may be in flight. Null if there is none or it has
-  // ended.
+  // The executor that ran last, whose saves may be in flight. Null if no executor has run, or if
+  // that executor has been destroyed.
   Executor* owner = nullptr;
-  // Number of calls of run_to(), of all executors together.
+  // The number of calls of run_to() of all executors.
   uint64_t runs = 0;
 };
 
@@ -54,44 +54,45 @@ struct FileTail {
 // the executor.
 struct ExecContext {
   const KernelRegistry* kernels = nullptr;
-  // Must have every group that the program's collectives use.
+  // The groups of this rank, which must include every group that the program's collectives use.
   CommGroups* comm = nullptr;
   RankQueues* queues = nullptr;
   Memory memory;
-  // Null if the program has no file instructions.
+  // The lanes for file transfers. Null if the program has no file instructions.
   IoLane* read_lane = nullptr;
   IoLane* write_lane = nullptr;
-  // Null: a run ends only when its saves have finished.
+  // If null, a run ends only when its saves have finished.
   FileTail* tail = nullptr;
-  // The host's scalars. Each run_to() first copies them into the program's buffer of scalars, if it
-  // has one, and finally copies that buffer back.
+  // The host's scalars. If the program has a buffer of scalars, each run_to() first copies the
+  // host's scalars into the buffer and finally copies the buffer back.
   StepScalars* scalars = nullptr;
-  // Scalars of parameter groups, for updates. Null: there is only group 0, whose values are in
-  // `scalars`.
+  // The scalars of parameter groups, for updates. Null if there is only group 0, whose scalars are
+  // in `scalars`.
   const std::vector<GroupScalars>* groups = nullptr;
-  // Null: nothing is traced.
+  // If null, nothing is traced.
   Trace* trace = nullptr;
-  // For tests: called before each instruction is issued; it may kill the process. Null outside
-  // tests.
+  // For tests, called before each instruction is issued; the call may end the process. Empty
+  // outside tests.
   std::function<void(size_t index)> before_instr;
 };
 
-// Returns the name of an instruction in messages, traces and reports, with its last operand:
-// "all_gather h.3.param".
+// Returns the label of an instruction in messages, traces and reports: its name and its last
+// operand, such as "all_gather h.3.param".
 std::string label_of(const Program& program, const Instr& instr);
 
-// One instruction with everything resolved that does not change from step to step.
+// One instruction, with everything resolved that does not change from step to step.
 struct alignas(64) Launch {
-  // The members from here to `instr` are those that each step needs for a kernel; they lie in one
-  // cache line. The kernel is null for a collective, a copy, a file transfer, or an instruction
-  // that a delegate host performs.
+  // The members from here to `instr` are the members that each step needs for a kernel, in one
+  // cache line. The kernel is null for a collective, a copy, a file transfer or an instruction that
+  // a delegate host performs.
   const Kernel* kernel = nullptr;
-  // The scalars that a kernel reads: those of its operand if it has one; otherwise the program's,
-  // or for a kernel on the host queue the host's.
+  // The scalars that a kernel reads: its operand of scalars, if it has one. Otherwise a kernel on
+  // the host queue reads the host's scalars, and other kernels read the program's buffer of
+  // scalars.
   const StepScalars* scalars = nullptr;
   // Views of the operands. aim() sets the extents and addresses that change.
   std::span<TensorView> views;
-  // Views [0, inputs) are read, the others are written.
+  // Views [0, inputs) are read; later views are written.
   int inputs = 0;
   // The micro-step of the instruction in round 0.
   MicroId micro;
@@ -99,10 +100,10 @@ struct alignas(64) Launch {
   bool symbolic = false;
   // Whether some operand has a stride, so that its address depends on the round.
   bool moves = false;
-  // Whether it is an operation of the graph, in forward or backward, on the compute queue. A rank
-  // without data leaves it out.
+  // Whether this is an operation of the graph on the compute queue, in forward or backward. A rank
+  // without data does not run these.
   bool model = false;
-  // Whether it is an update that is launched once for each run of elements.
+  // Whether this is an update that is launched once for each run of elements.
   bool by_runs = false;
   const Instr* instr = nullptr;
 
@@ -112,21 +113,21 @@ struct alignas(64) Launch {
   std::vector<const Operand*> operands;
   // The result of label_of(), for errors and traces.
   std::string label;
-  // Calls and bytes so far, if it is a copy.
+  // The calls and bytes so far, if this is a copy.
   CommCount copied;
 };
 
-// Runs one program again and again. Saves of a run may continue during the next run of the same
-// program; another executor with the same FileTail first waits for them. Use it on one thread at a
-// time.
+// An executor of one program, which may run repeatedly. Saves of a run may continue during the next
+// run of the same program; another executor with the same FileTail first waits for them. Use it on
+// one thread at a time.
 class Executor : protected WorkOwner {
  public:
   virtual ~Executor();
   // Sets the number of tokens of a micro-step, 0 < n <= bound, from the next run on.
   void set_extent(MicroId micro, int64_t n);
-  // Runs the instructions from position() up to, but not including, `end`. With Program::end(), the
-  // program is complete, and position() returns to its beginning. After an error the executor is
-  // unusable.
+  // Runs the instructions from position() up to, but not including, `end`. If `end` is
+  // Program::end(), the run is complete, and position() returns to the beginning. After an error
+  // the executor is unusable.
   virtual void run_to(Position end) = 0;
   void run() { run_to(program_.end()); }
   // Waits for the file transfers that are in flight: saves of the last run, and transfers of a run
@@ -137,11 +138,11 @@ class Executor : protected WorkOwner {
   // position() to the beginning.
   virtual void abandon() = 0;
   const Program& program() const { return program_; }
-  // Returns whether this executor was the last to run among those that share its memory, so that
-  // the buffers that its program keeps are still intact.
+  // Returns whether this executor was the last to run among the executors that share its memory. If
+  // so, the contents of its program's kept buffers are intact.
   bool ran_last() const { return context_.tail && run_ != 0 && run_ == context_.tail->runs; }
-  // With true, every floating-point result is checked from here on. first_bad() then names the
-  // first result, in program order, with a NaN or infinity; "" if there is none.
+  // Turns checks of floating-point results on or off. first_bad() returns the name of the first
+  // checked result, in issue order, that has a NaN or infinity, or "" if none has.
   void check_results(bool on);
   std::string first_bad() const;
   // Returns calls and bytes of the copies so far, by instruction name ("fetch", "store").
@@ -160,8 +161,8 @@ class Executor : protected WorkOwner {
   // round.
   void aim(Launch& launch, const Position& at);
   void run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue);
-  // Checks the results of a kernel on a queue that runs no host code: copies them to the host
-  // first.
+  // Checks the results of a kernel on a queue that runs no host code, after copying them to the
+  // host.
   void check_copies(const LaunchArgs& results, DeviceQueue& queue);
   // Launches an update once for each run of elements.
   void run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue);
@@ -171,32 +172,33 @@ class Executor : protected WorkOwner {
   void collect(const Launch& launch, DeviceQueue& queue);
   // Returns the request to a lane for a read or a write.
   IoRequest io_request(const Position& at);
-  // In place of an operation of the model, on a rank without data: fills its results with zeros,
-  // and losses with kNoLeaf.
+  // Fills the results of an operation of the model with zeros, and losses with kNoLeaf, instead of
+  // running it. For a rank without data.
   void leave_out(const Launch& launch, DeviceQueue& queue);
-  // Rethrows an error with the name of the instruction or, for a fault of the device that is
-  // reported late, of the instructions that may have caused it.
+  // Throws an error again with the name of the instruction or, for a fault that the device reports
+  // late, of the instructions that may have caused it.
   [[noreturn]] void fail(InstrId index, const std::exception& error);
   std::string name_of(const Position& at) const;
-  // Becomes the owner of the FileTail; first waits for the transfers that another executor has left
-  // in flight.
+  // Makes this executor the owner of the FileTail, after waiting for the transfers that another
+  // executor has left in flight.
   void take_tail();
   // Copies the host's scalars into the program's buffer, if there is one.
   void send_scalars();
-  // Copies the program's buffer of scalars back to the host's.
+  // Copies the program's buffer of scalars, if there is one, back to the host's scalars.
   void fetch_scalars();
-  // For destructors: settles if this executor owns the FileTail, and gives it up. Logs errors
-  // instead of throwing them.
+  // If this executor owns the FileTail, settles and gives up the ownership. For destructors, so
+  // errors are logged instead of thrown.
   void leave_tail();
 
   // Returns the group of a collective; creates it on its first use.
   Group* group_of(const Instr& in);
-  // Returns the launch of an instruction, still without its kernel.
+  // Returns the launch of an instruction, without its kernel.
   Launch resolve(InstrId i);
-  // Creates the kernel of a launch: the device's own, or one of the registry.
+  // Creates the kernel of a launch, which is one of the device or of the registry.
   std::unique_ptr<Kernel> kernel_of(const Launch& launch) const;
 
-  // Returns the instruction of an issue number, by which queues and spans refer to it.
+  // Returns the instruction of an issue number. Queues and spans refer to instructions by these
+  // numbers.
   InstrId instr_of(size_t number) const {
     return issued_at(program_, static_cast<int64_t>(number)).instr;
   }
@@ -209,15 +211,15 @@ class Executor : protected WorkOwner {
   void idle(size_t number) override;
   // Used in place of an issue number for the join at the end of a run, which is not an instruction.
   static constexpr size_t kJoin = SIZE_MAX;
-  // Returns the names of the instructions that queues may not have finished, or "" if they have
-  // finished all.
+  // Returns the names of the instructions that queues may not have finished, or "" if all have
+  // finished.
   std::string unfinished() const;
 
   const Program& program_;
   ExecContext context_;
   // This rank's leaf of micro-step m is first_leaf_ + m * data_ranks_.
   const int64_t data_ranks_, first_leaf_;
-  // The views and kernels of all launches, each stored in the order in which a step uses them.
+  // The views and the kernels of all launches, in the order in which a step uses them.
   std::vector<TensorView> views_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   IdVector<InstrId, Launch> launches_;
@@ -225,25 +227,25 @@ class Executor : protected WorkOwner {
   // Scratch memory of the collectives. All groups share it, because collectives run one after the
   // other on their queue.
   std::byte* room_ = nullptr;
-  // Number of tokens, by micro-step.
+  // The number of tokens of each micro-step.
   IdVector<MicroId, int64_t> extents_;
   Position position_;
-  // FileTail::runs at its last run; 0 if it has not run.
+  // FileTail::runs at the last run of this executor, or 0 if it has not run.
   uint64_t run_ = 0;
-  // The program's buffer of scalars on the device. Null: the program has none, and kernels read the
-  // host's scalars.
+  // The program's buffer of scalars on the device. Null if the program has none, in which case
+  // kernels read the host's scalars.
   StepScalars* const block_;
   class Finite;
-  // Null: results are not checked.
+  // Null if results are not checked.
   std::unique_ptr<Finite> check_;
   Marks marks_;
-  // Number of tasks that queues have reported as finished.
+  // The number of tasks that queues have reported as finished.
   std::atomic<uint64_t> progress_{0};
   // The value of progress_ at the last report to the other ranks.
   uint64_t shown_ = 0;
 };
 
-// Creates an executor that issues instructions in program order, each to its queue, and file
+// Creates an executor that issues instructions in issue order, each to its queue, and file
 // transfers to two asynchronous lanes.
 std::unique_ptr<Executor> make_executor(const Program& program, ExecContext context);
 

@@ -60,14 +60,14 @@ bool has_kernel(const InstrDef& def) {
          def.kind == Kind::decision;
 }
 
-// Returns whether the phase is forward or backward. A rank without data leaves out the model in
-// these phases only, not in programs beside the step.
+// Returns whether the phase is forward or backward. Only in these phases does a rank without data
+// leave out the model, not in programs other than the step.
 bool of_micro_step(Phase phase) {
   return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_last;
 }
 
-// Returns the view of an operand, with n at its bound. The view of an operand in the file has null
-// data.
+// Returns the view of an operand, with n at its bound. For an operand in the file, the view's data
+// is null.
 TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
   const Buffer& buffer = program.buffers[o.buffer];
   TensorView view = operand_view(o, program.bound);
@@ -89,8 +89,8 @@ StepScalars* find_block(const Program& program, const Memory& memory) {
   return nullptr;
 }
 
-// Returns the views of elements [begin, end) of an update of `total` elements, for each of its
-// operands.
+// Returns, for each view of an update with `total` elements, the part that belongs to elements
+// [begin, end).
 std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin, int64_t end,
                                 int64_t total) {
   std::vector<TensorView> parts(views.begin(), views.end());
@@ -98,8 +98,8 @@ std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin
   return parts;
 }
 
-// Returns whether the instruction is launched once for each of its runs of elements. Only updates
-// are; other kernels get all runs at once.
+// Returns whether the instruction is launched once for each of its runs of elements. This applies
+// to updates; other kernels get all runs at once.
 bool by_runs(const Instr& in) { return !in.runs.empty() && in.def->kind == Kind::update; }
 
 // A kernel of the registry, bound to its attributes, runs and thread team.
@@ -166,8 +166,8 @@ bool finite(const TensorView& view) {
 
 }  // namespace
 
-// Checks results as a kernel whose inputs are the results and whose leaf is the issue number.
-// Remembers the first result, in issue order, that has a NaN or infinity: issue number * kResults +
+// A kernel that checks results. Its inputs are the results, and its leaf is the issue number. It
+// stores the first result, in issue order, that has a NaN or infinity, as issue number * kResults +
 // index of the result.
 class Executor::Finite final : public Kernel {
  public:
@@ -208,7 +208,7 @@ Executor::Executor(const Program& program, ExecContext context)
     launches_.push_back(resolve(i));
     last = std::max(last, program.micro({i, program.rounds(i) - 1}));
   }
-  // Kernels are created in a second loop, so that they are allocated one after the other, in the
+  // Kernels are created in a second loop, so that their memory is allocated consecutively, in the
   // order of the instructions.
   for (Launch& launch : launches_) {
     const Instr& in = *launch.instr;
@@ -222,8 +222,7 @@ Executor::Executor(const Program& program, ExecContext context)
   extents_.assign(last.index() + 1, program.bound);
 }
 
-// If the queue runs host code, the kernel is one of the registry, otherwise one of the device's
-// own.
+// If the queue runs host code, the kernel comes from the registry, otherwise from the device.
 std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
   const Instr& in = *launch.instr;
   const auto inputs = static_cast<size_t>(launch.inputs);
@@ -236,8 +235,8 @@ std::unique_ptr<Kernel> Executor::kernel_of(const Launch& launch) const {
                             in.attrs, launch.by_runs ? std::span<const ElementRun>() : in.runs});
 }
 
-// Scalars come from the program's buffer on the device, except for the host queue, unless the
-// instruction has an operand for them.
+// If the instruction has an operand of scalars, its kernel reads that operand. Otherwise kernels on
+// the host queue read the host's scalars, and other kernels the program's buffer, if there is one.
 Launch Executor::resolve(InstrId i) {
   const Instr& in = program_.instrs[i];
   Launch launch;
@@ -248,7 +247,7 @@ Launch Executor::resolve(InstrId i) {
     if (has_kernel(*in.def) && program_.buffers[o.buffer].holds == Holds::scalars) {
       launch.scalars =
           static_cast<const StepScalars*>(make_view(program_, context_.memory, o).data);
-      // A kernel reads its scalars by pointer, so they are not a view.
+      // A kernel reads its scalars by pointer, so they have no view.
       if (o.access == Access::read) continue;
     }
     launch.operands.push_back(&o);
@@ -290,7 +289,7 @@ void Executor::set_extent(MicroId micro, int64_t n) {
   if (extents_.has(micro)) extents_[micro] = n;
 }
 
-// Extents depend on the micro-step; addresses of operands with a stride depend on the round.
+// Extents depend on the micro-step, and addresses of operands with a stride on the round.
 void Executor::aim(Launch& launch, const Position& at) {
   int64_t n = extents_[program_.micro(at)];
   for (size_t k = 0; k < launch.views.size(); ++k) {
@@ -303,7 +302,7 @@ void Executor::aim(Launch& launch, const Position& at) {
   }
 }
 
-// A loss is 4 bytes: kNoLeaf overwrites its zeros.
+// A loss has 4 bytes, so kNoLeaf overwrites all of it.
 void Executor::leave_out(const Launch& launch, DeviceQueue& queue) {
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     const TensorView& view = launch.views[k];
@@ -336,8 +335,8 @@ void Executor::carry_out(const Position& at, DeviceQueue& queue) {
   if (launch.model && context_.scalars->absent != 0) return leave_out(launch, queue);
   if (launch.kernel) return run_kernel(launch, at, queue);
   if (launch.group) return collect(launch, queue);
-  // The host of a delegate engine performs this instruction: run_to() stops after it and the host
-  // acts.
+  // The host of a delegate engine performs this instruction: run_to() stops after the instruction,
+  // and the host acts.
   if (launch.instr->def->kind == Kind::event) return;
   queue.copy(launch.views[1].data, launch.views[0].data, launch.views[0].bytes());
 }
@@ -361,7 +360,7 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
   queue.runs_host_code() ? queue.launch(*check_, results) : check_copies(results, queue);
 }
 
-// This thread waits for the results and checks copies of them on the host.
+// This thread waits for the results and checks copies of the results on the host.
 void Executor::check_copies(const LaunchArgs& results, DeviceQueue& queue) {
   constexpr int64_t kLook = 50'000'000;
   std::unique_ptr<Event> made = queue.make_event();
@@ -474,8 +473,8 @@ void Executor::failed(size_t number, const std::exception& error) {
   fail(number == kJoin ? InstrId(kJoin) : instr_of(number), error);
 }
 
-// Shows progress to the other ranks, if any task has finished since the last call. Only the thread
-// that uses the groups may do this: the issuing thread if collectives are work of the device,
+// Shows progress to the other ranks if any task has finished since the last call. Only the thread
+// that uses the communicator may do this: the issuing thread if collectives run on the device,
 // otherwise the thread of collectives. A call on any other thread returns at once.
 void Executor::idle(size_t number) {
   if (number != kJoin) {
@@ -520,8 +519,8 @@ std::string Executor::name_of(const Position& at) const {
   return fmt::format("instruction {} ({})", at.instr, launches_[at.instr].label);
 }
 
-// A fault of the device is reported by some later call. Each queue has passed its last mark, and
-// its current work ends before the next one. A queue whose next instruction waits for an unfinished
+// A later call reports a fault of the device. The current work of each queue is between the last
+// mark that it has passed and the next mark. A queue whose next instruction waits for an unfinished
 // instruction of another queue cannot have caused the fault, so it is left out.
 std::string Executor::unfinished() const {
   std::string out;
@@ -543,8 +542,8 @@ std::string Executor::unfinished() const {
   return out;
 }
 
-// A fault of the device gets the names of all instructions that may have caused it, any other error
-// that of instruction `index`.
+// A fault of the device gets the names of all instructions that may have caused it. Any other error
+// gets the name of instruction `index`.
 void Executor::fail(InstrId index, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   std::string where = dynamic_cast<const DeviceFault*>(&error) ? unfinished() : "";

@@ -5,8 +5,9 @@
 
 namespace ds {
 
-// Returns the issue number of an instruction in a round. It grows in issue order. Instructions
-// after the repeated stretch are numbered as if they belonged to its last round.
+// Returns the issue number of an instruction in a round. Numbers increase in issue order.
+// Instructions after the repeated stretch are numbered as if they belonged to the last round of the
+// stretch.
 inline int64_t issue_number(const Program& program, const Position& at) {
   const bool behind = at.instr >= program.repeat.end;
   const int64_t round = behind ? program.repeat.rounds - 1 : at.round;

@@ -6,7 +6,7 @@
 namespace ds {
 namespace {
 
-// The queues that can have marks. Reads and writes cannot, because they run on lanes.
+// The queues that can have marks. Reads and writes run on lanes, which have no marks.
 constexpr Queue kMarked[] = {Queue::compute, Queue::host, Queue::comm, Queue::copy};
 
 }  // namespace
@@ -20,8 +20,8 @@ void Marks::begin() {
   }
 }
 
-// Beyond kMost entries, finished instructions are dropped, so that the log of a long run stays
-// small.
+// If the log has kMost entries, finished instructions are dropped, so that the log of a long run
+// stays small.
 void Marks::give(Queue queue, const Position& at) {
   constexpr size_t kMost = 4096;
   std::lock_guard lock(mutex_);
@@ -58,7 +58,7 @@ bool Marks::unfinished(Queue queue, InstrId instr) const {
                                   [&](const Given& given) { return given.at.instr == instr; });
 }
 
-// A queue without noted instructions, or that has finished all of them, has no interval.
+// A queue that has finished all noted instructions has no interval.
 std::vector<Marks::Interval> Marks::unfinished() const {
   std::vector<Interval> out;
   std::lock_guard lock(mutex_);

@@ -10,9 +10,9 @@
 
 namespace ds {
 
-// Remembers which instructions a run has submitted to the queues that have marks, so that an error
-// that is reported late can be attributed: the failed work lies between the last mark that a queue
-// has passed and the next one. All functions may be called on any thread.
+// A log of the instructions that a run has submitted to queues with marks. It serves to attribute
+// an error that is reported late: the failed work is between the last mark that a queue has passed
+// and the next mark. All functions may be called on any thread.
 class Marks {
  public:
   explicit Marks(const RankQueues& queues) : queues_(queues) {}
@@ -22,15 +22,15 @@ class Marks {
   void begin();
   // Notes an instruction that is about to be submitted.
   void give(Queue queue, const Position& at);
-  // Submits a mark after the instruction that was noted last.
+  // Submits a mark after the last noted instruction.
   void mark(Queue queue);
-  // A range of instructions of a queue that contains an unfinished one.
+  // A range of instructions of a queue that contains an unfinished instruction.
   struct Interval {
     Queue queue;
     Position first, last;
   };
   // Returns, for each queue with unfinished instructions, the interval between the last mark that
-  // it has passed and the next.
+  // the queue has passed and the next mark.
   std::vector<Interval> unfinished() const;
   // Returns whether the instruction was noted on the queue and has not finished.
   bool unfinished(Queue queue, InstrId instr) const;
@@ -41,9 +41,9 @@ class Marks {
     bool marked = false;
   };
   struct Log {
-    // The instructions that were noted, in order. Finished ones are dropped from time to time.
+    // The noted instructions, in order. Finished instructions are dropped from time to time.
     std::vector<Given> given;
-    // Number of instructions that were dropped.
+    // The number of instructions that were dropped.
     uint32_t finished = 0;
   };
 

@@ -6,9 +6,10 @@
 
 namespace ds {
 
-// If the device's queues are immediate, one queue does everything, except collectives that must
-// have a thread. Otherwise copies, and collectives that run on the device, get queues of the
-// device; host kernels and all other collectives get threads of the host.
+// If the device's queues are immediate, one queue does everything, except that collectives may have
+// a separate thread (CollectivesOn::thread). Otherwise copies, and collectives that run on the
+// device, get queues of the device, and host kernels and all other collectives get queues that run
+// host code.
 RankQueues::RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectives)
     : device_(device), team_(team) {
   auto take = [&](std::unique_ptr<DeviceQueue> queue) {
@@ -29,7 +30,7 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectiv
   }
   if (compute->immediate() && collectives == CollectivesOn::thread)
     queues_[Queue::comm] = take(std::make_unique<ThreadQueue>(device, queue_name(Queue::comm)));
-  // If compute kernels are host code, they use the cores. Otherwise the cores are free for host
+  // If compute kernels are host code, they occupy the cores. Otherwise the cores are free for host
   // kernels, such as random initial values and updates of offloaded states.
   if (!queues_[Queue::host]->immediate())
     host_team_ = std::make_unique<ThreadTeam>(compute->runs_host_code() ? 1 : team.size());
@@ -54,7 +55,8 @@ void RankQueues::order_after(Stream& stream) {
   }
 }
 
-// Tasks of one queue may wait for another queue, so all finish before any is destroyed.
+// Tasks of one queue may wait for another queue, so all queues finish before any queue is
+// destroyed.
 RankQueues::~RankQueues() {
   for (DeviceQueue* queue : threads_) queue->finish();
 }

@@ -12,11 +12,11 @@ namespace ds {
 
 // Where the collectives of a program run.
 enum class CollectivesOn : int8_t {
-  // On the issuing thread if the device's queues are immediate, otherwise on a thread of their own.
+  // On the issuing thread if the device's queues are immediate, otherwise on a separate thread.
   usual,
-  // On a thread of their own, even if the device has no threads.
+  // On a separate thread, even if the device's queues are immediate.
   thread,
-  // On a queue of the device; all ranks must do the same (comm/device_group.h, comm/link_group.h).
+  // On a queue of the device. All ranks must do the same (comm/device_group.h, comm/link_group.h).
   device,
 };
 
@@ -25,9 +25,9 @@ enum class CollectivesOn : int8_t {
 // finish before this object is destroyed.
 class RankQueues {
  public:
-  // `team` is used by compute kernels. If the host queue is not immediate, its kernels get another
-  // team: of one thread if compute kernels are host code, too, otherwise as large as `team`. Device
-  // and team are borrowed.
+  // Compute kernels use `team`. If the host queue is not immediate, its kernels get another team,
+  // which has one thread if compute kernels are also host code, and otherwise as many threads as
+  // `team`. Device and team are borrowed.
   RankQueues(Device& device, ThreadTeam& team, CollectivesOn collectives = CollectivesOn::usual);
   ~RankQueues();
 
@@ -41,15 +41,15 @@ class RankQueues {
   }
   // Returns whether all queues are immediate.
   bool immediate() const { return threads_.empty(); }
-  // Returns the bytes of scratch memory of all queues, which is outside the arenas.
+  // Returns the bytes of scratch memory of all queues. This memory is not part of the arenas.
   int64_t scratch_bytes() const;
   // Returns the number of threads besides the caller's: those of the teams, and one for each queue
   // that is not immediate.
   int thread_count() const;
-  // Makes all work submitted to the queues from here on wait for the work that the stream has now.
-  // The stream must outlive the queues.
+  // Makes all work that is submitted to the queues after this call wait for the work submitted to
+  // the stream so far. The stream must outlive the queues.
   void order_after(Stream& stream);
-  // The queues that are not immediate.
+  // Returns the queues that are not immediate.
   const std::vector<DeviceQueue*>& threads() const { return threads_; }
 
  private:

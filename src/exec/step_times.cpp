@@ -24,8 +24,8 @@ StepTimes::StepTimes(const Program& step)
   }
 }
 
-// Every instruction that takes part must have at least one span, and every other span must be of a
-// file transfer. Without this check, missing or foreign spans would silently make the sums wrong.
+// Every instruction that takes part must have at least one span, and all other spans must be file
+// transfers. Without this check, missing or foreign spans would silently falsify the sums.
 std::vector<Trace::Span> StepTimes::add(std::span<const Trace::Span> spans, int64_t begin_ns,
                                         int64_t end_ns) {
   std::vector<Trace::Span> files;

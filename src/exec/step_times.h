@@ -9,13 +9,13 @@
 
 namespace ds {
 
-// Adds up the times of traced steps of one program, by instruction. The program is borrowed.
+// The times of traced steps of one program, added up by instruction. The program is borrowed.
 class StepTimes {
  public:
   explicit StepTimes(const Program& step);
   // Adds the spans of one run, which began and ended at the given times. An instruction may have
-  // several spans. Returns the spans of file transfers, which are not added because they run beside
-  // the other instructions. Throws DS_ERROR_INTERNAL if the spans do not match the program.
+  // several spans. Returns the spans of file transfers, which are not added because they run in
+  // parallel to other instructions. Throws DS_ERROR_INTERNAL if the spans do not match the program.
   std::vector<Trace::Span> add(std::span<const Trace::Span> spans, int64_t begin_ns,
                                int64_t end_ns);
 
@@ -29,9 +29,10 @@ class StepTimes {
 
  private:
   const Program& step_;
-  std::vector<double> seconds_;      // by instruction
-  std::vector<std::string> labels_;  // by instruction
-  // Whether an instruction must have spans, by issue number.
+  // The sums of times and the labels, by instruction.
+  std::vector<double> seconds_;
+  std::vector<std::string> labels_;
+  // By issue number, whether the instruction must have spans.
   std::vector<bool> expected_;
   double total_ = 0;
   int steps_ = 0;

@@ -1,6 +1,6 @@
-// Common subexpressions and dead nodes. merge() makes every use refer to the first of equal nodes,
-// drop_dead() marks nodes that nothing needs, compact() removes both. Nodes are compared by a text
-// key, so the cost is that of sorting the keys.
+// Eliminates common subexpressions and dead nodes. merge() redirects every use to the first of
+// equal nodes, drop_dead() marks nodes that nothing needs, and compact() removes both kinds of
+// nodes. Nodes are compared by a text key, so the cost is that of sorting the keys.
 #include "passes/cse.h"
 
 #include <fmt/core.h>
@@ -13,8 +13,8 @@
 namespace ds {
 namespace {
 
-// Returns a text that is equal only for nodes that compute the same. Custom operations are equal
-// only if they share a callback.
+// Returns a text that is equal only for nodes that compute the same results. Custom operations are
+// equal only if they share their CustomOp.
 std::string key(const Node& node) {
   std::string out = node.op + node.attrs.print();
   if (node.custom) out += fmt::format(" {}", static_cast<const void*>(node.custom.get()));
@@ -57,8 +57,8 @@ Kept merge(Graph& graph) {
   return keep;
 }
 
-// Marks nodes on whose results nothing depends as not kept. Operands of later nodes are marked
-// first, so one walk backwards suffices.
+// Marks nodes as not kept if nothing depends on their results. The walk is backwards, so all
+// readers of a node come before it.
 void drop_dead(const Graph& graph, Kept& keep) {
   IdVector<ValueId, char> used(graph.values.size(), 0);
   for (const GraphOutput& out : graph.outputs) used[out.value] = 1;
@@ -75,7 +75,8 @@ void drop_dead(const Graph& graph, Kept& keep) {
   }
 }
 
-// Removes the nodes that are not kept, with their results. The ids after them decrease.
+// Removes the nodes that are not kept, and their results. The ids of later nodes and values
+// decrease.
 void compact(Graph& graph, const Kept& keep) {
   IdVector<NodeId, NodeId> places(graph.nodes.size() + 1, NodeId(0));
   for (NodeId i : keep.ids()) places[i + 1] = places[i] + keep[i];

@@ -1,6 +1,6 @@
 // Builds the decode graph from a forward graph: each node that the logits need is added again by
 // the decode rule of its row (core/graph/ops.h) or, if it works row by row, unchanged. Everything
-// after the last operation that needs other rows, usually the head, gets only the last row.
+// after the last operation that reads other rows, usually only the head, gets only the last row.
 #include "passes/decode_graph.h"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ class Rewriter {
     }
   }
 
-  // Returns the first value whose last row alone is needed: every operation between it and the
+  // Returns the first value whose last row suffices, because every operation between it and the
   // logits works on single rows.
   ValueId begin_of_head() const {
     ValueId value = from_.outputs[1].value;
@@ -99,8 +99,7 @@ class Rewriter {
     }
   }
 
-  // Adds the decode form of a needed node. The results of a decode rule are numbered from its first
-  // one.
+  // Adds the decode form of a needed node. The results of the form have consecutive ids.
   void add(const Node& node) {
     const OpDef& row = op(node.op);
     std::vector<ValueId> in;
@@ -126,7 +125,8 @@ class Rewriter {
     return row.decode_inputs ? row.decode_inputs(node) : node.in.size();
   }
 
-  // Adds the input on first use, so that a graph has it only if some rope needs it.
+  // The input is added when it is first requested, so that a graph has it only if some rope needs
+  // it.
   ValueId length() {
     if (!length_.exists()) length_ = to_.add_input(kDecodeLength, {DS_DTYPE_I32, {1}});
     return length_;
@@ -139,13 +139,13 @@ class Rewriter {
   const Graph& from_;
   const DecodeOptions& options_;
   Graph to_;
-  // The number of readers of each value among the nodes that the logits need.
+  // The number of times that the logits and the nodes they depend on read each value.
   IdVector<ValueId, int> readers_;
   IdVector<NodeId, char> needed_;
   // The value of `to_` that replaces each value of `from_`.
   IdVector<ValueId, ValueId> of_;
   ValueId positions_, length_;
-  // See DecodeContext::length.
+  // The function that DecodeContext::length refers to; empty without by_length.
   std::function<ValueId()> length_of_text_;
 };
 

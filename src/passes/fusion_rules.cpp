@@ -1,5 +1,5 @@
 // Rules match operations by facts of the op table (OpDef::activation, gated, over_linear, linear),
-// so a new operation takes part in a fusion through its row.
+// so the row of a new operation suffices for it to be fused.
 #include "passes/fusion_rules.h"
 
 #include <algorithm>

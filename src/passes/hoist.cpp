@@ -8,11 +8,11 @@
 // starts of its kind, and respects the limits of memory. Nothing else moves, so the result of every
 // instruction stays the same.
 //
-// Algorithm: one walk in issue order. Each start gets an anchor, the old instruction before which
-// it is placed. That is the anchor of an earlier consumer of the same kind, as many consumers ahead
-// as the kind allows, but not before the source is written. A gather passes reductions, whose
-// results are needed less urgently. The parameters that it gathers are live from its new place on,
-// and it moves only as far as max_live_elements allows.
+// Algorithm: one walk in issue order. Each start gets an anchor: the instruction of the old order
+// before which it is placed. This is the anchor of an earlier consumer of the same kind of start,
+// as many consumers ahead as the kind allows, but not before the source is written. A gather may
+// pass reductions, whose results are needed less urgently. Gathered parameters are live from the
+// new place of the gather on, so it moves only as far as max_live_elements allows.
 //
 // Cost: linear in the instructions, plus a few consumers for each start and the instructions that a
 // gather passes. Source: DeepSpeed's prefetch by order of use (Rajbhandari et al., "ZeRO-Infinity",
@@ -36,18 +36,19 @@ namespace {
 
 constexpr InstrId kNever(std::numeric_limits<int32_t>::max());
 
-// The kinds of instructions that may start before their consumer. `gather` includes the encoding of
-// what is gathered.
+// The kinds of instructions that may be placed ahead of their consumer. `gather` includes the
+// kernels that encode data for a gather.
 enum class Start { none = -1, gather = 0, fetch, load };
 constexpr size_t kStarts = 3;
-// The largest number of consumers that a start may run ahead of its own. Gathers, and loads for the
-// host queue, run ahead by more than one only while the data for all consumers in between fits the
-// limits (HoistOptions).
+// The largest number of consumers by which a start may run ahead of its own consumer. Gathers, and
+// loads for the host queue, run ahead by more than one only if the data for all consumers in
+// between fits the limits (HoistOptions).
 constexpr size_t kGathersAhead = 4, kFetchesAhead = 1, kLoadsAhead = 2;
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
 
-// Finds a new place for every instruction: directly before old instruction `anchor`. Among
-// instructions with one anchor, starts come first.
+// The new order under construction. Each instruction gets an anchor, an instruction of the old
+// order; instructions that do not move are their own anchors. Among instructions with the same
+// anchor, starts come first.
 class Hoister {
  public:
   Hoister(Program& program, const HoistOptions& options)
@@ -80,7 +81,7 @@ class Hoister {
   }
 
   // Returns the kind of start that an instruction is. Only starts that write a transient buffer
-  // move; persistent ones may be in use at any time.
+  // move, because a persistent buffer may be in use at any time.
   Start start_of(const Instr& in) const {
     if (!in.def->starts_early || buffer(in.operands[1]).residency != Residency::transient)
       return Start::none;
@@ -102,8 +103,7 @@ class Hoister {
 
   const Buffer& buffer(const Operand& o) const { return program_.buffers[o.buffer]; }
 
-  // Sets first_use_ (for each buffer, the first instruction that uses it other than as the result
-  // of a start) and brought_.
+  // Sets first_use_, gathered_ and brought_.
   void find_consumers() {
     for (InstrId i : program_.instrs.ids()) {
       bool start = start_of(program_.instrs[i]) != Start::none;
@@ -115,7 +115,7 @@ class Hoister {
         use = std::min(use, i);
       }
     }
-    // A gather of the result of another gather is needed by the same consumer.
+    // If a gather reads the result of another gather, both have the same consumer.
     for (InstrId i = program_.instrs.last(); i.exists(); --i) {
       const Instr& in = program_.instrs[i];
       if (start_of(in) != Start::gather) continue;
@@ -131,15 +131,15 @@ class Hoister {
     }
   }
 
-  // Returns the room that a start needs: elements for a gather, bytes for a load.
+  // Returns the room that a start needs: elements for a gather, otherwise bytes.
   int64_t amount(const Instr& in, Start kind) const {
     return kind == Start::gather ? buffer(in.operands[1]).numel
                                  : in.operands[1].bytes(program_.bound);
   }
 
-  // Returns the earliest anchor that keeps data dependences and the order of the queue; gathers
-  // pass reductions. Among kernels only those that encode move, and they are ordered by their data
-  // alone.
+  // Returns the earliest anchor that keeps data dependences and the order of the queue, except that
+  // gathers may pass reductions. The only kernels that move are those that encode; only their data
+  // limits them.
   InstrId earliest(InstrId i) {
     const Instr& in = program_.instrs[i];
     InstrId bound = in.queue == Queue::compute ? InstrId(0) : queue_bound_[in.queue];
@@ -156,7 +156,7 @@ class Hoister {
                               program_.instrs[i].queue, found_);
     return found_;
   }
-  // Returns the first anchor after an instruction that already has its place.
+  // Returns the first anchor after an instruction whose anchor is final.
   InstrId after(InstrId i) const { return anchor_[i] == i ? i + 1 : anchor_[i]; }
 
   void place(InstrId i, Start kind) {
@@ -182,9 +182,9 @@ class Hoister {
     return seen.size() > ahead ? look_back(seen[seen.size() - 1 - ahead]) : i;
   }
 
-  // Returns the anchor of the earliest consumer, at most `most` consumers ahead, for which the data
-  // for it, for the last consumer and for all consumers between them fits in the room. Goes at
-  // least one consumer ahead.
+  // Returns the anchor of the earliest consumer, at most `most` consumers ahead of the last, for
+  // which the data of all consumers from it to the last fits in `room`. Goes at least one consumer
+  // ahead.
   InstrId within_room(Start kind, size_t most, int64_t room,
                       const std::vector<InstrId>& seen) const {
     const IdVector<InstrId, int64_t>& brought = brought_[static_cast<size_t>(kind)];
@@ -197,12 +197,12 @@ class Hoister {
     return k == 0 && sum <= room ? InstrId(0) : look_back(seen[k]);
   }
 
-  // Returns the anchor of an earlier consumer. If the consumer is itself a start that moved, this
-  // is its new place.
+  // Returns the anchor of an earlier consumer, which is the new place of a consumer that is itself
+  // a start and has moved.
   InstrId look_back(InstrId consumer) const { return anchor_[consumer]; }
 
-  // Returns the earliest anchor from `wanted` to i at which the whole parameter fits under
-  // max_live_elements, and adds it to the live elements from there on.
+  // Returns the earliest anchor from `wanted` to i from which on `numel` more live elements stay
+  // within max_live_elements, and adds them to the live elements from there on.
   InstrId within_limits(InstrId i, InstrId wanted, int64_t numel) {
     if (numel > options_.prefetch_elements) return i;
     InstrId at = i;
@@ -235,8 +235,8 @@ class Hoister {
     for (InstrId i : order) out.push_back(std::move(program_.instrs[i]));
     for (Segment& s : program_.segments) s.end = InstrId(0);
     program_.instrs = std::move(out);
-    // A segment ends after its last instruction that did not move. An instruction that moved ahead
-    // belongs to the segment in which it now runs.
+    // A segment ends after its last instruction that has not moved. An instruction that has moved
+    // ahead belongs to the segment in which it now runs.
     IdVector<SegmentId, InstrId> ends(program_.segments.size(), InstrId(0));
     for (InstrId at : order.ids()) {
       if (anchor_[order[at]] != order[at]) continue;
@@ -262,20 +262,21 @@ class Hoister {
   Program& program_;
   const HoistOptions& options_;
   IdVector<InstrId, InstrId> anchor_;
+  // For each buffer, the first instruction that uses it other than as the result of a start.
   IdVector<BufferId, InstrId> first_use_;
   // True for buffers written by a gather or by the kernel that encodes for it.
   IdVector<BufferId, char> gathered_;
-  // For each kind of start and each consumer: the elements (gathers) or bytes (otherwise) that
+  // For each kind of start and each consumer, the elements (gathers) or bytes (other kinds) that
   // starts of this kind bring for the consumer.
   IdVector<InstrId, int64_t> brought_[kStarts];
-  // Conflicts are found in the bytes of each buffer, since buffers have no offsets yet.
+  // The accesses so far, by bytes within each buffer, since buffers have no offsets yet.
   IdVector<BufferId, HazardMap> writers_;
   std::vector<InstrId> found_;
   IdVector<InstrId, int64_t> live_;
   PerQueue<InstrId> queue_bound_ = first_bounds();
   // The anchor after the last gather so far.
   InstrId gather_bound_{0};
-  // For each kind: the distinct consumers of the starts so far.
+  // For each kind of start, the distinct consumers of the starts so far.
   std::vector<InstrId> consumers_[kStarts];
 };
 

@@ -7,11 +7,12 @@ namespace ds {
 
 // Limits of memory for transfers that run ahead.
 struct HoistOptions {
-  // Elements of whole parameters that may be gathered ahead. A larger parameter is not moved.
+  // The number of elements of whole parameters that may be gathered ahead. A gather of more
+  // elements does not move.
   int64_t prefetch_elements = 0;
-  // Bytes of host memory that loads for the host queue may fill ahead.
+  // The number of bytes of host memory that loads for the host queue may fill ahead.
   int64_t load_bytes = 0;
-  // Elements of whole parameters of partitioned buckets that may be live at once.
+  // The number of elements of whole parameters of partitioned buckets that may be live at once.
   int64_t max_live_elements = 0;
 };
 

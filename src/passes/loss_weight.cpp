@@ -38,7 +38,8 @@ ValueId targets_of(const Node& node) {
 }  // namespace
 
 // Walks from the loss back to the operations that compute its terms. Terms without targets are
-// allowed, but all means must be over the same targets.
+// allowed, but at least one term must be a mean over targets, and all such means must have the same
+// targets.
 void weigh_by_targets(Graph& graph) {
   ValueId targets;
   std::vector<std::string> others;
@@ -65,7 +66,7 @@ void weigh_by_targets(Graph& graph) {
       targets = of;
     }
   }
-  if (!targets.exists()) refuse(graph, fmt::format("is made by {}", fmt::join(others, ", ")));
+  if (!targets.exists()) refuse(graph, fmt::format("is computed by {}", fmt::join(others, ", ")));
   graph.loss_weight = graph.add("count_targets", {targets}, {},
                                 unique_name(graph, graph.outputs[0].name + ".targets"));
 }

@@ -1,25 +1,26 @@
-// Problem: a step has thousands of transient buffers, together far larger than the memory. Each
-// lives only from its first access to its last, in the order in which instructions are issued. Each
-// needs an offset in the arena of its tier, and the arenas should be small.
+// Problem: a step has thousands of transient buffers, which together are far larger than the
+// memory. Each lives only from its first to its last access in issue order. Each needs an offset in
+// the arena of its tier, and the arenas should be small.
 //
 // Invariant: if one of two buffers is accessed between the first and the last access of the other,
-// they have no byte in common. That says nothing about queues that run ahead of each other: a
-// buffer may get memory that an instruction on another queue still uses. The pass sync.cpp comes
-// later and turns such conflicts into waits. Offsets of persistent buffers depend on the list of
-// persistent buffers alone, so all programs of an engine agree on them.
+// they have no byte in common. At run time, however, a queue may run ahead, so a buffer may get
+// memory that an instruction on another queue still uses. The later pass sync.cpp turns such
+// conflicts into waits. Offsets of persistent buffers depend on the list of persistent buffers
+// alone, so all programs of an engine agree on them.
 //
-// Algorithm: persistent buffers lie one after another. Then comes one walk over the instructions. A
-// buffer that is accessed for the first time gets the smallest free range that holds it, or extends
-// the arena (FreeList::take). After its last access its range becomes free and joins its free
-// neighbours (FreeList::give). With late_reuse, a range last used by a copy or by an instruction of
-// the host stays in use until that queue has finished its next instruction in the same memory. A
-// buffer that is kept lives from the first instruction to the last. Without late_reuse, best fit
-// would give the range to the very next buffer of that kind, and gradients that are stored, added
-// up, updated and fetched would go through one place, one at a time.
+// Algorithm: persistent buffers are placed one after another. Then one walk over the instructions
+// places transient buffers. A buffer that is accessed for the first time gets the smallest free
+// range that holds it, or extends the arena (FreeList::take). After the last access, the range
+// becomes free and is joined with adjacent free ranges (FreeList::give). A buffer that is kept
+// between runs lives from the first instruction to the last. With late_reuse, a range that was last
+// used by a copy or by the host queue stays in use until the next last use of a range of the same
+// tier by that queue, or until the segment ends. Otherwise best fit would give the range to the
+// very next buffer of the same size, and gradients that are stored, added up, updated and fetched
+// would all go through one place, one at a time.
 //
 // Cost: one pass over all free ranges for each buffer. The arena is at least the largest sum of
-// live bytes (transient_lower_bound); the tests allow 1.3 times that. docs/adr/0005 says why this
-// was preferred to placing all buffers by size, the largest first.
+// live bytes (transient_lower_bound); the tests allow 1.3 times this bound. docs/adr/0005 says why
+// this algorithm was preferred to placing all buffers by size, the largest first.
 //
 // Source: placing by size and other strategies for the same problem are in Pisarchyk and Lee,
 // "Efficient memory management for deep neural net inference" (arXiv:2001.03288).
@@ -42,7 +43,7 @@
 namespace ds {
 namespace {
 
-// The free memory of one arena, by offset. Takes the best fit; grows at the end.
+// The free ranges of one arena. A request gets the best fit, or extends the arena at its end.
 class FreeList {
  public:
   int64_t take(int64_t bytes, int64_t alignment) {
@@ -83,7 +84,7 @@ class FreeList {
  private:
   int64_t grow(int64_t bytes, int64_t alignment) {
     int64_t begin = size_;
-    // Extends the free range at the end, if there is one, instead of leaving it unused.
+    // A free range at the end of the arena becomes a part of the new range.
     if (!free_.empty() && std::prev(free_.end())->second == size_) {
       begin = std::prev(free_.end())->first;
       free_.erase(std::prev(free_.end()));
@@ -94,12 +95,13 @@ class FreeList {
     return aligned;
   }
 
-  std::map<int64_t, int64_t> free_;  // begin -> end
+  // The ends of the free ranges by their begins.
+  std::map<int64_t, int64_t> free_;
   int64_t size_ = 0;
 };
 
-// The first and the last instruction that access a buffer. They do not exist if no instruction
-// does.
+// The first and the last instruction that access a buffer. The ids do not exist if no instruction
+// accesses it.
 struct Lifetime {
   InstrId first, last;
 };
@@ -120,8 +122,8 @@ IdVector<BufferId, Lifetime> lifetimes(const Program& program) {
   return out;
 }
 
-// Marks the buffers that instructions of the read or write queue access: files need block
-// alignment.
+// Marks the buffers that instructions of the read or write queue access, because file transfers
+// need block alignment.
 IdVector<BufferId, char> touched_by_files(const Program& program) {
   IdVector<BufferId, char> out(program.buffers.size(), 0);
   for (const Instr& in : program.instrs) {
@@ -144,8 +146,8 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     Buffer& buffer = program.buffers[b];
     if (buffer.residency != Residency::persistent) continue;
     int64_t& size = program.arenas[static_cast<int>(buffer.tier)].persistent;
-    // Persistent offsets are the same in every program, so they must not depend on which files this
-    // one touches.
+    // Persistent offsets must be the same in every program, so they must not depend on the file
+    // transfers of this program.
     int64_t align = buffer.tier == Tier::nvme ? options.file_alignment : options.alignment;
     buffer.offset = round_up(size, align);
     size = buffer.offset + round_up(buffer.bytes(), align);
@@ -163,8 +165,9 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     const Buffer& buffer = program.buffers[id];
     arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), unit(id)));
   };
-  // For a queue and tier: the buffers that the queue's last instruction used last. Their ranges
-  // become free when the next such instruction has passed.
+  // For a queue and a tier, an instruction of the queue and the buffers whose last use it was.
+  // Their ranges become free at the queue's next last use of a buffer in the tier, or at the end of
+  // the segment.
   struct Kept {
     InstrId behind;
     std::vector<BufferId> buffers;

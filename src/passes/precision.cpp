@@ -41,8 +41,8 @@ void set_precision(Graph& graph, DType compute) {
 
 namespace {
 
-// Returns whether torch.autocast computes the operation in f32 whatever its operands are: norms,
-// losses and softmax. Other operations follow their operands.
+// Returns whether torch.autocast computes the operation in f32 even if its operands are not f32, as
+// it does for norms, losses and softmax.
 bool in_f32(const Node& node) {
   constexpr std::string_view kOps[] = {"layer_norm", "rms_norm",      "cross_entropy",
                                        "mse",        "load_balance",  "top_gates",
@@ -50,8 +50,8 @@ bool in_f32(const Node& node) {
   return contains(kOps, node.op);
 }
 
-// Rewrites the nodes of a forward graph one by one and inserts casts before nodes whose operands
-// have another type.
+// A rewrite of the nodes of a forward graph, one by one, that inserts casts before nodes whose
+// operands have another type.
 class Autocast {
  public:
   Autocast(Graph& graph, DType low) : graph_(graph), low_(low) {}
@@ -77,7 +77,7 @@ class Autocast {
 
  private:
   // Returns the type to which the operands of a node are cast: the low type for products, f32 for
-  // norms and losses, and the widest type of the operands for others.
+  // norms, losses and softmax, and for other operations f32 if any operand is f32.
   DType operand_type(const Node& node) const {
     if (op(node.op).products) return low_;
     if (in_f32(node)) return DS_DTYPE_F32;
@@ -86,8 +86,8 @@ class Autocast {
     return any_f32 ? DS_DTYPE_F32 : low_;
   }
 
-  // Returns a value cast to a type. Each value is cast to a type at most once; later readers share
-  // the cast.
+  // Returns the cast of a value to a type. Each value is cast to a type at most once, and later
+  // readers share the cast.
   ValueId cast_of(ValueId value, DType type) {
     ValueId& made = casts_[{value, type}];
     if (made.exists()) return made;

@@ -8,15 +8,16 @@
 // attributes) depend on nothing else. So results do not change, dropout included.
 //
 // Algorithm: a policy chooses the values of the forward part that are recomputed. The backward
-// nodes are walked in order. Before the first one that reads such a value, copies of the nodes that
-// it needs are inserted: its producer and, before that, the producers of those operands that are
-// recomputed as well. Cheap operations read only kept values, so their chains have one link. Layers
-// are blocks of the graph: the forward nodes are numbered by the layer whose parameters they or
-// their operands have read last, and values that cross from one block to another are kept. A value
-// is then recomputed from the last kept values before it, within its own block.
+// nodes are walked in order. Before the first node that reads such a value, copies of the nodes
+// that compute it are inserted: its producer and, before that, the producers of operands that are
+// also recomputed. Cheap operations read only kept values, so there only the producer is copied.
+// For layers, the graph is divided into blocks. Each forward node belongs to the last layer whose
+// parameters it or its operands have read, and values that cross from one block to another are
+// kept. So a value is recomputed from kept values within its own block.
 //
-// Cost: linear in nodes and operands. "cheap" adds elementwise work. "layers" adds the products of
-// a forward pass without the head and keeps one activation for each block instead of a few tens.
+// Cost: linear in nodes and operands. "cheap" adds element-wise work at run time. "layers" adds the
+// products of a forward pass without the head, and keeps one activation for each block instead of a
+// few dozen.
 //
 // Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost"
 // (arXiv:1604.06174).
@@ -37,7 +38,7 @@
 namespace ds {
 namespace {
 
-// Rewrites the backward part so that it reads copies of the values for which again[v] is set.
+// A rewrite of the backward part by which it reads copies of the values that are marked in `again`.
 class Recomputer {
  public:
   Recomputer(Graph& graph, IdVector<ValueId, char> again)
@@ -105,9 +106,10 @@ class Recomputer {
 
   Graph& graph_;
   NodeId begin_;
-  // For each value of the original graph: whether it is recomputed.
+  // For each value of the original graph, whether it is recomputed.
   IdVector<ValueId, char> again_;
-  // The copies of recomputed values, as far as they exist.
+  // The copies of recomputed values. The id does not exist for a value that has not been copied
+  // yet.
   IdVector<ValueId, ValueId> copies_;
   IdVector<NodeId, Node> nodes_;
 };
@@ -118,8 +120,7 @@ const Node* maker_of(const Graph& graph, ValueId value) {
   return producer.exists() && producer < graph.backward_begin ? &graph.nodes[producer] : nullptr;
 }
 
-// Marks the first results of cheap operations whose operands are available in the backward part
-// whatever else is recomputed.
+// Marks the first results of cheap operations whose operands are kept for the backward part anyway.
 IdVector<ValueId, char> cheap_values(const Graph& graph) {
   auto may_repeat = [&](ValueId value) {
     const Node* node = maker_of(graph, value);
@@ -143,9 +144,9 @@ IdVector<ValueId, char> cheap_values(const Graph& graph) {
 // Layer numbers of the nodes before the first layer and after the last one.
 constexpr int64_t kBefore = -1, kAfter = std::numeric_limits<int64_t>::max();
 
-// Returns the layer of each forward node. A node has the highest layer of its operands and its own
-// parameters. A node that comes after a layer and reads a parameter outside all layers ends the
-// layers.
+// Returns the layer of each forward node, which is the highest layer of its operands and of its own
+// parameters. A node whose operands depend on a layer and that reads a parameter outside all
+// layers, such as the head, is after the layers.
 IdVector<NodeId, int64_t> layers_of(const Graph& graph) {
   std::map<std::string, int64_t> number;
   for (const Parameter& p : graph.params) {
@@ -194,7 +195,7 @@ void recompute_layers(Graph& graph, int64_t layers) {
     if (block(i) == kBefore || block(i) == kAfter || node.custom) continue;
     for (ValueId out : node.out) again[out] = 1;
   }
-  // A value that another block reads is kept, and so is an output.
+  // Values that another block reads are kept, and so are outputs.
   for (NodeId i : IdRange(NodeId(0), graph.backward_begin)) {
     for (ValueId in : graph.nodes[i].in) {
       const NodeId producer = graph.values[in].producer;

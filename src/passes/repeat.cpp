@@ -1,27 +1,27 @@
 // Makes the compile time of a long accumulation independent of its length.
 //
-// Problem: a step of 65,536 micro-steps would be millions of instructions, nearly all of them
+// Problem: a step of 65,536 micro-steps would have millions of instructions, nearly all of them
 // alike. But a micro-step cannot be compiled by itself: a bucket of parameters may stay gathered
-// across several micro-steps, and the first gather of a micro-step is prefetched under the last
-// kernels of the one before it.
+// across several micro-steps, and the first gather of a micro-step is prefetched during the last
+// kernels of the micro-step before.
 //
 // So the compiler writes out a few micro-steps: the first ones, some in the middle, and the last.
-// All passes that order instructions treat them as if these were the whole step. Then this pass
-// looks for one micro-step in the middle that the next one only repeats: the next one has the same
-// instructions on the same buffers, or on buffers that take the place of those buffers. The
-// micro-step that was found is repeated for all micro-steps that were not written out.
+// All passes that order instructions treat these as if they were the whole step. Then this pass
+// looks in the middle for a stretch of one or a few micro-steps that the program repeats directly
+// afterwards: the repetition has the same instructions on the same buffers, or on buffers that
+// correspond to them. The stretch is repeated for all micro-steps that were not written out.
 //
 // Invariant: let f map the buffers of the stretch to those of its repetition. The stretch may be
 // repeated if each round finds its operands where the round before left them. For each transient
-// buffer b in the stretch, one of these must hold:
+// buffer b of the stretch, one of these must hold:
 // - f(b) = b: it stays over all rounds, like parameters that are gathered once.
 // - b lives within the stretch: each round writes it anew.
 // - b was written by the micro-step before, as f(b) is written here for the next (a prefetch), and
-//   its last use comes before f(b) is written. Then both become one buffer, whose contents are
-//   used up before they are written again.
-// The memory of such a joined buffer is kept over the whole stretch, which costs a gather or two
-// more than writing out every micro-step. Indices of micro-steps after the stretch grow by the
-// number of micro-steps that it stands for.
+//   its last use comes before f(b) is written. Then both become one buffer, whose contents are used
+//   up before they are written again. The memory of such a joined buffer stays in use over the
+//   whole stretch, which costs the memory of a gather or two more than writing out every
+//   micro-step. Indices of micro-steps after the stretch grow by the number of micro-steps that
+//   were not written out.
 //
 // Cost: linear in the instructions that were written out. Source: software pipelining with a
 // kernel, a prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole
@@ -55,11 +55,13 @@ class Folder {
     }
   }
 
-  // Repeats a stretch of `micros` micro-steps that the next ones only repeat, if there is one.
+  // Repeats a stretch of `micros` micro-steps that the program repeats directly afterwards. Returns
+  // false if there is no such stretch.
   bool repeat(int32_t micros) {
     if (missing_ % micros != 0) return false;
-    // The last micro-step is not a repetition of another. The search goes from the middle outwards,
-    // since micro-steps near the ends contain what the beginning and the end of a step add.
+    // The last micro-step is never part of a repetition. The search goes from the middle outwards,
+    // since micro-steps near the ends contain additional work of the beginning and the end of a
+    // step.
     int32_t most = static_cast<int32_t>(begins_.size()) - 1 - 2 * micros, middle = (most + 1) / 2;
     for (int32_t k = 0; k <= most; ++k) {
       int32_t m = k % 2 == 0 ? middle + k / 2 : middle - (k + 1) / 2;
@@ -102,15 +104,16 @@ class Folder {
     return same;
   }
 
-  // Compares the calls of a delegate host, which are numbered anew in each micro-step. The distance
-  // must be equal for all calls of a round.
+  // Compares the calls of a delegate host. The numbers of corresponding calls must have the same
+  // distance throughout a round.
   bool comes_later(EventId a, EventId b) {
     if (!a.exists() || !b.exists()) return a == b;
     if (events_ == 0) events_ = b - a;
     return b - a == events_;
   }
 
-  // Records f(x) = y. Returns false if that contradicts an earlier record of x or y.
+  // Records f(x) = y. Returns false if this contradicts an earlier record of x or y, or if the
+  // buffers differ in type, size, tier or contents.
   bool corresponds(BufferId x, BufferId y) {
     const Buffer &a = program_.buffers[x], &b = program_.buffers[y];
     if (a.residency == Residency::persistent || b.residency == Residency::persistent) return x == y;
@@ -120,12 +123,13 @@ class Folder {
     return a.dtype == b.dtype && a.numel == b.numel && a.tier == b.tier && a.holds == b.holds;
   }
 
-  // Checks one of the three cases of the invariant above.
+  // Returns whether one of the three cases of the invariant above holds for a buffer.
   bool is_carried(BufferId b) const {
     BufferId next = next_[b];
     if (!next.exists() || next == b) return true;
     bool made_before = first_[b] < begin_, used_behind = last_[b] >= end_;
-    // The stretch must leave to its successor what the round before left to the stretch.
+    // The buffer is used after the stretch, so it must correspond to a buffer that the round before
+    // left to the stretch.
     if (used_behind) return !made_before && before_[b].exists();
     if (made_before)
       return first_[next] >= begin_ && first_[next] < end_ && last_[b] < first_[next];
@@ -145,8 +149,8 @@ class Folder {
     }
   }
 
-  // Increases the indices of the micro-steps after the stretch by the number of micro-steps that it
-  // stands for, and moves their operands accordingly.
+  // Sets Program::repeat. Increases the indices of the micro-steps after the stretch by the number
+  // of missing micro-steps, and moves their operands accordingly.
   void move_on(int32_t micros) {
     program_.repeat = {begin_, end_, 1 + missing_ / micros, micros};
     for (InstrId i : program_.instrs.ids()) {
@@ -171,9 +175,9 @@ class Folder {
   IdVector<BufferId, InstrId> first_, last_;
   // The first instruction of each micro-step.
   IdVector<MicroId, InstrId> begins_;
-  // The first instruction of the stretch, and the first one after it.
+  // The first instruction of the stretch, and the first instruction after it.
   InstrId begin_, end_;
-  // Number of host calls in a round.
+  // The number of host calls in a round.
   int32_t events_ = 0;
   // f and its inverse.
   IdVector<BufferId, BufferId> next_, before_;

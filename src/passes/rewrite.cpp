@@ -13,7 +13,7 @@ bool fits(const Node& node, const Pattern& pattern, const Readers& readers, Rewr
   match.nodes.push_back(&node);
   for (const auto& [operand, maker] : pattern.makers) {
     const ValueId value = node.in.at(operand);
-    // An operand with other readers would have to be computed anyway, so nothing would be saved.
+    // An operand with other readers must be computed anyway, so a fusion would save nothing.
     const NodeId producer = match.graph.values[value].producer;
     if (!producer.exists() || readers[value] != 1) return false;
     if (!fits(match.graph.nodes[producer], maker, readers, match)) return false;
@@ -21,8 +21,8 @@ bool fits(const Node& node, const Pattern& pattern, const Readers& readers, Rewr
   return true;
 }
 
-// Replaces a node. The new one keeps the root's results and their names, so readers and outputs
-// need no change.
+// Replaces a node. The new node keeps the results of the old node and their names, so readers and
+// outputs do not change.
 void replace(Graph& graph, NodeId at, Node node) {
   std::vector<TensorType> in;
   for (ValueId value : node.in) in.push_back(graph.type(value));
@@ -37,7 +37,7 @@ void replace(Graph& graph, NodeId at, Node node) {
 
 int rewrite(Graph& graph, std::span<const RewriteRule> rules) {
   const Readers readers = count_readers(graph);
-  // The numbers of readers that are nodes.
+  // The number of nodes that read each value, without outputs.
   Readers inner = readers;
   for (const GraphOutput& out : graph.outputs) --inner[out.value];
   int replaced = 0;

@@ -11,24 +11,24 @@
 
 namespace ds {
 
-// Matches a node by its row of the op table, and the nodes that compute some of its operands. Its
-// other operands may be any values.
+// A pattern of a node and of the nodes that compute some of its operands. `is` tests the node's row
+// of the op table. Operands without a pattern may be any values.
 struct Pattern {
   bool (*is)(const OpDef& row);
   // Patterns of the nodes that compute operands, by index of the operand.
   std::vector<std::pair<size_t, Pattern>> makers = {};
 };
 
-// A place in a graph that matches a pattern. Nothing outside the match reads the results of the
-// matched nodes other than the root.
+// A place in a graph that matches a pattern. Except for the root, only nodes of the match read the
+// results of matched nodes (see RewriteRule::keeps_outputs).
 struct RewriteMatch {
   const Graph& graph;
   // The matched nodes in the order of the pattern, depth first; the root comes first.
   std::vector<const Node*> nodes;
 };
 
-// A rule that replaces a few nodes by one that computes the same values. Rules run before autodiff,
-// so the gradient of a replacement is the backward part of its own row, which need not keep the
+// A rule that replaces a few nodes by one node that computes the same values. Rules run before
+// autodiff, so the backward part of the new node comes from its own row and need not keep the
 // results of the replaced nodes.
 struct RewriteRule {
   std::string name;
@@ -37,8 +37,8 @@ struct RewriteRule {
   // computes it separately.
   bool keeps_outputs = false;
   std::function<bool(const RewriteMatch&)> condition;
-  // Returns the node that replaces the root, with the root's results. Further results of its
-  // operation are added.
+  // Returns the node that replaces the root and has the root's results. rewrite() adds further
+  // results of its operation.
   std::function<Node(const RewriteMatch&)> replacement;
 };
 

@@ -1,7 +1,7 @@
-// Problem: queues run at the same time. Two instructions that touch the same bytes, at least one of
-// them writing, must nevertheless run in the order in which they were issued, because one computes
-// what the other reads or because their buffers were given the same memory (offsets.cpp). Nobody
-// writes waits by hand, so they are derived here, and there should be few of them.
+// Problem: queues run at the same time. Two instructions that access the same bytes, at least one
+// of them writing, must nevertheless run in issue order, because one reads what the other computes
+// or because their buffers share memory (offsets.cpp). No code that emits instructions writes
+// waits; they are derived here, and there should be few of them.
 //
 // Invariant: if two accesses of the same physical bytes conflict, the later one starts after the
 // earlier one has finished. The two instructions are on one queue, or a chain of waits and queues
@@ -12,11 +12,12 @@
 // same bytes that conflict: for each stretch of bytes it keeps the last write and the reads since.
 // OrderTracker keeps a vector clock for each instruction: how many instructions of each queue have
 // finished before it starts. A conflict becomes a wait only if the clock does not cover it yet. The
-// latest conflict is examined first, because the waits of that instruction often cover the others.
-// Two runs are entered, so that conflicts of the second with the first are found as well.
+// latest conflict is examined first, because the waits of that instruction often cover the other
+// conflicts. Two runs are entered, so that conflicts between the second and the first run are also
+// found.
 //
-// Cost: the stretches that each operand covers and, for each wait, one join of clocks with an entry
-// for each queue. Repeated instructions are entered in three rounds, however many they have
+// Cost: the stretches of bytes that each operand covers and, for each wait, one join of clocks with
+// an entry for each queue. Repeated instructions are entered in at most three rounds
 // (core/program/repeat.h).
 //
 // Source: race detectors compare the last write and the reads since with vector clocks (Flanagan
@@ -38,8 +39,8 @@
 namespace ds {
 namespace {
 
-// Enters two runs, so that conflicts of the second run with saves of the first become waits as
-// well. Of repeated instructions, a run contains a few rounds (core/program/repeat.h).
+// The derivation of waits. Two runs are entered, so that conflicts of the second run with saves of
+// the first also become waits.
 class Syncer : TwoRuns {
  public:
   explicit Syncer(Program& program) : TwoRuns(program), program_(program) {}

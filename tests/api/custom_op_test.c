@@ -677,7 +677,7 @@ static void refusals(void) {
   check_error(ds_graph_custom_op(graph, NULL, &op, pair, 2, &out), DS_ERROR_INVALID_ARGUMENT,
               "name must not be NULL");
   check_error(ds_graph_custom_op(graph, "a b", &op, pair, 2, &out), DS_ERROR_INVALID_ARGUMENT,
-              "operation name must be without blanks");
+              "operation name must not contain blanks");
   check_error(ds_graph_custom_op(graph, "own", NULL, pair, 2, &out), DS_ERROR_INVALID_ARGUMENT,
               "op must not be NULL");
   check_error(

@@ -127,7 +127,7 @@ static void outputs_by_name(void) {
   check_error(ds_graph_output(graph, "loss", prediction), DS_ERROR_INVALID_ARGUMENT,
               "output name 'loss' is already used by %");
   check_error(ds_graph_output(graph, "a b", prediction), DS_ERROR_INVALID_ARGUMENT,
-              "output name must be without blanks");
+              "output name must not contain blanks");
   check_error(ds_graph_output(graph, NULL, prediction), DS_ERROR_INVALID_ARGUMENT,
               "name must not be NULL");
   check_ok(ds_graph_output(graph, "x", loss), "an output may have the name of an input");

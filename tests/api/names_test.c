@@ -204,10 +204,10 @@ static void longest_name(const char* name, const char* config) {
 /* Proves {names.form}. */
 static void refusals(void) {
   static const char* const bad[][2] = {{"", "must not be empty"},
-                                       {"a b", "without blanks"},
-                                       {"a\nb", "without control characters, got 'a\\nb'"},
+                                       {"a b", "not contain blanks"},
+                                       {"a\nb", "not contain control characters, got 'a\\nb'"},
                                        {"a\xff", "must be UTF-8, got 'a\\xff'"},
-                                       {"a\xc2\x9b", "without control characters"},
+                                       {"a\xc2\x9b", "not contain control characters"},
                                        {"100%", "any of %{}=;\""},
                                        {"__metadata__", "which safetensors files reserve"}};
   const int64_t dims[1] = {3};
@@ -234,7 +234,7 @@ static void refusals(void) {
   check_error(ds_graph_parse("graph a\x01 n<=4\n", &graph), DS_ERROR_INVALID_ARGUMENT,
               "control characters");
   check_error(ds_graph_parse("graph g n<=4\ninput %x f32[n]\n%y{ = relu %x -> f32[n]\n", &graph),
-              DS_ERROR_INVALID_ARGUMENT, "line 3: value name must be without blanks");
+              DS_ERROR_INVALID_ARGUMENT, "line 3: value name must not contain blanks");
   check(param == -1, "nothing was added");
   check_ok(ds_engine_param_add(engine, "fine", dims, 1, &param), "the engine is usable");
   check(param == 0, "the first");

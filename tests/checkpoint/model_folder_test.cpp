@@ -66,8 +66,7 @@ TEST_F(ModelFolder, FoldersWithoutAModelAreNamed) {
   write_file_atomic(path, R"({"error":"Repository not found"})");
   expect_names(refusal(DS_ERROR_CORRUPT), {path, "answer of the hub", "Repository not found"});
   std::filesystem::remove(path);
-  expect_names(refusal(DS_ERROR_NOT_FOUND),
-               {path, "weights, which mean nothing without config.json"});
+  expect_names(refusal(DS_ERROR_NOT_FOUND), {path, "weights, but config.json is missing"});
   write_file_atomic(folder_ / "adapter_config.json", R"({"base_model_name_or_path": "some/base"})");
   expect_names(refusal(DS_ERROR_NOT_FOUND), {path, "adapter of PEFT", "'some/base'", "merge"});
   expect_names(message_of([] { build_hf_model("owner/name", 32, 16); }, DS_ERROR_NOT_FOUND),

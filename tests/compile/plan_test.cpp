@@ -314,7 +314,9 @@ TEST(Plan, ABudgetGivesUpRangesBeforePrefetch) {
   c.memory_budget.host = roomy.memory.total(Tier::host) - 1;
   const Plan tight = compile_plan(g, c, 0, 1, Machine{});
   ASSERT_EQ(tight.notes.size(), 1u);
-  EXPECT_EQ(tight.notes[0], "transfers wait for the range of the one before to fit memory_budget");
+  EXPECT_EQ(
+      tight.notes[0],
+      "freed memory is reused at once to fit memory_budget, so transfers wait for earlier ones");
   EXPECT_LT(tight.memory.total(Tier::host), roomy.memory.total(Tier::host));
 }
 

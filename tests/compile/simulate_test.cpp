@@ -105,7 +105,7 @@ TEST(Simulate, DifferentBytesTypesRoundsAndGroupsAreRefused) {
   EXPECT_NE(refusal(broken).find("in round 0 of"), std::string::npos) << refusal(broken);
   broken = right;
   broken[1].instrs[call].group = {2, 1};
-  EXPECT_NE(refusal(broken).find("ranks wait for ever"), std::string::npos);
+  EXPECT_NE(refusal(broken).find("ranks wait forever"), std::string::npos);
   broken = right;
   broken[1].instrs[call].group = {3, 1};
   EXPECT_NE(refusal(broken).find("4 ranks have no groups 3x1"), std::string::npos);

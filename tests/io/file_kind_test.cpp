@@ -114,7 +114,7 @@ TEST_F(FileKind, AHintAboutWeightsFitsTheirNames) {
   expect_names(hint(Sought::weights),
                {"'model-00001-of-00002.safetensors'", "model.safetensors.index.json", "missing"});
   put("model.safetensors", "x");
-  expect_names(hint(Sought::model), {"has weights, which mean nothing without config.json"});
+  expect_names(hint(Sought::model), {"has weights, but config.json is missing"});
   EXPECT_EQ(hint(Sought::tokenizer), "");
   EXPECT_EQ(model_hint(folder_.path()), "");
   put("config.json", "{}");
@@ -183,7 +183,7 @@ TEST_F(FileKind, TheReasonAFileCannotBeOpenedIsNamed) {
   EXPECT_TRUE(exists(folder_ / "~old/http:/x/run") && exists(folder_ / "~old/run"));
   std::filesystem::current_path(before);
   expect_names(message_of([] { make_folders("~/run"); }, DS_ERROR_INVALID_ARGUMENT),
-               {"'~/run' cannot be made; only a shell makes a home folder of ~"});
+               {"'~/run' cannot be made; only a shell replaces ~ by the home folder"});
 }
 
 TEST_F(FileKind, WeightsOfTheOtherFormatAreNamed) {

@@ -368,9 +368,9 @@ TEST(LossAverage, LossesThatAreNotMeansOverTargetsAreRefusedByName) {
                    return all;
                  }());
   };
-  refused(make_mlp(1, 4, 4), {"output 0 'loss' of graph 'mlp' is made by mse"});
+  refused(make_mlp(1, 4, 4), {"output 0 'loss' of graph 'mlp' is computed by mse"});
   refused(with_term("sum"), {"graph 'terms'", "cross_entropy"});
-  refused(with_term("none"), {"is made by mse"});
+  refused(with_term("none"), {"is computed by mse"});
   refused(with_term("mean", true), {"has means over the targets", "%tokens", "%targets"});
 }
 

@@ -230,7 +230,7 @@ TEST(ParamGroups, ImpossibleGroupsAreRefused) {
   expect_names(refusal({{{"*.bais"}, {}}}),
                {"optimizer.param_groups[0].params", "'*.bais' matches none of"});
   expect_names(refusal({{{"*.bias"}, {}}, {{"h.*"}, {}}}),
-               {"optimizer.param_groups[1].params", "is in optimizer.param_groups[0], too"});
+               {"optimizer.param_groups[1].params", "is also in optimizer.param_groups[0]"});
   Engine engine(config_of(p), graph_of(p), *comm, {});
   const std::vector<int32_t> one{0}, none{}, beyond{0, 99};
   auto refuse = [&](const std::vector<int32_t>& params, const char* options, ds_status status) {

@@ -208,7 +208,7 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
       refusal([](Parameter& p, Config&) { p.slice->axes = {"tensr"}; }, DS_ERROR_INVALID_ARGUMENT),
       "parameter 'a' is cut over 'tensr', the mesh is tensor:2,data:1");
   EXPECT_EQ(refusal([](Parameter&, Config& c) { c.gradient_clipping = 1; }, DS_ERROR_UNSUPPORTED),
-            "parameter 'a' is cut over 'tensor', whose ranks have norms of their own: "
+            "parameter 'a' is cut over 'tensor', whose ranks compute separate norms: "
             "gradient_clipping must be 0, got 1");
   // Models cut for three ranks, on a mesh of two.
   run_ranks(2, [&](Communicator& comm) {

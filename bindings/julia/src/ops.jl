@@ -30,7 +30,7 @@ The rows of a table that ids name.
 
 - `w`: T[V,C], a row for each word
 - `ids`: i32[n], words, 0 to V-1
-- `padding`: row of w that gets no gradient from here; -1: none
+- `padding`: row of w that gets no gradient from this operation; -1: no row
 
 Returns `y` T[n,C], a row for each id
 """
@@ -45,7 +45,7 @@ The gradient of the table of an embedding: the sum of the rows of dy by id, in r
 - `dy`: T[n,C], gradient of the result
 - `ids`: i32[n], words, 0 to V-1
 - `rows`: V
-- `padding`: row of w that gets no gradient from here; -1: none
+- `padding`: row of w that gets no gradient from this operation; -1: no row
 
 Returns `dw` T[V,C], gradient of w
 """
@@ -55,10 +55,10 @@ embedding_dw(g::Graph, dy, ids; rows::Integer, padding::Integer = -1) =
 """
     position(g, x, w; ...)
 
-Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].
+Adds to each row the row of a table for its position in the sequence: y[r] = x[r] + w[r mod seq].
 
 - `x`: T[n,C], rows
-- `w`: T[P,C], a row for each place
+- `w`: T[P,C], a row for each position
 - `seq`: rows of a sequence, at most P
 
 Returns `y` T[n,C], sums
@@ -95,7 +95,7 @@ last_row(g::Graph, x) =
 """
     linear(g, x, w, b; ...)
 
-The product x w^T of rows and a weight, plus a bias where there is one.
+The product x w^T of rows and a weight, plus a bias if given.
 
 - `x`: T[n,I], rows
 - `w`: T[O,I], weight
@@ -150,12 +150,12 @@ linear_db(g::Graph, dy) =
 """
     layer_norm(g, x, w, b; ...)
 
-Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
+Normalized rows (x - mean) rstd w + b; w and b are given together or left out, which means 1 and 0.
 
 - `x`: T[n,C], rows
 - `w`: T[C], weight
 - `b`: T[C], bias
-- `eps`: added to the mean square before its root is taken, > 0
+- `eps`: added to the variance or mean square before its square root, > 0
 
 Returns `y` T[n,C], normalized rows; `mean` A[n], mean of each row; `rstd` A[n], 1 / sqrt(variance + eps) of each row
 """
@@ -196,12 +196,12 @@ layer_norm_dw(g::Graph, dy, x, mean, rstd) =
 """
     rms_norm(g, x, w; ...)
 
-Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of q and
-k.
+Normalizes each run of D columns by itself: x rstd w. With D = C the runs are whole rows; with the width of a head they
+are the heads of q or k.
 
 - `x`: T[n,C], rows
 - `w`: T[D], weight; D divides C
-- `eps`: added to the mean square before its root is taken, > 0
+- `eps`: added to the variance or mean square before its square root, > 0
 - `offset`: 1: w + 1 in place of w
 
 Returns `y` T[n,C], normalized rows; `rstd` A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
@@ -246,8 +246,8 @@ rms_norm_dw(g::Graph, dy, x, rstd; width::Integer) =
 The activation x Phi(x), Phi the distribution function of normal numbers, of each element.
 
 - `x`: T[any], any tensor
-- `form`: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
-  (tanh, erf, 10)
+- `form`: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at
+  most 10 (tanh, erf, 10)
 
 Returns `y` T[any], activations
 """
@@ -261,8 +261,8 @@ The gradient of the activation gelu. Not differentiable.
 
 - `dy`: T[any], gradient of the result
 - `x`: T[any], any tensor
-- `form`: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
-  (tanh, erf, 10)
+- `form`: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at
+  most 10 (tanh, erf, 10)
 
 Returns `dx` T[any], gradient of x
 """
@@ -545,7 +545,7 @@ mul(g::Graph, a, b) =
 """
     scale(g, x; ...)
 
-A tensor times a number, which is rounded to A first; its own backward.
+A tensor times a number, which is rounded to A first. Its gradient is the same operation.
 
 - `x`: T[any], any tensor
 - `factor`: the number
@@ -590,19 +590,19 @@ Attention within sequences: softmax(scores) v for each row and head.
 - `q`: T[n,HD], queries of H heads
 - `k`: T[n,GD], keys of G heads
 - `v`: T[n,GD], values of G heads
-- `mask`: i32[n], rows of 0 are seen by none; see documents
+- `mask`: i32[n], rows where it is 0 are seen by no row; with documents it is begin
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
-- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `kv_heads`: G, heads of keys and values, a divisor of H; 0: H heads
 - `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
-- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `window`: number of rows that a row sees, itself included; 0: all; only for causal attention
 - `scale`: factor of scores; 0: 1/sqrt(D)
 - `softcap`: bound of scores; 0: none
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
-- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `dropout`: probability of dropping a weight in a training step, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-  longer than seq; rows see only their document
+- `documents`: 1: mask is begin, which holds for each row the first row of its document. Documents follow one another,
+  each at most seq rows long; a row sees only its own document
 
 Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
 """
@@ -620,19 +620,19 @@ attention(g::Graph, q, k, v, mask = nothing; heads::Integer, seq::Integer, kv_he
 Attention within sequences: softmax(scores) v for each row and head.
 
 - `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
-- `mask`: i32[n], rows of 0 are seen by none; see documents
+- `mask`: i32[n], rows where it is 0 are seen by no row; with documents it is begin
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
-- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `kv_heads`: G, heads of keys and values, a divisor of H; 0: H heads
 - `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
-- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `window`: number of rows that a row sees, itself included; 0: all; only for causal attention
 - `scale`: factor of scores; 0: 1/sqrt(D)
 - `softcap`: bound of scores; 0: none
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
-- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `dropout`: probability of dropping a weight in a training step, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-  longer than seq; rows see only their document
+- `documents`: 1: mask is begin, which holds for each row the first row of its document. Documents follow one another,
+  each at most seq rows long; a row sees only its own document
 
 Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
 """
@@ -655,19 +655,19 @@ The gradients of an attention. Not differentiable.
 - `v`: T[n,GD], values of G heads
 - `y`: T[n,HD], weighted sums of values
 - `lse`: A[H,n], logarithm of the sum of exp of the scores
-- `mask`: i32[n], rows of 0 are seen by none; see documents
+- `mask`: i32[n], rows where it is 0 are seen by no row; with documents it is begin
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
-- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `kv_heads`: G, heads of keys and values, a divisor of H; 0: H heads
 - `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
-- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `window`: number of rows that a row sees, itself included; 0: all; only for causal attention
 - `scale`: factor of scores; 0: 1/sqrt(D)
 - `softcap`: bound of scores; 0: none
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
-- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `dropout`: probability of dropping a weight in a training step, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-  longer than seq; rows see only their document
+- `documents`: 1: mask is begin, which holds for each row the first row of its document. Documents follow one another,
+  each at most seq rows long; a row sees only its own document
 
 Returns `dq` T[n,HD], gradient of q; `dk` T[n,GD], gradient of k; `dv` T[n,GD], gradient of v
 """
@@ -688,19 +688,19 @@ The gradients of an attention. Not differentiable.
 - `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
 - `y`: T[n,HD], weighted sums of values
 - `lse`: A[H,n], logarithm of the sum of exp of the scores
-- `mask`: i32[n], rows of 0 are seen by none; see documents
+- `mask`: i32[n], rows where it is 0 are seen by no row; with documents it is begin
 - `heads`: H, heads of queries
 - `seq`: rows of a sequence
-- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `kv_heads`: G, heads of keys and values, a divisor of H; 0: H heads
 - `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
-- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `window`: number of rows that a row sees, itself included; 0: all; only for causal attention
 - `scale`: factor of scores; 0: 1/sqrt(D)
 - `softcap`: bound of scores; 0: none
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
-- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `dropout`: probability of dropping a weight in a training step, in [0, 1)
 - `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
-- `documents`: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-  longer than seq; rows see only their document
+- `documents`: 1: mask is begin, which holds for each row the first row of its document. Documents follow one another,
+  each at most seq rows long; a row sees only its own document
 
 Returns `dqkv` T[n,(H+2G)D], gradient of qkv
 """
@@ -715,22 +715,22 @@ attention_dx_packed(g::Graph, dy, qkv, y, lse, mask = nothing; heads::Integer, s
 """
     cached_attention(g, q, k, v, positions, cache; ...)
 
-Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
-differentiable.
+Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads the
+cache. Not differentiable.
 
 - `q`: T[n,HD], queries of H heads
 - `k`: T[n,GD], keys of G heads
 - `v`: T[n,GD], values of G heads
-- `positions`: i32[n], place of each row, below P; no two alike
-- `cache`: T[2G,P,D], keys, then values, of the P places of a text
+- `positions`: i32[n], position of each row in the text, below P; all are different
+- `cache`: T[2G,P,D], keys, then values, of the P positions of a text
 - `heads`: H, heads of queries
-- `kv_heads`: G, heads of keys and values, divides H; 0: H
-- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `kv_heads`: G, heads of keys and values, a divisor of H; 0: H heads
+- `window`: number of rows that a row sees, itself included; 0: all; only for causal attention
 - `scale`: factor of scores; 0: 1/sqrt(D)
 - `softcap`: bound of scores; 0: none
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 
-Returns `y` T[n,HD], weighted sums of values; `cache` T[2G,P,D], keys, then values, of the P places of a text
+Returns `y` T[n,HD], weighted sums of values; `cache` T[2G,P,D], keys, then values, of the P positions of a text
 """
 cached_attention(g::Graph, q, k, v, positions, cache; heads::Integer, kv_heads::Integer = 0, window::Integer = 0,
     scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false) =
@@ -741,20 +741,20 @@ cached_attention(g::Graph, q, k, v, positions, cache; heads::Integer, kv_heads::
 """
     cached_attention_packed(g, qkv, positions, cache; ...)
 
-Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
-differentiable.
+Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads the
+cache. Not differentiable.
 
 - `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
-- `positions`: i32[n], place of each row, below P; no two alike
-- `cache`: T[2G,P,D], keys, then values, of the P places of a text
+- `positions`: i32[n], position of each row in the text, below P; all are different
+- `cache`: T[2G,P,D], keys, then values, of the P positions of a text
 - `heads`: H, heads of queries
-- `kv_heads`: G, heads of keys and values, divides H; 0: H
-- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `kv_heads`: G, heads of keys and values, a divisor of H; 0: H heads
+- `window`: number of rows that a row sees, itself included; 0: all; only for causal attention
 - `scale`: factor of scores; 0: 1/sqrt(D)
 - `softcap`: bound of scores; 0: none
 - `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
 
-Returns `y` T[n,HD], weighted sums of values; `cache` T[2G,P,D], keys, then values, of the P places of a text
+Returns `y` T[n,HD], weighted sums of values; `cache` T[2G,P,D], keys, then values, of the P positions of a text
 """
 cached_attention_packed(g::Graph, qkv, positions, cache; heads::Integer, kv_heads::Integer = 0, window::Integer = 0,
     scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false) =
@@ -765,31 +765,31 @@ cached_attention_packed(g::Graph, qkv, positions, cache; heads::Integer, kv_head
 """
     rope(g, x, positions, length; ...)
 
-Rotary positions: turns pairs of columns of each head by angles that grow with the place of the row.
+Rotary positions: rotates pairs of columns of each head by angles that grow with the position of the row.
 
 - `x`: T[n,H*D], rows of H heads
-- `positions`: i32[n], place of each row; without it r mod seq
-- `length`: i32[1], length of the text; without it seq
+- `positions`: i32[n], position of each row; r mod seq if absent
+- `length`: i32[1], length of the text; seq if absent
 - `heads`: H
 - `seq`: rows of a sequence
 - `theta`: base of the angles, > 1
-- `dims`: columns of a head that turn; 0: all
-- `period`: heads turn where their number modulo this is below rotated; without it heads
-- `rotated`: see period; without it period
-- `interleaved`: 1: a pair is two neighbours, 0: a half apart
-- `inverse`: 1: turns back
+- `dims`: columns of a head that are rotated; 0: all
+- `period`: a head is rotated if its number modulo period is below rotated; heads if absent
+- `rotated`: see period; period if absent
+- `interleaved`: 1: the columns of a pair are neighbours; 0: they are dims/2 apart
+- `inverse`: 1: rotates by the opposite angles
 - `scaling`: how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
 - `factor`: for every scaling except none and longrope, > 0
 - `low`: for llama3 and yarn, > 0
 - `high`: for llama3 and yarn, > 0
-- `original`: length of texts before scaling, of all but none and linear; of longrope with long_factors
+- `original`: length of texts before scaling; for dynamic, llama3 and yarn, and for longrope with long_factors
 - `power`: for dynamic
 - `factors`: for longrope: dims/2 numbers > 0 with blanks between them
 - `long_factors`: for longrope: factors for texts longer than original
-- `magnitude`: factor of the result in place of the scaling's own; 0: that
+- `magnitude`: factor of the result; 0: the factor that the scaling defines
 - `truncate`: for yarn: 1 rounds the first and the last scaled pair to whole ones
 
-Returns `y` T[n,H*D], turned rows
+Returns `y` T[n,H*D], rotated rows
 """
 rope(g::Graph, x, positions = nothing, length = nothing; heads::Integer, seq::Integer, theta::Real, dims::Integer = 0,
     period::Union{Integer,Nothing} = nothing, rotated::Union{Integer,Nothing} = nothing, interleaved::Bool = false,
@@ -810,7 +810,7 @@ rope(g::Graph, x, positions = nothing, length = nothing; heads::Integer, seq::In
 The softmax exp(x) / sum exp(x) of each row, or its logarithm.
 
 - `x`: T[n,C], rows
-- `log`: 1: the logarithms of it
+- `log`: 1: the logarithm of the softmax
 
 Returns `y` T[n,C], a distribution for each row
 """
@@ -820,7 +820,7 @@ softmax(g::Graph, x; log::Bool = false) =
 """
     causal_softmax(g, x; ...)
 
-The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+The softmax of the columns 0 to r mod seq of each row r; the other columns are 0.
 
 - `x`: T[n,C], rows
 - `seq`: rows of a sequence
@@ -833,12 +833,12 @@ causal_softmax(g::Graph, x; seq::Integer) =
 """
     softmax_dx(g, dy, y; ...)
 
-The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
-logarithm. Not differentiable.
+The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy if y is the logarithm.
+Not differentiable.
 
 - `dy`: T[n,C], gradient of the result
 - `y`: T[n,C], the result
-- `log`: 1: the logarithms of it
+- `log`: 1: the logarithm of the softmax
 
 Returns `dx` T[n,C], gradient of x
 """
@@ -848,7 +848,7 @@ softmax_dx(g::Graph, dy, y; log::Bool = false) =
 """
     top_gates(g, logits; ...)
 
-The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
+The softmax of each row at its k largest logits, and 0 elsewhere; of equal logits, those of lower index are chosen.
 
 - `logits`: T[n,E], a score for each of E experts
 - `k`: experts of a row, at most E
@@ -862,7 +862,7 @@ top_gates(g::Graph, logits; k::Integer, normalize::Bool = true) =
 """
     top_gates_dx(g, dy, logits; ...)
 
-The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
+The gradient of the logits of a top_gates, for a fixed choice. Not differentiable.
 
 - `dy`: T[n,E], gradient of the gates
 - `logits`: T[n,E], a score for each of E experts
@@ -881,7 +881,7 @@ Each row times its element of one column of gates: y[r] = x[r] gates[r, column].
 
 - `x`: T[n,C], rows
 - `gates`: T[n,E], weights of the experts
-- `column`: which expert, below E
+- `column`: index of the expert, below E
 
 Returns `y` T[n,C], scaled rows
 """
@@ -897,7 +897,7 @@ differentiable.
 - `dy`: T[n,C], gradient of the result
 - `x`: T[n,C], rows
 - `columns`: E
-- `column`: which expert, below E
+- `column`: index of the expert, below E
 
 Returns `dgates` T[n,E], gradient of gates
 """
@@ -907,14 +907,14 @@ scale_rows_dw(g::Graph, dy, x; columns::Integer, column::Integer) =
 """
     load_balance(g, logits, mask; ...)
 
-E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it among
-their k largest, p the mean of its softmax.
+E times the sum of f p over the experts, where, over the rows of all layers, f is the share of rows that have the expert
+among their k largest and p the mean of its softmax.
 
-- `logits`: T[n,E], scores of one layer after the other
-- `mask`: i32[n], rows of 0 do not count
+- `logits`: T[n,E], scores of each layer, one operand for each
+- `mask`: i32[n], rows where it is 0 do not count
 - `k`: experts of a row, at most E
 
-Returns `loss` A[], 1 where experts are used alike
+Returns `loss` A[], k if all experts are used equally
 """
 load_balance(g::Graph, logits, mask = nothing; k::Integer) =
     add(g, "load_balance", Any[logits..., mask], Any[("k", k, missing)])
@@ -922,11 +922,11 @@ load_balance(g::Graph, logits, mask = nothing; k::Integer) =
 """
     load_balance_dx(g, dloss, logits, mask; ...)
 
-The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
+The gradients of the logits of a load_balance, for fixed choices. Not differentiable.
 
 - `dloss`: A[], gradient of the loss
-- `logits`: T[n,E], scores of one layer after the other
-- `mask`: i32[n], rows of 0 do not count
+- `logits`: T[n,E], scores of each layer, one operand for each
+- `mask`: i32[n], rows where it is 0 do not count
 - `k`: experts of a row, at most E
 
 Returns `dlogits` T[n,E], gradient of each of the logits
@@ -950,12 +950,12 @@ add(g::Graph, a, b) =
 """
     dropout(g, x; ...)
 
-In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p); its own
-backward.
+In a training step each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p). Its gradient
+is the same operation.
 
 - `x`: T[any], any tensor
 - `p`: probability of dropping an element, in [0, 1)
-- `op`: number of the random stream, 0 to 65535, unlike those of other dropouts and parameters
+- `op`: number of the random stream, 0 to 65535, different from those of other dropouts and of parameters
 
 Returns `y` T[any], x with elements dropped
 """
@@ -965,15 +965,15 @@ dropout(g::Graph, x; p::Real, op::Integer) =
 """
     layerdrop(g, x, y; ...)
 
-The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
-micro-batch says.
+The result of a layer or, with probability p in a training step, its input; one draw decides for all rows of the
+micro-batch.
 
 - `x`: T[any], input of the layer
 - `y`: T[any], its result
 - `p`: probability of leaving the layer out, in [0, 1)
-- `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+- `op`: number of the random stream, 0 to 65535, different from those of dropouts and of parameters
 
-Returns `z` T[any], x where the layer is left out, else y
+Returns `z` T[any], x if the layer is left out, otherwise y
 """
 layerdrop(g::Graph, x, y; p::Real, op::Integer) =
     add(g, "layerdrop", Any[x, y], Any[("p", p, missing), ("op", op, missing)])
@@ -981,11 +981,11 @@ layerdrop(g::Graph, x, y; p::Real, op::Integer) =
 """
     layerdrop_dx(g, dz; ...)
 
-The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+The gradients of a layerdrop: dz for the operand that was the result, 0 for the other. Not differentiable.
 
 - `dz`: T[any], gradient of the result
 - `p`: probability of leaving the layer out, in [0, 1)
-- `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+- `op`: number of the random stream, 0 to 65535, different from those of dropouts and of parameters
 
 Returns `dx` T[any], gradient of x; `dy` T[any], gradient of y
 """
@@ -1028,7 +1028,7 @@ Attributes change the loss of a row, or how losses are combined.
 - `logits`: T[n,V], a score for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
-- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
 - `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
 Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], statistics of
@@ -1049,7 +1049,7 @@ The gradient of the logits of a cross_entropy. Not differentiable.
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `stats`: A[n,2], statistics of each row's softmax for the backward part
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
-- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
 - `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
 Returns `dlogits` T[n,V], gradient of logits
@@ -1062,16 +1062,16 @@ cross_entropy_dx(g::Graph, dloss, logits, targets, stats; label_smoothing::Real 
 """
     linear_cross_entropy(g, x, w, targets; ...)
 
-The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is kept
-whole.
+The cross_entropy of x w^T. The logits are computed in blocks of at most 1024 words and neither rounded nor kept, or are
+kept as a whole.
 
 - `x`: T[n,C], rows
 - `w`: T[V,C], a row for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
-- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
 - `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
-- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
 
 Returns `loss` A[], the loss; A[n] with reduction \"none\", 0 in rows without a target; `stats` A[n,2], statistics of
 each row's softmax for the backward part
@@ -1084,8 +1084,8 @@ linear_cross_entropy(g::Graph, x, w, targets; label_smoothing::Real = 0.0, z_los
 """
     linear_cross_entropy_dx(g, dloss, x, w, targets, stats; ...)
 
-The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A; or of
-its kept logits. Not differentiable.
+The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed over
+the blocks in A. Not differentiable.
 
 - `dloss`: A[], gradient of the loss; A[n] with reduction \"none\"
 - `x`: T[n,C], rows
@@ -1093,9 +1093,9 @@ its kept logits. Not differentiable.
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `stats`: A[n,2], statistics of each row's softmax for the backward part
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
-- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
 - `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
-- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
 
 Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
 """
@@ -1107,20 +1107,19 @@ linear_cross_entropy_dx(g::Graph, dloss, x, w, targets, stats; label_smoothing::
 """
     linear_cross_entropy_dx_kept(g, dloss, x, w, targets, stats, logits; ...)
 
-The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A; or of
-its kept logits. Not differentiable.
+The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed over
+the blocks in A. Not differentiable.
 
 - `dloss`: A[], gradient of the loss; A[n] with reduction \"none\"
 - `x`: T[n,C], rows
 - `w`: T[V,C], a row for each word
 - `targets`: i32[n], the right word of each row; -100: the row has none
 - `stats`: A[n,2], statistics of each row's softmax for the backward part
-- `logits`: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up to
-  a multiple of 8
+- `logits`: T[n,P], the logits that the forward part keeps with {kept=1}; P is V rounded up to a multiple of 8
 - `label_smoothing`: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
-- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+- `z_loss`: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
 - `reduction`: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
-- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+- `kept`: 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
 
 Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
 """
@@ -1132,7 +1131,7 @@ linear_cross_entropy_dx_kept(g::Graph, dloss, x, w, targets, stats, logits; labe
 """
     count_targets(g, targets)
 
-How many rows have a target, as cross_entropy counts them. Not differentiable.
+The number of rows with a target, as cross_entropy counts them. Not differentiable.
 
 - `targets`: i32[n], the right word of each row; -100: the row has none
 

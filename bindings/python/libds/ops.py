@@ -78,7 +78,7 @@ def embedding(graph, w, ids, *, padding: int = -1):
         graph: the graph that the operation is added to
         w: T[V,C], a row for each word
         ids: i32[n], words, 0 to V-1
-        padding: row of w that gets no gradient from here; -1: none
+        padding: row of w that gets no gradient from this operation; -1: no row
 
     Returns:
         y: T[n,C], a row for each id
@@ -96,7 +96,7 @@ def embedding_dw(graph, dy, ids, *, rows: int, padding: int = -1):
         dy: T[n,C], gradient of the result
         ids: i32[n], words, 0 to V-1
         rows: V
-        padding: row of w that gets no gradient from here; -1: none
+        padding: row of w that gets no gradient from this operation; -1: no row
 
     Returns:
         dw: T[V,C], gradient of w
@@ -106,12 +106,12 @@ def embedding_dw(graph, dy, ids, *, rows: int, padding: int = -1):
 
 @checked
 def position(graph, x, w, *, seq: int):
-    """Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].
+    """Adds to each row the row of a table for its position in the sequence: y[r] = x[r] + w[r mod seq].
 
     Args:
         graph: the graph that the operation is added to
         x: T[n,C], rows
-        w: T[P,C], a row for each place
+        w: T[P,C], a row for each position
         seq: rows of a sequence, at most P
 
     Returns:
@@ -152,7 +152,7 @@ def last_row(graph, x):
 
 @checked
 def linear(graph, x, w, b = None, *, transposed: bool = False):
-    """The product x w^T of rows and a weight, plus a bias where there is one.
+    """The product x w^T of rows and a weight, plus a bias if given.
 
     Args:
         graph: the graph that the operation is added to
@@ -215,14 +215,14 @@ def linear_db(graph, dy):
 
 @checked
 def layer_norm(graph, x, w = None, b = None, *, eps: float):
-    """Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
+    """Normalized rows (x - mean) rstd w + b; w and b are given together or left out, which means 1 and 0.
 
     Args:
         graph: the graph that the operation is added to
         x: T[n,C], rows
         w: T[C], weight
         b: T[C], bias
-        eps: added to the mean square before its root is taken, > 0
+        eps: added to the variance or mean square before its square root, > 0
 
     Returns:
         y: T[n,C], normalized rows
@@ -270,14 +270,14 @@ def layer_norm_dw(graph, dy, x, mean, rstd):
 
 @checked
 def rms_norm(graph, x, w, *, eps: float, offset: bool = False):
-    """Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of
-    q and k.
+    """Normalizes each run of D columns by itself: x rstd w. With D = C the runs are whole rows; with the width of a
+    head they are the heads of q or k.
 
     Args:
         graph: the graph that the operation is added to
         x: T[n,C], rows
         w: T[D], weight; D divides C
-        eps: added to the mean square before its root is taken, > 0
+        eps: added to the variance or mean square before its square root, > 0
         offset: 1: w + 1 in place of w
 
     Returns:
@@ -330,8 +330,8 @@ def gelu(graph, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
     Args:
         graph: the graph that the operation is added to
         x: T[any], any tensor
-        form: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most
-            10 (tanh, erf, 10)
+        form: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at
+            most 10 (tanh, erf, 10)
 
     Returns:
         y: T[any], activations
@@ -347,8 +347,8 @@ def gelu_dx(graph, dy, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
         graph: the graph that the operation is added to
         dy: T[any], gradient of the result
         x: T[any], any tensor
-        form: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most
-            10 (tanh, erf, 10)
+        form: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at
+            most 10 (tanh, erf, 10)
 
     Returns:
         dx: T[any], gradient of x
@@ -678,7 +678,7 @@ def mul(graph, a, b):
 
 @checked
 def scale(graph, x, *, factor: float):
-    """A tensor times a number, which is rounded to A first; its own backward.
+    """A tensor times a number, which is rounded to A first. Its gradient is the same operation.
 
     Args:
         graph: the graph that the operation is added to
@@ -733,19 +733,19 @@ def attention(graph, q, k, v, mask = None, *, heads: int, seq: int, kv_heads: in
         q: T[n,HD], queries of H heads
         k: T[n,GD], keys of G heads
         v: T[n,GD], values of G heads
-        mask: i32[n], rows of 0 are seen by none; see documents
+        mask: i32[n], rows where it is 0 are seen by no row; with documents it is begin
         heads: H, heads of queries
         seq: rows of a sequence
-        kv_heads: G, heads of keys and values, divides H; 0: H
+        kv_heads: G, heads of keys and values, a divisor of H; 0: H heads
         causal: 1: a row sees itself and rows before it, 0: its whole sequence
-        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        window: number of rows that a row sees, itself included; 0: all; only for causal attention
         scale: factor of scores; 0: 1/sqrt(D)
         softcap: bound of scores; 0: none
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
-        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        dropout: probability of dropping a weight in a training step, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-            longer than seq; rows see only their document
+        documents: 1: mask is begin, which holds for each row the first row of its document. Documents follow one
+            another, each at most seq rows long; a row sees only its own document
 
     Returns:
         y: T[n,HD], weighted sums of values
@@ -765,19 +765,19 @@ def attention_packed(graph, qkv, mask = None, *, heads: int, seq: int, kv_heads:
     Args:
         graph: the graph that the operation is added to
         qkv: T[n,(H+2G)D], queries, keys and values, side by side
-        mask: i32[n], rows of 0 are seen by none; see documents
+        mask: i32[n], rows where it is 0 are seen by no row; with documents it is begin
         heads: H, heads of queries
         seq: rows of a sequence
-        kv_heads: G, heads of keys and values, divides H; 0: H
+        kv_heads: G, heads of keys and values, a divisor of H; 0: H heads
         causal: 1: a row sees itself and rows before it, 0: its whole sequence
-        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        window: number of rows that a row sees, itself included; 0: all; only for causal attention
         scale: factor of scores; 0: 1/sqrt(D)
         softcap: bound of scores; 0: none
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
-        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        dropout: probability of dropping a weight in a training step, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-            longer than seq; rows see only their document
+        documents: 1: mask is begin, which holds for each row the first row of its document. Documents follow one
+            another, each at most seq rows long; a row sees only its own document
 
     Returns:
         y: T[n,HD], weighted sums of values
@@ -802,19 +802,19 @@ def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: in
         v: T[n,GD], values of G heads
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
-        mask: i32[n], rows of 0 are seen by none; see documents
+        mask: i32[n], rows where it is 0 are seen by no row; with documents it is begin
         heads: H, heads of queries
         seq: rows of a sequence
-        kv_heads: G, heads of keys and values, divides H; 0: H
+        kv_heads: G, heads of keys and values, a divisor of H; 0: H heads
         causal: 1: a row sees itself and rows before it, 0: its whole sequence
-        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        window: number of rows that a row sees, itself included; 0: all; only for causal attention
         scale: factor of scores; 0: 1/sqrt(D)
         softcap: bound of scores; 0: none
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
-        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        dropout: probability of dropping a weight in a training step, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-            longer than seq; rows see only their document
+        documents: 1: mask is begin, which holds for each row the first row of its document. Documents follow one
+            another, each at most seq rows long; a row sees only its own document
 
     Returns:
         dq: T[n,HD], gradient of q
@@ -838,19 +838,19 @@ def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq:
         qkv: T[n,(H+2G)D], queries, keys and values, side by side
         y: T[n,HD], weighted sums of values
         lse: A[H,n], logarithm of the sum of exp of the scores
-        mask: i32[n], rows of 0 are seen by none; see documents
+        mask: i32[n], rows where it is 0 are seen by no row; with documents it is begin
         heads: H, heads of queries
         seq: rows of a sequence
-        kv_heads: G, heads of keys and values, divides H; 0: H
+        kv_heads: G, heads of keys and values, a divisor of H; 0: H heads
         causal: 1: a row sees itself and rows before it, 0: its whole sequence
-        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        window: number of rows that a row sees, itself included; 0: all; only for causal attention
         scale: factor of scores; 0: 1/sqrt(D)
         softcap: bound of scores; 0: none
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
-        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        dropout: probability of dropping a weight in a training step, in [0, 1)
         op: number of the random stream of dropout, 0 to 65535; needed with dropout
-        documents: 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none
-            longer than seq; rows see only their document
+        documents: 1: mask is begin, which holds for each row the first row of its document. Documents follow one
+            another, each at most seq rows long; a row sees only its own document
 
     Returns:
         dqkv: T[n,(H+2G)D], gradient of qkv
@@ -863,26 +863,26 @@ def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq:
 @checked
 def cached_attention(graph, q, k, v, positions, cache, *, heads: int, kv_heads: int = 0, window: int = 0, scale: float =
         0.0, softcap: float = 0.0, per_head: bool = False):
-    """Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
-    differentiable.
+    """Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads
+    the cache. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
         q: T[n,HD], queries of H heads
         k: T[n,GD], keys of G heads
         v: T[n,GD], values of G heads
-        positions: i32[n], place of each row, below P; no two alike
-        cache: T[2G,P,D], keys, then values, of the P places of a text
+        positions: i32[n], position of each row in the text, below P; all are different
+        cache: T[2G,P,D], keys, then values, of the P positions of a text
         heads: H, heads of queries
-        kv_heads: G, heads of keys and values, divides H; 0: H
-        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        kv_heads: G, heads of keys and values, a divisor of H; 0: H heads
+        window: number of rows that a row sees, itself included; 0: all; only for causal attention
         scale: factor of scores; 0: 1/sqrt(D)
         softcap: bound of scores; 0: none
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
 
     Returns:
         y: T[n,HD], weighted sums of values
-        cache: T[2G,P,D], keys, then values, of the P places of a text
+        cache: T[2G,P,D], keys, then values, of the P positions of a text
     """
     return _add(graph, "cached_attention", {"q": q, "k": k, "v": v, "positions": positions, "cache": cache}, 2,
                 heads=heads, kv_heads=kv_heads, window=window, scale=scale, softcap=softcap, per_head=per_head)
@@ -891,24 +891,24 @@ def cached_attention(graph, q, k, v, positions, cache, *, heads: int, kv_heads: 
 @checked
 def cached_attention_packed(graph, qkv, positions, cache, *, heads: int, kv_heads: int = 0, window: int = 0, scale:
         float = 0.0, softcap: float = 0.0, per_head: bool = False):
-    """Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
-    differentiable.
+    """Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads
+    the cache. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
         qkv: T[n,(H+2G)D], queries, keys and values, side by side
-        positions: i32[n], place of each row, below P; no two alike
-        cache: T[2G,P,D], keys, then values, of the P places of a text
+        positions: i32[n], position of each row in the text, below P; all are different
+        cache: T[2G,P,D], keys, then values, of the P positions of a text
         heads: H, heads of queries
-        kv_heads: G, heads of keys and values, divides H; 0: H
-        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        kv_heads: G, heads of keys and values, a divisor of H; 0: H heads
+        window: number of rows that a row sees, itself included; 0: all; only for causal attention
         scale: factor of scores; 0: 1/sqrt(D)
         softcap: bound of scores; 0: none
         per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
 
     Returns:
         y: T[n,HD], weighted sums of values
-        cache: T[2G,P,D], keys, then values, of the P places of a text
+        cache: T[2G,P,D], keys, then values, of the P positions of a text
     """
     return _add(graph, "cached_attention", {"qkv": qkv, "positions": positions, "cache": cache}, 2, heads=heads,
                 kv_heads=kv_heads, window=window, scale=scale, softcap=softcap, per_head=per_head)
@@ -921,34 +921,34 @@ def rope(graph, x, positions = None, length = None, *, heads: int, seq: int, the
         low: Optional[float] = None, high: Optional[float] = None, original: Optional[int] = None, power:
         Optional[float] = None, factors: Optional[str] = None, long_factors: Optional[str] = None, magnitude: float =
         0.0, truncate: bool = True):
-    """Rotary positions: turns pairs of columns of each head by angles that grow with the place of the row.
+    """Rotary positions: rotates pairs of columns of each head by angles that grow with the position of the row.
 
     Args:
         graph: the graph that the operation is added to
         x: T[n,H*D], rows of H heads
-        positions: i32[n], place of each row; without it r mod seq
-        length: i32[1], length of the text; without it seq
+        positions: i32[n], position of each row; r mod seq if absent
+        length: i32[1], length of the text; seq if absent
         heads: H
         seq: rows of a sequence
         theta: base of the angles, > 1
-        dims: columns of a head that turn; 0: all
-        period: heads turn where their number modulo this is below rotated; without it heads
-        rotated: see period; without it period
-        interleaved: 1: a pair is two neighbours, 0: a half apart
-        inverse: 1: turns back
+        dims: columns of a head that are rotated; 0: all
+        period: a head is rotated if its number modulo period is below rotated; heads if absent
+        rotated: see period; period if absent
+        interleaved: 1: the columns of a pair are neighbours; 0: they are dims/2 apart
+        inverse: 1: rotates by the opposite angles
         scaling: how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
         factor: for every scaling except none and longrope, > 0
         low: for llama3 and yarn, > 0
         high: for llama3 and yarn, > 0
-        original: length of texts before scaling, of all but none and linear; of longrope with long_factors
+        original: length of texts before scaling; for dynamic, llama3 and yarn, and for longrope with long_factors
         power: for dynamic
         factors: for longrope: dims/2 numbers > 0 with blanks between them
         long_factors: for longrope: factors for texts longer than original
-        magnitude: factor of the result in place of the scaling's own; 0: that
+        magnitude: factor of the result; 0: the factor that the scaling defines
         truncate: for yarn: 1 rounds the first and the last scaled pair to whole ones
 
     Returns:
-        y: T[n,H*D], turned rows
+        y: T[n,H*D], rotated rows
     """
     return _add(graph, "rope", {"x": x, "positions": positions, "length": length}, 1, optional=["positions", "length"],
                 heads=heads, seq=seq, theta=theta, dims=dims, period=period, rotated=rotated, interleaved=interleaved,
@@ -963,7 +963,7 @@ def softmax(graph, x, *, log: bool = False):
     Args:
         graph: the graph that the operation is added to
         x: T[n,C], rows
-        log: 1: the logarithms of it
+        log: 1: the logarithm of the softmax
 
     Returns:
         y: T[n,C], a distribution for each row
@@ -973,7 +973,7 @@ def softmax(graph, x, *, log: bool = False):
 
 @checked
 def causal_softmax(graph, x, *, seq: int):
-    """The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+    """The softmax of the columns 0 to r mod seq of each row r; the other columns are 0.
 
     Args:
         graph: the graph that the operation is added to
@@ -988,14 +988,14 @@ def causal_softmax(graph, x, *, seq: int):
 
 @checked
 def softmax_dx(graph, dy, y, *, log: bool = False):
-    """The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
+    """The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy if y is the
     logarithm. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
         dy: T[n,C], gradient of the result
         y: T[n,C], the result
-        log: 1: the logarithms of it
+        log: 1: the logarithm of the softmax
 
     Returns:
         dx: T[n,C], gradient of x
@@ -1005,7 +1005,8 @@ def softmax_dx(graph, dy, y, *, log: bool = False):
 
 @checked
 def top_gates(graph, logits, *, k: int, normalize: bool = True):
-    """The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
+    """The softmax of each row at its k largest logits, and 0 elsewhere; of equal logits, those of lower index are
+    chosen.
 
     Args:
         graph: the graph that the operation is added to
@@ -1021,7 +1022,7 @@ def top_gates(graph, logits, *, k: int, normalize: bool = True):
 
 @checked
 def top_gates_dx(graph, dy, logits, *, k: int, normalize: bool = True):
-    """The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
+    """The gradient of the logits of a top_gates, for a fixed choice. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
@@ -1044,7 +1045,7 @@ def scale_rows(graph, x, gates, *, column: int):
         graph: the graph that the operation is added to
         x: T[n,C], rows
         gates: T[n,E], weights of the experts
-        column: which expert, below E
+        column: index of the expert, below E
 
     Returns:
         y: T[n,C], scaled rows
@@ -1062,7 +1063,7 @@ def scale_rows_dw(graph, dy, x, *, columns: int, column: int):
         dy: T[n,C], gradient of the result
         x: T[n,C], rows
         columns: E
-        column: which expert, below E
+        column: index of the expert, below E
 
     Returns:
         dgates: T[n,E], gradient of gates
@@ -1072,30 +1073,30 @@ def scale_rows_dw(graph, dy, x, *, columns: int, column: int):
 
 @checked
 def load_balance(graph, logits: Sequence, mask = None, *, k: int):
-    """E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it
-    among their k largest, p the mean of its softmax.
+    """E times the sum of f p over the experts, where, over the rows of all layers, f is the share of rows that have the
+    expert among their k largest and p the mean of its softmax.
 
     Args:
         graph: the graph that the operation is added to
-        logits: T[n,E], scores of one layer after the other
-        mask: i32[n], rows of 0 do not count
+        logits: T[n,E], scores of each layer, one operand for each
+        mask: i32[n], rows where it is 0 do not count
         k: experts of a row, at most E
 
     Returns:
-        loss: A[], 1 where experts are used alike
+        loss: A[], k if all experts are used equally
     """
     return _add(graph, "load_balance", {"logits": logits, "mask": mask}, 1, optional=["mask"], several="logits", k=k)
 
 
 @checked
 def load_balance_dx(graph, dloss, logits: Sequence, mask = None, *, k: int):
-    """The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
+    """The gradients of the logits of a load_balance, for fixed choices. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
         dloss: A[], gradient of the loss
-        logits: T[n,E], scores of one layer after the other
-        mask: i32[n], rows of 0 do not count
+        logits: T[n,E], scores of each layer, one operand for each
+        mask: i32[n], rows where it is 0 do not count
         k: experts of a row, at most E
 
     Returns:
@@ -1122,14 +1123,14 @@ def add(graph, a, b):
 
 @checked
 def dropout(graph, x, *, p: float, op: int):
-    """In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p);
-    its own backward.
+    """In a training step each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p). Its
+    gradient is the same operation.
 
     Args:
         graph: the graph that the operation is added to
         x: T[any], any tensor
         p: probability of dropping an element, in [0, 1)
-        op: number of the random stream, 0 to 65535, unlike those of other dropouts and parameters
+        op: number of the random stream, 0 to 65535, different from those of other dropouts and of parameters
 
     Returns:
         y: T[any], x with elements dropped
@@ -1139,31 +1140,31 @@ def dropout(graph, x, *, p: float, op: int):
 
 @checked
 def layerdrop(graph, x, y, *, p: float, op: int):
-    """The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
-    micro-batch says.
+    """The result of a layer or, with probability p in a training step, its input; one draw decides for all rows of the
+    micro-batch.
 
     Args:
         graph: the graph that the operation is added to
         x: T[any], input of the layer
         y: T[any], its result
         p: probability of leaving the layer out, in [0, 1)
-        op: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+        op: number of the random stream, 0 to 65535, different from those of dropouts and of parameters
 
     Returns:
-        z: T[any], x where the layer is left out, else y
+        z: T[any], x if the layer is left out, otherwise y
     """
     return _add(graph, "layerdrop", {"x": x, "y": y}, 1, p=p, op=op)
 
 
 @checked
 def layerdrop_dx(graph, dz, *, p: float, op: int):
-    """The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+    """The gradients of a layerdrop: dz for the operand that was the result, 0 for the other. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
         dz: T[any], gradient of the result
         p: probability of leaving the layer out, in [0, 1)
-        op: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+        op: number of the random stream, 0 to 65535, different from those of dropouts and of parameters
 
     Returns:
         dx: T[any], gradient of x
@@ -1215,7 +1216,7 @@ def cross_entropy(graph, logits, targets, *, label_smoothing: float = 0.0, z_los
         targets: i32[n], the right word of each row; -100: the row has none
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
-        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
         reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
     Returns:
@@ -1239,7 +1240,7 @@ def cross_entropy_dx(graph, dloss, logits, targets, stats, *, label_smoothing: f
         stats: A[n,2], statistics of each row's softmax for the backward part
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
-        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
         reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
 
     Returns:
@@ -1252,8 +1253,8 @@ def cross_entropy_dx(graph, dloss, logits, targets, stats, *, label_smoothing: f
 @checked
 def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, z_loss: float = 0.0, reduction:
         Literal["mean", "sum", "none"] = "mean", kept: int = 0):
-    """The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is
-    kept whole.
+    """The cross_entropy of x w^T. The logits are computed in blocks of at most 1024 words and neither rounded nor kept,
+    or are kept as a whole.
 
     Args:
         graph: the graph that the operation is added to
@@ -1262,9 +1263,9 @@ def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, 
         targets: i32[n], the right word of each row; -100: the row has none
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
-        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
         reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
-        kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+        kept: 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
 
     Returns:
         loss: A[], the loss; A[n] with reduction "none", 0 in rows without a target
@@ -1277,8 +1278,8 @@ def linear_cross_entropy(graph, x, w, targets, *, label_smoothing: float = 0.0, 
 @checked
 def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothing: float = 0.0, z_loss: float = 0.0,
         reduction: Literal["mean", "sum", "none"] = "mean", kept: int = 0):
-    """The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in
-    A; or of its kept logits. Not differentiable.
+    """The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed
+    over the blocks in A. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
@@ -1289,9 +1290,9 @@ def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothi
         stats: A[n,2], statistics of each row's softmax for the backward part
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
-        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
         reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
-        kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+        kept: 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
 
     Returns:
         dx: T[n,C], gradient of x
@@ -1304,8 +1305,8 @@ def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats, *, label_smoothi
 @checked
 def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, logits, *, label_smoothing: float = 0.0, z_loss:
         float = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", kept: int = 0):
-    """The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in
-    A; or of its kept logits. Not differentiable.
+    """The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed
+    over the blocks in A. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
@@ -1314,13 +1315,12 @@ def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, logits, *, 
         w: T[V,C], a row for each word
         targets: i32[n], the right word of each row; -100: the row has none
         stats: A[n,2], statistics of each row's softmax for the backward part
-        logits: T[n,P], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V up
-            to a multiple of 8
+        logits: T[n,P], the logits that the forward part keeps with {kept=1}; P is V rounded up to a multiple of 8
         label_smoothing: e in [0, 1]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log
             p)
-        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+        z_loss: z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
         reduction: the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
-        kept: 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+        kept: 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
 
     Returns:
         dx: T[n,C], gradient of x
@@ -1332,7 +1332,7 @@ def linear_cross_entropy_dx_kept(graph, dloss, x, w, targets, stats, logits, *, 
 
 @checked
 def count_targets(graph, targets):
-    """How many rows have a target, as cross_entropy counts them. Not differentiable.
+    """The number of rows with a target, as cross_entropy counts them. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to

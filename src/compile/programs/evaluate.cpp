@@ -13,8 +13,8 @@
 namespace ds {
 namespace {
 
-// Compiles a program that computes the values in `wanted` and writes each to the buffer that it is
-// paired with.
+// Compiles a program that computes the values in `wanted` and writes each to the buffer with which
+// it is paired.
 Program evaluate(const Making& making, Phase phase, const Graph& graph,
                  const std::vector<std::pair<ValueId, BufferId>>& wanted) {
   const Plan& plan = making.plan;

@@ -1,4 +1,4 @@
-// Fragments of a delegate's step that runs call by call: each gathers or reduces one bucket.
+// Fragments of a delegate's step that runs call by call. Each gathers or reduces one bucket.
 #include <fmt/core.h>
 
 #include <utility>

@@ -6,7 +6,8 @@
 namespace ds {
 namespace {
 
-// Each kind of program is a row; make_program() finds the emitter here and nowhere else.
+// A kind of program and its emitter. make_program() looks the emitter up in the table of these
+// rows.
 struct ProgramRow {
   ProgramKind kind;
   Program (*make)(const Making&, const ProgramKey&);

@@ -8,7 +8,7 @@
 
 namespace ds {
 
-// Everything that an emitter reads. The plan's graphs, layout and persistent buffers are complete.
+// The arguments of an emitter. The plan's graphs, layout and persistent buffers are complete.
 struct Making {
   const Plan& plan;
   const Config& config;
@@ -18,12 +18,11 @@ struct Making {
 
 // Compiles one program: the emitter of its kind emits the linear order and calls finish_program().
 Program make_program(const Making& making, const ProgramKey& key);
-// Compiles every program for which the plan has a key, and computes the memory that they need.
+// Compiles every program for which the plan has a key, and sets Plan::memory.
 void make_programs(Plan& plan, const Config& config, const Machine& machine,
                    const FinishOptions& finish);
 
-// Takes the program from the builder and returns it after finish_program(). Emitters call this
-// function.
+// Takes the program from the builder, runs finish_program() and returns the result. For emitters.
 Program finished(const Making& making, ProgramBuilder& builder, const StepBuffers& buffers);
 
 // The emitters, one for each kind of program.

@@ -1,4 +1,5 @@
-// The programs of a training step in each of its forms, and of the update alone.
+// The programs of a training step in each of its forms, and of an update without the rest of a
+// step.
 #include <cstdint>
 #include <vector>
 
@@ -17,15 +18,16 @@
 namespace ds {
 namespace {
 
-// Compiles a step in one way of writing it out. Returns false if no stretch of it can represent the
-// micro-steps that are not written out.
+// Compiles a step in one way of writing it out. Returns false if no stretch of the step can
+// represent the micro-steps that are not written out.
 bool write_step(Program& out, const Making& making, StepForm form, const WrittenOut& way) {
   const Plan& plan = making.plan;
   const auto micros = static_cast<int32_t>(way.micros);
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(plan.zero, form_name(form), plan.graph.bound, buffers);
   const bool reduced = form == StepForm::reduced;
-  // Gradients that are not reduced stay on their rank, which then needs the norms of all granules.
+  // Gradients that are not reduced stay on their rank, which then needs the norms of all its
+  // granules.
   if (!reduced || plan.zero.compression.on()) {
     const Tier near = builder.buffer(plan.zero.norms).tier;
     buffers.own_norms = builder.transient("own_norms", DS_DTYPE_F64, own_norms_of(plan.zero), near);

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <vector>
 
-// Letters, digits, words and numbers of ASCII, whatever the locale of the host. tools/check_text.py
-// refuses the functions of the C library that depend on it.
+// ASCII letters, digits, words and numbers, independent of the host's locale. tools/check_text.py
+// refuses the functions of the C library that depend on the locale.
 namespace ds {
 
 constexpr bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
@@ -36,8 +36,8 @@ inline std::vector<std::string_view> ascii_words(std::string_view text) {
   return out;
 }
 
-// Parses a text that is one number and nothing else. Returns nothing for any other text, also for
-// one with a leading "+", blanks or trailing characters.
+// Parses a whole text as one number. Returns nothing if the number does not fit the type, or if the
+// text has a leading "+", blanks or trailing characters.
 template <typename Number>
 std::optional<Number> ascii_number(std::string_view text) {
   Number value{};

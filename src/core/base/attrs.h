@@ -8,7 +8,7 @@
 
 namespace ds {
 
-// The attributes of a graph node or instruction: a short list of name = value pairs in a fixed
+// The attributes of a graph node or instruction: a short list of name = value pairs in insertion
 // order. A value is an integer, a real, a string or a list of integers. Lookups are linear, as
 // lists have a handful of entries.
 class Attrs {

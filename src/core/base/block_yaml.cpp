@@ -18,13 +18,13 @@
 namespace ds {
 namespace {
 
-// Recursion is bounded, since the text is not trusted.
+// The deepest nesting of maps that is read. The bound protects the stack from untrusted text.
 constexpr size_t kMostDepth = 50;
 
 // A line that has content, without its indent and its comment.
 struct YamlLine {
   size_t number = 0, indent = 0;
-  // Never empty.
+  // The content, which is never empty.
   std::string_view text;
 };
 
@@ -180,8 +180,8 @@ class YamlReader {
     return Json(std::move(out));
   }
 
-  // Gives a plain scalar its type in YAML 1.1. from_chars would also read "inf" and "nan", and
-  // 1e-5, which has no dot, as numbers; in PyYAML they are strings.
+  // Returns a plain scalar with the type that YAML 1.1 gives it. PyYAML reads "inf", "nan" and
+  // 1e-5, which has no dot, as strings; from_chars would read them as numbers.
   static Json plain(std::string_view text) {
     const std::string word = ascii_lower(text);
     auto is = [&](const auto& words) { return contains(words, word); };

@@ -8,6 +8,7 @@ namespace ds {
 
 // Returns x >= 0 with three significant digits: "9.99", "12.0", "384".
 std::string three_digits(double x);
-std::string bytes_text(int64_t bytes);  // "0 B", "1.50 MiB", "12.0 GiB"
+// Returns a size in binary units: "0 B", "1.50 MiB", "12.0 GiB".
+std::string bytes_text(int64_t bytes);
 
 }  // namespace ds

@@ -4,15 +4,15 @@
 
 namespace ds {
 
-// Records which threads are inside callbacks of one object: at most one thread in the callback that
-// does the object's work, and one in the callback that ends the object. Functions that use the
-// object check whether such a callback called them, since waiting for the object there would be a
-// deadlock.
+// A record of the threads that are inside callbacks of one object: at most one thread in the
+// callback that does the object's work, and one in the callback that ends the object. Functions
+// that use the object check whether such a callback called them, since waiting for the object there
+// would deadlock.
 class CallbackThreads {
  public:
   enum Place { kWork, kEnd };
 
-  // Marks this thread as inside a callback for as long as the guard lives.
+  // A guard that marks this thread as inside a callback during its lifetime.
   class Inside {
    public:
     Inside(CallbackThreads& threads, Place place) : thread_(threads.inside_[place]) {

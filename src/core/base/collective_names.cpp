@@ -11,7 +11,8 @@ namespace {
 
 using Bus = Collective::Bus;
 
-// Each row: name, share of the message that a link carries, whether ranks compare one block.
+// Each row gives the name, the share of the message that a link carries, and whether the size that
+// ranks compare is that of one block.
 constexpr Collective kCollectives[] = {
     {"all_gather", Bus::shares, true},
     {"all_gather_coalesced", Bus::shares, true},

@@ -23,8 +23,8 @@ struct Collective {
 // Returns null if no collective has that name.
 const Collective* find_collective(std::string_view name);
 
-// Translates the names in comms_logger.prof_ops, some of them DeepSpeed's, to ours. Throws
-// DS_ERROR_CONFIG for an unknown name.
+// Translates the names in comms_logger.prof_ops, which may be those of DeepSpeed or
+// torch.distributed, to ours. Throws DS_ERROR_CONFIG for an unknown name.
 std::set<std::string, std::less<>> logged_operations(std::span<const std::string> names);
 
 }  // namespace ds

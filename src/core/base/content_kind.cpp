@@ -1,7 +1,7 @@
-// Recognizes files that people have in place of the one they mean: the remains of a failed or
-// partial download, or the same thing in another format. Each kind is recognized by its first
-// bytes, so one read of kContentHead bytes suffices. Order matters: a Git LFS pointer and an answer
-// of the hub are also plain text, so they are tried before text.
+// Recognizes files that people often have in place of the file they meant: the remains of a failed
+// or partial download, or the same data in another format. The first kContentHead bytes suffice to
+// recognize each kind. Order matters: a Git LFS pointer and an answer of the hub are also plain
+// text, so they are tried before text.
 #include "core/base/content_kind.h"
 
 #include <fmt/core.h>
@@ -24,8 +24,8 @@ constexpr const char* kWebPage =
     ": the download was answered with a page (of a log-in, an error, a viewer), so get the file "
     "itself, for example by `hf download`";
 constexpr const char* kAnswer =
-    ": the download was answered with an error, so look at the name, and log in by `hf auth login` "
-    "where the model asks for it";
+    ": the download was answered with an error, so check the name, and log in by `hf auth login` "
+    "if the model requires it";
 constexpr const char* kCompressed = ": unpack it first";
 constexpr const char* kOtherData =
     ": write it as text, .jsonl or token files (docs/reference/data.md)";
@@ -73,7 +73,7 @@ std::string safetensors_kind(Wanted wanted) {
   return std::string("a safetensors file: ") +
          (wanted == Wanted::torch
               ? "call it model.safetensors, which is read in place of pytorch_model.bin"
-              : "weights of a model, which are read by the folder that they are in");
+              : "weights of a model: give the folder that they are in");
 }
 
 // Returns whether a file begins like a pickle of protocol 2 to 5.
@@ -107,7 +107,7 @@ std::string first_words(std::string_view text) {
   return out + (text.size() > 60 ? "..." : "");
 }
 
-// Bytes of the longest answer of the hub; a longer text is content.
+// The largest size of an answer of the hub, in bytes. A longer text is content.
 constexpr size_t kMostAnswer = 500;
 
 // The beginnings of the texts with which the hub refuses a file.

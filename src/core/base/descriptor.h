@@ -24,16 +24,16 @@ inline int above_standard(int fd) noexcept {
   return moved;
 }
 
-// Keeps descriptors 0 to 2 occupied, with /dev/null where they were closed, as long as any object
-// of this class lives. It surrounds calls into another library that opens descriptors of its own
-// and keeps them.
+// A guard that keeps descriptors 0 to 2 occupied: those that were closed are /dev/null as long as
+// any object of this class lives. Use it around calls into a library that opens descriptors and
+// keeps them.
 class StandardFilled {
  public:
   StandardFilled() {
     std::lock_guard lock(mutex_);
     if (users_++ > 0) return;
     for (int& fd : filled_) {
-      // open() returns the lowest free number, so opening until one lies above 2 fills every gap.
+      // open() returns the lowest free number, so opening until a number exceeds 2 fills every gap.
       fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
       if (fd <= STDERR_FILENO) continue;
       ::close(fd);

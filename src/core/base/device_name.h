@@ -18,7 +18,7 @@ inline std::optional<int32_t> cuda_number(std::string_view name) {
   return whole ? std::optional(number) : std::nullopt;
 }
 
-// The device name without a number: each rank chooses its own GPU.
+// The device name without a number, by which each rank chooses its own GPU.
 constexpr std::string_view kOwnCuda = "cuda";
 inline bool names_cuda(std::string_view name) {
   return name == kOwnCuda || cuda_number(name).has_value();

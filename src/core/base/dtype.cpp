@@ -7,7 +7,7 @@
 namespace ds {
 namespace {
 
-// Name and size of an element type.
+// The name of an element type and its size in bytes.
 struct Row {
   DType dtype;
   const char* name;

@@ -11,13 +11,13 @@ using DType = ds_dtype;
 
 // Returns the size of one element in bytes. Throws on DS_DTYPE_NONE.
 int64_t size_of(DType dtype);
-// Returns the name as in graph and program texts: "f32", "bf16".
+// Returns the name that graph and program texts use: "f32", "bf16".
 const char* dtype_name(DType dtype);
 // Returns the type of that name. Throws DS_ERROR_INVALID_ARGUMENT, naming the known types, for any
 // other name.
 DType parse_dtype(std::string_view name);
 
-// Brain float: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even; NaN
+// A brain float: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even; NaN
 // stays NaN. Conversions are always inlined: under sanitizers, calling them took a tenth of the
 // training time.
 struct bf16 {
@@ -49,14 +49,15 @@ constexpr float widen_half(uint16_t bits) {
   // adding 224 turns 31 into 255.
   const uint32_t normal = (magnitude << 13) + (112u << 23),
                  special = (magnitude << 13) + (224u << 23);
-  // A subnormal number is m 2^-24. An f32 of exponent -14 with m as its top fraction bits is 2^-14
-  // + m 2^-24, so one subtraction leaves the value.
+  // A subnormal number is m * 2^-24. An f32 with exponent -14 and m as its top fraction bits is
+  // (2^-14) + (m * 2^-24), so one subtraction leaves the value.
   const float tiny = std::bit_cast<float>((113u << 23) + (magnitude << 13)) - 0x1p-14f;
   const uint32_t finite = magnitude < 0x400u ? std::bit_cast<uint32_t>(tiny) : normal;
   return std::bit_cast<float>(sign | (magnitude < 0x7c00u ? finite : special));
 }
 
-// Converts f32 to f16. Rounds to nearest, ties to even, and gives infinity from 65520 on.
+// Converts f32 to f16. Rounds to nearest, ties to even. Magnitudes from 65520 on become infinity;
+// NaN stays NaN.
 constexpr uint16_t narrow_half(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
@@ -67,7 +68,8 @@ constexpr uint16_t narrow_half(float value) {
   const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
   const uint32_t nan = 0x7e00u | (magnitude >> 13 & 0x1ffu);
   const uint32_t finite = magnitude < 0x38800000u ? tiny : normal;
-  // Values from 65536 on are infinity; values from 65520 to 65535 carry into it in `normal`.
+  // Magnitudes from 65536 on are infinity; those from 65520 up to 65536 carry into infinity in
+  // `normal`.
   const uint32_t special = magnitude > 0x7f800000u ? nan : 0x7c00u;
   return static_cast<uint16_t>(sign | (magnitude < 0x47800000u ? finite : special));
 }

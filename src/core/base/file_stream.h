@@ -11,7 +11,7 @@
 
 // Text and small files as streams. Use them instead of std::ifstream and std::ofstream, which may
 // get descriptor 0, 1 or 2 and leak open files into programs that the host starts. After a failure,
-// errno is that of the call that failed.
+// errno is the value that the failed system call set.
 namespace ds {
 
 // A stream buffer for one direction: opened either for reading or for writing.

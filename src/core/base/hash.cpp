@@ -22,7 +22,7 @@ std::string Hash128::hex() const {
   return fmt::format("{:016x}{:016x}", h.high64, h.low64);
 }
 
-// Not for secrets: xxh3 detects damage and change but does not withstand an attacker.
+// xxh3 detects accidental damage and changes. It is not a cryptographic hash.
 std::string hash_hex(std::string_view bytes) {
   Hash128 h;
   h.update(bytes);

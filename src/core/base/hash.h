@@ -6,7 +6,7 @@
 
 namespace ds {
 
-// Streaming xxh3-128. The digest does not depend on how the input is cut into updates.
+// A streaming xxh3-128 hash. The digest does not depend on how the input is divided into updates.
 class Hash128 {
  public:
   Hash128();

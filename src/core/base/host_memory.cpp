@@ -23,14 +23,14 @@ std::string first_word(const std::string& path) {
   return words.empty() ? "" : std::string(words[0]);
 }
 
-// Returns the limit that a file contains. A file that is absent or says "max" sets no limit.
+// Returns the limit in a file, in bytes, or kNoLimit if the file is absent or says "max".
 int64_t limit_in(const std::string& path) {
   const int64_t bytes = ascii_number<int64_t>(first_word(path)).value_or(-1);
   return bytes >= 0 ? std::min(bytes, kNoLimit) : kNoLimit;
 }
 
-// Calls each(folder) for the group's folder and those around it, up to the mount. In a container
-// the name of the group may be the host's, which the container's mount does not show; then the
+// Calls each(folder) for the group's folder and its parents, up to the mount. In a container the
+// group's name may be the one on the host, which the container's mount does not show. Then the
 // mount itself is the container's group.
 template <typename F>
 void for_groups(const std::string& mount, std::string group, F each) {
@@ -111,7 +111,7 @@ std::string machine_identity() { return first_word("/proc/sys/kernel/random/boot
 namespace {
 
 // Returns the kernel's estimate of the memory that new processes could use without swapping, plus
-// the free swap; -1 if the kernel gives no estimate.
+// the free swap, or -1 if the kernel has no estimate.
 int64_t available_memory() {
   InputFile file("/proc/meminfo");
   int64_t memory = -1, swap = 0;

@@ -10,7 +10,7 @@ struct GroupLimit {
   // Names the group within its machine: two processes of a machine share a group if the ids are
   // equal.
   std::string id;
-  // Limit on memory plus swap.
+  // The limit on memory plus swap, in bytes.
   int64_t bytes = 0;
   // Number of the job's ranks in the group, if the caller has counted them.
   int ranks = 1;
@@ -22,8 +22,8 @@ struct HostMemory {
   int64_t machine = 0;
   // Ordered from the innermost group outwards.
   std::vector<GroupLimit> groups;
-  // The kernel's estimate of the memory and free swap that a new process could use now; -1 if it
-  // gives no estimate.
+  // The kernel's estimate of the memory and free swap that a new process could use now, or -1 if
+  // the kernel has no estimate.
   int64_t available = -1;
 };
 inline constexpr int64_t kNoLimit = INT64_MAX / 2;
@@ -32,8 +32,9 @@ HostMemory host_memory();
 
 // Returns the limits of the process's control group and of the groups around it. Under cgroup v2 a
 // limit is memory.max plus the part of `swap` that memory.swap.max allows; under v1 it is
-// memory.limit_in_bytes plus `swap`, at most memory.memsw.limit_in_bytes. Containers and batch
-// systems set them. `root` is prepended to /proc and /sys, for tests.
+// memory.limit_in_bytes plus `swap`, at most memory.memsw.limit_in_bytes. Groups without a limit
+// are left out. Containers and batch systems set limits. `root` is prepended to /proc and /sys, for
+// tests.
 std::vector<GroupLimit> group_limits(int64_t swap, const std::string& root = "");
 
 // Returns a name of this machine that is the same in all its processes, whatever container they run

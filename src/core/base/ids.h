@@ -10,9 +10,8 @@
 
 namespace ds {
 
-// Typed indices. An index of a buffer cannot be used as an index of a bucket, which the compiler
-// enforces: each table has an id type of its own, and an IdVector takes it as an index without a
-// cast.
+// Typed indices. Each table has its own id type, which an IdVector accepts as an index without a
+// cast. So the compiler refuses the index of a buffer where the index of a bucket is expected.
 
 struct None {};
 // Converts to an id that refers to no entry of its table.

@@ -94,8 +94,9 @@ class Builder {
     return Json(std::move(out));
   }
 
-  // Finds duplicate names in a small object by linear search and in a larger one by a set. Most
-  // objects are small, and a set for each would cost more than the rest of the parse.
+  // Returns the object of a node. Duplicate names are found by linear search in a small object and
+  // by a set in a larger one, because most objects are small, and a set for each would cost more
+  // than the rest of the parse.
   Json object(cJSON& node) {
     constexpr size_t small = 16;
     Json::Object out;
@@ -106,7 +107,7 @@ class Builder {
         throw JsonFault{place, "\\u0000 in a name is not supported"};
       ++string_;
       std::string_view name = item->string;
-      // When the object reaches that limit, all names read so far enter the set.
+      // When the object has `small` members, all names read so far are added to the set.
       if (out.size() == small) {
         for (const cJSON* old = node.child; old != item; old = old->next) names.insert(old->string);
       }

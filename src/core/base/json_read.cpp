@@ -12,7 +12,7 @@
 namespace ds {
 namespace {
 
-// Returns kind and value as text of bounded length.
+// Returns the kind and, for a scalar, the value, as text of bounded length.
 std::string shown(const Json& value) {
   if (value.is_null() || value.is_array() || value.is_object()) return value.kind();
   std::string text = value.dump();

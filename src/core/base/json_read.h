@@ -12,8 +12,8 @@
 namespace ds {
 
 // A JSON value together with the name that messages give it: "options.top_k", "folder/config.json:
-// n_positions". Reading it as another kind, or outside a closed range [low, high], throws
-// DS_ERROR_CONFIG with its name and both values.
+// n_positions". Reading it as another kind, or with a closed range [low, high] that does not
+// contain it, throws DS_ERROR_CONFIG with its name and both values.
 class JsonReader {
  public:
   // The names of members are name + separator + key. The value is borrowed.

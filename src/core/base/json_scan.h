@@ -9,7 +9,7 @@
 
 namespace ds {
 
-// The place where a text violates JSON, and how.
+// A violation of the JSON grammar: its place and a message.
 struct JsonFault {
   // Byte offset in the text.
   size_t at = 0;

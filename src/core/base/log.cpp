@@ -19,8 +19,8 @@ namespace {
 // Largest number of queued lines; later lines are dropped and counted.
 constexpr size_t max_queued = 10000;
 
-// Lock order: `mutex` is never held while the sink runs, so a sink may log and may replace the
-// sink.
+// The state of the process's log. `mutex` is never held while a sink runs, so a sink may log and
+// may replace itself.
 struct Log {
   std::mutex mutex;
   std::condition_variable idle;
@@ -33,14 +33,14 @@ struct Log {
 };
 
 Log& process_log() {
-  // It is never destroyed, since threads may log while the process exits.
+  // The log is never destroyed, since threads may log while the process exits.
   static Log& log = *new Log;
   return log;
 }
 
-// A fork waits for the log's lock: if another thread held it, the child could never get it, because
-// that thread exists only in the parent. For the same reason the child forgets a delivery by such a
-// thread.
+// A fork waits for the log's lock. Otherwise the child could inherit a lock held by a thread that
+// exists only in the parent, and could never take it. For the same reason the child forgets a
+// delivery by any thread other than the one that forked.
 void hold_log() { process_log().mutex.lock(); }
 void free_log() { process_log().mutex.unlock(); }
 void inherit_log() {
@@ -50,8 +50,8 @@ void inherit_log() {
 }
 [[maybe_unused]] const int survives_forks = pthread_atfork(hold_log, free_log, inherit_log);
 
-// Writes warnings and errors to stderr. Blocking the signals keeps a closed or full stderr from
-// ending the host process.
+// Writes warnings and errors to stderr. Blocking SIGPIPE and SIGXFSZ keeps the write from ending
+// the host process if stderr is a closed pipe or a file at its size limit.
 void write_stderr(LogLevel level, std::string_view line) {
   if (level < LogLevel::warning) return;
   std::string text = level == LogLevel::warning ? "libds: warning: " : "libds: error: ";
@@ -92,8 +92,8 @@ void flush_log() {
   if (log.delivering != std::thread::id()) return;
   log.delivering = std::this_thread::get_id();
   while (!log.queue.empty() || log.dropped > 0) {
-    // Takes all lines at once and calls the sink without the lock; new lines wait for the next
-    // iteration.
+    // All queued lines are taken at once, and the sink is called without the lock. Lines that are
+    // logged meanwhile wait for the next iteration.
     auto queue = std::exchange(log.queue, {});
     if (size_t dropped = std::exchange(log.dropped, 0); dropped > 0) {
       queue.emplace_back(LogLevel::warning, std::to_string(dropped) + " log lines were dropped");

@@ -22,16 +22,16 @@ void require_name(std::string_view kind, std::string_view name, size_t most) {
   require(name.size() <= most, "{} name must have at most {} bytes, got {}", kind, most,
           name.size());
   require(is_utf8(name), "{} name must be UTF-8, got '{}'", kind, name);
-  require(!has_control(name), "{} name must be without control characters, got '{}'", kind, name);
+  require(!has_control(name), "{} name must not contain control characters, got '{}'", kind, name);
   // These characters delimit names in the text forms of graphs and programs.
   bool legal = name.find_first_of(" %{}=;\"") == std::string_view::npos;
-  require(legal, "{} name must be without blanks and any of %{{}}=;\", got '{}'", kind, name);
+  require(legal, "{} name must not contain blanks or any of %{{}}=;\", got '{}'", kind, name);
   require(name != "__metadata__", "{} name must not be '{}', which safetensors files reserve", kind,
           name);
 }
 
-// The scope ends with the first part that begins with a digit; without such a part it is the first
-// part.
+// Dots separate the parts of a name. The scope ends with the first part that begins with a digit;
+// if there is no such part, the scope is the name's first part.
 Scope scope_of(const std::string& name) {
   size_t begin = 0;
   while (begin < name.size()) {

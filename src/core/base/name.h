@@ -5,7 +5,8 @@
 
 namespace ds {
 
-inline constexpr size_t kMostName = 512;  // bytes
+// The largest size of a name, in bytes.
+inline constexpr size_t kMostName = 512;
 
 // Refuses names that would not survive a round trip. Names of graphs, inputs, parameters and other
 // values are separated by blanks in the text form of graphs and programs, and are members of JSON

@@ -1,7 +1,6 @@
-// Recognizes paths that people give in place of the one they mean: names and addresses of the
-// Hugging Face hub, adapters, folders of other applications, and files of another kind. All of this
-// only improves a message that is about to refuse a path, so no function fails: if something cannot
-// be read, there is no hint.
+// Recognizes paths that people often give by mistake: names and addresses of the Hugging Face hub,
+// adapters, folders of other applications, and files of another kind. A hint only improves the
+// message that refuses a path, so no function fails: if something cannot be read, there is no hint.
 #include "core/base/path_kind.h"
 
 #include <fcntl.h>
@@ -51,7 +50,8 @@ std::string kind_of(const fs::path& path) {
 
 // ------------------------------------------------------------------ nothing at the path
 
-// Returns whether a text has the form "owner/name" or "name" of a model or data set of the hub.
+// Returns whether a text has the form "owner/name" or "name", as models and data sets of the hub
+// do.
 bool is_hub_name(std::string_view name) {
   auto of_name = [](char c) {
     return is_ascii_letter(c) || is_ascii_digit(c) || c == '-' || c == '_' || c == '.' || c == '/';
@@ -67,8 +67,8 @@ std::string download_of(std::string_view name, bool data) {
       data ? " --repo-type dataset" : "");
 }
 
-// Returns "owner/name" or "name" from the part of an address after its host; "" for pages of the
-// hub that are not a model or a data set.
+// Returns "owner/name" or "name" from the part of an address after its host, or "" for a page of
+// the hub that is not a model or a data set.
 std::string_view hub_name_in(std::string_view rest) {
   const std::string_view owner = rest.substr(0, rest.find_first_of("/@?#"));
   for (std::string_view other : {"spaces", "docs", "papers"}) {
@@ -123,8 +123,9 @@ std::string link_hint(const std::string& path) {
   return "";
 }
 
-// Returns a hint for a path where nothing exists. A name of the hub looks like a relative path: the
-// path is taken for one unless its parent folder exists here or it ends like a file.
+// Returns a hint for a path where nothing exists. A hub name looks like a relative path. The path
+// is treated as a hub name unless its parent folder exists, it has the extension of a text file, or
+// it has no parent folder and the caller does not look for a model.
 std::string absent_hint(const std::string& path, Sought sought) {
   if (std::string hint = open_hint(path); !hint.empty()) return hint;
   if (!is_hub_name(path)) return "";
@@ -219,8 +220,8 @@ class Folder {
     const std::string weights = weights_file();
     if (sought == Sought::model && !weights.empty() && !has("config.json")) {
       return fmt::format(
-          "; its '{}' has weights, which mean nothing without config.json: get that from where "
-          "they come from",
+          "; its '{}' has weights, but config.json is missing: get it from where the weights come "
+          "from",
           weights);
     }
     if (sought == Sought::weights && !weights.empty()) return misnamed(weights);
@@ -242,8 +243,8 @@ class Folder {
     });
   }
 
-  // Returns the file that looks most like the weights of a model. golden.safetensors is not one:
-  // `libds verify` reads it.
+  // Returns the file that looks most like the weights of a model. golden.safetensors does not
+  // count, since it belongs to `libds verify`.
   std::string weights_file() const {
     std::string other;
     for (const std::string& name : names_) {
@@ -266,8 +267,8 @@ class Folder {
     }
     const bool torch = name.ends_with(".bin");
     return fmt::format(
-        "; its '{}' is one of several files, and {}.index.json, which says what is where, is "
-        "missing: get it from where they come from",
+        "; its '{}' is one of several files, but {}.index.json, which lists their tensors, is "
+        "missing: get it from where the files come from",
         name, torch ? "pytorch_model.bin" : "model.safetensors");
   }
 
@@ -308,7 +309,8 @@ class Folder {
         base);
   }
 
-  // Describes the first file, by name, that has the earliest suffix of the list.
+  // Returns the hint of the first suffix in the list that a file of the folder has, or "" if no
+  // file has one.
   template <size_t N>
   std::string first_of(const Suffix (&suffixes)[N]) const {
     for (const Suffix& suffix : suffixes) {
@@ -345,8 +347,7 @@ std::string file_hint(const fs::path& path, Sought sought) {
 std::string open_hint(const std::string& path) {
   if (std::string hint = address_hint(path); !hint.empty()) return hint;
   if (path.starts_with("~"))
-    return "; only a shell makes a home folder of ~, at the beginning of a word: write the whole "
-           "path";
+    return "; only a shell replaces ~ by the home folder: write the whole path";
   if (std::string hint = link_hint(path); !hint.empty()) return hint;
   std::error_code code;
   fs::path above = fs::path(path).parent_path();

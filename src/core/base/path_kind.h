@@ -6,9 +6,9 @@ namespace ds {
 // The kind of file or folder that a reader expects at a path.
 enum class Sought { config, model, weights, tokenizer, checkpoint, run, data };
 
-// Returns the end of a message that refuses `path`: what is there instead and what to do, such as
-// "; it is an adapter of PEFT: ...". Returns "" if nothing is known. Reads the file system and
-// throws nothing but std::bad_alloc.
+// Returns the end of a message that refuses `path`. It says what the path is instead and what to
+// do, such as "; it is an adapter of PEFT: ...". Returns "" if nothing is known. Reads the file
+// system and throws nothing but std::bad_alloc.
 std::string path_hint(const std::string& path, Sought sought);
 
 // Returns the hint for a folder that holds a model or an adapter, whose text files are not data to

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the folders to search, in order: those of DS_PLUGIN_PATH, this library's own, and the
-// lib/ folder beside it.
+// Returns the folders to search, in order: the folders of DS_PLUGIN_PATH, the folder of this
+// library, and the lib/ folder beside that folder.
 std::vector<fs::path> folders() {
   std::vector<fs::path> out;
   if (const char* given = std::getenv("DS_PLUGIN_PATH")) {
@@ -44,8 +44,8 @@ std::vector<fs::path> folders() {
 }
 
 // Loads the first libds_NAME.so that is found and returns its table. Tables of all kinds begin with
-// struct_size and build. Both must match, because a plugin works only with the build of the library
-// that it was compiled for.
+// struct_size and build. Both must match, because a plugin works only with the library build for
+// which it was compiled.
 template <typename Table>
 const Table* load(std::string_view name, const char* symbol) {
   for (const fs::path& folder : folders()) {
@@ -61,8 +61,10 @@ const Table* load(std::string_view name, const char* symbol) {
     bool same =
         table->struct_size == sizeof *table && std::strcmp(table->build, DS_PLUGIN_BUILD) == 0;
     if (!same) {
-      raise(DS_ERROR_UNSUPPORTED, "plugin '{}' was made with build '{}', this is '{}'", file,
-            table->build, DS_PLUGIN_BUILD);
+      raise(DS_ERROR_UNSUPPORTED,
+            "plugin '{}' belongs to build '{}' of libds, but this library is build '{}'; use the "
+            "plugin of this build",
+            file, table->build, DS_PLUGIN_BUILD);
     }
     return table;
   }

@@ -11,7 +11,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
   for (int round = 0; round < 10; ++round) {
     uint64_t p0 = uint64_t{0xD2511F53u} * c[0];
     uint64_t p1 = uint64_t{0xCD9E8D57u} * c[2];
-    // The high halves change places and absorb the key; the low halves change places unchanged.
+    // The high halves change places and are combined with the odd counter words and the key; the
+    // low halves change places unchanged.
     c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
          static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
     k[0] += 0x9E3779B9u;

@@ -9,8 +9,8 @@ namespace ds {
 // ranks can change the random numbers.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-// The random words of one operation, named by (seed, step, leaf, op). block(index) returns words 4
-// index to 4 index + 3; element e of a tensor uses word e % 4 of block e / 4.
+// The random words of one operation, named by (seed, step, leaf, op). block(index) returns the four
+// words from word 4 * index on; element e of a tensor uses word e % 4 of block e / 4.
 struct RandomStream {
   uint64_t seed = 0;
   uint32_t step = 0;
@@ -22,15 +22,15 @@ struct RandomStream {
 
 // Returns the stream from which parameter `param` is initialized. No two parameters share a stream,
 // and none shares one with a dropout of a model, whose op is 32768 or more. Each block of 32768
-// parameters uses one leaf: the first uses leaf 0, the others leaves from 2^32 - 1 downwards, which
-// no micro-step reaches.
+// parameters uses one leaf: the first block uses leaf 0, and later blocks use the leaves from
+// UINT32_MAX downwards, which no micro-step reaches.
 RandomStream init_stream(uint64_t seed, uint32_t param);
 
 // Maps a random word to a uniform number in [0, 1) with 24 bits.
 inline float uniform01(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-// Returns element e of a standard normal tensor by Box-Muller in f64. The bits are the same on
-// every machine.
+// Returns an element of a standard normal tensor by Box-Muller in f64. Its last bits may depend on
+// the C library, which computes the logarithm and the cosine.
 double normal_element(const RandomStream& stream, uint64_t element);
 
 }  // namespace ds

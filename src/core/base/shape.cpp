@@ -16,12 +16,12 @@ bool Shape::symbolic() const {
 }
 
 int64_t Shape::numel(int64_t n) const {
-  // The bound in elements; the bytes of any type still fit int64.
+  // The largest number of elements. Their size in bytes fits int64 for any element type.
   constexpr int64_t kMost = int64_t{1} << 56;
   int64_t count = 1;
   for (const Dim& d : dims_) {
     int64_t extent = d.symbolic ? n : d.extent;
-    // Checked in every step: extents come from files and callers, and a product may overflow.
+    // The product is checked after every factor, because extents come from files and callers.
     if (__builtin_mul_overflow(count, extent, &count) || count > kMost) {
       raise(DS_ERROR_INVALID_ARGUMENT, "shape {} has more than 2^56 elements at n = {}", text(), n);
     }

@@ -8,8 +8,8 @@
 
 namespace ds {
 
-// One dimension: a constant, or n, the one bounded symbol of a graph or program (packed tokens),
-// printed "n". The bound of n belongs to the graph or program, not to the dimension.
+// One dimension: a constant, or n, the only symbol, which is the number of packed tokens. The bound
+// of n belongs to the graph or program, not to the dimension.
 struct Dim {
   // The constant; ignored if the dimension is symbolic.
   int64_t extent = 0;
@@ -39,7 +39,8 @@ class Shape {
   // Returns the number of elements with n replaced by `n`.
   int64_t numel(int64_t n) const;
   bool operator==(const Shape&) const = default;
-  std::string text() const;  // "[n,384]", "[]"
+  // Returns the text form, such as "[n,384]", or "[]" for a scalar.
+  std::string text() const;
   // Parses the output of text(); throws for any other text.
   static Shape parse(std::string_view text);
 

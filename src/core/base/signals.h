@@ -8,18 +8,17 @@
 namespace ds {
 
 // A write into a closed pipe raises SIGPIPE, and one beyond RLIMIT_FSIZE raises SIGXFSZ. Both end
-// the process unless it says otherwise, and whether it does is the host application's decision: a
-// library never changes a signal's disposition. So the thread that writes blocks both. The write
-// then fails with EPIPE or EFBIG, and the signal, which the kernel sends to this thread alone, is
-// consumed before the mask is restored. A signal that was pending before stays pending. The cost is
-// four system calls.
+// the process by default. Only the host application may change that: a library never changes a
+// signal's disposition. So the thread that writes blocks both signals. The write then fails with
+// EPIPE or EFBIG, and the signal, which the kernel sends to this thread alone, is consumed before
+// the mask is restored. A signal that was pending before stays pending. The cost is four system
+// calls.
 class SignalsBlocked {
  public:
   enum class Which {
     // SIGPIPE and SIGXFSZ.
     of_writes,
-    // All signals, including in threads that are started meanwhile: they inherit the mask and keep
-    // it.
+    // All signals. Threads that are started meanwhile inherit the mask and keep it.
     all,
   };
 
@@ -55,7 +54,7 @@ class SignalsBlocked {
   }
 
   sigset_t before_{};
-  // The signals to consume: those that were not already pending when the object was constructed.
+  // The signals to consume: SIGPIPE and SIGXFSZ, unless pending when the object was constructed.
   sigset_t mine_ = of_writes();
 };
 

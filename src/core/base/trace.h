@@ -22,7 +22,7 @@ class Trace {
   struct Span {
     std::string track, name;
     int64_t begin_ns, end_ns, bytes;
-    // Index of the instruction in its program, counting rounds; -1 if the span is not an
+    // The issue number of the instruction (exec/issue_number.h), or -1 if the span is not an
     // instruction.
     int64_t number = -1;
   };

@@ -10,7 +10,7 @@ namespace ds {
 namespace {
 
 struct Prefix {
-  // Length of the longest valid beginning of a sequence; at least 1.
+  // The length in bytes of the longest valid beginning of a sequence; at least 1.
   size_t length;
   // True if that beginning is a complete sequence.
   bool whole;

@@ -5,9 +5,9 @@
 
 namespace ds {
 
-// Returns the length in bytes of the UTF-8 sequence at the start of text: 1 to 4, or 0 if there is
-// none (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF; an empty text has
-// none).
+// Returns the length in bytes of the UTF-8 sequence at the start of text: 1 to 4, or 0 if the text
+// is empty or does not begin with a valid sequence (RFC 3629: no overlong forms, no surrogates,
+// nothing above U+10FFFF).
 size_t utf8_sequence(std::string_view text);
 bool is_utf8(std::string_view text);
 // Returns the text with U+FFFD for every maximal subpart of an ill-formed sequence (Unicode 15,
@@ -20,8 +20,8 @@ constexpr bool is_control(char32_t point) {
   return point < 0x20 || (point >= 0x7f && point < 0xa0);
 }
 
-// Returns a UTF-8 text that is safe on a terminal, which obeys control characters: all of them
-// except line breaks and tabs become \xNN.
+// Returns a text that is safe to print on a terminal: control characters other than line breaks and
+// tabs become \xNN.
 std::string show_controls(std::string_view text);
 
 // Returns the code point of the sequence at the start of a UTF-8 text that is not empty.

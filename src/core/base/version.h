@@ -5,7 +5,8 @@ namespace ds {
 // The identity of this build. The build generates version.cpp from version.cpp.in whenever a source
 // file changes.
 
-const char* library_version();  // "0.1.0"
+// Returns the version, such as "0.1.0".
+const char* library_version();
 
 // Returns the version with a hash of the library's source files, such as "0.1.0 (sources
 // 3f2a91c07d)". It must be equal on all ranks of a group. At most 63 characters.

@@ -32,8 +32,8 @@ constexpr std::array<std::string_view, 8> kAccelerateKeys{
     "offload_optimizer_device",    "offload_param_device",  "offload_optimizer_nvme_path",
     "offload_param_nvme_path",     "zero3_save_16bit_model"};
 
-// All top-level keys that Accelerate accepts, including the older dynamo_backend and fp16. Beside
-// the section, only mixed_precision and fp16 change results.
+// All top-level keys that Accelerate accepts, including the older dynamo_backend and fp16. Apart
+// from the section, only mixed_precision and fp16 change results.
 constexpr std::array<std::string_view, 33> kFileKeys{"compute_environment",
                                                      "distributed_type",
                                                      "mixed_precision",
@@ -78,8 +78,8 @@ const Json* given(const Json& section, std::string_view key) {
   return value && !value->is_null() ? value : nullptr;
 }
 
-// Returns whether a value means "none". YAML reads that word as a text, and Accelerate's
-// questionnaire writes it.
+// Returns whether a value means "none". Accelerate's questionnaire writes this word, which YAML
+// reads as a text. An empty text means the same.
 bool says_none(const Json& value) {
   return value.is_string() && (value.string() == "none" || value.string().empty());
 }
@@ -108,16 +108,17 @@ void check_file_keys(const Json& document, std::string_view source) {
   for (const auto& [name, value] : document.object()) {
     if (is_one(kFileKeys, name)) continue;
     if (is_one(kAccelerateKeys, name)) {
-      raise(DS_ERROR_CONFIG,
-            "{}: {}: is a key of the section {}, indented below it; got it beside the section",
-            source, name, kAccelerateSection);
+      raise(
+          DS_ERROR_CONFIG,
+          "{}: {}: belongs in the section {} but is at the top level; indent it below the section",
+          source, name, kAccelerateSection);
     }
     refuse_unknown(source, "", name, kFileKeys);
   }
 }
 
-// Returns the number or the truth value in a text, or the value itself. Accelerate passes its
-// values on as environment variables, so quotes make no difference to it.
+// Returns the number or boolean that a text contains, or the value itself. Accelerate passes values
+// on as environment variables, so it does not distinguish a number from the same number in quotes.
 Json unquoted(const Json& value) {
   if (!value.is_string()) return value;
   try {
@@ -128,8 +129,8 @@ Json unquoted(const Json& value) {
   }
 }
 
-// Returns the content of section offload_optimizer or offload_param, which is empty without a
-// device.
+// Returns the content of section offload_optimizer or offload_param. The section is empty if the
+// file names no device.
 Json offload(const Json& section, const std::string& of) {
   Json out{Json::Object{}};
   const Json* device = given(section, "offload_" + of + "_device");

@@ -7,9 +7,9 @@ namespace ds {
 
 // Returns the DeepSpeed configuration that Accelerate generates from its own file. `document` is
 // that file, `source` its name in messages. Throws DS_ERROR_CONFIG naming the key if the file has
-// no section deepspeed_config or that section names another file, for keys that Accelerate does not
-// know and for a precision that libds lacks. Keys that say where and how processes start have no
-// effect, because `libds launch` has options for that.
+// no section deepspeed_config, if that section names another file, if Accelerate does not know a
+// key, or if libds does not support the precision. Keys that say where and how processes start have
+// no effect, because `libds launch` has options for that.
 Json accelerate_config(const Json& document, std::string_view source);
 
 }  // namespace ds

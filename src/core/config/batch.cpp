@@ -16,8 +16,8 @@ constexpr auto kMostSamples = static_cast<int64_t>(kMost);
 }  // namespace
 
 // Completes train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps *
-// world. Missing numbers are derived from the given ones by integer division, as in DeepSpeed; the
-// product is checked at the end.
+// world. Missing values are derived from the given ones by integer division, as in DeepSpeed. The
+// equation is checked at the end.
 void complete_batch(Config& config, int world) {
   int64_t& train = config.train_batch;
   int64_t& micro = config.micro_batch;

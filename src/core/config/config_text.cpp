@@ -1,9 +1,9 @@
 // Parses the text of a configuration in any of the forms that people use.
 //
-// Strict JSON is tried first. If that fails, the text is classified: a binary file or a file of
-// another kind is refused by the name of its kind, block YAML is read as Accelerate's, and comments
-// and commas at the end of lists are blanked before JSON is tried again. The length stays the same,
-// so a mistake in JSON is reported at its place in the file.
+// JSON is tried first. If that fails, the text is classified. A file of another kind is refused
+// with the name of that kind, and block YAML is read as Accelerate's. In any other text, comments
+// and trailing commas are replaced by blanks, and JSON is tried again. The length stays the same,
+// so an error is reported at its place in the file.
 #include "core/config/config_text.h"
 
 #include <algorithm>
@@ -22,12 +22,12 @@ namespace {
 
 constexpr const char* kForms = ": a configuration is JSON, or Accelerate's YAML";
 
-// Returns the text with blanks in place of comments and of a comma between a value and a closing
-// bracket. Length and line breaks are unchanged, so the places in messages are those of the file.
+// Returns the text with comments and trailing commas replaced by blanks. Length and line breaks are
+// unchanged, so messages name the right places of the file.
 std::string without_hjson(std::string_view text) {
   std::string out(text);
-  // The last character outside blanks and comments, and, if it is a comma after a value, its
-  // offset.
+  // The last character outside blanks and comments, and the offset of the last comma if that comma
+  // follows a value.
   char last = 0;
   size_t comma = out.npos;
   auto blank = [&](size_t begin, size_t end) {
@@ -57,7 +57,7 @@ std::string without_hjson(std::string_view text) {
   return out;
 }
 
-// Returns whether the first member's name is without double quotes, as in hjson and Python.
+// Returns whether the first member's name has no double quotes, as in hjson and Python.
 bool has_bare_name(std::string_view text) {
   const size_t open = text.find('{');
   if (open == text.npos) return false;
@@ -67,9 +67,9 @@ bool has_bare_name(std::string_view text) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '\'';
 }
 
-// Recognizes files of other kinds by their first line that is neither empty nor a comment: a
-// setting `name = value` or a header [section] is TOML or INI, two lines with equally many commas
-// are CSV. Returns the name of the kind, or "".
+// Returns the name of the kind of file that a text is, or "". The first line that is neither empty
+// nor a comment decides: `name = value` or a header [section] means TOML or INI, and as many commas
+// as in the next line mean CSV.
 std::string other_form(std::string_view text) {
   std::string_view line;
   size_t at = 0;
@@ -83,7 +83,7 @@ std::string other_form(std::string_view text) {
     line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
     at = end + 1;
   }
-  if (says_nothing()) return "a text that says nothing: it is empty, or has comments only";
+  if (says_nothing()) return "a text without settings: it is empty or has only comments";
   auto of_name = [](char c) {
     return is_ascii_letter(c) || is_ascii_digit(c) || c == '_' || c == '.' || c == '-';
   };
@@ -100,8 +100,8 @@ std::string other_form(std::string_view text) {
   return row && line.find_first_of("{}[]:/") == line.npos ? "a table (CSV)" : "";
 }
 
-// Parses a text that is not strict JSON. `fault` is the error of the JSON parser, whose message is
-// the best one if the text is JSON with a mistake.
+// Parses a text that Json::parse() refused with the error `fault`. If the text is JSON with a
+// mistake, the message of `fault` is the best one.
 Json parse_dialect(std::string_view text, std::string_view source, const Error& fault) {
   if (text.empty()) raise(DS_ERROR_CONFIG, "{}; it is empty", fault.what());
   const std::string kind = content_kind(text.substr(0, kContentHead), Wanted::text);
@@ -114,8 +114,8 @@ Json parse_dialect(std::string_view text, std::string_view source, const Error& 
   const std::string clean = without_hjson(text);
   if (has_bare_name(clean)) {
     raise(DS_ERROR_CONFIG,
-          "{}; the file is hjson or Python's: JSON has names and texts in double quotes (comments "
-          "and commas at the end are read)",
+          "{}; the file looks like hjson or Python: write names and texts in double quotes "
+          "(comments and trailing commas are accepted)",
           fault.what());
   }
   if (clean.find_first_of("{[\"") == clean.npos) {
@@ -125,7 +125,7 @@ Json parse_dialect(std::string_view text, std::string_view source, const Error& 
   return Json::parse(clean, source);
 }
 
-// Refuses JSON files of a model's folder, which people give in place of a configuration.
+// Refuses the JSON files of a model's folder, which people give by mistake.
 void refuse_model_files(const Json& document, std::string_view source) {
   struct Form {
     const char *key, *beside, *meaning;

@@ -16,7 +16,7 @@ inline constexpr int64_t kMostAccumulation = 65536;
 
 // Appends the keys of batches and of clipping.
 void batch_keys(KeyList& keys);
-// Appends the keys that say how ranks join, on which devices they run, and how they add gradients.
+// Appends the keys of the communicator, the device and the reduction of gradients.
 void exchange_keys(KeyList& keys);
 // Appends the other keys of the top level and of its small sections.
 void engine_keys(KeyList& keys);
@@ -29,7 +29,7 @@ void complete_reduction(Config& config);
 // Appends the keys of floating types, loss scales and autocast.
 void precision_keys(KeyList& keys);
 
-// Completes and checks train_batch, micro_batch and accumulation (0: not given).
+// Completes and checks train_batch, micro_batch and accumulation. A value that was not given is 0.
 void complete_batch(Config& config, int world);
 void complete_precision(Config& config);
 

@@ -76,7 +76,7 @@ std::string Config::shared_text() const {
   for (const Key& key : config_keys()) {
     bool own = contains(kOwn, key.path);
     if (own || key.path.ends_with("nvme_path")) continue;
-    // The default adds no line, so plans keep the hashes that they had before this key existed.
+    // The default adds no line, so that plans keep the hashes from before this key existed.
     if (key.path == "loss_average" && !by_tokens()) continue;
     const Json value = key.get(*this);
     if (!value.is_null()) out += key.path + " " + value.dump() + "\n";

@@ -5,12 +5,13 @@
 // of one key. A section is read member by member unless check_foreign() checks it as a whole
 // (whole_).
 //
-// "auto" is a value that a host framework fills in. Outside a framework it has the value that
-// Hugging Face's integration takes from the defaults of its TrainingArguments, or waits for the
-// value that it follows. In sections that the integration leaves alone it means the default.
+// "auto" is a value that a host framework fills in. Outside a framework, "auto" means the value
+// that Hugging Face's integration takes from the defaults of its TrainingArguments, or the key
+// waits for the value from which it is derived. In sections that the integration does not fill in,
+// "auto" means the default.
 //
-// A misspelt key is refused with a suggestion, and the suggested key becomes doubtful unless the
-// document gives it, too: its value is probably the one under the misspelt name.
+// A misspelt key is refused with a suggestion. The suggested key becomes doubtful unless the
+// document also gives it, because its value is probably under the misspelt name.
 #include "core/config/document.h"
 
 #include <fmt/format.h>
@@ -32,8 +33,8 @@ namespace ds {
 namespace {
 
 // The values that Hugging Face's integration fills in for "auto" with the defaults of its
-// TrainingArguments (`./run interop auto` compares them). kAutoOfOthers has those that depend on
-// other keys.
+// TrainingArguments (`./run interop auto` compares them). Keys whose value depends on other keys
+// are in kAutoOfOthers.
 struct AutoValue {
   const char* path;
   const char* json;
@@ -59,14 +60,14 @@ constexpr const char* kAutoOfOthers[] = {"train_batch_size",
                                          "zero_optimization.stage3_prefetch_bucket_size",
                                          "zero_optimization.stage3_param_persistence_threshold"};
 
-// Returns whether Hugging Face's integration fills in values at this path. In its other sections
-// DeepSpeed drops "auto", so the default applies.
+// Returns whether Hugging Face's integration fills in values at this path. At other paths DeepSpeed
+// drops "auto", so the default applies.
 bool filled_by_caller(const std::string& path) {
   return path.find('.') == path.npos || path.starts_with("optimizer.") ||
          path.starts_with("scheduler.");
 }
 
-// Returns whether "auto" is one of the words of the key, which is one of libds's own.
+// Returns whether "auto" is a value of the key itself, as for some of libds's own keys.
 bool takes_auto_itself(const std::string& path) {
   return path == "fused_head" || path == "topology.levels";
 }
@@ -102,8 +103,8 @@ ConfigDocument::ConfigDocument(ConfigRefusals& refusals, Config& config)
 void ConfigDocument::read(const Json& section, const std::string& prefix) {
   for (const auto& [name, value] : section.object()) {
     const std::string path = prefix + name;
-    if (value.is_null() && (names_.contains(path) || sections_.contains(path)))
-      continue;  // null: the key is not given
+    // A null means that the key is not given.
+    if (value.is_null() && (names_.contains(path) || sections_.contains(path))) continue;
     const bool of_sections = name.find('.') != name.npos;
     collect(refusals_, Causes::itself,
             [&] { of_sections ? dotted(prefix, name) : member(path, value); });
@@ -126,8 +127,8 @@ void ConfigDocument::add(const std::string& name, const std::string& canonical) 
 }
 
 void ConfigDocument::member(const std::string& path, const Json& value) {
-  // DeepSpeed's old form: "zero_optimization": true is stage 1. It comes before the check that a
-  // section has members.
+  // DeepSpeed's old form "zero_optimization": true means stage 1. It is handled before the check
+  // that a section is an object.
   if (path == "zero_optimization" && value.is_bool()) {
     give("zero_optimization.stage", path, value.boolean() ? 1 : 0, "config");
     return;
@@ -170,8 +171,8 @@ std::string ConfigDocument::meant_inside(const std::string& path, const Json& va
   return "";
 }
 
-// An unknown key in a section is a mistake, because only DeepSpeed and libds read its sections. At
-// the top level, files also have keys of other programs, which DeepSpeed ignores; there only a name
+// In a section an unknown key is a mistake, because only DeepSpeed and libds read these sections.
+// The top level may also have keys of other programs, which DeepSpeed ignores, so there only a name
 // that resembles a key is refused.
 void ConfigDocument::unknown(const std::string& path) {
   const bool nested = path.find('.') != std::string::npos;
@@ -194,8 +195,8 @@ void ConfigDocument::warn_of_stranger(const std::string& name) {
       "{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(name)));
 }
 
-// Handles a name with dots. In JSON it is one name, and DeepSpeed does not look for sections in it,
-// so the key would have no effect.
+// Refuses a name with dots, or warns of it if no part resembles a key. DeepSpeed does not look for
+// sections in such a name, so the key would have no effect.
 void ConfigDocument::dotted(const std::string& prefix, const std::string& name) {
   const std::string path = prefix + name;
   if (prefix.empty() && !sections_.contains(name.substr(0, name.find('.')))) {
@@ -224,12 +225,12 @@ void ConfigDocument::automatic(const std::string& canonical, const std::string& 
   }
   if (filled_by_caller(name))
     refuse(name, "Hugging Face's integration fills no value in for \"auto\" here; give one");
-  // In its other sections DeepSpeed drops "auto", so the key has its default.
+  // Elsewhere DeepSpeed drops "auto", so the key has its default.
 }
 
 void ConfigDocument::claim(const std::string& canonical, const std::string& name) {
   const auto [before, fresh] = given_as_.emplace(canonical, name);
-  // The key is given after all, so the misspelt name did not mean it.
+  // The document gives the key, so no misspelt name meant it.
   refusals_.doubtful.erase(canonical);
   if (!fresh)
     raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second,

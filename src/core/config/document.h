@@ -18,12 +18,14 @@ bool takes_auto(const std::string& path);
 // The micro-batch size that Hugging Face's integration fills in.
 inline constexpr int64_t kAutoMicroBatch = 8;
 
-// The origin of a value that was given and is refused.
+// The origin of a key whose given value was refused.
 inline constexpr const char* kRefused = "refused";
 
+// A value that the document gives for a key.
 struct Given {
   Json value;
-  const char* origin;  // "config" or "auto"
+  // "config" or "auto".
+  const char* origin;
 };
 
 // The values of a document by canonical path, in the order of reading. Refusals are added to
@@ -35,8 +37,8 @@ class ConfigDocument {
   void read(const Json& section, const std::string& prefix);
   // Returns null if the document does not give the key.
   const Given* find(const std::string& path) const;
-  // Returns whether the key was given as "auto" and waits for the value that it follows: the
-  // micro-batch, the learning rate, run.steps or the model's width.
+  // Returns whether the key was given as "auto" and waits for the value from which it is derived:
+  // the micro-batch, the learning rate, run.steps or the model's width.
   bool waits(const std::string& path) const { return waiting_.contains(path); }
 
  private:

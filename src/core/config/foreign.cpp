@@ -36,8 +36,8 @@ struct Only {
 };
 
 // Reads a value as pydantic reads a number: a number in quotes is that number, and a boolean is 0
-// or 1. Other values are returned as they are. It is used only for keys without effect, because
-// elsewhere such a value is more likely a mistake.
+// or 1. Other values are returned unchanged. Keys that libds acts on are read without this
+// function, because there such a value is more likely a mistake.
 Json plain_number(const Json& given) {
   if (given.is_bool()) return given.boolean() ? 1 : 0;
   if (!given.is_string()) return given;
@@ -57,8 +57,8 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// Collects the rows of the table, with a method for each rule. A list of names is passed as one
-// text, with blanks between the names.
+// The rows of the table under construction, with a method for each rule. A list of names is passed
+// as one text, with blanks between the names.
 class Rows {
  public:
   void no_effect(const std::string& prefix, std::string_view names) {
@@ -155,7 +155,7 @@ void precision(Rows& keys) {
   // DeepSpeed sends gradients of these modules in the lower type. Here they are sent in f32, the
   // type of their sums.
   keys.no_effect("torch_autocast.", "lower_precision_safe_modules");
-  keys.section("amp", "", "apex is no part of libds; use fp16.enabled or bf16.enabled");
+  keys.section("amp", "", "libds does not include apex; use fp16.enabled or bf16.enabled");
   // A gradient is always added to its f32 sum as soon as its bucket is complete.
   keys.switches("bf16.", "immediate_grad_update");
 }
@@ -194,11 +194,11 @@ void zero(Rows& keys) {
   keys.integers(zero + "offload_param.", "buffer_count buffer_size max_in_cpu", not_negative);
 }
 
-// Appends the keys of torch.compile and DeepCompile, which make DeepSpeed's step faster; libds
-// compiles every step. Options of its passes that would move state between tiers are refused, since
-// libds has its own keys for that.
+// Appends the keys of torch.compile and DeepCompile. Most have no effect, since libds compiles
+// every step anyway. Options that recompute or offload are refused, since libds has its own keys
+// for these.
 void compile(Rows& keys) {
-  // DeepSpeed passes these on to torch.compile.
+  // DeepSpeed passes these keys on to torch.compile.
   keys.no_effect("compile.", "enabled backend disable kwargs mode dynamic fullgraph");
   keys.switches(
       "compile.",
@@ -217,7 +217,7 @@ void compile(Rows& keys) {
 void other_sections(Rows& keys) {
   keys.no_effect("aio.", "intra_op_parallelism thread_count single_submit overlap_events use_gds");
   // These keys control how DeepSpeed's checkpoint() partitions and stores the activations that it
-  // keeps. It is the model that decides whether to call checkpoint().
+  // keeps. The model decides whether to call checkpoint().
   keys.no_effect("activation_checkpointing.",
                  "partition_activations contiguous_memory_optimization number_checkpoints "
                  "synchronize_checkpoint_boundary profile");
@@ -296,8 +296,8 @@ void nested_sections(Rows& keys) {
   keys.no_effect("data_efficiency.data_sampling.dynamic_batching.", "metrics_path verbose");
 }
 
-// Appends the sections of parallelisms that libds lacks. They may be given with a degree of 1,
-// which changes nothing.
+// Appends the sections of parallelisms that libds lacks. A section of Rule::degree may be given
+// with a degree of 1, which changes nothing.
 void parallelisms(Rows& keys) {
   keys.section("expert_parallel",
                "autoep_size expert_tensor_parallel_size validate_folding_routing async_split_plan "
@@ -329,8 +329,8 @@ void parallelisms(Rows& keys) {
        "libds has no pipeline parallelism yet"});
 }
 
-// Returns whether the given value `a` means the same as `b`: truth values in all their forms,
-// numbers by value, texts in upper or lower case.
+// Returns whether the given value `a` means the same as `b`. Booleans are compared in all accepted
+// forms, numbers by value, and texts without regard to case.
 bool equal(const Json& a, const Json& b) {
   if (b.is_bool()) return truth_of(a) == b.boolean();
   if (a.is_number() && b.is_number()) return a.number() == b.number();
@@ -348,7 +348,7 @@ bool switched_on(const std::string& path, const Json& value) {
          key.reason);
 }
 
-// Refuses unknown members of a section. A member that has known members is a section, too.
+// Refuses unknown members of a section. A member that has known members is also a section.
 void check_members(const std::vector<std::string>& known, const std::string& section,
                    const Json& given) {
   if (!given.is_object()) refuse(section, "expected a section, got {}", given.dump());
@@ -371,8 +371,8 @@ void check_inside(const ForeignKey& key, const Json& given) {
   check_members(known, key.path, given);
 }
 
-// Refuses a part whose `enabled` is on, unless an `enabled` around it is off. The `enabled` of a
-// section that only contains parts switches nothing on by itself.
+// Refuses a part whose `enabled` is on, unless the `enabled` of an enclosing section is off. The
+// `enabled` of a section that only contains parts switches nothing on by itself.
 void check_nested(const ForeignKey& key, const std::string& path, const Json& given) {
   const Json* enabled = given.find("enabled");
   if (enabled && !switched_on(path + ".enabled", *enabled)) return;

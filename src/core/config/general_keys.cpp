@@ -1,8 +1,8 @@
 // Keys of batches, clipping, communication, devices and memory, with the checks between them.
 //
-// A row contains the text of docs/reference/config.md, so the meaning of a key is explained there
-// and only there. The checks run after all keys are set (run/config_sections.cpp has the order).
-// They either refuse a contradiction, or derive a value and record the origin "derived".
+// Each row contains the key's text in docs/reference/config.md, so the meaning of a key is
+// explained in its row only. The checks run after all keys are set (run/config_sections.cpp has the
+// order). They either refuse a contradiction, or derive a value and record the origin "derived".
 #include <bit>
 #include <cstdint>
 #include <iterator>
@@ -23,8 +23,8 @@
 namespace ds {
 namespace {
 
-// Returns the key of the device. It accepts the built-in names and those of the CUDA plugin; the
-// engine finds out whether the machine has such a device.
+// Returns the key `device`. It accepts the built-in names and those of the CUDA plugin. Whether the
+// machine has such a device is checked when an engine is created.
 Key device_key() {
   auto set = [](Config& c, const Json& given) {
     const std::string name = read_value<std::string>("device", given);
@@ -39,25 +39,26 @@ Key device_key() {
       refuse("device", "\"{}\" must have the number of a device, as in \"cuda:0\"", name);
     }
   };
-  return {"device", set, [](const Config& c) { return Json(c.device); }, KeyKind::text,
-          "the device of an engine: `cpu`, memory and threads of the process; `separate`, memory "
-          "that only its queues can touch, a thread for each queue, for tests of programs and "
-          "hosts. `cuda:N`, GPU number N by `libds_cuda.so`, or `cuda`, the rank's own: the number "
-          "of the rank on its host modulo the GPUs that it sees. They need a CUDA driver of "
-          "version 13.0 or later and an architecture from sm_80 on (docs/guides/cuda.md). Without "
-          "one the engine is refused with the reason; nothing falls back to the CPU by itself. "
-          "What the name means for a plan, memories of their own everywhere but on `cpu`, is a "
-          "matter of the configuration alone: `libds plan` has the engine's hash and bytes for "
-          "each name, with the device at hand or without. Never changes bits between `cpu` and "
-          "`separate`, and ranks may differ in them; of ranks on GPUs and on CPUs together the "
-          "plans are the same only where `fused_head` is not `auto`"};
+  return {
+      "device", set, [](const Config& c) { return Json(c.device); }, KeyKind::text,
+      "the device of an engine. `cpu` is the memory and the threads of the process. `separate` is "
+      "memory that only its queues can touch, with a thread for each queue, for tests of programs "
+      "and hosts. `cuda:N` is GPU number N by `libds_cuda.so`, and `cuda` is the rank's own GPU: "
+      "the number of the rank on its host modulo the number of GPUs that it sees. Both need a CUDA "
+      "driver of version 13.0 or later and an architecture from sm_80 on (docs/guides/cuda.md). If "
+      "the device is missing, the engine is refused with the reason; nothing falls back to the "
+      "CPU. A plan depends on the name only: device and host are separate memories except on "
+      "`cpu`, and `libds plan` has the engine's hash and bytes whether the device is present or "
+      "not. Never changes bits between `cpu` and `separate`, and ranks may differ in them. Ranks "
+      "on GPUs and ranks on CPUs have equal plans only if `fused_head` is not `auto`"};
 }
 
 void memory_keys(KeyList& keys) {
   KeyRows rows(keys, "memory_budget.", &Config::memory_budget);
-  rows.bytes("device", &MemoryBudget::device,
-             "refuse a plan above so many bytes a rank, before anything is allocated; `libds plan` "
-             "says by how much and what would help");
+  rows.bytes(
+      "device", &MemoryBudget::device,
+      "the most bytes per rank that a plan may need on the device. A larger plan is refused before "
+      "anything is allocated; `libds plan` says by how much it is too large and what would help");
   rows.bytes("host", &MemoryBudget::host, "the same for the host tier");
   rows.bytes("nvme", &MemoryBudget::nvme, "the same for files");
 }
@@ -87,97 +88,101 @@ void exchange_keys(KeyList& keys) {
             return read_value<int64_t>(path, given, positive);
           },
           [](int64_t ms) { return ms == 0 ? Json() : Json(ms); }, KeyKind::integer,
-          "a peer that makes no progress for so many milliseconds is an error. Without the key, "
-          "the "
-          "time-out with which the comm was created stays",
+          "a peer that makes no progress for this many milliseconds is an error. Without this key "
+          "the comm keeps the time-out that it was created with",
           positive)
-      .shown("that of the comm, 300000");
-  rows.add(
-      "communicator", &Config::communicator,
-      "joins the ranks of `libds train`: `env`, as the launcher's environment says; `env:URL`, its "
-      "rank and size over another transport, for example `env:tcp` or `env:mpi`. Read from the "
-      "file of `--config`, else from the run that is resumed, where the rank's host sees its "
-      "folder; a program asks `ds_run_communicator`. Never changes bits");
+      .shown("that of the comm, usually 300000");
+  rows.add("communicator", &Config::communicator,
+           "joins the ranks of `libds train`. `env` does what the launcher's environment says; "
+           "`env:URL` takes rank and size from that environment but uses another transport, for "
+           "example `env:tcp` or `env:mpi`. It is read from the file of `--config` or else from "
+           "the resumed run, if the rank's host sees the run's folder; a program calls "
+           "`ds_run_communicator`. Never changes bits");
   rows.put(device_key());
-  rows.words("reduction", &Config::reduction, {"micro", "boundary", "tree"},
-             "the order in which gradients are added, and how often ranks reduce them. `micro`: "
-             "over ranks in each micro-step, then over micro-steps. `boundary`: each rank adds up "
-             "its own micro-steps, and ranks reduce once, in the last one, as DeepSpeed does: of k "
-             "micro-steps 1/k of the bytes, in other bits ([below](#reduction-once-a-step)). ZeRO "
-             "stages 0 and 1; refused in stages 2 and 3, which keep a part of the gradients, and "
-             "beside `reproducible`. `tree` needs and follows from `reproducible`",
-             {"vendor"});
-  rows.words("loss_average", &Config::loss_average, {"micro_batch", "tokens"},
-             "loss and gradient of a step are a mean over one of these: `micro_batch`, the means "
-             "of the micro-batches of all ranks, which count alike whatever their targets, as in "
-             "DeepSpeed; or `tokens`, the targets of the whole step, all micro-steps and ranks. "
-             "Then 4 x 1, 1 x 4 and 2 x 2 (micro-batch x accumulation) on any number of ranks are "
-             "one step but for rounding. A micro-batch without targets counts for nothing, and a "
-             "step without any is skipped. Needs a loss that is the mean of `cross_entropy` over "
-             "targets; what is added to it, such as the routers' loss of Mixtral, is of a "
-             "micro-batch and counts with the targets of its micro-batch. `ds_eval_batch` then "
-             "weighs ranks by their targets. In delegate mode the host says in each micro-step "
-             "what it counts for ([delegate.md](../guides/delegate.md#losses-by-tokens)). A key of "
-             "its own in the numerics key");
+  rows.words(
+      "reduction", &Config::reduction, {"micro", "boundary", "tree"},
+      "the order in which gradients are added, and how often ranks reduce them. `micro`: over "
+      "ranks in each micro-step, then over micro-steps. `boundary`: each rank adds up its own "
+      "micro-steps, and ranks reduce once, in the last one, as DeepSpeed does. For k micro-steps "
+      "this moves 1/k of the bytes, and the bits differ ([below](#reduction-once-a-step)). It "
+      "works at ZeRO stages 0 and 1; it is refused at stages 2 and 3, which keep only a part of "
+      "the gradients, and with `reproducible`. `tree` is the order of `reproducible` and needs it",
+      {"vendor"});
+  rows.words(
+      "loss_average", &Config::loss_average, {"micro_batch", "tokens"},
+      "the mean that is the loss of a step and whose gradient is applied. `micro_batch`: the mean "
+      "over the micro-batches of all ranks, which have equal weights whatever their number of "
+      "targets, as in DeepSpeed. `tokens`: the mean over the targets of the whole step, in all "
+      "micro-steps and on all ranks. Then 4 x 1, 1 x 4 and 2 x 2 (micro-batch x accumulation) on "
+      "any number of ranks are the same step except for rounding. A micro-batch without targets "
+      "has no weight, and a step without targets is skipped. `tokens` needs a loss that is the "
+      "mean of `cross_entropy` over targets; a term that is added to it, such as the routers' loss "
+      "of Mixtral, is weighted by the targets of its micro-batch. `ds_eval_batch` then weights "
+      "ranks by their targets. In delegate mode the host gives the weight of each micro-step "
+      "([delegate.md](../guides/delegate.md#losses-by-tokens)). Part of the numerics key");
 }
 
 void engine_keys(KeyList& keys) {
   KeyRows rows(keys, "", std::identity());
   rows.add("sparse_gradients", &Config::sparse_gradients,
-           "the gradient of an embedding that is read by input ids alone (not tied to the head) is "
-           "reduced as the rows that the ids of a micro-step name (with `reduction` \"boundary\": "
-           "of a step), in every stage, where that moves fewer bytes than its whole reduction; "
-           "notes of the plan say which and how many. Never changes bits, but beside quantized "
-           "gradients, where such a table is exact. Refused in delegate mode, which sees no ids");
+           "reduces the gradient of an embedding, in every stage, as only those rows that the ids "
+           "of a micro-step name (with `reduction` \"boundary\": the ids of a step), if that moves "
+           "fewer bytes than reducing the whole gradient. The embedding must be read by input ids "
+           "alone, so it must not be tied to the head. Notes of the plan name these embeddings. "
+           "Never changes bits, except with quantized gradients, since the rows are not quantized. "
+           "Refused in delegate mode, which sees no ids");
   rows.add("tf32", &Config::tf32,
            "products of f32 on a GPU, by cuBLASLt, round their operands to TF32, which has the "
            "range of f32 and the 10 bits of mantissa of f16, and which GPUs multiply faster (how "
            "much faster is not measured yet). Sums stay f32. Part of the numerics key; without "
            "effect on the CPU and on products of bf16 and f16");
   rows.add("reproducible", &Config::reproducible,
-           "the same bits for every data-parallel size with equal leaves a step; accumulation "
-           "times ranks must be a power of two. Codes of one rank's elements "
-           "(`gradient_compression`, `zero_quantized_gradients`, 1-bit optimizers) depend on the "
-           "number of ranks all the same, with a warning");
-  rows.add("topology.nodes", &Config::nodes,
-           "machines that the ranks are spread over evenly, in order; 0: as the communicator "
-           "detects, and one for `libds plan`, which has no communicator. Collectives over several "
-           "nodes go in two steps, and the one across nodes carries the least. Never changes bits; "
-           "nodes whose number of ranks is not a power of two count as one",
-           count);
+           "the same bits on any number of ranks, if the number of leaves in a step is the same; "
+           "accumulation times ranks must be a power of two. Codes of one rank's elements "
+           "(`gradient_compression`, `zero_quantized_gradients`, 1-bit optimizers) still depend on "
+           "the number of ranks, and a warning says so");
+  rows.add(
+      "topology.nodes", &Config::nodes,
+      "number of machines over which the ranks are spread evenly, in order. 0: the communicator "
+      "detects it, and `libds plan`, which has no communicator, assumes one. Collectives over "
+      "several nodes take two steps, so that as few bytes as possible cross between nodes. Never "
+      "changes bits; nodes whose number of ranks is not a power of two count as one node",
+      count);
   rows.words(
       "topology.levels", &Config::levels, {"hosts", "auto"},
-      "\"auto\": the memory nodes (NUMA) of a host are a level below the host, too, where hwloc "
-      "shows several and every one has as many ranks, a power of two, numbered in a row, whose "
-      "CPUs lie on it (`libds launch --bind numa` or `cores`, or pinned threads); else as "
-      "\"hosts\". `\"topology\": \"auto\"` means the same. Never changes bits");
-  rows.add(
-      "frozen_parameters", &Config::frozen,
-      "names of parameters that are not trained, `*` and `?` as in file names. They have no "
-      "gradient, and until they are trained no optimizer states and in bf16 and fp16 no f32 "
-      "master: what is written to one is rounded; `ds_engine_freeze` changes it between steps, and "
-      "a checkpoint keeps what it has changed, with the states of what was trained before");
+      "\"auto\": the memory nodes (NUMA) of a host form a level below the host, if hwloc shows "
+      "several and each has the same number of ranks, a power of two, with consecutive numbers and "
+      "with their CPUs on that node (`libds launch --bind numa` or `cores`, or pinned threads); "
+      "otherwise as \"hosts\". `\"topology\": \"auto\"` means the same. Never changes bits");
+  rows.add("frozen_parameters", &Config::frozen,
+           "names of parameters that are not trained, with `*` and `?` as in file names. They have "
+           "no gradient. Until a parameter is trained for the first time, it has no optimizer "
+           "states and, in bf16 and fp16, no f32 master, so values written to it are rounded. "
+           "`ds_engine_freeze` changes the set between steps; a checkpoint keeps that change, and "
+           "the states of parameters that were trained before");
   rows.add("emulate_tiers", &Config::emulate_tiers,
-           "keep device and host apart on a CPU, so that offload is real; on other devices they "
-           "are, and the value is true")
+           "keep device and host as separate memories on a CPU, so that offload moves data; on "
+           "other devices they are always separate, and the value is true")
       .get = [](const Config& c) { return Json(c.separate_tiers()); };
-  rows.words("fused_head", &Config::fused_head, {"auto", "always", "never"},
-             "the product with the vocabulary's weight and the cross-entropy as one operation that "
-             "holds the f32 logits of 1,024 words at a time: `always`, `never`, or `auto`: from "
-             "4,096 words on where the logits would be f32, and in evaluation; on a device 16-bit "
-             "logits of training are kept whole within the operation, for faster products. By "
-             "blocks it needs less memory and makes the logits twice in a training step; in bf16 "
-             "and f16 they are then not rounded, so bits differ between the choices. A head with a "
-             "bias, a transposed weight or capped logits is never fused");
+  rows.words(
+      "fused_head", &Config::fused_head, {"auto", "always", "never"},
+      "computes the head (the product with the vocabulary's weight) and the cross-entropy as one "
+      "operation, which holds the f32 logits of at most 1,024 words at a time: `always`, `never`, "
+      "or `auto`. For a vocabulary of at least 4,096 words, `auto` does so in f32 and in "
+      "evaluation; when training in bf16 or f16 on a device, the operation keeps all logits in 16 "
+      "bits, for faster products. In blocks it needs less memory but computes the logits twice in "
+      "a training step; in bf16 and f16 they are then not rounded, so bits differ between the "
+      "choices. A head with a bias, a transposed weight or capped logits is never fused");
   rows.words(
       "recompute", &Config::recompute, {"none", "cheap", "layers"},
       "results that backward computes again instead of keeping them: less memory, the same bits, "
       "dropout included. `none`; `cheap`: element-wise results and norms; `layers`: all of a layer "
       "except its input, which costs most of a forward pass (PyTorch's gradient checkpointing). A "
-      "layer is what the parameters of one number compute (`h.3.attn.weight`: layer `h.3`). Where "
-      "`memory_budget` needs it, `cheap` and then `layers` are taken by themselves");
+      "layer is what the parameters of one number compute (`h.3.attn.weight`: layer `h.3`). If "
+      "`memory_budget` requires it, `cheap` and then `layers` are chosen automatically");
   rows.add("recompute_num_layers", &Config::recompute_num_layers,
-           "with `layers`: neighbouring layers that keep one activation together", positive)
+           "with `layers`: number of consecutive layers that keep one activation together",
+           positive)
       .when([](const Config& c) { return c.recompute == "layers"; });
   memory_keys(keys);
 }
@@ -213,7 +218,7 @@ void check_leaves(Config& c, int world) {
   const auto leaves = static_cast<uint64_t>(c.accumulation * world);
   if (!c.reproducible || !is_complete(c, world) || std::has_single_bit(leaves)) return;
   refuse("reproducible",
-         "gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
+         "needs a power of two leaves, got gradient_accumulation_steps {} * world size {} = {}",
          c.accumulation, world, leaves);
 }
 

@@ -34,8 +34,8 @@ Key& Key::then(std::function<void(Config&)> part) {
   return *this;
 }
 
-// Callers restrict the returned key with when(), which replaces `get` alone. The copy in `value`
-// still returns the value where the key does not apply.
+// A caller may restrict the returned key with when(), which replaces only `get`. The copy in
+// `value` still returns the value if the key does not apply.
 Key& add_key(KeyList& keys, Key key) {
   static const auto& nothing = *new Config;
   key.value = key.get;

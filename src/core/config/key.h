@@ -46,7 +46,7 @@ struct Key {
   KeyWords words = {};
   // A second accepted name of the last component, or "".
   std::string other = {};
-  // The value in a configuration that does not give the key. Null: it has no value.
+  // The value in a configuration that does not give the key, or null if it then has no value.
   Json fallback = {};
   // Returns the value, even if the key does not apply.
   Getter value = {};
@@ -67,7 +67,8 @@ struct Key {
 
 using KeyList = std::vector<Key>;
 
-// Limits of counts. With these and those of check_sizes() on products, no size overflows.
+// Limits of counts. Together with the limits of check_sizes() on products, they ensure that no size
+// overflows.
 inline constexpr double kMost = 2147483647, kMostElements = 1e15;
 inline constexpr Limits positive{.low = 1, .high = kMost};
 inline constexpr Limits count{.low = 0, .high = kMost};
@@ -82,8 +83,8 @@ inline constexpr KeyKind kKindOf = std::is_same_v<T, bool>                      
                                    : std::is_same_v<T, std::vector<std::string>> ? KeyKind::texts
                                                                                  : KeyKind::text;
 
-// Returns the name of `supported` that was given, in upper or lower case. Refuses any other name;
-// the message distinguishes DeepSpeed's `foreign` names from unknown ones.
+// Returns the name in `supported` that equals the given text without regard to case. Refuses any
+// other name; the message distinguishes DeepSpeed's `foreign` names from unknown ones.
 std::string choose(const std::string& path, const Json& given, const KeyWords& supported,
                    const KeyWords& foreign = {});
 
@@ -102,8 +103,8 @@ class KeyRows {
   KeyRows(KeyList& keys, std::string prefix, Of of)
       : keys_(keys), prefix_(std::move(prefix)), of_(of) {}
 
-  // Prints the keys from here on only if `applies` returns true for the section or for the whole
-  // configuration.
+  // Keys appended after this call are printed only if `applies` returns true. It is called with the
+  // configuration if it accepts one, otherwise with the section.
   template <typename Applies>
   void only(Applies applies) {
     applies_ = [=, of = of_](const Config& c) {
@@ -134,7 +135,7 @@ class KeyRows {
     return row(name, field, read, write, KeyKind::bytes, doc, limits);
   }
 
-  // Appends a key whose value is one of `words`. The `foreign` ones are DeepSpeed's, and are
+  // Appends a key whose value is one of `words`. The words in `foreign` are DeepSpeed's and are
   // refused as unsupported.
   template <typename S>
   Key& words(const char* name, std::string S::*field, const KeyWords& words, const char* doc,

@@ -1,21 +1,22 @@
-// Problem. Gradients of f16 below 2^-24 are zero and above 65504 infinite, and most are small. A
-// loss that is multiplied by a scale multiplies every gradient by it, and the update divides the
-// gradients by it again. The largest scale under which nothing overflows keeps most of the small
-// gradients, but it changes as the model learns.
+// Problem. In f16, gradients below 2^-24 become zero and gradients above 65504 infinite, and most
+// gradients are small. Multiplying the loss by a scale multiplies every gradient by it, and the
+// update divides the gradients by it again. The largest scale under which nothing overflows keeps
+// most of the small gradients, but it changes as the model learns.
 //
 // Algorithm, as in DeepSpeed. The scale doubles after every `window` steps without an overflow. A
 // step that overflows is skipped, and the scale halves, but never falls below the minimum. With a
 // hysteresis of h it halves at the h-th overflow only, and then at each further one. The hysteresis
 // is restored when the scale grows or, if it is `consecutive`, in every clean step.
 //
-// Two details of DeepSpeed affect the sequence of scales. A window begins one step late: its first
-// clean step is the second one after an overflow, so the first growth comes after window + 1 clean
-// steps and each further one after window. A hysteresis of 0 never reaches 1, at which the scale
-// falls, so such a scale never halves.
+// Two details of DeepSpeed affect the sequence of scales. A window begins one step late, with the
+// second clean step after an overflow, so the first growth comes after window + 1 clean steps and
+// each further growth after `window` more. A hysteresis of 0 only decreases and never reaches 1, at
+// which the scale falls, so the scale never halves.
 //
-// Without ZeRO, DeepSpeed has other scalers; a hysteresis of 1 gives their sequences. torch's
-// GradScaler, which DeepSpeed uses with autocast, begins its window with the first clean step
-// (`from_first`). tests/core/config compares this function with recordings of all of them.
+// Without ZeRO, DeepSpeed uses other scalers, whose sequences are those of a hysteresis of 1.
+// torch's GradScaler, which DeepSpeed uses with autocast, begins its window with the first clean
+// step (`from_first`). Tests in tests/core/config compare next_scaler() with recordings of all
+// these scalers.
 //
 // Source. Micikevicius et al., "Mixed precision training" (arXiv:1710.03740), section 3.2.
 #include "core/config/loss_scaler.h"

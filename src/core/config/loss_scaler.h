@@ -11,7 +11,7 @@ struct LossScaler {
   double scale = 1;
   // The number of steps so far, including those that overflowed.
   int64_t steps = 0;
-  // The index of the last step that overflowed; -1: no step has.
+  // The index of the last step that overflowed, or -1 if no step has.
   int64_t last_overflow = -1;
   // The number of overflows until the scale halves, including the one that halves it.
   int64_t hysteresis = 0;
@@ -21,15 +21,16 @@ struct LossScaler {
 // Returns the state before the first step.
 LossScaler first_scaler(const LossScaleConfig& config);
 
-// Returns the state that follows `scaler` after a step. `overflow`: the step's gradients had
-// infinity or NaN.
+// Returns the state that follows `scaler` after a step. `overflow` says whether the step's
+// gradients had infinity or NaN.
 LossScaler next_scaler(const LossScaleConfig& config, const LossScaler& scaler, bool overflow);
 
-// Returns whether a dynamic scale is at its minimum and would have to fall in an overflow of the
-// next step. A scale that began below the minimum is not treated as being at it.
+// Returns whether a dynamic scale is at its minimum, so that an overflow of the next step could not
+// lower it. A scale that began below the minimum does not count.
 bool at_floor(const LossScaleConfig& config, const LossScaler& scaler);
 
-// Returns whether overflows are a normal part of a run: a dynamic scale finds its limit by them.
+// Returns whether the loss scale is dynamic. Overflows are then a normal part of a run, because the
+// scale finds its limit by them.
 bool searches_scale(const Config& config);
 
 // Limits the initial value of a dynamic scale to 2^10. Callers that measure or judge single steps

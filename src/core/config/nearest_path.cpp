@@ -1,5 +1,5 @@
-// Finds suggestions for misspelt keys by the edit distance between last components. Only paths of
-// the same section are compared, because keys of different sections resemble each other
+// Finds suggestions for misspelt keys by the edit distance between last components. Distances are
+// computed only within a section, because keys of different sections resemble each other
 // (bf16.enabled, fp16.enabled).
 #include "core/config/nearest_path.h"
 
@@ -52,7 +52,7 @@ std::string resembling_path(const std::string& unknown, const std::vector<std::s
   const size_t limit = std::max<size_t>(1, unknown.size() / 4) + 1;
   const std::string best = closest(unknown, ascii_lower(unknown), limit, known);
   if (!best.empty()) return best;
-  // A shorter part of a name is too common to show which name is meant.
+  // The shortest name that is searched for inside known names. Shorter ones occur in too many.
   constexpr size_t kTelling = 8;
   for (const std::string& path : known) {
     const bool part = unknown.size() >= kTelling && parent(path).empty() &&

@@ -14,7 +14,7 @@
 namespace ds {
 namespace {
 
-// Returns the value of a key, also if the key is not printed.
+// Returns the value of a key, even if the key does not apply and is not printed.
 Json value_of(const Config& config, std::string_view path) {
   const KeyList& keys = config_keys();
   const auto found = std::ranges::find_if(keys, [&](const Key& key) { return key.path == path; });
@@ -48,7 +48,8 @@ std::string text_of(const ConfigNeed& need, const Json& value, const Json& got) 
 }  // namespace
 
 void check_needs(const Config& config, std::span<const ConfigNeed> needs) {
-  // A rule with `needs` is broken outside `values`, one with `excludes` within them.
+  // A `needs` rule is broken if the value of `other` is not in `values`, an `excludes` rule if it
+  // is.
   for (const ConfigNeed& need : needs) {
     const Json value = value_of(config, need.key), got = value_of(config, need.other);
     const bool concerns = need.when.empty() || among(need.when, value);

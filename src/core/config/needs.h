@@ -13,16 +13,16 @@ struct ConfigNeed {
   enum Kind { needs, excludes };
 
   const char* key;
-  // The values of `key` to which the rule applies. Empty: every value that is given.
+  // The values of `key` to which the rule applies. If empty, it applies to every given value.
   std::vector<std::string_view> when;
   Kind kind;
   const char* other;
   // The values that `other` must have (needs) or must not have (excludes).
   std::vector<std::string_view> values;
-  // The end of the message that the rule generates.
+  // The end of the message, which is otherwise generated from the rule.
   const char* reason = "";
-  // If given, replaces the rest of the message after the key. The first {} is the value of `key`,
-  // the second {} that of `other`, both without quotes.
+  // If not null, the format of the whole message after the key. Its first {} is the value of `key`
+  // and its second {} the value of `other`, both without quotes.
   const char* says = nullptr;
 };
 

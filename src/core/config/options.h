@@ -16,11 +16,12 @@ struct Option {
   void (*put)(Request& request, const JsonReader& value);
 };
 
-// Throws DS_ERROR_CONFIG, because none of the options `keys` is called `key`.
+// Throws DS_ERROR_CONFIG, which names the unknown option `key` and, if one resembles it, an option
+// of `keys`.
 [[noreturn]] void refuse_option(const std::string& key, const std::vector<std::string>& keys);
 
-// Returns the request that `document` describes by the options of a table. Other members are
-// refused by name.
+// Returns the request that the members of `document` describe. Members that are not in the table of
+// options are refused by name.
 template <typename Request, size_t count>
 Request request_of(const Json& document, const Option<Request> (&options)[count]) {
   Request request;

@@ -29,7 +29,7 @@
 namespace ds {
 namespace {
 
-// Returns whether a section around this path has an `enabled` that is false.
+// Returns whether an enclosing section of this path has an `enabled` that is false.
 bool switched_off_around(const ConfigDocument& reader, const std::string& path) {
   for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
     const std::string key = path.substr(0, dot) + ".enabled";
@@ -59,7 +59,7 @@ void warn_of_forgotten_switches(Config& config) {
 }
 
 Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
-  require(world > 0, "world: {} ranks, at least 1 needed", world);
+  require(world > 0, "world must be at least 1, got {}", world);
   if (!document.is_object()) refuse("config", "expected an object, got {}", document.kind());
   Config config;
   ConfigDocument reader(refusals, config);
@@ -80,21 +80,23 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   for (const Key& key : config_keys()) {
     const Given* given = reader.find(key.path);
     if (!given) continue;
-    // The origin stays if the setter throws.
+    // This origin remains if the setter throws.
     config.origins[key.path] = kRefused;
     checked([&] {
       key.set(config, given->value);
       config.origins[key.path] = given->origin;
     });
   }
-  // train_batch_size "auto" alone: Hugging Face's integration fills in its own micro-batch, too.
+  // If only train_batch_size is given, as "auto", Hugging Face's integration also fills in the
+  // micro-batch.
   if (reader.waits("train_batch_size") &&
       !config.origins.contains("train_micro_batch_size_per_gpu")) {
     config.micro_batch = kAutoMicroBatch;
     config.origins["train_micro_batch_size_per_gpu"] = "auto";
   }
-  // Files for DeepSpeed's autotuner have no batch sizes, and such files are also used for training.
-  // They get a micro-batch of 1 with a warning. An empty document is refused by complete_batch.
+  // Files for DeepSpeed's autotuner have no batch sizes but are also used for training. A document
+  // without batch sizes gets a micro-batch of 1 with a warning. complete_batch() refuses an empty
+  // document.
   const bool says_nothing = document.object().empty();
   const char* const batches[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                  "gradient_accumulation_steps"};
@@ -105,7 +107,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
     config.micro_batch = 1;
     config.origins["train_micro_batch_size_per_gpu"] = "derived";
     config.warnings.emplace_back(
-        "train_micro_batch_size_per_gpu: the file says nothing of batches; it is taken as 1");
+        "train_micro_batch_size_per_gpu: the file gives no batch size, so 1 is used");
   }
   for (const ConfigSection& section : config_sections()) {
     for (const ConfigCheck& check : section.checks)

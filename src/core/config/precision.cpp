@@ -10,10 +10,10 @@ const char* precision_key(DType compute) {
   return compute == DS_DTYPE_F16 ? "fp16.enabled" : "bf16.enabled";
 }
 
-// The smallest loss scale. Its inverse, by which gradients are multiplied, is a finite f32.
+// The smallest loss scale. Its inverse, by which gradients are multiplied, is finite in f32.
 constexpr double kLeastScale = 1e-38;
 
-// Returns the rule of torch's GradScaler, which DeepSpeed uses beside autocast in float16.
+// Returns the loss scaling of torch's GradScaler, which DeepSpeed uses with autocast in float16.
 LossScaleConfig grad_scaler() {
   // GradScaler has no minimum. 2^-24 is the smallest positive f16, so below it a loss of 1 is zero.
   return {.window = 2000, .hysteresis = 1, .min_loss_scale = 0x1p-24, .from_first = true};
@@ -21,8 +21,8 @@ LossScaleConfig grad_scaler() {
 
 }  // namespace
 
-// Replaces the loss scale of fp16 by GradScaler's if only autocast needs one, and refuses scales
-// and types that cannot work together.
+// Replaces the loss scaling of fp16 by GradScaler's if only autocast needs one, and refuses
+// combinations of scales and types that cannot work.
 void complete_precision(Config& c) {
   if (c.scales_loss() && c.compute != DS_DTYPE_F16) {
     c.loss_scale = grad_scaler();
@@ -34,7 +34,7 @@ void complete_precision(Config& c) {
   if (dynamic && (c.loss_scale.window < 1 || c.loss_scale.min_loss_scale <= 0)) {
     const bool window = c.loss_scale.window < 1;
     refuse(window ? "fp16.loss_scale_window" : "fp16.min_loss_scale",
-           "must be above 0 where fp16.loss_scale is 0, which means dynamic; got 0");
+           "must be above 0 for a dynamic scale (fp16.loss_scale 0), got 0");
   }
   const double scale = dynamic ? c.loss_scale.min_loss_scale : c.loss_scale.loss_scale;
   if (c.compute == DS_DTYPE_F16 && scale < kLeastScale) {
@@ -42,15 +42,15 @@ void complete_precision(Config& c) {
            "{} is below {}, under which gradients cannot be divided by it in f32", scale,
            kLeastScale);
   }
-  // Autocast in the type of the parameters is allowed: it still computes norms and losses in f32.
+  // Autocast in the type of the parameters is allowed, because it still computes norms and losses
+  // in f32.
   if (c.autocast.enabled && c.compute != DS_DTYPE_F32 &&
       parse_dtype(c.autocast.dtype) != c.compute) {
-    refuse("torch_autocast.dtype",
-           "\"{}\" excludes {}: true, with which parameters have another type",
+    refuse("torch_autocast.dtype", "\"{}\" excludes {}: true, which gives parameters another type",
            c.autocast.dtype == "f16" ? "float16" : "bfloat16", precision_key(c.compute));
   }
   if (c.grad_accum != DS_DTYPE_F32 && c.optimizer.compressed()) {
-    refuse("data_types.grad_accum_dtype", "\"{}\" excludes {}, whose momentum is moved by f32 sums",
+    refuse("data_types.grad_accum_dtype", "\"{}\" excludes {}, whose momentum needs sums in f32",
            c.grad_accum == DS_DTYPE_F16 ? "fp16" : "bf16", c.optimizer.type);
   }
   if (c.grad_accum != DS_DTYPE_F32 && c.reproducible) {

@@ -17,7 +17,7 @@
 namespace ds {
 namespace {
 
-// Reads DeepSpeed's words for floating types, and torch's with or without "torch.".
+// Reads the name of a floating type: DeepSpeed's, or torch's with or without "torch.".
 DType precision_word(const std::string& path, const Json& given, const KeyWords& supported) {
   const std::string word = read_value<std::string>(path, given);
   std::string name = ascii_lower(word);
@@ -28,8 +28,8 @@ DType precision_word(const std::string& path, const Json& given, const KeyWords&
   return name == "bf16" || name == "bfloat16" ? DS_DTYPE_BF16 : DS_DTYPE_F32;
 }
 
-// Returns the key bf16.enabled or fp16.enabled. fp16 is set after bf16, so that it detects the
-// contradiction.
+// Returns the key bf16.enabled or fp16.enabled. fp16.enabled is set after bf16.enabled, so its
+// setter detects that both are on.
 Key enabled_key(const std::string& path, DType dtype, const char* doc) {
   auto set = [=](Config& c, const Json& given) {
     if (!read_value<bool>(path, given)) return;
@@ -41,7 +41,7 @@ Key enabled_key(const std::string& path, DType dtype, const char* doc) {
           doc};
 }
 
-// A static scale must stay finite as an f32, and so must the first dynamic one.
+// A static scale and the first dynamic scale must be finite in f32.
 constexpr Limits scale_limits{.low = 0, .high = 1e38}, power_limits{.low = 0, .high = 126};
 
 // Returns DeepSpeed's word for a type; null for DS_DTYPE_NONE.
@@ -64,8 +64,8 @@ const KeyWords& type_words() {
   return words;
 }
 
-// Returns the key data_types.param_dtype. As in DeepSpeed it chooses nothing: it must agree with
-// bf16.enabled and fp16.enabled, which are set before it.
+// Returns the key data_types.param_dtype. As in DeepSpeed, it has no effect of its own but must
+// agree with bf16.enabled and fp16.enabled, which are set before it.
 Key param_type_key(const std::string& path) {
   auto set = [=](Config& c, const Json& given) {
     if (precision_word(path, given, type_words()) == c.compute) return;
@@ -76,8 +76,8 @@ Key param_type_key(const std::string& path) {
           set,
           [](const Config& c) { return word_of(c.compute); },
           KeyKind::text,
-          "chooses nothing: `bf16.enabled` and `fp16.enabled` choose the type of parameters, and "
-          "another word here is refused",
+          "must agree with the type of parameters, which `bf16.enabled` and `fp16.enabled` choose; "
+          "another value is refused",
           {},
           type_words()};
 }
@@ -86,19 +86,20 @@ void loss_scale_keys(KeyList& keys) {
   using L = LossScaleConfig;
   KeyRows rows(keys, "fp16.", &Config::loss_scale);
   rows.add("loss_scale", &L::loss_scale,
-           "factor of the loss in every step, from 1e-38 to 1e38; 0: a dynamic scale, for which "
-           "the next five keys are",
+           "factor of the loss in every step, from 1e-38 to 1e38, or 0 for a dynamic scale, which "
+           "the next five keys control",
            scale_limits);
   rows.add("initial_scale_power", &L::initial_scale_power,
            "the dynamic scale begins at 2 to this power; 0 to 126", power_limits);
-  rows.add("loss_scale_window", &L::window, "steps without overflow after which it doubles", count);
+  rows.add("loss_scale_window", &L::window, "steps without overflow after which the scale doubles",
+           count);
   rows.add(
       "hysteresis", &L::hysteresis,
-      "overflows until it halves; what was used up comes back when it doubles. 0: it never halves",
+      "overflows until the scale halves, counted anew when it doubles. 0: the scale never halves",
       count);
   rows.add("consecutive_hysteresis", &L::consecutive_hysteresis,
-           "every step without overflow gives the hysteresis back");
-  rows.add("min_loss_scale", &L::min_loss_scale, "it never falls below this; 1e-38 to 1e38",
+           "every step without overflow restores the hysteresis");
+  rows.add("min_loss_scale", &L::min_loss_scale, "the scale never falls below this; 1e-38 to 1e38",
            scale_limits);
 }
 
@@ -117,10 +118,9 @@ void precision_keys(KeyList& keys) {
       "bf16.enabled", DS_DTYPE_BF16,
       "compute in bf16 with f32 masters and f32 accumulation; else f32. The section may "
       "also be called `bfloat16`"));
-  rows.add(
-      "bf16.check_grad_overflow", &Config::check_grad_overflow,
-      "false: a bf16 step is updated with NaN and infinity, too; only a step without any data is "
-      "skipped. f32 and fp16 always check");
+  rows.add("bf16.check_grad_overflow", &Config::check_grad_overflow,
+           "false: a bf16 step whose gradients have NaN or infinity is not skipped; only a step "
+           "without any data is. f32 and fp16 always check");
   rows.put(enabled_key("fp16.enabled", DS_DTYPE_F16,
                        "parameters, activations and gradients are f16, with f32 masters, states "
                        "and sums of gradients, and the loss is scaled. Products are formed in f32 "
@@ -129,28 +129,27 @@ void precision_keys(KeyList& keys) {
            "floating-point inputs of a graph may be f32, and are rounded to f16");
   loss_scale_keys(keys);
   type("communication_data_type", &Config::communication, {"fp32", "fp16", "bf16"},
-       "the type in which gradients travel. Each rank rounds its gradients to it once a "
-       "micro-step, and they are summed in f32; on several levels of ranks sums travel in f32 from "
-       "the second level on. `fp32` for narrower gradients gives the same bits and changes "
-       "nothing. A single rank rounds, too, so that its bits are those of several. Codes "
-       "(`zero_quantized_gradients`) travel in its place. With `reduction` \"boundary\" each rank "
-       "rounds the sum of its micro-steps instead, once a step, and `fp32` for narrower gradients "
-       "leaves that sum as it is, for twice the bytes")
+       "the type in which gradients are sent. Each rank rounds its gradients to it once per "
+       "micro-step, and they are summed in f32; if ranks have several levels, sums are sent in f32 "
+       "from the second level on. `fp32` for narrower gradients gives the same bits and changes "
+       "nothing. A single rank rounds as well, so that its bits are those of several. With "
+       "`zero_quantized_gradients`, codes are sent instead. With `reduction` \"boundary\" each "
+       "rank rounds the sum of its micro-steps instead, once per step, and `fp32` for narrower "
+       "gradients sends that sum unrounded, in twice the bytes")
       .shown("none: the compute type");
   type("data_types.grad_accum_dtype", &Config::grad_accum, type_words(),
-       "the type of the sum over micro-steps, which is kept until the update. The sum over ranks "
-       "is made in f32, added in f32 and then rounded to it, after each micro-step; with "
-       "`reduction` \"boundary\" so is each rank's own sum after each of its micro-steps, and at "
-       "last the sum over ranks. Halves the memory of gradients. Excludes `reproducible` and 1-bit "
-       "optimizers. `null` is fp32");
+       "the type of the sum over micro-steps, which is kept until the update. After each "
+       "micro-step the sum over ranks is computed in f32, added in f32 and then rounded to this "
+       "type; with `reduction` \"boundary\" each rank's own sum is rounded after each of its "
+       "micro-steps, and the sum over ranks at the end. Halves the memory of gradients. Excludes "
+       "`reproducible` and 1-bit optimizers. `null` is fp32");
   rows.put(param_type_key("data_types.param_dtype")).shown("what is enabled");
   KeyRows autocast(keys, "torch_autocast.", &Config::autocast);
-  autocast.add(
-      "enabled", &AutocastConfig::enabled,
-      "parameters, gradients and masters are f32, and products (linear layers, attention) are made "
-      "in `torch_autocast.dtype`; norms and losses are f32, what joins both is f32. Beside "
-      "`bf16.enabled` parameters and gradients are bf16, and norms and losses are still f32; "
-      "excludes `fp16.enabled`. Text is continued in f32");
+  autocast.add("enabled", &AutocastConfig::enabled,
+               "parameters, gradients and masters are f32, and products (linear layers, attention) "
+               "are made in `torch_autocast.dtype`; norms and losses are f32, and so are results "
+               "that combine both. With `bf16.enabled` parameters and gradients are bf16, and "
+               "norms and losses are still f32; excludes `fp16.enabled`. Text is generated in f32");
   const KeyWords halves{"bfloat16", "bf16", "float16", "half", "fp16"};
   autocast.row(
       "dtype", &AutocastConfig::dtype,
@@ -161,9 +160,9 @@ void precision_keys(KeyList& keys) {
         return Json(dtype == "f16" ? "torch.float16" : "torch.bfloat16");
       },
       KeyKind::text,
-      "also without `torch.`. Beside `float16` the loss is scaled as torch's GradScaler does it: "
-      "from 65536, doubled after 2000 clean steps, halved by an overflow, whose step is skipped; "
-      "the keys of `fp16` are not read",
+      "the type of products; `torch.` may be left out. With `float16` the loss is scaled as "
+      "torch's GradScaler does: the scale starts at 65536, doubles after 2000 clean steps and "
+      "halves at an overflow, whose step is skipped; the keys of `fp16` are not read",
       {}, halves);
 }
 

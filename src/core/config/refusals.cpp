@@ -12,9 +12,9 @@
 namespace ds {
 namespace {
 
-// Returns whether a text names the path or one below it. A path that is one plain word ("device")
-// is recognized only at the beginning, where a refusal has its key, before a colon, or as the first
-// part of a longer path.
+// Returns whether a text names the path or a path below it. A path that is one plain word
+// ("device") is recognized only at the beginning of the text, where a refusal has its key, before a
+// colon, or as the first part of a longer path.
 bool mentions(std::string_view text, std::string_view path) {
   const auto of_name = [](char c) { return is_ascii_letter(c) || is_ascii_digit(c) || c == '_'; };
   for (size_t at = text.find(path); at != text.npos; at = text.find(path, at + 1)) {
@@ -41,14 +41,14 @@ std::string current_name(const std::string& key) {
   return key;
 }
 
-// Returns the heading of the list in which the page names a key of DeepSpeed.
+// Returns the anchor of the heading below which the reference page lists a key of DeepSpeed.
 std::string heading_of(ForeignKey::Rule rule) {
   using enum ForeignKey::Rule;
   return rule == no_effect || rule == degree || rule == warned_section ? kWithoutEffect : kOnlyOff;
 }
 
-// Returns the anchor of each path on the page: keys, sections by their first key, and keys of
-// DeepSpeed.
+// Returns the anchor of each path on the reference page. A section has the anchor of its first key,
+// and a key of DeepSpeed the anchor of its list.
 std::map<std::string, std::string> anchors_of_page() {
   std::map<std::string, std::string> anchors;
   for (const Key& key : config_keys()) {
@@ -64,10 +64,8 @@ std::map<std::string, std::string> anchors_of_page() {
   return anchors;
 }
 
-// Returns the anchor of docs/reference/config.md that describes a key: the path of the key itself,
-// of a key that holds it or of the first key in it, or the heading of the list that has a key of
-// DeepSpeed. Second and deprecated names lead to the key that they mean. If the page does not have
-// the key, returns "".
+// Returns the anchor of docs/reference/config.md that describes a key, its closest enclosing key or
+// section, or "" if the page has none. Second and deprecated names lead to the key that they mean.
 std::string key_anchor(const std::string& key) {
   static const std::map<std::string, std::string> anchors = anchors_of_page();
   for (std::string path = current_name(key); !path.empty();) {

@@ -7,19 +7,20 @@
 
 namespace ds {
 
-// Collects the errors of a document. Without such a collection, parse_config throws the first one.
+// The refusals of a document, collected so that all of them can be listed.
 struct ConfigRefusals {
   std::vector<Error> errors;
-  // Keys whose values are unknown because they were refused or misspelt. A refusal that names one
-  // of them only follows from the first error, so it is dropped.
+  // Keys whose values are unknown because they were refused or misspelt. A later check may fail
+  // only because such a key has its default, so its refusal is dropped if it names one of these
+  // keys.
   std::set<std::string> doubtful;
 };
 
-// The reasons for which a part of the parse may refuse a key: its own value, or other keys.
+// The possible causes of a refusal: only the key itself, or also the values of other keys.
 enum class Causes { itself, others };
 
-// Keeps a refusal unless it follows from another one (ConfigRefusals::doubtful). Its message ends
-// with the anchor of docs/reference/config.md that describes its key or, if given, the key
+// Keeps a refusal, unless `causes` are others and it names a doubtful key. Appends to its message
+// the anchor of docs/reference/config.md that describes its key or, if not empty, the key
 // `described`.
 void keep_refusal(ConfigRefusals& refusals, Causes causes, const Error& error,
                   const std::string& described);

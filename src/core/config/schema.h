@@ -9,7 +9,8 @@
 
 namespace ds {
 
-// Deprecated names of keys, in full. The section bf16 may also be called bfloat16.
+// A deprecated full name of a key, and the key's path. The section bf16 may also be called
+// bfloat16.
 struct DeprecatedName {
   const char* name;
   const char* path;
@@ -25,14 +26,14 @@ inline constexpr const char* kMaxGradNorm = "optimizer.params.max_grad_norm";
 // Returns all keys in the order in which they are set and printed.
 const KeyList& config_keys();
 
-// One key of DeepSpeed that libds knows by name only.
+// A key or section of DeepSpeed that no field of Config represents.
 struct ForeignKey {
   enum class Rule {
     // The key selects how DeepSpeed works and does not change results. Any value of its kind is
     // accepted.
     no_effect,
-    // The key is accepted with the value `neutral`, which is what DeepSpeed does without the key.
-    // Other values are unsupported.
+    // The key is accepted only with the value `neutral`, which stands for what DeepSpeed does
+    // without the key.
     only,
     // A section that is off unless its "enabled" is true, which is unsupported.
     section,
@@ -47,12 +48,12 @@ struct ForeignKey {
   Rule rule = Rule::no_effect;
   // The accepted value under Rule::only.
   Json neutral;
-  // The keys of a section other than "enabled". Empty: it may have any.
+  // The keys of a section other than "enabled". If empty, any key is accepted.
   std::vector<std::string> inside;
-  // The reason why the key is refused, and what to do instead. In a warning this text follows the
-  // key.
+  // The reason why the key is refused or warned of, and what to do instead.
   std::string reason;
-  // Under Rule::no_effect: refuses the values that DeepSpeed refuses. Null: DeepSpeed accepts any.
+  // Under Rule::no_effect, refuses the values that DeepSpeed refuses. Null if DeepSpeed accepts any
+  // value.
   std::function<void(const std::string& path, const Json& given)> check = nullptr;
   bool whole() const { return rule != Rule::no_effect && rule != Rule::only; }
 };

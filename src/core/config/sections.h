@@ -10,9 +10,8 @@ namespace ds {
 
 class ConfigDocument;
 
-// A part of the parse after all keys are set: a function that completes the configuration or
-// refuses it. Its arguments are the configuration and, if it needs one, the number of ranks or the
-// document.
+// A function that completes the configuration or refuses it after all keys are set. Its arguments
+// are the configuration and, optionally, the number of ranks or the document.
 struct ConfigCheck {
   template <typename Check>
   ConfigCheck(Check check)  // NOLINT

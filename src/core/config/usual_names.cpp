@@ -99,7 +99,7 @@ std::string_view section_of(std::string_view path) {
   return dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
 }
 
-// Returns a name without the differences between programs: capitals and marks between words.
+// Returns a name in lower case without the marks between its words, since programs differ in these.
 std::string plain(std::string_view name) {
   std::string out;
   for (char c : name) {

@@ -3,11 +3,10 @@
 
 namespace ds {
 
-// Returns the key for which other training programs use the name of the unknown key `path`, such as
-// "learning_rate" or, at the top level, "zero"; "" if the name is not known. Only names of keys on
-// which the training depends are known, because ignoring them would change it; names of folders and
-// reports are not. Names that begin with a punctuation mark, as comments often do, are not known
-// either.
+// Returns the key that the unknown key `path` means in other training programs ("learning_rate", or
+// "zero" at the top level), or "" if its name is not known. The table has only keys that affect
+// training, because ignoring one would change the result. Names that begin with a punctuation mark,
+// as comments often do, are never matched.
 std::string usual_key(const std::string& path);
 
 }  // namespace ds

@@ -36,7 +36,8 @@ std::string number_text(double x) {
                                                    : fmt::format("{}", x);
 }
 
-// Returns " (it must be 0 to 3)" for a range with two ends. A single end is in the message already.
+// Returns " (it must be 0 to 3)" for a range with two ends. If it has only one, the message already
+// names it.
 std::string range_text(const Limits& limits) {
   if (std::isinf(limits.low) || (std::isinf(limits.high) && std::isinf(limits.below))) return "";
   const bool open = limits.below <= limits.high;
@@ -155,7 +156,7 @@ int64_t parse_bytes(const std::string& path, const Json& given, const Limits& li
   if (error != std::errc{}) wrong_kind(path, expected, given);
   std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
-  // SI units are powers of 1000, those with an i powers of 1024.
+  // Units with an "i" are powers of 1024, the others powers of 1000.
   constexpr std::pair<std::string_view, double> units[] = {
       {"", 1},      {"B", 1},        {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
       {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};

@@ -32,12 +32,12 @@ T read_value(const std::string& path, const Json& given, const Limits& limits = 
 // path.
 int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits = {.low = 0});
 
-// Returns the truth value of a boolean or of the number 0 or 1, which DeepSpeed accepts as one;
-// nothing for any other value.
+// Returns the truth value of a boolean, or of the numbers 0 and 1, which DeepSpeed accepts as
+// booleans. Returns nothing for any other value.
 std::optional<bool> truth_of(const Json& given);
-// As truth_of, but in sections that DeepSpeed reads with a pydantic class "true", "yes", "on" and
-// their opposites are booleans, too. In other sections DeepSpeed treats any text as true; here it
-// has no truth value.
+// As truth_of(), but in sections that DeepSpeed reads with a pydantic class, words such as "true",
+// "yes", "on" and their opposites are also booleans. In other sections DeepSpeed treats any text as
+// true; this function returns nothing for it.
 std::optional<bool> truth_at(const std::string& path, const Json& given);
 
 // Returns a value in the form that configurations use.

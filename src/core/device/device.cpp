@@ -11,7 +11,7 @@
 
 namespace ds {
 
-// Defaults for queues without sums and devices without links: every call fails.
+// The defaults for queues without sums and devices without links throw.
 void DeviceQueue::sum(std::span<const void* const>, DType, float*, int64_t) {
   raise(DS_ERROR_INTERNAL, "a queue that runs host code has no sums over ranks");
 }
@@ -28,7 +28,7 @@ std::unique_ptr<DeviceLink> Device::open_link(const LinkId&, int, int) const {
   raise(DS_ERROR_INTERNAL, "device '{}' has no library that links ranks", name());
 }
 
-// The system provides a page only when it is first written, so pages of zeros are skipped.
+// The system provides a page only when it is first written, so pages of zeros are not copied.
 void copy_sparse(std::byte* to, const std::byte* from, int64_t bytes) {
   static constexpr int64_t kPage = 4096;
   static const std::byte zeros[kPage] = {};

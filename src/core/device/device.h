@@ -21,8 +21,8 @@
 
 namespace ds {
 
-// A block of memory of a device, or of the host where the device's queues can access it. The
-// contents start as zeros. Pages that were never written take no memory if the device can avoid it.
+// A block of memory on a device, or on the host such that the device's queues can access it. The
+// contents start as zeros. Pages that were never written use no memory if the device can avoid it.
 // Not thread-safe.
 class Arena {
  public:
@@ -30,11 +30,11 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // The address of the first byte as the device's queues know it. Host code may dereference it only
-  // if Device::shared(). Null if the arena has no bytes.
+  // Returns the address at which the device's queues access the first byte, or null if the arena
+  // has no bytes. Host code may dereference the address only if Device::shared().
   std::byte* address() const { return address_; }
   int64_t bytes() const { return bytes_; }
-  // Enlarges the arena to `wanted` bytes: keeps the contents and appends zeros. The address may
+  // Enlarges the arena to `wanted` bytes. Keeps the contents and appends zeros. The address may
   // change unless grows_in_place(wanted).
   virtual void grow(int64_t wanted) = 0;
   virtual bool grows_in_place(int64_t /*wanted*/) const { return false; }
@@ -47,11 +47,11 @@ class Arena {
   int64_t bytes_ = 0;
 };
 
-// Marks a point in the work of a queue, as a CUDA event does. An event may be recorded repeatedly.
+// A point in the work of a queue, like a CUDA event. An event may be recorded repeatedly.
 class Event {
  public:
   virtual ~Event() = default;
-  // Returns whether the work before the latest record has finished; true if the event was never
+  // Returns whether the work before the latest record has finished, or true if the event was never
   // recorded.
   virtual bool done() const = 0;
   // Waits until the work before the latest record has finished, or throws the error that ended it.
@@ -63,7 +63,7 @@ class Event {
   virtual std::function<bool(int64_t ns)> waiter() const = 0;
 };
 
-// A time stamp: the time at which a queue arrives at a point in its work.
+// The time at which a queue arrives at a point in its work.
 class Instant {
  public:
   virtual ~Instant() = default;
@@ -72,7 +72,7 @@ class Instant {
   virtual int64_t ns_since(const Instant& other) const = 0;
 };
 
-// Captured work of a queue, with every argument as it was at the capture. It must not be destroyed
+// Captured work of a queue, with the arguments that it had at the capture. It must not be destroyed
 // while a launch of it runs.
 class CapturedWork {
  public:
@@ -89,79 +89,79 @@ class DeviceFault : public Error {
 // The arguments of a launch.
 struct LaunchArgs {
   std::span<const TensorView> in, out;
-  // In memory of the device or the host. The kernel reads the values that are there when it runs,
-  // not those at the time of the launch.
+  // The scalars of the step, in memory of the device or the host. The kernel reads them when it
+  // runs, not when it is launched.
   const StepScalars* scalars = nullptr;
-  // Index of the leaf, micro_step * world + rank; 0 in update.
+  // The index of the leaf: micro-step * data ranks + data coordinate. 0 in update.
   int64_t leaf = 0;
-  // For an update that is launched once for each run of elements: the scalars of that run.
+  // The scalars of the run of elements, for an update that is launched once for each run.
   RunScalars run = {};
 };
 
-// Describes a kernel that is to be created. The views have the largest extents that launches may
-// have, and null data.
+// The description of a kernel to create. The views have the largest extents that launches may have,
+// and null data.
 struct KernelRequest {
   std::string_view op;
   std::span<const TensorView> in, out;
   const Attrs& attrs;
-  // For an operation that processes its elements run by run, in an order of its own: these runs.
-  // Otherwise empty.
+  // The runs of elements that one launch processes, in order. Empty if the launch processes all
+  // elements.
   std::span<const ElementRun> runs;
 };
 
-// One operation, created once for its types and attributes and launched many times. Its content is
-// up to the device; queues that are host threads call run() on their thread, with addresses that
-// host code can use.
+// One operation, created once for its types and attributes and launched many times. A queue that
+// runs host code calls run() on its thread, with addresses that host code can use. Other queues
+// launch the kernels of their own device, whose form only this device knows.
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void run(const LaunchArgs& args) const = 0;
 };
 
-// Receives reports about the work that it has submitted to queues. worked() and failed() are called
-// by queues that are host threads, on these threads; idle() is called on the thread that waits.
+// A receiver of reports about the work that it has submitted to queues. Queues that are host
+// threads call worked() and failed() on these threads; idle() is called on the thread that waits.
 class WorkOwner {
  public:
-  // Reports that the work has been done, between these times.
+  // Reports that work `number` has been done between these times.
   virtual void worked(size_t number, int64_t begin_ns, int64_t end_ns) = 0;
-  // Rethrows the error with the name of the work added.
+  // Throws the error again, with the name of the work in its message.
   [[noreturn]] virtual void failed(size_t number, const std::exception& error) = 0;
-  // Reports, from time to time, that the queue still waits for another queue before it begins that
-  // work.
+  // Reports, from time to time, that the queue still waits for another queue before it begins work
+  // `number`.
   virtual void idle(size_t number) = 0;
 
  protected:
   ~WorkOwner() = default;
 };
 
-// Carries out work in the order of submission. Calls return as soon as the work is submitted. Only
-// the host thread that issues a program makes them, unless a function says otherwise. After the
-// first error of any queue of a device, its queues do no further work, and every call and every
-// wait throws that error.
+// A queue that carries out work in the order of submission. Calls return as soon as the work is
+// submitted. Only the host thread that issues a program may call the functions, unless a function
+// says otherwise. After the first error of any queue of a device, all queues of the device do no
+// further work, and every call and every wait throws that error.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
-  // Returns whether calls return only after the work has been done, so that nobody needs to wait
-  // for this queue.
+  // Returns whether calls return only after the work has been done, so that no wait for this queue
+  // is needed.
   virtual bool immediate() const { return false; }
 
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
-  // Returns whether the queue runs host code, on a thread of the host: the kernels of
-  // Device::kernels(), and the tasks of run().
+  // Returns whether the queue runs host code on a thread of the host: kernels of Device::kernels()
+  // and tasks of run().
   virtual bool runs_host_code() const { return true; }
-  // For a queue that runs no host code: creates one of the device's own kernels, for launches on
-  // this queue. Throws DS_ERROR_UNSUPPORTED with the reason if the device has no such kernel.
+  // Creates one of the device's own kernels, for launches on this queue. Only for queues that run
+  // no host code. Throws DS_ERROR_UNSUPPORTED with the reason if the device has no such kernel.
   virtual std::unique_ptr<Kernel> make_kernel(const KernelRequest&) { return nullptr; }
-  // For a queue that runs no host code: adds up `parts`, each of `count` elements of a floating
-  // type, into `out`, in f32 and in the order of a reduction over ranks (docs/reference/ops.md). If
-  // the parts are f32, `out` may be one of them.
+  // Adds up `parts`, each of `count` elements of a floating type, into `out`, in f32 and in the
+  // order of a reduction over ranks (docs/reference/ops.md). Only for queues that run no host code.
+  // If the parts are f32, `out` may be one of them.
   virtual void sum(std::span<const void* const> parts, DType dtype, float* out, int64_t count);
-  // For a queue that runs no host code: returns scratch memory of the device, at least as many
-  // bytes as requested, which the work of this queue uses while it runs. All kernels of the queue
-  // share it. It grows in place.
+  // Returns at least the requested number of bytes of the device's memory, as scratch memory that
+  // the work of this queue uses while it runs. Only for queues that run no host code. All kernels
+  // of the queue share the memory, which grows in place.
   virtual std::byte* scratch(int64_t) { return nullptr; }
-  // Returns the present size of that scratch memory.
+  // Returns the current size of the scratch memory.
   virtual int64_t scratch_bytes() const { return 0; }
   // Launches a kernel. The views are copied.
   virtual void launch(const Kernel& kernel, const LaunchArgs& args) = 0;
@@ -172,9 +172,9 @@ class DeviceQueue {
   virtual std::unique_ptr<Event> make_event() const = 0;
   // Records the event after the work submitted so far.
   virtual void record(Event& event) = 0;
-  // Makes all later work of this queue wait until the work before the event's latest record, on
-  // whichever queue, has finished. If the queue cannot wait for such an event by itself, the
-  // calling thread waits.
+  // Makes all later work of this queue wait until the work before the event's latest record, on any
+  // queue, has finished. If the queue cannot wait for the event by itself, the calling thread
+  // waits.
   virtual void wait(const Event& event) = 0;
 
   // Creates an instant for note(), or returns null if the queue does not measure times. note() sets
@@ -182,7 +182,7 @@ class DeviceQueue {
   virtual std::unique_ptr<Instant> make_instant() const { return nullptr; }
   virtual void note(Instant&) {}
 
-  // Waits until nothing is queued or running. Errors are left for later calls to throw. May be
+  // Waits until no work is queued or running. Does not throw; later calls throw the errors. May be
   // called on any thread.
   virtual void finish() const noexcept = 0;
 
@@ -202,7 +202,8 @@ class DeviceQueue {
   virtual uint32_t marked() const { return 0; }
   virtual void unmark() {}
 
-  // Sets the owner and the number of all work submitted from here on. Null: the work has no owner.
+  // Sets the owner and the number of all work submitted after this call. With a null owner, the
+  // work has no owner.
   void attribute(WorkOwner* owner, size_t number) {
     owner_ = owner;
     number_ = number;
@@ -223,28 +224,29 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  virtual const char* name() const = 0;  // "host", "separate", "cuda:0"
-  // Returns the name of the kernels that its host threads run, as in KernelImpl::device.
+  // Returns "host", "separate" or a name such as "cuda:0".
+  virtual const char* name() const = 0;
+  // Returns the name of the kernels that the device's host threads run, as in KernelImpl::device.
   virtual const char* kernels() const = 0;
-  // Returns the device's part of the numerics key, on which the bits of its kernels depend: "cpu",
-  // or an architecture such as "sm_90".
+  // Returns the device's part of the numerics key, which names everything on the device that the
+  // bits of its kernels depend on, beginning with "cpu" or an architecture such as "sm_90".
   virtual std::string kind() const { return kernels(); }
-  // Returns the domain, or "" for none. Device objects of one process with the same domain stand
-  // for one device: their queues that run no host code may use each other's memory and wait for
-  // each other's events.
+  // Returns the domain, or "" if the device has none. Device objects of one process with the same
+  // domain represent one device: their queues that run no host code may use each other's memory and
+  // wait for each other's events.
   virtual std::string domain() const { return ""; }
-  // Returns an identity of the hardware that no other device of any host has, or "" if its ranks
-  // cannot be linked.
+  // Returns an identity of the hardware that is unique among all hosts, or "" if the device cannot
+  // be linked.
   virtual std::string identity() const { return ""; }
   // Returns the name and version of the library that links devices of several ranks
-  // (device_link.h); they must be equal on all ranks. Throws DS_ERROR_UNSUPPORTED with the reason
+  // (device_link.h). Both must be equal on all ranks. Throws DS_ERROR_UNSUPPORTED with the reason
   // if there is no such library.
   virtual std::string link_library() const;
-  // Creates the id with which the ranks of a new group open their links. One of these ranks calls
-  // it.
+  // Creates the id with which the ranks of a new group open their links. One rank of the group
+  // calls this function and passes the id to the others.
   virtual LinkId make_link_id() const;
-  // Begins to join a group of ranks; DeviceLink::settled() says when all have joined. No two ranks
-  // of a group may have devices of the same identity.
+  // Begins to join a group of ranks. DeviceLink::settled() says when all ranks have joined. No two
+  // ranks of a group may have devices of the same identity.
   virtual std::unique_ptr<DeviceLink> open_link(const LinkId& id, int rank, int size) const;
   // Returns whether host code may read and write the device's memory directly.
   virtual bool shared() const = 0;
@@ -262,22 +264,22 @@ class Device {
   // Returns the free bytes of the device's own memory, or nothing if the device uses host memory.
   virtual std::optional<int64_t> free_memory() const { return std::nullopt; }
 
-  // Copy or fill bytes before they return, in memory of the host or the device. The caller must
-  // have waited for all queues that use these bytes.
+  // These functions copy or fill bytes of the host or the device before they return. The caller
+  // must have waited for all queues that use these bytes.
   virtual void copy(void* to, const void* from, int64_t bytes) const = 0;
   virtual void fill(void* to, int byte, int64_t bytes) const = 0;
   // Translates an address of the device into one that host code can use. Only host code in a task
   // of one of the device's queues may use the result.
   virtual void* reach(void* address) const { return address; }
   // Returns whether the address is in memory of the device, such as an arena or a caller's tensor
-  // there.
+  // on the device.
   virtual bool owns(const void* address) const {
     return reach(const_cast<void*>(address)) != address;
   }
 
-  // Name the work that the calling thread submits between begin_range() and end_range(), for a
-  // profiler that watches this process. Ranges nest. has_ranges() returns whether there is such a
-  // profiler.
+  // begin_range() and end_range() name the work that the calling thread submits between them, for a
+  // profiler that watches this process. Ranges nest. has_ranges() returns whether such a profiler
+  // is active.
   virtual bool has_ranges() const { return false; }
   virtual void begin_range(const char*) const {}
   virtual void end_range() const {}
@@ -289,7 +291,7 @@ class Device {
   Faults faults_;
 };
 
-// Copies into memory that is all zeros, without writing pages that would stay zero.
+// Copies into memory that contains only zeros, without writing pages that would stay zero.
 void copy_sparse(std::byte* to, const std::byte* from, int64_t bytes);
 
 }  // namespace ds

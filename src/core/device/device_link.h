@@ -27,11 +27,11 @@ class DeviceLink {
   // Gathers `bytes` bytes from each rank: out + r * bytes receives rank r's bytes from its `in`.
   // `in` may be this rank's place in `out`.
   virtual void gather(DeviceQueue& queue, const void* in, void* out, int64_t bytes) = 0;
-  // Exchanges bytes: sends sends[r] to every other rank r and receives receives[r] from it.
+  // Sends sends[r] to every other rank r and receives receives[r] from that rank.
   virtual void swap(DeviceQueue& queue, std::span<const ds_plugin_part> sends,
                     std::span<const ds_plugin_part> receives) = 0;
-  // Ends the link's transfers on queues, whether the other ranks take part or not, so that waiting
-  // for the queues ends. May be called on any thread.
+  // Ends the link's transfers on queues, whether the other ranks take part or not, so that a wait
+  // for a queue returns. May be called on any thread.
   virtual void abort() noexcept = 0;
 };
 

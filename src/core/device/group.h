@@ -8,8 +8,8 @@
 namespace ds {
 
 // The collectives of a program, on memory of one device and in the order of a queue: the data
-// plane. The control plane, in which ranks agree, compare and abort, is the communicator, which
-// ranks on every kind of device have.
+// plane. The control plane, by which ranks agree, compare and abort, is the communicator, which is
+// the same for every kind of device.
 class Group {
  public:
   enum class Op : int8_t { all_gather, reduce_scatter, all_reduce, all_to_all };
@@ -17,10 +17,10 @@ class Group {
   virtual ~Group() = default;
   // Returns the bytes of device memory that a call of run() needs besides its operands.
   virtual int64_t room(Op op, int64_t count, DType dtype) const = 0;
-  // Submits a collective to the queue. `count` is the number of elements of `in` that this rank
-  // contributes to each other rank: all of them or, in a reduce_scatter or an all_to_all, the block
-  // of one rank. `room` has at least room(op, count, dtype) bytes. 16-bit types are added up in
-  // f32, others in their own type. The label must live until the work has ended.
+  // Submits a collective to the queue. `count` is the number of elements that this rank sends to
+  // each rank: all elements of `in` or, in a reduce_scatter or an all_to_all, the block of one
+  // rank. `room` has at least room(op, count, dtype) bytes. 16-bit types are added up in f32, other
+  // types in themselves. `label` must live until the work has ended.
   virtual void run(DeviceQueue& queue, Op op, const void* in, void* out, int64_t count, DType dtype,
                    void* room, std::string_view label) = 0;
   // Throws if the work submitted to the queue can no longer end. The thread that calls run() must

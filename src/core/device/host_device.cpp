@@ -87,7 +87,8 @@ void HostArena::grow(int64_t wanted) {
   bytes_ = wanted;
 }
 
-// Returns only whole pages within the range to the system.
+// Returns the whole pages within the range to the system, which provides zeros when they are next
+// read.
 void HostArena::discard(int64_t begin, int64_t end) {
   int64_t low = round_up(begin, kPage), high = end / kPage * kPage;
   if (low < high) madvise(address_ + low, static_cast<size_t>(high - low), MADV_DONTNEED);
@@ -107,8 +108,8 @@ std::shared_ptr<Arena> HostDevice::make_arena(Place, int64_t bytes) {
   return std::make_shared<HostArena>(bytes);
 }
 
-// Reading a page of the old arena that was never written takes no memory, because the system maps
-// its shared page of zeros; copy_sparse() then does not write the page of the new arena.
+// Reading a page of the old arena that was never written allocates no memory, because the system
+// maps its shared page of zeros. copy_sparse() then does not write the page in the new arena.
 std::shared_ptr<Arena> HostDevice::copy_arena(Place, const Arena& arena, int64_t bytes) {
   auto made = std::make_shared<HostArena>(bytes);
   if (arena.bytes() > 0) copy_sparse(made->address(), arena.address(), arena.bytes());

@@ -20,7 +20,7 @@ PluginBase::PluginBase(const ds_plugin_device_table& table, int32_t index, bool 
 }
 
 // DS_PLUGIN_FAILED and DS_PLUGIN_LOST leave the device in an unknown state, so they become a
-// DeviceFault, which ends all of its queues. Other errors concern the call alone.
+// DeviceFault, after which all queues of the device fail. Other errors concern only this call.
 void PluginBase::check(int32_t status, std::string_view call) const {
   if (status == DS_PLUGIN_OK) return;
   const std::string text =

@@ -9,15 +9,15 @@
 
 namespace ds {
 
-// Returns the ds_status for the status of a failed plugin call. The status must not be
-// DS_PLUGIN_OK.
+// Returns the ds_status for the status of a failed plugin call, which must not be DS_PLUGIN_OK.
 ds_status status_of_plugin(int32_t status);
 
-// The part of a plugin's device that its memory, queues and links need: the plugin's table of
-// functions, and the handle of the device to pass to them.
+// The part of a plugin's device that its memory, queues and links use: the plugin's table of
+// functions, and the device's handle, which these functions expect.
 class PluginBase : public Device {
  public:
-  const char* name() const override { return name_.c_str(); }  // "cuda:0"
+  // Returns a name such as "cuda:0".
+  const char* name() const override { return name_.c_str(); }
   const ds_plugin_device_table& table() const { return table_; }
   ds_plugin_device* handle() const { return device_; }
   const ds_plugin_device_info& info() const { return info_; }
@@ -35,8 +35,8 @@ class PluginBase : public Device {
   }
 
  protected:
-  // Opens the device. Throws DS_ERROR_UNSUPPORTED with the plugin's reason if it cannot open device
-  // `index`.
+  // Opens device `index`. Throws an error with the plugin's reason if the plugin cannot open it,
+  // usually DS_ERROR_UNSUPPORTED.
   PluginBase(const ds_plugin_device_table& table, int32_t index, bool tf32);
 
   const ds_plugin_device_table& table_;

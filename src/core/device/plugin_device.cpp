@@ -54,7 +54,7 @@ class Pinned final : public Arena {
 };
 
 // A DeviceLink that calls the plugin's library. If the device's queues have failed, gather() and
-// swap() throw that error and do not call the library.
+// swap() throw their error and do not call the library.
 class Link final : public DeviceLink {
  public:
   Link(const PluginBase& device, ds_plugin_device_link* link) : device_(device), link_(link) {}
@@ -78,8 +78,8 @@ class Link final : public DeviceLink {
   void abort() noexcept override { device_.table().link_abort(link_); }
 
  private:
-  // An error of the link is an error of the collective (DS_ERROR_COMM) and leaves the device's
-  // other work alone. Only a lost device is an error of the device.
+  // An error of the link is an error of the collective (DS_ERROR_COMM) and does not affect the
+  // device's other work. Only a lost device is an error of the device.
   void done(int32_t status) const {
     if (status == DS_PLUGIN_OK || status == DS_PLUGIN_LOST)
       return device_.check(status, "its link");
@@ -95,7 +95,7 @@ class Link final : public DeviceLink {
 
 std::string PluginDevice::kind() const {
   char out[128] = "";
-  check(table_.numerics(device_, out), "what its bits depend on");
+  check(table_.numerics(device_, out), "its numerics");
   return out;
 }
 
@@ -118,7 +118,7 @@ std::unique_ptr<DeviceLink> PluginDevice::open_link(const LinkId& id, int rank, 
       create<ds_plugin_device_link>("a link", table_.link_open, device_, id.data(), rank, size));
 }
 
-// If a constructor throws, its destructor does not run, so the device is closed here.
+// If the constructor throws, the destructor does not run, so the device is closed here.
 PluginDevice::PluginDevice(const ds_plugin_device_table& table, int32_t index, bool tf32)
     : PluginBase(table, index, tf32), ranges_(table.ranges() != 0) {
   try {
@@ -188,8 +188,8 @@ std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t inde
   const ds_plugin_device_table* table = load_device(name);
   if (!table) {
     raise(DS_ERROR_UNSUPPORTED,
-          "device '{0}:{1}' needs libds_{0}.so, beside libds or in a folder of DS_PLUGIN_PATH; "
-          "there is none",
+          "device '{0}:{1}' needs libds_{0}.so beside libds or in a folder of DS_PLUGIN_PATH, but "
+          "no such file was found",
           name, index);
   }
   return std::make_unique<PluginDevice>(*table, index, tf32);
@@ -204,8 +204,8 @@ int32_t own_plugin_device(const std::string& name, int32_t local_rank) {
 
 namespace {
 
-// Returns a clause that names the library that links ranks on several devices, or says why none
-// does.
+// Returns a clause that names the library by which ranks on several devices are linked, or the
+// reason why they are not.
 std::string described_links(const Device& device) {
   try {
     return "ranks on several are linked by " + device.link_library();
@@ -216,7 +216,7 @@ std::string described_links(const Device& device) {
 
 }  // namespace
 
-// An error becomes the line instead of being thrown, because this describes the machine.
+// The function describes the machine, so an error is returned as the line instead of being thrown.
 std::string describe_plugin_devices(const std::string& name) {
   try {
     const ds_plugin_device_table* table = load_device(name);

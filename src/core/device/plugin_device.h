@@ -12,12 +12,13 @@
 
 namespace ds {
 
-// A device of a plugin: implements the interfaces of device.h with the functions of ds_plugin.h.
-// Its queues are streams of the plugin or, for host code, threads of the host (make_host_queue()).
-// Its host arenas are pinned.
+// A device of a plugin, which implements the interfaces of device.h by the functions of
+// ds_plugin.h. Its queues are streams of the plugin or, for host code, threads of the host
+// (make_host_queue()). Its host arenas are pinned.
 class PluginDevice final : public PluginBase {
  public:
-  // Throws DS_ERROR_UNSUPPORTED with the plugin's reason if it cannot open device `index`.
+  // Throws an error with the plugin's reason if the plugin cannot open device `index`, usually
+  // DS_ERROR_UNSUPPORTED.
   PluginDevice(const ds_plugin_device_table& table, int32_t index, bool tf32);
   ~PluginDevice() override;
 
@@ -45,12 +46,12 @@ class PluginDevice final : public PluginBase {
   const bool ranges_;
   // Guards copies_.
   mutable std::mutex copying_;
-  // The queue of copy() and fill(), which wait for their work and are not part of any other queue.
+  // The queue on which copy() and fill() submit their work, for which they wait.
   ds_plugin_queue* copies_ = nullptr;
 };
 
 // Opens device `index` of libds_NAME.so, where NAME is `name`. Throws DS_ERROR_UNSUPPORTED if there
-// is no such plugin or the plugin cannot open the device.
+// is no such plugin, and as the constructor of PluginDevice does.
 std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t index, bool tf32);
 
 // Returns the index of the device of libds_NAME.so that a local rank uses by default: the rank
@@ -58,7 +59,7 @@ std::unique_ptr<Device> make_plugin_device(const std::string& name, int32_t inde
 // throws with the reason.
 int32_t own_plugin_device(const std::string& name, int32_t local_rank);
 
-// Describes libds_NAME.so on this machine in one line: its devices, or why it has none.
+// Returns a line about libds_NAME.so on this machine: its devices, or the reason why it has none.
 std::string describe_plugin_devices(const std::string& name);
 
 }  // namespace ds

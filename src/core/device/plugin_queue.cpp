@@ -1,13 +1,13 @@
 // Problem: a plugin offers streams, events and memory in C. They must work together with queues
-// that are threads of the host, and an error of one queue must end all of them.
+// that are threads of the host, and an error of one queue must end all queues.
 //
 // Invariant: the host never blocks a stream. A stream waits for another stream by itself. A thread
 // waits for a stream by polling the event, so that it sees an error of another queue at once. If a
 // stream must wait for a thread's event, the calling thread waits before it submits more work to
-// the stream; the awaited work was submitted earlier, so the queues cannot deadlock.
+// the stream. The awaited work was submitted earlier, so the queues cannot deadlock.
 //
-// Cost: each Event owns one event of the plugin, and records it again unless somebody still waits
-// for the previous record; then it creates another.
+// Cost: each Event owns one event of the plugin and records it again. Only if somebody still waits
+// for the previous record does it create another event of the plugin.
 #include "core/device/plugin_queue.h"
 
 #include <algorithm>
@@ -92,14 +92,13 @@ struct PluginInstant final : Instant {
   const Mark mark;
 };
 
-// An event that may be recorded again while somebody still waits for its previous record. Waiters
-// share ownership of the Mark of the record that they wait for, so recording again then creates a
-// new Mark.
+// An event that may be recorded again while somebody still waits for its previous record. A waiter
+// shares ownership of the Mark of its record. As long as it does, the next record needs a new Mark.
 class PluginEvent final : public Event {
  public:
   explicit PluginEvent(const PluginBase& device) : device_(device) {}
-  // Returns the Mark for a new record on `queue`: the present one, or a new one if somebody waits
-  // for the present one.
+  // Returns the Mark for a new record on `queue`: the current one, or a new one if somebody waits
+  // for the current one.
   Mark& renew(const PluginQueue& queue) {
     if (!mark_ || mark_.use_count() > 1) mark_ = std::make_shared<Mark>(device_);
     queue_ = &queue;
@@ -119,9 +118,9 @@ class PluginEvent final : public Event {
   std::function<bool(int64_t)> waiter() const override {
     if (!mark_) return [](int64_t) { return true; };
     return [mark = mark_, queue = queue_](int64_t ns) {
-      // A sleep lasts about 50 us longer than requested, so the first kAwake of a wait only yields.
-      // After that the sleeps grow by 5 us each, up to kMost, which bounds how late the end is
-      // noticed.
+      // A sleep lasts about 50 us longer than requested, so during the first kAwake of a wait the
+      // thread only yields. After that, each sleep is 5 us longer than the one before, up to kMost,
+      // which bounds how late the end is noticed.
       constexpr std::chrono::microseconds kAwake{100}, kMost{200};
       const auto begin = std::chrono::steady_clock::now(),
                  end = begin + std::chrono::nanoseconds(ns);
@@ -187,16 +186,16 @@ PluginQueue::~PluginQueue() {
   table().queue_destroy(queue_);
 }
 
-// A stream runs asynchronously, so the status of a call reports an error of its own arguments or of
-// earlier work.
+// A stream runs asynchronously, so the status of a call reports an error of the call's arguments or
+// of earlier work.
 void PluginQueue::give(int32_t status, std::string_view call) {
   check_faults();
   device_.check(status, call);
 }
 
-// All kernels of the queue share one scratch memory, as large as the largest of them needs. It
-// grows here, before the new kernel can run, and in place, so launches that were submitted earlier
-// stay valid.
+// All kernels of the queue share one scratch memory, as large as the largest of them needs. The
+// memory grows here, before the new kernel can run. Its address does not change, so launches that
+// were submitted earlier stay valid.
 std::unique_ptr<Kernel> PluginQueue::make_kernel(const KernelRequest& request) {
   std::vector<ds_plugin_view> views = plain(request.in, request.out);
   for (ds_plugin_view& view : views) view.data = nullptr;
@@ -250,7 +249,7 @@ void PluginQueue::launch(const Kernel& kernel, const LaunchArgs& args) {
   give(table().kernel_launch(own->get(), queue_, &launch), "a launch");
 }
 
-// Ends the capture even if another queue has failed: until then the stream would stay unusable.
+// The capture is ended even if another queue has failed, because the stream is unusable until then.
 std::unique_ptr<CapturedWork> PluginQueue::end_capture() {
   ds_plugin_graph* made = nullptr;
   const int32_t status = table().capture_end(queue_, &made);
@@ -283,8 +282,8 @@ void PluginQueue::note(Instant& instant) {
 }
 
 // The stream itself waits for an event of a stream. For an event of a thread, the calling thread
-// waits here, in slices of 50 ms; after each it checks for errors and reports to the owner of the
-// work that the queue is idle.
+// waits here. Every 50 ms it checks for errors and reports to the owner of the work that the queue
+// is idle.
 void PluginQueue::wait(const Event& event) {
   if (const auto* own = dynamic_cast<const PluginEvent*>(&event)) {
     if (own->mark()) give(table().wait(queue_, own->mark()->event()), "a wait");

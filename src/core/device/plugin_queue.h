@@ -20,8 +20,8 @@
 
 namespace ds {
 
-// An arena in the memory of a plugin's device. Growing it keeps its address: the plugin has
-// reserved addresses.
+// An arena in the memory of a plugin's device. Its address does not change when it grows, because
+// the plugin reserves addresses.
 class PluginMemory final : public Arena {
  public:
   PluginMemory(const PluginBase& device, int64_t wanted) : device_(device) { grow(wanted); }
@@ -54,10 +54,10 @@ class PluginMemory final : public Arena {
 
 // A queue that is a stream of a plugin's device.
 //
-// Calls give work to the stream and return at once; the stream does it in order. A failure of any
-// queue of the device is passed to all of them through fail(), and the next call that checks throws
-// it. fail() runs on the thread that has seen the failure, so a mutex guards the error. A flag is
-// read first, so that calls need not lock the mutex as long as there is no error.
+// Calls submit work to the stream and return at once. A failure of any queue of the device is
+// passed to all queues by fail(), and the next call of a queue throws it. fail() runs on the thread
+// that has seen the failure, so a mutex guards the error. A flag is read first, so that calls do
+// not lock the mutex as long as there is no error.
 class PluginQueue final : public DeviceQueue, public Faults::Member {
  public:
   PluginQueue(PluginBase& device, const std::string& name);
@@ -78,7 +78,8 @@ class PluginQueue final : public DeviceQueue, public Faults::Member {
   std::byte* scratch(int64_t bytes) override;
   int64_t scratch_bytes() const override { return scratch_ ? scratch_->bytes() : 0; }
   ds_plugin_queue* get() const { return queue_; }
-  // Checks the status of a plugin call that submitted work to the stream.
+  // Throws the error that ended the device's queues, if any, or else the error of `status`, which a
+  // plugin call that submitted work has returned.
   void give(int32_t status, std::string_view call);
   void launch(const Kernel& kernel, const LaunchArgs& args) override;
   void run(std::function<void()>) override {

@@ -1,11 +1,10 @@
 // Problem. Two kinds of error appear only on a GPU: host code that uses an address of the device,
-// and work that relies on an order without a wait that ensures it. Tests should find them on any
-// machine.
+// and work that depends on an order that no wait ensures. Tests should find them on any machine.
 //
 // Algorithm. An arena has two ranges of addresses: an inaccessible one, which the rest of libds
 // uses, and the alias, at which a file in memory is mapped and which reach() returns to the
-// device's queues. All arenas of a device have slots, which the threads of queues read without a
-// lock (write(), reach()), because a lock would order threads that nothing else orders and so hide
+// device's queues. Each arena has a slot with its addresses. Threads of queues read slots without a
+// lock (write(), reach()), because a lock would order threads that nothing else orders, and so hide
 // a missing wait from ThreadSanitizer.
 
 #include "core/device/separate_device.h"
@@ -38,7 +37,8 @@ constexpr int64_t kPageBytes = 4096;
 
 }  // namespace
 
-// A memory file, mapped at the alias, and a reservation of the same size, the address.
+// An arena: a memory file, which is mapped at the alias, and reserved addresses of the same size,
+// which begin at address().
 class SeparateDevice::Memory final : public Arena {
  public:
   Memory(SeparateDevice& device, int64_t wanted) : device_(device) {
@@ -61,7 +61,7 @@ class SeparateDevice::Memory final : public Arena {
     close(file_);
   }
 
-  // The new mappings exist before the old ones, if any, are removed.
+  // Old mappings are removed only after the new ones exist.
   void grow(int64_t wanted) override {
     std::byte *address = address_, *alias = alias_;
     int64_t bytes = bytes_;
@@ -109,7 +109,7 @@ class SeparateDevice::Memory final : public Arena {
   std::byte* alias_ = nullptr;
 };
 
-// A new arena gets the first free slot.
+// Assigns the first free slot to a new arena.
 size_t SeparateDevice::place(const Memory& arena, size_t slot) {
   std::lock_guard lock(changing_);
   size_t used = used_.load(std::memory_order_relaxed);
@@ -130,8 +130,8 @@ void SeparateDevice::vacate(size_t slot) {
   write(slots_[slot], nullptr, nullptr, nullptr);
 }
 
-// The write side of a seqlock. The stores are releases, so a reader that sees one of them also sees
-// that the version is odd.
+// The write side of a seqlock. The stores are releases, so a reader that sees one of the new values
+// also sees that the version is odd or has changed.
 void SeparateDevice::write(Slot& slot, std::byte* begin, std::byte* end, std::byte* alias) {
   uint32_t version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);

@@ -12,8 +12,9 @@
 namespace ds {
 
 // A device in software that enforces the rules of a real one. The addresses of its memory are
-// reserved but not accessible, so host code that uses one faults. The bytes are at another address,
-// the alias, which only reach() returns. Each queue is a thread, so a missing wait is a data race.
+// reserved but not accessible, so host code that dereferences one faults. The bytes are at another
+// address, the alias, which only reach() returns. Each queue is a thread, so a missing wait is a
+// data race.
 class SeparateDevice final : public Device {
  public:
   explicit SeparateDevice(const Delays& delays = {}) : delays_(delays) {}
@@ -30,9 +31,9 @@ class SeparateDevice final : public Device {
 
  private:
   class Memory;
-  // The addresses of one arena. Threads of queues read slots while other slots change. A lock would
-  // hide missing waits (see TaskQueue), so a slot has a version instead, which is odd while a
-  // writer changes the slot.
+  // The addresses of one arena. Threads of queues may read a slot while a writer changes it. A lock
+  // would hide missing waits (see TaskQueue), so a slot has a version, which is odd while a writer
+  // changes the slot.
   struct Slot {
     std::atomic<uint32_t> version{0};
     std::atomic<std::byte*> begin{nullptr}, end{nullptr}, alias{nullptr};

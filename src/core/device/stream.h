@@ -14,15 +14,15 @@ class Stream {
   explicit Stream(std::shared_ptr<Device> device);
 
   const std::shared_ptr<Device>& device() const { return device_; }
-  // Returns the queue. Throws DS_ERROR_POISONED once any queue of the device has failed, because
-  // then none of them works.
+  // Returns the queue. Throws DS_ERROR_POISONED if any queue of the device has failed, because then
+  // no queue of the device works.
   DeviceQueue& queue();
   // Returns an event recorded after all work submitted to the stream so far.
   std::unique_ptr<Event> mark();
   // Waits until all work submitted to the stream so far has finished.
   void synchronize();
   // Keeps `memory`, which work submitted so far reads or writes, alive at least until that work has
-  // finished. Null: only releases memory whose work has finished.
+  // finished. Also releases kept memory whose work has finished. `memory` may be null.
   void keep(std::shared_ptr<void> memory);
 
  private:
@@ -36,7 +36,7 @@ class Stream {
   std::unique_ptr<DeviceQueue> queue_;
 };
 
-// The stream that a caller has passed to a call. Null: the call reads and writes the caller's
+// The stream that a caller has passed to a call. If null, the call reads and writes the caller's
 // tensors before it returns.
 using StreamRef = std::shared_ptr<Stream>;
 

@@ -16,13 +16,13 @@
 namespace ds {
 namespace {
 
-// Bounds the cost of a lost wake-up.
+// The longest sleep, in nanoseconds. It bounds the delay of a lost wake-up.
 constexpr int64_t kLongestSleep = 50'000'000;
 
 // The memory order of the counters and flags by which a sleeping thread and the thread that wakes
 // it notice each other. Sequentially consistent operations ensure that at least one of the two sees
-// the write of the other. ThreadSanitizer would treat them as synchronization and so miss errors;
-// its builds use relaxed operations, which suffices on x86-64, whose atomic read-modify-write
+// the write of the other. ThreadSanitizer would treat them as synchronization and so miss errors.
+// Builds for it use relaxed operations, which suffice on x86-64, whose atomic read-modify-write
 // instructions are full barriers.
 #ifdef __SANITIZE_THREAD__
 constexpr std::memory_order kTold = std::memory_order_relaxed;
@@ -67,7 +67,7 @@ void Faults::remove(Member* queue) {
 
 TaskQueue::TaskQueue(std::string name, Faults* faults)
     : name_(std::move(name)), faults_(faults), last_(new Task) {
-  // The thread inherits a mask that blocks all signals, for its whole life.
+  // The thread inherits the mask that blocks all signals, and keeps it.
   SignalsBlocked blocked(SignalsBlocked::Which::all);
   thread_ = std::thread([this, first = last_] { loop(first); });
   if (faults_) faults_->add(this);
@@ -83,7 +83,7 @@ TaskQueue::~TaskQueue() {
 }
 
 // Appends to the list. Only submitting threads lock the mutex; the queue's thread follows `next`
-// without it.
+// without locking.
 uint64_t TaskQueue::submit(std::function<void()> body) {
   if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
   auto* task = new Task{std::move(body)};
@@ -138,7 +138,8 @@ void TaskQueue::carry_out(Task& task, uint64_t ticket) {
       error = std::current_exception();
     }
   }
-  // Destroys what the task's function has captured before anyone sees that the task has ended.
+  // The captures of the task's function are destroyed before any thread sees that the task has
+  // ended.
   task.body = nullptr;
   if (error) {
     faults_ ? faults_->fail(error) : fail(error);
@@ -161,7 +162,7 @@ void TaskQueue::wake_waiters() {
   if (sleepers_.load(kTold) > 0) wake(changes_);
 }
 
-// sleepers_ is incremented before `ready` is called again, so a change after that call wakes this
+// sleepers_ is incremented before `ready` is called again, so any change after that call wakes this
 // thread.
 template <typename Ready>
 bool TaskQueue::sleep_until(const Ready& ready, int64_t ns) const {
@@ -179,7 +180,7 @@ bool TaskQueue::sleep_until(const Ready& ready, int64_t ns) const {
   return is;
 }
 
-// Tickets finish in order, so a later ticket in the word means that this one has finished, too.
+// Tickets finish in order, so a later ticket in the word means that this ticket has also finished.
 bool TaskQueue::finished(uint64_t ticket) const {
   return words_[ticket % kWords].load(std::memory_order_acquire) >= ticket;
 }

@@ -23,7 +23,7 @@ class Faults {
     ~Member() = default;
   };
 
-  // Fails all queues with this error, unless an earlier error has already failed them.
+  // Fails all queues with this error, unless they have already failed with an earlier one.
   void fail(std::exception_ptr error);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // A queue that is added after an error fails at once. A queue must be removed before it is
@@ -39,18 +39,19 @@ class Faults {
 };
 
 // A thread that carries out tasks one after the other. Each task has a ticket, numbered from 1.
-// After an error, from a task or from fail(), tasks that have not begun are dropped, submit()
+// After an error of a task, or after fail(), tasks that have not begun are dropped. submit() then
 // throws the error, and so do wait() and done() for every ticket whose task did not finish. All
 // functions may be called on any thread.
 //
-// Two threads are ordered only by the submission of a task, which comes before the task, and by its
-// end, which comes before the return of those who wait for its ticket. In particular, the two sides
-// share no lock: it would order them by accident and hide a missing wait from ThreadSanitizer. So
-// tasks are passed in a lock-free list, and the end of a task is stored in a word for its ticket
-// (words_).
+// Threads are ordered only by the submission of a task, which happens before the task runs, and by
+// the end of a task, which happens before the return of a wait for its ticket. In particular, the
+// two sides share no lock, which would order them by accident and hide a missing wait from
+// ThreadSanitizer. So tasks are passed in a lock-free list, and the end of a task is stored in a
+// word for its ticket (words_).
 class TaskQueue final : public Faults::Member {
  public:
-  // The queue fails together with the queues of `faults`, which is borrowed. Null: it fails alone.
+  // The queue fails together with the queues of `faults`, which is borrowed. If `faults` is null,
+  // it fails alone.
   explicit TaskQueue(std::string name, Faults* faults = nullptr);
   // Runs all submitted tasks first, or drops them after an error.
   ~TaskQueue();
@@ -69,7 +70,7 @@ class TaskQueue final : public Faults::Member {
   bool wait_for(uint64_t ticket, int64_t ns) const;
   // Fails this queue alone.
   void fail(std::exception_ptr error) override;
-  // Waits until nothing is queued or running. Errors are left for later calls to throw.
+  // Waits until no task is queued or running. Does not throw; later calls throw the errors.
   void finish() const noexcept;
 
  private:
@@ -98,22 +99,23 @@ class TaskQueue final : public Faults::Member {
   // The last task of the list. Guarded by submitting_.
   Task* last_;
   std::atomic<uint64_t> submitted_{0};
-  // Incremented by every submission. The thread sleeps until it changes.
+  // Incremented by every submission. The queue's thread sleeps until this value changes.
   std::atomic<uint32_t> arrivals_{0};
   std::atomic<bool> thread_sleeps_{false};
   std::atomic<bool> stop_{false};
 
-  // words_[t % kWords] is the latest ticket of that remainder whose task has finished.
+  // words_[t % kWords] is the latest finished ticket with the same remainder as t.
   std::array<std::atomic<uint64_t>, kWords> words_{};
-  // Number of tasks that have finished or were dropped.
+  // The number of tasks that have finished, have failed or were dropped.
   std::atomic<uint64_t> passed_{0};
-  // Incremented whenever a task ends or the queue fails. Waiting threads sleep until it changes.
+  // Incremented whenever a task ends or the queue fails. Waiting threads sleep until this value
+  // changes.
   mutable std::atomic<uint32_t> changes_{0};
   mutable std::atomic<int> sleepers_{0};
   // failing_ is set by the first call of fail(), failed_ once error_ is set.
   std::atomic<bool> failing_{false}, failed_{false};
   std::exception_ptr error_;
-  // The last member, so that the thread starts when everything else exists.
+  // The last member, so that the thread starts when all other members exist.
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
-// A queue that is a thread. Everything is a task of the underlying TaskQueue, waits included, so
-// the issuing thread never blocks when it submits work. Recording an event stores the ticket of the
-// last task submitted.
+// A queue that is a thread. All work, including waits, consists of tasks of the underlying
+// TaskQueue, so the issuing thread never blocks when it submits work. Recording an event stores the
+// ticket of the last task submitted.
 
 #include "core/device/thread_queue.h"
 
@@ -26,14 +26,15 @@ ThreadQueue::ThreadQueue(Device& device, const std::string& name, const Delays& 
       stream_{delays.jitter.value_or(0), 0, 0, static_cast<uint32_t>(hash64(name))},
       tasks_(name, &device.faults()) {}
 
-// Sleeps for up to 100 us before a quarter of the tasks, at random by the seed.
+// Sleeps for less than 100 us before a quarter of the tasks. The seed of Delays::jitter determines
+// which, and how long.
 void ThreadQueue::sleep_before(uint64_t task) const {
   uint32_t drawn = stream_.block(task)[0];
   if (drawn % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(drawn / 4 % 100));
 }
 
-// Wraps work into a task that reports its times and errors to the owner, and adds the delays that a
-// test wants.
+// Submits work as a task that reports its times and errors to the owner and adds the delays of a
+// test.
 template <typename Body>
 void ThreadQueue::submit(Works works, Body body) {
   auto task = [this, works, body = std::move(body), owner = owner_, number = number_,
@@ -54,7 +55,8 @@ void ThreadQueue::submit(Works works, Body body) {
   last_ = tasks_.submit(std::move(task));
 }
 
-// Addresses are translated when the work is submitted, so a task uses the mapping of that time.
+// Addresses are translated when the work is submitted, so a task uses the mapping that was valid
+// then.
 void ThreadQueue::copy(void* to, const void* from, int64_t bytes) {
   void* target = device_.reach(to);
   const void* source = device_.reach(const_cast<void*>(from));
@@ -66,8 +68,8 @@ void ThreadQueue::fill(void* to, int byte, int64_t bytes) {
   submit(Works::moves, [=] { std::memset(target, byte, static_cast<size_t>(bytes)); });
 }
 
-// The views are copied, because the caller's may change before the task runs. The kernel itself
-// outlives its launches.
+// The views are copied, because the caller may change its views before the task runs. The kernel
+// must outlive its launches.
 void ThreadQueue::launch(const Kernel& kernel, const LaunchArgs& args) {
   std::vector<TensorView> views;
   views.reserve(args.in.size() + args.out.size());
@@ -92,8 +94,8 @@ void ThreadQueue::run(std::function<void()> task) { submit(Works::works, std::mo
 
 void ThreadQueue::record(Event& event) { static_cast<TicketEvent&>(event).record(tasks_, last_); }
 
-// The queue's thread waits, whatever kind of queue the event belongs to, and reports to the owner
-// every 50 ms that it is idle.
+// The queue's thread waits for an event of any kind of queue, and reports to the owner every 50 ms
+// that it is idle.
 void ThreadQueue::wait(const Event& event) {
   constexpr int64_t kLook = 50'000'000;
   submit(Works::waits, [done = event.waiter(), owner = owner_, number = number_] {

@@ -38,10 +38,10 @@ class TicketEvent final : public Event {
 
 // Delays that a test adds to a queue.
 struct Delays {
-  // A seed. If set, the thread sleeps for up to 100 us before some tasks, chosen at random.
+  // A seed. If set, the thread sleeps for less than 100 us before some tasks, chosen at random.
   std::optional<uint64_t> jitter;
-  // Microseconds for which the thread sleeps after each kernel and each task of run(), as if the
-  // work took that much longer.
+  // The time, in microseconds, for which the thread sleeps after each kernel and each task of
+  // run(), as if the work took longer.
   int64_t work_us = 0;
 };
 
@@ -61,8 +61,8 @@ class ThreadQueue final : public DeviceQueue {
   void finish() const noexcept override { tasks_.finish(); }
 
  private:
-  // The kind of a task: a wait, a copy or fill, or a kernel or function. Only `works` is followed
-  // by Delays::work_us, and waits are not reported to the owner.
+  // The kind of a task: a wait, a copy or fill, or a kernel or function. Delays::work_us applies
+  // only to the last kind, and waits are not reported to the owner.
   enum class Works : int8_t { waits, moves, works };
   template <typename Body>
   void submit(Works works, Body body);
@@ -71,7 +71,7 @@ class ThreadQueue final : public DeviceQueue {
   Device& device_;
   const Delays delays_;
   RandomStream stream_;
-  // Number of tasks submitted; selects the random delay of the next one.
+  // The number of tasks submitted, which selects the random delay of the next task.
   uint64_t given_ = 0;
   // The ticket of the last task.
   uint64_t last_ = 0;

@@ -29,9 +29,9 @@ constexpr size_t kPage = 4096;
 constexpr int kPolls = 2000;
 constexpr std::chrono::microseconds kSpin{40};
 
-// Spins until ready() returns true, or the spin time is over; returns whether ready() returned
-// true. After the first polls, the thread yields the core between polls, so that oversubscribed
-// ranks let each other run.
+// Spins until ready() returns true or the spin time is over. Returns the last value of ready().
+// After the first polls, the thread yields the core between polls, so that oversubscribed ranks let
+// each other run.
 template <typename Ready>
 bool spin(const Ready& ready) {
   for (int i = 0; i < kPolls; ++i) {
@@ -57,9 +57,10 @@ void pin(std::thread& thread, int cpu) {
 
 }  // namespace
 
-// A job is open from the store of `unclaimed` until `done` reaches `count`. A thread claims a task
-// by decrementing a positive `unclaimed`. The job stays open until the claimed task has ended, so a
-// thread may read `task` and `count` after a claim, and only then.
+// The state that the threads share. A job is open from the store of `unclaimed` until `done`
+// reaches `count`. A thread claims a task by decrementing a positive `unclaimed`. The job stays
+// open until every claimed task has ended, so a thread may read `task` and `count` after a claim,
+// and only then.
 struct ThreadTeam::Impl {
   using Task = std::function<void(int64_t, int)>;
 
@@ -78,13 +79,13 @@ struct ThreadTeam::Impl {
 
   alignas(kLine) std::atomic<int64_t> unclaimed{0};
   alignas(kLine) std::atomic<int64_t> done{0};
-  // Number of jobs opened. Workers sleep until it changes.
+  // The number of jobs opened so far. Workers sleep until it changes.
   alignas(kLine) std::atomic<uint32_t> epoch{0};
   std::atomic<int> sleepers{0};
   std::atomic<bool> caller_sleeps{false};
   std::atomic<bool> stop{false};
 
-  // Keeps the error of the lowest index, so that the error thrown does not depend on the threads'
+  // Keeps the error of the task with the lowest index, so that the thrown error does not depend on
   // timing.
   void keep(std::exception_ptr e, int64_t index) {
     std::lock_guard lock(error_mutex);
@@ -113,7 +114,8 @@ struct ThreadTeam::Impl {
     }
   }
 
-  // The loop of a worker: waits for a job by spinning, then sleeping, and helps with it.
+  // Runs a worker's loop: waits for a job, first spinning, then sleeping, and runs tasks of the
+  // job.
   void work(int thread) {
     uint32_t seen = 0;
     for (;;) {
@@ -184,8 +186,8 @@ int ThreadTeam::size() const { return impl_->size; }
 
 size_t ThreadTeam::scratch_bytes() const { return impl_->scratch_bytes; }
 
-// A single task, or any tasks of a team of one, run on the caller's thread; an exception then ends
-// the loop at once.
+// A single task, and all tasks of a team of one, run on the caller's thread, where an exception
+// ends the loop at once.
 void ThreadTeam::parallel_for(int64_t count, const std::function<void(int64_t, int)>& task) {
   if (impl_->size == 1 || count <= 1) {
     for (int64_t i = 0; i < count; ++i) task(i, 0);

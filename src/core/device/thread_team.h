@@ -14,9 +14,9 @@ class ThreadTeam {
  public:
   static constexpr int kMostThreads = 1024;
   static constexpr size_t kScratchBytes = size_t{2} << 20;
-  // scratch_bytes is the size of each thread's aligned private memory, which is allocated here
-  // once. cpus is empty or has one entry per thread: worker t runs only on cpus[t], if the system
-  // allows it. Thread 0 is the caller's and is not bound.
+  // `scratch_bytes` is the size of each thread's private memory, which is allocated here. `cpus` is
+  // empty or has one entry per thread: worker t runs only on cpus[t], if the system allows it.
+  // Thread 0 is the caller's and is not bound.
   explicit ThreadTeam(int threads, size_t scratch_bytes = kScratchBytes,
                       std::span<const int> cpus = {});
   ~ThreadTeam();
@@ -26,11 +26,12 @@ class ThreadTeam {
   int size() const;
   size_t scratch_bytes() const;
 
-  // Calls task(index, thread) for every index in [0, count), with thread in [0, size()), and
-  // returns when all are done. An exception of a task is rethrown here.
+  // Calls task(index, thread) for every index in [0, count), with `thread` in [0, size()), and
+  // returns when all calls have ended. If tasks throw, rethrows the exception of the lowest index.
   void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& task);
 
-  // The scratch of `thread`, 64-byte aligned; its contents are undefined between tasks.
+  // Returns the private memory of `thread`, aligned to at least 64 bytes. Its contents are
+  // undefined between tasks.
   std::span<std::byte> scratch(int thread);
 
  private:

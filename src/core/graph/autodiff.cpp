@@ -6,7 +6,7 @@
 // readers of a result come later in the order of nodes.
 //
 // Algorithm: walk the nodes backwards, let the backward rule of each append its part, and add up
-// contributions to one value. Nodes that do not lie between a wanted value and the loss are
+// contributions to one value. Nodes that are not on a path from a wanted value to the loss are
 // skipped.
 //
 // Cost: one pass over the nodes and one `add` for each additional reader of a value.
@@ -23,7 +23,8 @@
 namespace ds {
 namespace {
 
-// Marks the values that depend on a trained parameter or on one of `wrt`. Only those get gradients.
+// Marks trained parameters, the values `wrt`, and all values that depend on either. Only marked
+// values get gradients.
 IdVector<ValueId, bool> values_wanting_gradient(const Graph& graph,
                                                 const std::vector<ValueId>& wrt) {
   IdVector<ValueId, bool> wanted(graph.values.size(), false);
@@ -47,8 +48,8 @@ ValueId BackwardContext::first_grad() const {
   return output_grads[0];
 }
 
-// Results are named after the forward operands, so that a text shows whose gradient each of them
-// is.
+// Results are named after the forward operands, so that a graph's text shows what each is the
+// gradient of.
 ValueId BackwardContext::emit(std::string_view op_name, const std::vector<ValueId>& in, Attrs attrs,
                               const std::vector<size_t>& forward_inputs) {
   bool any = false;
@@ -73,7 +74,7 @@ void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt,
   NodeId begin = graph.nodes.past();
   IdVector<ValueId, ValueId> grad(graph.values.size());
   graph.backward_begin = begin;
-  // A loss that depends on no wanted value has no backward part at all.
+  // If the loss depends on no wanted value, the backward part is empty.
   if (wanted[loss]) {
     Attrs seed{{"value", 1.0}, {"dtype", dtype_name(graph.type(loss).dtype)}};
     grad[loss] = graph.add("fill", {}, seed, unique_name(graph, "d." + graph.values[loss].name));

@@ -4,9 +4,8 @@
 
 namespace ds {
 
-// The part of a custom operation that the compile side knows. The kernels are the caller's and are
-// added by kernels/custom.h. A node and its instructions share the object, which is destroyed with
-// the last of them.
+// The part of a custom operation that the compile side knows. kernels/custom.h adds the caller's
+// kernels. A node and its instructions share the object, and the last owner destroys it.
 struct CustomOp {
   std::string name;
   // Types of the results, separated by blanks: "T[n,16] f32[]". T stands for the type of the first

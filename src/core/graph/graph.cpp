@@ -1,9 +1,9 @@
 // Implements Graph: builders that check what they append, and a check of a complete graph.
 //
 // Invariant: nodes are in a valid execution order, each value is defined exactly once, and types
-// agree with the op table. The builders maintain it by checking operands, names and types before
-// they append. Passes change nodes and values directly; check() then tests the whole invariant
-// again.
+// agree with the op table. The builders maintain the invariant by checking operands, names and
+// types before they append. Passes change nodes and values directly; check() tests the whole
+// invariant afterwards.
 //
 // Cost: check() is linear in nodes and operands.
 #include "core/graph/graph.h"
@@ -19,14 +19,14 @@
 namespace ds {
 namespace {
 
-// Checks the name of a value. The length of an inferred name is not limited, since it may extend
-// the longest name of another value.
+// Checks the name of a value. The name of a node's result has no length limit, since it may extend
+// the name of another value.
 void require_value_name(std::string_view name, NodeId producer) {
   require_name("value", name, !producer.exists() ? kMostName : name.max_size());
 }
 
-// Checks the name, the type and the size of a new value. Only a parameter may be empty (`least` 0):
-// a rank may hold an empty part of it.
+// Checks the name, the type and the size of a new value. `least` is the smallest extent. It is 0
+// for parameters only, since a rank may hold an empty part of one.
 void check_value(const Graph& graph, std::string_view name, const TensorType& type, NodeId producer,
                  int64_t least = 1) {
   require_value_name(name, producer);
@@ -50,8 +50,7 @@ ValueId add_value(Graph& graph, std::string_view name, TensorType type, int64_t 
 
 bool in_range(const Graph& graph, ValueId value) { return graph.values.has(value); }
 
-// Checks a node whose operands must be defined by what precedes it, and marks its results as
-// defined.
+// Checks a node, whose operands must already be defined, and marks its results as defined.
 void check_node(const Graph& graph, NodeId id, IdVector<ValueId, bool>& defined) {
   const Node& node = graph.nodes[id];
   for (size_t i = 0; i < node.in.size(); ++i) {
@@ -81,7 +80,7 @@ void check_node(const Graph& graph, NodeId id, IdVector<ValueId, bool>& defined)
 
 std::string TensorType::text() const { return dtype_name(dtype) + shape.text(); }
 
-// Takes time linear in the number of names with this base, which is small.
+// The time is linear in the number of names with this base, which is small.
 std::string unique_name(const Graph& graph, std::string_view base) {
   std::string name(base);
   for (int i = 1; graph.find_value(name).exists(); ++i) name = fmt::format("{}.{}", base, i);
@@ -126,8 +125,8 @@ ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Att
   return nodes.back().out.front();
 }
 
-// The attributes repeat the parts of the object that shapes depend on, so that a shape rule reads
-// attributes only.
+// The attributes repeat the parts of the object on which shapes depend, because shape rules read
+// only attributes.
 ValueId Graph::add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in) {
   Attrs attrs{{"name", custom->name}, {"outputs", custom->outputs}};
   ValueId first = add("custom", in, std::move(attrs),
@@ -157,10 +156,10 @@ ValueId Graph::append_value(Value value) {
   return values.add(std::move(value));
 }
 
-// Passes may give a name to a second value for a while; the table keeps the first.
+// A pass may temporarily give two values the same name; the table then keeps the first.
 void Graph::rename_value(ValueId value, std::string value_name) {
   Value& renamed = values.at(value);
-  // If another value had this name first, the entry of the table belongs to that value.
+  // The entry for the old name is erased only if it refers to this value.
   if (find_value(renamed.name) == value) id_of_name_.erase(renamed.name);
   renamed.name = std::move(value_name);
   id_of_name_.emplace(renamed.name, value);

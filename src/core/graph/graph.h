@@ -19,7 +19,7 @@ namespace ds {
 
 using ValueId = Id<struct ValueTag>;
 using NodeId = Id<struct NodeTag>;
-// The index of a parameter, also at the C interface.
+// The index of a parameter in Graph::params. The C interface uses the same index.
 using ParamId = Id<struct ParamTag>;
 using InputId = Id<struct InputTag>;
 
@@ -28,14 +28,15 @@ struct TensorType {
   DType dtype = DS_DTYPE_NONE;
   Shape shape;
   bool operator==(const TensorType&) const = default;
-  std::string text() const;  // "bf16[n,384]"
+  // Returns the text form, such as "bf16[n,384]".
+  std::string text() const;
 };
 
 // One SSA value. `name` is unique in the graph and has no leading '%'.
 struct Value {
   std::string name;
   TensorType type;
-  // The node that computes the value; does not exist for an input or a parameter.
+  // The node that computes the value. The id does not exist for an input or a parameter.
   NodeId producer;
 };
 
@@ -46,7 +47,7 @@ struct Node {
   std::vector<ValueId> in;
   std::vector<ValueId> out;
   Attrs attrs;
-  // Set for a custom operation. Null: the op table says everything about the node.
+  // The object of a custom operation; null for all other nodes.
   std::shared_ptr<const CustomOp> custom = nullptr;
   bool operator==(const Node&) const = default;
 };
@@ -61,18 +62,20 @@ struct Init {
 
 // A tensor of the model. Its index in Graph::params is its identity on every rank.
 struct Parameter {
-  std::string name;  // "h.3.attn.qkv.weight"
-  // The value has the type of the part that this rank holds.
+  // For example "h.3.attn.qkv.weight".
+  std::string name;
+  // The parameter's value, which has the type of the part that this rank holds.
   ValueId value;
   Init init;
-  // The gradient, set by differentiate().
+  // The value of the gradient, which differentiate() sets.
   ValueId grad;
-  // A frozen parameter gets no gradient. The text form does not contain this.
+  // True for a parameter that gets no gradient. The text form does not contain this field.
   bool frozen = false;
-  // The part of a larger tensor that the rank holds. Ids, names and random numbers refer to the
-  // larger tensor. Absent: the parameter is whole. The text form does not contain this either.
+  // The part of a larger tensor that the rank holds, if the parameter is not whole. Ids, names and
+  // random numbers refer to the larger tensor. The text form does not contain this field.
   std::optional<ParamSlice> slice;
-  // Mesh axes over which the gradients of this parameter are summed. Empty: the axes of `data`.
+  // Mesh axes over which the gradients of this parameter are summed. If empty, the axes of `data`.
+  // The text form does not contain this field.
   std::vector<std::string> reduced_over;
 };
 
@@ -84,22 +87,24 @@ struct GraphOutput {
   bool operator==(const GraphOutput&) const = default;
 };
 
-// A model: nodes in a valid execution order. nn/ or ds_graph_op build it; afterwards only passes
-// change it.
+// A model: nodes in a valid execution order. Functions of nn/ or calls of ds_graph_op build it;
+// afterwards only passes change it.
 class Graph {
  public:
   std::string name = "graph";
-  int64_t bound = 1;  // n <= bound
+  // The largest value of n.
+  int64_t bound = 1;
   IdVector<ValueId, Value> values;
   IdVector<NodeId, Node> nodes;
   IdVector<InputId, ValueId> inputs;
   IdVector<ParamId, Parameter> params;
   // In a training graph, outputs[0] is the loss.
   std::vector<GraphOutput> outputs;
-  // The first node of the backward part. Does not exist before differentiate().
+  // The first node of the backward part. The id does not exist before differentiate().
   NodeId backward_begin;
-  // A value f32[] of the forward part: the weight of this micro-step's loss among those of a step.
-  // If it does not exist, all losses have the same weight. The text form does not contain this.
+  // A value f32[] of the forward part: the weight of the micro-step's loss in the loss of the step.
+  // If the id does not exist, all micro-steps have the same weight. The text form does not contain
+  // this field.
   ValueId loss_weight;
 
   ValueId add_input(std::string_view name, TensorType type);
@@ -113,8 +118,8 @@ class Graph {
   ValueId add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in);
   void add_output(std::string_view name, ValueId value);
 
-  // These are the only functions that change names in `values`, since find_value() looks them up in
-  // a table. They do not check names; check() does.
+  // Only these functions may change names in `values`, because they also update the table in which
+  // find_value() looks names up. They do not check names; check() does.
   ValueId append_value(Value value);
   void rename_value(ValueId value, std::string name);
   void replace_values(IdVector<ValueId, Value> values);
@@ -126,8 +131,8 @@ class Graph {
   // Returns null if no output has that name.
   const GraphOutput* find_output(std::string_view name) const;
 
-  // Returns the text form. parse_graph(print()) gives an equal graph, unless a node is a custom
-  // operation, since a text cannot hold a callback.
+  // Returns the text form. parse_graph() reads it back, without the fields that the text form does
+  // not contain. It refuses custom operations, since a text has no callbacks.
   std::string print() const;
   // Checks SSA form, order, arity and types. Throws DS_ERROR_INVALID_ARGUMENT, naming node and
   // operand.
@@ -145,9 +150,9 @@ Graph parse_graph(std::string_view text);
 
 // Appends the backward part: the gradients of the scalar `loss` with respect to every parameter
 // (Parameter::grad, which does not exist if the parameter is frozen or the loss does not depend on
-// it) and with respect to the values `wrt`, returned in `input_grads`. The seed is a `fill` of 1.
-// Contributions to one value are summed with `add` in the order of decreasing position of their
-// consumers, so that the order of sums is fixed.
+// it) and with respect to the values `wrt`, returned in `input_grads`. The gradient of the loss is
+// a `fill` of 1. If a value has several consumers, their contributions are summed with `add`, the
+// last consumer's first, so that the order of sums is fixed.
 void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt = {},
                    std::vector<ValueId>* input_grads = nullptr);
 

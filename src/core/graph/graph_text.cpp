@@ -2,10 +2,10 @@
 // (README.md shows it).
 //
 // Lines follow the order of value ids, so parsing assigns the same ids and print(parse(text)) is
-// the same text. The parser builds the graph with the functions that applications use, so a text is
-// checked like any graph; an error names the line. Gradients of parameters are resolved at the end,
-// since a parameter precedes the nodes that compute its gradient. Types in a text are redundant on
-// purpose: a change of a shape rule shows up as an error instead of another graph.
+// the same text. The parser checks a text like any graph, and an error names the line. Gradients of
+// parameters are resolved at the end, since a parameter precedes the nodes that compute its
+// gradient. The types of results are redundant on purpose: a change of a shape rule is reported as
+// an error instead of silently giving another graph.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -90,8 +90,7 @@ std::string_view without_percent(std::string_view word) {
   return word.substr(1);
 }
 
-// Parses line by line. The number of the line is added to errors of the functions that build the
-// graph.
+// A parser that reads line by line and adds the number of the line to every error.
 class GraphParser {
  public:
   Graph parse(std::string_view text) {
@@ -167,7 +166,7 @@ class GraphParser {
 
   // Parses "%OUT ... = OP %IN ... [{ATTRIBUTES}] -> TYPE ...".
   void parse_node(std::string_view line) {
-    // Attributes may contain any of these, so the first " = " and the last " -> " delimit.
+    // Attributes may contain either delimiter, so the first " = " and the last " -> " count.
     size_t equal = line.find(" = "), arrow = line.rfind(" -> ");
     require(equal != std::string_view::npos && arrow != std::string_view::npos && equal < arrow,
             "node must be '%out = op %in {{attributes}} -> type', got '{}'", line);
@@ -195,7 +194,7 @@ class GraphParser {
       require(parse_type(types[i]) == inferred[i], "{}: output {} is {}, got {}", node.op, outs[i],
               inferred[i].text(), types[i]);
       std::string_view name = without_percent(outs[i]);
-      // Names of results may be longer than those that applications give: gradients extend them.
+      // Names of results have no length limit, because the name of a gradient extends another name.
       require_name("value", name, name.max_size());
       node.out.push_back(
           graph_.append_value({std::string(name), inferred[i], graph_.nodes.past()}));

@@ -1,10 +1,10 @@
 // Computes the cost of a forward pass by modules, as DeepSpeed's flops profiler does.
 //
 // The profiler counts calls of patched functions of torch while a module of the model runs. A graph
-// has neither calls nor modules, but names: values are named after the modules that compute them,
-// so nodes are assigned to modules by name, and the functions below give each operation the cost of
-// the calls that it replaces. What the profiler does not see costs nothing here, too, so that both
-// tables can be compared.
+// has neither calls nor modules. But values are named after the modules that compute them, so nodes
+// are assigned to modules by name, and the functions below give each operation the cost of the
+// calls that it replaces. Work that the profiler does not see costs nothing here either, so that
+// both tables can be compared.
 #include "core/graph/module_cost.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ double numel_of(const Graph& graph, ValueId value, int64_t n) {
   return static_cast<double>(graph.type(value).shape.numel(n));
 }
 
-// Counts q k^T and the weighted sum over all pairs of a sequence, causal or not, and the softmax.
+// Counts q k^T and the weighted sum over all pairs of rows of a sequence, causal or not, and one
+// operation of the softmax for each pair and head.
 ModuleCost attention_cost(const Graph& graph, const Node& node, int64_t n) {
   const double heads = static_cast<double>(node.attrs.integer("heads")),
                seq = static_cast<double>(node.attrs.integer("seq")),
@@ -34,8 +35,8 @@ ModuleCost attention_cost(const Graph& graph, const Node& node, int64_t n) {
   return {2 * macs + heads * static_cast<double>(n) * seq, macs};
 }
 
-// Counts 2 operations for each multiply-accumulate of a product, and the bias only if the weight is
-// transposed.
+// Counts 2 operations for each multiply-accumulate of a product. A bias counts once for each
+// column, and only if the weight is transposed.
 ModuleCost product_cost(const Graph& graph, const Node& node, int64_t n) {
   const double rows = numel_of(graph, node.in[0], n);
   const Shape& weight = graph.type(node.in[1]).shape;
@@ -63,8 +64,9 @@ ModuleCost forward_cost(const Graph& graph, const Node& node, int64_t n) {
   if (op == "attention") return attention_cost(graph, node, n);
   const double elements = node.out.empty() ? 0 : numel_of(graph, node.out[0], n);
   if (op == "layer_norm") return {(node.in.size() > 1 ? 5 : 4) * elements, 0};
-  // The profiler patches functions of torch.nn.functional, so it sees those activations of Hugging
-  // Face that call one by its name. The GELU classes hold references to the unpatched function.
+  // The profiler patches functions of torch.nn.functional, so it sees only those activations of
+  // Hugging Face that look up such a function when they are called. The GELU classes hold
+  // references to the unpatched function.
   static const auto& by_element = *new std::set<std::string, std::less<>>{"relu", "relu2", "silu"};
   const std::string& act = op == "glu" ? node.attrs.text("act") : op;
   if (by_element.contains(act)) return {elements, 0};
@@ -78,8 +80,8 @@ std::string module_of_param(const std::string& param) {
 
 namespace {
 
-// Returns the value whose gradient this one is, if there is one. If the usual name of a gradient
-// was in use, its name ends with a number.
+// Returns the forward value whose gradient `value` is, by its name, or an id that does not exist.
+// Trailing components are dropped, since unique_name() may have appended a number.
 ValueId gradient_of(const Graph& graph, ValueId value) {
   const std::string& name = graph.values[value].name;
   if (!name.starts_with(kGradient)) return {};
@@ -88,8 +90,8 @@ ValueId gradient_of(const Graph& graph, ValueId value) {
   return graph.find_value(of);
 }
 
-// Returns the parameter that a backward node reads, or whose gradient it computes; it may not
-// exist.
+// Returns the parameter that a backward node reads or whose gradient it computes, or an id that
+// does not exist.
 ParamId param_of(const Graph& graph, const Node& node) {
   for (ValueId in : node.in) {
     if (ParamId p = graph.find_param(graph.values[in].name); p.exists()) return p;
@@ -104,9 +106,9 @@ ParamId param_of(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-// A sum passes its gradient on unchanged, so the reader of a gradient may be the backward part of a
-// node other than the sum; then the parameter of that reader decides. A shared parameter has
-// several forward nodes; then the gradient decides.
+// A sum passes its gradient on unchanged, so a gradient may be read by the backward node of another
+// operation than the one that its name suggests. Then the parameter of the reader decides. A shared
+// parameter has several forward nodes, so there the gradient decides.
 std::string module_of(const Graph& graph, NodeId id) {
   const Node& node = graph.nodes[id];
   auto name_of = [&](ValueId value) { return graph.values[value].name; };
@@ -119,7 +121,7 @@ std::string module_of(const Graph& graph, NodeId id) {
   const ParamId param = param_of(graph, node);
   if (param.exists()) {
     const NodeId producer = forward.exists() ? graph.values[forward].producer : NodeId();
-    // If the producer of the forward value reads the parameter, both names agree.
+    // If the producer of the forward value reads the parameter, the name of the value is right.
     auto reads = [&](const Node& one) { return contains(one.in, graph.params[param].value); };
     if (!producer.exists() || !reads(graph.nodes[producer]))
       return module_of_param(graph.params[param].name);

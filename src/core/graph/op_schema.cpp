@@ -13,8 +13,8 @@
 namespace ds {
 namespace {
 
-// Lists the element types that a type of the table such as "T[n,C]", "A[n]" or "i32[n]" allows. A
-// type without a name, "[any]", lists the floating types.
+// Returns the element types that a type of the table such as "T[n,C]", "A[n]" or "i32[n]" allows. A
+// type without a name, "[any]", allows all floating types.
 Json dtypes_of(std::string_view type) {
   std::string_view name = type.substr(0, type.find('['));
   Json::Array out;

@@ -23,11 +23,11 @@ struct BackwardContext {
   const Node& node;
   // One gradient for each result; at least one of them exists.
   std::vector<ValueId> output_grads;
-  // For each operand: whether the gradient of the loss with respect to it is needed.
+  // For each operand, whether the gradient of the loss with respect to the operand is needed.
   std::vector<bool> wanted;
 
-  // Returns the gradient of result 0, for operations whose other results are only kept for the
-  // backward part. Throws if one of those has a gradient.
+  // Returns the gradient of result 0. Throws if another result has a gradient: this function is for
+  // operations whose other results are only kept for the backward part.
   ValueId first_grad() const;
   // Appends a node whose result i is the gradient of forward operand `inputs[i]`, named after it
   // ("d.x"). Returns the first result. If none of `inputs` is wanted, appends nothing and returns a
@@ -36,36 +36,36 @@ struct BackwardContext {
                const std::vector<size_t>& inputs);
 };
 
-// The arguments of a decode rule, which makes an operation continue a text. The rule appends to
-// `graph` the form of `node` (a node of `from`) that gets the rows of a text in pieces, and returns
-// the first result of that form.
+// The arguments of a decode rule, by which an operation continues a text. `node` is a node of
+// `from`. The rule appends to `graph` a form of the operation that receives the rows of a text in
+// pieces, and returns the first result of that form.
 struct DecodeContext {
   Graph& graph;
   const Graph& from;
   const Node& node;
   // The node's operands in `graph`, as many as decode_inputs returns.
   std::vector<ValueId> in;
-  // Number of tokens of the longest text.
+  // The number of tokens of the longest text.
   int64_t positions;
   // A value i32[n]: the position of each row in its text.
   ValueId places;
-  // Returns a value i32[1]: the number of tokens of the text. Empty if a rule may not use the
-  // length.
+  // Returns a value i32[1] that holds the number of tokens of the text. Empty if rules must not use
+  // the length.
   const std::function<ValueId()>& length;
   const std::string& name() const { return from.values[node.out[0]].name; }
 };
 
 // The rows of the operands on which a row of a result depends.
 enum class Rows : int8_t {
-  // Any rows of the operands.
+  // A row of the result may depend on any rows.
   mixed = 0,
-  // For row r of the result: row r of the operands, and parameters.
+  // Row r of the result depends on row r of the operands, and on parameters.
   same,
-  // For row r of the result: row r of operand 0, which is the only operand with rows.
+  // As `same`, and operand 0 is the only operand with rows.
   same_of_one
 };
 
-// An operand of ids that select along dimension `dim` of operand `from`.
+// The operand number `ids` holds ids, which select along dimension `dim` of operand `from`.
 struct IdOperand {
   size_t ids, from, dim;
   // True for the targets of a loss: -100 selects nothing, and the result depends on the number of
@@ -73,16 +73,16 @@ struct IdOperand {
   bool targets = false;
 };
 
-// An operand that contains the first row of each row's document: element r is r or equals element r
-// - 1, and no document is longer than `most` rows.
+// An operand that holds for each row the first row of its document: element r is r or equal to
+// element r - 1, and no document is longer than `most` rows.
 struct DocumentsOperand {
   size_t operand;
   int64_t most;
 };
 
 // An operand or a result. `type` is an element type and a shape, such as "T[n,C]". T is a floating
-// type, the same for all operands of a node; A is f32, or f64 if T is f64. `least` 0 means that it
-// may be absent.
+// type, the same for all operands of a node; A is f32, or f64 if T is f64. `least` and `most` bound
+// how often the operand occurs; an operand with `least` 0 is optional.
 struct OperandDef {
   std::string name;
   std::string type;
@@ -103,21 +103,25 @@ struct OpForm {
   std::vector<const OperandDef*> places(size_t count) const;
 };
 
-// flag: the integer 0 or 1. number: a real or an integer. one_of: a string of AttrDef::words.
+// The kind of an attribute's value. A flag is the integer 0 or 1, a number is a real or an integer,
+// and one_of is a string of AttrDef::words.
 enum class AttrKind : int8_t { integer = 0, number, text, one_of, flag };
-const char* attr_kind_name(AttrKind kind);  // "integer"
+// Returns the name that op_schema() shows, such as "integer".
+const char* attr_kind_name(AttrKind kind);
 
+// An attribute of an operation.
 struct AttrDef {
   std::string name;
   AttrKind kind = AttrKind::integer;
   std::string doc;
   std::vector<std::string> words = {};
   bool required = true;
-  // The meaning of an absent attribute. Without a value here, `doc` describes it.
+  // The value of an absent optional attribute. Without a value here, `doc` says what its absence
+  // means.
   std::optional<Attrs::Value> otherwise = {};
 };
 
-// One row of the op table: everything that the compile side knows of an operation. It needs no
+// One row of the op table: everything that the compile side knows of an operation. A row needs no
 // kernel.
 struct OpDef {
   std::string name;
@@ -129,20 +133,20 @@ struct OpDef {
   // Returns the types of the results. Throws DS_ERROR_INVALID_ARGUMENT, naming the operation, the
   // operand and both shapes.
   std::function<std::vector<TensorType>(std::span<const TensorType> in, const Attrs& attrs)> infer;
-  // Appends the backward part of a node. Empty if the operation is not differentiable; requesting
-  // its gradient then is an error.
+  // Appends the backward part of a node and returns the gradients of its operands. Empty if the
+  // operation is not differentiable; requesting its gradient is then an error.
   std::function<std::vector<ValueId>(BackwardContext&)> backward;
   // Returns the number of floating-point operations at extent n. A multiplication and an addition
   // count 1 each, an exponential or tanh 4.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> flops;
-  // True if the operations are products of operands, which run at the machine's rate for the
-  // operands' type. All other arithmetic is in f32.
+  // True if the flops are products of matrices, which run at the machine's rate for the operands'
+  // type. All other arithmetic is in f32.
   bool products = false;
-  // Returns the bytes read at extent n. Empty: all bytes of every operand.
+  // Returns the number of bytes read at extent n. If empty, all bytes of every operand are read.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> read_bytes =
       {};
-  // True if the last result is the last operand with some rows replaced. If that operand has a
-  // buffer of its own, the compiler gives operand and result the same memory.
+  // True if the last result is the last operand with some rows replaced. If the operand has its own
+  // buffer, the compiler gives operand and result the same memory.
   bool updates_last = false;
   Rows rows = Rows::mixed;
   // True if computing the result again takes less time than storing and reading it.
@@ -151,19 +155,19 @@ struct OpDef {
   bool follows_state = false;
   // Absent if the operation has no operand of ids.
   std::optional<IdOperand> ids;
-  // Returns the documents operand of a node with so many operands. Empty, or returning nothing: the
-  // node has none.
+  // Returns the documents operand of a node with `operands` operands, or nothing if the node has
+  // none. Empty if no node of the operation has one.
   std::function<std::optional<DocumentsOperand>(size_t operands, const Attrs& attrs)> documents =
       {};
-  // Appends the form of the operation that continues a text. Empty: the operation itself is used if
-  // rows are `same`; otherwise text cannot be continued through it.
+  // Appends the form of the operation that continues a text. If empty, the operation itself is used
+  // if `rows` is not mixed; otherwise a graph with this operation cannot continue a text.
   std::function<ValueId(DecodeContext&)> decode;
-  // Returns the number of leading operands that `decode` reads. Empty: all.
+  // Returns the number of leading operands that `decode` reads. If empty, it reads all.
   std::function<size_t(const Node& node)> decode_inputs;
-  // Facts for fusion. `activation` returns the name of an activation in attribute `act` of glu.
-  // `gated` names the operation that this one becomes if an operand is the result of an activation;
-  // `over_linear` the one that it becomes if operand 0 is the result of a linear. `linear` is true
-  // for such a linear.
+  // Facts for fusion. `activation` returns the name of an activation as attribute `act` of glu.
+  // `gated` is the operation into which this one is fused with an activation whose result is an
+  // operand, and `over_linear` the operation into which it is fused with a linear whose result is
+  // operand 0. `linear` is true for such a linear.
   std::function<std::string(const Attrs& attrs)> activation;
   std::string gated, over_linear;
   bool linear = false;
@@ -173,8 +177,8 @@ struct OpDef {
   // Returns null if no form has that number of operands.
   const OpForm* form(size_t operands) const;
   // Returns the number of results that any node may read. Later results are scratch memory of the
-  // kernel, planned like any result, which only the backward part may read. If the return value is
-  // at least the number of results, none of them is scratch memory.
+  // kernel, which is planned like any result and which only the backward part may read. If the
+  // return value is at least the number of results, no result is scratch memory.
   size_t results(size_t operands) const;
 };
 

@@ -1,11 +1,12 @@
-// Problem: a rank holds some columns of a matrix, and of these ZeRO gives it some elements to
-// update and to write. Files hold whole matrices. Which elements of the file are those?
+// Problem: a rank holds some columns of a matrix, and ZeRO assigns it a range of the elements of
+// these columns to update and to write. Files hold whole matrices. Find the elements of the file
+// that belong to the range.
 //
-// Algorithm: a tensor that is cut along one dimension is a matrix. It has a row for each index into
-// the dimensions before that one, and the elements of a row are those of that dimension and all
-// later ones. A run is a range of columns, and the local tensor is a matrix of the columns of all
-// runs. A range of its elements covers, in each run, the end of a first row, whole rows, and the
-// beginning of a last row: three blocks.
+// Algorithm: treat a tensor that is cut along dimension `dim` as a matrix. A row stands for one
+// index into the dimensions before `dim`; its columns are the elements of `dim` and all later
+// dimensions. A run is then a range of columns, and the local tensor is the matrix of the columns
+// of all runs. A range of the local tensor's elements covers, in each run, the end of a first row,
+// whole rows, and the beginning of a last row: three blocks.
 //
 // Cost: the number of blocks does not depend on the number of rows.
 #include "core/graph/param_slice.h"
@@ -47,7 +48,7 @@ void ParamSlice::check(const std::string& name) const {
             TensorName(name), e);
   }
   int64_t extent = shape.empty() ? 1 : shape[dim];
-  // In sorted order, a run is apart from all others if it begins after the end of the one before.
+  // In sorted order, a run overlaps no other if it begins at or after the end of the run before it.
   std::vector<Run> sorted = runs;
   std::ranges::sort(sorted, [](const Run& a, const Run& b) { return a.first < b.first; });
   int64_t free = 0;

@@ -6,15 +6,16 @@
 
 namespace ds {
 
-// A block of `rows` runs of `count` elements each that a local tensor shares with the whole tensor.
+// A block that a local tensor shares with the whole tensor: `rows` runs of `count` elements each.
 struct SliceBlock {
-  // Offset of the first run in the local tensor.
+  // The offset of the first run in the local tensor, in elements.
   int64_t local = 0;
-  // Offset of the first run in the whole tensor.
+  // The offset of the first run in the whole tensor, in elements.
   int64_t begin = 0;
   int64_t count = 0;
   int64_t rows = 1;
-  // Distance from one run to the next in each tensor; 0 if there is one run.
+  // The distance from one run to the next in the local and in the whole tensor, or 0 if there is
+  // only one run.
   int64_t local_stride = 0;
   int64_t stride = 0;
   bool operator==(const SliceBlock&) const = default;
@@ -22,9 +23,9 @@ struct SliceBlock {
 
 // The part of a parameter that a rank holds: the given runs of one dimension of the whole tensor,
 // one after the other, and everything in the other dimensions. For example, three runs of the
-// columns of a fused query, key and value are the columns of some heads, and one run of the first
-// dimension of stacked experts is some experts. On every rank, ids, names and shapes of parameters
-// are those of the whole tensors.
+// columns of a fused query, key and value select the columns of some heads, and one run of the
+// first dimension of stacked experts selects some experts. Parameters have the ids and names of the
+// whole tensors on every rank.
 struct ParamSlice {
   struct Run {
     int64_t first = 0;
@@ -38,13 +39,13 @@ struct ParamSlice {
   size_t dim = 0;
   // Empty if the rank holds nothing of the tensor.
   std::vector<Run> runs;
-  // Mesh axes over which the tensor is cut. Ranks that differ only in other axes hold copies.
-  // Empty: the tensor is not cut.
+  // Mesh axes over which the tensor is cut. Ranks that differ only in other axes hold copies. Empty
+  // if the tensor is not cut.
   std::vector<std::string> axes;
 
   static ParamSlice whole(std::vector<int64_t> shape);
-  // Throws DS_ERROR_INVALID_ARGUMENT, naming the parameter, if runs overlap or leave the tensor, or
-  // if no tensor can have the shape.
+  // Throws DS_ERROR_INVALID_ARGUMENT, naming the parameter, if runs overlap or exceed the tensor,
+  // or if the shape is not possible.
   void check(const std::string& name) const;
 
   bool cut() const { return !axes.empty(); }
@@ -56,8 +57,8 @@ struct ParamSlice {
   // run.
   std::vector<SliceBlock> blocks(int64_t begin, int64_t count) const;
 
-  // These functions express the slice in elements: of every `stride()` consecutive elements of the
-  // whole tensor, the rank holds those of element_runs(), in this order.
+  // These functions express the slice in elements: the whole tensor consists of blocks of stride()
+  // elements, and of each block the rank holds element_runs(), in this order.
   int64_t stride() const;
   std::vector<Run> element_runs() const;
   bool operator==(const ParamSlice&) const = default;

@@ -5,7 +5,7 @@
 
 namespace ds {
 
-// Returns the number of readers of each value: operands of nodes and outputs of the graph.
+// Returns how often each value is read, as an operand of a node or as an output of the graph.
 IdVector<ValueId, int> count_readers(const Graph& graph);
 
 }  // namespace ds

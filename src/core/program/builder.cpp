@@ -7,8 +7,8 @@
 namespace ds {
 
 BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t numel, Tier tier) {
-  // uses_ counts the requests for each name. A name with a suffix may itself be taken, by a buffer
-  // that was requested under that name.
+  // uses_ counts the requests for each name. A name with a suffix may itself have been requested
+  // for another buffer, so it is also counted.
   int use = uses_[name]++;
   std::string unique = name;
   while (use > 0) {
@@ -51,8 +51,8 @@ void Splice::apply(Program& program) {
   IdVector<InstrId, Instr> out;
   SegmentId segment(0);
   for (InstrId i : program.instrs.ids()) {
-    // A segment ends before the insertions of the next instruction, so that an insertion stays in
-    // the segment of its anchor.
+    // A segment ends before the insertions at the next instruction, so that every insertion stays
+    // in the segment of its anchor.
     while (program.segments.has(segment) && program.segments[segment].end <= i) {
       program.segments[segment++].end = out.past();
     }

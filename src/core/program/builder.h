@@ -10,8 +10,8 @@
 
 namespace ds {
 
-// Appends buffers, instructions and segments to a program. Passes that insert instructions into a
-// finished program use Splice.
+// A program under construction, to which buffers, instructions and segments are appended. Passes
+// that insert instructions into an existing program use Splice.
 class ProgramBuilder {
  public:
   explicit ProgramBuilder(Program program) : program_(std::move(program)) {
@@ -23,7 +23,7 @@ class ProgramBuilder {
   Instr& emit(Op op, std::vector<Operand> operands, Attrs attrs = {}, MicroId micro = MicroId(0)) {
     return emit(make_instr(op, std::move(operands), std::move(attrs), micro));
   }
-  // Emits the instruction with this name, which may have been added by add_instruction().
+  // Emits the instruction of this name, which may be one that add_instruction() added.
   Instr& emit(std::string_view name, std::vector<Operand> operands, Attrs attrs = {}) {
     return emit(make_instr(instruction(name), std::move(operands), std::move(attrs)));
   }
@@ -47,19 +47,19 @@ Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Ac
 // `dtype`.
 Instr cast_instr(std::vector<Operand> operands, DType dtype, MicroId micro = MicroId(0));
 
-// Collects instructions to insert before and after the instructions of a program.
+// A set of instructions to be inserted before and after the instructions of a program.
 class Splice {
  public:
   explicit Splice(const Program& program)
       : before_(program.instrs.size()), after_(program.instrs.size()) {}
   void before(InstrId index, Instr instr) { before_[index].push_back(std::move(instr)); }
   void after(InstrId index, Instr instr) { after_[index].push_back(std::move(instr)); }
-  // Inserts an instruction ahead of those that after() has collected here so far.
+  // As after(), but puts the instruction ahead of those already collected after `index`.
   void after_front(InstrId index, Instr instr) {
     after_[index].insert(after_[index].begin(), std::move(instr));
   }
-  // Rebuilds program.instrs and moves the ends of segments along. An inserted instruction belongs
-  // to the segment of its anchor.
+  // Inserts the collected instructions and moves the ends of segments accordingly. An inserted
+  // instruction belongs to the segment of the instruction at its index.
   void apply(Program& program);
 
  private:

@@ -1,10 +1,10 @@
 // Problem: benches and `libds profile` divide measured times by the work of an instruction, so its
-// work must be a closed form of its types, attributes and n.
-// An operation of the graph has formulas of its own: OpDef::flops, and OpDef::read_bytes if it
-// reads only a part of its inputs; its last output is not counted with `updates_last`. For every
-// other instruction, flops are the row's flops per element times the elements of the first operand.
-// Bytes are those of all operands, once each, except that an output that is also read counts twice,
-// and that a row with `selects` reads only as much of its first operand as its first output holds.
+// work must be a closed form of its types, attributes and n. An operation of the graph has its own
+// formulas: OpDef::flops, and OpDef::read_bytes if it reads only a part of its inputs. With
+// `updates_last`, its last output is not counted. For every other instruction, flops are the row's
+// flops per element times the elements of the first operand. Each operand's bytes count once, with
+// two exceptions: an output that is also read counts twice, and a row with `selects` reads only as
+// much of its first operand as its first output holds.
 #include "core/program/cost.h"
 
 #include <algorithm>
@@ -44,15 +44,15 @@ Cost op_cost(const OpDef& row, std::span<const TensorType> in, std::span<const T
              const Attrs& attrs, int64_t n) {
   double read = row.read_bytes ? row.read_bytes(in, attrs, n) : bytes_of(in, n);
   if (row.updates_last)
-    // Only a few rows of the last output are updated, and their bytes are few compared with those
-    // that are read.
+    // Only a few rows of the last output are updated, which is little compared with the bytes that
+    // are read.
     out = out.first(out.size() - 1);
   return {row.flops(in, attrs, n), read + bytes_of(out, n),
           row.products ? factor_type(in) : widest(in)};
 }
 
-// Returns the bytes of outputs that are also read. A sum reads its output only if `beta` says that
-// there is something to add to.
+// Returns the bytes of outputs that are also read. A sum reads its output only if attribute `beta`
+// is not 0.
 double updated_bytes(const InstrDef& row, size_t inputs, std::span<const TensorType> out,
                      const Attrs& attrs, int64_t n) {
   auto scalars = std::count_if(row.operands.begin(), row.operands.end(),

@@ -1,8 +1,8 @@
 // Problem: every element of every parameter needs an owner that all ZeRO stages, optimizers and
-// checkpoints agree on.
-// Algorithm: parameters are taken in their order, and for each combination of properties that a
-// bucket must share, one bucket is open. A parameter that does not fit into it opens the next one.
-// Places are multiples of the granule and buckets are padded to whole granules per rank, so a cut
+// checkpoints agree on. Algorithm: parameters are assigned in their order. For each combination of
+// properties on which the parameters of a bucket must agree, one bucket is open. A parameter that
+// does not fit into the open bucket opens the next one. Parameters begin at multiples of the
+// granule, and buckets are padded to the same number of whole granules for each rank. So a cut
 // between ranks never splits a granule, which has one norm and one scale. Cost: O(parameters * log
 // buckets).
 #include "core/program/granules.h"
@@ -24,9 +24,9 @@ int64_t padded_numel(int64_t numel, int64_t granule) {
   return std::max(granule, round_up(numel, granule));
 }
 
-// Fills buckets in the order of the parameters. For each combination of properties that the
-// parameters of a bucket share, one bucket is open for small parameters and one for the current
-// scope of large ones.
+// The buckets under construction. For each combination of properties on which the parameters of a
+// bucket agree, one bucket is open for small parameters and one for the current scope of large
+// parameters.
 class Packer {
  public:
   Packer(const IdVector<ClassId, int>& ranks, int64_t bucket_size)
@@ -43,7 +43,8 @@ class Packer {
     BucketId target = layout.buckets.past();
     if (fits && !spec.alone) target = open;
     if (target != open) {
-      // The first bucket of a large scope has the name of the scope; all others also have a number.
+      // The first bucket of a scope of large parameters has the name of the scope; every other
+      // bucket has a name with a number.
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
       layout.buckets.push_back({std::move(name),

@@ -1,12 +1,11 @@
-// Problem: for each access of physical bytes, find the earlier accesses that must have finished,
-// and know which of them have.
-// HazardMap keeps disjoint pieces of bytes with the same history: the last write, and for each
-// queue the latest read since. One read per queue is enough, as a queue finishes in order. An
-// access splits the pieces at its two ends and visits those between. Cost: O(log pieces + pieces
-// visited).
-// OrderTracker keeps a vector clock per instruction (Fidge 1988, Mattern 1989) with a component per
-// queue: the number of its instructions known to be finished. An instruction starts with the clock
-// of its predecessor in the queue and takes the maximum with the clock of each instruction that it
+// Problem: for each access of physical bytes, find the earlier accesses that must have finished
+// before it, and decide whether queues and waits ensure that they have. HazardMap keeps disjoint
+// pieces of bytes with the same history: the last write, and for each queue the latest read since.
+// One read per queue is enough, as a queue finishes in order. An access splits the pieces at its
+// two ends and visits the pieces between them. Cost: O(log pieces + pieces visited). OrderTracker
+// keeps a vector clock per instruction (Fidge 1988, Mattern 1989). Its component for a queue is the
+// number of that queue's instructions known to be finished. An instruction starts with the clock of
+// its predecessor in the queue and takes the maximum with the clock of each instruction that it
 // waits for.
 #include "core/program/hazards.h"
 
@@ -94,8 +93,8 @@ void OrderTracker::wait(InstrId earlier) {
 void OrderTracker::end_run() {
   QueueClock all = counts_;
   all[Queue::write] = finished_[Queue::write];
-  // Saves may go on into the next run. The saves known to be finished are those that a finished
-  // instruction has waited for.
+  // Saves may go on during the next run. A save is known to be finished only if a finished
+  // instruction has waited for it.
   for (InstrId last : last_) {
     if (!last.exists() || places_[last].queue == Queue::write) continue;
     for (size_t q = 0; q < kQueues; ++q) all[q] = std::max(all[q], clocks_[last][q]);

@@ -8,9 +8,9 @@
 
 namespace ds {
 
-// Finds the earlier instructions that an access of physical bytes conflicts with: a read conflicts
-// with the last write; a write conflicts with the last write and with every read since then. The
-// bytes are those of one arena of one rank.
+// The accesses so far to the bytes of one arena. For each new access it finds the earlier
+// instructions that conflict: a read conflicts with the last write, and a write with the last write
+// and with every read since.
 class HazardMap {
  public:
   // Appends to `out` every earlier instruction that [begin, end) conflicts with, then records the
@@ -31,8 +31,8 @@ class HazardMap {
   std::map<int64_t, Piece> pieces_;
 };
 
-// The physical place of an operand: its arena (tier * 2 + residency) and its byte range. A file
-// transfer includes the rest of its last block.
+// The physical place of an operand: its arena (tier * 2 + residency) and its byte range. The range
+// of a file transfer includes the rest of the last block.
 struct PhysicalRange {
   int arena = 0;
   int64_t begin = 0;
@@ -42,16 +42,16 @@ struct PhysicalRange {
 PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand,
                              int32_t round = 0);
 
-// For each queue, the number of its instructions that are known to be finished.
+// For each queue, the number of instructions that are known to be finished.
 using QueueClock = PerQueue<int32_t>;
 
-// Follows the order that queues and waits establish: a vector clock per instruction. Instructions
-// are entered in issue order; those of a second run come after those of the first.
+// The order that queues and waits establish, as a vector clock per instruction. Instructions are
+// entered in issue order, and a second run's instructions after those of the first.
 class OrderTracker {
  public:
   explicit OrderTracker(size_t instrs) : clocks_(instrs), places_(instrs) {}
-  // Starts instruction `id`. Before any wait, its clock contains only what the order of its queue
-  // implies.
+  // Starts instruction `id`. Before any wait, its clock contains only what its queue and the ends
+  // of earlier runs imply.
   void begin(InstrId id, Queue queue);
   // Returns whether `earlier` is known to finish before the current instruction starts.
   bool covered(InstrId earlier) const;
@@ -59,7 +59,8 @@ class OrderTracker {
   void wait(InstrId earlier);
   // Records the clock of the current instruction.
   void finish();
-  // Ends a run: everything except the write queue has finished before the instructions that follow.
+  // Ends a run. All its instructions, except those of the write queue, finish before the
+  // instructions that are entered later.
   void end_run();
 
  private:
@@ -74,7 +75,7 @@ class OrderTracker {
   QueueClock counts_{};
   InstrId current_;
   QueueClock now_{};
-  // Instructions known to be finished by the ends of runs.
+  // The instructions that the ends of runs so far show to be finished.
   QueueClock finished_{};
 };
 

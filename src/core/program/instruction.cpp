@@ -1,7 +1,6 @@
-// The table of instructions. Passes, executors, the engine and reports look up in a row what an
-// instruction is; none of them knows instructions by name. A row is plain data, so that a new
-// instruction is one row here, its kernel (or its case in exec/instruction_launch.cpp) and the
-// place that emits it.
+// The table of instructions. Passes, executors, the engine and reports read an instruction's
+// properties from its row and do not compare names. A row is plain data: a new instruction needs
+// one row here, a kernel (or a case in exec/instruction_launch.cpp) and code that emits it.
 #include "core/program/instruction.h"
 
 #include <algorithm>
@@ -41,9 +40,9 @@ double adamw_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 17 : 
 // Encoding and decoding the states takes shifts, which do not count as flops.
 double adamw_codes_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 16 : 15; }
 double sgd_flops(const Attrs& attrs) { return attrs.integer("nesterov") != 0 ? 9 : 7; }
-// With an error, there are two additions, a subtraction and three products more.
+// The error feedback adds six operations: two additions, a subtraction and three products.
 double quantize_flops(const Attrs& attrs) { return attrs.has("err_beta") ? 8 : 2; }
-// Returns the flops per byte of codes, which holds one or two elements.
+// Returns the flops per byte of codes. A byte holds one or two elements.
 double dequantize_flops(const Attrs& attrs) {
   return 8 / static_cast<double>(attrs.integer("bits"));
 }
@@ -154,7 +153,7 @@ InstrDef synced_adam_row() {
                 flops<5>);
 }
 
-// Rows that work on tensors of ZeRO and on data that is compressed for its transfer.
+// Rows for tensors that ZeRO keeps and for data that is compressed for transfer.
 std::vector<InstrDef> state_rows() {
   using enum Op;
   using enum Kind;
@@ -191,8 +190,8 @@ std::vector<InstrDef> optimizer_rows() {
       optimizer("sgd", sgd, 1, sgd_flops),
       optimizer("lion", lion, 1, flops<9>),
       optimizer("adagrad", adagrad, 1, flops<9>),
-      // LAMB: first the moments and the norms of the step that follows from them, then the ratios
-      // of the norms, then the step.
+      // LAMB computes first the moments and the norms of the resulting step, then the ratios of
+      // norms, then the step.
       lamb_moments_row(),
       following(kernel("lamb_ratios", lamb_ratios, state,
                        {reads(), updates(Role::state, 0), writes()}, flops<1>)),
@@ -220,8 +219,8 @@ std::vector<InstrDef> optimizer_rows() {
                        {reads(), reads(Role::scalars), reads(), updates(Role::state), writes()},
                        flops<1>)),
       optimizer("adamw_codes", adamw_codes, 4, adamw_codes_flops),
-      // Muon: first the momentum and the matrix from which the step is computed, then the scaling
-      // of that matrix to norm 1, the sums of products of the Newton-Schulz iteration, and the
+      // Muon computes first the momentum and the matrix for the step, then scales this matrix to
+      // norm 1, then runs the Newton-Schulz iteration, whose sums `blend` computes, and then the
       // step.
       kernel("muon_momentum", muon_momentum, update,
              {reads(), reads(Role::scalars), updates(Role::state), writes_or_updates()}, flops<7>),
@@ -232,7 +231,8 @@ std::vector<InstrDef> optimizer_rows() {
   };
 }
 
-// Compressed gradients, moves of bytes, decisions, and events of the host in delegate mode.
+// Rows for compressed gradients, moves of bytes, decisions, and events of the host in delegate
+// mode.
 std::vector<InstrDef> other_rows() {
   using enum Op;
   using enum Kind;
@@ -267,7 +267,8 @@ std::vector<InstrDef> build_table() {
   return rows;
 }
 
-// Rows are only ever added, and a deque does not move them, so references to rows stay valid.
+// The rows of all instructions. Rows are never removed, and a deque does not move them, so
+// references to rows stay valid.
 struct Table {
   const std::vector<InstrDef> built_in = build_table();
   // Guards the members below.
@@ -286,7 +287,7 @@ struct Table {
 };
 
 Table& table() {
-  // The table is never destroyed, because other threads may look rows up while the process exits.
+  // The table is never destroyed, because threads may look rows up while the process exits.
   static Table& table = *new Table;
   return table;
 }

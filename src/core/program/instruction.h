@@ -13,9 +13,10 @@ namespace ds {
 
 // The in-order queues of one rank. Instructions of one queue start and finish in issue order;
 // across queues only waits order them. A run of a program starts when all queues except `write`
-// have finished the previous run, whose saves may still be in progress. compute: device kernels;
-// host: kernels on host memory; comm: collectives; copy: device <-> host; read, write: file <->
-// host.
+// have finished the previous run, so saves of the previous run may still be in progress. `compute`
+// runs device kernels, `host` kernels on host memory, `comm` collectives, `copy` transfers between
+// device and host, `read` transfers from files to the host, and `write` transfers from the host to
+// files.
 enum class Queue : int8_t { compute = 0, host, comm, copy, read, write };
 inline constexpr int kQueues = 6;
 template <class T>
@@ -26,11 +27,11 @@ struct PerQueue : std::array<T, kQueues> {
 };
 const char* queue_name(Queue queue);
 
-// `update`: the instruction reads the operand and writes it.
+// How an instruction accesses an operand. An `update` both reads and writes it.
 enum class Access : int8_t { read = 0, write, update };
 
-// The instructions that programs have in addition to the operations of the graph. `graph` stands
-// for all of these operations, `added` for the rows of add_instruction().
+// The instructions of programs. `graph` stands for every operation of the graph, `added` for every
+// row of add_instruction(), and each other enumerator for one row of the table.
 enum class Op : int8_t {
   zero = 0,
   accumulate,
@@ -88,7 +89,8 @@ enum class Op : int8_t {
   added
 };
 
-// The executor of an instruction, and the kind of data that it works on.
+// The kind of an instruction, by the part of the system that executes it and the data that it works
+// on.
 enum class Kind : int8_t {
   // Kernel of an operation of the graph.
   model = 0,
@@ -108,8 +110,8 @@ enum class Kind : int8_t {
   event
 };
 
-// The role of an operand, as far as code outside the kernel needs to know it. The contents of an
-// operand are described by its buffer (Holds).
+// The role of an operand for code outside the kernel. The operand's buffer says what it contains
+// (Holds).
 enum class Role : int8_t {
   data = 0,
   // An output that the instruction may add to.
@@ -126,9 +128,9 @@ enum class Role : int8_t {
 struct OperandRule {
   Role role;
   Access access;
-  // An operand whose access is `write` may also be an `update`.
+  // Whether an operand whose access is `write` may also be an `update`.
   bool may_update = false;
-  // The least number of operands; 0: the operand may be absent.
+  // The least number of operands. If it is 0, the operand is optional.
   int32_t least = 1;
   // The largest number of operands.
   int32_t most = 1;
@@ -144,20 +146,21 @@ struct InstrDef {
   // Rules of the operands: first those that are read, then those that are written or updated.
   std::vector<OperandRule> operands;
 
-  // Floating-point operations per element of the first operand; null: no arithmetic. Operations of
-  // the graph have their own formula in OpDef.
+  // Returns the floating-point operations per element of the first operand. Null if there is no
+  // arithmetic. Operations of the graph have their own formula in OpDef.
   double (*flops)(const Attrs& attrs) = nullptr;
 
-  // The instruction runs on the host queue if its operands are in host memory.
+  // Whether the instruction runs on the host queue if its operands are in host memory.
   bool follows_state = false;
-  // The instruction moves or encodes data that is needed later, so the pass `hoist` may start it
-  // earlier.
+  // Whether the pass `hoist` may start the instruction earlier. It moves or encodes data that is
+  // needed later.
   bool starts_early = false;
-  // The output holds quantized codes of the input's elements.
+  // Whether the output holds quantized codes of the input's elements.
   bool encodes = false;
-  // The instruction reads at most as many elements of its first operand as its first output holds.
+  // Whether the instruction reads only as many elements of its first operand as its first output
+  // has.
   bool selects = false;
-  // The instruction adds up contributions of several ranks.
+  // Whether the instruction adds up contributions of several ranks.
   bool reduces = false;
   // The row of the graph operation that this row stands for, or null.
   const OpDef* graph = nullptr;

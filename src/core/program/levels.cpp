@@ -41,8 +41,8 @@ int RankLevels::within(int ranks) const {
   return level;
 }
 
-// Writes the rank as a number whose digits are its positions in the levels, and reads the digits in
-// reverse: level 0, which is cut first, gives the most significant digit of the part.
+// The positions of a rank in the levels are the digits of a mixed-radix number. The part has the
+// same digits in reverse order: level 0, which is cut first, gives the most significant digit.
 int RankLevels::part_of(int rank, int cut) const {
   int part = 0;
   for (int level = 0; level < cut; ++level) {

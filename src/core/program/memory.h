@@ -10,27 +10,26 @@
 
 namespace ds {
 
-// Everything that an engine keeps between runs of its programs: all persistent buffers, and those
-// among them that programs and callers know by purpose. All programs of a plan begin with these
-// buffers. Parameters and states are rows of ZeroPlan.
+// The persistent buffers of an engine, with which all programs of a plan begin, and the ids of
+// buffers with a fixed purpose. ZeroPlan has the ids of the buffers of parameters and states.
 struct PersistentMemory {
   // The buffers, without offsets.
   IdVector<BufferId, Buffer> buffers;
-  // One buffer per input, with elements for accumulation x bound rows.
+  // The buffer of each input, with elements for accumulation * bound rows.
   IdVector<InputId, BufferId> inputs;
-  // Represents the step's scalars (Holds::scalars).
+  // The buffer that represents the step's scalars (Holds::scalars).
   BufferId scalars;
-  // f32[accumulation]: the loss of each micro-step of this rank. With a loss_unit u, which is a
-  // power of two, the weights w of the micro-steps follow, and the gradients of a micro-step are w
-  // / u times those of its loss.
+  // The loss of each micro-step of this rank, f32[accumulation]. If loss_unit is not 0, the weight
+  // of each micro-step follows, and the gradients of a micro-step are those of its loss times
+  // weight / loss_unit. loss_unit is a power of two.
   BufferId loss;
   int64_t loss_unit = 0;
-  // f32[1]
+  // The loss of an evaluation, f32[1].
   BufferId eval_loss;
-  // f32[1]; the value Graph::loss_weight of the evaluation graph, if it has one.
+  // The value Graph::loss_weight of the evaluation graph, f32[1], if the graph has one.
   BufferId eval_weight;
-  // The graph's second output in the compute type, [bound, vocabulary]; none if there is no such
-  // output.
+  // The graph's second output in the compute type, [bound, vocabulary]. The id does not exist if
+  // the graph has no second output.
   BufferId logits;
 
   BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier) {

@@ -79,7 +79,7 @@ std::vector<std::string_view> Mesh::data_axes() const {
 
 RankGroup Mesh::group(const std::vector<std::string_view>& axes) const {
   RankGroup out;
-  // A further axis must come directly after the one found before it.
+  // Every further axis must directly follow the axis found before it.
   size_t found = 0, behind = axes_.size();
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (std::find(axes.begin(), axes.end(), axes_[i].name) == axes.end()) continue;

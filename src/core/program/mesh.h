@@ -11,13 +11,14 @@ namespace ds {
 struct RankGroup {
   int size = 1;
   int stride = 1;
-  std::string name() const;  // "4x2"
+  // Returns the size and the stride: "4x2".
+  std::string name() const;
   auto operator<=>(const RankGroup&) const = default;
 };
 
-// `data` is the axis along which batches differ and ZeRO partitions. A mesh may replace it by two
-// axes, which view the same ranks by experts: ranks along `expert` hold different experts, ranks
-// along `expert_data` hold the same ones.
+// `data` is the axis along which batches differ and ZeRO partitions. A mesh may replace `data` by
+// two axes: ranks along `expert` hold different experts, and ranks along `expert_data` hold the
+// same experts.
 inline constexpr const char* kData = "data";
 inline constexpr const char* kExpert = "expert";
 inline constexpr const char* kExpertData = "expert_data";
@@ -40,11 +41,12 @@ class Mesh {
 
   const std::vector<Axis>& axes() const { return axes_; }
   int ranks() const;
-  // An axis that the mesh lacks has size 1 and coordinate 0. `data` also works if two axes replace
-  // it.
+  // An axis that the mesh lacks has size 1 and coordinate 0. Both functions accept `data` even if
+  // two axes replace it.
   int size(std::string_view axis) const;
   int coordinate(int rank, std::string_view axis) const;
-  // Returns the axes that `data` refers to: itself, or the two that replace it.
+  // Returns the axes of the mesh that make up `data`: `data` itself, or the two axes that replace
+  // it.
   std::vector<std::string_view> data_axes() const;
   // Returns the group of ranks that differ only in these axes, which must be distinct and adjacent
   // in the mesh.
@@ -56,7 +58,8 @@ class Mesh {
   int64_t leaf(int64_t micro, int rank) const {
     return micro * data_size() + coordinate(rank, kData);
   }
-  std::string name() const;  // "tensor:2,data:3"
+  // Returns the axes and their sizes: "tensor:2,data:3".
+  std::string name() const;
   bool operator==(const Mesh&) const = default;
 
  private:

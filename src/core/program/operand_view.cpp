@@ -16,8 +16,9 @@ TensorView operand_view(const Operand& operand, int64_t n) {
 }
 
 TensorView part_of_update(TensorView view, int64_t begin, int64_t end, int64_t total) {
-  // numel / total is the number of values per element: 1, or a fixed number per granule. Runs begin
-  // and end at granules, so the divisions are exact.
+  // numel / total is the number of values per element, which is 1 or a fraction if the view has a
+  // fixed number per granule. begin and end are multiples of the granule, so the divisions are
+  // exact.
   const int64_t numel = view.numel();
   view.data = view.as<std::byte>() + begin * numel / total * size_of(view.dtype);
   view.dims[0] = (end - begin) * numel / total;

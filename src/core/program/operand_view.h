@@ -10,8 +10,8 @@ namespace ds {
 TensorView operand_view(const Operand& operand, int64_t n);
 
 // Returns the part of a view that belongs to elements [begin, end) of an update with `total`
-// elements. The view has one element for each of them, or a fixed number for each granule; begin
-// and end are multiples of the granule.
+// elements. The view has one value for each element of the update, or a fixed number of values for
+// each granule. begin and end are multiples of the granule.
 TensorView part_of_update(TensorView view, int64_t begin, int64_t end, int64_t total);
 
 }  // namespace ds

@@ -51,9 +51,8 @@ std::vector<int64_t> partition_balanced(const std::vector<double>& weights, int6
   std::vector<std::vector<Cut>> best(static_cast<size_t>(items) + 1,
                                      std::vector<Cut>(static_cast<size_t>(parts) + 1));
   // best[end][count] cuts the first `end` items into `count` parts. The recurrence extends only the
-  // best cut of fewer items, although the cut with the least spread of the first items need not
-  // lead to the least spread of all. DeepSpeed uses the same recurrence, so both cut models at the
-  // same places.
+  // best cut of fewer items, which need not lead to the best cut of all items. DeepSpeed uses the
+  // same recurrence, so both cut models at the same places.
   best[0][0].spread = 0;
   for (size_t end = 1; end <= weights.size(); ++end) {
     for (size_t count = 1; count <= std::min<size_t>(end, static_cast<size_t>(parts)); ++count) {

@@ -27,23 +27,23 @@ using EventId = Id<struct EventTag>;
 // A micro-step of a step.
 using MicroId = Id<struct MicroTag>;
 
-// Transfers between files and memory move whole blocks, so buffers that files touch are padded to
-// the end of their last block.
+// The size in bytes of the blocks in which data moves between files and memory. Buffers that are
+// transferred are padded to the end of their last block.
 inline constexpr int64_t kFileBlock = 4096;
 
-// persistent: parameters, states, accumulators, inputs and losses; they have one layout per engine,
-// the same in all programs. transient: a buffer lives from its first write to its last use and
-// shares memory with others. A transient buffer that is kept() shares memory only with buffers of
-// other programs: each run finds the contents that the previous run left, unless another program
-// ran in between.
+// How long a buffer lives. Persistent buffers (parameters, states, accumulators, inputs and losses)
+// have one layout per engine, the same in all programs. A transient buffer lives from its first
+// write to its last use and shares memory with other buffers. A transient buffer that is kept()
+// shares memory only with buffers of other programs: each run finds the contents that the previous
+// run left, unless another program ran in between.
 enum class Residency : int8_t { persistent = 0, transient };
 
-// The contents of a buffer. `value`: a value of the graph, or an intermediate result that one
-// instruction leaves for another.
+// The contents of a buffer. A `value` is a value of the graph, or an intermediate result that one
+// instruction passes to another.
 enum class Holds : int8_t {
   value = 0,
-  // Represents the step's scalars (core/device/scalars.h). Instructions that read or write these
-  // declare it as an operand, so that waits order them.
+  // A stand-in for the step's scalars (core/device/scalars.h). Instructions that read or write the
+  // scalars have it as an operand, so that waits order them.
   scalars,
   input,
   // The losses of this rank's micro-steps, f32.
@@ -68,10 +68,10 @@ enum class Holds : int8_t {
 const char* holds_name(Holds holds);
 
 struct Buffer {
-  // The name of the buffer, unique in the program, without "%". Only people read it.
+  // The name of the buffer, unique in the program, without "%". Only texts and messages use it.
   std::string name;
   DType dtype = DS_DTYPE_NONE;
-  // Number of elements when n is at its bound.
+  // The number of elements if n is at its bound.
   int64_t numel = 0;
   Tier tier = Tier::device;
   Residency residency = Residency::transient;
@@ -82,9 +82,9 @@ struct Buffer {
   bool kept() const { return residency == Residency::transient && holds == Holds::cache; }
 };
 
-// A tensor inside a buffer. `begin` is its offset in the buffer, in bytes. `last` marks the last
-// use of a transient buffer ('!' in text): when the instruction has finished, the buffer's memory
-// is free.
+// A tensor inside a buffer. `begin` is the offset in the buffer, in bytes. `last` marks the last
+// use of a transient buffer ('!' in text): the buffer's memory is free when the instruction has
+// finished.
 struct Operand {
   BufferId buffer;
   int64_t begin = 0;
@@ -96,9 +96,10 @@ struct Operand {
   int64_t bytes(int64_t bound) const { return type.shape.numel(bound) * size_of(type.dtype); }
 };
 
-// An instruction that must have finished before the waiting one starts: an earlier instruction, one
-// of the round before (if both are repeated), or one of the run before. An instruction after the
-// repeated stretch waits for the last round of an instruction in it.
+// An instruction that must have finished before the waiting instruction starts: an earlier
+// instruction of the run, an instruction of the round before (if both are repeated), or an
+// instruction of the run before. From outside the repeated stretch, a wait for an instruction
+// inside it means its last round.
 struct Wait {
   InstrId instr;
   bool run_before = false;
@@ -106,8 +107,8 @@ struct Wait {
   bool operator==(const Wait&) const = default;
 };
 
-// The micro-steps in which an instruction runs: those whose index has the bits `value` under
-// `mask`. In other micro-steps the instruction does nothing.
+// The micro-steps in which an instruction runs: those with (index & mask) == value. In other
+// micro-steps the instruction does nothing.
 struct MicroFilter {
   int64_t mask = 0, value = 0;
   bool takes(MicroId micro) const { return (micro.number() & mask) == value; }
@@ -115,10 +116,9 @@ struct MicroFilter {
 };
 
 // One launch: a row of the table of instructions applied to operands. Operands that are read come
-// first, in the order of the row's inputs, then those that are written or updated, in the order of
-// its outputs. all_gather reads a shard and writes the whole; reduce_scatter reads the whole and
-// writes an f32 shard; all_to_all reads one block for each rank and writes one block from each
-// rank.
+// first, then operands that are written or updated, both in the order of the row. all_gather reads
+// a shard and writes the whole tensor. reduce_scatter reads the whole tensor and writes an f32
+// shard. all_to_all reads one block for each rank and writes one block from each rank.
 struct Instr {
   const InstrDef* def = nullptr;
   Queue queue = Queue::compute;
@@ -135,15 +135,15 @@ struct Instr {
   BucketId bucket;
   // The call of a delegate host that the instruction represents.
   EventId event;
-  // The element ranges that this launch covers, in order, each with its own step count. Empty: all
-  // elements.
+  // The element ranges that this launch covers, in order, each with its own step count. If empty,
+  // it covers all elements.
   std::vector<ElementRun> runs;
   // The micro-step, which determines n and the leaf. For a repeated instruction, the micro-step of
   // round 0.
   MicroId micro{0};
   MicroFilter when;
   SegmentId segment{0};
-  // Position in the rank's total order of collectives.
+  // The position in the rank's total order of collectives, or -1 if it has none.
   int32_t comm_order = -1;
   std::vector<Wait> waits;
 };
@@ -173,22 +173,24 @@ const char* phase_name(Phase phase);
 // A named stretch of instructions: "forward[0]", "backward[1]", "update".
 struct Segment {
   Phase phase = Phase::update;
-  // The micro-step of a forward or backward segment; in a repeated stretch, that of round 0.
+  // The micro-step of a forward or backward segment. In a repeated stretch, the micro-step of round
+  // 0.
   MicroId micro;
   // One past the last instruction of the segment.
   InstrId end{0};
   std::string name() const;
 };
 
-// Bytes of the arenas of one tier.
+// The sizes of the arenas of one tier, in bytes.
 struct ArenaSizes {
   int64_t persistent = 0;
   int64_t transient = 0;
 };
 
-// Instructions [begin, end), which are whole segments, are issued `rounds` times in a run, one
-// round after the other. In round r they belong to micro-steps that are r * micros later, and their
-// operands begin r * stride bytes later.
+// The repeated stretch of a program: instructions [begin, end), which are whole segments. They are
+// issued `rounds` times in a run, one round after the other. In round r, an instruction belongs to
+// the micro-step that is r * micros later than in round 0, and its operands begin r * stride bytes
+// later.
 struct Repeat {
   InstrId begin{0}, end{0};
   int32_t rounds = 1;
@@ -197,8 +199,8 @@ struct Repeat {
   bool has(InstrId i) const { return begin <= i && i < end; }
 };
 
-// A point in a run of the program: just before an instruction, in one of the instruction's rounds.
-// The round is 0 outside the repeated stretch.
+// A point in a run of the program: directly before an instruction in one of its rounds. The round
+// is 0 outside the repeated stretch.
 struct Position {
   InstrId instr{0};
   int32_t round = 0;
@@ -207,7 +209,8 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-// One rank's step: instructions in one issue order, with at most one repeated stretch.
+// One rank's step, or another unit of its work: instructions in issue order, with at most one
+// repeated stretch.
 struct Program {
   std::string name;
   int rank = 0;
@@ -217,7 +220,7 @@ struct Program {
   IdVector<BufferId, Buffer> buffers;
   IdVector<InstrId, Instr> instrs;
   IdVector<SegmentId, Segment> segments;
-  // The sizes of the arenas by Tier.
+  // The sizes of the arenas, indexed by Tier.
   ArenaSizes arenas[3];
   // Whether device and host are separate memories. If so, compute and comm can access only device
   // memory, host can access only host memory, and copy can access both. If not, all of these queues
@@ -241,8 +244,8 @@ struct Program {
     bool both = repeat.has(a.instr) && repeat.has(b.instr);
     return both && a.round != b.round ? a.round < b.round : a.instr < b.instr;
   }
-  // Returns the end of the stretch of instructions that starts at `at`, stays in one round and does
-  // not pass `end`. `at` must be before `end`.
+  // Returns the end of the longest stretch of instructions that starts at `at`, stays in one round
+  // and does not pass `end`. `at` must be before `end`.
   InstrId line_end(const Position& at, const Position& end) const {
     if (!repeat.has(at.instr))
       return at.instr < repeat.begin ? std::min(repeat.begin, end.instr) : end.instr;
@@ -257,7 +260,7 @@ struct Program {
   MicroId micro(const Position& at) const {
     return instrs[at.instr].micro + at.round * repeat.micros;
   }
-  // Returns whether an instruction does anything in a round (see MicroFilter).
+  // Returns whether an instruction runs in a round (MicroFilter).
   bool takes_part(const Position& at) const { return instrs[at.instr].when.takes(micro(at)); }
 };
 
@@ -277,30 +280,32 @@ Program parse_program(std::string_view text);
 
 // Options of verify().
 struct VerifyOptions {
-  // Offsets and waits are present.
+  // Whether offsets and waits have been chosen and are to be checked.
   bool physical = true;
 };
-// Throws DS_ERROR_INTERNAL, naming instruction and buffer, if the program is not legal. Before
-// offsets are chosen, it checks that operands lie inside their buffers, are written before they are
-// read, and are not used after their last use. With offsets and waits, it also checks that buffers
-// overlap only if their lifetimes do not, and that queues and waits order every two conflicting
-// accesses of physical bytes.
+// Throws DS_ERROR_INTERNAL, naming instruction and buffer, if the program is not legal. It checks
+// that operands are inside their buffers, and that buffers are written before they are read and not
+// used after their last use. With `physical`, it also checks that buffers are inside their arenas,
+// that a kept buffer shares bytes with no other, and that queues and waits order every two
+// conflicting accesses of physical bytes.
 void verify(const Program& program, const VerifyOptions& options);
 
 // Facts about a machine that plans depend on, measured or read on rank 0 and equal on all ranks.
 struct Machine {
   double flops_per_second = 1e11;
   double device_bytes_per_second = 1e10;
-  // Rate of collectives and of transfers between host and device.
+  // The rate of collectives and of transfers between host and device.
   double link_bytes_per_second = 3e9;
   double file_bytes_per_second = 1e9;
-  // Number of neighbouring ranks on one machine; 0: all ranks are treated as being on one machine.
+  // The number of neighbouring ranks on one machine. If it is 0, all ranks are treated as being on
+  // one machine.
   int ranks_per_node = 0;
-  // Number of neighbouring ranks on one memory node (NUMA) of a machine; 0: unknown.
+  // The number of neighbouring ranks on one memory node (NUMA) of a machine, or 0 if unknown.
   int ranks_per_memory_node = 0;
-  // Alignment of device and host buffers, in bytes.
+  // The alignment of device and host buffers, in bytes.
   int64_t alignment = 64;
-  // Alignment of file extents, and of host buffers that files touch, in bytes.
+  // The alignment of file extents and of host buffers that are transferred to or from files, in
+  // bytes.
   int64_t file_alignment = kFileBlock;
 };
 

@@ -1,9 +1,10 @@
-// The text form of a program: `libds plan --print` shows it, and tests of passes are written in it.
-// There is one line for each arena and buffer, for each instruction, and for the end of each
+// The text form of a program, which `libds plan --print` shows and in which tests of passes are
+// written. There is one line for each arena, each buffer, each instruction and the end of each
 // segment. In the line of an instruction, "!" marks the last use of an operand, "=" a write and "&"
 // an update; "#6" is the position in the order of collectives. "wait" is followed by numbers of
-// instructions: "~13" in the round before, and a negative number, which counts from the end, in the
-// run before. Invariant: parse_program() of a printed program prints the same text.
+// instructions. "~13" is instruction 13 of the round before; a negative number counts from the end
+// and is an instruction of the run before. Invariant: parse_program() of a printed program prints
+// the same text.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -73,7 +74,7 @@ int64_t number(std::string_view text) {
   return value;
 }
 
-// "key=123" -> 123
+// Returns the value of a word such as "key=123".
 int64_t field(std::string_view word, std::string_view key) {
   require(word.substr(0, key.size()) == key && word.size() > key.size() && word[key.size()] == '=',
           "program text must have {}=, got '{}'", key, word);
@@ -108,11 +109,12 @@ MicroFilter parse_filter(std::string_view text) {
   return {number(text.substr(of + 2)), number(text.substr(0, of))};
 }
 
-// The largest number of runs of an instruction. A real program has far fewer; the limit rejects
+// The largest number of runs of an instruction. A real program has far fewer. The limit refuses
 // texts whose counts would exhaust memory.
 constexpr int64_t kMostRuns = int64_t{1} << 24;
 
-// Runs that are repeated `count` times, each time `distance` elements later.
+// A repetition of runs: they occur `count` times, each time `distance` elements after the time
+// before.
 struct Fold {
   int64_t count = 1, distance = 0;
   bool operator==(const Fold&) const = default;
@@ -122,8 +124,8 @@ struct Fold {
 // update; with "0:12:0:2" they belong to group 2; with "0:12:0:2:5:512" they are elements of
 // parameter 5, from its element 512 on. "0:12*4+100" means four runs, each 100 elements after the
 // previous one; "0:12*4+100*2+7" means these four and the same four again, 7 elements later. Such
-// patterns arise with several ranks, because the norms of a bucket come from each rank, level by
-// level.
+// patterns arise with several ranks, because the norms of a bucket are gathered from each rank,
+// level by level.
 struct FoldedRuns {
   ElementRun first;
   // The folds, innermost first.
@@ -137,7 +139,7 @@ struct FoldedRuns {
   bool operator==(const FoldedRuns&) const = default;
 };
 
-// Parses a run like "0:12:1:2". The word is quoted in errors.
+// Parses a run like "0:12:1:2". `word` is quoted in errors.
 ElementRun parse_run(std::string_view run, std::string_view word) {
   std::vector<int64_t> numbers;
   for (size_t begin = 0; begin <= run.size() && numbers.size() < 7;) {
@@ -151,7 +153,7 @@ ElementRun parse_run(std::string_view run, std::string_view word) {
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
 }
 
-// Parses a fold like "4+100" or "4-100". The word is quoted in errors.
+// Parses a fold like "4+100" or "4-100". `word` is quoted in errors.
 Fold parse_fold(std::string_view fold, std::string_view word) {
   size_t sign = fold.find_first_of("+-");
   require(sign != fold.npos && sign > 0, "runs must be folded like 0:12*4+100, got '{}'", word);
@@ -223,7 +225,8 @@ std::string print_runs(const std::vector<ElementRun>& runs) {
   return text;
 }
 
-// Reads a program line by line. A buffer's line must come before the instructions that name it.
+// A parser that reads a program line by line. A buffer's line must come before the instructions
+// that name the buffer.
 class Reader {
  public:
   Program program;
@@ -253,7 +256,7 @@ class Reader {
     a.persistent = field(w.at(2), "persistent");
     a.transient = field(w.at(3), "transient");
   }
-  // repeat 120 to 240 rounds=295 micros=1
+  // Parses a line like "repeat 120 to 240 rounds=295 micros=1".
   void repeat(const std::vector<std::string>& w) {
     program.repeat.begin = InstrId(number(w.at(1)));
     program.repeat.end = InstrId(number(w.at(3)));
@@ -271,7 +274,7 @@ class Reader {
     }
     program.segments.push_back(s);
   }
-  // buffer %name dev f32[123] persistent @offset master
+  // Parses a line like "buffer %name dev f32[123] persistent @offset master".
   void buffer(const std::vector<std::string>& w) {
     Buffer b;
     b.name = w.at(1).substr(1);
@@ -285,8 +288,8 @@ class Reader {
     std::string name = b.name;
     names_[name] = program.buffers.add(std::move(b));
   }
-  // 12 comp linear !%x+0*64:f32[n,8] %w:... =%y:... {attrs} group=2x1 bucket=0 micro=0 #6 wait 3 9
-  // ~13
+  // Parses a line like
+  // 12 comp linear !%x+0*64:f32[n,8] %w:... =%y:... {attrs} group=2x1 #6 wait 3 ~13
   void instr(const std::vector<std::string>& w) {
     Instr in;
     in.queue = static_cast<Queue>(index_of(kQueueNames, w.at(1), "queue"));
@@ -418,8 +421,8 @@ Program parse_program(std::string_view text) {
     reader.line(text.substr(0, end));
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
   }
-  // Now that the number of instructions is known, negative numbers become instructions of the run
-  // before.
+  // Now that the number of instructions is known, negative numbers are resolved to instructions of
+  // the run before.
   for (Instr& in : reader.program.instrs) {
     for (Wait& wait : in.waits)
       if (wait.run_before) wait.instr = reader.program.instrs.past() + wait.instr.number();

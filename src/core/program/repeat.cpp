@@ -15,7 +15,7 @@ Position Program::end_of(Phase phase, MicroId micro) const {
   for (const Segment& s : segments) {
     if (s.phase != phase) continue;
     InstrId last = s.end - 1;
-    // In its rounds a segment belongs to micro-steps s.micro, s.micro + micros, and so on.
+    // The rounds of a segment belong to micro-steps s.micro, s.micro + micros, and so on.
     int32_t rounds = repeat.has(last) ? repeat.rounds : 1, later = micro - s.micro;
     bool here = later % repeat.micros == 0 && later >= 0 && later / repeat.micros < rounds;
     if (here) return next({last, later / repeat.micros});
@@ -59,8 +59,8 @@ int32_t ShortRun::number(InstrId instr, int copy) const {
 }
 
 int32_t ShortRun::awaited(const Entry& entry, const Wait& wait) const {
-  // From outside the stretch, or from the next run, a wait for a repeated instruction means its
-  // last round.
+  // A wait from outside the stretch or from the next run for a repeated instruction means its last
+  // round.
   bool inside = program_.repeat.has(entry.instr) && !wait.run_before;
   if (wait.round_before && entry.copy == 0) return -1;
   return number(wait.instr, inside ? entry.copy - (wait.round_before ? 1 : 0) : copies() - 1);

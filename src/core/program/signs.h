@@ -16,30 +16,31 @@ namespace ds {
 // every tensor, 8 elements per byte, the first element in the most significant bit. A bit is 1 if
 // the value is not negative.
 
-// Number of elements that are added into one sum of squares.
+// The number of elements that are added into one sum of squares.
 inline constexpr int64_t kSignSum = 256;
 
-// Returns the number of elements of a chunk. Their bits fill whole bytes, and the padding is the
-// same as DeepSpeed's.
+// Returns the number of elements of a chunk. The bits of a chunk fill whole bytes, and the padding
+// is the same as in DeepSpeed.
 constexpr int64_t sign_chunk(int64_t numel, int64_t ranks) {
   int64_t unit = 8 * ranks / std::gcd(ranks, int64_t{8});
   return ceil_div(numel, ranks * unit) * unit;
 }
 
-// Where one tensor lies in its bucket, in a block and in the errors. Lengths are in elements unless
-// stated otherwise.
+// The place of one tensor in its bucket, in a block and in the errors. Lengths are in elements
+// unless stated otherwise.
 struct SignTensor {
-  // Offset and length of the tensor in the bucket.
+  // The offset and the length of the tensor in the bucket.
   int64_t begin = 0, numel = 0;
   // Index of the tensor's scale in a block.
   int64_t index = 0;
+  // The length of a chunk.
   int64_t chunk = 0;
-  // Number of elements in the chunks of all earlier tensors. The tensor starts here in the server's
-  // error, and at `ranks` times this in the worker's error.
+  // The sum of the chunk lengths of all earlier tensors. The tensor begins at this offset in the
+  // server's error, and at `ranks` times this offset in the worker's error.
   int64_t first = 0;
   // Offset of the tensor's bits in a block, in bytes.
   int64_t bits = 0;
-  // Index of the tensor's first sum of squares, if every tensor is `ways` chunks long.
+  // The index of the tensor's first sum of squares, if every tensor is `ways` chunks long.
   int64_t sums = 0;
 };
 
@@ -64,11 +65,11 @@ void for_sign_tensors(std::span<const ElementRun> tensors, int64_t ranks, int64_
 
 // Sizes of a bucket's message and of its errors.
 struct SignSizes {
-  // Elements of one chunk of every tensor, which is the size of the server's error.
+  // The number of elements in one chunk of every tensor, which is the size of the server's error.
   int64_t chunks = 0;
-  // Bytes of a block.
+  // The size of a block, in bytes.
   int64_t block = 0;
-  // Number of sums of squares, if every tensor is `ways` chunks long.
+  // The number of sums of squares, if every tensor is `ways` chunks long.
   int64_t sums = 0;
 };
 inline SignSizes sign_sizes(std::span<const ElementRun> tensors, int64_t ranks, int64_t ways) {

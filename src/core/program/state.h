@@ -9,8 +9,8 @@
 namespace ds {
 
 // One kind of state that training keeps in addition to parameters. The code for placement, memory
-// figures, initial values, checkpoints and resets loops over these rows; only the instructions that
-// read a state know it by name.
+// figures, initial values, checkpoints and resets loops over these rows. Only the code that emits
+// instructions on a state knows its name.
 struct StateRow {
   // The elements that one rank keeps, either of a bucket or of all parameters taken as one tensor
   // (Optimizer::joint).
@@ -21,7 +21,7 @@ struct StateRow {
     whole,
     // An even share of the bucket for each rank of its class, regardless of what ZeRO partitions.
     share,
-    // One buffer for each level of ranks, with the part of the bucket that the reduction over that
+    // One buffer for each level of ranks, for the part of the bucket that the reduction over this
     // level reads.
     levels,
     // Every tensor, padded to one chunk per rank (core/program/signs.h). Empty on one rank.
@@ -36,33 +36,32 @@ struct StateRow {
   };
   // How checkpoints store the state.
   enum class Saved : int8_t {
-    // As one tensor per parameter in f32, which any number of ranks can load. In memory the state
-    // has the type optimizer.states, and 8-bit codes have scales.
+    // As one tensor per parameter in f32, which any number of ranks can load. In memory, the state
+    // has the type OptimizerConfig::states, and 8-bit codes have scales.
     canonical,
     // Both as in `canonical` and as in `own`.
     both,
-    // Saved by each rank for itself, in f32. A run on another number of ranks starts with zeros.
+    // As one f32 tensor of each rank. A run on another number of ranks starts with zeros.
     own,
-    // As one copy in f32, because the state is equal on all ranks.
+    // As a single copy in f32, because the state is equal on all ranks.
     common,
     no
   };
   // When the state is reset to its initial value.
   enum class Forgotten : int8_t {
     never,
-    // When the number of ranks changes. The elements of a parameter are also reset when it is
-    // frozen.
+    // When the number of ranks changes. The state of a parameter is also reset when it is frozen.
     resized,
     // When the number of ranks, the set of trained parameters or their groups change.
     rearranged
   };
-  // Name of the state's buffers and, unless saved_as is set, of the state in checkpoints.
+  // The name of the state's buffers and, unless saved_as is set, of the state in checkpoints.
   std::string name;
   Extent extent = Extent::part;
   Saved saved = Saved::canonical;
   Forgotten forgotten = Forgotten::never;
   Holds holds = Holds::state;
-  // Whether parameters that are updated matrix by matrix have this state, too.
+  // Whether parameters that are updated matrix by matrix also have this state.
   bool of_matrices = true;
   std::string saved_as = "";
 
@@ -82,8 +81,8 @@ inline StateRow master_row() {
           Holds::master};
 }
 
-// The row of an error: what the compression of a rank's messages or answers has lost. It is added
-// to the rank's next message or answer.
+// Returns the row of an error: the part of a rank's messages or answers that compression has lost,
+// which is added to the rank's next message or answer.
 inline StateRow error_row(std::string_view name, StateRow::Extent extent) {
   return {std::string(name), extent, StateRow::Saved::own, StateRow::Forgotten::rearranged,
           Holds::error};

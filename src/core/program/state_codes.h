@@ -22,25 +22,27 @@ inline constexpr int64_t kStateBlock = kGranule;
 static_assert(kStateBlock == 256);
 
 enum class StateCodes : int8_t {
-  // For means: values below the lowest octave become zero.
+  // Codes of means. Values below the lowest octave become zero.
   with_sign = 0,
-  // For means of squares, which are never negative and serve as divisors: only zero gets code 0.
+  // Codes of means of squares, which are never negative and serve as divisors. Only zero gets code
+  // 0.
   squares
 };
 
-// Returns the kind of codes of an optimizer's state by its index: first a mean, then a mean of
-// squares.
+// Returns the kind of codes of an optimizer's state by its index. State 0 is a mean, later states
+// are means of squares.
 constexpr StateCodes codes_of_state(size_t state) {
   return state == 0 ? StateCodes::with_sign : StateCodes::squares;
 }
 
+// The relation between the codes of a block and the bits of f32 numbers.
 struct StateScale {
   // The value of the top 11 bits of |x| that corresponds to code 0.
   int32_t offset;
   // The largest code.
   int32_t top;
 
-  // scale: the scale byte of the block.
+  // `scale` is the scale byte of the block.
   constexpr StateScale(StateCodes codes, uint8_t scale)
       : offset(8 * (std::max<int32_t>(scale, least(codes)) + 1) - count(codes)),
         top(count(codes) - 1) {}
@@ -54,21 +56,22 @@ struct StateScale {
   }
 };
 
-// Number of low bits of an f32 that a code drops.
+// The number of low bits of an f32 that a code drops.
 inline constexpr int kStateShift = 20;
-// Half of a code's last bit; adding it rounds to nearest.
+// Half of a code's unit in the last place. Adding it before the shift rounds to nearest.
 inline constexpr uint32_t kToNearest = 1u << 19;
 // The bits of f32 infinity.
 inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 
-// Returns the scale of a block. `largest` holds the bits of its largest |x|. A value that rounds up
-// to the next octave gets the scale of that octave. 255 marks a block with an infinity or a NaN.
+// Returns the scale of a block, where `largest` holds the bits of the largest |x|. A value that
+// rounds up to the next octave gets the scale of that octave. The scale 255 marks a block with an
+// infinity or a NaN.
 constexpr uint8_t state_scale(uint32_t largest) {
   if (largest >= kInfinityBits) return 255;
   return static_cast<uint8_t>(std::min((largest + 0xfffffu) >> 23, 254u));
 }
 
-// Returns the code of x. drawn: 20 random bits for stochastic rounding, or kToNearest.
+// Returns the code of x. `drawn` holds 20 random bits for stochastic rounding, or is kToNearest.
 constexpr uint8_t encode_state(float x, StateCodes codes, const StateScale& scale, uint32_t drawn) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), size = bits & 0x7fffffffu;
   int32_t code = static_cast<int32_t>((size + drawn) >> kStateShift) - scale.offset;

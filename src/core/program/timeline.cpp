@@ -24,8 +24,8 @@ double bytes_per_second(Queue queue, const Machine& machine) {
   return machine.device_bytes_per_second;
 }
 
-// Returns the seconds of an instruction at the bound: the longer of its arithmetic and its
-// transfers.
+// Returns the seconds that an instruction takes if n is at its bound: the longer of the times for
+// its arithmetic and for its bytes.
 double duration(const Program& program, const Instr& instr, const Machine& machine) {
   Cost cost = instruction_cost(program, instr, program.bound);
   return std::max(cost.flops / machine.flops_per_second,
@@ -41,8 +41,7 @@ Timeline predict_timeline(const Program& program, const Machine& machine) {
     double& queue = free[instr.queue];
     double begin = queue;
     for (const Wait& wait : instr.waits) {
-      // The picture shows one round of one run, so waits for an earlier round or run do not delay
-      // it.
+      // The timeline has one round of one run, so waits for an earlier round or run delay nothing.
       if (!wait.run_before && !wait.round_before) begin = std::max(begin, out.end[wait.instr]);
     }
     queue = begin + duration(program, instr, machine);

@@ -14,15 +14,16 @@ struct Timeline {
   double seconds = 0;
 };
 
-// Predicts a timeline. It illustrates the order and is not a forecast: the duration of an
-// instruction is the longer of its arithmetic and its transfers at the machine's rates, and it
-// starts when its queue and everything that it waits for are done. The prediction assumes that
-// ranks are equally fast, launches are free and the run before has finished. It shows one round of
-// a repeated stretch.
+// Predicts a timeline, which illustrates the order and is not a forecast. The duration of an
+// instruction is the longer of the times for its arithmetic and for its bytes at the machine's
+// rates. An instruction starts when its queue is free and everything that it waits for has ended.
+// The prediction assumes that ranks are equally fast, launches are free and the run before has
+// finished. It shows one round of a repeated stretch.
 Timeline predict_timeline(const Program& program, const Machine& machine);
 
-// Returns the bytes of `tier` in use from each point in time on, in ascending order of time: the
-// persistent arena plus every transient buffer from its first to its last instruction.
+// Returns, in ascending order of time, pairs of a time and the number of bytes of `tier` in use
+// from then on: the persistent arena, and every transient buffer from its first to its last
+// instruction.
 std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program,
                                                         const Timeline& timeline, Tier tier);
 

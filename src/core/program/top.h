@@ -8,14 +8,14 @@
 
 namespace ds {
 
-// The wire format of gradients when a rank sends only the largest elements: first their values
-// (f32), one tensor after the other, then their positions in the bucket (i32), both in ascending
-// order of position.
+// The wire format of gradients if a rank sends only the largest elements of each tensor: first
+// their values (f32), then their positions in the bucket (i32), both in ascending order of
+// position.
 
-// Bytes per element that is sent.
+// The number of bytes sent per element.
 inline constexpr int64_t kTopBytes = 8;
 
-// Returns how many elements of a tensor are sent: `ratio` times its number of elements, rounded up.
+// Returns how many of the `numel` elements of a tensor are sent: ratio * numel, rounded up.
 inline int64_t top_count(int64_t numel, double ratio) {
   return std::min(numel, static_cast<int64_t>(std::ceil(ratio * static_cast<double>(numel))));
 }

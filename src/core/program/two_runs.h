@@ -8,9 +8,9 @@
 
 namespace ds {
 
-// Enters the instructions of two successive runs of a program in issue order, so that conflicts of
-// the second run with the first one are found, too. Repeated instructions are entered for a few
-// rounds only (core/program/repeat.h). A class that looks for conflicts derives from this one.
+// A base class for code that looks for conflicts. It enters the instructions of two successive runs
+// of a program in issue order, so that conflicts between the runs are also found. Repeated
+// instructions are entered for a few rounds only (core/program/repeat.h).
 class TwoRuns {
  protected:
   explicit TwoRuns(const Program& program)
@@ -24,12 +24,12 @@ class TwoRuns {
       order_.end_run();
     }
   }
-  // Returns the number of an entry of the first or the second run among the entries of both.
+  // Returns the number that an entry of the first or the second run has among the entries of both.
   InstrId entered(int32_t number, bool second) const {
     return InstrId(second ? number + run_.size() : number);
   }
-  // Records a wait of the entry that has begun, so that the awaited entry is ordered before it. In
-  // the first run, a wait for the run before has no effect.
+  // Records a wait of the current entry, so that the awaited entry is ordered before it. In the
+  // first run, a wait for the run before has no effect.
   void order_after(const ShortRun::Entry& entry, const Wait& wait, bool second) {
     int32_t awaited = run_.awaited(entry, wait);
     if (awaited >= 0 && (second || !wait.run_before))

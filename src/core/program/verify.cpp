@@ -1,11 +1,10 @@
-// Problem: passes reorder instructions, move operands and let buffers overlap; a mistake there
-// would change results silently. So a program is verified before and after its offsets and waits
-// are chosen (compile/finish_program.cpp).
-// LogicalCheck goes through the instructions in issue order and checks each use of a buffer.
-// PhysicalCheck enters two runs one after the other (TwoRuns), each with three rounds of the
-// repeated stretch (ShortRun, which says why that is enough), and checks that queues and waits
-// order every two conflicting accesses of physical bytes (hazards.h). Cost: O(operands * log
-// pieces), if operands cover few pieces each.
+// Problem: passes reorder instructions, move operands and let buffers overlap. A mistake in a pass
+// would change results silently, so a program is verified before and after its offsets and waits
+// are chosen (compile/finish_program.cpp). LogicalCheck goes through the instructions in issue
+// order and checks each use of a buffer. PhysicalCheck enters two runs one after the other
+// (TwoRuns), each with at most three rounds of the repeated stretch (ShortRun explains why these
+// suffice), and checks that queues and waits order every two conflicting accesses of physical bytes
+// (hazards.h). Cost: O(operands * log pieces), if operands cover few pieces each.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -26,7 +25,7 @@ std::string at(const Program& p, InstrId i) {
   return fmt::format("instruction {} ({})", i, p.instrs[i].def->name);
 }
 
-// Checks an instruction against its row: the number and access of its operands, and that it has a
+// Checks the number and the access of an instruction's operands against its row, and that it has a
 // group and runs on the comm queue if and only if it is a collective.
 void verify_row(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
@@ -74,8 +73,8 @@ void verify_memory(const Program& p, InstrId i) {
   }
 }
 
-// Checks that the repeated stretch is inside the program, and that operands move on with its rounds
-// by at least their size, so that no two rounds touch the same bytes of them.
+// Checks that the repeated stretch is inside the program, and that an operand with a stride moves
+// by at least its size, so that no two rounds touch the same bytes of it.
 void verify_repeat(const Program& p) {
   const Repeat& r = p.repeat;
   ensure(r.rounds >= 1 && r.micros >= 1 && InstrId(0) <= r.begin && r.begin <= r.end &&
@@ -92,9 +91,9 @@ void verify_repeat(const Program& p) {
   }
 }
 
-// Checks that operands are inside their buffers, that transient buffers are written before they are
-// read, and that no instruction uses them after their last use. A buffer whose last use was in one
-// round must be written again in the next.
+// A check that operands are inside their buffers, that transient buffers are written before they
+// are read, and that no instruction uses them after their last use. A buffer whose last use was in
+// one round must be written again in the next round.
 class LogicalCheck {
  public:
   explicit LogicalCheck(const Program& p)
@@ -153,8 +152,8 @@ class LogicalCheck {
   const Program& p_;
   ShortRun run_;
   IdVector<BufferId, char> written_;
-  // The copy of the repeated stretch that contained the buffer's last use; -1: the last use is
-  // still to come.
+  // For each buffer, the copy of the repeated stretch that contained its last use, or -1 if the
+  // last use is still to come.
   IdVector<BufferId, int> ended_;
   int32_t comm_order_ = -1;
 };
@@ -181,7 +180,7 @@ void verify_kept(const Program& p) {
   }
 }
 
-// Checks that queues and waits order every conflict in two consecutive runs.
+// A check that queues and waits order every conflict in two consecutive runs.
 class PhysicalCheck : TwoRuns {
  public:
   explicit PhysicalCheck(const Program& p) : TwoRuns(p), p_(p) {}

@@ -375,7 +375,7 @@ TEST(Config, CpuCheckpointingHasNoEffectOnACpu) {
 
 TEST(Config, UnsupportedFeaturesAreRefusedByPathAndTheirDefaultsAccepted) {
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": true}"),
-            "amp.enabled: true is unsupported by this version; apex is no part of libds; use "
+            "amp.enabled: true is unsupported by this version; libds does not include apex; use "
             "fp16.enabled or bf16.enabled");
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": false, \"opt_level\": 0}"), "");
   EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": 0}"), "");

@@ -113,7 +113,7 @@ TEST(ConfigText, OtherFileFormatsAreNamed) {
   expect_names(refused("Entry not found"), {"file: is an answer of the hub"});
   expect_names(refused(""), {"file: line 1, column 1", "it is empty"});
   for (const char* nothing : {"---\n", "# a comment\n\n", " \n"})
-    expect_names(refused(nothing), {"file: is a text that says nothing"});
+    expect_names(refused(nothing), {"file: is a text without settings"});
   for (const char* settings : {"[train]\nlr = 1\n", "# c\nlr = 1\n", "config = {\"a\": 1}\n"})
     expect_names(refused(settings), {"file: is TOML, or a file of settings like it", "JSON"});
   expect_names(refused("a,b\n1,2\n"), {"file: is a table (CSV)", "JSON"});

@@ -51,9 +51,8 @@ TEST(Config, PrecisionIsOneOfF32Bf16Fp16AndAutocast) {
   for (const char* name : {"loss_scale_window", "min_loss_scale"}) {
     const std::string zero = fmt::format("\"{}\": 0", name);
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, " + zero + "}"),
-              fmt::format(
-                  "fp16.{}: must be above 0 where fp16.loss_scale is 0, which means dynamic; got 0",
-                  name));
+              fmt::format("fp16.{}: must be above 0 for a dynamic scale (fp16.loss_scale 0), got 0",
+                          name));
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, \"loss_scale\": 8, " + zero + "}"), "");
     EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, " + zero + "}"), "");
   }
@@ -64,8 +63,8 @@ TEST(Config, PrecisionIsOneOfF32Bf16Fp16AndAutocast) {
   EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}"),
             "");
   EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true}, \"fp16\": {\"enabled\": true}"),
-            "torch_autocast.dtype: \"bfloat16\" excludes fp16.enabled: true, with which parameters "
-            "have another type");
+            "torch_autocast.dtype: \"bfloat16\" excludes fp16.enabled: true, which gives "
+            "parameters another type");
   for (const char* type : {"fp16", "bf16", "fp32"}) {
     EXPECT_EQ(refusal_with(fmt::format("\"communication_data_type\": \"{}\"", type)), "");
     EXPECT_EQ(refusal_with(fmt::format("\"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", type)),
@@ -79,8 +78,8 @@ TEST(Config, PrecisionIsOneOfF32Bf16Fp16AndAutocast) {
   EXPECT_EQ(
       refusal_with("\"data_types\": {\"grad_accum_dtype\": \"fp16\"}, \"optimizer\": {\"type\": "
                    "\"OneBitAdam\", \"params\": {\"lr\": 1}}"),
-      "data_types.grad_accum_dtype: \"fp16\" excludes OneBitAdam, whose momentum is moved by f32 "
-      "sums");
+      "data_types.grad_accum_dtype: \"fp16\" excludes OneBitAdam, whose momentum needs sums in "
+      "f32");
 }
 
 TEST(Config, OffloadWorksAtEveryStageWithOneFolder) {
@@ -163,7 +162,8 @@ TEST(Config, ReproducibleImpliesTheTree) {
       refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 3,
                                     "reproducible": true})"),
               2),
-      "reproducible: gradient_accumulation_steps 3 * world size 2 = 6 leaves is no power of two");
+      "reproducible: needs a power of two leaves, got gradient_accumulation_steps 3 * world size 2 "
+      "= 6");
   EXPECT_EQ(refusal_with("\"reproducible\": true, \"reduction\": \"micro\""),
             "reduction: \"micro\" contradicts reproducible: true, which needs \"tree\"");
   EXPECT_EQ(refusal_with("\"reproducible\": true, \"reduction\": \"boundary\""),

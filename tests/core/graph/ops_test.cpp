@@ -214,7 +214,7 @@ TEST(Ops, TheSchemaHasEveryOp) {
   EXPECT_EQ(
       positions.dump(),
       R"({"name": "positions", "type": "i32[n]", "dtypes": ["i32"], "optional": true, "most": 1, )"
-      R"("doc": "place of each row; without it r mod seq"})");
+      R"("doc": "position of each row; r mod seq if absent"})");
   const Json::Array& attributes = rope.at("attributes").array();
   EXPECT_EQ(attributes.at(0).dump(),
             R"({"name": "heads", "kind": "integer", "required": true, "doc": "H"})");

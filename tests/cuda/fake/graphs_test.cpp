@@ -439,7 +439,7 @@ TEST_F(FakeCudaGraphs, ACaptureThatFailsFallsBack) {
       fake().fail(error);
       EXPECT_TRUE(train(p, steps) == want) << error;
       EXPECT_LT(fake().counts().graphs, all.graphs) << error;
-      expect_names(lines.text(), {"no more graphs are made, because ",
+      expect_names(lines.text(), {"launches are no longer captured as graphs, because ",
                                   " could not be captured: device 'cuda:0'"});
     }
   }

@@ -42,7 +42,7 @@ fn result(first: Value, place: usize) -> Value {
 /// Attributes of [`embedding()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedding {
-    /// row of w that gets no gradient from here; -1: none
+    /// row of w that gets no gradient from this operation; -1: no row
     pub padding: i64,
 }
 
@@ -77,7 +77,7 @@ pub fn embedding(graph: &mut Graph, w: Value, ids: Value, options: &Embedding) -
 /// Attributes of [`embedding_dw()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddingDw {
-    /// row of w that gets no gradient from here; -1: none
+    /// row of w that gets no gradient from this operation; -1: no row
     pub padding: i64,
 }
 
@@ -111,10 +111,10 @@ pub fn embedding_dw(graph: &mut Graph, dy: Value, ids: Value, rows: i64, options
     attrs.add(graph, "embedding_dw", &[dy, ids])
 }
 
-/// Adds a row of a table by the place in the sequence: y\[r\] = x\[r\] + w\[r mod seq\].
+/// Adds to each row the row of a table for its position in the sequence: y\[r\] = x\[r\] + w\[r mod seq\].
 ///
 /// - `x`: T\[n,C\], rows
-/// - `w`: T\[P,C\], a row for each place
+/// - `w`: T\[P,C\], a row for each position
 /// - `seq`: rows of a sequence, at most P
 ///
 /// Returns `y` T\[n,C\], sums
@@ -163,7 +163,7 @@ impl Linear {
     }
 }
 
-/// The product x w^T of rows and a weight, plus a bias where there is one.
+/// The product x w^T of rows and a weight, plus a bias if given.
 ///
 /// - `x`: T\[n,I\], rows
 /// - `w`: T\[O,I\], weight
@@ -242,12 +242,12 @@ pub fn linear_db(graph: &mut Graph, dy: Value) -> Result<Value> {
     attrs.add(graph, "linear_db", &[dy])
 }
 
-/// Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
+/// Normalized rows (x - mean) rstd w + b; w and b are given together or left out, which means 1 and 0.
 ///
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[C\], weight
 /// - `b`: T\[C\], bias
-/// - `eps`: added to the mean square before its root is taken, > 0
+/// - `eps`: added to the variance or mean square before its square root, > 0
 ///
 /// Returns `y` T\[n,C\], normalized rows; `mean` A\[n\], mean of each row; `rstd` A\[n\], 1 / sqrt(variance + eps) of
 /// each row
@@ -310,12 +310,12 @@ impl RmsNorm {
     }
 }
 
-/// Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of q
-/// and k.
+/// Normalizes each run of D columns by itself: x rstd w. With D = C the runs are whole rows; with the width of a head
+/// they are the heads of q or k.
 ///
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[D\], weight; D divides C
-/// - `eps`: added to the mean square before its root is taken, > 0
+/// - `eps`: added to the variance or mean square before its square root, > 0
 ///
 /// Returns `y` T\[n,C\], normalized rows; `rstd` A\[n,C/D\], 1 / sqrt(mean of x^2 + eps) of each run
 pub fn rms_norm(graph: &mut Graph, x: Value, w: Value, eps: f64, options: &RmsNorm) -> Result<(Value, Value)> {
@@ -374,8 +374,8 @@ pub fn rms_norm_dw(graph: &mut Graph, dy: Value, x: Value, rstd: Value, width: i
 /// Attributes of [`gelu()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Gelu<'a> {
-    /// tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
-    /// (tanh, erf, 10)
+    /// tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at most
+    /// 10 (tanh, erf, 10)
     pub form: &'a str,
 }
 
@@ -409,8 +409,8 @@ pub fn gelu(graph: &mut Graph, x: Value, options: &Gelu) -> Result<Value> {
 /// Attributes of [`gelu_dx()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct GeluDx<'a> {
-    /// tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
-    /// (tanh, erf, 10)
+    /// tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: as erf, but at most
+    /// 10 (tanh, erf, 10)
     pub form: &'a str,
 }
 
@@ -678,7 +678,7 @@ pub fn mul(graph: &mut Graph, a: Value, b: Value) -> Result<Value> {
     attrs.add(graph, "mul", &[a, b])
 }
 
-/// A tensor times a number, which is rounded to A first; its own backward.
+/// A tensor times a number, which is rounded to A first. Its gradient is the same operation.
 ///
 /// - `x`: T\[any\], any tensor
 /// - `factor`: the number
@@ -718,11 +718,11 @@ pub fn softcap_dx(graph: &mut Graph, dy: Value, y: Value, cap: f64) -> Result<Va
 /// Attributes of [`attention()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
-    /// G, heads of keys and values, divides H; 0: H
+    /// G, heads of keys and values, a divisor of H; 0: H heads
     pub kv_heads: i64,
     /// 1: a row sees itself and rows before it, 0: its whole sequence
     pub causal: bool,
-    /// a row sees so many rows, itself included; 0: all; of causal attention only
+    /// number of rows that a row sees, itself included; 0: all; only for causal attention
     pub window: i64,
     /// factor of scores; 0: 1/sqrt(D)
     pub scale: f64,
@@ -730,12 +730,12 @@ pub struct Attention {
     pub softcap: f64,
     /// 1: qkv is q, k, v of head 0, then of head 1 and so on
     pub per_head: bool,
-    /// probability of dropping a weight in a step of training, in \[0, 1)
+    /// probability of dropping a weight in a training step, in \[0, 1)
     pub dropout: f64,
     /// number of the random stream of dropout, 0 to 65535; needed with dropout
     pub op: Option<i64>,
-    /// 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
-    /// seq; rows see only their document
+    /// 1: mask is begin, which holds for each row the first row of its document. Documents follow one another, each at
+    /// most seq rows long; a row sees only its own document
     pub documents: bool,
 }
 
@@ -792,7 +792,7 @@ impl Attention {
 /// - `q`: T\[n,HD\], queries of H heads
 /// - `k`: T\[n,GD\], keys of G heads
 /// - `v`: T\[n,GD\], values of G heads
-/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
+/// - `mask`: i32\[n\], rows where it is 0 are seen by no row; with documents it is begin
 /// - `heads`: H, heads of queries
 /// - `seq`: rows of a sequence
 ///
@@ -812,7 +812,7 @@ pub fn attention(graph: &mut Graph, q: Value, k: Value, v: Value, mask: Option<V
 /// Attention within sequences: softmax(scores) v for each row and head.
 ///
 /// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
-/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
+/// - `mask`: i32\[n\], rows where it is 0 are seen by no row; with documents it is begin
 /// - `heads`: H, heads of queries
 /// - `seq`: rows of a sequence
 ///
@@ -832,11 +832,11 @@ pub fn attention_packed(graph: &mut Graph, qkv: Value, mask: Option<Value>, head
 /// Attributes of [`attention_dx()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionDx {
-    /// G, heads of keys and values, divides H; 0: H
+    /// G, heads of keys and values, a divisor of H; 0: H heads
     pub kv_heads: i64,
     /// 1: a row sees itself and rows before it, 0: its whole sequence
     pub causal: bool,
-    /// a row sees so many rows, itself included; 0: all; of causal attention only
+    /// number of rows that a row sees, itself included; 0: all; only for causal attention
     pub window: i64,
     /// factor of scores; 0: 1/sqrt(D)
     pub scale: f64,
@@ -844,12 +844,12 @@ pub struct AttentionDx {
     pub softcap: f64,
     /// 1: qkv is q, k, v of head 0, then of head 1 and so on
     pub per_head: bool,
-    /// probability of dropping a weight in a step of training, in \[0, 1)
+    /// probability of dropping a weight in a training step, in \[0, 1)
     pub dropout: f64,
     /// number of the random stream of dropout, 0 to 65535; needed with dropout
     pub op: Option<i64>,
-    /// 1: mask is begin, the first row of the document that a row is in. Documents follow one another, none longer than
-    /// seq; rows see only their document
+    /// 1: mask is begin, which holds for each row the first row of its document. Documents follow one another, each at
+    /// most seq rows long; a row sees only its own document
     pub documents: bool,
 }
 
@@ -907,7 +907,7 @@ impl AttentionDx {
 /// - `q`: T\[n,HD\], queries of H heads
 /// - `k`: T\[n,GD\], keys of G heads
 /// - `v`: T\[n,GD\], values of G heads
-/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
+/// - `mask`: i32\[n\], rows where it is 0 are seen by no row; with documents it is begin
 /// - `y`: T\[n,HD\], weighted sums of values
 /// - `lse`: A\[H,n\], logarithm of the sum of exp of the scores
 /// - `heads`: H, heads of queries
@@ -932,7 +932,7 @@ pub fn attention_dx(graph: &mut Graph, dy: Value, q: Value, k: Value, v: Value, 
 ///
 /// - `dy`: T\[n,HD\], gradient of y
 /// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
-/// - `mask`: i32\[n\], rows of 0 are seen by none; see documents
+/// - `mask`: i32\[n\], rows where it is 0 are seen by no row; with documents it is begin
 /// - `y`: T\[n,HD\], weighted sums of values
 /// - `lse`: A\[H,n\], logarithm of the sum of exp of the scores
 /// - `heads`: H, heads of queries
@@ -955,9 +955,9 @@ pub fn attention_dx_packed(graph: &mut Graph, dy: Value, qkv: Value, mask: Optio
 /// Attributes of [`cached_attention()`] that may be left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CachedAttention {
-    /// G, heads of keys and values, divides H; 0: H
+    /// G, heads of keys and values, a divisor of H; 0: H heads
     pub kv_heads: i64,
-    /// a row sees so many rows, itself included; 0: all; of causal attention only
+    /// number of rows that a row sees, itself included; 0: all; only for causal attention
     pub window: i64,
     /// factor of scores; 0: 1/sqrt(D)
     pub scale: f64,
@@ -987,17 +987,17 @@ impl CachedAttention {
     }
 }
 
-/// Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
-/// differentiable.
+/// Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads
+/// the cache. Not differentiable.
 ///
 /// - `q`: T\[n,HD\], queries of H heads
 /// - `k`: T\[n,GD\], keys of G heads
 /// - `v`: T\[n,GD\], values of G heads
-/// - `positions`: i32\[n\], place of each row, below P; no two alike
-/// - `cache`: T\[2G,P,D\], keys, then values, of the P places of a text
+/// - `positions`: i32\[n\], position of each row in the text, below P; all are different
+/// - `cache`: T\[2G,P,D\], keys, then values, of the P positions of a text
 /// - `heads`: H, heads of queries
 ///
-/// Returns `y` T\[n,HD\], weighted sums of values; `cache` T\[2G,P,D\], keys, then values, of the P places of a text
+/// Returns `y` T\[n,HD\], weighted sums of values; `cache` T\[2G,P,D\], keys, then values, of the P positions of a text
 pub fn cached_attention(graph: &mut Graph, q: Value, k: Value, v: Value, positions: Value, cache: Value, heads: i64,
     options: &CachedAttention) -> Result<(Value, Value)> {
     let mut attrs = Attrs::default();
@@ -1007,15 +1007,15 @@ pub fn cached_attention(graph: &mut Graph, q: Value, k: Value, v: Value, positio
     Ok((result(first, 0), result(first, 1)))
 }
 
-/// Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
-/// differentiable.
+/// Causal attention of some rows of a text to all rows so far: writes their keys and values to the cache, then reads
+/// the cache. Not differentiable.
 ///
 /// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
-/// - `positions`: i32\[n\], place of each row, below P; no two alike
-/// - `cache`: T\[2G,P,D\], keys, then values, of the P places of a text
+/// - `positions`: i32\[n\], position of each row in the text, below P; all are different
+/// - `cache`: T\[2G,P,D\], keys, then values, of the P positions of a text
 /// - `heads`: H, heads of queries
 ///
-/// Returns `y` T\[n,HD\], weighted sums of values; `cache` T\[2G,P,D\], keys, then values, of the P places of a text
+/// Returns `y` T\[n,HD\], weighted sums of values; `cache` T\[2G,P,D\], keys, then values, of the P positions of a text
 pub fn cached_attention_packed(graph: &mut Graph, qkv: Value, positions: Value, cache: Value, heads: i64, options:
     &CachedAttention) -> Result<(Value, Value)> {
     let mut attrs = Attrs::default();
@@ -1028,15 +1028,15 @@ pub fn cached_attention_packed(graph: &mut Graph, qkv: Value, positions: Value, 
 /// Attributes of [`rope()`] that may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Rope<'a> {
-    /// columns of a head that turn; 0: all
+    /// columns of a head that are rotated; 0: all
     pub dims: i64,
-    /// heads turn where their number modulo this is below rotated; without it heads
+    /// a head is rotated if its number modulo period is below rotated; heads if absent
     pub period: Option<i64>,
-    /// see period; without it period
+    /// see period; period if absent
     pub rotated: Option<i64>,
-    /// 1: a pair is two neighbours, 0: a half apart
+    /// 1: the columns of a pair are neighbours; 0: they are dims/2 apart
     pub interleaved: bool,
-    /// 1: turns back
+    /// 1: rotates by the opposite angles
     pub inverse: bool,
     /// how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
     pub scaling: &'a str,
@@ -1046,7 +1046,7 @@ pub struct Rope<'a> {
     pub low: Option<f64>,
     /// for llama3 and yarn, > 0
     pub high: Option<f64>,
-    /// length of texts before scaling, of all but none and linear; of longrope with long_factors
+    /// length of texts before scaling; for dynamic, llama3 and yarn, and for longrope with long_factors
     pub original: Option<i64>,
     /// for dynamic
     pub power: Option<f64>,
@@ -1054,7 +1054,7 @@ pub struct Rope<'a> {
     pub factors: Option<&'a str>,
     /// for longrope: factors for texts longer than original
     pub long_factors: Option<&'a str>,
-    /// factor of the result in place of the scaling's own; 0: that
+    /// factor of the result; 0: the factor that the scaling defines
     pub magnitude: f64,
     /// for yarn: 1 rounds the first and the last scaled pair to whole ones
     pub truncate: bool,
@@ -1132,16 +1132,16 @@ impl Rope<'_> {
     }
 }
 
-/// Rotary positions: turns pairs of columns of each head by angles that grow with the place of the row.
+/// Rotary positions: rotates pairs of columns of each head by angles that grow with the position of the row.
 ///
 /// - `x`: T\[n,H*D\], rows of H heads
-/// - `positions`: i32\[n\], place of each row; without it r mod seq
-/// - `length`: i32\[1\], length of the text; without it seq
+/// - `positions`: i32\[n\], position of each row; r mod seq if absent
+/// - `length`: i32\[1\], length of the text; seq if absent
 /// - `heads`: H
 /// - `seq`: rows of a sequence
 /// - `theta`: base of the angles, > 1
 ///
-/// Returns `y` T\[n,H*D\], turned rows
+/// Returns `y` T\[n,H*D\], rotated rows
 pub fn rope(graph: &mut Graph, x: Value, positions: Option<Value>, length: Option<Value>, heads: i64, seq: i64, theta:
     f64, options: &Rope) -> Result<Value> {
     let mut operands = vec![x];
@@ -1158,7 +1158,7 @@ pub fn rope(graph: &mut Graph, x: Value, positions: Option<Value>, length: Optio
 /// Attributes of [`softmax()`] that may be left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Softmax {
-    /// 1: the logarithms of it
+    /// 1: the logarithm of the softmax
     pub log: bool,
 }
 
@@ -1181,7 +1181,7 @@ pub fn softmax(graph: &mut Graph, x: Value, options: &Softmax) -> Result<Value> 
     attrs.add(graph, "softmax", &[x])
 }
 
-/// The softmax of the columns 0 to r mod seq of each row r; the others are 0.
+/// The softmax of the columns 0 to r mod seq of each row r; the other columns are 0.
 ///
 /// - `x`: T\[n,C\], rows
 /// - `seq`: rows of a sequence
@@ -1196,7 +1196,7 @@ pub fn causal_softmax(graph: &mut Graph, x: Value, seq: i64) -> Result<Value> {
 /// Attributes of [`softmax_dx()`] that may be left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftmaxDx {
-    /// 1: the logarithms of it
+    /// 1: the logarithm of the softmax
     pub log: bool,
 }
 
@@ -1208,7 +1208,7 @@ impl SoftmaxDx {
     }
 }
 
-/// The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy where y is the
+/// The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - exp(y) sum dy if y is the
 /// logarithm. Not differentiable.
 ///
 /// - `dy`: T\[n,C\], gradient of the result
@@ -1244,7 +1244,7 @@ impl TopGates {
     }
 }
 
-/// The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
+/// The softmax of each row at its k largest logits, and 0 elsewhere; of equal logits, those of lower index are chosen.
 ///
 /// - `logits`: T\[n,E\], a score for each of E experts
 /// - `k`: experts of a row, at most E
@@ -1280,7 +1280,7 @@ impl TopGatesDx {
     }
 }
 
-/// The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
+/// The gradient of the logits of a top_gates, for a fixed choice. Not differentiable.
 ///
 /// - `dy`: T\[n,E\], gradient of the gates
 /// - `logits`: T\[n,E\], a score for each of E experts
@@ -1298,7 +1298,7 @@ pub fn top_gates_dx(graph: &mut Graph, dy: Value, logits: Value, k: i64, options
 ///
 /// - `x`: T\[n,C\], rows
 /// - `gates`: T\[n,E\], weights of the experts
-/// - `column`: which expert, below E
+/// - `column`: index of the expert, below E
 ///
 /// Returns `y` T\[n,C\], scaled rows
 pub fn scale_rows(graph: &mut Graph, x: Value, gates: Value, column: i64) -> Result<Value> {
@@ -1313,7 +1313,7 @@ pub fn scale_rows(graph: &mut Graph, x: Value, gates: Value, column: i64) -> Res
 /// - `dy`: T\[n,C\], gradient of the result
 /// - `x`: T\[n,C\], rows
 /// - `columns`: E
-/// - `column`: which expert, below E
+/// - `column`: index of the expert, below E
 ///
 /// Returns `dgates` T\[n,E\], gradient of gates
 pub fn scale_rows_dw(graph: &mut Graph, dy: Value, x: Value, columns: i64, column: i64) -> Result<Value> {
@@ -1323,14 +1323,14 @@ pub fn scale_rows_dw(graph: &mut Graph, dy: Value, x: Value, columns: i64, colum
     attrs.add(graph, "scale_rows_dw", &[dy, x])
 }
 
-/// E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it
-/// among their k largest, p the mean of its softmax.
+/// E times the sum of f p over the experts, where, over the rows of all layers, f is the share of rows that have the
+/// expert among their k largest and p the mean of its softmax.
 ///
-/// - `logits`: T\[n,E\], scores of one layer after the other
-/// - `mask`: i32\[n\], rows of 0 do not count
+/// - `logits`: T\[n,E\], scores of each layer, one operand for each
+/// - `mask`: i32\[n\], rows where it is 0 do not count
 /// - `k`: experts of a row, at most E
 ///
-/// Returns `loss` A\[\], 1 where experts are used alike
+/// Returns `loss` A\[\], k if all experts are used equally
 pub fn load_balance(graph: &mut Graph, logits: &[Value], mask: Option<Value>, k: i64) -> Result<Value> {
     let mut operands = logits.to_vec();
     operands.extend(mask);
@@ -1339,11 +1339,11 @@ pub fn load_balance(graph: &mut Graph, logits: &[Value], mask: Option<Value>, k:
     attrs.add(graph, "load_balance", &operands)
 }
 
-/// The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
+/// The gradients of the logits of a load_balance, for fixed choices. Not differentiable.
 ///
 /// - `dloss`: A\[\], gradient of the loss
-/// - `logits`: T\[n,E\], scores of one layer after the other
-/// - `mask`: i32\[n\], rows of 0 do not count
+/// - `logits`: T\[n,E\], scores of each layer, one operand for each
+/// - `mask`: i32\[n\], rows where it is 0 do not count
 /// - `k`: experts of a row, at most E
 ///
 /// Returns `dlogits` T\[n,E\], gradient of each of the logits
@@ -1369,12 +1369,12 @@ pub fn add(graph: &mut Graph, a: Value, b: Value) -> Result<Value> {
     attrs.add(graph, "add", &[a, b])
 }
 
-/// In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p); its
-/// own backward.
+/// In a training step each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p). Its
+/// gradient is the same operation.
 ///
 /// - `x`: T\[any\], any tensor
 /// - `p`: probability of dropping an element, in \[0, 1)
-/// - `op`: number of the random stream, 0 to 65535, unlike those of other dropouts and parameters
+/// - `op`: number of the random stream, 0 to 65535, different from those of other dropouts and of parameters
 ///
 /// Returns `y` T\[any\], x with elements dropped
 pub fn dropout(graph: &mut Graph, x: Value, p: f64, op: i64) -> Result<Value> {
@@ -1384,15 +1384,15 @@ pub fn dropout(graph: &mut Graph, x: Value, p: f64, op: i64) -> Result<Value> {
     attrs.add(graph, "dropout", &[x])
 }
 
-/// The result of a layer, or in a step of training with probability p its input, as one draw for all rows of the
-/// micro-batch says.
+/// The result of a layer or, with probability p in a training step, its input; one draw decides for all rows of the
+/// micro-batch.
 ///
 /// - `x`: T\[any\], input of the layer
 /// - `y`: T\[any\], its result
 /// - `p`: probability of leaving the layer out, in \[0, 1)
-/// - `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+/// - `op`: number of the random stream, 0 to 65535, different from those of dropouts and of parameters
 ///
-/// Returns `z` T\[any\], x where the layer is left out, else y
+/// Returns `z` T\[any\], x if the layer is left out, otherwise y
 pub fn layerdrop(graph: &mut Graph, x: Value, y: Value, p: f64, op: i64) -> Result<Value> {
     let mut attrs = Attrs::default();
     attrs.number("p", p);
@@ -1400,11 +1400,11 @@ pub fn layerdrop(graph: &mut Graph, x: Value, y: Value, p: f64, op: i64) -> Resu
     attrs.add(graph, "layerdrop", &[x, y])
 }
 
-/// The gradients of a layerdrop: of one operand dz, of the other 0. Not differentiable.
+/// The gradients of a layerdrop: dz for the operand that was the result, 0 for the other. Not differentiable.
 ///
 /// - `dz`: T\[any\], gradient of the result
 /// - `p`: probability of leaving the layer out, in \[0, 1)
-/// - `op`: number of the random stream, 0 to 65535, unlike those of dropouts and parameters
+/// - `op`: number of the random stream, 0 to 65535, different from those of dropouts and of parameters
 ///
 /// Returns `dx` T\[any\], gradient of x; `dy` T\[any\], gradient of y
 pub fn layerdrop_dx(graph: &mut Graph, dz: Value, p: f64, op: i64) -> Result<(Value, Value)> {
@@ -1461,7 +1461,7 @@ pub fn cast(graph: &mut Graph, x: Value, dtype: &str) -> Result<Value> {
 pub struct CrossEntropy<'a> {
     /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
     pub label_smoothing: f64,
-    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
     pub z_loss: f64,
     /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
@@ -1512,7 +1512,7 @@ pub fn cross_entropy(graph: &mut Graph, logits: Value, targets: Value, options: 
 pub struct CrossEntropyDx<'a> {
     /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
     pub label_smoothing: f64,
-    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
     pub z_loss: f64,
     /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
@@ -1562,11 +1562,11 @@ pub fn cross_entropy_dx(graph: &mut Graph, dloss: Value, logits: Value, targets:
 pub struct LinearCrossEntropy<'a> {
     /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
     pub label_smoothing: f64,
-    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
     pub z_loss: f64,
     /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
-    /// 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+    /// 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
     pub kept: i64,
 }
 
@@ -1598,8 +1598,8 @@ impl LinearCrossEntropy<'_> {
     }
 }
 
-/// The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept, or is kept
-/// whole.
+/// The cross_entropy of x w^T. The logits are computed in blocks of at most 1024 words and neither rounded nor kept, or
+/// are kept as a whole.
 ///
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[V,C\], a row for each word
@@ -1620,11 +1620,11 @@ pub fn linear_cross_entropy(graph: &mut Graph, x: Value, w: Value, targets: Valu
 pub struct LinearCrossEntropyDx<'a> {
     /// e in \[0, 1\]: the loss of a row is (1 - e) (-log p at its target) + e (mean over words of -log p)
     pub label_smoothing: f64,
-    /// z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row
+    /// z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row
     pub z_loss: f64,
     /// the mean or the sum of the losses of rows with a target, or a loss for each row (mean, sum, none)
     pub reduction: &'a str,
-    /// 1: the logits are rounded to T and kept for the backward part; 0: they are made again
+    /// 1: the logits are rounded to T and kept for the backward part; 0: the backward part computes them again
     pub kept: i64,
 }
 
@@ -1656,8 +1656,8 @@ impl LinearCrossEntropyDx<'_> {
     }
 }
 
-/// The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
-/// or of its kept logits. Not differentiable.
+/// The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed
+/// over the blocks in A. Not differentiable.
 ///
 /// - `dloss`: A\[\], gradient of the loss; A\[n\] with reduction "none"
 /// - `x`: T\[n,C\], rows
@@ -1674,16 +1674,15 @@ pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Val
     Ok((result(first, 0), result(first, 1)))
 }
 
-/// The gradients of a linear_cross_entropy, whose logits are made again by blocks, and dx is summed over blocks in A;
-/// or of its kept logits. Not differentiable.
+/// The gradients of a linear_cross_entropy. Logits that were not kept are computed again in blocks, and dx is summed
+/// over the blocks in A. Not differentiable.
 ///
 /// - `dloss`: A\[\], gradient of the loss; A\[n\] with reduction "none"
 /// - `x`: T\[n,C\], rows
 /// - `w`: T\[V,C\], a row for each word
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 /// - `stats`: A\[n,2\], statistics of each row's softmax for the backward part
-/// - `logits`: T\[n,P\], room of the forward part with {kept=1}, which backward parts of graphs have: its logits, P: V
-///   up to a multiple of 8
+/// - `logits`: T\[n,P\], the logits that the forward part keeps with {kept=1}; P is V rounded up to a multiple of 8
 ///
 /// Returns `dx` T\[n,C\], gradient of x; `dw` T\[V,C\], gradient of w
 pub fn linear_cross_entropy_dx_kept(graph: &mut Graph, dloss: Value, x: Value, w: Value, targets: Value, stats: Value,
@@ -1694,7 +1693,7 @@ pub fn linear_cross_entropy_dx_kept(graph: &mut Graph, dloss: Value, x: Value, w
     Ok((result(first, 0), result(first, 1)))
 }
 
-/// How many rows have a target, as cross_entropy counts them. Not differentiable.
+/// The number of rows with a target, as cross_entropy counts them. Not differentiable.
 ///
 /// - `targets`: i32\[n\], the right word of each row; -100: the row has none
 ///

@@ -1,6 +1,7 @@
-// Activations, element by element. Each is one row of add_activation_ops(): the function below
-// derives the operation, its gradient operation `op`_dx (dy, x -> dx) and the rule that connects
-// them. The gradient reads x and not y, since most derivatives cannot be computed from y alone.
+// Activations, element by element. add_activation_ops() describes each in one row, from which
+// add_activation() derives the operation, its gradient operation `op`_dx (dy, x -> dx) and the
+// backward rule that connects them. The gradient reads x and not y, since most derivatives cannot
+// be computed from y alone.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -21,7 +22,7 @@ struct Activation {
   std::string op;
   double flops, flops_dx;
   std::string formula;
-  // The value of OpDef::activation. Empty: it returns the name of the operation.
+  // The value of OpDef::activation. If empty, a function that returns the name of the operation.
   std::function<std::string(const Attrs& attrs)> act = {};
   std::vector<AttrDef> attrs = {};
 };
@@ -30,7 +31,7 @@ std::string gelu_act(const Attrs& attrs) {
   return "gelu_" + std::string(attrs.text_or("form", "tanh"));
 }
 
-// Adds both rows of an activation. Its cost is for each element; shapes and types do not change.
+// Adds both rows of an activation. Shapes and types do not change.
 void add_activation(std::vector<OpDef>& table, const Activation& row) {
   std::string op = row.op, dx = op + "_dx";
   auto cost = [](double flops) {
@@ -79,7 +80,7 @@ void add_activation_ops(std::vector<OpDef>& table) {
   const AttrDef form = optional({"form",
                                  AttrKind::one_of,
                                  "tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 "
-                                 "x (1 + erf(x/sqrt(2))); 10: that, at most 10",
+                                 "x (1 + erf(x/sqrt(2))); 10: as erf, but at most 10",
                                  {"tanh", "erf", "10"}},
                                 "tanh");
   add_activation(table, {"gelu",

@@ -1,12 +1,13 @@
 // Attention within sequences, its gradient, and attention to the cache of a text.
 //
-// Rows are the tokens of all sequences, packed one after another: `seq` rows each or, with
-// `documents`, as the operand begin says. Queries have H heads; keys and values have G heads, where
-// G divides H, and each serves H / G heads of queries. q, k and v are separate operands, or columns
-// of one operand, side by side. The second result, lse, is the logarithm of the sum of exp(scores)
-// for each head and row: with it the backward part recomputes the weights in tiles instead of
-// keeping n seq of them (Dao et al., "FlashAttention", 2022). cached_attention has two more
-// operands: the position of each row in the text, and a cache of keys and values.
+// Rows are the tokens of all sequences, packed one after another. Each sequence has `seq` rows or,
+// with `documents`, the rows that operand begin says. Queries have H heads. Keys and values have G
+// heads, where G divides H, and each of these serves H / G heads of queries. q, k and v are
+// separate operands, or columns of one operand, side by side. The second result, lse, is the
+// logarithm of the sum of exp(scores) for each head and row: with it the backward part recomputes
+// the weights in tiles instead of keeping n seq of them (Dao et al., "FlashAttention", 2022).
+// cached_attention has two more operands: the position of each row in the text, and a cache of keys
+// and values.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -26,9 +27,9 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// The operands that all forms share, without those around them in attention_dx and
-// cached_attention: qkv or q, k, v, then perhaps i32[n], which is a mask or, with attribute
-// `documents`, begin. The number of operands determines the form.
+// The form of the operands that all three operations share: qkv or q, k and v, then optionally
+// i32[n], which is a mask or, with attribute `documents`, begin. `count`, the number of these
+// operands, determines the form.
 struct Operands {
   bool packed, masked;
 
@@ -60,7 +61,7 @@ void check_dropout(const OperandCheck& check, std::string_view op, const Attrs& 
   check.within(attrs, "op", 0, 65535, 0);
 }
 
-// Checks everything that depends on attributes alone. per_head is set for packed operands only.
+// Checks all attributes. `packed` says whether q, k and v are one operand, as per_head requires.
 void check_attributes(const OperandCheck& check, std::string_view op, const Attrs& attrs,
                       bool packed) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -77,8 +78,8 @@ void check_attributes(const OperandCheck& check, std::string_view op, const Attr
   check_real(op, attrs, "scale");
   check_real(op, attrs, "softcap");
   check_dropout(check, op, attrs);
-  // per_head interleaves q, k and v of each head (as in GPT-NeoX), so each head needs its own k and
-  // v.
+  // per_head interleaves q, k and v of each head (as in GPT-NeoX), so every head must have its own
+  // k and v.
   if (attrs.integer_or("per_head", 0) == 0) return;
   require(packed, "{}: attribute 'per_head' must be 0 when q, k and v are separate, got 1", op);
   require(groups == heads,
@@ -168,7 +169,7 @@ std::vector<ValueId> attention_backward(BackwardContext& c) {
 }
 
 // Returns the number of keys that a row sees on average in a sequence of `seq` rows. With a window
-// w, the first w rows see 1 to w keys and the others w. Masks are not counted.
+// w, the first w rows see 1 to w keys, and all later rows see w. Masks are ignored.
 double mean_keys(double seq, const Attrs& attrs) {
   if (attrs.integer_or("causal", 1) == 0) return seq;
   double window = static_cast<double>(attrs.integer_or("window", 0));
@@ -182,7 +183,7 @@ double product_flops(int64_t products, const TensorType& y, const Attrs& attrs, 
   return 2.0 * static_cast<double>(products) * rows * keys * static_cast<double>(y.shape[1].extent);
 }
 
-// Returns the operand begin, which is the last one of the forward operation with `documents`.
+// Returns operand begin, which is the last operand of an attention with `documents`.
 std::optional<DocumentsOperand> attention_documents(size_t operands, const Attrs& attrs) {
   if (attrs.integer_or("documents", 0) == 0) return {};
   return DocumentsOperand{operands - 1, attrs.integer("seq")};
@@ -204,7 +205,7 @@ double attention_dx_flops(In in, const Attrs& attrs, int64_t n) {
   return product_flops(5, in[0], attrs, n);
 }
 
-// Returns those attributes of an attention that cached_attention has as well.
+// Returns the attributes of an attention without those that cached_attention does not have.
 Attrs cached_attrs(const Attrs& attrs) {
   Attrs out;
   for (const auto& [key, value] : attrs.items()) {
@@ -219,8 +220,8 @@ size_t decode_attention_inputs(const Node& node) {
   return node.in.size() - (Operands(node.in.size()).masked ? 1 : 0);
 }
 
-// Appends an attention of each row to the cache, which becomes an input of the graph and lives as
-// long as the text. It computes the same only if rows never see later rows.
+// Appends a cached_attention. The cache becomes an input of the graph and lives as long as the
+// text. The result is that of the attention only if rows never see later rows.
 ValueId decode_attention(DecodeContext& c) {
   const std::string& y = c.name();
   const Attrs& attrs = c.node.attrs;
@@ -245,8 +246,8 @@ ValueId decode_attention(DecodeContext& c) {
 
 using OperandDefs = std::vector<OperandDef>;
 
-// Returns the forms with q, k and v between `before` and `after`: as three operands, or side by
-// side in one.
+// Returns the two forms of an operation, whose operands are `before`, then q, k and v as three
+// operands or side by side in one, then `after`.
 std::vector<OpForm> forms_of(const OperandDefs& before, const OperandDefs& after,
                              const OperandDefs& results, const OperandDefs& packed_results) {
   auto around = [&](OperandDefs between) {
@@ -272,16 +273,16 @@ AttrDef number(const char* name, const char* doc) {
 void add_attention_ops(std::vector<OpDef>& table) {
   const AttrDef heads{"heads", AttrKind::integer, "H, heads of queries"},
       seq{"seq", AttrKind::integer, "rows of a sequence"},
-      kv_heads =
-          optional({"kv_heads", AttrKind::integer, "G, heads of keys and values, divides H; 0: H"},
-                   int64_t{0}),
+      kv_heads = optional({"kv_heads", AttrKind::integer,
+                           "G, heads of keys and values, a divisor of H; 0: H heads"},
+                          int64_t{0}),
       causal = optional({"causal", AttrKind::flag,
                          "1: a row sees itself and rows before it, 0: its whole sequence"},
                         int64_t{1}),
-      window =
-          optional({"window", AttrKind::integer,
-                    "a row sees so many rows, itself included; 0: all; of causal attention only"},
-                   int64_t{0}),
+      window = optional(
+          {"window", AttrKind::integer,
+           "number of rows that a row sees, itself included; 0: all; only for causal attention"},
+          int64_t{0}),
       per_head = optional(
           {"per_head", AttrKind::flag, "1: qkv is q, k, v of head 0, then of head 1 and so on"},
           int64_t{0}),
@@ -296,16 +297,17 @@ void add_attention_ops(std::vector<OpDef>& table) {
       scale,
       softcap,
       per_head,
-      number("dropout", "probability of dropping a weight in a step of training, in [0, 1)"),
+      number("dropout", "probability of dropping a weight in a training step, in [0, 1)"),
       optional({"op", AttrKind::integer,
                 "number of the random stream of dropout, 0 to 65535; needed with dropout"}),
       optional(
           {"documents", AttrKind::flag,
-           "1: mask is begin, the first row of the document that a row is in. Documents follow one "
-           "another, none longer than seq; rows see only their document"},
+           "1: mask is begin, which holds for each row the first row of its document. Documents "
+           "follow one another, each at most seq rows long; a row sees only its own document"},
           int64_t{0})};
-  const OperandDef mask = optional(
-                       OperandDef{"mask", "i32[n]", "rows of 0 are seen by none; see documents"}),
+  const OperandDef mask = optional(OperandDef{
+                       "mask", "i32[n]",
+                       "rows where it is 0 are seen by no row; with documents it is begin"}),
                    y{"y", "T[n,HD]", "weighted sums of values"},
                    lse{"lse", "A[H,n]", "logarithm of the sum of exp of the scores"};
   table.push_back({.name = "attention",
@@ -330,13 +332,15 @@ void add_attention_ops(std::vector<OpDef>& table) {
                    .infer = infer_attention_dx,
                    .flops = attention_dx_flops,
                    .products = true});
-  const OperandDef cache{"cache", "T[2G,P,D]", "keys, then values, of the P places of a text"};
+  const OperandDef cache{"cache", "T[2G,P,D]", "keys, then values, of the P positions of a text"};
   table.push_back(
       {.name = std::string(kCached),
-       .doc = "Causal attention of rows of one text to all of it: writes their keys and values to "
-              "the cache, then reads it.",
+       .doc = "Causal attention of some rows of a text to all rows so far: writes their keys and "
+              "values to the cache, then reads the cache.",
        .forms = forms_of(
-           {}, {{"positions", "i32[n]", "place of each row, below P; no two alike"}, cache},
+           {},
+           {{"positions", "i32[n]", "position of each row in the text, below P; all are different"},
+            cache},
            {y, cache}, {y, cache}),
        .attrs = {heads, kv_heads, window, scale, softcap, per_head},
        .infer = infer_cached_attention,

@@ -1,7 +1,7 @@
 // Operations of the application that uses the library. Nodes `custom` carry a CustomOp, and their
 // gradients are nodes `custom_dx` that carry the same object. The attributes hold everything that
 // shapes depend on, so that passes treat both like any other operation and a text shows them. Only
-// the application that built the graph can add them.
+// the application that supplies the callbacks can add such nodes.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -21,7 +21,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// Returns the compute type of a custom operation, which is that of its first floating operand.
+// Returns the compute type of a custom operation: the type of its first floating operand, or NONE.
 DType first_floating(In in) {
   for (const TensorType& type : in) {
     if (is_floating(type.dtype)) return type.dtype;
@@ -29,7 +29,7 @@ DType first_floating(In in) {
   return DS_DTYPE_NONE;
 }
 
-// Reads the types of results in CustomOp::outputs.
+// Parses the types of results from `text`, which has the form of CustomOp::outputs.
 Types types_of(std::string_view name, std::string_view text, In in) {
   Types out;
   while (!text.empty()) {
@@ -65,7 +65,7 @@ Types infer_custom_dx(In in, const Attrs& attrs) {
   return out;
 }
 
-// Ids and other integer operands have no gradient, whatever the caller wants.
+// Ids and other integer operands have no gradient, even if it is wanted.
 std::vector<ValueId> custom_backward(BackwardContext& c) {
   const CustomOp& custom = *c.node.custom;
   const Node& node = c.node;

@@ -22,11 +22,11 @@ Types infer_add(In in, const Attrs&) {
   return {in[0]};
 }
 
-// Returns the gradient of the sum for each operand; no node is needed.
+// The gradient of each operand is the gradient of the sum itself, so no node is appended.
 std::vector<ValueId> add_backward(BackwardContext& c) { return {c.first_grad(), c.first_grad()}; }
 
-// Checks the attributes of an operation with random numbers. A stream has 16 bits in the counter of
-// the random generator (core/base/random.h).
+// Checks the attributes of an operation that draws random numbers. The number of a stream has 16
+// bits in the counter of the random generator (core/base/random.h).
 void check_draws(std::string_view op, const Attrs& attrs) {
   double p = attrs.real("p");
   require(p >= 0 && p < 1, "{}: attribute 'p' must be in [0, 1), got {}", op, p);
@@ -93,7 +93,7 @@ std::vector<ValueId> cast_backward(BackwardContext& c) {
   return {c.emit("cast", {c.first_grad()}, back, {0})};
 }
 
-// Returns the operand: nothing is dropped when a text is continued.
+// Nothing is dropped when a text is continued, so the operand itself is the result.
 ValueId decode_dropout(DecodeContext& c) { return c.in[0]; }
 ValueId decode_layerdrop(DecodeContext& c) { return c.in[1]; }
 
@@ -118,15 +118,15 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
                    .rows = Rows::same});
   table.push_back(
       {.name = "dropout",
-       .doc = "In a step of training each element becomes 0 with probability p, and the others are "
-              "multiplied by 1 / (1 - p); its own backward.",
+       .doc = "In a training step each element becomes 0 with probability p, and the others are "
+              "multiplied by 1 / (1 - p). Its gradient is the same operation.",
        .forms = {{"",
                   {{"x", "T[any]", "any tensor"}},
                   {{"y", "T[any]", "x with elements dropped"}}}},
        .attrs = {{"p", AttrKind::number, "probability of dropping an element, in [0, 1)"},
                  {"op", AttrKind::integer,
-                  "number of the random stream, 0 to 65535, unlike those of other dropouts and "
-                  "parameters"}},
+                  "number of the random stream, 0 to 65535, different from those of other dropouts "
+                  "and of parameters"}},
        .infer = infer_dropout,
        .backward = dropout_backward,
        .flops = one_per_element,
@@ -135,14 +135,15 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
   const std::vector<AttrDef> draw{
       {"p", AttrKind::number, "probability of leaving the layer out, in [0, 1)"},
       {"op", AttrKind::integer,
-       "number of the random stream, 0 to 65535, unlike those of dropouts and parameters"}};
+       "number of the random stream, 0 to 65535, different from those of dropouts and of "
+       "parameters"}};
   table.push_back(
       {.name = "layerdrop",
-       .doc = "The result of a layer, or in a step of training with probability p its input, as "
-              "one draw for all rows of the micro-batch says.",
+       .doc = "The result of a layer or, with probability p in a training step, its input; one "
+              "draw decides for all rows of the micro-batch.",
        .forms = {{"",
                   {{"x", "T[any]", "input of the layer"}, {"y", "T[any]", "its result"}},
-                  {{"z", "T[any]", "x where the layer is left out, else y"}}}},
+                  {{"z", "T[any]", "x if the layer is left out, otherwise y"}}}},
        .attrs = draw,
        .infer = infer_layerdrop,
        .backward = layerdrop_backward,
@@ -150,7 +151,8 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
        .decode = decode_layerdrop});
   table.push_back(
       {.name = "layerdrop_dx",
-       .doc = "The gradients of a layerdrop: of one operand dz, of the other 0.",
+       .doc =
+           "The gradients of a layerdrop: dz for the operand that was the result, 0 for the other.",
        .forms = {{"",
                   {{"dz", "T[any]", "gradient of the result"}},
                   {{"dx", "T[any]", "gradient of x"}, {"dy", "T[any]", "gradient of y"}}}},

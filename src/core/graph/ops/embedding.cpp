@@ -1,4 +1,4 @@
-// Operations on tables of rows: words by id, positions by the index of the row in its sequence.
+// Operations that select rows of a table: by the id of a word, or by the position in the sequence.
 // Their gradients sum, for each row of the table, the rows of dy that used it. An `embedding` whose
 // table has no other reader lets ZeRO exchange only the rows that its ids name (zero/row_tables.h).
 #include <algorithm>
@@ -47,8 +47,8 @@ std::vector<ValueId> embedding_backward(BackwardContext& c) {
   return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, attrs, {0}), none};
 }
 
-// Returns the type of x plus positions. The table may have more rows than a sequence; the surplus
-// ones are not read and get gradient 0.
+// Returns the type of x plus positions. The table may have more rows than a sequence. The surplus
+// rows are not read, and their gradient is 0.
 Types infer_position(In in, const Attrs& attrs) {
   OperandCheck check("position", in);
   check.matrix(0);
@@ -99,7 +99,7 @@ double embedding_read(In in, const Attrs&, int64_t n) {
   int64_t rows = in[1].shape.numel(n), row = in[0].shape[1].extent * size_of(in[0].dtype);
   return static_cast<double>(rows * (row + size_of(in[1].dtype)));
 }
-// Counts the bytes of x and of the rows of w that sequences use.
+// Counts the bytes of x and of the rows of w that a sequence uses.
 double position_read(In in, const Attrs& attrs, int64_t n) {
   int64_t rows = in[0].shape.numel(n) / in[1].shape[1].extent;
   int64_t used = rows + std::min(rows, attrs.integer("seq"));
@@ -116,9 +116,10 @@ void add_embedding_ops(std::vector<OpDef>& table) {
   const OperandDef table_rows{"w", "T[V,C]", "a row for each word"},
       ids{"ids", "i32[n]", "words, 0 to V-1"}, dy{"dy", "T[n,C]", "gradient of the result"},
       x{"x", "T[n,C]", "rows"};
-  const AttrDef padding = optional({"padding", AttrKind::integer,
-                                    "row of w that gets no gradient from here; -1: none"},
-                                   int64_t{-1}),
+  const AttrDef padding =
+                    optional({"padding", AttrKind::integer,
+                              "row of w that gets no gradient from this operation; -1: no row"},
+                             int64_t{-1}),
                 seq{"seq", AttrKind::integer, "rows of a sequence, at most P"};
   table.push_back({.name = "embedding",
                    .doc = "The rows of a table that ids name.",
@@ -139,8 +140,9 @@ void add_embedding_ops(std::vector<OpDef>& table) {
                    .flops = add_per_element});
   table.push_back(
       {.name = "position",
-       .doc = "Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].",
-       .forms = {{"", {x, {"w", "T[P,C]", "a row for each place"}}, {{"y", "T[n,C]", "sums"}}}},
+       .doc = "Adds to each row the row of a table for its position in the sequence: y[r] = x[r] + "
+              "w[r mod seq].",
+       .forms = {{"", {x, {"w", "T[P,C]", "a row for each position"}}, {{"y", "T[n,C]", "sums"}}}},
        .attrs = {seq},
        .infer = infer_position,
        .backward = position_backward,

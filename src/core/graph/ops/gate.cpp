@@ -1,6 +1,6 @@
-// Products of elements: gated linear units, mul, scale, and the soft cap of scores. A glu is one
+// Element-wise products (gated linear units, mul, scale) and the soft cap of scores. A glu is one
 // operation, not an activation and a mul, so that its result is rounded once and the activation
-// need not be kept; a pass creates it from those two operations.
+// need not be kept. A pass creates it from these two operations.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// Accepts gate and up of one type, or one matrix x = [gate | up].
+// Accepts gate and up, which must have the same type, or one matrix x = [gate | up].
 Types infer_glu(In in, const Attrs&) {
   if (in.size() == 2) {
     OperandCheck check("glu", in);
@@ -54,8 +54,9 @@ std::vector<ValueId> glu_backward(BackwardContext& c) {
   return {dgate, !dgate.exists() ? none : dgate + 1};
 }
 
-// The forward part is act(gate) and one product; the backward part is act, its derivative and three
-// products. The costs of activations are those of their own operations.
+// The forward part computes act(gate) and one product. The backward part computes act and its
+// derivative, whose cost includes one product, and two more products. The costs of activations are
+// those of their own operations.
 double glu_flops_per_element(const Attrs& attrs, bool backward) {
   const std::string& act = attrs.text("act");
   // The costs of all forms of gelu.
@@ -119,7 +120,7 @@ Types infer_softcap_dx(In in, const Attrs& attrs) {
   return {in[0]};
 }
 
-// Appends the gradient dy (1 - (y / cap)^2) of y = cap tanh(x / cap), for which only the result is
+// Appends the gradient dy (1 - (y / cap)^2) of y = cap tanh(x / cap). It reads y, so x need not be
 // kept.
 std::vector<ValueId> softcap_backward(BackwardContext& c) {
   return {c.emit("softcap_dx", {c.first_grad(), c.node.out[0]}, c.node.attrs, {0})};
@@ -176,7 +177,8 @@ void add_gate_ops(std::vector<OpDef>& table) {
                    .cheap = true,
                    .gated = "glu"});
   table.push_back({.name = "scale",
-                   .doc = "A tensor times a number, which is rounded to A first; its own backward.",
+                   .doc = "A tensor times a number, which is rounded to A first. Its gradient is "
+                          "the same operation.",
                    .forms = {{"", {x}, {{"y", "T[any]", "x factor"}}}},
                    .attrs = {{"factor", AttrKind::number, "the number"}},
                    .infer = infer_scale,

@@ -14,7 +14,7 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// Returns the type of a weight with so many outputs and inputs.
+// Returns the type of a weight with the given numbers of outputs and inputs.
 TensorType weight_type(bool transposed, DType dtype, Dim outputs, Dim inputs) {
   return transposed ? TensorType{dtype, {inputs, outputs}} : TensorType{dtype, {outputs, inputs}};
 }
@@ -42,7 +42,8 @@ Types infer_linear_dx(In in, const Attrs& attrs) {
   return {{in[0].dtype, {in[0].shape[0], inputs}}};
 }
 
-// Returns the type of dw. The sum runs over the rows, the only dimension that may be symbolic.
+// Returns the type of dw, which is constant: the sum runs over the rows, the only dimension that
+// may be symbolic.
 Types infer_linear_dw(In in, const Attrs& attrs) {
   OperandCheck check("linear_dw", in);
   check.matrix(0);
@@ -67,8 +68,8 @@ std::vector<ValueId> linear_backward(BackwardContext& c) {
   return grads;
 }
 
-// Returns the cost of any of the three products: twice the elements of operand 0 times one
-// dimension of operand 1.
+// Returns the cost of a product: twice the number of elements of operand 0 times the extent of
+// dimension `free_dim` of operand 1.
 double product_flops(In in, int64_t n, size_t free_dim) {
   const Dim& dim = in[1].shape[free_dim];
   return 2.0 * static_cast<double>(in[0].shape.numel(n)) *
@@ -97,7 +98,7 @@ void add_linear_ops(std::vector<OpDef>& table) {
   const OperandDef dy{"dy", "T[n,O]", "gradient of the result"}, x{"x", "T[n,I]", "rows"},
       w{"w", "T[O,I]", "weight"};
   table.push_back({.name = "linear",
-                   .doc = "The product x w^T of rows and a weight, plus a bias where there is one.",
+                   .doc = "The product x w^T of rows and a weight, plus a bias if given.",
                    .forms = {{"",
                               {x, w, optional(OperandDef{"b", "T[O]", "bias"})},
                               {{"y", "T[n,O]", "products"}}}},

@@ -1,10 +1,10 @@
 // Losses: cross entropy of logits, cross entropy over a linear layer, mean squared error.
 //
 // linear_cross_entropy avoids the n x V matrix of logits, the largest value of a language model. It
-// computes logits by blocks of words, keeps the statistics of each row's softmax (two numbers), and
-// the backward part computes the blocks again. With {kept=1} it keeps the logits instead, which
-// costs memory and saves a third of the backward products. Blocks are sized by V alone, so that the
-// order of sums does not depend on the rows.
+// computes logits in blocks of words and keeps two statistics of each row's softmax; the backward
+// part computes the blocks again. With {kept=1} it keeps all logits, which costs memory and saves a
+// third of the backward products. The size of blocks depends on V alone, so that the order of sums
+// does not depend on the number of rows.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -25,8 +25,8 @@ using In = std::span<const TensorType>;
 
 double smoothing_of(const Attrs& attrs) { return attrs.real_or("label_smoothing", 0); }
 
-// Checks the attributes of a cross_entropy and returns the type of its loss for `rows` rows: one
-// number, or one for each row.
+// Checks the attributes of a cross_entropy and returns the type of its loss: a scalar or, with
+// reduction "none", one number for each of `rows` rows.
 TensorType loss_type(std::string_view op, const Attrs& attrs, DType wide, Dim rows) {
   const double smoothing = smoothing_of(attrs), z = attrs.real_or("z_loss", 0);
   require(smoothing >= 0 && smoothing <= 1,
@@ -66,8 +66,8 @@ std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
           none};
 }
 
-// Returns the number of words in a block of logits: about equal blocks of at most 1024 words, a
-// multiple of 16, whatever the rows.
+// Returns the number of words in a block of logits. Blocks are about equal, have at most 1024
+// words, and are a multiple of 16 unless there is only one.
 int64_t block_of(int64_t words) {
   constexpr int64_t kMost = 1024, kUnit = 16;
   int64_t blocks = (words + kMost - 1) / kMost;
@@ -80,14 +80,14 @@ TensorType logits_block(const TensorType& x, const TensorType& w) {
   return {wide_type(x.dtype), {x.shape[0], block_of(w.shape[0].extent)}};
 }
 
-// Returns the type of kept logits. Rows are padded so that each begins at a multiple of 16 bytes
-// for 16-bit elements and products read it in whole vectors.
+// Returns the type of kept logits. Rows are padded to a multiple of 8 elements, so that with 16-bit
+// elements each begins at a multiple of 16 bytes and products read whole vectors.
 TensorType kept_logits(const TensorType& x, const TensorType& w) {
   return {x.dtype, {x.shape[0], round_up(w.shape[0].extent, 8)}};
 }
 
-// Results after the statistics are scratch memory: the logits, kept or one block of them; the
-// logits of targets; and with smoothing one number for each row.
+// Results after the statistics are scratch memory: all logits if they are kept or else one block of
+// them; the logit of each row's target; and, with smoothing, one more number for each row.
 Types infer_linear_cross_entropy(In in, const Attrs& attrs) {
   OperandCheck check("linear_cross_entropy", in);
   check.matrix(0);
@@ -174,7 +174,7 @@ double cross_entropy_flops(In in, const Attrs& attrs, int64_t n) {
 double cross_entropy_dx_flops(In in, const Attrs&, int64_t n) {
   return 6.0 * static_cast<double>(in[1].shape.numel(n));
 }
-// Counts `products` products of the size of x w^T: one in the forward part; in the backward part
+// Counts `products` products of the size of x w^T. The forward part has one. The backward part has
 // dx, dw and, unless logits are kept, the logits again.
 double head_flops(const TensorType& x, const TensorType& w, int64_t n, double products) {
   double logits = static_cast<double>(x.shape[0].symbolic ? n : x.shape[0].extent) *
@@ -208,8 +208,8 @@ void add_loss_ops(std::vector<OpDef>& table) {
       stats{"stats", "A[n,2]", "statistics of each row's softmax for the backward part"},
       x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"},
       kept{"logits", "T[n,P]",
-           "room of the forward part with {kept=1}, which backward parts of graphs have: its "
-           "logits, P: V up to a multiple of 8"};
+           "the logits that the forward part keeps with {kept=1}; P is V rounded up to a multiple "
+           "of 8"};
   const std::vector<OperandDef> head_gradients{{"dx", "T[n,C]", "gradient of x"},
                                                {"dw", "T[V,C]", "gradient of w"}};
   const std::vector<AttrDef> terms{
@@ -218,7 +218,7 @@ void add_loss_ops(std::vector<OpDef>& table) {
                 "words of -log p)"},
                0.0),
       optional({"z_loss", AttrKind::number,
-                "z >= 0: adds z (log of the sum of exp(logits))^2 to that of a row"},
+                "z >= 0: adds z (log of the sum of exp(logits))^2 to the loss of a row"},
                0.0),
       optional({"reduction",
                 AttrKind::one_of,
@@ -226,10 +226,10 @@ void add_loss_ops(std::vector<OpDef>& table) {
                 {"mean", "sum", "none"}},
                "mean")};
   std::vector<AttrDef> head_terms = terms;
-  head_terms.push_back(optional(
-      {"kept", AttrKind::integer,
-       "1: the logits are rounded to T and kept for the backward part; 0: they are made again"},
-      int64_t{0}));
+  head_terms.push_back(optional({"kept", AttrKind::integer,
+                                 "1: the logits are rounded to T and kept for the backward part; "
+                                 "0: the backward part computes them again"},
+                                int64_t{0}));
   table.push_back({.name = "cross_entropy",
                    .doc = "The mean over rows with a target of -log p, where p is the softmax of "
                           "the row at its target; 0 without such rows. Attributes change the loss "
@@ -250,8 +250,8 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .infer = infer_cross_entropy_dx,
                    .flops = cross_entropy_dx_flops});
   table.push_back({.name = "linear_cross_entropy",
-                   .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 "
-                          "words and neither rounded nor kept, or is kept whole.",
+                   .doc = "The cross_entropy of x w^T. The logits are computed in blocks of at "
+                          "most 1024 words and neither rounded nor kept, or are kept as a whole.",
                    .forms = {{"", {x, w, targets}, {entropy, stats}}},
                    .attrs = head_terms,
                    .infer = infer_linear_cross_entropy,
@@ -260,8 +260,8 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .products = true,
                    .ids = IdOperand{2, 1, 0, true}});
   table.push_back({.name = "linear_cross_entropy_dx",
-                   .doc = "The gradients of a linear_cross_entropy, whose logits are made again by "
-                          "blocks, and dx is summed over blocks in A; or of its kept logits.",
+                   .doc = "The gradients of a linear_cross_entropy. Logits that were not kept are "
+                          "computed again in blocks, and dx is summed over the blocks in A.",
                    .forms = {{"", {dentropy, x, w, targets, stats}, head_gradients},
                              {"kept", {dentropy, x, w, targets, stats, kept}, head_gradients}},
                    .attrs = head_terms,
@@ -270,7 +270,7 @@ void add_loss_ops(std::vector<OpDef>& table) {
                    .products = true});
   table.push_back(
       {.name = "count_targets",
-       .doc = "How many rows have a target, as cross_entropy counts them.",
+       .doc = "The number of rows with a target, as cross_entropy counts them.",
        .forms = {{"", {targets}, {{"count", "f32[]", "the number of rows with a target"}}}},
        .infer = infer_count_targets,
        .flops = count_targets_flops});

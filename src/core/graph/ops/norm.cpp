@@ -1,6 +1,7 @@
-// Normalization of rows. Both norms return their statistics (mean and 1 / sqrt(variance + eps), in
-// f32 or f64) as results, so that the backward part does not compute them again. rms_norm
-// normalizes runs of D columns, where D is the width of its weight: whole rows, or each head.
+// Normalization of rows. Both norms return statistics as results, in f32 or f64, so that the
+// backward part does not compute them again: layer_norm the mean and 1 / sqrt(variance + eps),
+// rms_norm 1 / sqrt(mean square + eps). rms_norm normalizes runs of D columns, where D is the width
+// of its weight: whole rows, or each head.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -56,7 +57,7 @@ Types infer_layer_norm_dw(In in, const Attrs&) {
 
 std::vector<ValueId> layer_norm_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], mean = c.node.out[1], rstd = c.node.out[2];
-  // dw and db come from one operation, since both sum over the same rows.
+  // One operation computes dw and db, since both sum over the same rows.
   if (c.node.in.size() == 1) return {c.emit("layer_norm_dx", {dy, x, mean, rstd}, {}, {0})};
   ValueId dx = c.emit("layer_norm_dx", {dy, x, c.node.in[1], mean, rstd}, {}, {0});
   ValueId dw = c.emit("layer_norm_dw", {dy, x, mean, rstd}, {}, {1, 2});
@@ -108,8 +109,8 @@ Types infer_rms_norm_dw(In in, const Attrs& attrs) {
   return {{in[0].dtype, {width}}};
 }
 
-// Appends the gradients of x and w. That of w does not depend on the offset: w + 1 has the
-// derivative of w.
+// Appends the gradients of x and w. The gradient of w does not depend on the offset, since w + 1
+// and w have the same derivative.
 std::vector<ValueId> rms_norm_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], w = c.node.in[1], rstd = c.node.out[1];
   Attrs offset;
@@ -135,15 +136,15 @@ double rms_flops(In in, const Attrs&, int64_t n) {
 
 void add_norm_ops(std::vector<OpDef>& table) {
   const AttrDef eps{"eps", AttrKind::number,
-                    "added to the mean square before its root is taken, > 0"},
+                    "added to the variance or mean square before its square root, > 0"},
       offset = optional({"offset", AttrKind::flag, "1: w + 1 in place of w"}, int64_t{0});
   const OperandDef x{"x", "T[n,C]", "rows"}, dy{"dy", "T[n,C]", "gradient of the result"},
       y{"y", "T[n,C]", "normalized rows"}, dx{"dx", "T[n,C]", "gradient of x"},
       weight{"w", "T[C]", "weight"}, mean{"mean", "A[n]", "mean of each row"},
       rstd{"rstd", "A[n]", "1 / sqrt(variance + eps) of each row"};
   table.push_back({.name = "layer_norm",
-                   .doc = "Normalized rows (x - mean) rstd w + b; w and b come both or not at all, "
-                          "which means 1 and 0.",
+                   .doc = "Normalized rows (x - mean) rstd w + b; w and b are given together or "
+                          "left out, which means 1 and 0.",
                    .forms = {{"",
                               {x, optional(weight), optional(OperandDef{"b", "T[C]", "bias"})},
                               {y, mean, rstd}}},
@@ -167,16 +168,17 @@ void add_norm_ops(std::vector<OpDef>& table) {
                    .flops = norm_flops});
   const OperandDef run_weight{"w", "T[D]", "weight; D divides C"},
       run_rstd{"rstd", "A[n,C/D]", "1 / sqrt(mean of x^2 + eps) of each run"};
-  table.push_back({.name = "rms_norm",
-                   .doc = "Each run of D columns by itself: x rstd w. With D = C these are whole "
-                          "rows, with the width of a head the norms of q and k.",
-                   .forms = {{"", {x, run_weight}, {y, run_rstd}}},
-                   .attrs = {eps, offset},
-                   .infer = infer_rms_norm,
-                   .backward = rms_norm_backward,
-                   .flops = rms_flops<4>,
-                   .rows = Rows::same_of_one,
-                   .cheap = true});
+  table.push_back(
+      {.name = "rms_norm",
+       .doc = "Normalizes each run of D columns by itself: x rstd w. With D = C the runs are whole "
+              "rows; with the width of a head they are the heads of q or k.",
+       .forms = {{"", {x, run_weight}, {y, run_rstd}}},
+       .attrs = {eps, offset},
+       .infer = infer_rms_norm,
+       .backward = rms_norm_backward,
+       .flops = rms_flops<4>,
+       .rows = Rows::same_of_one,
+       .cheap = true});
   table.push_back({.name = "rms_norm_dx",
                    .doc = "The gradient of the rows of an rms_norm.",
                    .forms = {{"", {dy, x, run_weight, run_rstd}, {dx}}},

@@ -1,6 +1,6 @@
 // The op table: rows of all families in a fixed order, plus rows added at run time. The table is
-// never destroyed, since threads may look up an operation while the process exits. Looking up a row
-// of the library takes no lock; rows are never changed.
+// never destroyed, since threads may look up an operation while the process exits. Rows are never
+// changed, and looking up a row of the library takes no lock.
 #include "core/graph/ops.h"
 
 #include <fmt/core.h>
@@ -44,7 +44,7 @@ struct Added {
 };
 
 Added& added() {
-  // It is never destroyed, since threads may look up an operation while the process exits.
+  // The object is never destroyed, since threads may look up an operation while the process exits.
   static Added& added = *new Added;
   return added;
 }
@@ -94,8 +94,8 @@ void check_kind(const OpDef& row, const AttrDef& attr, const Attrs::Value& value
   }
 }
 
-// Checks the attributes of a node. Unknown ones are refused, so that a misspelt one does not
-// silently have its default value.
+// Checks the attributes of a node. Unknown names are refused, so that a misspelt attribute does not
+// silently keep its default.
 void check_attrs(const OpDef& row, const Attrs& attrs) {
   for (const auto& [name, value] : attrs.items()) {
     auto known = std::ranges::find_if(
@@ -123,8 +123,8 @@ const std::vector<OpDef>& op_table() {
 }
 
 const OpDef* find_op(std::string_view name) {
-  // Filled on the first call; C++ initializes a static variable only once, even with several
-  // threads.
+  // The index is built on the first call. C++ initializes a static variable only once, even with
+  // several threads.
   static const auto& by_name = *[] {
     auto* rows = new std::unordered_map<std::string_view, const OpDef*>;
     for (const OpDef& row : op_table()) rows->emplace(row.name, &row);
@@ -167,7 +167,8 @@ int OpForm::most() const {
   return sum;
 }
 
-// Optional and repeated operands get the surplus places from left to right.
+// Operands beyond the least number are assigned to optional and repeated definitions from left to
+// right.
 std::vector<const OperandDef*> OpForm::places(size_t count) const {
   std::vector<const OperandDef*> out;
   int more = static_cast<int>(count) - least();

@@ -1,6 +1,6 @@
 // Rotary positions (Su et al., "RoFormer", 2021). Pair i of the columns of a head is rotated by the
 // angle p theta^(-2i/dims), where p is the position of the row. `scaling` changes the angles for
-// texts longer than those of pretraining: linear, dynamic (NTK), llama3, yarn and longrope, as
+// texts longer than in pretraining: linear, dynamic (NTK), llama3, yarn and longrope, as
 // Transformers computes them. `period` and `rotated` choose the heads that are rotated, so that one
 // operation rotates q and k in a matrix that holds q, k and v side by side.
 #include <algorithm>
@@ -49,8 +49,8 @@ void check_longrope(const OperandCheck& check, const Attrs& attrs, int64_t pairs
   check.positive(attrs, "original");
 }
 
-// Checks the attributes of the scaling. Each scaling has its own, which docs/reference/ops.md
-// lists.
+// Checks the attributes of the scaling. Each scaling has its own attributes, which
+// docs/reference/ops.md lists.
 void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
   std::string_view scaling = attrs.text_or("scaling", "none");
   double magnitude = attrs.real_or("magnitude", 0);
@@ -107,7 +107,7 @@ std::vector<ValueId> rope_backward(BackwardContext& c) {
   return grads;
 }
 
-// A rotated pair costs four products and two sums.
+// A rotated pair costs four products and two sums, which is 3 operations per column.
 double rope_flops(In in, const Attrs& attrs, int64_t n) {
   int64_t heads = attrs.integer("heads"), depth = in[0].shape[1].extent / heads;
   int64_t dims = attrs.integer_or("dims", 0), period = attrs.integer_or("period", heads);
@@ -119,8 +119,8 @@ double rope_flops(In in, const Attrs& attrs, int64_t n) {
   return 3.0 * rows * static_cast<double>(turning * (dims == 0 ? depth : dims));
 }
 
-// Rows are rotated by their positions in the text. Scalings that depend on the length of the text
-// read the length, too.
+// Rows are rotated by their positions in the text. A scaling that depends on the length of the text
+// gets the length as another operand.
 ValueId decode_rope(DecodeContext& c) {
   std::vector<ValueId> in = c.in;
   in.push_back(c.places);
@@ -141,46 +141,46 @@ void add_rope_ops(std::vector<OpDef>& table) {
                                    "none");
   table.push_back(
       {.name = "rope",
-       .doc = "Rotary positions: turns pairs of columns of each head by angles that grow with the "
-              "place of the row.",
+       .doc = "Rotary positions: rotates pairs of columns of each head by angles that grow with "
+              "the position of the row.",
        .forms = {{"",
                   {{"x", "T[n,H*D]", "rows of H heads"},
                    optional(OperandDef{"positions", "i32[n]",
-                                       "place of each row; without it r mod seq"}),
-                   optional(OperandDef{"length", "i32[1]", "length of the text; without it seq"})},
-                  {{"y", "T[n,H*D]", "turned rows"}}}},
-       .attrs =
-           {{"heads", AttrKind::integer, "H"},
-            {"seq", AttrKind::integer, "rows of a sequence"},
-            {"theta", AttrKind::number, "base of the angles, > 1"},
-            optional({"dims", AttrKind::integer, "columns of a head that turn; 0: all"},
-                     int64_t{0}),
-            optional(
-                {"period", AttrKind::integer,
-                 "heads turn where their number modulo this is below rotated; without it heads"}),
-            optional({"rotated", AttrKind::integer, "see period; without it period"}),
-            optional(
-                {"interleaved", AttrKind::flag, "1: a pair is two neighbours, 0: a half apart"},
-                int64_t{0}),
-            optional({"inverse", AttrKind::flag, "1: turns back"}, int64_t{0}),
-            scaling,
-            number("factor", "for every scaling except none and longrope, > 0"),
-            number("low", "for llama3 and yarn, > 0"),
-            number("high", "for llama3 and yarn, > 0"),
-            optional({"original", AttrKind::integer,
-                      "length of texts before scaling, of all but none and linear; of longrope "
-                      "with long_factors"}),
-            number("power", "for dynamic"),
-            optional({"factors", AttrKind::text,
-                      "for longrope: dims/2 numbers > 0 with blanks between them"}),
-            optional({"long_factors", AttrKind::text,
-                      "for longrope: factors for texts longer than original"}),
-            optional({"magnitude", AttrKind::number,
-                      "factor of the result in place of the scaling's own; 0: that"},
-                     0.0),
-            optional({"truncate", AttrKind::flag,
-                      "for yarn: 1 rounds the first and the last scaled pair to whole ones"},
-                     int64_t{1})},
+                                       "position of each row; r mod seq if absent"}),
+                   optional(OperandDef{"length", "i32[1]", "length of the text; seq if absent"})},
+                  {{"y", "T[n,H*D]", "rotated rows"}}}},
+       .attrs = {{"heads", AttrKind::integer, "H"},
+                 {"seq", AttrKind::integer, "rows of a sequence"},
+                 {"theta", AttrKind::number, "base of the angles, > 1"},
+                 optional({"dims", AttrKind::integer, "columns of a head that are rotated; 0: all"},
+                          int64_t{0}),
+                 optional({"period", AttrKind::integer,
+                           "a head is rotated if its number modulo period is below rotated; heads "
+                           "if absent"}),
+                 optional({"rotated", AttrKind::integer, "see period; period if absent"}),
+                 optional({"interleaved", AttrKind::flag,
+                           "1: the columns of a pair are neighbours; 0: they are dims/2 apart"},
+                          int64_t{0}),
+                 optional({"inverse", AttrKind::flag, "1: rotates by the opposite angles"},
+                          int64_t{0}),
+                 scaling,
+                 number("factor", "for every scaling except none and longrope, > 0"),
+                 number("low", "for llama3 and yarn, > 0"),
+                 number("high", "for llama3 and yarn, > 0"),
+                 optional({"original", AttrKind::integer,
+                           "length of texts before scaling; for dynamic, llama3 and yarn, and for "
+                           "longrope with long_factors"}),
+                 number("power", "for dynamic"),
+                 optional({"factors", AttrKind::text,
+                           "for longrope: dims/2 numbers > 0 with blanks between them"}),
+                 optional({"long_factors", AttrKind::text,
+                           "for longrope: factors for texts longer than original"}),
+                 optional({"magnitude", AttrKind::number,
+                           "factor of the result; 0: the factor that the scaling defines"},
+                          0.0),
+                 optional({"truncate", AttrKind::flag,
+                           "for yarn: 1 rounds the first and the last scaled pair to whole ones"},
+                          int64_t{1})},
        .infer = infer_rope,
        .backward = rope_backward,
        .flops = rope_flops,

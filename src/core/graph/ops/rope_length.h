@@ -6,9 +6,9 @@
 namespace ds {
 
 // Some scalings of `rope` depend on the length of the text. All texts of up to `original` tokens
-// have the same rotations. Longer ones either share other rotations ("longrope" with
-// `long_factors`) or have their own for each length ("dynamic"). Keys that were rotated for one
-// length cannot be used in a text with other rotations.
+// have the same rotations. Longer texts share other rotations ("longrope" with `long_factors`), or
+// their rotations differ with each length ("dynamic"). Keys that were rotated for one length cannot
+// be used in a text with other rotations.
 
 // Returns whether rotations depend on the length of the text.
 bool depends_on_length(const Attrs& rope);

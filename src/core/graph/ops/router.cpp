@@ -1,8 +1,8 @@
 // The router of a mixture of experts: top_gates chooses k experts for each row and weights them,
 // scale_rows multiplies an expert's result by its weight, and load_balance is the auxiliary loss
 // that keeps experts equally used (Shazeer et al., 2017; Fedus et al., "Switch Transformers", 2021;
-// over all layers together as Transformers computes it for Mixtral). Choices are not
-// differentiable: gradients treat them as constants.
+// over all layers together as in Transformers for Mixtral). Choices are not differentiable, so
+// gradients treat them as constants.
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -86,7 +86,7 @@ std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
 }
 
 // Returns the number of layers. The operands of load_balance are the logits of one or more layers,
-// then perhaps a mask of rows.
+// optionally followed by a mask of rows.
 size_t layers_of(In in) {
   return in.size() - (in.size() > 1 && in.back().dtype == DS_DTYPE_I32 ? 1 : 0);
 }
@@ -114,8 +114,7 @@ Types infer_load_balance_dx(In in, const Attrs& attrs) {
   return {rest.begin(), rest.end()};
 }
 
-// Appends the gradients of the logits. The mask, if there is one, is the last operand and gets no
-// gradient.
+// Appends the gradients of the logits. The mask, which is optional and last, gets no gradient.
 std::vector<ValueId> load_balance_backward(BackwardContext& c) {
   std::vector<ValueId> in{c.first_grad()};
   in.insert(in.end(), c.node.in.begin(), c.node.in.end());
@@ -164,10 +163,10 @@ void add_router_ops(std::vector<OpDef>& table) {
       normalize = optional(
           {"normalize", AttrKind::flag, "1: the weights of a row are divided by their sum"},
           int64_t{1}),
-      column{"column", AttrKind::integer, "which expert, below E"};
+      column{"column", AttrKind::integer, "index of the expert, below E"};
   table.push_back({.name = "top_gates",
-                   .doc = "The softmax of each row where its logit is among the k largest, of "
-                          "equal ones the lower index, and 0 elsewhere.",
+                   .doc = "The softmax of each row at its k largest logits, and 0 elsewhere; of "
+                          "equal logits, those of lower index are chosen.",
                    .forms = {{"", {logits}, {gates}}},
                    .attrs = {k, normalize},
                    .infer = infer_top_gates,
@@ -175,7 +174,7 @@ void add_router_ops(std::vector<OpDef>& table) {
                    .flops = top_gates_flops,
                    .rows = Rows::same});
   table.push_back({.name = "top_gates_dx",
-                   .doc = "The gradient of the logits of a top_gates, with the choice as it is.",
+                   .doc = "The gradient of the logits of a top_gates, for a fixed choice.",
                    .forms = {{"",
                               {{"dy", "T[n,E]", "gradient of the gates"}, logits},
                               {{"dlogits", "T[n,E]", "gradient of logits"}}}},
@@ -201,21 +200,22 @@ void add_router_ops(std::vector<OpDef>& table) {
                    .infer = infer_scale_rows_dw,
                    .flops = scale_rows_dw_flops});
   const OperandDef layers = repeated(
-                       OperandDef{"logits", "T[n,E]", "scores of one layer after the other"},
+                       OperandDef{"logits", "T[n,E]", "scores of each layer, one operand for each"},
                        kMaxLayers),
-                   mask = optional(OperandDef{"mask", "i32[n]", "rows of 0 do not count"});
+                   mask = optional(OperandDef{"mask", "i32[n]", "rows where it is 0 do not count"});
   table.push_back(
       {.name = "load_balance",
-       .doc = "E times the sum over experts of f p over the rows of all layers together: f is the "
-              "share of the rows that have it among their k largest, p the mean of its softmax.",
-       .forms = {{"", {layers, mask}, {{"loss", "A[]", "1 where experts are used alike"}}}},
+       .doc = "E times the sum of f p over the experts, where, over the rows of all layers, f is "
+              "the share of rows that have the expert among their k largest and p the mean of its "
+              "softmax.",
+       .forms = {{"", {layers, mask}, {{"loss", "A[]", "k if all experts are used equally"}}}},
        .attrs = {k},
        .infer = infer_load_balance,
        .backward = load_balance_backward,
        .flops = load_balance_flops});
   table.push_back(
       {.name = "load_balance_dx",
-       .doc = "The gradients of the logits of a load_balance, with the choices as they are.",
+       .doc = "The gradients of the logits of a load_balance, for fixed choices.",
        .forms = {{"",
                   {{"dloss", "A[]", "gradient of the loss"}, layers, mask},
                   {repeated(OperandDef{"dlogits", "T[n,E]", "gradient of each of the logits"},

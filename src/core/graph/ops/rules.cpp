@@ -16,7 +16,7 @@ bool is_floating(DType dtype) {
 
 DType wide_type(DType dtype) { return dtype == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32; }
 
-// Messages name an operand as the form with this number of operands does.
+// Returns the name that an operand has in the form with this number of operands.
 const std::string& OperandCheck::name(size_t i) const {
   const OpForm* form = op(op_).form(in_.size());
   ensure(form != nullptr, "{}: takes no {} operands", op_, in_.size());
@@ -41,7 +41,8 @@ void OperandCheck::constant(size_t i) const {
           name(i), in_[i].text());
 }
 
-// Symbolic dimensions are equal only to symbolic ones: n is one number in the whole graph.
+// A symbolic dimension is equal only to another symbolic one, since n is one number in the whole
+// graph.
 void OperandCheck::equal(size_t i, const TensorType& expected) const {
   require(in_[i] == expected, "{}: operand '{}' must be {}, got {}", op_, name(i), expected.text(),
           in_[i].text());

@@ -11,14 +11,15 @@
 
 namespace ds {
 
-// Checks the operands of one operation in its shape rule. Every refusal names the operation, the
-// operand and both types.
+// A checker of the operands of one node, for shape rules. Every refusal names the operation, the
+// operand, and the expected and the actual type.
 class OperandCheck {
  public:
   // `op` is a name of the table, and one of its forms has as many operands as `in`.
   OperandCheck(std::string_view op, std::span<const TensorType> in) : op_(op), in_(in) {}
 
-  void floating(size_t i) const;  // f32, bf16, f16 or f64
+  // Requires the type f32, bf16, f16 or f64.
+  void floating(size_t i) const;
   // Requires a floating type and two dimensions, the last of them constant.
   void matrix(size_t i) const;
   // Requires that no dimension is symbolic.
@@ -47,7 +48,7 @@ OperandDef repeated(OperandDef operand, int most);
 DType wide_type(DType dtype);
 bool is_floating(DType dtype);
 
-// Each of these functions adds the rows of one family; op_table() calls them once, in this order.
+// Each of these functions adds the rows of one family. op_table() calls each of them once.
 using AddOps = void(std::vector<OpDef>& table);
 AddOps add_embedding_ops, add_linear_ops, add_norm_ops, add_activation_ops, add_gate_ops,
     add_attention_ops, add_rope_ops, add_softmax_ops, add_router_ops, add_elementwise_ops,

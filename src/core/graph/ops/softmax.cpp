@@ -37,8 +37,8 @@ std::vector<ValueId> softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, c.node.attrs, {0})};
 }
 
-// Appends softmax_dx, which suits causal rows as well: a column that a row does not see has y = 0
-// and therefore no gradient.
+// Appends softmax_dx, which is also right for causal rows: a column that a row does not see has y =
+// 0 and therefore gradient 0.
 std::vector<ValueId> causal_softmax_backward(BackwardContext& c) {
   return {c.emit("softmax_dx", {c.first_grad(), c.node.out[0]}, {}, {0})};
 }
@@ -55,7 +55,8 @@ double softmax_dx_flops(In in, const Attrs& attrs, int64_t n) {
 
 void add_softmax_ops(std::vector<OpDef>& table) {
   const OperandDef x{"x", "T[n,C]", "rows"}, y{"y", "T[n,C]", "a distribution for each row"};
-  const AttrDef log = optional({"log", AttrKind::flag, "1: the logarithms of it"}, int64_t{0});
+  const AttrDef log =
+      optional({"log", AttrKind::flag, "1: the logarithm of the softmax"}, int64_t{0});
   table.push_back({.name = "softmax",
                    .doc = "The softmax exp(x) / sum exp(x) of each row, or its logarithm.",
                    .forms = {{"", {x}, {y}}},
@@ -66,7 +67,7 @@ void add_softmax_ops(std::vector<OpDef>& table) {
                    .rows = Rows::same_of_one});
   table.push_back(
       {.name = "causal_softmax",
-       .doc = "The softmax of the columns 0 to r mod seq of each row r; the others are 0.",
+       .doc = "The softmax of the columns 0 to r mod seq of each row r; the other columns are 0.",
        .forms = {{"", {x}, {y}}},
        .attrs = {{"seq", AttrKind::integer, "rows of a sequence"}},
        .infer = infer_causal_softmax,
@@ -75,7 +76,7 @@ void add_softmax_ops(std::vector<OpDef>& table) {
   table.push_back(
       {.name = "softmax_dx",
        .doc = "The gradient y (dy - sum dy y) of the rows of a softmax or causal_softmax, or dy - "
-              "exp(y) sum dy where y is the logarithm.",
+              "exp(y) sum dy if y is the logarithm.",
        .forms = {{"",
                   {{"dy", "T[n,C]", "gradient of the result"}, {"y", "T[n,C]", "the result"}},
                   {{"dx", "T[n,C]", "gradient of x"}}}},
