@@ -730,6 +730,12 @@ DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size
                                   ds_stream* stream);
 /** Returns a tensor over the leased values, which stay at the same address until the last release
  * of the parameter. {delegate.view.stays}
+ *
+ * A parameter that no rank partitions (all at ZeRO stages 0 to 2, small ones at stage 3) needs no
+ * lease: a view of the engine's own memory shows its values at one address until the engine ends,
+ * after every step, load, write and refresh. {delegate.view.lasting} On a GPU a call of
+ * ds_engine_freeze may end such views. What you write to one is not the parameter's value:
+ * ds_engine_write is.
  * @param stream [nullable] NULL: a tensor on the host, which is a copy if the memory of the device
  * is not the host's; otherwise the device's own tensor, for work of this stream
  * @param out [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even
@@ -765,6 +771,12 @@ DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream
  * have one. @param stream [nullable] */
 DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
                                ds_stream* stream);
+/** Hands over the gradients of several parameters, as ds_grad_ready does for each in this order.
+ * {delegate.grads} After an error, those before the one that the message names have been handed
+ * over.
+ * @param grads params_count tensors  @param stream [nullable] */
+DS_API ds_status ds_grads_ready(ds_engine* engine, const int32_t* params, size_t params_count,
+                                const ds_tensor* const* grads, ds_stream* stream);
 
 /** Returns the number of parameters, or -1 if engine is NULL. {engine.param_count} */
 DS_API int32_t ds_engine_param_count(const ds_engine* engine);
@@ -872,7 +884,7 @@ DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text)
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at
  * creation), "param_groups" (number of groups), "loss_scale" (of the next step: with fp16, a host
  * in delegate mode multiplies its loss by it), "micro_weight" (delegate mode: what was set for the
- * running micro-step; NaN: nothing), and the numbers of ds_engine_set as the next step will use
+ * running micro-step; NaN: nothing), "micro_steps" and "mean_micro_steps" (delegate mode), and the numbers of ds_engine_set as the next step will use
  * them; a name without a group means group 0, and "lr" is with Muon the rate of matrices. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 /** Changes a number from the next step on, in place of configuration and schedule, until it is
@@ -881,7 +893,16 @@ DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double
  * of parameters, "param_groups[1].lr" one. With Muon, "lr" changes both rates of a group, "muon_lr"
  * that of its matrices and "adam_lr" that of its other parameters; of two calls for one rate the
  * later one counts. A checkpoint saves what was set. {engine.set} Call it between the same steps
- * and with the same value on all ranks; it does not communicate.
+ * and with the same value on all ranks; it does not communicate. In delegate mode you may also call
+ * it within a step: the update of that step uses the value. {delegate.set}
+ *
+ * "micro_steps" is the number of micro-steps of the current step in delegate mode, if it is not
+ * gradient_accumulation_steps; NaN returns to that. Set it before the first gradient of a
+ * micro-step, at the latest of the last one. If the last micro-step has ended already, set it to
+ * the number that were made; ds_step then reduces once more. Such a step runs call by call.
+ * {delegate.micro_steps} The gradients are divided by the number of micro-steps that were made, or
+ * by "mean_micro_steps", which holds until it is changed; NaN means that number again.
+ * {delegate.mean_micro_steps} Set the same values on all ranks.
  *
  * "micro_weight" is another kind of number: with loss_average "tokens" in delegate mode, what this
  * rank's gradients of the running micro-step count for, 0 or more, for example its number of

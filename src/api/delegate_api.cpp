@@ -61,6 +61,20 @@ void need_shape(const ds_tensor& grad, const DelegateEngine& engine, ParamId par
       TensorName(engine.store().param_names()[param]), dims_text(shape), dims_text(grad.dims));
 }
 
+// Hands over a gradient. The stream keeps its memory alive until the work that uses it is done.
+void hand_over(const ds_engine& handle, DelegateEngine& engine, ParamId param,
+               const ds_tensor& grad, const StreamRef& order) {
+  need_device(grad, &handle, "grad");
+  need_shape(grad, engine, param);
+  CompactTensor compact(grad, order, "grad");
+  engine.grad_ready(param,
+                    // A copy is freed at the end of this call, so the engine must read it before
+                    // the call returns: the stream is not passed on.
+                    {compact.data(), grad.dtype, grad.numel, grad.device != nullptr,
+                     compact.is_copy() ? nullptr : order});
+  if (order) order->keep(grad.owner);
+}
+
 }  // namespace
 }  // namespace ds
 
@@ -141,21 +155,25 @@ ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* strea
   });
 }
 
-// The stream keeps the gradient's memory alive until the work that uses it is done.
 ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
                         ds_stream* stream) {
   return ds::boundary([&] {
     const ds_tensor& tensor = ds::need(grad, "grad");
     ds::DelegateEngine& e = ds::delegate(engine, "ds_grad_ready");
+    ds::hand_over(*engine, e, ds::ParamId(param), tensor, ds::stream_of(stream, engine));
+  });
+}
+
+ds_status ds_grads_ready(ds_engine* engine, const int32_t* params, size_t params_count,
+                         const ds_tensor* const* grads, ds_stream* stream) {
+  return ds::boundary([&] {
+    const std::span<const int32_t> all = ds::numbers(params, params_count);
+    ds::need_array(grads, params_count, "grads");
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_grads_ready");
     ds::StreamRef order = ds::stream_of(stream, engine);
-    ds::need_device(tensor, engine, "grad");
-    ds::need_shape(tensor, e, ds::ParamId(param));
-    ds::CompactTensor compact(tensor, order, "grad");
-    e.grad_ready(ds::ParamId(param),
-                 // A copy is freed at the end of this call, so the engine must read it before the
-                 // call returns: the stream is not passed on.
-                 {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
-                  compact.is_copy() ? nullptr : order});
-    if (order) order->keep(tensor.owner);
+    for (size_t i = 0; i < all.size(); ++i) {
+      ds::require(grads[i] != nullptr, "grads[{}] must not be NULL", i);
+      ds::hand_over(*engine, e, ds::ParamId(all[i]), *grads[i], order);
+    }
   });
 }

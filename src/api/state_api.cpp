@@ -51,20 +51,21 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "loss") return control.last().loss;
   if (name == "grad_norm") return control.last().grad_norm;
   if (name == "loss_scale") return control.scaler().scale;
-  // The weight is NaN until the host sets it.
-  if (name == ds::DelegateEngine::kWeightName && handle.delegate)
-    return handle.delegate->weight().value_or(std::numeric_limits<double>::quiet_NaN());
+  if (handle.delegate) {
+    if (std::optional<double> own = handle.delegate->micro_steps().get(name)) return *own;
+  }
   if (std::optional<double> set = control.get(name)) return *set;
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
     if (name == std::string(ds::tier_name(tier)) + "_bytes")
       return static_cast<double>(runtime.mapped(tier));
   }
   if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
-  ds::raise(DS_ERROR_NOT_FOUND,
-            "name must be step, updates, loss, grad_norm, loss_scale, device_bytes, host_bytes, "
-            "nvme_bytes, overhead_bytes, micro_weight of a delegate, param_groups, lr, or another "
-            "one of ds_engine_set, got '{}'",
-            name);
+  ds::raise(
+      DS_ERROR_NOT_FOUND,
+      "name must be step, updates, loss, grad_norm, loss_scale, device_bytes, host_bytes, "
+      "nvme_bytes, overhead_bytes, param_groups, those of a delegate's micro-steps, lr, or another "
+      "one of ds_engine_set, got '{}'",
+      name);
 }
 
 // Checks that a buffer fits a whole parameter.

@@ -43,6 +43,7 @@ class CallbackExchange final : public Exchange {
   void tick() override {}
   // Does nothing: only the callbacks themselves can have time-outs.
   void set_timeout(int64_t) override {}
+  int64_t timeout_ms() const override { return 0; }
   int64_t overhead_bytes() const override { return stage_.bytes(); }
   std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                   const std::string& group) override;

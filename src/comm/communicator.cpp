@@ -64,6 +64,10 @@ void Communicator::set_timeout(int64_t ms) {
   thread_->drain();
   exchange_->set_timeout(ms);
 }
+int64_t Communicator::timeout_ms() const {
+  const int64_t own = exchange_->timeout_ms();
+  return own > 0 ? own : CommOptions().timeout_ms;
+}
 void Communicator::tick() {
   // While started collectives run, their thread marks progress.
   if (thread_->idle()) exchange_->tick();

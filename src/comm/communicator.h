@@ -211,6 +211,8 @@ class Communicator {
 
   // Sets how long a peer may make no progress before that is an error, from the next collective on.
   void set_timeout(int64_t ms);
+  // Returns that time, or the default of CommOptions if the exchange has no time-out of its own.
+  int64_t timeout_ms() const;
 
   // Called while this rank waits for work that a loan has submitted. Throws if the group has ended,
   // or if a rank has died or makes no progress; otherwise, if `found` is not empty, throws with

@@ -125,6 +125,8 @@ class Exchange {
   virtual void abort(std::string_view reason) = 0;
   virtual void tick() = 0;
   virtual void set_timeout(int64_t ms) = 0;
+  // Returns the time-out; 0 if the exchange has none of its own.
+  virtual int64_t timeout_ms() const = 0;
   virtual int64_t overhead_bytes() const = 0;
   // Returns whether the ranks are threads of one process, so that an address of one rank is valid
   // on all of them.

@@ -62,6 +62,7 @@ class LinkedExchange final : public Exchange {
   void abort(std::string_view reason) override;
   void tick() override;
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
+  int64_t timeout_ms() const override { return timeout_ms_; }
   int64_t overhead_bytes() const override { return stage_.bytes(); }
   std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                   const std::string& group) override;

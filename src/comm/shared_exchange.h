@@ -39,6 +39,7 @@ class SharedExchange final : public Exchange {
   void abort(std::string_view reason) override;
   void tick() override;
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
+  int64_t timeout_ms() const override { return timeout_ms_; }
   int64_t overhead_bytes() const override;
   bool one_process() const override { return sharing_->one_process(); }
   void borrow() override;

@@ -146,11 +146,11 @@ Plan recompile_delegate(const Plan& plan, const Config& config, const Machine& m
 
 std::vector<ProgramKey> fragment_keys(const Plan& plan) {
   std::vector<ProgramKey> keys;
+  const std::vector<MicroOfStep> all = reductions(plan.zero);
   for (BucketId b : plan.host.lease.ids()) {
     if (plan.zero.buckets[b].partitioned) keys.emplace_back(ProgramKind::gather, b);
-    for (MicroId m(0); plan.zero.trains(b) && m < MicroId(plan.zero.accumulation); ++m) {
-      if (reduced_alike(plan.zero, m) == m) keys.emplace_back(ProgramKind::reduce, b, m);
-    }
+    if (!plan.zero.trains(b)) continue;
+    for (const MicroOfStep& at : all) keys.emplace_back(b, at);
   }
   return keys;
 }

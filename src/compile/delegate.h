@@ -39,8 +39,7 @@ Plan recompile_delegate(const Plan& plan, const Config& config, const Machine& m
                         const TrainedParams& trained);
 
 // Returns the fragments that a step may need if it runs call by call: the gather of each bucket,
-// and the reduction of each bucket in every micro-step whose reduction differs from those of all
-// earlier micro-steps.
+// and the reduction of each bucket in each of reductions().
 std::vector<ProgramKey> fragment_keys(const Plan& plan);
 // Compiles one of these fragments.
 Program make_fragment(const Plan& plan, const Config& config, const Machine& machine,

@@ -14,6 +14,7 @@
 #include "core/program/choices.h"
 #include "core/program/program.h"
 #include "optim/optimizer.h"
+#include "zero/reduce.h"
 #include "zero/zero_plan.h"
 
 namespace ds {
@@ -84,9 +85,13 @@ struct ProgramKey {
   StepForm form = StepForm::reduced;
   BucketId bucket;
   MicroId micro;
+  // The number of micro-steps of the step that `micro` belongs to.
+  int64_t micros = 0;
   ProgramKey(ProgramKind k) : kind(k) {}
   ProgramKey(StepForm f) : kind(ProgramKind::step), form(f) {}
-  ProgramKey(ProgramKind k, BucketId b, MicroId m = none) : kind(k), bucket(b), micro(m) {}
+  ProgramKey(ProgramKind k, BucketId b) : kind(k), bucket(b) {}
+  ProgramKey(BucketId b, const MicroOfStep& at)
+      : kind(ProgramKind::reduce), bucket(b), micro(at.micro), micros(at.micros) {}
   auto operator<=>(const ProgramKey&) const = default;
 };
 

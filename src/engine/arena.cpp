@@ -58,11 +58,12 @@ void EngineMemory::open_file() {
   file_.resize(file_bytes_);
 }
 
-// A held arena stays mapped, and a larger copy replaces it.
+// A held arena is not moved: it grows in place, or it stays mapped and a larger copy replaces it.
 void EngineMemory::grow(int tier, int64_t wanted) {
   std::shared_ptr<Arena>& arena = arenas_[tier][0];
   if (arena->bytes() >= wanted) return;
-  if (arena.use_count() == 1 && arena->bytes() > 0) return arena->grow(wanted);
+  const bool may_grow = arena.use_count() == 1 || arena->grows_in_place(wanted);
+  if (may_grow && arena->bytes() > 0) return arena->grow(wanted);
   arena = device_.copy_arena(place_of(tier), *arena, wanted);
 }
 

@@ -49,7 +49,8 @@ namespace ds {
 
 DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
     : EngineBody(std::move(config), comm, std::move(options), StateStore::Keeps::training),
-      leases_(runtime_, plan_) {
+      leases_(runtime_, plan_),
+      micros_(this->config()) {
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));
@@ -172,13 +173,17 @@ void DelegateEngine::release(std::span<const ParamId> params, const StreamRef& s
 
 DelegateEngine::Seen DelegateEngine::view(ParamId param, const StreamRef& stream) {
   store_.check_param(param);
-  if (!started_ || leases_.params[param].leases == 0) {
-    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed",
-          TensorName(specs_[param].name));
+  require_started();
+  const bool own = stream || runtime_.shared_memory();
+  const bool lasting = own && !plan_.zero.buckets[store_.bucket_of(param)].partitioned;
+  if (leases_.params[param].leases == 0 && !lasting) {
+    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed: {}",
+          TensorName(specs_[param].name),
+          own ? "each rank keeps a part of it" : "host code cannot read the memory of the device");
   }
   TensorView view = leases_.shaped(param);
-  auto [buffer, begin] = leases_.params[param].place;
-  if (stream || runtime_.shared_memory()) {
+  auto [buffer, begin] = lasting ? leases_.own_place(param) : leases_.params[param].place;
+  if (own) {
     view.data = runtime_.memory().address(*buffer) + begin;
     return {view, runtime_.memory().hold(view.data), stream != nullptr};
   }
@@ -212,10 +217,7 @@ void DelegateEngine::check_gradient(ParamId param, const char* call) const {
     raise(DS_ERROR_STATE, "parameter '{}' is frozen: it accepts no gradient", name);
   if (leases_.params[param].grad.given)
     raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", name);
-  if (micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", name, micro_,
-          config().accumulation);
-  }
+  micros_.require_more(fmt::format("gradient of '{}'", specs_[param].name));
 }
 
 DelegateEngine::Seen DelegateEngine::grad_view(ParamId param, const StreamRef& stream) {
@@ -227,6 +229,7 @@ DelegateEngine::Seen DelegateEngine::grad_view(ParamId param, const StreamRef& s
     if (!begun_) begin_step();
     bool followed = follow({HostEvent::Kind::grad_view, {param}});
     begun_ = true;
+    micros_.mark_gradient();
     if (!followed) grad.place = leases_.grad_place(param);
   }
   if (stream) grad.stream = stream;
@@ -262,6 +265,7 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   pending_ = grad;
   bool followed = follow({HostEvent::Kind::grad, {param}});
   begun_ = true;
+  micros_.mark_gradient();
   held.grad.given = true;
   --leases_.buckets[store_.bucket_of(param)].missing;
   if (!followed) {
@@ -273,57 +277,37 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   pending_ = {};
 }
 
+// Nothing before the update reads its numbers, so they may change until then.
 void DelegateEngine::set(std::string_view name, double value) {
   runtime_.require_usable();
-  if (name == kWeightName) return set_weight(value);
-  require_idle("ds_engine_set");
-  EngineBody::set(name, value);
-}
-
-void DelegateEngine::set_weight(double weight) {
-  const char* call = "ds_engine_set of micro_weight";
-  if (!config().by_tokens())
-    raise(DS_ERROR_STATE, "{} needs loss_average \"tokens\", got \"{}\"", call,
-          config().loss_average);
   require_started();
-  require_training(call);
-  require(std::isfinite(weight) && weight >= 0,
-          "micro_weight must be a finite number of at least 0, got {}", weight);
-  if (micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "{} comes after {} of {} micro-steps: ds_step must follow", call, micro_,
-          config().accumulation);
-  }
-  weight_ = weight;
+  micros_.get(name) ? set_micro_steps(name, value) : EngineBody::set(name, value);
 }
 
-void DelegateEngine::take_weight() {
-  if (!config().by_tokens()) return;
-  // Weights from micro_ on are left from an earlier step or from calls that were forgotten.
-  weights_.resize(static_cast<size_t>(micro_));
-  weights_.push_back(*std::exchange(weight_, std::nullopt));
-  if (std::ssize(weights_) < config().accumulation) return;
-  const auto ranks = static_cast<size_t>(runtime_.data_ranks().size());
-  std::vector<double> all(weights_.size() * ranks);
-  runtime_.data_ranks().all_gather(weights_.data(), all.data(), weights_.size() * sizeof(double),
-                                   "weights of micro-steps");
-  // All ranks add the weights in the same order, so they compute the same sum.
-  double sum = 0;
-  for (size_t m = 0; m < weights_.size(); ++m) {
-    for (size_t r = 0; r < ranks; ++r) sum += all[r * weights_.size() + m];
+// The recorded step has the configured number of micro-steps: a step with another number runs call
+// by call.
+void DelegateEngine::set_micro_steps(std::string_view name, double value) {
+  require_training(fmt::format("ds_engine_set of {}", name).c_str());
+  const int64_t most = most_micro_steps(plan_.zero);
+  if (name == "micro_steps" && micros_.count_of(value) > most) {
+    raise(
+        DS_ERROR_UNSUPPORTED,
+        "micro_steps must be at most {}, got {}: with `reproducible` the sums of a step are those "
+        "of gradient_accumulation_steps {}",
+        most, value, config().accumulation);
   }
-  control_.set_weight(sum);
+  micros_.set(name, value);
+  if (micros_.usual() || !order_.following()) return;
+  runtime_.guarded([&] { order_.events().empty() ? order_.leave() : leave_record(); });
 }
+
+void DelegateEngine::weigh() { control_.set_weight(micros_.total(runtime_.data_ranks())); }
 
 void DelegateEngine::end_micro_step() {
   require_started();
   require_training("ds_backward");
-  if (micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow",
-          micro_, config().accumulation);
-  }
-  if (config().by_tokens() && !weight_)
-    raise(DS_ERROR_STATE,
-          "ds_backward needs the weight of micro-step {}: ds_engine_set of micro_weight", micro_);
+  micros_.require_more("ds_backward");
+  micros_.require_weight();
   if (!begun_) begin_step();
   // If the host viewed the place of a gradient but passed no gradient, the engine takes the place
   // back. It must wait until the host's stream has stopped writing there.
@@ -335,18 +319,20 @@ void DelegateEngine::end_micro_step() {
   begun_ = true;
   runtime_.guarded([&] {
     if (!followed) reduce_ready(true);
-    take_weight();
+    micros_.end();
+    if (micros_.all_done()) weigh();
   });
-  ++micro_;
   leases_.begin_micro_step();
 }
 
 StepResult DelegateEngine::step() {
   require_started();
   require_training("ds_step");
-  if (micro_ != config().accumulation) {
-    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation,
-          micro_);
+  if (!micros_.all_done()) {
+    raise(DS_ERROR_STATE,
+          "ds_step must follow {} micro-steps, {} are done; ds_engine_set of micro_steps changes "
+          "their number",
+          micros_.count(), micros_.done());
   }
   for (ParamId p : leases_.params.ids()) {
     if (leases_.params[p].leases > 0)
@@ -364,6 +350,7 @@ StepResult DelegateEngine::step() {
                     control_.steps() + 1, std::abs(control_.scalars().grad_norm), bad_tensor());
   }
   forget_calls();
+  micros_.begin();
   return reason.empty() ? control_.finish() : control_.finish(reason);
 }
 
@@ -400,14 +387,14 @@ void DelegateEngine::begin_step() {
 
 StateStore::Owner::Gradients DelegateEngine::gradients() const {
   if (!begun_) return Gradients::none;
-  return micro_ < config().accumulation ? Gradients::some : Gradients::all;
+  return micros_.all_done() && !micros_.cut_short() ? Gradients::all : Gradients::some;
 }
 
 void DelegateEngine::require_idle(const char* call) {
   require_started();
   if (!begun_) return;
   raise(DS_ERROR_STATE, "{} must not be called inside a step: {} of {} micro-steps are done", call,
-        micro_, config().accumulation);
+        micros_.done(), micros_.count());
 }
 
 void DelegateEngine::require_unleased(const char* call) {

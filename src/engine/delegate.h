@@ -19,6 +19,7 @@
 #include "engine/body.h"
 #include "engine/host_order.h"
 #include "engine/leases.h"
+#include "engine/micro_steps.h"
 #include "engine/observer.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
@@ -67,7 +68,8 @@ class DelegateEngine final : public EngineBody {
   };
   // Returns a leased parameter in the compute type, valid until its last release. The view is the
   // device's own memory if it is for work of a stream or host code may use that memory. Otherwise
-  // it is a copy, made at the first such view of a lease.
+  // it is a copy, made at the first such view of a lease. A parameter that is whole on every rank
+  // needs no lease: a view of the device's own memory then stays valid as long as the engine.
   Seen view(ParamId param, const StreamRef& stream = nullptr);
   // Returns the place for this rank's gradient of this micro-step, in the compute type. If
   // grad_ready() is given this address, nothing is copied. If the host cannot use memory of the
@@ -78,21 +80,16 @@ class DelegateEngine final : public EngineBody {
   using Gradient = HostGradient;
   // Accepts the gradient of a parameter, once per micro-step.
   void grad_ready(ParamId param, const Gradient& grad);
-  // With loss_average "tokens", sets the weight of this rank's gradients in this micro-step; each
-  // rank calls it in every micro-step and passes gradients as sums. The step divides the sum of all
-  // gradients by the sum of all weights. Not collective.
-  void set_weight(double weight);
-  // Returns the weight of this micro-step, or nullopt until it has been set.
-  std::optional<double> weight() const { return weight_; }
   // Ends a micro-step (ds_backward). Gradients that were not handed over count as zero.
   void end_micro_step();
   // Runs the update. A step is skipped if its gradients have NaN or infinity, or if all its weights
   // are 0: the result says so, and only the counter of steps changes.
   StepResult step();
 
+  // Sets a number of MicroSteps or, until step(), of the update. Not collective, but all ranks must
+  // make the same call, except for a weight.
   void set(std::string_view name, double value) override;
-  // The name under which ds_engine_set sets weight().
-  static constexpr std::string_view kWeightName = "micro_weight";
+  const MicroSteps& micro_steps() const { return micros_; }
   // Returns the recorded step as text, or the update program while nothing is recorded.
   std::string print_plan() const override;
   bool recorded() const { return order_.recorded(); }
@@ -141,11 +138,11 @@ class DelegateEngine final : public EngineBody {
   // when it was left at `done`.
   void take_gradients(Position done);
   void finish_calls();
-  // Stores the weight of the current micro-step. In the last micro-step, ranks exchange the weights
-  // of the step.
-  void take_weight();
+  // Computes what the sums of gradients are divided by, after the last micro-step.
+  void weigh();
+  void set_micro_steps(std::string_view name, double value);
   void record(const HostOrder::Events& calls, std::string hash);
-  void compare_orders(const std::string& mine);
+  void compare_orders(const HostOrder::Events& calls, const std::string& hash);
   // The functions below serve a host call by call.
   void lease(ParamId param);
   void end_lease(ParamId param);
@@ -168,10 +165,7 @@ class DelegateEngine final : public EngineBody {
   Leases leases_;
   // The number of leases of all parameters together.
   int64_t leased_ = 0;
-  int32_t micro_ = 0;
-  // The weight of this micro-step; weights_ contains those of earlier micro-steps.
-  std::optional<double> weight_;
-  std::vector<double> weights_;
+  MicroSteps micros_;
   // The gradient of the current call.
   Gradient pending_;
   StepObserver* observer_ = nullptr;

@@ -56,7 +56,9 @@ void DelegateEngine::reduce_ready(bool all) {
     for (const ParamPlace& place : plan_.zero.layout.buckets[b].params) {
       if (!leases_.params[place.param].grad.given) leases_.clear_grad(place.param);
     }
-    run_fragment({ProgramKind::reduce, b, reduced_alike(plan_.zero, MicroId(micro_))});
+    // A step that is cut short ends with a micro-step without gradients.
+    const MicroOfStep at{MicroId(micros_.done()), micros_.count() + (micros_.cut_short() ? 1 : 0)};
+    run_fragment({b, reduced_alike(plan_.zero, at)});
   }
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/agree.h"
 #include "compile/delegate.h"
 #include "compile/plan.h"
 #include "compile/search.h"
@@ -32,11 +33,11 @@
 
 namespace ds {
 bool DelegateEngine::follow(HostEvent event) {
-  bool fits = order_.expects(event);
+  bool fits = micros_.usual() && order_.expects(event);
   runtime_.guarded([&] {
     if (fits) return;
     // All calls so far were an evaluation, because the host begins the recorded order again.
-    if (!begun_ && leased_ == 0 && order_.begins_with(event)) {
+    if (micros_.usual() && !begun_ && leased_ == 0 && order_.begins_with(event)) {
       forget_calls();
       fits = true;
     } else if (order_.following()) {
@@ -53,7 +54,6 @@ bool DelegateEngine::follow(HostEvent event) {
 void DelegateEngine::forget_calls() {
   if (order_.following() && !order_.events().empty()) executor(ProgramKind::step).abandon();
   begun_ = false;
-  micro_ = 0;
   order_.begin();
 }
 
@@ -64,7 +64,7 @@ void DelegateEngine::leave_record() {
   order_.leave();
   Position done = executor(ProgramKind::step).position();
   executor(ProgramKind::step).abandon();
-  if (begun_ && micro_ < config().accumulation) take_gradients(done);
+  if (begun_ && !micros_.all_done()) take_gradients(done);
 }
 
 void DelegateEngine::take_gradients(Position done) {
@@ -78,7 +78,7 @@ void DelegateEngine::take_gradients(Position done) {
     if (events[e].kind != HostEvent::Kind::grad) continue;
     BucketId b = store_.bucket_of(events[e].params[0]);
     leases_.buckets[b].reduced =
-        !program.before(done, order_.record().reduced(program, MicroId(micro_), b));
+        !program.before(done, order_.record().reduced(program, MicroId(micros_.done()), b));
     if (leases_.buckets[b].reduced) continue;
     Position at = order_.record().event_at[e];
     const Operand grads = in_round(program.instrs[at.instr].operands[0], at.round);
@@ -100,13 +100,15 @@ void DelegateEngine::finish_calls() {
   const bool as_recorded = order_.complete();
   HostOrder::Events calls = as_recorded ? HostOrder::Events() : order_.training_calls();
   std::string hash = as_recorded ? order_.record_hash() : HostOrder::hash_of(calls);
-  compare_orders(hash);
+  compare_orders(as_recorded ? order_.record().events : calls, hash);
+  if (micros_.cut_short() || !config().by_tokens()) weigh();
   if (as_recorded) {
     run_recorded(plan_.step().end());
   } else {
     if (order_.following()) leave_record();
+    if (micros_.cut_short()) reduce_ready(true);
     executor(ProgramKind::update).run();
-    if (order_.whole()) record(calls, std::move(hash));
+    if (order_.whole() && micros_.usual()) record(calls, std::move(hash));
   }
   order_.clear();
 }
@@ -158,15 +160,38 @@ void DelegateEngine::record(const HostOrder::Events& calls, std::string hash) {
   make_executors();
 }
 
-void DelegateEngine::compare_orders(const std::string& mine) {
-  std::string all(mine.size() * static_cast<size_t>(runtime_.comm().size()), ' ');
-  runtime_.comm().all_gather(mine.data(), all.data(), mine.size(), "order of host calls");
-  for (int r = 0; r < runtime_.comm().size(); ++r) {
-    if (all.compare(mine.size() * static_cast<size_t>(r), mine.size(), mine) == 0) continue;
+// Throws on every rank if another rank made other calls in this step, or set other numbers for it.
+void DelegateEngine::compare_orders(const HostOrder::Events& calls, const std::string& hash) {
+  const std::vector<double> numbers = micros_.common();
+  Hash128 all_of_it;
+  all_of_it.update(hash);
+  all_of_it.update(numbers.data(), numbers.size() * sizeof(double));
+  Communicator& comm = runtime_.comm();
+  const std::string mine = all_of_it.hex();
+  std::string all(mine.size() * static_cast<size_t>(comm.size()), ' ');
+  comm.all_gather(mine.data(), all.data(), mine.size(), "order of host calls");
+  bool same = true;
+  for (size_t r = 0; r < all.size(); r += mine.size())
+    same &= all.compare(r, mine.size(), mine) == 0;
+  if (same) return;
+  // The hashes show only that orders differ, so ranks exchange their calls to name the first one.
+  const std::vector<std::string> orders =
+      gather_texts(comm, HostOrder::text_of(calls, plan_.host.params), "host calls");
+  const auto own = static_cast<size_t>(comm.rank());
+  const auto other = static_cast<size_t>(
+      std::ranges::find_if(orders, [&](const auto& order) { return order != orders[own]; }) -
+      orders.begin());
+  if (other == orders.size()) {
     raise(DS_ERROR_COMM,
-          "the host on rank {} made {} calls of step {} in another order than rank {}",
-          RankNumber(runtime_.comm().rank()), order_.events().size(), control_.steps(), r);
+          "the host on rank {} has {} micro-steps in step {} and divides by {} (0: by their "
+          "number), the host on another rank does not: all ranks must set the same micro_steps and "
+          "mean_micro_steps",
+          RankNumber(comm.rank()), numbers[0], control_.steps(), numbers[2]);
   }
+  raise(DS_ERROR_COMM,
+        "the host on rank {} made its {} calls of step {} in another order than rank {}: {}",
+        RankNumber(comm.rank()), calls.size(), control_.steps(), other,
+        HostOrder::first_difference(orders[own], orders[other], static_cast<int>(other)));
 }
 
 void DelegateEngine::run_recorded(Position end, EventId event) {

@@ -28,6 +28,38 @@ std::string HostOrder::hash_of(const Events& events) {
   return hash.hex();
 }
 
+std::string HostOrder::text_of(const Events& events, const IdVector<ParamId, ParamSpec>& params) {
+  constexpr const char* kCalls[] = {"ds_gather_params", "ds_release_params", "ds_engine_grad_view",
+                                    "ds_grad_ready", "ds_backward"};
+  std::string out;
+  for (const HostEvent& event : events) {
+    out += kCalls[static_cast<size_t>(event.kind)];
+    const char* before = " of '";
+    for (ParamId p : event.params) {
+      out += before + params[p].name + "'";
+      before = ", '";
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+std::string HostOrder::first_difference(std::string_view mine, std::string_view theirs, int rank) {
+  auto next_line = [](std::string_view& text) {
+    if (text.empty()) return std::string_view("no call");
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(line.size() + 1);
+    return line;
+  };
+  std::string_view here, there;
+  int64_t call = 0;
+  for (; here == there; ++call) {
+    here = next_line(mine);
+    there = next_line(theirs);
+  }
+  return fmt::format("call {} of the step is {} here and {} on rank {}", call, here, there, rank);
+}
+
 void HostOrder::forget_record() {
   record_.reset();
   following_ = false;

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "compile/delegate.h"
@@ -54,6 +55,10 @@ class HostOrder {
 
   // Returns a hash that is equal for equal calls.
   static std::string hash_of(const Events& events);
+  // Returns the calls as text, one in each line.
+  static std::string text_of(const Events& events, const IdVector<ParamId, ParamSpec>& params);
+  // Tells the first line in which two such texts differ; `rank` made the calls of `theirs`.
+  static std::string first_difference(std::string_view mine, std::string_view theirs, int rank);
 
  private:
   // Null while nothing is recorded.

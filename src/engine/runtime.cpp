@@ -127,7 +127,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, const
       options_(std::move(options)),
       plan_(plan),
       device_(device_for(config_, options_, comm.local_rank())) {
-  groups_.set_timeout(config_.comm_timeout_ms);
+  if (config_.comm_timeout_ms > 0) groups_.set_timeout(config_.comm_timeout_ms);
   ensure(device_->shared() || config_.separate_tiers(),
          "device '{}' has a memory of its own, which the plan for '{}' does not keep apart",
          device_->name(), config_.device);

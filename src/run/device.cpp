@@ -30,7 +30,7 @@ std::string why_absent(const std::string& name, int local_rank) {
 void settle_device(Config& config, Communicator& comm) {
   if (!names_cuda(config.device)) return;
   // Opening a faulty device may block, so the timeout must be set before.
-  comm.set_timeout(config.comm_timeout_ms);
+  if (config.comm_timeout_ms > 0) comm.set_timeout(config.comm_timeout_ms);
   std::string mine;
   agree(comm, "device", [&] { mine = why_absent(config.device, comm.local_rank()); });
   std::vector<std::string> all = gather_texts(comm, mine, "device");

@@ -49,9 +49,11 @@
 #include <cstdint>
 #include <deque>
 #include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "core/config/core_sections.h"
 #include "core/program/builder.h"
 #include "core/program/codes.h"
 #include "zero/row_tables.h"
@@ -62,10 +64,11 @@ namespace {
 // Creates the instructions that reduce one gradient bucket of one micro-step into the accumulators.
 class Reducer {
  public:
-  // The program has `micros` micro-steps: all of a step, or the first, one that is repeated, and
-  // the last (StepBuffers::grads). `own_norms` is StepBuffers::own_norms.
-  Reducer(ProgramBuilder& builder, const ZeroPlan& plan, int64_t micros, BufferId own_norms)
-      : builder_(builder), plan_(plan), micros_(micros), own_norms_(own_norms) {}
+  // The program has `micros` micro-steps: all `total` of a step, or the first, one that is
+  // repeated, and the last (StepBuffers::grads). `own_norms` is StepBuffers::own_norms.
+  Reducer(ProgramBuilder& builder, const ZeroPlan& plan, int64_t micros, int64_t total,
+          BufferId own_norms)
+      : builder_(builder), plan_(plan), micros_(micros), total_(total), own_norms_(own_norms) {}
 
   std::vector<Instr> reduce(BucketId bucket, MicroId micro, BufferId grads) {
     out_.clear();
@@ -96,7 +99,7 @@ class Reducer {
   bool alone() const { return own_norms_.exists() || plan_.levels(bucket_).ranks() == 1; }
   // Returns whether this micro-step represents all micro-steps in the middle of a step, because the
   // program repeats it. Its instructions must not depend on the index of the micro-step.
-  bool any_of_middle() const { return micros_ < plan_.accumulation && !first() && !last(); }
+  bool any_of_middle() const { return micros_ < total_ && !first() && !last(); }
 
   // Adds the gradients to this rank's own sum. In the last micro-step the sum over all ranks
   // replaces the rank's own.
@@ -121,7 +124,7 @@ class Reducer {
   // one for each set bit of the number of micro-steps, are added from the lowest to the highest.
   void tree(BufferId grads) {
     // The number of micro-steps so far, including this one.
-    int64_t done = last() ? plan_.accumulation : micro_.number() + 1;
+    int64_t done = last() ? total_ : micro_.number() + 1;
     int merges = std::countr_zero(static_cast<uint64_t>(done));
     if (merges == 0) {
       sum_of_ranks(grads, acc(0), 0);
@@ -132,9 +135,9 @@ class Reducer {
       accumulate(sum, acc(merges), 0);
     }
     if (!last()) return;
-    int low = std::countr_zero(static_cast<uint64_t>(plan_.accumulation));
+    int low = std::countr_zero(static_cast<uint64_t>(total_));
     for (int level = low + 1; level <= plan_.grad_top(); ++level) {
-      if ((plan_.accumulation >> level & 1) == 0) continue;
+      if ((total_ >> level & 1) == 0) continue;
       accumulate(acc(low), acc(level), 1);
       low = level;
     }
@@ -146,7 +149,7 @@ class Reducer {
   void tree_by_filter(BufferId grads) {
     BufferId sum = temporary();
     sum_of_ranks(grads, sum, 0);
-    auto reached = [&](int level) { return (int64_t{1} << level) - 1 < plan_.accumulation - 1; };
+    auto reached = [&](int level) { return (int64_t{1} << level) - 1 < total_ - 1; };
     for (int j = 0; reached(j + 1); ++j) {
       accumulate(acc(j), sum, 1);
       out_.back().when = {(int64_t{2} << j) - 1, (int64_t{2} << j) - 1};
@@ -337,7 +340,7 @@ class Reducer {
 
   ProgramBuilder& builder_;
   const ZeroPlan& plan_;
-  int64_t micros_;
+  int64_t micros_, total_;
   BufferId own_norms_;
   BucketId bucket_;
   MicroId micro_{0};
@@ -385,7 +388,7 @@ class ReductionInserter {
       : ready_(complete_after(program, buffers)),
         splice_(program),
         builder_(std::move(program)),
-        reducer_(builder_, plan, std::ssize(buffers.grads), buffers.own_norms),
+        reducer_(builder_, plan, std::ssize(buffers.grads), plan.accumulation, buffers.own_norms),
         plan_(plan),
         overlap_(overlap),
         buffers_(buffers) {}
@@ -475,22 +478,39 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap,
   ReductionInserter(program, plan, overlap, buffers).run(program);
 }
 
-MicroId reduced_alike(const ZeroPlan& plan, MicroId micro) {
-  if (micro == MicroId(0) || micro.number() + 1 == plan.accumulation) return micro;
-  if (!plan.tree) return MicroId(1);
+MicroOfStep reduced_alike(const ZeroPlan& plan, const MicroOfStep& at) {
+  const bool first = at.micro == MicroId(0), last = at.micro.number() + 1 == at.micros;
+  if (last && (first || plan.tree)) return at;
+  if (last) return {MicroId(1), 2};
+  if (first) return {MicroId(0), 2};
+  if (!plan.tree) return {MicroId(1), 3};
   // The instructions depend only on how far the carry goes; 2^merges - 1 is the first index with
   // `merges` trailing ones.
-  int merges = std::countr_zero(static_cast<uint64_t>(micro.number()) + 1);
-  return MicroId((int64_t{1} << merges) - 1);
+  const int64_t alike =
+      (int64_t{1} << std::countr_zero(static_cast<uint64_t>(at.micro.number()) + 1)) - 1;
+  return {MicroId(alike), alike + 2};
 }
 
-void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, MicroId micro,
-                      BufferId grads) {
+std::vector<MicroOfStep> reductions(const ZeroPlan& plan) {
+  std::set<MicroOfStep> all;
+  for (int64_t micros : {plan.accumulation, int64_t{1}, int64_t{3}}) {
+    if (micros > most_micro_steps(plan)) continue;
+    for (MicroId m(0); m < MicroId(micros); ++m) all.insert(reduced_alike(plan, {m, micros}));
+  }
+  return {all.begin(), all.end()};
+}
+
+int64_t most_micro_steps(const ZeroPlan& plan) {
+  return plan.tree ? (int64_t{2} << plan.grad_top()) - 1 : kMostAccumulation;
+}
+
+void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket,
+                      const MicroOfStep& at, BufferId grads) {
   Splice splice(program);
   ProgramBuilder builder(std::move(program));
   InstrId last = builder.program().instrs.last();
-  for (Instr& in : Reducer(builder, plan, plan.accumulation, none).reduce(bucket, micro, grads))
-    splice.after(last, std::move(in));
+  Reducer reducer(builder, plan, at.micros, at.micros, none);
+  for (Instr& in : reducer.reduce(bucket, at.micro, grads)) splice.after(last, std::move(in));
   program = builder.take();
   splice.apply(program);
 }

@@ -1,4 +1,9 @@
 #pragma once
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/ids.h"
 #include "core/program/program.h"
 #include "zero/step_buffers.h"
 #include "zero/zero_plan.h"
@@ -12,13 +17,27 @@ namespace ds {
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap,
                        const StepBuffers& buffers);
 
+// A micro-step of a step of `micros` micro-steps. A delegate host chooses that number in each step.
+struct MicroOfStep {
+  MicroId micro;
+  int64_t micros = 1;
+  auto operator<=>(const MicroOfStep&) const = default;
+};
+
 // Appends the reduction of one bucket of gradients after the last instruction, for a fragment of
 // delegate mode.
-void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, MicroId micro,
-                      BufferId grads);
+void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket,
+                      const MicroOfStep& at, BufferId grads);
 
-// Returns the first micro-step for which append_reduction() emits the same instructions, so that
-// delegate mode needs few fragments.
-MicroId reduced_alike(const ZeroPlan& plan, MicroId micro);
+// Returns the micro-step that stands for all those for which append_reduction() emits the same
+// instructions, so that delegate mode needs few fragments.
+MicroOfStep reduced_alike(const ZeroPlan& plan, const MicroOfStep& at);
+
+// Returns such micro-steps: all those of a step of plan.accumulation micro-steps, and in any other
+// order than that of a tree those of every other step.
+std::vector<MicroOfStep> reductions(const ZeroPlan& plan);
+
+// Returns the largest number of micro-steps that the accumulators can add up.
+int64_t most_micro_steps(const ZeroPlan& plan);
 
 }  // namespace ds

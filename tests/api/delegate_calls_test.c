@@ -178,6 +178,36 @@ static void gradients(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
+/* Proves {delegate.grads}. */
+static void list_of_gradients(int rank, ds_comm* comm, void* data) {
+  ds_engine* engine = started(comm);
+  float ones[NUMEL], twos[NUMEL], mean[NUMEL];
+  const int32_t params[3] = {2, 0, 2};
+  const ds_tensor* grads[3];
+  ds_tensor *one, *two;
+  int i;
+  (void)rank, (void)data;
+  for (i = 0; i < NUMEL; ++i) ones[i] = 1, twos[i] = 2;
+  one = tensor_of(ones), two = tensor_of(twos);
+  grads[0] = one, grads[1] = two, grads[2] = NULL;
+  check_error(ds_grads_ready(engine, params, 1, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "grads");
+  check_ok(ds_grads_ready(engine, params, 2, grads, NULL), "two gradients");
+  check_error(ds_grads_ready(engine, params + 1, 2, grads + 1, NULL), DS_ERROR_STATE,
+              "'h.0' has its gradient");
+  check_error(ds_grads_ready(engine, params + 2, 1, grads + 2, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "grads[0] must not be NULL");
+  check_ok(ds_grads_ready(engine, params, 0, grads, NULL), "no gradient");
+  check_ok(ds_backward(engine), "backward");
+  check_ok(ds_engine_read(engine, 2, "grad", mean, NUMEL), "mean");
+  check(mean[0] == 1, "the first of the list");
+  check_ok(ds_engine_read(engine, 0, "grad", mean, NUMEL), "mean");
+  check(mean[NUMEL - 1] == 2, "the second of the list");
+  check_ok(ds_step(engine), "step");
+  ds_tensor_destroy(one);
+  ds_tensor_destroy(two);
+  ds_engine_destroy(engine);
+}
+
 /* Proves {delegate.grad_view}: requesting the view of a gradient begins the step. */
 static void place_first(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
@@ -300,6 +330,7 @@ int main(int argc, char** argv) {
   run_ranks("api_others", RANKS, others, NULL);
   run_ranks("api_views", RANKS, views, NULL);
   run_ranks("api_gradients", RANKS, gradients, NULL);
+  run_ranks("api_grads", RANKS, list_of_gradients, NULL);
   run_ranks("api_place_first", RANKS, place_first, NULL);
   run_ranks("api_order", RANKS, order, NULL);
   run_ranks("api_evaluation", RANKS, evaluation, NULL);

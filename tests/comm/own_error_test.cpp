@@ -38,6 +38,7 @@ class Short final : public Exchange {
   void abort(std::string_view reason) override { inner_->abort(reason); }
   void tick() override { inner_->tick(); }
   void set_timeout(int64_t ms) override { inner_->set_timeout(ms); }
+  int64_t timeout_ms() const override { return inner_->timeout_ms(); }
   int64_t overhead_bytes() const override { return inner_->overhead_bytes(); }
   std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
                                   const std::string& group) override {

@@ -15,6 +15,7 @@
 #include "core/program/granules.h"
 #include "support/initial.h"
 #include "zero/policy.h"
+#include "zero/reduce.h"
 #include "zero/zero_plan.h"
 
 namespace ds::test {
@@ -60,6 +61,7 @@ RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string fold
       dice_(c.seed, 2),
       state_(c.config.optimizer, initial_values(c)),
       groups_(c.config.optimizer, c.names),
+      lasting_(c.names.size()),
       leases_(c.names.size()),
       grad_views_(c.names.size()) {
   std::vector<std::vector<float>> initial = initial_values(c);
@@ -128,13 +130,13 @@ std::vector<int32_t> RandomHost::order() {
 // Requests memory for a gradient. The host may hand over the gradient immediately, later or never.
 void RandomHost::view(Calls& calls, Place& place, int32_t param) {
   size_t i = static_cast<size_t>(param);
-  if (place.given[i] || frozen_[i] || place.micro >= case_.config.accumulation) return;
+  if (place.given[i] || frozen_[i] || place.micro >= micros_) return;
   add(calls, place, {Call::Kind::view, {param}});
 }
 
 void RandomHost::give(Calls& calls, Place& place, int32_t param) {
   size_t i = static_cast<size_t>(param);
-  if (place.given[i] || frozen_[i] || place.micro >= case_.config.accumulation) return;
+  if (place.given[i] || frozen_[i] || place.micro >= micros_) return;
   if (dice_.one_in(4)) view(calls, place, param);
   if (drop_ > 0 && dice_.one_in(drop_)) return;
   add(calls, place, {Call::Kind::grad, {param}});
@@ -217,13 +219,13 @@ void RandomHost::micro_step(Calls& calls, Place& place) {
 void RandomHost::finish(Calls& calls, Place place) {
   drop_ = dice_.pick<int64_t>({0, 0, 2, 6});
   bool steady = case_.options.programs.written_out == 0;
-  while (place.micro < case_.config.accumulation) {
+  while (place.micro < micros_) {
     size_t begin = calls.size(), end = begin;
     std::vector<int> leases = place.leases;
     micro_step(calls, place);
     end = calls.size();
     steady = steady && place.leases == leases;
-    while (steady && place.micro + 1 < case_.config.accumulation) {
+    while (steady && place.micro + 1 < micros_) {
       for (size_t i = begin; i < end; ++i) add(calls, place, Call(calls[i]));
     }
   }
@@ -232,7 +234,29 @@ void RandomHost::finish(Calls& calls, Place place) {
     release_some(calls, place, dice_.one_in(2));
 }
 
+// Draws the number of micro-steps of the next step, and when the host tells the engine: before the
+// step, before the last micro-step, or after the last micro-step has ended. Draws the divisor, too.
+void RandomHost::draw_micros() {
+  const int64_t usual = case_.config.accumulation;
+  micros_ = usual;
+  tell_at_ = -1;
+  if (dice_.one_in(4)) {
+    const int64_t most = most_micro_steps(engine_.plan().zero);
+    micros_ = 1 + dice_.below(std::min(usual + 2, most));
+    const int64_t last = std::min(micros_, usual) - 1;
+    tell_at_ = dice_.pick<int64_t>({0, last, last, micros_ < usual ? micros_ : last});
+  }
+  if (case_.config.by_tokens() || !dice_.one_in(6)) return;
+  mean_ = dice_.one_in(3) ? 0 : 1 + dice_.below(5);
+  engine_.set("mean_micro_steps", mean_ > 0 ? static_cast<double>(mean_) : std::nan(""));
+}
+
 RandomHost::Calls RandomHost::next_calls() {
+  if (micros_ != case_.config.accumulation) {
+    Calls calls;
+    finish(calls, start());
+    return calls;
+  }
   int64_t what = calls_.empty() ? 3 : dice_.below(6);
   // 1 repeats the calls of the step before the last. All other numbers start from the calls of the
   // last step: 2 and 4 keep a prefix of them, and 3 keeps none.
@@ -246,10 +270,9 @@ RandomHost::Calls RandomHost::next_calls() {
   });
   Place place = after(next, next.size());
   if (what == 2 || what == 4) {
-    if (place.micro < case_.config.accumulation) soup(next, place, dice_.below(8));
+    if (place.micro < micros_) soup(next, place, dice_.below(8));
   }
-  if (next.empty() || place.micro < case_.config.accumulation || what == 2 || what == 4)
-    finish(next, place);
+  if (next.empty() || place.micro < micros_ || what == 2 || what == 4) finish(next, place);
   older_ = calls_;
   return next;
 }
@@ -426,18 +449,31 @@ void RandomHost::perform(const Call& call) {
   }
 }
 
+void RandomHost::tell_micros() {
+  if (tell_at_ != place_.micro) return;
+  engine_.set("micro_steps", static_cast<double>(micros_));
+  tell_at_ = -1;
+}
+
 void RandomHost::train_step() {
+  draw_micros();
+  const bool usual = micros_ == case_.config.accumulation;
+  // The engine learns only after the last gradient that it was the last.
+  const bool late = tell_at_ == micros_;
   Calls calls = next_calls();
   ++drawn_;
   for (std::vector<double>& s : sum_) std::fill(s.begin(), s.end(), 0.0);
+  tell_micros();
   for (const Call& call : calls) {
     perform(call);
+    if (call.kind == Call::Kind::end) tell_micros();
     if (dice_.one_in(12)) try_wrong_calls();
   }
-  calls_ = std::move(calls);
+  if (usual) calls_ = std::move(calls);
   any_gradient_ = true;
-  if (dice_.one_in(2)) check_gradients("before the update");
-  if (dice_.one_in(4)) edit_gradient();
+  if (!late && dice_.one_in(2)) check_gradients("before the update");
+  if (!late && dice_.one_in(4)) edit_gradient();
+  if (dice_.one_in(4)) set_number();
   StepResult result = engine_.step();
   check_late();
   place_ = start();
@@ -469,10 +505,10 @@ double RandomHost::weight(int64_t micro, int rank) const {
 
 double RandomHost::weights() const {
   double sum = 0;
-  for (int64_t m = 0; m < case_.config.accumulation; ++m) {
+  for (int64_t m = 0; m < micros_; ++m) {
     for (int r = 0; r < comm_.size(); ++r) sum += weight(m, r);
   }
-  return sum;
+  return mean_ > 0 ? static_cast<double>(mean_ * comm_.size()) : sum;
 }
 
 void RandomHost::check_norm(double norm) const {
@@ -499,7 +535,26 @@ void RandomHost::check_gradients(const char* when) {
   }
 }
 
+// Checks that views without a lease show the parameters at the addresses that they had at first.
+void RandomHost::check_lasting() {
+  const ZeroPlan& zero = engine_.plan().zero;
+  for (size_t p = 0; p < numel_.size(); ++p) {
+    const auto param = static_cast<int32_t>(p);
+    if (stream_ || zero.buckets[zero.layout.bucket_of[ParamId(param)]].partitioned) continue;
+    const TensorView view = engine_.view(ParamId(param)).view;
+    if (!lasting_[p]) lasting_[p] = view.data;
+    if (lasting_[p] != view.data) fail(fmt::format("{} has moved", case_.names[p]));
+    std::vector<float> got(static_cast<size_t>(numel_[p]));
+    widen(view.dtype, view.as<std::byte>(), numel_[p], got.data());
+    const std::vector<float> want = engine_.store().read_tensor(ParamId(param), "param");
+    // NaN, which codes out of range have, differs from itself.
+    if (std::memcmp(got.data(), want.data(), got.size() * sizeof(float)) != 0)
+      fail(fmt::format("the view of {} without a lease is not its value", case_.names[p]));
+  }
+}
+
 void RandomHost::check_state() {
+  check_lasting();
   std::vector<std::string> kinds = state_.kinds();
   kinds.emplace_back("param");
   for (const std::string& kind : kinds) {

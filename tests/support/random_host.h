@@ -72,6 +72,9 @@ class RandomHost {
   // Returns the calls of the next step: the calls of an earlier step, a prefix of them with a new
   // continuation, or only new calls.
   Calls next_calls();
+  void draw_micros();
+  // Tells the engine the number of micro-steps of this step, if it is time.
+  void tell_micros();
   void finish(Calls& calls, Place place);
   void micro_step(Calls& calls, Place& place);
   void layers(Calls& calls, Place& place);
@@ -99,6 +102,8 @@ class RandomHost {
   void load();
   void freeze_some();
   void change_groups();
+  // Changes a number of one group or of all groups.
+  void set_number();
   void follow_groups();
   void write_some();
   void write_parts();
@@ -116,6 +121,7 @@ class RandomHost {
   void check_late();
   void check_gradients(const char* when);
   void check_state();
+  void check_lasting();
   void check_norm(double norm) const;
   // Return the weight of a rank's micro-step in the current step, and the sum of all weights.
   double weight(int64_t micro, int rank) const;
@@ -136,6 +142,8 @@ class RandomHost {
   std::vector<std::vector<double>> sum_;
   // trained_: the parameter is or was trained, so that its optimizer states exist.
   std::vector<char> frozen_, trained_;
+  // The addresses of views without a lease.
+  std::vector<const void*> lasting_;
   std::vector<Lease> leases_;
   // Views that the host requested in this micro-step.
   std::vector<DelegateEngine::Seen> grad_views_;
@@ -156,6 +164,9 @@ class RandomHost {
   std::vector<Saved> saved_;
   // drawn_ counts the steps begun; unlike steps_, it is not reset by loads.
   int64_t steps_ = 0, call_ = 0, drawn_ = 0;
+  // The number of micro-steps of the current or last step, and the one before which the engine is
+  // told this number; -1: never. mean_: the divisor in micro-steps; 0: their number.
+  int64_t micros_ = 1, tell_at_ = -1, mean_ = 0;
   // One in `drop_` gradients is not handed over; 0 means that all are.
   int64_t drop_ = 0;
   // Whether the accumulators hold the gradients of a step.

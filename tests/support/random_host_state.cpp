@@ -34,7 +34,7 @@ void RandomHost::evaluate() {
     }
   } else {
     // At this place in a step, no more gradients are handed over.
-    place.micro = case_.config.accumulation;
+    place.micro = micros_;
     soup(calls, place, length);
   }
   release_some(calls, place, true);
@@ -66,7 +66,7 @@ void RandomHost::touch_state() {
   if (what == 7) change_groups();
 }
 
-// Adds a group, or changes settings of one group or of all groups.
+// Adds a group, or changes a number.
 void RandomHost::change_groups() {
   const OptimizerConfig& optimizer = case_.config.optimizer;
   if (groups_.size() < 5 && dice_.one_in(3)) {
@@ -87,17 +87,22 @@ void RandomHost::change_groups() {
     int32_t group = engine_.trained().add_group(params, values);
     if (group != static_cast<int32_t>(groups_.size()) - 1)
       fail(fmt::format("group {} was added", group));
+    follow_groups();
   } else {
-    const auto [name, value] = random_number(optimizer, dice_);
-    std::optional<size_t> group;
-    if (dice_.one_in(2))
-      group = static_cast<size_t>(dice_.below(static_cast<int64_t>(groups_.size())));
-    const bool back = dice_.one_in(4);
-    std::string path = group ? fmt::format("param_groups[{}].{}", *group, name) : name;
-    engine_.set(path, back ? std::nan("") : value);
-    groups_.set(group, name, back ? std::nullopt : std::optional(value));
-    if (!back && engine_.control().get(path) != value) fail(path + " is not what was set");
+    set_number();
   }
+}
+
+void RandomHost::set_number() {
+  const auto [name, value] = random_number(case_.config.optimizer, dice_);
+  std::optional<size_t> group;
+  if (dice_.one_in(2))
+    group = static_cast<size_t>(dice_.below(static_cast<int64_t>(groups_.size())));
+  const bool back = dice_.one_in(4);
+  std::string path = group ? fmt::format("param_groups[{}].{}", *group, name) : name;
+  engine_.set(path, back ? std::nan("") : value);
+  groups_.set(group, name, back ? std::nullopt : std::optional(value));
+  if (!back && engine_.control().get(path) != value) fail(path + " is not what was set");
   follow_groups();
 }
 
@@ -256,7 +261,6 @@ void RandomHost::try_wrong_calls() {
   refused("adding a group", part, [&] {
     engine_.trained().add_group({&param, 1}, Json(Json::Object()));
   });
-  if (begun) refused("changing lr", part, [&] { engine_.set("lr", 1); });
   refused("refreshing", part, [&] { engine_.store().refresh_params(); });
   auto [first, count] = engine_.store().local_range(ParamId(param));
   values.resize(static_cast<size_t>(count));

@@ -80,10 +80,11 @@ struct ds_comm_options
 end
 
 """
-The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of this rank have
-gone and come, and all ranks call them in the same order; only two ranks meet in a send and a receive. All
-ranks give the same callbacks. Pointers are valid inside the callback. With one rank, none is called. It has
-no defaults and no _init function: fill it with zeros, set struct_size, then the members.
+The collectives of another library, with ranks 0 to size - 1. Each blocks until this rank has sent and
+received its bytes. All ranks call them in the same order, except that a send and a receive concern only two
+ranks. All ranks set the same members. Pointers are valid inside the callback. With one rank, no callback but
+destroy is called. The struct has no defaults and no _init function: fill it with zeros, set struct_size, then
+the members.
 """
 struct ds_comm_callbacks
     struct_size::Csize_t
@@ -249,11 +250,11 @@ Joins a group of ranks. Collective.
 - `url`: \"self\" (one rank), \"threads://NAME\" (ranks are threads of this process), \"shm://NAME\"
   (processes of one host), \"mpi\" (the job that mpirun or srun started, on any hosts; needs the job's own
   rank and size), \"tcp://HOST:PORT\", with or without \"/JOB\" (rank 0 listens there while the ranks of that
-  job meet, on any hosts), \"tcp:///PATH\" (a file in a folder that all ranks see tells the address), \"tcp\"
-  (MASTER_ADDR and MASTER_PORT tell it), \"env\" (what `libds launch`, torchrun, mpirun or srun put into the
-  environment; one rank if they did not), \"env:URL\" (rank and size from the environment, over URL). mpi and
-  tcp are plugins, libds_NAME.so; any other NAME or \"NAME://ADDRESS\" is looked for in the same way
-  (ds_plugin.h)
+  job meet, on any hosts), \"tcp:///PATH\" (rank 0 writes its address to this file, in a folder that all ranks
+  see), \"tcp\" (as MASTER_ADDR and MASTER_PORT say), \"env\" (what `libds launch`, torchrun, mpirun or srun
+  put into the environment; one rank if they did not), \"env:URL\" (rank and size from the environment, over
+  URL). mpi and tcp are plugins, libds_NAME.so; any other NAME or \"NAME://ADDRESS\" is looked for in the same
+  way (ds_plugin.h)
 - `options`: [nullable]
 - `out`: [out] [owned]
 Returns DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or if ranks
@@ -264,16 +265,16 @@ function ds_comm_create(url, options, out)
 end
 
 """
-Makes a comm from the collectives of the caller, which keeps its own process groups. They only move bytes:
-sums, their order and the comparison of what ranks are about to do are those of libds, so that results have
-the same bits as over every url. Callbacks run on the thread that is inside a call of the comm, of a comm
-split from it, or of an engine on either; a collective that ds_comm_submit starts has therefore ended when it
-returns. A call with one of these handles inside a callback returns DS_ERROR_STATE. A handle that a callback
-destroys ends with the outermost call on that thread. A device whose work has threads of its own refuses such
-a comm. Collective. libds cannot see a rank that the callbacks wait for, so time-outs are those of the
-callbacks, and timeout_ms and join_ms of the options are not used. If a callback returns an error, the call
-ends with DS_ERROR_COMM, and so does every later one. `destroy` is called once, inside the destroy call that
-ends the last handle that uses the comm.
+Creates a comm over the collectives of the caller, which keeps its own process groups. They only move bytes.
+libds forms the sums, in its own order, and compares the calls of all ranks, so results have the same bits as
+over every url. Callbacks run on the thread that is inside a call of the comm, of a comm split from it, or of
+an engine on either; a collective that ds_comm_submit starts has therefore ended when it returns. A call with
+one of these handles inside a callback returns DS_ERROR_STATE. A handle that a callback destroys ends with the
+outermost call on that thread. A device whose work has threads of its own refuses such a comm. Collective.
+libds cannot see a rank that the callbacks wait for, so time-outs are those of the callbacks, and timeout_ms
+and join_ms of the options are not used. If a callback returns an error, the call ends with DS_ERROR_COMM, and
+so does every later one. `destroy` is called once, inside the destroy call that ends the last handle that uses
+the comm.
 - `callbacks`: copied
 - `options`: rank and size
 - `out`: [out] [owned]
@@ -319,7 +320,7 @@ function ds_comm_all_reduce(comm, in_, count, dtype, out)
 end
 
 """
-Forms the same sum over size * count elements and gives rank r the elements [r * count, (r + 1) * count).
+Sums size * count elements as ds_comm_all_reduce does. Rank r gets the elements [r * count, (r + 1) * count).
 Collective.
 """
 function ds_comm_reduce_scatter(comm, in_, count, dtype, out)
@@ -396,10 +397,10 @@ scatter and all_to_all run one buffer after the other. Collective. With out_work
 collective and returns; a thread of the comm runs it after everything that was started before. Started
 collectives run in the order of these calls. A direct collective on this comm, or on a comm related to it by a
 split, first waits for them. ds_comm_abort ends them like any other collective. A rank that leaves the group
-by a destroy gives up the ones that have not ended. The buffers are lent to the comm until ds_work_wait has
-returned, a later direct collective has returned DS_OK, or the rank has left the group; then they are yours
-again. ds_comm_abort, another start and calls that only ask do not end the loan. The call struct and its lists
-are copied.
+by a destroy gives up its started collectives that have not ended. The buffers are lent to the comm until
+ds_work_wait has returned, a later direct collective has returned DS_OK, or the rank has left the group; then
+they are yours again. The loan does not end with ds_comm_abort, with another started collective or with a call
+that only returns facts about the comm. The call struct and its lists are copied.
 - `out_work`: [out] [nullable] [owned] NULL: the call returns when the collective has ended.
 Returns DS_ERROR_INVALID_ARGUMENT if the call contradicts itself; nothing is started then, and the comm stays
 usable. DS_ERROR_COMM if a rank of an all_to_all sends another number of elements than its peer expects; the
@@ -496,8 +497,8 @@ end
 Creates a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
 - `strides`: [nullable] distances between neighbours in each dimension, in elements and of any sign; data is
   then the element at index 0. NULL: compact and row-major
-- `data`: [nullable] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has memory of
-  its own, compact and filled with zeros
+- `data`: [nullable] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has its own
+  memory, compact and filled with zeros
 - `stream`: [nullable] names the device
 - `out`: [out] [owned]
 """
@@ -506,10 +507,10 @@ function ds_tensor_create(dtype, dims, dims_count, strides, data, stream, out)
 end
 
 """
-Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies on the
-CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is destroyed and
-streams that work with it have been synchronized or destroyed; after an error it still belongs to you. Give
-exactly one of managed and versioned.
+Creates a tensor from a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy.
+Its memory is on the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the
+tensor is destroyed and streams that work with it have been synchronized or destroyed; after an error it still
+belongs to you. Give exactly one of managed and versioned.
 - `managed`: [nullable]
 - `versioned`: [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
 - `stream`: [nullable]
@@ -520,9 +521,9 @@ function ds_tensor_from_dlpack(managed, versioned, stream, out)
 end
 
 """
-Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after ds_tensor_destroy.
-Give exactly one of out and out_versioned. A tensor on \"cuda:N\" gets device type 2 (kDLCUDA) and number N,
-one on another device type 12 (kDLExtDev).
+Creates a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
+ds_tensor_destroy. Give exactly one of out and out_versioned. A tensor on \"cuda:N\" gets device type 2
+(kDLCUDA) and number N, one on another device type 12 (kDLExtDev).
 - `out`: [out] [nullable] the consumer calls its deleter. A tensor that is read-only is refused.
 - `out_versioned`: [out] [nullable] the same in the form of DLPack 1.x
 """
@@ -559,7 +560,8 @@ function ds_tensor_destroy(tensor)
 end
 
 """
-Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists operations.
+Creates an empty model graph. The calls below identify values by numbers. docs/reference/ops.md lists the
+operations.
 - `bound`: largest number of rows n of one micro-step
 - `out`: [out] [owned]
 """
@@ -568,7 +570,7 @@ function ds_graph_create(name, bound, out)
 end
 
 """
-Makes the graph that the `model` section of a configuration describes.
+Creates the graph that the `model` section of a configuration describes.
 - `config`: JSON text
 - `size`: ranks that will train it: the micro-batch, and with it the bound, can depend on it
 - `out`: [out] [owned]
@@ -594,7 +596,7 @@ end
 
 """
 Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine whose
-compute type is bf16 or f16, inputs declared as f32 have it.
+compute type is bf16 or f16, inputs declared as f32 have the compute type.
 - `out`: [out] its value
 """
 function ds_graph_input(graph, name, dtype, dims, dims_count, out)
@@ -602,7 +604,7 @@ function ds_graph_input(graph, name, dtype, dims, dims_count, out)
 end
 
 """
-Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
+Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation accepts it.
 - `init`: \"zeros\", \"ones\" or \"normal\"
 - `scale`: standard deviation of \"normal\"
 - `out`: [out] its value
@@ -633,14 +635,14 @@ end
 """
 Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
 evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without samples
-(ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE inside a callback. Let
-callbacks compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank, the
+(ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE inside a callback. Callbacks
+must compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank, the
 others get DS_ERROR_COMM as soon as they communicate, and the engines are poisoned. The graph, its copies in
 engines and plans share user_data. `destroy` is called once, inside the destroy call that ends the last of
 them. An operation that is refused leaves user_data to you. The text form shows the operation, but
 ds_graph_parse refuses it. On a device other than \"cpu\", whose threads are not yours, engines and plans
 return DS_ERROR_UNSUPPORTED.
-- `name`: what texts and messages call the operation
+- `name`: the name of the operation in texts and messages
 - `op`: copied
 - `inputs`: up to 64 values
 - `out`: [out] its first output; further outputs are the numbers after it
@@ -696,9 +698,9 @@ function ds_graph_destroy(graph)
 end
 
 """
-Compiles a configuration for one rank of a group, without taking memory and without communicating: the plan of
-an engine that is made from the same, or of a run where graph is NULL, with its bytes, on any machine. A plan
-beyond memory_budget is made all the same, and its report says so.
+Compiles the plan that an engine with this configuration and graph has on one rank of a group, or a run of
+this configuration if graph is NULL. It can be done on any machine: the call neither allocates the memory of
+the plan nor communicates. A plan that exceeds memory_budget is not an error of the call; its report says so.
 - `config`: JSON text
 - `graph`: [nullable] NULL: the configuration's model
 - `out`: [out] [owned]
@@ -759,8 +761,8 @@ function ds_engine_options_init(options, struct_size)
 end
 
 """
-Creates a training engine. It plans the memory, checks the plan against memory_budget and takes the memory (in
-delegate mode, ds_engine_start does). Collective.
+Creates a training engine. Plans its memory, checks the plan against memory_budget and allocates the memory
+(in delegate mode, ds_engine_start does this). Collective.
 - `comm`: [nullable] NULL: one rank. The engine uses it until it is destroyed.
 - `config`: JSON text (docs/reference/config.md)
 - `graph`: [nullable] copied; NULL: delegate mode, in which ds_engine_param_add adds the parameters
@@ -790,10 +792,10 @@ end
 """
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
 its own, until all ranks have called it. After that, all ranks can train on data again. Loss and gradient of
-such a step are means over the samples, or targets, that there are. A rank without data has the numbers that
-the others set for the steps after the first; that of the first must be set on all ranks, this one before its
-call, or all ranks get DS_ERROR_CONFIG. Native mode. Collective with the steps of the other ranks and with
-their call of this function.
+such a step are means over the samples, or targets, of the ranks that have data. In its first such step, a
+rank must have the same numbers (ds_engine_set) as the other ranks, set before its call, or all ranks get
+DS_ERROR_CONFIG; in later steps it uses the numbers that the others set. Native mode. Collective with the
+steps of the other ranks and with their call of this function.
 - `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
 """
 function ds_engine_join(engine, out_steps)
@@ -803,8 +805,8 @@ end
 """
 A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has the same
 bits as ds_train_batch. Any other order of these calls is DS_ERROR_STATE. Collective. In delegate mode
-ds_forward is not used, and ds_backward ends a micro-step: a parameter whose gradient did not come counts as
-zero.
+ds_forward is not used, and ds_backward ends a micro-step: the gradient of a parameter that was not handed
+over counts as zero.
 - `stream`: [nullable]
 - `out_loss`: [out] [nullable] this rank's loss of this micro-batch
 """
@@ -841,7 +843,7 @@ end
 
 """
 Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter with a
-dimension of 0 is empty. Its values are zeros, or what options.init gives.
+dimension of 0 is empty. The values are zeros, or those that options.init sets.
 - `out`: [out] number of the parameter
 Returns DS_ERROR_STATE after ds_engine_start.
 """
@@ -850,8 +852,8 @@ function ds_engine_param_add(engine, name, dims, dims_count, out)
 end
 
 """
-Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and takes the
-memory. Call it once, before every call below and all calls that read or change parameters, states or
+Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and allocates
+the memory. Call it once, before every call below and all calls that read or change parameters, states or
 checkpoints; until then these return DS_ERROR_STATE. Collective, with the same parameters on all ranks;
 otherwise all ranks get DS_ERROR_CONFIG. After DS_ERROR_USER the engine is poisoned.
 Returns DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
@@ -861,7 +863,7 @@ function ds_engine_start(engine)
 end
 
 """
-Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
+Leases whole parameters in the compute type. A lease ends when the parameter has been released as often as
 gathered. Collective: all ranks make the calls of delegate mode in the same order with the same parameters. If
 the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the latest and before it updates
 anything; no rank hangs. The order may change at any call and from step to step. A step is fastest if it
@@ -875,11 +877,15 @@ function ds_gather_params(engine, params, params_count, stream)
 end
 
 """
-Gives the leased values. They stay where they are until the last release of the parameter.
+Returns a tensor over the leased values, which stay at the same address until the last release of the
+parameter. A parameter that no rank partitions (all at ZeRO stages 0 to 2, small ones at stage 3) needs no
+lease: a view of the engine's own memory shows its values at one address until the engine ends, after every
+step, load, write and refresh. On a GPU a call of ds_engine_freeze may end such views. What you write to one
+is not the parameter's value: ds_engine_write is.
 - `stream`: [nullable] NULL: a tensor on the host, which is a copy if the memory of the device is not the
   host's; otherwise the device's own tensor, for work of this stream
 - `out`: [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even after the engine,
-  you may still read it, but its values mean nothing.
+  you may still read it, but its values are undefined.
 """
 function ds_engine_param_view(engine, param, stream, out)
     @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
@@ -905,10 +911,10 @@ function ds_engine_evaluate(engine, on)
 end
 
 """
-Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type. Write
-the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has arbitrary
-values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call may begin a
-step; called again, it gives the same place. Collective like the other calls of delegate mode.
+Returns the place for this rank's gradient of a parameter in the running micro-step, in the compute type.
+Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has
+arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call may
+begin a step; called again, it returns the same place. Collective like the other calls of delegate mode.
 - `stream`: [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory of the device
   is not the host's; otherwise the device's own place, for work of this stream
 - `out`: [out] [owned] tensor whose memory is like that of ds_engine_param_view
@@ -929,6 +935,16 @@ function ds_grad_ready(engine, param, grad, stream)
 end
 
 """
+Hands over the gradients of several parameters, as ds_grad_ready does for each in this order. After an error,
+those before the one that the message names have been handed over.
+- `grads`: params_count tensors
+- `stream`: [nullable]
+"""
+function ds_grads_ready(engine, params, params_count, grads, stream)
+    @ccall libds.ds_grads_ready(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, grads::Ptr{Ptr{ds_tensor}}, stream::Ptr{ds_stream})::Int32
+end
+
+"""
 Returns the number of parameters, or -1 if engine is NULL.
 """
 function ds_engine_param_count(engine)
@@ -944,7 +960,7 @@ function ds_engine_param_find(engine, name, out)
 end
 
 """
-Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
+Returns name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
 - `out_name`: [out] [borrowed: engine]
 """
 function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_dims_count)
@@ -956,8 +972,8 @@ Enumerates the names of the states that ds_engine_read and ds_engine_write acces
 states of the optimizer follow under PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" for Adam and AdamW,
 \"momentum_buffer\" for SGD), then \"param\" and \"grad\". For any other index, and if engine is NULL, it
 returns NULL. [borrowed: engine] \"param\" is the compute copy; writing it also writes its master. \"grad\" is
-the mean gradient over the samples that there are, before clipping. You may read it at any time, except while
-a step has only some of its gradients; a frozen parameter has none. You may write it between the last backward
+the mean gradient over all samples of the step, before clipping. You may read it at any time, except while a
+step has only some of its gradients; a frozen parameter has none. You may write it between the last backward
 of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED. Clipping and the update use what you wrote, and
 NaN or infinity skips the step.
 """
@@ -981,8 +997,8 @@ end
 
 """
 Tells which elements of a flattened parameter have states that this rank updates: *out_count elements from
-*out_first on, where a count of 0 means none. All ranks together have the whole parameter, once per copy. No
-communication.
+*out_first on, where a count of 0 means none. All ranks together have the whole parameter, once per copy. The
+call does not communicate.
 - `out_first`: [out]
 - `out_count`: [out]
 """
@@ -1007,7 +1023,7 @@ function ds_engine_write_local(engine, param, state, data, data_count)
 end
 
 """
-Makes all compute copies from their masters, including those of frozen parameters. Collective.
+Computes all compute copies from their masters, including those of frozen parameters. Collective.
 """
 function ds_engine_refresh(engine)
     @ccall libds.ds_engine_refresh(engine::Ptr{ds_engine})::Int32
@@ -1017,22 +1033,22 @@ end
 Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
 Parameters that have optimizer states keep them. A parameter that is trained for the first time starts with
 zero states. The bias correction of each parameter counts its own updates, as in PyTorch. Once the variance of
-a 1-bit optimizer stands, a parameter that has had no update, whose variance would be 0, cannot be trained.
-The configuration's frozen_parameters says which parameters begin frozen. The call compiles the step again,
-and it is refused while a parameter is leased. Collective, with the same arguments on all ranks. If the
-arguments of one rank are wrong or different, all ranks get an error, and nothing changes.
+a 1-bit optimizer is frozen, a parameter without an update, whose variance would be 0, cannot be trained. The
+configuration's frozen_parameters says which parameters begin frozen. The call compiles the step again, and it
+is refused while a parameter is leased. Collective, with the same arguments on all ranks. If the arguments of
+one rank are wrong or different, all ranks get an error, and nothing changes.
 """
 function ds_engine_freeze(engine, params, params_count, frozen)
     @ccall libds.ds_engine_freeze(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, frozen::Int32)::Int32
 end
 
 """
-Between steps: from the next step on, these parameters form a group whose updates have values of their own;
-each leaves the group that it was in. Group 0 has all parameters that are in no other group. Groups 1 and up
-are those of the configuration (optimizer.param_groups), then those of this call. Checkpoints contain no
-groups: an engine that loads one keeps its own. The call compiles the step again, and it is refused while a
-parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank are wrong
-or different, all ranks get an error, and nothing changes.
+Between steps: from the next step on, these parameters form a group whose updates have their own values; each
+leaves the group that it was in. Group 0 has all parameters that are in no other group. Groups 1 and up are
+those of the configuration (optimizer.param_groups), then those of this call. Checkpoints contain no groups:
+an engine that loads one keeps its own. The call compiles the step again, and it is refused while a parameter
+is leased. Collective, with the same arguments on all ranks. If the arguments of one rank are wrong or
+different, all ranks get an error, and nothing changes.
 - `options`: [nullable] JSON: \"lr\", \"weight_decay\", with Adam and AdamW \"betas\" (two numbers) and
   \"eps\", with SGD and Muon \"momentum\", with Muon \"muon_lr\" and \"adam_lr\", which override \"lr\"; the
   default of each is the configuration's. A schedule begins from the group's lr; beside one that names the
@@ -1061,13 +1077,13 @@ function ds_engine_skip_reason(engine, out_text)
 end
 
 """
-Gives a number by its name: \"step\" (steps made, including skipped ones), \"updates\" (of the optimizer),
+Returns a number by its name: \"step\" (steps made, including skipped ones), \"updates\" (of the optimizer),
 \"loss\" and \"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\" and \"nvme_bytes\"
 (allocated), \"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\"
 (number of groups), \"loss_scale\" (of the next step: with fp16, a host in delegate mode multiplies its loss
-by it), \"micro_weight\" (delegate mode: what was set for the running micro-step; NaN: nothing), and the
-numbers of ds_engine_set as the next step will use them; a name without a group means group 0, and \"lr\" is
-with Muon the rate of matrices.
+by it), \"micro_weight\" (delegate mode: what was set for the running micro-step; NaN: nothing),
+\"micro_steps\" and \"mean_micro_steps\" (delegate mode), and the numbers of ds_engine_set as the next step
+will use them; a name without a group means group 0, and \"lr\" is with Muon the rate of matrices.
 """
 function ds_engine_get(engine, name, out)
     @ccall libds.ds_engine_get(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Cdouble})::Int32
@@ -1080,11 +1096,17 @@ Changes a number from the next step on, in place of configuration and schedule, 
 \"param_groups[1].lr\" one. With Muon, \"lr\" changes both rates of a group, \"muon_lr\" that of its matrices
 and \"adam_lr\" that of its other parameters; of two calls for one rate the later one counts. A checkpoint
 saves what was set. Call it between the same steps and with the same value on all ranks; it does not
-communicate. \"micro_weight\" is another kind of number: with loss_average \"tokens\" in delegate mode, what
-this rank's gradients of the running micro-step count for, 0 or more, for example its number of targets. Hand
-over gradients that are to be added up as they are, those of the sum of the losses of the targets; the step
-divides their sum by the sum of the weights of all its micro-steps and ranks. Set it in each micro-step, on
-every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
+communicate. In delegate mode you may also call it within a step: the update of that step uses the value.
+\"micro_steps\" is the number of micro-steps of the current step in delegate mode, if it is not
+gradient_accumulation_steps; NaN returns to that. Set it before the first gradient of a micro-step, at the
+latest of the last one. If the last micro-step has ended already, set it to the number that were made; ds_step
+then reduces once more. Such a step runs call by call. The gradients are divided by the number of micro-steps
+that were made, or by \"mean_micro_steps\", which holds until it is changed; NaN means that number again. Set
+the same values on all ranks. \"micro_weight\" is another kind of number: with loss_average \"tokens\" in
+delegate mode, what this rank's gradients of the running micro-step count for, 0 or more, for example its
+number of targets. Hand over gradients that are to be added up as they are, those of the sum of the losses of
+the targets; the step divides their sum by the sum of the weights of all its micro-steps and ranks. Set it in
+each micro-step, on every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
 Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the configuration
 would refuse.
 """
@@ -1124,7 +1146,7 @@ function ds_engine_destroy(engine)
 end
 
 """
-Saves masters, moments, the step and what ds_engine_set has set below `folder`
+Saves masters, moments, the step and the numbers of ds_engine_set below `folder`
 (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
 Collective.
 - `options`: [nullable] JSON: \"client_state\" (null; any value, which ds_checkpoint_load hands out again; the
@@ -1183,8 +1205,8 @@ end
 
 """
 Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag, step,
-seed, numerics key, payload hash and configuration. Reads all of its content and compares it with the hashes
-of its manifest.
+seed, numerics key, payload hash and configuration. Reads all of its content and compares the content with the
+hashes of its manifest.
 Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
 """
 function ds_checkpoint_info(path, out_text)
@@ -1231,9 +1253,9 @@ function ds_config_describe(config, size, format, out_refused, out_text)
 end
 
 """
-Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of `config`, else that
-of the run that `resume` names, else \"env\". It does not communicate, and it ignores a folder that this host
-cannot see.
+Returns the url, for ds_comm_create, of the group that a run joins: the key `communicator` of `config`, else
+that of the run that `resume` names, else \"env\". The call does not communicate, and it ignores a folder that
+this host cannot see.
 - `config`: [nullable] JSON text
 - `resume`: [nullable] as for ds_run_train
 """
@@ -1278,7 +1300,8 @@ end
 Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the same
 text.
 - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face model
-- `prompt`: [nullable] text to continue; NULL or empty: \"ids\", or what the tokenizer puts before a text
+- `prompt`: [nullable] text to continue. It may be NULL only with \"ids\". An empty text is continued from the
+  tokens that the tokenizer puts before every text
 - `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
   (\"f32\", \"bf16\", \"f16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"

@@ -40,6 +40,7 @@ class Loopback final : public Exchange {
   }
   void tick() override {}
   void set_timeout(int64_t) override {}
+  int64_t timeout_ms() const override { return 0; }
   int64_t overhead_bytes() const override { return 0; }
   bool one_process() const override { return true; }
   std::unique_ptr<Exchange> split(const std::string&, const std::vector<int>&,

@@ -26,13 +26,13 @@ Program make_reduce(const Making& making, const ProgramKey& key) {
   const Plan& plan = making.plan;
   const BufferId grads = plan.host.grads[key.bucket];
   StepBuffers buffers;
-  ProgramBuilder b =
-      begin_program(plan.zero, fmt::format("reduce.{}.{}", key.bucket, key.micro), 1, buffers);
-  // This instruction represents the host, which has written the gradients of the bucket.
+  ProgramBuilder b = begin_program(
+      plan.zero, fmt::format("reduce.{}.{}of{}", key.bucket, key.micro, key.micros), 1, buffers);
+  // This instruction represents the host, which has written the bucket.
   b.emit(Op::grad, {flat(b.buffer(grads), grads, 0, 1, Access::update)}, {}, key.micro);
   b.end_segment(Phase::reduce);
   Program program = b.take();
-  append_reduction(program, plan.zero, key.bucket, key.micro, grads);
+  append_reduction(program, plan.zero, key.bucket, {key.micro, key.micros}, grads);
   finish_program(program, plan.zero, making.config, buffers, making.machine, making.finish);
   return program;
 }

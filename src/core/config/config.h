@@ -305,7 +305,8 @@ struct Config {
   int threads = 0;
   // Whether threads are pinned if the ranks of a machine divide its cores evenly.
   bool pin_threads = true;
-  int64_t comm_timeout_ms = 300000;
+  // 0: the communicator keeps its own time-out.
+  int64_t comm_timeout_ms = 0;
 
   // The mean that is the loss of a step: over its micro-batches ("micro_batch") or over the targets
   // of all its micro-batches ("tokens").

@@ -82,8 +82,16 @@ void batch_keys(KeyList& keys) {
 
 void exchange_keys(KeyList& keys) {
   KeyRows rows(keys, "", std::identity());
-  rows.add("comm_timeout_ms", &Config::comm_timeout_ms,
-           "a peer that makes no progress for this many milliseconds is an error", positive);
+  rows.row(
+          "comm_timeout_ms", &Config::comm_timeout_ms,
+          [](const std::string& path, const Json& given) {
+            return read_value<int64_t>(path, given, positive);
+          },
+          [](int64_t ms) { return ms == 0 ? Json() : Json(ms); }, KeyKind::integer,
+          "a peer that makes no progress for this many milliseconds is an error. Without this key "
+          "the comm keeps the time-out that it was created with",
+          positive)
+      .shown("that of the comm, usually 300000");
   rows.add("communicator", &Config::communicator,
            "joins the ranks of `libds train`. `env` does what the launcher's environment says; "
            "`env:URL` takes rank and size from that environment but uses another transport, for "

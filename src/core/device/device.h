@@ -35,8 +35,9 @@ class Arena {
   std::byte* address() const { return address_; }
   int64_t bytes() const { return bytes_; }
   // Enlarges the arena to `wanted` bytes. Keeps the contents and appends zeros. The address may
-  // change.
+  // change unless grows_in_place(wanted).
   virtual void grow(int64_t wanted) = 0;
+  virtual bool grows_in_place(int64_t /*wanted*/) const { return false; }
   // Clears the whole pages within [begin, end), and returns them to the system if the device can.
   virtual void discard(int64_t begin, int64_t end) = 0;
 

@@ -14,41 +14,82 @@
 
 namespace ds {
 
+namespace {
+
+constexpr int64_t kPage = 4096;
+// A parameter that is trained later adds up to 30 bytes of states to the 2 bytes of its copy. Twice
+// that is reserved.
+constexpr int64_t kReservedTimes = 32;
+
+// Maps `bytes` of addresses; MAP_FAILED if the system refuses. Without access they cost no memory.
+void* map(int64_t bytes, int access) {
+  return mmap(nullptr, static_cast<size_t>(bytes), access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+// Requests huge pages, because matrices span far more small pages than the TLB has entries. The
+// result is ignored.
+void want_huge_pages(std::byte* at, int64_t bytes) {
+  madvise(at, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+}
+
+// Gives memory to the bytes from `begin` on, in whole pages.
+bool back(std::byte* address, int64_t begin, int64_t end) {
+  begin = begin / kPage * kPage;
+  return mprotect(address + begin, static_cast<size_t>(end - begin), PROT_READ | PROT_WRITE) == 0;
+}
+
+}  // namespace
+
 HostArena::HostArena(int64_t wanted) {
   if (wanted == 0) return;
-  auto size = static_cast<size_t>(wanted);
-  void* made = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  reserved_ = round_up(kReservedTimes * wanted, kPage);
+  void* made = map(reserved_, PROT_NONE);
+  if (made == MAP_FAILED || !back(static_cast<std::byte*>(made), 0, wanted)) {
+    if (made != MAP_FAILED) munmap(made, static_cast<size_t>(reserved_));
+    // The process may have a limit on addresses.
+    reserved_ = round_up(wanted, kPage);
+    made = map(reserved_, PROT_READ | PROT_WRITE);
+  }
   if (made == MAP_FAILED) {
     raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {}: {}", bytes_text(wanted),
           std::strerror(errno));
   }
   address_ = static_cast<std::byte*>(made);
   bytes_ = wanted;
-  // Huge pages help because matrices span far more small pages than the TLB has entries. The result
-  // is ignored, because the system may refuse them.
-  madvise(made, size, MADV_HUGEPAGE);
+  want_huge_pages(address_, bytes_);
 }
 
 HostArena::~HostArena() {
-  if (address_) munmap(address_, static_cast<size_t>(bytes_));
+  if (address_) munmap(address_, static_cast<size_t>(reserved_));
 }
 
-// mremap moves pages without copying them, and the system appends pages of zeros.
 void HostArena::grow(int64_t wanted) {
-  void* moved =
-      mremap(address_, static_cast<size_t>(bytes_), static_cast<size_t>(wanted), MREMAP_MAYMOVE);
+  void* moved = address_;
+  if (grows_in_place(wanted)) {
+    if (!back(address_, bytes_, wanted)) moved = MAP_FAILED;
+  } else {
+    // mremap moves pages without copying them, and the system appends pages of zeros.
+    moved =
+        mremap(address_, static_cast<size_t>(bytes_), static_cast<size_t>(wanted), MREMAP_MAYMOVE);
+  }
   if (moved == MAP_FAILED) {
     raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} in place of {}: {}",
           bytes_text(wanted), bytes_text(bytes_), std::strerror(errno));
   }
-  address_ = static_cast<std::byte*>(moved);
+  if (!grows_in_place(wanted)) {
+    // The addresses after the moved pages are still reserved.
+    const int64_t used = round_up(bytes_, kPage);
+    if (used < reserved_) munmap(address_ + used, static_cast<size_t>(reserved_ - used));
+    address_ = static_cast<std::byte*>(moved);
+    reserved_ = round_up(wanted, kPage);
+  }
+  want_huge_pages(address_, wanted);
   bytes_ = wanted;
 }
 
 // Returns the whole pages within the range to the system, which provides zeros when they are next
 // read.
 void HostArena::discard(int64_t begin, int64_t end) {
-  constexpr int64_t kPage = 4096;
   int64_t low = round_up(begin, kPage), high = end / kPage * kPage;
   if (low < high) madvise(address_ + low, static_cast<size_t>(high - low), MADV_DONTNEED);
 }

@@ -11,13 +11,20 @@
 
 namespace ds {
 
-// An arena in anonymous memory of the process.
+// An arena in anonymous memory of the process. It reserves addresses after its own, so that it can
+// grow in place: a host keeps views of parameters while the engine grows.
 class HostArena final : public Arena {
  public:
   explicit HostArena(int64_t bytes);
   ~HostArena() override;
   void grow(int64_t wanted) override;
+  bool grows_in_place(int64_t wanted) const override { return wanted <= reserved_; }
   void discard(int64_t begin, int64_t end) override;
+
+ private:
+  // Bytes of addresses that belong to the arena, in whole pages. Those after bytes() have no
+  // memory.
+  int64_t reserved_ = 0;
 };
 
 // A queue that does everything at once, on the calling thread.

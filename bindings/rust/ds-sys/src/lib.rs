@@ -10,7 +10,7 @@ pub const DS_VERSION_MAJOR: i32 = 0;
 pub const DS_VERSION_MINOR: i32 = 1;
 pub const DS_VERSION_PATCH: i32 = 0;
 
-/// Status of a call. Each negative code asks you to do something else.
+/// Status of a call. Each negative code calls for a different reaction of the program.
 pub type ds_status = i32;
 pub const DS_OK: ds_status = 0;
 /// wrong call: change the argument that the message names
@@ -150,27 +150,26 @@ pub struct DLManagedTensorVersioned {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
-/// Gathers as ds_comm_all_gather does, at most 1 GiB in all. `in` may lie in `out`, as the block of this
-/// rank.
+/// Gathers as ds_comm_all_gather does, at most 1 GiB in all. `in` may be this rank's block of `out`.
 pub type ds_comm_all_gather_fn =
     Option<unsafe extern "C" fn(r#in: *const c_void, in_size: usize, out: *mut c_void, user_data: *mut c_void) -> ds_status>;
 
 /// Sends in_sizes\[r\] bytes at ins\[r\] to rank r and receives out_sizes\[r\] bytes from rank r at
-/// outs\[r\], at most 256 MiB each and 1 GiB in all. The entries of this rank are NULL and 0, as are others
-/// between which nothing moves.
+/// outs\[r\], at most 256 MiB each and 1 GiB in all. The entries of this rank, and those of ranks with which
+/// it exchanges nothing, are NULL and 0.
 pub type ds_comm_all_to_all_fn =
     Option<unsafe extern "C" fn(ins: *const *const c_void, in_sizes: *const usize, outs: *const *mut c_void, out_sizes: *const usize, user_data: *mut c_void) -> ds_status>;
 
-/// Sends to rank `to`, which receives as many bytes, at most 256 MiB.
+/// Sends data_size bytes, at most 256 MiB, to rank `to`, which receives as many.
 pub type ds_comm_send_fn =
     Option<unsafe extern "C" fn(data: *const c_void, data_size: usize, to: i32, user_data: *mut c_void) -> ds_status>;
 
-/// Receives what rank `from` sends to this one.
+/// Receives data_size bytes from rank `from`.
 pub type ds_comm_receive_fn =
     Option<unsafe extern "C" fn(data: *mut c_void, data_size: usize, from: i32, user_data: *mut c_void) -> ds_status>;
 
-/// Ends the collective that runs and every later one, on all ranks if it can. It runs on any thread, also
-/// beside another callback.
+/// Ends the running collective and every later one, if possible on all ranks. It is called on any thread,
+/// even while another callback runs.
 pub type ds_comm_abort_fn =
     Option<unsafe extern "C" fn(reason: *const c_char, user_data: *mut c_void)>;
 
@@ -178,16 +177,17 @@ pub type ds_comm_abort_fn =
 pub type ds_comm_destroy_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
-/// Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
-/// before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
-/// configuration. Tensors and their memory are \[borrowed: call\]. Any status but DS_OK ends the step.
+/// Computes the outputs of a custom operation: writes every element of `outputs`, whose contents are
+/// undefined before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of
+/// the engine's configuration. Tensors and their memory are \[borrowed: call\]. Any status but DS_OK ends the
+/// step.
 pub type ds_custom_forward_fn =
     Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
 
 /// Computes the gradients of a custom operation: writes every element of each tensor of `input_grads`, which
 /// have the types and shapes of the inputs. output_grads\[k\] is NULL if the loss does not depend on output
-/// k, and input_grads\[i\] is NULL if nobody needs a gradient of input i. Tensors are as in
-/// ds_custom_forward_fn, and so is the status.
+/// k, and input_grads\[i\] is NULL if no gradient of input i is needed. Tensors and status are as in
+/// ds_custom_forward_fn.
 pub type ds_custom_backward_fn =
     Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *const ds_tensor, output_grads: *const *const ds_tensor, input_grads: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
 
@@ -195,11 +195,11 @@ pub type ds_custom_backward_fn =
 pub type ds_custom_destroy_fn =
     Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
-/// Gives initial values: `count` elements of a flattened parameter, from element `first` on. When it is
-/// called, data holds what the graph's init has drawn, or zeros in delegate mode; elements that you leave
-/// alone keep that. It is called only for elements whose states this rank updates, in any number of parts.
-/// Give the same values on all ranks that have the same elements. If it returns another status than DS_OK,
-/// the call that needs the values ends with DS_ERROR_USER on all ranks.
+/// Sets initial values: `count` elements of a flattened parameter, from element `first` on. When it is
+/// called, data holds the values that the graph's init has drawn, or zeros in delegate mode; elements that
+/// you leave alone keep them. It is called only for elements whose states this rank updates, in any number of
+/// parts. Give the same values on all ranks that have the same elements. If it returns another status than
+/// DS_OK, the call that needs the values ends with DS_ERROR_USER on all ranks.
 pub type ds_init_fn =
     Option<unsafe extern "C" fn(param: i32, name: *const c_char, first: i64, data: *mut f32, count: usize, user_data: *mut c_void) -> ds_status>;
 
@@ -233,15 +233,16 @@ pub struct ds_comm_options {
     pub join_ms: i64,
 }
 
-/// The collectives of another library, with ranks 0 to size - 1. Each blocks until the bytes of this rank
-/// have gone and come, and all ranks call them in the same order; only two ranks meet in a send and a
-/// receive. All ranks give the same callbacks. Pointers are valid inside the callback. With one rank, none is
-/// called. It has no defaults and no _init function: fill it with zeros, set struct_size, then the members.
+/// The collectives of another library, with ranks 0 to size - 1. Each blocks until this rank has sent and
+/// received its bytes. All ranks call them in the same order, except that a send and a receive concern only
+/// two ranks. All ranks set the same members. Pointers are valid inside the callback. With one rank, no
+/// callback but destroy is called. The struct has no defaults and no _init function: fill it with zeros, set
+/// struct_size, then the members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_comm_callbacks {
     pub struct_size: usize,
-    /// \[nullable\] NULL: all_to_all does it
+    /// \[nullable\] NULL: all_to_all is called instead
     pub all_gather: ds_comm_all_gather_fn,
     pub all_to_all: ds_comm_all_to_all_fn,
     /// \[nullable\] only together with receive, as are groups of a split
@@ -423,11 +424,11 @@ extern "C" {
     /// - `url`: "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME"
     ///   (processes of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the job's
     ///   own rank and size), "tcp://HOST:PORT", with or without "/JOB" (rank 0 listens there while the ranks
-    ///   of that job meet, on any hosts), "tcp:///PATH" (a file in a folder that all ranks see tells the
-    ///   address), "tcp" (MASTER_ADDR and MASTER_PORT tell it), "env" (what `libds launch`, torchrun, mpirun
-    ///   or srun put into the environment; one rank if they did not), "env:URL" (rank and size from the
-    ///   environment, over URL). mpi and tcp are plugins, libds_NAME.so; any other NAME or "NAME://ADDRESS"
-    ///   is looked for in the same way (ds_plugin.h)
+    ///   of that job meet, on any hosts), "tcp:///PATH" (rank 0 writes its address to this file, in a folder
+    ///   that all ranks see), "tcp" (as MASTER_ADDR and MASTER_PORT say), "env" (what `libds launch`,
+    ///   torchrun, mpirun or srun put into the environment; one rank if they did not), "env:URL" (rank and
+    ///   size from the environment, over URL). mpi and tcp are plugins, libds_NAME.so; any other NAME or
+    ///   "NAME://ADDRESS" is looked for in the same way (ds_plugin.h)
     ///
     /// - `options`: \[nullable\]
     ///
@@ -436,17 +437,16 @@ extern "C" {
     /// Returns DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or if
     /// ranks differ in size or version.
     pub fn ds_comm_create(url: *const c_char, options: *const ds_comm_options, out: *mut *mut ds_comm) -> ds_status;
-    /// Makes a comm from the collectives of the caller, which keeps its own process groups. They only move
-    /// bytes: sums, their order and the comparison of what ranks are about to do are those of libds, so that
-    /// results have the same bits as over every url. Callbacks run on the thread that is inside a call of the
-    /// comm, of a comm split from it, or of an engine on either; a collective that ds_comm_submit starts has
-    /// therefore ended when it returns. A call with one of these handles inside a callback returns
-    /// DS_ERROR_STATE. A handle that a callback destroys ends with the outermost call on that thread. A
-    /// device whose work has threads of its own refuses such a comm. Collective. libds cannot see a rank that
-    /// the callbacks wait for, so time-outs are those of the callbacks, and timeout_ms and join_ms of the
-    /// options are not used. If a callback returns an error, the call ends with DS_ERROR_COMM, and so does
-    /// every later one. `destroy` is called once, inside the destroy call that ends the last handle that uses
-    /// the comm.
+    /// Creates a comm over the collectives of the caller, which keeps its own process groups. They only move
+    /// bytes. libds forms the sums, in its own order, and compares the calls of all ranks, so results have
+    /// the same bits as over every url. Callbacks run on the thread that is inside a call of the comm, of a
+    /// comm split from it, or of an engine on either; a collective that ds_comm_submit starts has therefore
+    /// ended when it returns. A call with one of these handles inside a callback returns DS_ERROR_STATE. A
+    /// handle that a callback destroys ends with the outermost call on that thread. A device whose work has
+    /// threads of its own refuses such a comm. Collective. libds cannot see a rank that the callbacks wait
+    /// for, so time-outs are those of the callbacks, and timeout_ms and join_ms of the options are not used.
+    /// If a callback returns an error, the call ends with DS_ERROR_COMM, and so does every later one.
+    /// `destroy` is called once, inside the destroy call that ends the last handle that uses the comm.
     ///
     /// - `callbacks`: copied
     ///
@@ -475,7 +475,7 @@ extern "C" {
     /// - `out`: f32 elements if `in` is bf16 or f16, in memory that does not overlap it; otherwise elements
     ///   of the type of `in`, and out may be the same buffer.
     pub fn ds_comm_all_reduce(comm: *mut ds_comm, r#in: *const c_void, count: usize, dtype: ds_dtype, out: *mut c_void) -> ds_status;
-    /// Forms the same sum over size * count elements and gives rank r the elements \[r * count, (r + 1) *
+    /// Sums size * count elements as ds_comm_all_reduce does. Rank r gets the elements \[r * count, (r + 1) *
     /// count). Collective.
     pub fn ds_comm_reduce_scatter(comm: *mut ds_comm, r#in: *const c_void, count: usize, dtype: ds_dtype, out: *mut c_void) -> ds_status;
     /// Sends block b of `in` to rank b and receives block r of `out` from rank r. Each block has block_size
@@ -511,10 +511,11 @@ extern "C" {
     /// call starts the collective and returns; a thread of the comm runs it after everything that was started
     /// before. Started collectives run in the order of these calls. A direct collective on this comm, or on a
     /// comm related to it by a split, first waits for them. ds_comm_abort ends them like any other
-    /// collective. A rank that leaves the group by a destroy gives up the ones that have not ended. The
-    /// buffers are lent to the comm until ds_work_wait has returned, a later direct collective has returned
-    /// DS_OK, or the rank has left the group; then they are yours again. ds_comm_abort, another start and
-    /// calls that only ask do not end the loan. The call struct and its lists are copied.
+    /// collective. A rank that leaves the group by a destroy gives up its started collectives that have not
+    /// ended. The buffers are lent to the comm until ds_work_wait has returned, a later direct collective has
+    /// returned DS_OK, or the rank has left the group; then they are yours again. The loan does not end with
+    /// ds_comm_abort, with another started collective or with a call that only returns facts about the comm.
+    /// The call struct and its lists are copied.
     ///
     /// - `out_work`: \[out\] \[nullable\] \[owned\] NULL: the call returns when the collective has ended.
     ///
@@ -573,16 +574,16 @@ extern "C" {
     ///   data is then the element at index 0. NULL: compact and row-major
     ///
     /// - `data`: \[nullable\] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has
-    ///   memory of its own, compact and filled with zeros
+    ///   its own memory, compact and filled with zeros
     ///
     /// - `stream`: \[nullable\] names the device
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, strides: *const i64, data: *mut c_void, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
-    /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies
-    /// on the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is
-    /// destroyed and streams that work with it have been synchronized or destroyed; after an error it still
-    /// belongs to you. Give exactly one of managed and versioned.
+    /// Creates a tensor from a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without
+    /// a copy. Its memory is on the CPU or, with a stream, on the CPU or the stream's device. Its deleter
+    /// runs when the tensor is destroyed and streams that work with it have been synchronized or destroyed;
+    /// after an error it still belongs to you. Give exactly one of managed and versioned.
     ///
     /// - `managed`: \[nullable\]
     ///
@@ -592,7 +593,7 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, versioned: *mut DLManagedTensorVersioned, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
-    /// Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
+    /// Creates a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
     /// ds_tensor_destroy. Give exactly one of out and out_versioned. A tensor on "cuda:N" gets device type 2
     /// (kDLCUDA) and number N, one on another device type 12 (kDLExtDev).
     ///
@@ -619,14 +620,14 @@ extern "C" {
     ///
     /// - `tensor`: \[nullable\]
     pub fn ds_tensor_destroy(tensor: *mut ds_tensor);
-    /// Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
-    /// operations.
+    /// Creates an empty model graph. The calls below identify values by numbers. docs/reference/ops.md lists
+    /// the operations.
     ///
     /// - `bound`: largest number of rows n of one micro-step
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_create(name: *const c_char, bound: i64, out: *mut *mut ds_graph) -> ds_status;
-    /// Makes the graph that the `model` section of a configuration describes.
+    /// Creates the graph that the `model` section of a configuration describes.
     ///
     /// - `config`: JSON text
     ///
@@ -641,11 +642,11 @@ extern "C" {
     /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
     /// Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine
-    /// whose compute type is bf16 or f16, inputs declared as f32 have it.
+    /// whose compute type is bf16 or f16, inputs declared as f32 have the compute type.
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
-    /// Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
+    /// Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation accepts it.
     ///
     /// - `init`: "zeros", "ones" or "normal"
     ///
@@ -669,14 +670,14 @@ extern "C" {
     /// Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
     /// training, evaluation and inference, and again when a skipped step looks for its first bad tensor; a
     /// rank without samples (ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE
-    /// inside a callback. Let callbacks compute the same on all ranks. If a callback fails, the call returns
+    /// inside a callback. Callbacks must compute the same on all ranks. If a callback fails, the call returns
     /// DS_ERROR_USER on this rank, the others get DS_ERROR_COMM as soon as they communicate, and the engines
     /// are poisoned. The graph, its copies in engines and plans share user_data. `destroy` is called once,
     /// inside the destroy call that ends the last of them. An operation that is refused leaves user_data to
     /// you. The text form shows the operation, but ds_graph_parse refuses it. On a device other than "cpu",
     /// whose threads are not yours, engines and plans return DS_ERROR_UNSUPPORTED.
     ///
-    /// - `name`: what texts and messages call the operation
+    /// - `name`: the name of the operation in texts and messages
     ///
     /// - `op`: copied
     ///
@@ -711,9 +712,10 @@ extern "C" {
     ///
     /// - `graph`: \[nullable\]
     pub fn ds_graph_destroy(graph: *mut ds_graph);
-    /// Compiles a configuration for one rank of a group, without taking memory and without communicating: the
-    /// plan of an engine that is made from the same, or of a run where graph is NULL, with its bytes, on any
-    /// machine. A plan beyond memory_budget is made all the same, and its report says so.
+    /// Compiles the plan that an engine with this configuration and graph has on one rank of a group, or a
+    /// run of this configuration if graph is NULL. It can be done on any machine: the call neither allocates
+    /// the memory of the plan nor communicates. A plan that exceeds memory_budget is not an error of the
+    /// call; its report says so.
     ///
     /// - `config`: JSON text
     ///
@@ -745,8 +747,8 @@ extern "C" {
     ///
     /// - `struct_size`: sizeof(ds_engine_options) of the caller
     pub fn ds_engine_options_init(options: *mut ds_engine_options, struct_size: usize) -> ds_status;
-    /// Creates a training engine. It plans the memory, checks the plan against memory_budget and takes the
-    /// memory (in delegate mode, ds_engine_start does). Collective.
+    /// Creates a training engine. Plans its memory, checks the plan against memory_budget and allocates the
+    /// memory (in delegate mode, ds_engine_start does this). Collective.
     ///
     /// - `comm`: \[nullable\] NULL: one rank. The engine uses it until it is destroyed.
     ///
@@ -775,17 +777,17 @@ extern "C" {
     pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
     /// samples of its own, until all ranks have called it. After that, all ranks can train on data again.
-    /// Loss and gradient of such a step are means over the samples, or targets, that there are. A rank
-    /// without data has the numbers that the others set for the steps after the first; that of the first must
-    /// be set on all ranks, this one before its call, or all ranks get DS_ERROR_CONFIG. Native mode.
-    /// Collective with the steps of the other ranks and with their call of this function.
+    /// Loss and gradient of such a step are means over the samples, or targets, of the ranks that have data.
+    /// In its first such step, a rank must have the same numbers (ds_engine_set) as the other ranks, set
+    /// before its call, or all ranks get DS_ERROR_CONFIG; in later steps it uses the numbers that the others
+    /// set. Native mode. Collective with the steps of the other ranks and with their call of this function.
     ///
     /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
     pub fn ds_engine_join(engine: *mut ds_engine, out_steps: *mut i64) -> ds_status;
     /// A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has
     /// the same bits as ds_train_batch. Any other order of these calls is DS_ERROR_STATE. Collective. In
-    /// delegate mode ds_forward is not used, and ds_backward ends a micro-step: a parameter whose gradient
-    /// did not come counts as zero.
+    /// delegate mode ds_forward is not used, and ds_backward ends a micro-step: the gradient of a parameter
+    /// that was not handed over counts as zero.
     ///
     /// - `stream`: \[nullable\]
     ///
@@ -807,22 +809,23 @@ extern "C" {
     /// - `out`: \[out\] \[owned\] on the host, or with a stream on the engine's device
     pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter
-    /// with a dimension of 0 is empty. Its values are zeros, or what options.init gives.
+    /// with a dimension of 0 is empty. The values are zeros, or those that options.init sets.
     ///
     /// - `out`: \[out\] number of the parameter
     ///
     /// Returns DS_ERROR_STATE after ds_engine_start.
     pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
     /// Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and
-    /// takes the memory. Call it once, before every call below and all calls that read or change parameters,
-    /// states or checkpoints; until then these return DS_ERROR_STATE. Collective, with the same parameters on
-    /// all ranks; otherwise all ranks get DS_ERROR_CONFIG. After DS_ERROR_USER the engine is poisoned.
+    /// allocates the memory. Call it once, before every call below and all calls that read or change
+    /// parameters, states or checkpoints; until then these return DS_ERROR_STATE. Collective, with the same
+    /// parameters on all ranks; otherwise all ranks get DS_ERROR_CONFIG. After DS_ERROR_USER the engine is
+    /// poisoned.
     ///
     /// Returns DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
     pub fn ds_engine_start(engine: *mut ds_engine) -> ds_status;
-    /// Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
-    /// gathered. Collective: all ranks make the calls of delegate mode in the same order with the same
-    /// parameters. If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the
+    /// Leases whole parameters in the compute type. A lease ends when the parameter has been released as
+    /// often as gathered. Collective: all ranks make the calls of delegate mode in the same order with the
+    /// same parameters. If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the
     /// latest and before it updates anything; no rank hangs. The order may change at any call and from step
     /// to step. A step is fastest if it repeats the order of the one before. A step begins with its first
     /// gradient or ds_backward, so the leases before that can just as well be those of an evaluation. Until
@@ -831,13 +834,17 @@ extern "C" {
     ///
     /// - `stream`: \[nullable\] its work from here on sees the values
     pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
-    /// Gives the leased values. They stay where they are until the last release of the parameter.
+    /// Returns a tensor over the leased values, which stay at the same address until the last release of the
+    /// parameter. A parameter that no rank partitions (all at ZeRO stages 0 to 2, small ones at stage 3)
+    /// needs no lease: a view of the engine's own memory shows its values at one address until the engine
+    /// ends, after every step, load, write and refresh. On a GPU a call of ds_engine_freeze may end such
+    /// views. What you write to one is not the parameter's value: ds_engine_write is.
     ///
     /// - `stream`: \[nullable\] NULL: a tensor on the host, which is a copy if the memory of the device is
     ///   not the host's; otherwise the device's own tensor, for work of this stream
     ///
     /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]. After the lease, and even after
-    ///   the engine, you may still read it, but its values mean nothing.
+    ///   the engine, you may still read it, but its values are undefined.
     pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
     ///
@@ -850,11 +857,11 @@ extern "C" {
     /// of a step, and gradients, ds_backward and ds_step return DS_ERROR_STATE. An evaluation that you do not
     /// announce costs prefetches, but never changes results. Collective.
     pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
-    /// Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type.
-    /// Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place
-    /// has arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient,
-    /// this call may begin a step; called again, it gives the same place. Collective like the other calls of
-    /// delegate mode.
+    /// Returns the place for this rank's gradient of a parameter in the running micro-step, in the compute
+    /// type. Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The
+    /// place has arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a
+    /// gradient, this call may begin a step; called again, it returns the same place. Collective like the
+    /// other calls of delegate mode.
     ///
     /// - `stream`: \[nullable\] NULL: a place on the host, from which ds_grad_ready copies if the memory of
     ///   the device is not the host's; otherwise the device's own place, for work of this stream
@@ -868,13 +875,21 @@ extern "C" {
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
+    /// Hands over the gradients of several parameters, as ds_grad_ready does for each in this order. After an
+    /// error, those before the one that the message names have been handed over.
+    ///
+    /// - `grads`: params_count tensors
+    ///
+    /// - `stream`: \[nullable\]
+    pub fn ds_grads_ready(engine: *mut ds_engine, params: *const i32, params_count: usize, grads: *const *const ds_tensor, stream: *mut ds_stream) -> ds_status;
     /// Returns the number of parameters, or -1 if engine is NULL.
     pub fn ds_engine_param_count(engine: *const ds_engine) -> i32;
     /// Finds the number of a parameter by its name.
     ///
     /// Returns DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
     pub fn ds_engine_param_find(engine: *const ds_engine, name: *const c_char, out: *mut i32) -> ds_status;
-    /// Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs \[nullable\].
+    /// Returns name and shape of a parameter; up to dims_size dimensions are written. All outputs
+    /// \[nullable\].
     ///
     /// - `out_name`: \[out\] \[borrowed: engine\]
     pub fn ds_engine_param_info(engine: *const ds_engine, param: i32, out_name: *mut *const c_char, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
@@ -882,9 +897,9 @@ extern "C" {
     /// "master". The states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for
     /// Adam and AdamW, "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if
     /// engine is NULL, it returns NULL. \[borrowed: engine\] "param" is the compute copy; writing it also
-    /// writes its master. "grad" is the mean gradient over the samples that there are, before clipping. You
-    /// may read it at any time, except while a step has only some of its gradients; a frozen parameter has
-    /// none. You may write it between the last backward of a step and ds_step; on nvme that is
+    /// writes its master. "grad" is the mean gradient over all samples of the step, before clipping. You may
+    /// read it at any time, except while a step has only some of its gradients; a frozen parameter has none.
+    /// You may write it between the last backward of a step and ds_step; on nvme that is
     /// DS_ERROR_UNSUPPORTED. Clipping and the update use what you wrote, and NaN or infinity skips the step.
     pub fn ds_engine_state_name(engine: *const ds_engine, index: i32) -> *const c_char;
     /// Copies a whole tensor to data, as f32. Every rank gets all elements. Collective.
@@ -894,7 +909,7 @@ extern "C" {
     pub fn ds_engine_write(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
     /// Tells which elements of a flattened parameter have states that this rank updates: *out_count elements
     /// from *out_first on, where a count of 0 means none. All ranks together have the whole parameter, once
-    /// per copy. No communication.
+    /// per copy. The call does not communicate.
     ///
     /// - `out_first`: \[out\]
     ///
@@ -908,19 +923,19 @@ extern "C" {
     /// that has written nothing would begin the step and wait for the others.
     pub fn ds_engine_read_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
     pub fn ds_engine_write_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
-    /// Makes all compute copies from their masters, including those of frozen parameters. Collective.
+    /// Computes all compute copies from their masters, including those of frozen parameters. Collective.
     pub fn ds_engine_refresh(engine: *mut ds_engine) -> ds_status;
     /// Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
     /// Parameters that have optimizer states keep them. A parameter that is trained for the first time starts
     /// with zero states. The bias correction of each parameter counts its own updates, as in PyTorch. Once
-    /// the variance of a 1-bit optimizer stands, a parameter that has had no update, whose variance would be
-    /// 0, cannot be trained. The configuration's frozen_parameters says which parameters begin frozen. The
-    /// call compiles the step again, and it is refused while a parameter is leased. Collective, with the same
+    /// the variance of a 1-bit optimizer is frozen, a parameter without an update, whose variance would be 0,
+    /// cannot be trained. The configuration's frozen_parameters says which parameters begin frozen. The call
+    /// compiles the step again, and it is refused while a parameter is leased. Collective, with the same
     /// arguments on all ranks. If the arguments of one rank are wrong or different, all ranks get an error,
     /// and nothing changes.
     pub fn ds_engine_freeze(engine: *mut ds_engine, params: *const i32, params_count: usize, frozen: i32) -> ds_status;
-    /// Between steps: from the next step on, these parameters form a group whose updates have values of their
-    /// own; each leaves the group that it was in. Group 0 has all parameters that are in no other group.
+    /// Between steps: from the next step on, these parameters form a group whose updates have their own
+    /// values; each leaves the group that it was in. Group 0 has all parameters that are in no other group.
     /// Groups 1 and up are those of the configuration (optimizer.param_groups), then those of this call.
     /// Checkpoints contain no groups: an engine that loads one keeps its own. The call compiles the step
     /// again, and it is refused while a parameter is leased. Collective, with the same arguments on all
@@ -943,13 +958,13 @@ extern "C" {
     /// Tells why the last step was skipped, with the first bad tensor of this rank. If it was not skipped,
     /// the text is "".
     pub fn ds_engine_skip_reason(engine: *const ds_engine, out_text: *mut *mut c_char) -> ds_status;
-    /// Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
-    /// "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
-    /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
-    /// groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by
-    /// it), "micro_weight" (delegate mode: what was set for the running micro-step; NaN: nothing), and the
-    /// numbers of ds_engine_set as the next step will use them; a name without a group means group 0, and
-    /// "lr" is with Muon the rate of matrices.
+    /// Returns a number by its name: "step" (steps made, including skipped ones), "updates" (of the
+    /// optimizer), "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes"
+    /// (allocated), "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups"
+    /// (number of groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its
+    /// loss by it), "micro_weight" (delegate mode: what was set for the running micro-step; NaN: nothing),
+    /// "micro_steps" and "mean_micro_steps" (delegate mode), and the numbers of ds_engine_set as the next
+    /// step will use them; a name without a group means group 0, and "lr" is with Muon the rate of matrices.
     pub fn ds_engine_get(engine: *const ds_engine, name: *const c_char, out: *mut f64) -> ds_status;
     /// Changes a number from the next step on, in place of configuration and schedule, until it is changed
     /// again: "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD and Muon
@@ -957,12 +972,18 @@ extern "C" {
     /// parameters, "param_groups\[1\].lr" one. With Muon, "lr" changes both rates of a group, "muon_lr" that
     /// of its matrices and "adam_lr" that of its other parameters; of two calls for one rate the later one
     /// counts. A checkpoint saves what was set. Call it between the same steps and with the same value on all
-    /// ranks; it does not communicate. "micro_weight" is another kind of number: with loss_average "tokens"
-    /// in delegate mode, what this rank's gradients of the running micro-step count for, 0 or more, for
-    /// example its number of targets. Hand over gradients that are to be added up as they are, those of the
-    /// sum of the losses of the targets; the step divides their sum by the sum of the weights of all its
-    /// micro-steps and ranks. Set it in each micro-step, on every rank, before ds_backward, which otherwise
-    /// returns DS_ERROR_STATE.
+    /// ranks; it does not communicate. In delegate mode you may also call it within a step: the update of
+    /// that step uses the value. "micro_steps" is the number of micro-steps of the current step in delegate
+    /// mode, if it is not gradient_accumulation_steps; NaN returns to that. Set it before the first gradient
+    /// of a micro-step, at the latest of the last one. If the last micro-step has ended already, set it to
+    /// the number that were made; ds_step then reduces once more. Such a step runs call by call. The
+    /// gradients are divided by the number of micro-steps that were made, or by "mean_micro_steps", which
+    /// holds until it is changed; NaN means that number again. Set the same values on all ranks.
+    /// "micro_weight" is another kind of number: with loss_average "tokens" in delegate mode, what this
+    /// rank's gradients of the running micro-step count for, 0 or more, for example its number of targets.
+    /// Hand over gradients that are to be added up as they are, those of the sum of the losses of the
+    /// targets; the step divides their sum by the sum of the weights of all its micro-steps and ranks. Set it
+    /// in each micro-step, on every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
     ///
     /// Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the
     /// configuration would refuse.
@@ -980,7 +1001,7 @@ extern "C" {
     ///
     /// - `engine`: \[nullable\]
     pub fn ds_engine_destroy(engine: *mut ds_engine);
-    /// Saves masters, moments, the step and what ds_engine_set has set below `folder`
+    /// Saves masters, moments, the step and the numbers of ds_engine_set below `folder`
     /// (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on
     /// disk. Collective.
     ///
@@ -1023,8 +1044,8 @@ extern "C" {
     ///   NULL, or a folder without weights: a single model.safetensors of f32
     pub fn ds_checkpoint_save_model(engine: *mut ds_engine, folder: *const c_char, like: *const c_char) -> ds_status;
     /// Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag,
-    /// step, seed, numerics key, payload hash and configuration. Reads all of its content and compares it
-    /// with the hashes of its manifest.
+    /// step, seed, numerics key, payload hash and configuration. Reads all of its content and compares the
+    /// content with the hashes of its manifest.
     ///
     /// Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
     pub fn ds_checkpoint_info(path: *const c_char, out_text: *mut *mut c_char) -> ds_status;
@@ -1061,9 +1082,9 @@ extern "C" {
     ///
     /// - `out_refused`: \[nullable\] how many refusals the text has; 0: the library takes this configuration
     pub fn ds_config_describe(config: *const c_char, size: i32, format: ds_format, out_refused: *mut i32, out_text: *mut *mut c_char) -> ds_status;
-    /// Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of `config`,
-    /// else that of the run that `resume` names, else "env". It does not communicate, and it ignores a folder
-    /// that this host cannot see.
+    /// Returns the url, for ds_comm_create, of the group that a run joins: the key `communicator` of
+    /// `config`, else that of the run that `resume` names, else "env". The call does not communicate, and it
+    /// ignores a folder that this host cannot see.
     ///
     /// - `config`: \[nullable\] JSON text
     ///
@@ -1110,8 +1131,8 @@ extern "C" {
     /// - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face
     ///   model
     ///
-    /// - `prompt`: \[nullable\] text to continue; NULL or empty: "ids", or what the tokenizer puts before a
-    ///   text
+    /// - `prompt`: \[nullable\] text to continue. It may be NULL only with "ids". An empty text is continued
+    ///   from the tokens that the tokenizer puts before every text
     ///
     /// - `options`: \[nullable\] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
     ///   "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0),
