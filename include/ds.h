@@ -385,7 +385,7 @@ DS_API ds_status ds_comm_call_init(ds_comm_call* call, size_t struct_size);
  * The buffers are lent to the comm until ds_work_wait has returned, a later direct collective has
  * returned DS_OK, or the rank has left the group; then they are yours again. {comm.submit.loan}
  * The loan does not end with ds_comm_abort, with another started collective or with a call that
- * only returns facts about the comm. The call struct and its lists are copied. {comm.submit.copied}
+ * only tells facts about the comm. The call struct and its lists are copied. {comm.submit.copied}
  * @param out_work [out] [nullable] [owned] NULL: the call returns when the collective has ended.
  * {comm.submit.direct}
  * @return DS_ERROR_INVALID_ARGUMENT if the call contradicts itself; nothing is started then, and
@@ -551,7 +551,7 @@ typedef struct ds_custom_op {
 /** Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
  * training, evaluation and inference, and again when a skipped step looks for its first bad tensor;
  * a rank without samples (ds_engine_join) does not call them. Calls with that engine return
- * DS_ERROR_STATE inside a callback. {graph.custom_inside} Callbacks must compute the same on all
+ * DS_ERROR_STATE inside a callback. {graph.custom_inside} Let callbacks compute the same on all
  * ranks.
  *
  * If a callback fails, the call returns DS_ERROR_USER on this rank, the others get DS_ERROR_COMM as
@@ -733,9 +733,9 @@ DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size
  *
  * A parameter that no rank partitions (all at ZeRO stages 0 to 2, small ones at stage 3) needs no
  * lease: a view of the engine's own memory shows its values at one address until the engine ends,
- * after every step, load, write and refresh. {delegate.view.lasting} On a GPU a call of
- * ds_engine_freeze may end such views. What you write to one is not the parameter's value:
- * ds_engine_write is.
+ * after every step, load, write and refresh. {delegate.view.lasting} On a GPU,
+ * get such views anew after ds_engine_freeze. Use ds_engine_write to change the parameter: what you
+ * write to a view reaches no master.
  * @param stream [nullable] NULL: a tensor on the host, which is a copy if the memory of the device
  * is not the host's; otherwise the device's own tensor, for work of this stream
  * @param out [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even
@@ -754,10 +754,10 @@ DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, siz
  * {delegate.evaluate} An evaluation that you do not announce costs prefetches, but never changes
  * results. {delegate.evaluate.unannounced} Collective. */
 DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
-/** Returns the place for this rank's gradient of a parameter in the running micro-step, in the
+/** Gives the place for this rank's gradient of a parameter in the running micro-step, in the
  * compute type. Write the gradient there and hand the tensor to ds_grad_ready, which then copies
  * nothing. The place has arbitrary values at first, and it is yours until ds_grad_ready or
- * ds_backward. Like a gradient, this call may begin a step; called again, it returns the same
+ * ds_backward. Like a gradient, this call may begin a step; called again, it gives the same
  * place. {delegate.grad_view} Collective like the other calls of delegate mode.
  * @param stream [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory
  * of the device is not the host's; otherwise the device's own place, for work of this stream
@@ -784,7 +784,7 @@ DS_API int32_t ds_engine_param_count(const ds_engine* engine);
  * @return DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
  * {engine.param_find} */
 DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out);
-/** Returns name and shape of a parameter; up to dims_size dimensions are written. All outputs
+/** Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs
  * [nullable].
  * @param out_name [out] [borrowed: engine] */
 DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
@@ -879,7 +879,7 @@ DS_API ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* ou
 /** Tells why the last step was skipped, with the first bad tensor of this rank. If it was not
  * skipped, the text is "". {engine.skip_reason} */
 DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text);
-/** Returns a number by its name: "step" (steps made, including skipped ones), "updates" (of the
+/** Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the
  * optimizer), "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at
  * creation), "param_groups" (number of groups), "loss_scale" (of the next step: with fp16, a host
@@ -897,7 +897,7 @@ DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double
  * it within a step: the update of that step uses the value. {delegate.set}
  *
  * "micro_steps" is the number of micro-steps of the current step in delegate mode, if it is not
- * gradient_accumulation_steps; NaN returns to that. Set it before the first gradient of a
+ * gradient_accumulation_steps; NaN means that number again. Set it before the first gradient of a
  * micro-step, at the latest of the last one. If the last micro-step has ended already, set it to
  * the number that were made; ds_step then reduces once more. Such a step runs call by call.
  * {delegate.micro_steps} The gradients are divided by the number of micro-steps that were made, or
@@ -1086,7 +1086,7 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
  * get the same text.
  * @param model a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging
  * Face model
- * @param prompt [nullable] text to continue. It may be NULL only with "ids". An empty text is
+ * @param prompt [nullable] text to continue; NULL with "ids". An empty text is
  * continued from the tokens that the tokenizer puts before every text
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with
  * numbers), "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all),

@@ -24,9 +24,9 @@ void MicroSteps::begin() {
   weights_.clear();
 }
 
-void MicroSteps::require_more(std::string_view what) const {
+void MicroSteps::require_more(std::string_view call) const {
   if (all_done()) {
-    raise(DS_ERROR_STATE, "{} comes after {} of {} micro-steps: ds_step must follow", what, done_,
+    raise(DS_ERROR_STATE, "{} comes after {} of {} micro-steps: ds_step must follow", call, done_,
           count_);
   }
 }

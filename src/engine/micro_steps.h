@@ -29,8 +29,8 @@ class MicroSteps {
   // Returns whether the last micro-step ended before the host said that it was the last. The step
   // then ends with a reduction without gradients.
   bool cut_short() const { return cut_short_; }
-  // Throws DS_ERROR_STATE if all micro-steps have ended. `what` begins the message.
-  void require_more(std::string_view what) const;
+  // Throws DS_ERROR_STATE if all micro-steps have ended. `call` begins the message.
+  void require_more(std::string_view call) const;
 
   // Marks that the current micro-step has a gradient, after which the number of micro-steps must
   // stay until it has ended.

@@ -400,7 +400,7 @@ split, first waits for them. ds_comm_abort ends them like any other collective. 
 by a destroy gives up its started collectives that have not ended. The buffers are lent to the comm until
 ds_work_wait has returned, a later direct collective has returned DS_OK, or the rank has left the group; then
 they are yours again. The loan does not end with ds_comm_abort, with another started collective or with a call
-that only returns facts about the comm. The call struct and its lists are copied.
+that only tells facts about the comm. The call struct and its lists are copied.
 - `out_work`: [out] [nullable] [owned] NULL: the call returns when the collective has ended.
 Returns DS_ERROR_INVALID_ARGUMENT if the call contradicts itself; nothing is started then, and the comm stays
 usable. DS_ERROR_COMM if a rank of an all_to_all sends another number of elements than its peer expects; the
@@ -635,8 +635,8 @@ end
 """
 Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
 evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without samples
-(ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE inside a callback. Callbacks
-must compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank, the
+(ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE inside a callback. Let
+callbacks compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank, the
 others get DS_ERROR_COMM as soon as they communicate, and the engines are poisoned. The graph, its copies in
 engines and plans share user_data. `destroy` is called once, inside the destroy call that ends the last of
 them. An operation that is refused leaves user_data to you. The text form shows the operation, but
@@ -880,8 +880,8 @@ end
 Returns a tensor over the leased values, which stay at the same address until the last release of the
 parameter. A parameter that no rank partitions (all at ZeRO stages 0 to 2, small ones at stage 3) needs no
 lease: a view of the engine's own memory shows its values at one address until the engine ends, after every
-step, load, write and refresh. On a GPU a call of ds_engine_freeze may end such views. What you write to one
-is not the parameter's value: ds_engine_write is.
+step, load, write and refresh. On a GPU, get such views anew after ds_engine_freeze. Use ds_engine_write to
+change the parameter: what you write to a view reaches no master.
 - `stream`: [nullable] NULL: a tensor on the host, which is a copy if the memory of the device is not the
   host's; otherwise the device's own tensor, for work of this stream
 - `out`: [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even after the engine,
@@ -911,10 +911,10 @@ function ds_engine_evaluate(engine, on)
 end
 
 """
-Returns the place for this rank's gradient of a parameter in the running micro-step, in the compute type.
-Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has
-arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call may
-begin a step; called again, it returns the same place. Collective like the other calls of delegate mode.
+Gives the place for this rank's gradient of a parameter in the running micro-step, in the compute type. Write
+the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has arbitrary
+values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call may begin a
+step; called again, it gives the same place. Collective like the other calls of delegate mode.
 - `stream`: [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory of the device
   is not the host's; otherwise the device's own place, for work of this stream
 - `out`: [out] [owned] tensor whose memory is like that of ds_engine_param_view
@@ -960,7 +960,7 @@ function ds_engine_param_find(engine, name, out)
 end
 
 """
-Returns name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
+Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
 - `out_name`: [out] [borrowed: engine]
 """
 function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_dims_count)
@@ -1077,7 +1077,7 @@ function ds_engine_skip_reason(engine, out_text)
 end
 
 """
-Returns a number by its name: \"step\" (steps made, including skipped ones), \"updates\" (of the optimizer),
+Gives a number by its name: \"step\" (steps made, including skipped ones), \"updates\" (of the optimizer),
 \"loss\" and \"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\" and \"nvme_bytes\"
 (allocated), \"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\"
 (number of groups), \"loss_scale\" (of the next step: with fp16, a host in delegate mode multiplies its loss
@@ -1098,15 +1098,15 @@ and \"adam_lr\" that of its other parameters; of two calls for one rate the late
 saves what was set. Call it between the same steps and with the same value on all ranks; it does not
 communicate. In delegate mode you may also call it within a step: the update of that step uses the value.
 \"micro_steps\" is the number of micro-steps of the current step in delegate mode, if it is not
-gradient_accumulation_steps; NaN returns to that. Set it before the first gradient of a micro-step, at the
-latest of the last one. If the last micro-step has ended already, set it to the number that were made; ds_step
-then reduces once more. Such a step runs call by call. The gradients are divided by the number of micro-steps
-that were made, or by \"mean_micro_steps\", which holds until it is changed; NaN means that number again. Set
-the same values on all ranks. \"micro_weight\" is another kind of number: with loss_average \"tokens\" in
-delegate mode, what this rank's gradients of the running micro-step count for, 0 or more, for example its
-number of targets. Hand over gradients that are to be added up as they are, those of the sum of the losses of
-the targets; the step divides their sum by the sum of the weights of all its micro-steps and ranks. Set it in
-each micro-step, on every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
+gradient_accumulation_steps; NaN means that number again. Set it before the first gradient of a micro-step, at
+the latest of the last one. If the last micro-step has ended already, set it to the number that were made;
+ds_step then reduces once more. Such a step runs call by call. The gradients are divided by the number of
+micro-steps that were made, or by \"mean_micro_steps\", which holds until it is changed; NaN means that number
+again. Set the same values on all ranks. \"micro_weight\" is another kind of number: with loss_average
+\"tokens\" in delegate mode, what this rank's gradients of the running micro-step count for, 0 or more, for
+example its number of targets. Hand over gradients that are to be added up as they are, those of the sum of
+the losses of the targets; the step divides their sum by the sum of the weights of all its micro-steps and
+ranks. Set it in each micro-step, on every rank, before ds_backward, which otherwise returns DS_ERROR_STATE.
 Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the configuration
 would refuse.
 """
@@ -1300,8 +1300,8 @@ end
 Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the same
 text.
 - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face model
-- `prompt`: [nullable] text to continue. It may be NULL only with \"ids\". An empty text is continued from the
-  tokens that the tokenizer puts before every text
+- `prompt`: [nullable] text to continue; NULL with \"ids\". An empty text is continued from the tokens that
+  the tokenizer puts before every text
 - `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
   (\"f32\", \"bf16\", \"f16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"
