@@ -7,10 +7,10 @@ pairs: the two builds take turns, and each pair changes which build goes first. 
 interval does not lie wholly above 1.01. comm and tiers compare their rows by the best of PAIRS / 6 rounds, at least 3; their
 bar is a geometric mean of at most 1.05.
 
-train_step: a step of the 124M GPT-2 on one rank with 2 threads; the processes of both builds run at the same time, in turns.
-train_small: 20 steps of the main job's model on 2 ranks; the median step counts. plan: the compile time of a step of about
-10,000 instructions, and the executor's time for an instruction, without transfers and with empty transfers. tiers:
-train_small under ZeRO-3 with its states in memory and on files.
+train_step: a step of the 124M GPT-2 on one rank with 2 threads; one process of each build stays, and they make steps in
+turns. train_small: 20 steps of a 7M GPT on 2 ranks; the median step counts. plan: the compile time of a step of about 10,000
+instructions, and the executor's time for an instruction, without transfers and with empty transfers. tiers: train_small under
+ZeRO-3 with its states in memory, and on files with large and with small sub-groups.
 """
 import math
 import os
@@ -107,7 +107,7 @@ def compare_train_small(bars, ours, theirs, pairs):
 
 
 def plan_seconds(build):
-    """Returns the seconds of each row of ./run bench plan."""
+    """Returns the time of each row of ./run bench plan, in the unit of the row."""
     text = output(build, "plan")
     return {what: float(re.search(line, text, re.MULTILINE).group(1)) for what, line, _, _ in plan.LINES}
 

@@ -23,8 +23,9 @@
 namespace ds {
 namespace {
 
-// Returns a graph with `millions` of parameters in the shapes of GPT-2's. The loss is only a sum of
-// mse terms that uses all of them, because this bench never makes a step.
+// Returns a graph with at least `millions` x 10^6 parameters in the shapes of GPT-2's, in whole
+// blocks. The loss is only a sum of mse terms that uses all of them, because this bench never makes
+// a step.
 Graph gpt2_shapes(int64_t millions) {
   Graph g;
   g.bound = 1;

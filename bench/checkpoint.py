@@ -6,10 +6,11 @@ moments of MILLIONS parameters, f32), and fio writes and reads the same bytes in
 is on the disk (fsync, or fdatasync). Before a load, the files are removed from the page cache. libds loads into a new engine,
 as a resume does, and, without a bar, into an engine that has changed, which has to check all hashes before it changes again.
 fio reads and writes once through the page cache and once past it (O_DIRECT); the faster one counts. The best of the rounds
-counts.
+counts. If fio is missing, root installs it by apt-get; without it, a loop of this program that reads or writes the same
+blocks takes its place.
 Bars: at least 0.85 of fio, and no slower than the faster of torch and safetensors. Then examples/train.json runs STEPS steps,
-in turns with and without an asynchronous save every 50 steps. Bar: the saves cost at most 3 % of the tokens per second.
-STEPS 0 leaves out this part.
+three times in turns with and without an asynchronous save every 50 steps. Bar: the saves cost at most 3 % of the tokens per
+second. STEPS 0 leaves out this part.
 """
 import csv
 import json
@@ -41,7 +42,7 @@ def files_of(path):
 
 
 def forget(path):
-    """Empties the page cache of the files below a path."""
+    """Removes a file, or the files of a folder, from the page cache, after it has written them to the disk."""
     for name in files_of(path):
         handle = os.open(name, os.O_RDONLY)
         os.fsync(handle)

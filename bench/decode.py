@@ -1,5 +1,5 @@
-"""Continues a random GPT-2 124M token by token: ./run bench decode [THREADS=2] [TOKENS=64] [bf16|f32]. Bar: weights are
-read at half the rate of a STREAM triad that the same threads run in the same process."""
+"""Continues a random GPT-2 124M token by token: ./run bench decode [THREADS=2] [TOKENS=64] [bf16|f32]. Bar: weights are read
+at no less than half the rate of a STREAM triad that the same threads run in the same process."""
 import os
 import re
 import subprocess

@@ -1,11 +1,11 @@
 """Compares the memory of ZeRO-3 at several world sizes with the plan: ./run bench memory [LAYERS] [WORLDS] [STEPS].
 
-The model is a GPT of width 1,024 in bf16 with AdamW. Masters and moments of 29 layers take 4.1 GiB; with parameters and
-gradient accumulators it is 6.8 GiB. Micro-batches have 1 x 16 bytes, so that everything else is small. Each world size in
-WORLDS (1248) trains with one thread a rank under `libds launch`. Every 20 ms, the program reads RssAnon + RssShmem of every
-rank and, for the sum over ranks, Pss_Anon + Pss_Shmem, which counts shared memory once. Bars: each rank takes at most the
-memory of its plan (device and host, without the overhead that only a running engine knows) and 64 MiB, and the sum over ranks
-is at most 1.15 times the sum of the first world size.
+The model is a GPT of width 1,024 in bf16 with AdamW. Masters and moments of 29 layers take 4.1 GiB. Micro-batches have 1 x 16
+bytes, so that everything else is small. Each digit of WORLDS (1248) is a world size, which trains with one thread a rank
+under `libds launch`. Every 20 ms, the program reads RssAnon + RssShmem of every rank and, for the sum over ranks, Pss_Anon +
+Pss_Shmem, which counts shared memory once. Bars: each rank takes at most the memory of its plan (device and host, without the
+overhead that only a running engine knows) and 64 MiB, and the sum over ranks is at most 1.15 times the sum of the first world
+size.
 """
 import json
 import os

@@ -3,8 +3,9 @@
 //   bench_onebit RANK RANKS URL STAGE STEPS
 //
 // This program is one of the ranks. It prints the seconds (of the best step) and the bytes received
-// in a step of a small GPT in bf16 with Adam, then with 1-bit Adam after its freeze. At stage 3 it
-// then measures ZeRO++'s codes (hpZ needs nodes).
+// in a step of a small GPT in bf16 with Adam, then with 1-bit Adam after its freeze or, at stage 3,
+// with ZeRO++'s codes (hpZ needs nodes). The third figure of a line is the bytes of a step before
+// the freeze.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -21,7 +22,8 @@
 namespace ds {
 namespace {
 
-// The model of examples/train.json with a larger width, so that a step has enough to send.
+// A GPT with as many layers as that of examples/train.json and a larger width and vocabulary, so
+// that a step has enough to send.
 constexpr int64_t kLayers = 4, kHidden = 512, kHeads = 8, kVocab = 8192, kSequence = 128;
 
 // Compressed means ZeRO++'s codes for weights and gradients at stage 3, and 1-bit Adam at the

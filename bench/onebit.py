@@ -3,12 +3,12 @@
 wire: two ranks in network namespaces of their own, connected at 1 Gbit/s (tc tbf), train a small GPT in bf16 over tcp. Bars:
 - A step after the freeze takes at most 0.7 of the time of Adam's step, and receives at most 1/14 of the bytes of an all-reduce
   of bf16 gradients.
-- A run that freezes at 20 % of its steps receives at most 1/3.5 of the bytes of a run with Adam, whose sums travel back in f32
-  (stage 0; stage 1, where parameters are gathered in any case, is printed without a bar).
+- A run that freezes at 20 % of its steps receives at most 1/3.5 of the bytes of a run with Adam, whose sums travel back in f32.
 - A step of ZeRO-3 with ZeRO++'s codes (int8 weights, int4 gradients) takes at most 0.7 of the time of exact ZeRO-3.
-This part is left out if the user may not make namespaces.
+The first two are for stage 0. Stage 1, where parameters are gathered in any case, is printed without bars. This part is left out
+if the user may not make namespaces.
 
-loss: the run of examples/train.json at stage 1 with Adam, and with 1-bit Adam, whose freeze_step is 20 % of the steps, each
+loss: the run of examples/train.json at stage 1 with AdamW, and with 1-bit Adam, whose freeze_step is 20 % of the steps, each
 with 3 seeds. Bar: the mean of the final held-out losses is at most 0.02 higher. Both have an eps of 1e-5. With a smaller eps,
 an element whose variance was nearly 0 at the freeze, for example in the row of a rare word, would step by the rate times its
 momentum over eps; with 1e-8 the loss of 1-bit Adam was 0.17 higher. This part takes as long as six runs.

@@ -1,13 +1,15 @@
-// Measures updates of optimizers as an engine launches them, on arrays that no cache holds. Writes
-// a line "NAME BYTES" for each form, where BYTES are moved for each parameter, then "ready". After
-// that, every line of standard input is the name of a form or "triad". The answer is a line with
-// the parameters that the form updates in a second or, for "triad", the bytes of a STREAM triad. In
-// this way bench/optimizers.py alternates with torch and DeepSpeed.
+// Measures updates of optimizers as an engine launches them, on arrays that by default no cache
+// holds. Writes a line "NAME BYTES" for each form, where BYTES are moved for each parameter, then
+// "ready". After that, every line of standard input is the name of a form or "triad". The answer is
+// a line with the parameters that the form updates in a second or, for "triad", the bytes that a
+// STREAM triad moves in a second. In this way bench/optimizers.py alternates with torch and
+// DeepSpeed.
 //
 //   bench_optimizers [THREADS=2] [MILLIONS=32]
 //
-// Arrays have MILLIONS x 2^20 parameters. A negative count is in units of 2^10: with 1 thread and
-// -16 the second cache holds them, which shows the kernels without the memory.
+// Arrays have MILLIONS x 2^20 parameters. A negative count is in units of 2^10: with -16 the arrays
+// of a form take at most 0.5 MB, so that a second-level cache holds them; this shows the kernels
+// without the memory.
 #include <fmt/core.h>
 #include <sys/mman.h>
 

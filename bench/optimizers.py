@@ -9,14 +9,15 @@ next to every form.
 
 The bytes per parameter. DeepSpeed and torch: f32 28 (gradient 4, parameter and two states 8 each), DeepSpeed's bf16 form 22
 (gradient 2, parameter 4, f32 states 16). libds, whose gradients are f32 sums (4): with a bf16 parameter, f32 masters and
-states move 30, bf16 states 22, bf16 masters and states 16. States in 8-bit codes move 18 with f32 masters (8) and a bf16
-parameter (2), and 12 with bf16 masters that are the parameters (4): codes are read and written (4), and the scales of blocks
-of 256 add 1/64 of a byte. Forms with grad16 in their name read gradients in bf16, as DeepSpeed's form does.
+states move 30, bf16 states 22; bf16 masters that are the parameters, with bf16 states, move 16. States in 8-bit codes move 18
+with f32 masters (8) and a bf16 parameter (2), and 12 with bf16 masters that are the parameters (4): codes are read and
+written (4), and the scales of blocks of 256 add 1/64 of a byte. Forms with grad16 in their name read gradients in bf16, as
+DeepSpeed's form does.
 
-Bars: each form of libds reaches 0.98 of STREAM at equal bytes; bf16 masters and states update 1.3 times the parameters per
-second of DeepSpeed's 22-byte form, 8-bit states 1.6 times. The column "in cache" has the rate of the same kernel and threads
-on arrays in the cache, where memory takes no time. If even this rate misses a bar, the processor's arithmetic cannot meet it,
-and the table says so.
+Bars: each form of libds reaches 0.98 of STREAM at equal bytes; with f32 gradients, bf16 masters and states update 1.3 times
+the parameters per second of DeepSpeed's 22-byte form, and bf16 masters with 8-bit states 1.6 times. The column "in cache" has
+the rate of the same kernel and threads on arrays in the cache, where memory takes no time. If even this rate misses a bar,
+the processor's arithmetic cannot meet it, and the table says so.
 
 loss: the run of examples/train.json with f32 masters and states, and with bf16 masters and bf16 or 8-bit states under
 stochastic rounding, each with 3 seeds. Bar: the mean of the final held-out losses is at most 0.02 higher. This takes as long
@@ -40,7 +41,7 @@ BESIDE_DEEPSPEED = {"adamw-lean16": 1.3, "adamw-lean16-drawn": 1.3, "adamw-lean8
 
 
 def rival_forms(numel):
-    """Yields the forms of torch and DeepSpeed: name, bytes per parameter, a function that makes the function of one update."""
+    """Returns the forms of torch and DeepSpeed: name, bytes per parameter, a function that makes the function of one update."""
     import torch
 
     def params(dtype):

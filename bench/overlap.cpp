@@ -4,9 +4,9 @@
 //   bench_overlap RANK URL PART STEPS TOKENS
 //
 // The first form runs on the separate device, with 5 ms of sleep in each kernel and collective. The
-// second form is one of two ranks and prints the seconds a step of GPT-2 under ZeRO-3. PART is
-// "both", or "comm", with which kernels do nothing. TOKENS are the rank's tokens in a step, as one
-// sequence.
+// second form is one of two ranks and prints, on rank 0, the seconds of the best step of GPT-2
+// under ZeRO-3. PART is "both", or "comm", with which kernels do nothing, except the two that
+// decide whether a step takes place. TOKENS are the rank's tokens in a step, as one sequence.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,11 +1,12 @@
 """Measures how much of the communication is hidden by compute: ./run bench overlap [STEPS].
 
 Part one runs on the separate device, with 5 ms of sleep in each kernel and collective. Bar: a step takes at most 0.7 of the
-sum of all sleeps. In part two, two ranks in network namespaces of their own, connected at 1 Gbit/s (tc tbf), train GPT-2 under
-ZeRO-3 over tcp, each on one sequence of its 1,024 positions. Bar: a step takes at most 1.25 of the larger of compute alone
-(ranks over shared memory, without the slow link) and communication alone (kernels that do nothing); each time is the best step
-of three turns. A quarter of the tokens, where communication takes longer than compute, is printed without a bar: there the
-link has nothing to do from the last gather to the first gradient. Part two is left out if the user may not make namespaces.
+sum of all sleeps. In part two, two ranks in network namespaces of their own, connected at 1 Gbit/s (tc tbf), train GPT-2
+under ZeRO-3 over tcp, each on one sequence of its 1,024 positions. Bar: a step takes at most 1.25 of the larger of compute
+alone (ranks over shared memory, without the slow link) and communication alone (almost all kernels do nothing); each time is
+the best step of three turns. A quarter of the tokens, where communication takes longer than compute, is printed without a
+bar: there the link has nothing to do from the last gather to the first gradient. Part two is left out if the user may not
+make namespaces.
 """
 import os
 import subprocess

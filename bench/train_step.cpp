@@ -1,7 +1,7 @@
 // Measures one training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2, a 125M Llama or
 // the 1.5B GPT-2 XL, in bf16 with f32 masters and states, on a batch of S (4) x T (512) random
-// tokens over all ranks, or M micro-steps with as many. Prints the best and the median step and
-// ru_maxrss of rank 0.
+// tokens over all ranks, or M micro-steps with as many. Prints the best and the median step,
+// ru_maxrss and the bytes received by rank 0.
 //
 //   bench_train_step gpt2|llama|gpt2-xl THREADS STEPS [--profile|--by-instr] [--ranks N]
 //                    [--stage S] [--device cuda:0] [--seq T] [--offload] [--trace FILE]
@@ -165,7 +165,7 @@ double train_once(Engine& engine, const std::vector<int32_t>& tokens,
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-// Returns the bytes that rank 0 has received from others.
+// Returns the bytes that rank 0 has received from others in collectives of a step.
 int64_t received(const Engine& engine) {
   std::map<std::string, CommCount> ledger = engine.runtime().ledger();
   int64_t sum = 0;

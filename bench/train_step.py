@@ -16,10 +16,11 @@ own Adam and with torch's (bf16, f32 masters, overlap_comm, contiguous_gradients
 the two at each stage, and stage 3 of libds within 10 % of its stage 0.
 
 With --reproducible: libds against itself on 2 ranks. One side sums over MICRO_STEPS (4) micro-steps in the order that is the
-same on any number of ranks, the other in the order in which gradients come. Bar: 1.1 times the time.
+same on any number of ranks, the other in the order in which gradients come. Bar: at most 1.1 times the time, at stages 0 and
+3.
 
 With --device: GPT-2 124M, batch 16 x 1024, or GPT-2 XL (1.5B), batch 8 x 1024, on a GPU, against compiled torch. Bar: as fast
-as the faster compiled mode. DS_BUILD: the folder with bin/bench_train_step, if it is not `build`.
+as the faster compiled mode. DS_BUILD: the folder with bin/bench_train_step for this form, if it is not `build`.
 """
 import os
 import re

@@ -1,8 +1,9 @@
-"""Prints the verdict of a bench: verdict.run(main) is the last line of each bench/*.py.
+"""Prints the verdict of a bench: verdict.run(main) is the last line of each bench in bench/*.py.
 
-main(bars) measures, judges with least(), most() and holds(), and prints their results next to the numbers. run() then
-prints one last line, `PASS: 7 of 7 bars hold` or `FAIL: 2 of 7 bars missed: ...`. It exits with 1 if a bar was missed, if
-no bar was judged, or if the bench ended before its bars. Programs in C++ only measure and know no bars.
+main(bars) measures, judges with least(), most() and holds(), and prints their results next to the numbers. run() then prints
+one last line, `PASS: 7 of 7 bars hold` or `FAIL: 2 of 7 bars missed: ...`. It exits with 1 if a bar was missed, if no bar was
+judged (unless only_figures() says why), or if an exception ended the bench before its bars, and with 2 if sys.exit() did.
+Programs in C++ only measure and know no bars, except `bench_overlap separate` and `bench_kernels documents`.
 """
 import subprocess
 import sys

@@ -68,7 +68,8 @@ int main(void) {
     printf("%g xor %g = %.3f\n", x[2 * i], x[2 * i + 1], ((float*)guess)[i]);
   printf("loss %.6f\n", loss);
 
-  /* An engine computes gradients by itself. This call shows the same rules. */
+  /* An engine computes gradients by itself. This call adds a gradient to the graph by the same
+   * rules. */
   must(ds_graph_grad(graph, loss_value, &weight, 1, &grad));
   printf("the gradient of fc1.weight is value %d of the graph\n", (int)grad);
   ds_tensor_destroy(prediction);

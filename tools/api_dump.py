@@ -7,9 +7,9 @@ usage: api_dump.py HEADER symbols   names of all functions, one a line
        api_dump.py HEADER json     everything, with the comments, for generators of bindings
 
 The subset: the guards below, <stddef.h> and <stdint.h>; named enums with explicit values, among them 0 and a last
-NAME_FORCE_INT32; opaque structs; structs that begin with size_t struct_size and contain scalars and pointers to
-numbers, enums and buffers of the caller; typedefs of function types; functions marked DS_API. No pointer typedefs,
-by-value structs, unions, bit-fields, varargs, inline functions, int, long, unsigned or bool.
+NAME_FORCE_INT32; opaque structs; structs that begin with size_t struct_size and contain scalars, callbacks and
+pointers to numbers, enums and buffers of the caller; typedefs of function types; functions marked DS_API. No
+pointer typedefs, by-value structs, unions, bit-fields, varargs, inline functions, int, long, unsigned or bool.
 """
 import json
 import re
@@ -215,7 +215,7 @@ def tokens(text):
 
 
 def external_closed(directives):
-    """True while the text is outside the two __cplusplus blocks."""
+    """Returns whether the text is outside the two __cplusplus blocks."""
     return not directives or directives[-1][0] != "#ifdef __cplusplus"
 
 

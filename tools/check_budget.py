@@ -6,7 +6,7 @@ Files: cap 600 lines, p90 <= 350, median <= 120. Functions: cap 100 lines (150 u
 kernels.
 Tokens, so that long lines cannot meet a budget: functions p99 <= 450, modules (a header with its source) p90 <= 3000,
 at most 11 a line that has any. Classes: at most 50 methods.
-Preprocessor: no #if inside a function, no function-like macro, conditionals in at most one line of 200.
+Preprocessor: no #if inside a function, no function-like macro, conditionals in at most one line of 200 (2 are always allowed).
 Functions and methods are found by universal-ctags.
 """
 import collections
@@ -74,7 +74,7 @@ def check_tokens(texts, found, classes):
 
 
 def functions(source, names):
-    """Returns (file, name, first line, last line) of every function definition."""
+    """Yields (file, name, first line, last line) of every function definition."""
     for line in tags(source, names, "f", "e").splitlines():
         name, path, first = line.split("\t")[:3]
         last = re.search(r"\tend:(\d+)", line)

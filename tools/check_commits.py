@@ -29,7 +29,7 @@ def imperative(word):
 
 
 def complaints(subject):
-    """Returns what is wrong with a subject."""
+    """Yields what is wrong with a subject."""
     if MERGE.match(subject):
         return
     if len(subject) > LIMIT:

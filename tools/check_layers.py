@@ -10,9 +10,10 @@ import re
 import sys
 
 CORE = {"core/base", "core/config", "core/graph", "core/program", "core/device"}
-# Compile side: each folder may include core and the folders before it, but never the run side.
+# Compile side: each folder may include core, nn, optim and the folders before it, but never the run side.
 COMPILE = ["zero", "update", "offload", "passes", "compile"]
-# Run side: these folders include only core; data and monitor open files through io.
+# Run side: these folders include only core. Others of the run side may include these, for example data and monitor,
+# which open files through io.
 RUN = {"kernels", "comm", "io"}
 
 ALLOWED = {
@@ -78,7 +79,7 @@ def part_of(path):
 
 
 def loops(source):
-    """Returns sets of parts that include each other in a cycle."""
+    """Yields sets of parts that include each other in a cycle."""
     below = {}
     for name, _, included in edges(source):
         below.setdefault(part_of(name), set())

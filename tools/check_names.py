@@ -2,11 +2,11 @@
 """Checks the names of the source files of src, and the names that they and the files of tools and tests declare.
 
 usage: check_names.py [SRC]   (SRC: only this folder)
-A file NAME.cpp has a header NAME.h in its folder, or is the only source of another header: the one file of the folder
-that implements a header without a NAME.cpp. Exceptions are listed below with their reasons. No file has a name that
-would fit many files: such a word needs a second one that tells which. No variable, function or type has a name that
-would fit anything. No two types of a namespace have the same name, because the linker would silently keep only one of
-their destructors.
+A file NAME.cpp has a header NAME.h in its folder, or is the only source of another header: the one file of the
+folder that implements a header without a NAME.cpp. Exceptions are listed below with their reasons. No file has a
+name that would fit many files: such a word needs a second one that tells which. No variable, function or type has
+a name that would fit anything. No two types of a namespace in ds have the same name, because the linker would
+silently keep only one of their destructors.
 """
 import collections
 import pathlib

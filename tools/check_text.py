@@ -189,7 +189,7 @@ def comments(text):
 
 
 def hits(pattern, text):
-    """Yields the matches of a habit. A pattern with a group `found` also matches right text, without that group, to skip it."""
+    """Returns the matches of a habit. A pattern with a group `found` also matches right text, without that group, to skip it."""
     return [match for match in pattern.finditer(text) if "found" not in pattern.groupindex or match.group("found")]
 
 

@@ -79,8 +79,8 @@ def names_of(code):
 
 
 def function_index(name, text):
-    """Makes an index page for the header, with an entry for each function: its name, which links to its declaration,
-    and the first sentence of its comment. Functions that share a comment share the sentence."""
+    """Yields the parts of an index page for the header, with an entry for each function: its name, which links to its
+    declaration, and the first sentence of its comment. Functions that share a comment share the sentence."""
     yield f"# Functions of {name}"
     yield f"Each name leads to the declaration in [{name}]({name}) with the whole comment."
     for comment, code in blocks(text):

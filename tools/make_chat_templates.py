@@ -6,7 +6,8 @@ usage: make_chat_templates.py [FOLDER]     needs: pip install transformers==5.23
 FAMILY.jinja is a template written for these tests, in the style of a family's own templates. renders.json has, for each, the
 texts of a few conversations; constructs.json the texts of small templates, one construct each. A case is {"template" or
 "family", "variables", "text" or "error": true, "answers": character ranges that {% generation %} marks}. tokens.json
-has ids and the mask of answers by apply_chat_template, on tokenizers of tests/data/tokenizers.
+has ids by apply_chat_template on tokenizers of tests/data/tokenizers, and for the family "marked" the mask of answers;
+conversations that a template refuses are left out.
 """
 import json
 import pathlib

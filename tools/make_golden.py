@@ -2,7 +2,7 @@
 """Records the numbers that a correct implementation computes from a Hugging Face model, for `libds verify`.
 
 usage: make_golden.py FOLDER [--rows 2] [--tokens 16] [--padding right|left|holes|none] [--seed 0] [--steps 10]
-                      [--new-tokens 16] [--ids FILE]
+                      [--new-tokens 16] [--ids FILE] [--no-bf16]
 
 FOLDER holds config.json and model.safetensors (or shards). Writes FOLDER/golden.json and FOLDER/golden.safetensors;
 docs/reference/verify.md explains each member. Token ids are drawn at random, or read from FILE (numbers in text). Needs
@@ -217,7 +217,9 @@ def visible(args):
 
 
 def draw_batch(model, args, source, share):
-    """Returns a batch; the share `share` of its tokens are targets (for a masked model: are hidden)."""
+    """Returns a batch. A token that the model sees is a target (for a masked model: is replaced) with probability `share`.
+
+    The last token of the first row always is one, and for a masked model the padding token never is."""
     shape = (args.rows, args.tokens)
     ids = source(shape)
     picks = torch.rand(shape, generator=args.draw) < share
@@ -247,7 +249,7 @@ def draw_batch(model, args, source, share):
 
 
 def id_source(model, args):
-    """Draws tensors of token ids of a shape."""
+    """Returns a function that makes a tensor of token ids of a given shape: random ones, or the next ones of the file."""
     if not args.ids:
         return lambda shape: torch.randint(model.config.vocab_size, shape, generator=args.draw)
     given = torch.tensor([int(word) for word in pathlib.Path(args.ids).read_text().split()])

@@ -4,9 +4,10 @@ strings.
 
 usage: make_tokenizers.py [FOLDER]      needs: pip install tokenizers==0.23.3 sentencepiece==0.2.3
 
-Each subfolder is a model folder's tokenizer files and expected.json: {"cases": [{"text", "special", "ids", "decoded",
-"with_special"}]}, where ids are those with (special: true) or without the tokens that the file adds around a text, and
-decoded and with_special their text without and with special tokens. The training text is made here.
+Each subfolder has a model folder's tokenizer files and, if its expected ids are not those of another subfolder,
+expected.json: {"cases": [{"text", "special", "ids", "decoded", "with_special"}]}, where ids are those with
+(special: true) or without the tokens that the file adds around a text, and decoded and with_special their text
+without and with special tokens. The training text is made here.
 """
 import json
 import pathlib
@@ -66,7 +67,7 @@ BERT_STRINGS = [
 
 
 def text_lines():
-    """Returns the training text: each sentence unchanged, and 1500 lines of its words in another order."""
+    """Returns the training text: the lines of SENTENCES, with escapes replaced, and 1500 lines of their words."""
     dice = random.Random(4)
     lines = [line.encode().decode("unicode_escape").encode("latin1").decode() if "\\" in line else line
              for line in SENTENCES.strip("\n").split("\n")]
@@ -265,7 +266,7 @@ def make_pair(folder, tokenizer):
 
 
 def make_vocabulary(folder, of, **config):
-    """Writes vocab.txt of the tokenizer in folder `of`, with the same expected ids."""
+    """Writes vocab.txt of the tokenizer in folder `of`; the expected ids are those of that folder."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = sorted(Tokenizer.from_file(str(of / "tokenizer.json")).get_vocab().items(), key=lambda item: item[1])
     (folder / "vocab.txt").write_text("".join(piece + "\n" for piece, _ in pieces), encoding="utf-8")

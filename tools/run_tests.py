@@ -4,9 +4,9 @@
 usage: run_tests.py BUILD [--skips FILE] [--budgets FILE] [--phases FILE] [CTEST ARGUMENT]...
 
 After ctest's progress come the minutes of each phase (FILE has "SECONDS NAME" a line, written by ./run), the CPU time
-of each suite with its budget, and the skipped tests with their reasons; ctest's own summary is last. Exits with 1 if
-ctest failed, if a test was skipped that tests/skips.txt does not list for this machine, or if a suite took more CPU
-time than tests/budgets.txt gives it. Long forms (DS_LONG) have no budget.
+of each suite with its budget, and the skipped tests with their reasons; ctest's own summary is last. Exits with ctest's
+code if ctest failed, or else with 1 if a test was skipped that tests/skips.txt does not list for this machine, or if a
+suite has no budget or took more CPU time than tests/budgets.txt gives it. Long forms (DS_LONG) have no budget.
 
 The CPU time of a test is the increase in the CPU time of ctest's children when ctest reports the test as finished: that
 of its processes and of all their children that were waited for. If two tests end at once, the first gets the time of
@@ -109,7 +109,7 @@ def reason(text):
 
 
 def skipped(case):
-    """Yields the skips of a test case in ctest's JUnit file: its own, or those of the tests inside of its program."""
+    """Returns the skips of a test case in ctest's JUnit file: its own, or those of the tests inside of its program."""
     name, text = case.get("name"), case.findtext("system-out") or ""
     if case.get("status") == "disabled":
         return [Skip(name, "it is disabled")]

@@ -1,9 +1,8 @@
 #!/bin/sh
 # The suites that are also built and run under ASan + UBSan (preset asan) and under TSan (preset tsan).
 # usage: sanitize.sh list PRESET | build PRESET | run PRESET SUITE
-# A line of a table has SUITE and the tests of its program that the short form leaves out (-...) or runs. DS_LONG=1 runs all tests.
-# The short form takes at most a minute or two of one core, and six for training; the tests that it leaves out repeat the others over
-# more points.
+# A line of a table has SUITE and a filter: after a -, the tests of its program that the short form leaves out, else the only ones that it
+# runs. DS_LONG=1 runs all tests. The tests that the short form leaves out repeat the others over more points.
 set -eu
 cd "$(dirname "$0")/.."
 asan="

@@ -145,7 +145,8 @@ void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   }
 }
 
-// Adds operations that Llama has and GPT-2 lacks, with heads as wide as those of attention.
+// Adds operations that GPT-2 lacks and Llama or mixtures of experts have, with heads as wide as
+// those of attention.
 void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   int64_t depth = s.width / s.heads;
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}),
@@ -167,7 +168,7 @@ void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"scale_rows_dw", "scale_rows_dw", columns, {x, x}, {gates}});
 }
 
-// Adds the coding of `elements` elements, and the sum of the codes of two ranks.
+// Adds the coding of `elements` elements and, for f32, the sum of the codes of two ranks.
 void quantize_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType f = tensor(f32, {s.elements}), p = tensor(t, {s.elements});
   for (int64_t bits : {8, 4}) {

@@ -1,6 +1,6 @@
-// Measures every optimized kernel at the shapes of two training steps (jobs.h), on one thread.
-// Counters: flops and bytes a second, and of_limit, the share of what this thread can reach at all
-// (diagnostics/peak.h). Above 1 an operand was in a cache.
+// Measures the optimized kernels, except those that missing() names, at the shapes of two training
+// steps (jobs.h), on one thread. Counters: flops and bytes a second, and of_limit, the share of
+// what this thread can reach at all (diagnostics/peak.h). Above 1 an operand was in a cache.
 //
 // `bench_kernels documents` measures attention, forward and backward, on a row of 2048 tokens as
 // one document and as 8 of 256, alternately. It fails if the latter takes more than 0.3 of the
@@ -32,6 +32,7 @@ struct FreeDeleter {
 };
 
 // Operands are numbers from 0.1 to 1.1, and ids below `ids`. After `kDrawn` elements they repeat.
+// Bytes, such as codes, keep what the new memory holds.
 constexpr int64_t kDrawn = int64_t{1} << 16;
 
 void fill(const TensorView& view, uint64_t key, int64_t ids) {
@@ -116,7 +117,7 @@ void measure(benchmark::State& state, const Job& job, int64_t ids) {
   state.SetLabel(runner.family());
 }
 
-// Returns the optimized kernels without a row.
+// Returns the ops of optimized kernels without a row, except the ops named here.
 std::set<std::string> missing(const std::vector<Job>& jobs) {
   std::set<std::string> ops;
   const KernelRegistry registry = built_in_kernels();
@@ -127,8 +128,8 @@ std::set<std::string> missing(const std::vector<Job>& jobs) {
   // Row numbers of these operations must ascend, but operands here are random. They are measured in
   // a step (docs/results/benchmarks.md, rows).
   for (const char* op : {"pack_rows", "sum_rows"}) ops.erase(op);
-  // Measured beside rivals in ./run bench optimizers and ./run bench onebit. LAMB and Muon have no
-  // bench yet.
+  // ./run bench optimizers measures lion, adagrad and adamw_codes, and ./run bench onebit measures
+  // 1-bit Adam in a step. 0/1 Adam, LAMB, 1-bit LAMB and Muon have no bench.
   for (const char* op : {"lion",
                          "adagrad",
                          "lamb_moments",

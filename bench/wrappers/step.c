@@ -1,6 +1,6 @@
 /* bench/wrappers.py: a step of y = x w^T + b with a mean squared error, 4 rows of 3 and 2. Reads
  * numbers of steps from stdin and prints the microseconds of one step for each. The programs of the
- * wrappers do the same. */
+ * wrappers do the same on other numbers. */
 #include <ds.h>
 #include <stdio.h>
 #include <stdlib.h>

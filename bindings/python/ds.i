@@ -437,8 +437,8 @@ only. These options must live until the engine has started.";
 %ds_bytes(void, PyBUF_WRITABLE)
 %ds_bytes(const void, 0)
 
-// These calls are left out, because they take raw memory of unchecked size, and ds_comm_submit does
-// the same.
+// These calls are left out, because they take raw memory of unchecked size. ds_comm_submit replaces
+// them.
 %ignore ds_comm_all_gather;
 %ignore ds_comm_all_reduce;
 %ignore ds_comm_reduce_scatter;

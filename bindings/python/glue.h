@@ -132,9 +132,9 @@ static void end_child(pid_t parent) {
 }
 
 /* Calls body(data) with the interpreter held. The library enters Python only through this function.
- * Returns 0 without calling body if the interpreter has ended or is ending. If an earlier callback
- * of the surrounding call has raised an exception, that exception is kept, and body does not see
- * it. */
+ * Returns 0 without calling body if the interpreter has ended, or is ending and this thread does
+ * not hold it. If an earlier callback of the surrounding call has raised an exception, that
+ * exception is kept, and body does not see it. */
 static int in_python(void (*body)(void*), void* data) {
   if (!Py_IsInitialized() || (finalizing() && !holds_interpreter())) return 0;
   pthread_cleanup_push(stand_still, NULL);
@@ -611,8 +611,8 @@ static PyType_Spec elements_spec = {.name = "libds.lowlevel.Elements",
                                     .slots = elements_slots};
 static PyObject* elements_type; /* made with the module */
 
-/* Returns the address of a host tensor with contiguous elements; -1 with an exception set for
- * others. */
+/* Sets *data to the address of a host tensor with contiguous elements and returns 0. Returns -1
+ * with an exception set for other tensors. */
 static int compact_data(ds_tensor* tensor, const char* name, void** data) {
   int64_t dims[kMaxDims], strides[kMaxDims], distance = 1;
   size_t count = 0;

@@ -2,8 +2,8 @@
 // write (ccl::kvs_interface). oneCCL's own table does not listen at loopback addresses, and it may
 // wait longer than a rank of libds is allowed to wait when it joins.
 //
-// Algorithm. Rank 0 listens at the port until every rank has sent its number; early ranks wait for
-// the last one. Then a thread of rank 0 answers `set`, `get` and `end`; the answer to `end` comes
+// Algorithm. A thread of rank 0 listens at the port until every rank has sent its number; early
+// ranks wait for the last one. Then it answers `set`, `get` and `end`; the answer to `end` comes
 // when all ranks have asked for it. A request is a letter, two lengths, a key and a value. An
 // answer is a letter ('+', or '-' before an error), a length and a text.
 #include "meeting.h"
@@ -44,7 +44,7 @@ int milliseconds_until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
 }
 
-// Returns when the socket is ready for `events`.
+// Returns when the socket is ready for `events`; throws when the deadline has passed.
 void await(int fd, short events, Clock::time_point deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
@@ -109,8 +109,8 @@ bool connects(int fd, const addrinfo& to, Clock::time_point deadline) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &errno, &size) == 0 && errno == 0;
 }
 
-// Returns a socket that listens at HOST:PORT, or is connected to it. If this fails, the socket has
-// no descriptor and errno is set.
+// Returns a socket that listens at HOST:PORT, or is connected to it. Throws if HOST:PORT is not an
+// address. If the socket cannot listen or connect, the socket has no descriptor and errno is set.
 Socket open_at(const std::string& host, const std::string& port, bool listening,
                Clock::time_point deadline) {
   addrinfo hints{}, *found = nullptr;

@@ -45,7 +45,8 @@ class Meeting {
   std::string ask(char what, const std::string& key, const std::string& value);
 
   Clock::time_point deadline_;
-  // The thread of the table. It ends, at the latest, when the connection of this rank ends.
+  // The thread of the table, in rank 0 only. It ends when all ranks have called end(), when one
+  // leaves after all have come, or at the deadline.
   std::jthread table_;
   Socket socket_;
 };

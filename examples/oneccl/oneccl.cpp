@@ -6,16 +6,16 @@
 // send and one receive for each rank, and a poll tests them. The other carries notes of 1 KiB: a
 // sign of life, the reason why the group ended, or the news that a rank leaves, which is the last
 // note of that rank. One receive of a note from each other rank is always posted, and is posted
-// again when a note has arrived. With CCL_WORKER_OFFLOAD=0 oneCCL has no thread: bytes move while a
-// rank tests. All calls to oneCCL are made under one lock.
+// again when a note has arrived, until that rank's last note. With CCL_WORKER_OFFLOAD=0 oneCCL has
+// no thread: bytes move while a rank tests. All calls to oneCCL are made under one lock.
 //
 // Errors. When a rank dies, oneCCL throws, from any call, for a message that can no longer be sent,
 // and continues with the others. So only a start that fails is an error here. The plugin keeps
 // other errors of oneCCL for stall(): libds finds the lost rank by its missing signs of life, and
 // adds the text of the error to its message.
 //
-// Lifetime. A posted receive cannot be cancelled, and it points into its link. So links and their
-// communicators live until the process ends.
+// Lifetime. A posted receive cannot be cancelled, and it points into its link. So links with
+// communicators live until the process ends; a group of one rank has none.
 #include <ds_plugin.h>
 #include <unistd.h>
 

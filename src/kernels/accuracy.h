@@ -39,7 +39,7 @@ struct ErrorUnit {
   double sums = 0;
   // The rounding error of storing an element, relative to that element.
   double stored = 0;
-  // An absolute part: half the distance between subnormal numbers.
+  // An absolute part: half the distance between subnormal numbers for f16, 0 for other types.
   double least = 0;
   double of(double largest, double want) const {
     return sums * largest + stored * std::abs(want) + least;

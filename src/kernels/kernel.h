@@ -17,8 +17,9 @@ namespace ds {
 
 // The arguments of one launch. `in` and `out` follow the op's row in docs/reference/ops.md, and
 // symbolic dimensions have their actual values. A kernel must write every element of `out` (also
-// those documented as 0), must not read `out` unless the row says so, and must not allocate. The
-// bits of its results may depend on shapes, but not on the size of the team.
+// those documented as 0), must not read `out` unless the row says so, and must not allocate, apart
+// from what KernelImpl::prepare announces. (In the reference, pack_top and lamb_scales allocate
+// small arrays.) The bits of its results may depend on shapes, but not on the size of the team.
 struct KernelContext {
   std::span<const TensorView> in;
   std::span<const TensorView> out;

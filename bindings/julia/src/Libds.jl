@@ -36,7 +36,8 @@ function last_error(status)
     Error(status, unsafe_string(ds_last_error_message()), text(key), text(tensor), rank[] < 0 ? nothing : Int(rank[]))
 end
 
-# The exception that a callback of each thread has thrown. It is rethrown after the surrounding call.
+# For each thread, the exception that a callback on it has thrown. It is rethrown after the
+# surrounding call.
 const thrown = Any[]
 
 function check(status)
@@ -83,7 +84,7 @@ version() = VersionNumber(unsafe_string(ds_version()))
 env_report(format = :text) = text_of(out -> ds_env_report(format_of(format), out))
 
 
-"Severity of a log line, for `set_log`."
+"The severities of log lines, for `set_log`."
 const log_levels = (:debug, :info, :warning, :error)
 const log_sink = Ref{Any}(nothing)
 

@@ -108,7 +108,7 @@ function all_gather(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
     out
 end
 
-"Sums `data` over the ranks and returns this rank's part of the sum, whose last dimension is split by ranks."
+"Sums `data` over the ranks and returns this rank's part: the last dimension of the sum is split by ranks. 16-bit floats give Float32."
 function reduce_scatter(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
     dense(data)
     parts = size(comm)
@@ -292,8 +292,8 @@ Runs one collective over a list of arrays of one type: `kind` is :all_reduce, :a
 :broadcast, :barrier, :reduce, :gather or :scatter, `op` :sum, :mean, :max or :min. Returns the list of results; an all_reduce
 (except of 16-bit floats, whose sum is Float32) and a broadcast change the arrays themselves. Only the root gets the results of
 `reduce` and `gather`. For a `scatter`, give the arrays of the root, and `counts`, the number of elements in a block of each. With
-`blocks`, one array has blocks of unequal size: blocks[r + 1] elements belong to rank r; an :all_to_all also needs `out_blocks`,
-the number of elements from each rank.
+`blocks`, an :all_gather, :reduce_scatter or :all_to_all takes one array, with blocks of unequal size: blocks[r + 1] elements belong
+to rank r; an :all_to_all also needs `out_blocks`, the number of elements from each rank.
 """
 collective(comm::Comm, kind::Symbol, arrays = Vector{UInt8}[]; options...) = submit(comm, kind, arrays, C_NULL; options...)[2]
 

@@ -107,7 +107,7 @@ function state_names(e::Engine)
     end
     names
 end
-"Returns a whole tensor of the engine: \"param\", \"grad\", or one of state_names."
+"Returns a whole tensor of a parameter; `state` is one of state_names."
 function Base.read(e::Engine, param::Integer, state::AbstractString = "master")
     out = Array{Float32}(undef, param_info(e, param).dims)
     GC.@preserve e check(ds_engine_read(raw(e), param, state, out, length(out)))
@@ -206,10 +206,10 @@ function gather(f, e::Engine, params::Integer...)
         end
     end
 end
-"Hands over this rank's gradient of a parameter, which is copied."
+"Hands over this rank's gradient of a parameter. The gradient is copied, unless it already is the engine's memory."
 grad_ready!(e::Engine, param::Integer, grad; stream = nothing) = GC.@preserve e stream with_inputs(
     (handles, _) -> ds_grad_ready(raw(e), param, handles[1], raw(stream)), (grad,), stream)
-"Hands over a gradient without a copy: calls `f` with the engine's memory for the gradient, which f must fill."
+"Hands over a gradient without a copy on the host: calls `f` with the engine's memory for the gradient, which f must fill."
 function write_grad!(f, e::Engine, param::Integer)
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     GC.@preserve e check(ds_engine_grad_view(raw(e), param, C_NULL, out))

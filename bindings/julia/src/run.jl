@@ -33,10 +33,10 @@ end
 """
     train([progress,] config; comm = nothing, resume = nothing, quiet = 0, batch = nothing, stop = nothing)
 
-Trains as `libds train` does; `config` may be nothing with `resume`, a run folder. `progress` is called after each step, on rank
-0, with an object that has `step`, `steps`, `samples` (taken by the whole run), `loss`, `heldout_loss` (NaN if it was not
-evaluated), `grad_norm`, `lr`, `tokens_per_second` and `loss_scale`; `next_lr!` sets the learning rate there. If it returns false,
-or `stop`, a `Ref{Int32}`, becomes nonzero, the run is saved and ends with an `Error` of DS_ERROR_USER.
+Trains as `libds train` does; `config` may be nothing with `resume`, a run folder. `progress` is called on rank 0, after each step
+that was not skipped, with an object that has `step`, `steps`, `samples` (taken by the whole run), `loss`, `heldout_loss` (NaN if
+it was not evaluated), `grad_norm`, `lr`, `tokens_per_second` and `loss_scale`; `next_lr!` sets the learning rate there. If it
+returns false, or `stop`, a `Ref{Int32}`, becomes nonzero, the run is saved and ends with an `Error` of DS_ERROR_USER.
 `batch(step, micro_step, tokens, targets)` fills both arrays instead of the configured data. An exception of `progress` or `batch`
 is rethrown after the run was saved.
 """

@@ -3,7 +3,7 @@
 """
     Stream(engine)
 
-A queue of work on the engine's device, whose memory the host does not see. Copies, steps and inference that are called with
+A queue of work on the engine's device. The host does not see the memory of that device. Copies, steps and inference that are called with
 `stream = s` run in the order of the calls; `synchronize(s)` waits for them. The tensors that they use are kept until then. "cpu" has
 no streams.
 """

@@ -27,7 +27,7 @@ end
 Base.zero(::Type{BFloat16Bits}) = reinterpret(BFloat16Bits, 0x0000)
 Base.show(io::IO, x::BFloat16Bits) = print(io, "BFloat16Bits(", Float32(x), ")")
 
-# Contiguous memory: an Array, and views and reshapes of one that are contiguous.
+# Returns `data` if its memory is contiguous, as that of an Array is; otherwise throws.
 function dense(data::AbstractArray{T}) where {T}
     dtype_of(T)
     data isa Array && return data
@@ -55,7 +55,7 @@ function destroy(t::Tensor, at)
     ds_tensor_destroy(at)
 end
 
-# Creates a tensor; no other function does. The memory must outlive the handle.
+# Creates a tensor by the only call of ds_tensor_create. The memory must outlive the handle.
 function create(::Type{T}, dims, strides, data::Ptr, stream) where {T}
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     reversed = Int64[dims[d] for d in length(dims):-1:1]
@@ -74,7 +74,7 @@ end
 Tensor(data::AbstractArray) = GC.@preserve data Tensor(lend(data), data)
 Tensor(T::Type, dims::Integer...; stream = nothing) = Tensor(create(T, dims, C_NULL, C_NULL, stream), nothing)
 
-# Returns the description of a tensor; no other function reads it.
+# Returns the description of a tensor by the only call of ds_tensor_info.
 function info_of(at::Ptr{ds_tensor})
     dtype, dims, strides, count = Ref{Int32}(0), zeros(Int64, 8), zeros(Int64, 8), Ref{Csize_t}(0)
     device, data = Ref{Ptr{Cchar}}(C_NULL), Ref{Ptr{Cvoid}}(C_NULL)
@@ -194,8 +194,8 @@ function Capsule(data::AbstractArray{T}) where {T}
     Capsule(pointer(managed))
 end
 
-# Exports a tensor; no other function does. The capsule keeps memory of libds alive; for a lent
-# array, the array itself is exported anew.
+# Exports a tensor in the form of DLPack before 1.0. The capsule keeps memory of libds alive; for a
+# lent array, the array itself is exported anew.
 function Capsule(t::Tensor)
     t.lent isa AbstractArray && isopen(t) && return Capsule(t.lent)
     out = Ref{Ptr{DLManagedTensor}}(C_NULL)
@@ -210,7 +210,7 @@ function VersionedCapsule(t::Tensor)
     Capsule(convert(Ptr{DLVersioned}, out[]))
 end
 
-# Imports a capsule; no other function does. A capsule that is refused stays unchanged.
+# Imports a capsule. A capsule that is refused stays unchanged.
 function Tensor(c::Capsule)
     old, new, out = Ptr{DLManagedTensor}(C_NULL), Ptr{DLManagedTensorVersioned}(C_NULL), Ref{Ptr{ds_tensor}}(C_NULL)
     at = raw(c)

@@ -19,7 +19,7 @@ catch e
     e
 end
 
-# Makes y = x * w + b with a mean squared error; output 1 is y.
+# Returns a graph of y = x * w + b with a mean squared error; output 1 is y.
 function linear_graph()
     g = Graph("linear", 4)
     x, target = Libds.input!(g, "x", Float32, 3, :), Libds.input!(g, "target", Float32, 2, :)

@@ -20,7 +20,7 @@ _SPECIAL = ("__init__", "__getitem__", "__setitem__", "__delitem__")
 
 
 def shown(value: Any) -> str:
-    """Returns a value for a message: itself if it is short and plain, otherwise its type."""
+    """Returns a value for a message: a plain value itself, a text cut to 50 characters, a short list item by item, otherwise the type."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, (list, tuple)) and len(value) <= 4 and not any(isinstance(item, (list, tuple)) for item in value):
@@ -183,8 +183,8 @@ def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def checked(one: _Any) -> _Any:
-    """Wraps a function, or all public methods of a class, so that arguments of a kind that the annotations do not name are
-    refused."""
+    """Wraps a function, or the public methods, __init__ and indexing of a class, so that arguments of a kind that the annotations
+    do not name are refused."""
     if not inspect.isclass(one):
         return typing.cast(_Any, _checked_function(one))
     for name, member in list(vars(one).items()):

@@ -29,7 +29,7 @@ def config_text(config: Config, name: str = "config") -> str:
 
 
 def options_text(**options: Any) -> str | None:
-    """Returns the options of a call as JSON: those that are not None."""
+    """Returns those options of a call that are not None, as JSON, or None if all are None."""
     given = [f"{json.dumps(name)}: {json_text(name, value)}" for name, value in options.items() if value is not None]
     return f"{{{', '.join(given)}}}" if given else None
 

@@ -140,8 +140,8 @@ class Comm(Handle):
         join_timeout: seconds to wait until all ranks have joined.
         interruptible: if true, signal handlers, including that of Control-C, run while a call on the main thread waits for other
             ranks. A handler that raises ends the call, and the group. With this option a small collective takes about 100 us
-            instead of 10. Over MPI and over callbacks, handlers run only after the call. Signals always interrupt joining the
-            group.
+            instead of 10. Over MPI and over callbacks, handlers run only after the call. On the main thread, signals also
+            interrupt joining a group, with or without this option, unless it is over MPI.
 
     Arrays are NumPy arrays, torch tensors, `libds.Tensor` or any buffer, and are used in place. All ranks must call
     every collective in the same order. A collective raises `CommError` on all ranks if one dies, aborts or calls something
@@ -290,7 +290,7 @@ class Comm(Handle):
         return part
 
     def abort(self, reason: str) -> None:
-        """Ends this and every later collective of all ranks with `CommError` and this reason; any thread may call
+        """Ends the running collective and every later one with `CommError` and this reason, on all ranks; any thread may call
         it."""
         lowlevel.comm_abort(self._need(), reason)
 

@@ -40,7 +40,7 @@ class StepResult(NamedTuple):
     loss: float  #: mean over all ranks
     grad_norm: float  #: norm of the mean gradient, before clipping
     lr: float  #: learning rate of parameter group 0
-    skipped: bool  #: loss or gradients had NaN or infinity, so nothing was updated
+    skipped: bool  #: nothing was updated: loss or gradients had NaN or infinity, or no target counted
     loss_scale: float  #: factor of the loss; 1 unless fp16 is enabled
     loss_scale_at_floor: bool  #: the step was skipped, and the dynamic loss scale is at its minimum
 
@@ -405,7 +405,7 @@ class DelegateEngine(_AnyEngine):
 
     def grad_view(self, param: ParamLike) -> Tensor:
         """Returns the tensor in which libds keeps this rank's gradient, in the compute type. Write the gradient there and pass
-        the tensor to `grad_ready`, which then copies nothing. Collective."""
+        the tensor to `grad_ready`, which then copies nothing, unless the device has its own memory. Collective."""
         return Tensor._of(self._call(lowlevel.engine_grad_view, self._number(param)))
 
     def grad_ready(self, param: ParamLike, grad: Any) -> None:

@@ -88,9 +88,10 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
         config: the configuration. With `resume` it is merged over that of the run, and may be None.
         comm: the group that trains together; by default one rank.
         resume: the run folder to continue, or one of its checkpoints.
-        progress: True shows a bar in a terminal or a notebook and plain lines elsewhere; False or None shows nothing; a callable gets a
-            `Progress` after each step of rank 0, and stops the run by returning False. If it returns a `NextLr`, that is the
-            learning rate of all ranks from the next step on, until it returns another; NaN returns the rate to the schedule.
+        progress: True shows a bar in a terminal or a notebook and plain lines elsewhere; False or None shows nothing; a callable of
+            rank 0 gets a `Progress` after each step that was not skipped, and stops the run by returning False. If it returns a
+            `NextLr`, that is the learning rate of all ranks from the next step on, until it returns another; NaN returns the rate
+            to the schedule.
         batch: fills (step, micro_step, tokens, targets), two memoryviews of int32, in place of the configured data.
         stop: a flag that ends the run, from another thread or a signal handler.
 
@@ -105,7 +106,8 @@ def train(config: Config | None = None, *, comm: Comm | None = None, resume: Pat
 
     Raises:
         Stopped: a callback or the flag ended the run; it is saved, and a call with `resume` continues it.
-        NumericError: too many steps in a row were not finite; the run is saved, too.
+        StateError: the flag ended the run before anything was created.
+        NumericError: too many steps in a row were not finite, or the loss of the finished model is not; the run is saved, too.
         ConfigError: the configuration is wrong, or the run did not beat run.bars.
     """
     last: list[Progress] = []
@@ -175,7 +177,8 @@ def profile(config: Config | None = None, *, model: Path | None = None, comm: Co
             **options: Any) -> Any:
     """Trains a few steps on random tokens and reports where their time goes, as `libds profile` does. Collective.
 
-    Options: micro_batch, sequence, dtype, threads, steps, by (docs/reference/profile.md).
+    Either `config` or `model` must be given. Options: micro_batch, sequence, dtype, threads, steps, by
+    (docs/reference/profile.md).
     """
     text = _locked(comm, lowlevel.run_profile, None if config is None else config_text(config),
                    None if model is None else os.fspath(model), options_text(**options), format_code(form))

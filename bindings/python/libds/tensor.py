@@ -209,7 +209,7 @@ def zeros(shape: Sequence[int] | int, dtype: Any = "f32") -> Tensor:
 def tensor(values: Any, dtype: Any = None) -> Tensor:
     """Returns a new tensor with a copy of `values`: a number, or nested lists of numbers of equal lengths.
 
-    Without a dtype it is "f32" if any value is a float, and otherwise "i32".
+    Without a dtype it is "f32" if any value is a float or there are no values, and otherwise "i32".
     """
     shape, flat = _flatten(values, 0)
     if dtype is None:

@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 def linear_graph():
-    """Makes y = x * w + b with a mean squared error; output 1 is y."""
+    """Returns a graph of y = x * w + b with a mean squared error; output 1 is y."""
     graph = libds.Graph("linear", rows=4)
     x, target = graph.input("x", "f32", [None, 3]), graph.input("target", "f32", [None, 2])
     w, b = graph.param("w", [2, 3], "normal", 0.1), graph.param("b", [2])
@@ -43,7 +43,7 @@ def linear_engine(**options):
 
 
 def host_engine(elements=5, **options):
-    """Makes a delegate engine with one parameter "p" of zeros."""
+    """Returns a started delegate engine with one parameter "p", which is zeros unless an `init` is given."""
     engine = libds.DelegateEngine(HOST, threads=1, **options)
     engine.add_param("p", elements)
     return engine.start()

@@ -1,4 +1,5 @@
-"""Every public name, here and in the low-level module, has a docstring, annotations and a readable repr."""
+"""Every public name, here and in the low-level module, has a docstring; those of the package also have annotations and a
+readable repr."""
 import inspect
 import pydoc
 import re

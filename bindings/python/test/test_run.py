@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def small(folder, name="run", **run):
-    """Makes a run of five steps on a text file."""
+    """Writes a text file, and returns the configuration of a run of five steps on it."""
     text = os.path.join(folder, "text.txt")
     if not os.path.exists(text):
         with open(text, "w", encoding="utf-8") as file:
@@ -31,8 +31,7 @@ def small(folder, name="run", **run):
 
 class Runs(unittest.TestCase):
     def test_the_main_job_in_small(self):
-        """Returns examples/train.json on two ranks, with a smaller model, fewer steps and its NVMe tier in a scratch
-        folder."""
+        """Runs examples/train.json on two ranks, with a smaller model, fewer steps and its NVMe tier in a scratch folder."""
         with scratch() as folder:
             with open(ROOT / "examples/train.json", encoding="utf-8") as file:
                 config = libds.merge_config(file.read(), {

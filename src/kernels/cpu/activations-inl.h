@@ -22,7 +22,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 struct GeluTanh {
   static constexpr double kTwoScale = 2 * 0.7978845608028654;  // 2 sqrt(2 / pi)
   static constexpr double kCubic = 0.044715;
-  // Beyond this |x|, logistic(2u) is 1 or below 2^-111, which makes no difference in f32.
+  // Beyond this |x|, logistic(2u) is 1 or below 2^-110, which makes no difference in f32.
   static constexpr float kFlat = 9.5f;
 
   // Clamps x to where logistic(2u) changes. NaN stays NaN, because on x86 Min and Max return their
@@ -215,7 +215,7 @@ struct QuickGelu {
 
 // log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|). With z = e / (2 + e) <= 1/3 the
 // logarithm is 2 atanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + ...). The omitted terms, those after z^14
-// / 15, are below 2^-30 of the sum.
+// / 15, are below 2^-29 of the sum.
 struct Softplus {
   static HWY_INLINE Vec value(Vec x) {
     const Lanes d;

@@ -200,7 +200,7 @@ HWY_INLINE void encode_block(const float* m, const float* v, uint8_t m_scale, ui
 // Stores a pair of vectors as bf16 masters, for a block whose moments are finite. An element that
 // is not finite then comes from the master or from a division by zero, and its bits below the last
 // bit of a bf16 are 0. So adding random bits rounds correctly unless it makes a finite element
-// infinite. If any result is infinite or NaN, returns false and stores nothing.
+// infinite. If `drawn` and any result is infinite or NaN, returns false and stores nothing.
 template <bool drawn>
 HWY_INLINE bool keep_halves(const Two& v, const PartWords& words, int64_t e, bf16* to) {
   const Words d;
@@ -355,8 +355,7 @@ void renew_blocks(const KernelContext& c) {
                    a.v_scale + b,
                    a.param ? a.param + e : nullptr};
     };
-    // The random words of two blocks of kDrawn elements, and each block of kDrawn elements covers
-    // two blocks of codes.
+    // The random words of two blocks of kDrawn elements. Each of them covers two blocks of codes.
     HWY_ALIGN uint32_t drawn_words[2][kBlockWords];
     NextMoments next[2];
     const auto words_of = [&](int64_t b) HWY_ATTR {

@@ -1,9 +1,9 @@
 // The forward pass of attention by blocks of keys (Dao et al., "FlashAttention", arXiv:2205.14135),
 // so that scores never leave the cache. A task is a chunk of queries of one head. It visits the
 // keys that these queries see block by block, with a running maximum and sum for each query. Scores
-// include the factor log2 e, so weights are powers of 2. With AVX512_BF16 or AMX, bf16 operands are
-// multiplied in pairs (pairs-inl.h, tile_product.h), and q is read in place; other operands are
-// packed as f32.
+// include the factor log2 e, so weights are powers of 2. With AVX512_BF16 or AMX, bf16 operands
+// with an even depth and no mask are multiplied in pairs (pairs-inl.h, tile_product.h), and q is
+// read in place; other operands are packed as f32.
 //
 // The bits of a row depend only on its sequence: blocks are counted from the sequence's first row,
 // and a key that is not seen has weight 0.
@@ -30,8 +30,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Returns the number of queries in a task. Their q and output sums occupy up to 256 KiB, half of a
-// typical second-level cache, and each key is packed once for all of them.
+// Returns the number of queries in a task. Up to a depth of 1024, their q and output sums occupy at
+// most 256 KiB, half of a typical second-level cache, and each key is packed once for all of them.
 HWY_INLINE int64_t chunk_of(const HeadsShape& s) {
   return std::clamp<int64_t>(32768 / (s.depth * s.block()), 1, 4) * s.block();
 }
@@ -123,7 +123,7 @@ struct AttentionChunk {
   }
 
   // Multiplies `rows` queries, from query `first` of the sequence on, with the packed keys in the
-  // columns `all`. The queries are packed from row r of q on.
+  // columns `all`. Unless kPairs, the queries are packed from row r of q on.
   HWY_INLINE void multiply_keys(int64_t first, int64_t r, int64_t rows, Range all) {
     int64_t columns = all.end - all.begin;
     if constexpr (kPairs) {

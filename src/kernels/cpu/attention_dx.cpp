@@ -55,7 +55,8 @@ struct GradientOperands {
 // block of keys at a time. With p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (m_ij dy_i . v_j - dy_i .
 // y_i) (1 - (s_ij / cap)^2):
 //   dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i
-// m_ij is the factor of dropout, or 1. `p` holds m_ij p_ij.
+// m_ij is the factor of dropout, or 1. Without a cap, the last factor of ds_ij is 1. `p` holds m_ij
+// p_ij.
 template <typename T, bool kPairs>
 struct GradientBlock {
   // The number of columns of dy and y that multiply_strip() processes at once.

@@ -1,10 +1,10 @@
 #pragma once
 // The division of work into tasks, and the registration of the kernels of this folder.
 //
-// A file of this folder is compiled once for each instruction set of targets.h: foreach_target.h
-// includes it again with another HWY_NAMESPACE and other compiler options. Code that must exist
-// only once is in the part under `#if HWY_ONCE`. register.cpp picks the best set of the machine at
-// run time (features.h limits it).
+// Most files of this folder are compiled once for each instruction set of targets.h:
+// foreach_target.h includes the file again with another HWY_NAMESPACE and other compiler options.
+// Code of such a file that must exist only once is in the part under `#if HWY_ONCE`. register.cpp
+// picks the best set of the machine at run time (features.h limits it).
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -17,8 +17,8 @@
 
 namespace ds::cpu {
 
-// The number of elements in one task of an elementwise kernel. It is fixed, and a multiple of every
-// vector width, so that tails are in the same places on any machine.
+// The number of elements in one task of an elementwise kernel. It is a multiple of every vector
+// width, so that only the last task may end with a part of a vector.
 constexpr int64_t kBlock = 16384;
 
 // Calls task(index, thread) for every index in [0, count) on the team. The task is passed by
@@ -28,7 +28,8 @@ void for_tasks(ThreadTeam& team, int64_t count, const Task& task) {
   team.parallel_for(count, std::cref(task));
 }
 
-// Calls f(begin, end) for the pieces of [0, count) of `block` elements each, as tasks of the team.
+// Calls f(begin, end) for the pieces of [0, count), as tasks of the team. Each piece has `block`
+// elements; the last may have fewer.
 template <typename F>
 void for_blocks(ThreadTeam& team, int64_t count, int64_t block, const F& f) {
   for_tasks(team, ceil_div(count, block),
@@ -46,8 +47,8 @@ void by_type(DType dtype, const F& f) {
   by_type_among<float, bf16, f16>("cpu", dtype, f);
 }
 
-// Registers `run` as the kernel of family "cpu" for `op`. Operands are f32, bf16, f16 or i32; sums
-// may be f64.
+// Registers `run` as the kernel of family "cpu" for `op`. The kernel refuses f64 operands, except
+// for the f64 sums of some instructions, and kept logits.
 void add_kernel(KernelRegistry& registry, const char* op, KernelFn run);
 
 // Registers a kernel that is a template over an element type. `operand` returns that type for a

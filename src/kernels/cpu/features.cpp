@@ -90,7 +90,7 @@ Isa parse_isa(std::string_view name) {
         fmt::join(choices(), " "), name);
 }
 
-// Returns the limit that DS_MAX_ISA sets, or kMost if it is not set.
+// Returns the limit that DS_MAX_ISA sets, or kMost if it is not set or is empty.
 Isa limit() {
   const char* name = std::getenv("DS_MAX_ISA");
   return name && *name ? parse_isa(name) : kMost;

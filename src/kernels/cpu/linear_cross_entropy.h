@@ -24,7 +24,7 @@ inline DType head_dtype(const KernelQuery& query) {
 }
 
 // Returns why a launch with kept logits is refused, or "". CPU plans keep the logits of a separate
-// `linear` instead, so only the reference supports them.
+// `linear` instead, so of the CPU families only the reference supports them.
 inline std::string refuse_kept_logits(const KernelQuery& query) {
   return keeps_logits(query.attrs) ? "does not support kept logits" : "";
 }

@@ -1,6 +1,7 @@
 // Quantization and its inverse, bit-identical to the reference (kernels/ref/quantize.cpp explains
-// it). A granule of 256 elements is widened to an array in the first-level cache, from which three
-// passes compute the scale, the codes and the error.
+// it). A granule of 256 elements is widened to an array in the first-level cache, and the largest
+// magnitude, which determines the scale, is found at the same time. Then one pass over the array
+// computes the codes, and another the error.
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -91,7 +92,7 @@ HWY_INLINE void quantize_granule(const T* x, int64_t bits, const Feedback& feedb
   bool stays = feedback.stays || (held && top == 0);
   if (held && top != 0) top = load_granule(x, held, value);
   // If an element is infinite or NaN, the scale is NaN, so that the receivers decode NaN, and the
-  // error is cleared.
+  // error, unless it stays, is cleared.
   if (top >= kInfinity) {
     std::memcpy(codes, &kNan, sizeof kNan);
     std::memset(codes + sizeof kNan, 0, static_cast<size_t>(kGranule * bits / 8));

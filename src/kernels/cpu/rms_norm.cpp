@@ -20,7 +20,7 @@ float offset_of(const KernelContext& c) {
   return static_cast<float>(c.attrs.integer_or("offset", 0));
 }
 
-// y = x rstd w, where rstd = 1 / sqrt(mean of x^2 + eps) over each run as long as w.
+// y = x rstd (w + offset), where rstd = 1 / sqrt(mean of x^2 + eps) over each run as long as w.
 template <typename T>
 void rms_norm(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
@@ -33,7 +33,7 @@ void rms_norm(const KernelContext& c) {
     Vec shift = hn::Set(Lanes(), offset);
     for (int64_t r = begin; r < end; ++r) {
       const T* run = x + r * width;
-      // RMS norm has no mean to subtract, so one pass over the run is enough.
+      // RMS norm has no mean to subtract, so rstd needs only one pass over the run.
       float squares = sum_of(
           width, [](Vec v) HWY_ATTR { return hn::Mul(v, v); }, run);
       float rstd = 1 / std::sqrt(squares / count + eps);
@@ -46,7 +46,7 @@ void rms_norm(const KernelContext& c) {
   });
 }
 
-// With g = dy w and h = x rstd: dx = rstd (g - h mean(g h)).
+// With g = dy (w + offset) and h = x rstd: dx = rstd (g - h mean(g h)).
 template <typename T>
 void rms_norm_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();

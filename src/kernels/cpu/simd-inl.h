@@ -52,9 +52,9 @@ HWY_INLINE void store(Vec v, bf16* p) {
   hn::StoreU(hn::TruncateTo(Halves(), top), Halves(), reinterpret_cast<uint16_t*>(p));
 }
 
-// Load and store f16. Highway's own conversions are used where they are one instruction. Highway's
-// emulation of that instruction does not support infinity, on which loss scaling depends, so other
-// targets convert here, as widen_half() and narrow_half() do.
+// Load and store f16. Highway's own conversions are used from AVX2 on, where they are one
+// instruction. Highway's emulation of that instruction does not support infinity, on which loss
+// scaling depends, so other targets convert here, as widen_half() and narrow_half() do.
 #if HWY_TARGET <= HWY_AVX2
 HWY_INLINE Vec load(const f16* p) {
   const hn::Rebind<hwy::float16_t, Lanes> halves;

@@ -253,8 +253,8 @@ HWY_INLINE void keep_param(const M* master, T* param) {
   if (param)
     Keeping<false, false>::template keep<Draw::mixed>(load_two<false>(master), param, no_words());
 }
-// The type to which the next master is rounded, which watch() must check: bf16 if the master is
-// bf16, otherwise the type T of the parameter.
+// The type that watch() must check for the next master: bf16 if the master is bf16, otherwise the
+// type T of the parameter, to which the stored master is then rounded.
 template <typename M, typename T>
 using MasterWatched = std::conditional_t<std::is_same_v<M, bf16>, M, T>;
 

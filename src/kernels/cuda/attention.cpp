@@ -33,7 +33,8 @@ using Made = std::unique_ptr<Kernel>;
 
 // The entries (forward, and the two passes of backward) for heads of at most `depth` columns.
 // Entries of type f32 accept operands of any type. Entries of a 16-bit type run on tensor cores and
-// require that all operands have this type; they support dropout and a cap only if `any` is set.
+// require that all operands other than masks have this type; they support dropout and a cap only if
+// `any` is set.
 struct Entries {
   DType type;
   bool any;
@@ -114,8 +115,8 @@ std::string too_wide(int64_t depth) {
 }
 
 // Returns the first entries of the table for heads of this depth, and for dropout or a cap if `any`
-// is set. Entries on tensor cores require that all operands except masks have the same type.
-// Returns null with a reason if the heads are too wide.
+// is set. Entries on tensor cores require that all operands except masks have the same type and
+// that every extent is below kMostMmaExtent. Returns null with a reason if the heads are too wide.
 const Entries* entries_of(std::span<const TensorView> operands, int64_t depth, bool any,
                           std::string* refusal) {
   const DType type = operands[0].dtype;

@@ -105,7 +105,8 @@ uint32_t alignment(const void* address) {
   return static_cast<uint32_t>(at == 0 ? kMost : std::min(at & (~at + 1), kMost));
 }
 
-// The descriptors and the algorithm of a product of one shape, without the addresses of operands.
+// The descriptors and the algorithm of a product of one shape. The only address that they hold is
+// that of the last product's bias.
 struct Plan {
   Owned<cublasLtMatmulDesc_t> matmul{nullptr, nullptr};
   Owned<cublasLtMatrixLayout_t> first{nullptr, nullptr}, second{nullptr, nullptr},

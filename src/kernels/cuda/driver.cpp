@@ -127,7 +127,7 @@ Driver open_driver() {
 }
 
 // Classifies errors by what the caller can do: free memory, choose another device or call, or give
-// up the device. All other errors are failures of submitted work.
+// up the device. All other errors count as failures of submitted work.
 int32_t status_of(CUresult result) {
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:

@@ -1,5 +1,5 @@
-// The host side of elementwise operations. Each operation is one launch, in most cases of an entry
-// with the operation's name.
+// The host side of elementwise operations. An operation is one launch (`zero` is one for each
+// output), in most cases of an entry with the operation's name.
 #include "kernels/cuda/elementwise.h"
 
 #include <cstddef>
@@ -102,8 +102,8 @@ void set_blend(ElementArgs& a, const Attrs& attrs, const Arguments& c) {
   a.flag = (c.in.size() == 2 ? 1 : 0) | (a.c != 0 ? 2 : 0);
   a.width = c.in[0].dims[1];
 }
-// In every element type, a zero consists of zero bytes, so zero and last_row only copy or clear
-// bytes.
+// zero and last_row only clear or copy bytes, whatever the element type: in every type, a zero
+// consists of zero bytes.
 Made make_zero(const Query&, std::string*) {
   return made([](Launcher& launcher, const Arguments& c) {
     for (const TensorView& out : c.out) copy_bytes(launcher, nullptr, out.data, out.bytes());

@@ -9,8 +9,8 @@
 
 namespace ds::cuda {
 
-// Returns ElementArgs with the operands, count, scalars and leaf of a launch. The other fields are
-// 0.
+// Returns ElementArgs with the operands, count, wide, scalars and leaf of a launch. The other
+// fields are 0.
 ElementArgs element_args(const Arguments& c);
 // Launches an entry with one thread for every kShare elements.
 void start_elements(Launcher& launcher, const char* entry, const ElementArgs& a);

@@ -26,7 +26,8 @@ using Run = std::function<void(Launcher&, const Arguments&)>;
 // for every shape up to the bound.
 std::unique_ptr<Kernel> made(Run run, int64_t scratch = 0);
 
-// Returns whether all operands are f32, bf16, f16 or i32. If not, sets *refusal to the reason.
+// Returns whether all operands and results are f32, bf16, f16 or i32. If not, sets *refusal to the
+// reason.
 bool takes_floats(const Query& query, std::string* refusal);
 
 inline Operand operand(const TensorView& view) {

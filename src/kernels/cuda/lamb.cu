@@ -19,7 +19,8 @@ DS_DEVICE Lamb lamb_of(const LambArgs& a) {
   const float* v = a.constants->v;
   return {v[5], v[6], v[7], a.inside != 0};
 }
-// Returns the step of an element before the trust ratio is applied: m / (sqrt(v) + eps) + decay p.
+// Returns the step of an element before the trust ratio is applied: m / (sqrt(v) + eps) + decay p,
+// or with eps inside the root.
 DS_DEVICE float lamb_step(const Lamb& c, float p, float m, float v) {
   const float root = sqrtf(c.inside ? v + c.eps : v);
   return m / (c.inside ? root : root + c.eps) + c.decay * p;
@@ -27,7 +28,7 @@ DS_DEVICE float lamb_step(const Lamb& c, float p, float m, float v) {
 
 }  // namespace
 
-// Updates the moments of every element in place.
+// Updates the moments of every element in place, unless the step is skipped.
 DS_LOOP_KERNEL(lamb_moments, LambArgs) {
   if (a.constants->skip != 0) return;
   const float* c = a.constants->v;

@@ -134,7 +134,7 @@ struct Head : LogitsHead {
 // An output layer that keeps its logits, in the type of x, for the gradient. Tensor cores need rows
 // of whole vectors in every matrix, so rows of logits are padded with zeros up to a multiple of 8
 // words. If the number of words is not a multiple of 8, the weight is first copied and extended by
-// rows of zeros, which costs a hundredth of a matrix product.
+// rows of zeros.
 struct KeptHead {
   int64_t rows, width, words, stride;
   DType dtype;

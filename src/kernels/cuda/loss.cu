@@ -17,8 +17,8 @@ DS_DEVICE bool counts(const LossArgs& a, int64_t row) { return a.targets[row] >=
 
 // Merges the softmax of two parts of a row: the whole sum of the part with the smaller maximum is
 // scaled and added to the rest of the other part. The function is symmetric to the bit, so all
-// threads of a warp get the same result. A maximum is never NaN; a part without finite elements has
-// the maximum -inf and contributes only its NaN.
+// threads of a warp get the same result. A maximum is never NaN; a part whose elements are all -inf
+// or NaN has the maximum -inf and contributes only its NaN.
 DS_DEVICE RowStats joined(const RowStats& a, const RowStats& b) {
   const bool first = a.top > b.top;
   const float top = first ? a.top : b.top, low = first ? b.top : a.top;

@@ -10,9 +10,9 @@
 
 namespace ds::cuda {
 
-// Opens NCCL at the first call: libnccl.so.2, or the library that DS_NCCL names. Throws a Failure
-// with a one-line message if it is missing or too old. Returns its name and version, such as "NCCL
-// 2.28.9".
+// Opens NCCL at the first call: libnccl.so.2 or libnccl.so, or the library that DS_NCCL names.
+// Throws a Failure with a one-line message if it is missing or too old. Returns its name and
+// version, such as "NCCL 2.28.9".
 std::string nccl_name();
 using NcclId = std::array<uint8_t, 128>;
 // Creates the identifier that all ranks of one communicator must pass to Link.
@@ -34,7 +34,7 @@ class Link {
   // Enqueues an all-gather of `bytes` bytes of each rank.
   void gather(const DriverStream& stream, const void* in, void* out, int64_t bytes);
   // Enqueues a send to each other rank and a receive from it. Element r of each array describes the
-  // part of rank r.
+  // part of rank r; a part of 0 bytes is not transferred.
   void swap(const DriverStream& stream, const ds_plugin_part* sends,
             const ds_plugin_part* receives);
   // Ends the communicator without waiting for its work, so that a stream that waits for a lost rank

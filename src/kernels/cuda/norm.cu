@@ -1,11 +1,12 @@
 // Normalization of rows and its gradients, within the tolerances of kernels/accuracy.cpp.
 //
 // A row gets enough warps of a block to keep it in registers (row-inl.h), so that memory is read
-// once: a warp for each 768 columns, at most eight warps. If one warp is enough, a block has four
-// rows. Sums over rows (dw, db) are computed first over chunks of 128 rows, then over the chunks.
-// In both steps, eight parts of each sum are added up in parallel, each in order, and then the
-// parts in order. There are no atomics, so the bits depend only on the shape, not on the number of
-// processors. The operands of a row have one type (core/graph/ops/norm.cpp).
+// once: a warp for each 768 columns, at most eight warps. Columns after the first 6144 are read
+// again for each use. If one warp is enough, a block has four rows. Sums over rows (dw, db) are
+// computed first over chunks of 128 rows, then over the chunks. In both steps, eight parts of each
+// sum are added up in parallel, each in order, and then the parts in order. There are no atomics,
+// so the bits depend only on the shape, not on the number of processors. The operands of a row have
+// one type (core/graph/ops/norm.cpp).
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row-inl.h"

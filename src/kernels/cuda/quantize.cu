@@ -71,7 +71,8 @@ DS_BLOCK_KERNEL(quantize, CodesArgs, kCodeThreads) {
     if (e < kGranule / 2)
       codes[4 + e] = static_cast<uint8_t>(wide[e] | wide[e + kGranule / 2] << 4);
   }
-  // A skipped step does not change the error, and neither does a granule of zeros.
+  // A skipped step does not change the error. Neither does a granule of zeros, unless this step
+  // clears errors.
   if (!a.error || a.scalars->skip != 0 || !(fed || fresh)) return;
   float error = 0;
   if (known) {

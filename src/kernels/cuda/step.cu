@@ -70,7 +70,8 @@ DS_LOOP_KERNEL(clip, StepArgs) {
 
 // Computes the weighted mean of the losses of the step, the number of leaves and the sum of their
 // weights. Leaves are added in the order of their indices, micro_step * ranks + rank. Each rank has
-// the losses of its micro-steps, followed by their weights if `unit` is not 0.
+// the losses of its micro-steps, followed by their weights if `unit` is positive. The sum of the
+// weights is then stored in multiples of `unit`.
 DS_LOOP_KERNEL(losses, StepArgs) {
   if (thread_number() != 0) return;
   const int64_t own = a.unit > 0 ? 2 * a.micros : a.micros;

@@ -5,7 +5,7 @@
 // id is one of its words to a list, in order: a thread computes its position in the list from
 // ballots, as the number of hits before it. When the list might overflow, or the ids end, every
 // thread adds the listed rows to its column of the sums in shared memory. dy is read once and dw
-// written once; the ids are read once for every 32 words, from the device's cache.
+// written once; the ids are read once by every block, from the device's cache.
 #include "core/program/rows.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/row-inl.h"

@@ -405,7 +405,8 @@ DS_LOOP_KERNEL(own_gradient, UpdateArgs) {
   });
 }
 
-// Nesterov momentum: `master` is m, and `param` receives the look-ahead gradient.
+// Nesterov momentum: `master` is m, and `param` receives the look-ahead gradient, or zeros in a
+// skipped step.
 DS_LOOP_KERNEL(muon_momentum, UpdateArgs) {
   const UpdateConstants& c = *a.constants;
   each_few<kUpdated>(a.count, [&](int64_t i, int n) {

@@ -11,8 +11,8 @@ namespace ds {
 class BlockedSum {
  public:
   static constexpr int kBlock = 256;
-  // Adds a term. carry() calls it with a higher level to add the sum of a block of the level below;
-  // all lower levels are empty then.
+  // Adds a term. With a higher level, the term is the sum of a block of the level below, and all
+  // lower levels must be empty.
   void add(double x, size_t level = 0) {
     Level& l = levels_[level];
     l.sum += x;

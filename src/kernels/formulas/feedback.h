@@ -12,7 +12,7 @@ struct Feedback {
   bool on = false;
   // Whether the error is reset: this step starts from an error of 0.
   bool fresh = false;
-  // Whether the error stays as it is, because the step was skipped and will be run again.
+  // Whether the error stays as it is, because the step is skipped.
   bool stays = false;
   // The next error is keep times the old error plus take times the loss of this quantization.
   float keep = 0;

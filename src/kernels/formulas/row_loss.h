@@ -57,7 +57,7 @@ struct RowLoss {
 };
 
 // Attribute `reduction`: how the losses of rows are combined into the result. Rows without a target
-// are left out.
+// are left out; with `none`, their result is 0.
 enum class Reduction : int8_t { mean, sum, none };
 
 inline Reduction reduction_of(const Attrs& attrs) {

@@ -19,8 +19,8 @@ struct Cut {
   // The number of rows of a task, a multiple of 32.
   int64_t rows;
 };
-// Chooses a cut that gives every thread enough tasks and whose buffers fit into the scratch of a
-// thread.
+// Chooses a cut whose buffers fit into the scratch of a thread. If the product is large enough,
+// every thread gets several tasks.
 Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes, Isa isa);
 
 // c = op(a) op(b) (+ bias) of bf16 matrices, with the instructions of `isa`, avx512_bf16 or amx;

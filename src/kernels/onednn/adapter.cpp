@@ -124,8 +124,8 @@ struct Matmul::Impl {
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> idle;
 
-  // Returns an idle context, or creates one. So their number is the largest number of runs that
-  // there have been at the same time.
+  // Returns an idle context, or creates one. So their number is the largest number that has been in
+  // use at the same time.
   std::unique_ptr<Context> take() {
     {
       std::lock_guard lock(mutex);

@@ -15,7 +15,7 @@ Wide<T> weight(const T* w, int64_t k, int64_t offset) {
   return offset == 0 ? get(w, k) : 1 + get(w, k);
 }
 
-// y = x rstd w, where rstd = 1 / sqrt(mean of x^2 + eps) over each run as long as w.
+// y = x rstd (w + offset), where rstd = 1 / sqrt(mean of x^2 + eps) over each run as long as w.
 template <typename T>
 void rms_norm(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
@@ -25,7 +25,7 @@ void rms_norm(const KernelContext& c) {
           offset = c.attrs.integer_or("offset", 0);
   Wide<T> eps = static_cast<Wide<T>>(c.attrs.real("eps")), count = static_cast<Wide<T>>(width);
   for (int64_t r = 0; r < runs; ++r) {
-    // RMS norm has no mean to subtract, so one pass is enough.
+    // RMS norm has no mean to subtract, so rstd needs only one pass.
     Wide<T> squares = 0;
     for (int64_t k = 0; k < width; ++k) squares += get(x, r * width + k) * get(x, r * width + k);
     Wide<T> rstd = 1 / std::sqrt(squares / count + eps);
@@ -36,7 +36,7 @@ void rms_norm(const KernelContext& c) {
   }
 }
 
-// With g = dy w and h = x rstd: dx = rstd (g - h mean(g h)).
+// With g = dy (w + offset) and h = x rstd: dx = rstd (g - h mean(g h)).
 template <typename T>
 void rms_norm_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();

@@ -240,8 +240,8 @@ pub struct Aborter {
 }
 
 impl Aborter {
-    /// Ends this and every later collective of all ranks with this reason; does nothing if the communicator was
-    /// dropped.
+    /// Ends the running collective and every later one, on all ranks, with this reason; does nothing if the
+    /// communicator was dropped.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = name(reason)?;
         match self.handle.upgrade() {

@@ -14,7 +14,7 @@ impl<G: Group> Engine<G> {
         Ok(out)
     }
 
-    /// Ends the registration and allocates the memory; only `add_param` may be called before. Collective.
+    /// Ends the registration, plans the memory and allocates it. Collective.
     pub fn start(&mut self) -> Result<()> {
         // SAFETY: the engine is alive and alone with this thread.
         unsafe { check(ds_sys::ds_engine_start(self.raw)) }
@@ -40,7 +40,8 @@ impl<G: Group> Engine<G> {
     }
 
     /// Hands over this rank's gradient of a parameter without a copy: `body` writes it, in the compute type, directly
-    /// into the memory of the engine. The previous contents are undefined.
+    /// into the memory of the engine. (If the device has its own memory, the gradient is then copied there.) The
+    /// previous contents are undefined.
     pub fn write_grad<T: Element>(&mut self, param: i32, body: impl FnOnce(&mut [T])) -> Result<()> {
         let mut out = std::ptr::null_mut();
         // SAFETY: the place belongs to this host until the gradient is handed over, which needs the engine that body

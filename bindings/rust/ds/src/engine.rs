@@ -32,7 +32,7 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// Sets initial values by `init`, which is called for the elements whose states this rank keeps, in any number of
+    /// Sets initial values by `init`, which is called for the elements whose states this rank keeps, in one or more
     /// parts. Ranks with the same elements must set the same values. It is called when the engine is created or, in
     /// delegate mode, in [`Engine::start`]. If it returns an error, all ranks fail. If it panics, the panic resumes
     /// after the call.
@@ -100,7 +100,7 @@ pub struct StepResult {
     /// Norm of the mean gradient, before clipping.
     pub grad_norm: f64,
     pub lr: f64,
-    /// True if loss or gradients had NaN or infinity, so that nothing was updated.
+    /// True if nothing was updated, because loss or gradients had NaN or infinity, or because no target counted.
     pub skipped: bool,
     /// The factor of the loss; 1 unless fp16 is enabled.
     pub loss_scale: f64,

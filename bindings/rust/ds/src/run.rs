@@ -101,8 +101,8 @@ impl<'a> Run<'a> {
         Run { batch: Some(Box::new(batch)), ..self }
     }
 
-    /// Calls a closure after every step on rank 0; it may change [`Progress::next_lr`]. If it returns false, the run
-    /// saves a checkpoint and ends with [`crate::Status::User`].
+    /// Calls a closure on rank 0 after every step that was not skipped; it may change [`Progress::next_lr`]. If it
+    /// returns false, the run saves a checkpoint and ends with [`crate::Status::User`].
     pub fn progress(self, progress: impl FnMut(&mut Progress) -> bool + 'a) -> Self {
         Run { progress: Some(Box::new(progress)), ..self }
     }

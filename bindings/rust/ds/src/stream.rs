@@ -47,9 +47,9 @@ impl Drop for Queue {
     }
 }
 
-/// A queue of work on the device of an engine whose memory the host does not see; "cpu" has no streams. Copies, steps
-/// and inference over tensors of the stream run in the order of the calls. A tensor is kept until the work that uses it
-/// is done.
+/// A queue of work on the device of an engine. The host does not see the memory of that device; "cpu" has no streams.
+/// Copies, steps and inference over tensors of the stream run in the order of the calls. A tensor is kept until the
+/// work that uses it is done.
 #[derive(Clone)]
 pub struct Stream {
     queue: Rc<Queue>,
@@ -255,7 +255,8 @@ impl<G: Group> Engine<G> {
 }
 
 impl<G: Group> Lease<'_, G> {
-    /// Copies the values of a leased parameter to a tensor on the device, in the order of the stream.
+    /// Copies the values of a leased parameter to a tensor on the device, in the order of the stream, and waits for the
+    /// copy.
     pub fn values_on(&mut self, param: i32, stream: &Stream) -> Result<DeviceTensor> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handles live.

@@ -115,8 +115,8 @@ impl Drop for Tensor {
     }
 }
 
-/// Creates a tensor; no other function does. If `data` is NULL, the tensor has its own memory, filled with zeros. With
-/// a stream, it is on the stream's device.
+/// Creates a tensor of elements T. If `data` is NULL, the tensor has its own memory, filled with zeros. With a stream,
+/// it is on the stream's device.
 ///
 /// # Safety
 /// `data` is NULL, or has the elements that `dims` and `strides` say and outlives the tensor; the stream lives.
@@ -163,7 +163,7 @@ impl Info {
     }
 }
 
-/// Returns the description of a tensor; no other function reads it.
+/// Returns the description of a tensor by the only call of ds_tensor_info.
 pub(crate) fn info_of(raw: *const ds_sys::ds_tensor) -> Result<Info> {
     let (mut dtype, mut dims, mut strides, mut count) = (0, [0i64; 8], [0i64; 8], 0);
     let (mut device, mut data) = (std::ptr::null(), std::ptr::null_mut());

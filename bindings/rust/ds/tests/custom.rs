@@ -58,7 +58,7 @@ fn scale(by: f32, differentiable: bool, fails_at: usize, ended: &Arc<AtomicUsize
     Scale { by, differentiable, fails_at, calls: AtomicUsize::new(0), ended: ended.clone() }
 }
 
-/// The linear graph with its prediction scaled by `op`: a custom operation or one of libds.
+/// Returns the linear graph with its prediction scaled by `scaled`, which adds a custom operation or one of libds.
 fn graph_with(scaled: impl FnOnce(&mut Graph, Value) -> ds::Result<Value>) -> Graph {
     let mut graph = Graph::new("linear", 4).unwrap();
     let x = graph.input::<f32>("x", &[None, Some(3)]).unwrap();

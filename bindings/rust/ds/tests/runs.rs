@@ -73,7 +73,7 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
     assert_eq!(*cried.unwrap_err().downcast::<&str>().unwrap(), "of the text");
 }
 
-/// Trains a run with data from closures.
+/// Returns the configuration of a run whose data come from closures.
 fn own_data(folder: &Path) -> String {
     format!(
         r#"{{"train_batch_size": 4, "optimizer": {{"type": "AdamW", "params": {{"lr": 0.01}}}},

@@ -39,7 +39,7 @@ pub fn model(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/models").join(name)
 }
 
-/// Makes y = x * w + b with a mean squared error; output 1 is y.
+/// Returns a graph of y = x * w + b with a mean squared error; output 1 is y.
 pub fn linear_graph() -> Graph {
     let mut graph = Graph::new("linear", 4).unwrap();
     let x = graph.input::<f32>("x", &[None, Some(3)]).unwrap();
