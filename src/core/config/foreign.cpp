@@ -89,7 +89,8 @@ class Rows {
   void section(std::string name, std::string_view inside, std::string reason) {
     rows.push_back({std::move(name), Rule::section, {}, words_of(inside), std::move(reason)});
   }
-  // Appends a key that must not be given; only null is accepted.
+  // Appends a key that may be given only as null, as false or as a section whose "enabled" is
+  // false.
   void absent(std::string name, std::string reason) {
     rows.push_back({std::move(name), Rule::only, {}, {}, std::move(reason)});
   }
@@ -156,7 +157,7 @@ void precision(Rows& keys) {
   // type of their sums.
   keys.no_effect("torch_autocast.", "lower_precision_safe_modules");
   keys.section("amp", "", "libds does not include apex; use fp16.enabled or bf16.enabled");
-  // A gradient is always added to its f32 sum as soon as its bucket is complete.
+  // A gradient is always added to its sum as soon as its bucket is complete.
   keys.switches("bf16.", "immediate_grad_update");
 }
 

@@ -41,7 +41,7 @@ struct ForeignKey {
     warned_section,
     // A section whose parts each have an "enabled". A part that is on is unsupported.
     nested,
-    // A section of a parallelism, whose degree must be 1.
+    // A section of a parallelism, whose degree must not be above 1.
     degree,
   };
   std::string path;

@@ -13,11 +13,12 @@ struct UsualNames {
   const char* key;
   // Names that mean the key in any section and at the top level.
   const char* anywhere;
-  // Names that mean the key only in its own section.
+  // Names that mean the key only in its own section or in a section around it.
   const char* in_section = "";
 };
 
-// Names of PyTorch, Transformers, Megatron, Lightning and the like, by the key that they mean.
+// Names that PyTorch, Transformers, Megatron, Lightning and other programs use, by the key that
+// they mean.
 constexpr UsualNames kUsualNames[] = {
     {"zero_optimization", "zero zero_config zero_opt zero_optim zero_optimizer"},
     {"zero_optimization.stage",
