@@ -16,7 +16,8 @@ struct StepScalars {
   // The scalars of parameter group 0. Updates of other groups are launched with their group's
   // scalars (RunScalars).
   GroupScalars group;
-  // The mean loss over all leaves of the step, which instruction `losses` writes.
+  // The mean of the losses of the leaves, weighted if leaves have weights, which instruction
+  // `losses` writes.
   double loss = 0;
   // The number of leaves in the step, which `losses` writes.
   int64_t leaves = 0;

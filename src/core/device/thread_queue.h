@@ -45,7 +45,7 @@ struct Delays {
   int64_t work_us = 0;
 };
 
-// A queue of a device that is a thread of the host. Its kernels are host code and access the
+// A queue whose work a thread of the host carries out. Its kernels are host code and access the
 // device's memory at the addresses that Device::reach() returns.
 class ThreadQueue final : public DeviceQueue {
  public:
