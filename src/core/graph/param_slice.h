@@ -35,7 +35,7 @@ struct ParamSlice {
 
   // Shape of the whole tensor.
   std::vector<int64_t> shape;
-  // The dimension that is cut; less than the rank of the tensor.
+  // The dimension that is cut; less than the rank of the tensor, or 0 for a scalar.
   size_t dim = 0;
   // Empty if the rank holds nothing of the tensor.
   std::vector<Run> runs;
