@@ -22,9 +22,9 @@
 // micro-step is either reduced, or its gradients are where the host put them. The compiler checks
 // this.
 //
-// Cost: a gather fragment for each bucket, and a reduce fragment for each bucket and each kind of
-// micro-step. The recorded step is linear in the calls of a step. If micro-steps repeat, only a few
-// of them are compiled (ADR 23).
+// Cost: a gather fragment for each partitioned bucket, and a reduce fragment for each trained
+// bucket and each kind of micro-step. The recorded step is linear in the calls of a step. If
+// micro-steps repeat, only a few of them are compiled (ADR 23).
 //
 // Sources: ZeRO's hooks gather and release by module in the order of the last step (Rajbhandari et
 // al., SC 2021, and DeepSpeed's parameter coordinator). Here this order is compiled instead of

@@ -38,9 +38,9 @@ Plan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& 
 Plan recompile_delegate(const Plan& plan, const Config& config, const Machine& machine,
                         const TrainedParams& trained);
 
-// Returns the fragments that a step may need if it runs call by call: the gather of each bucket,
-// and the reduction of each bucket in every micro-step whose reduction differs from those of all
-// earlier micro-steps.
+// Returns the fragments that a step may need if it runs call by call: the gather of each
+// partitioned bucket, and the reduction of each trained bucket in every micro-step whose reduction
+// differs from those of all earlier micro-steps.
 std::vector<ProgramKey> fragment_keys(const Plan& plan);
 // Compiles one of these fragments.
 Program make_fragment(const Plan& plan, const Config& config, const Machine& machine,

@@ -125,8 +125,8 @@ struct Plan {
   // The sizes of the arenas that the programs share. They include fragments, which are compiled
   // when they first run, but not a recorded step.
   MemoryPlan memory;
-  // The graph after precision, differentiation and elimination of common subexpressions. The graph
-  // of a delegate has only parameters.
+  // The graph after precision, differentiation, elimination of common subexpressions and the chosen
+  // recomputation. The graph of a delegate has only parameters.
   Graph graph;
   // The forward part as `eval` runs it.
   Graph eval_graph;
