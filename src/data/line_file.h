@@ -10,7 +10,8 @@ namespace ds {
 // A reader of a text file line by line. It keeps one line and at most a MiB more in memory.
 class LineFile {
  public:
-  // The largest size of a line in bytes.
+  // The size of a line in bytes above which it may be refused. A line of more than a MiB above it
+  // always is.
   static constexpr size_t kLongest = size_t{64} << 20;
 
   explicit LineFile(const std::string& path);
