@@ -180,9 +180,9 @@ class YamlReader {
     return Json(std::move(out));
   }
 
-  // Returns a plain scalar: null, booleans and decimal numbers as in YAML 1.1, and anything else as
-  // a string. PyYAML, too, reads "inf", "nan" and 1e-5, which has no dot, as strings; from_chars
-  // would read them as numbers.
+  // Returns a plain scalar as null, a boolean, a decimal number or else a string. PyYAML, too,
+  // reads "inf", "nan" and 1e-5, which has no dot, as strings; from_chars would read them as
+  // numbers.
   static Json plain(std::string_view text) {
     const std::string word = ascii_lower(text);
     auto is = [&](const auto& words) { return contains(words, word); };

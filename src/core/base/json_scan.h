@@ -9,7 +9,7 @@
 
 namespace ds {
 
-// A fault of a JSON text: its place and a message.
+// A fault in a JSON text: its place and a message.
 struct JsonFault {
   // Byte offset in the text.
   size_t at = 0;

@@ -40,8 +40,8 @@ std::string beginning_of(const fs::path& path, size_t most) {
   return out;
 }
 
-// Returns a description of a file's content, or "" if it is text or unknown, or if the file cannot
-// be read.
+// Returns a description of a file's content, or "" if it is plain text or unknown, or if the file
+// cannot be read.
 std::string kind_of(const fs::path& path) {
   const std::string head = beginning_of(path, kContentHead);
   std::error_code code;
