@@ -125,7 +125,7 @@ struct LossScaleConfig {
   bool from_first = false;
 };
 
-// Section torch_autocast: parameters stay f32, and matrix products are computed in `dtype`.
+// Section torch_autocast: matrix products are computed in `dtype`, and parameters keep their type.
 struct AutocastConfig {
   bool enabled = false;
   std::string dtype = "bf16";
