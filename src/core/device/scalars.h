@@ -30,8 +30,8 @@ struct StepScalars {
   double grad_scale = 1;
   // The norm of the mean gradient before clipping, without the loss scale.
   double grad_norm = 0;
-  // 1 if update kernels do nothing, because the norm or the loss is not finite or because no leaf
-  // has a weight.
+  // 1 if update kernels do nothing, because the norm or the loss is not finite (if that is checked)
+  // or because no leaf has a weight.
   int64_t skip = 0;
   // 1 if this rank has no data in this step. The results of its model are then zeros, and its
   // losses kNoLeaf.
