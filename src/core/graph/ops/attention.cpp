@@ -27,9 +27,9 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// The form of the operands that all three operations share: qkv or q, k and v, then optionally
-// i32[n], which is a mask or, with attribute `documents`, begin. `count`, the number of these
-// operands, determines the form.
+// The form of the operands that all three operations share: qkv or q, k and v, then, except in
+// cached_attention, optionally i32[n], which is a mask or, with attribute `documents`, begin.
+// `count`, the number of these operands, determines the form.
 struct Operands {
   bool packed, masked;
 
