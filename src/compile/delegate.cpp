@@ -12,8 +12,8 @@
 // call is an instruction that does nothing, but whose operands say what the host reads or writes.
 // All passes treat this program as a native step: gathers are inserted before the leases that read
 // them, reductions after the last gradient of a bucket, and both are moved so that they overlap
-// with the host's work. Fragments stay compiled, because a host may leave the recorded order at any
-// call.
+// with the host's work. Fragments remain available, because a host may leave the recorded order at
+// any call.
 //
 // Invariants: both forms have the same persistent buffers, so either may follow the other in the
 // middle of a step. A bucket is reduced by the same instructions in both, so the bits do not depend
@@ -57,7 +57,8 @@ namespace ds {
 namespace {
 
 // Returns a hash of everything that must be equal on all ranks. libds has no graph in delegate
-// mode, and the host's calls are not known yet, so it covers parameters, configuration and buckets.
+// mode, and the host's calls are not known yet, so it covers parameters, configuration, choices and
+// buckets.
 std::string hash_of(const Plan& plan, const Config& config) {
   Hash128 hash;
   const HostPlaces& host = plan.host;

@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// Returns the choice that the configuration requests, followed by choices that each need less
-// memory and more time than the choice before.
+// Returns the choice that the configuration requests, followed by choices that trade more and more
+// time for memory.
 std::vector<Choices> choices_by_memory(const Config& config);
 
 // A position after the end of every list of choices, which means that no choice fits.
