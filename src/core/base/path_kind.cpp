@@ -198,7 +198,8 @@ class Folder {
     std::ranges::sort(names_);
   }
 
-  // Returns a hint if this is a folder that `libds train --model` accepts, or an adapter.
+  // Returns a hint if this looks like a folder that `libds train --model` accepts, or like an
+  // adapter.
   std::string model() const {
     if (has("adapter_config.json")) return adapter();
     if (!has("config.json") || !begins({"model.safetensors", "model-0", "pytorch_model"}))
