@@ -50,7 +50,7 @@ struct ForeignKey {
   Json neutral;
   // The keys of a section other than "enabled". If empty, any key is accepted.
   std::vector<std::string> inside;
-  // The reason why the key is refused or warned of, and what to do instead.
+  // The reason why the key is refused or warned of, and often what to do instead.
   std::string reason;
   // Under Rule::no_effect, refuses the values that DeepSpeed refuses. Null if DeepSpeed accepts any
   // value.
