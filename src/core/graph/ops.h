@@ -130,8 +130,8 @@ struct OpDef {
   // No two forms accept the same number of operands.
   std::vector<OpForm> forms;
   std::vector<AttrDef> attrs;
-  // Returns the types of the results. Throws DS_ERROR_INVALID_ARGUMENT, naming the operation, the
-  // operand and both shapes.
+  // Returns the types of the results. Throws DS_ERROR_INVALID_ARGUMENT, naming the operation and
+  // what does not fit.
   std::function<std::vector<TensorType>(std::span<const TensorType> in, const Attrs& attrs)> infer;
   // Appends the backward part of a node and returns the gradients of its operands. Empty if the
   // operation is not differentiable; requesting its gradient is then an error.
