@@ -159,7 +159,8 @@ class LogicalCheck {
   int32_t comm_order_ = -1;
 };
 
-// Checks that a buffer that is kept between runs shares its bytes with no other buffer.
+// Checks that a buffer that is kept between runs shares its bytes with no other transient buffer
+// that the program uses.
 void verify_kept(const Program& p) {
   if (std::none_of(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kept(); }))
     return;
