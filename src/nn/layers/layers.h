@@ -45,7 +45,7 @@ struct AttentionOptions {
   int64_t kv_heads = 1;
   int64_t seq = 1;
   bool causal = true;
-  // Number of keys that a row attends to, including its own; 0 means all.
+  // Largest number of keys that a row attends to, including its own; 0 means no limit.
   int64_t window = 0;
   // Factor of the scores; 0 means 1 / sqrt(head width).
   double scale = 0;
