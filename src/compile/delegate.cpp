@@ -12,8 +12,8 @@
 // call is an instruction that does nothing, but whose operands say what the host reads or writes.
 // All passes treat this program as a native step: gathers are inserted before the leases that read
 // them, reductions after the last gradient of a bucket, and both are moved so that they overlap
-// with the host's work. Fragments stay compiled, because a host may leave the recorded order at any
-// call.
+// with the host's work. Fragments remain available, because a host may leave the recorded order at
+// any call.
 //
 // Invariants: both forms have the same persistent buffers, so either may follow the other in the
 // middle of a step. A bucket is reduced by the same instructions in both, so the bits do not depend
@@ -22,9 +22,9 @@
 // micro-step is either reduced, or its gradients are where the host put them. The compiler checks
 // this.
 //
-// Cost: a gather fragment for each bucket, and a reduce fragment for each bucket and each kind of
-// micro-step. The recorded step is linear in the calls of a step. If micro-steps repeat, only a few
-// of them are compiled (ADR 23).
+// Cost: a gather fragment for each partitioned bucket, and a reduce fragment for each trained
+// bucket and each kind of micro-step. The recorded step is linear in the calls of a step. If
+// micro-steps repeat, only a few of them are compiled (ADR 23).
 //
 // Sources: ZeRO's hooks gather and release by module in the order of the last step (Rajbhandari et
 // al., SC 2021, and DeepSpeed's parameter coordinator). Here this order is compiled instead of
@@ -57,7 +57,8 @@ namespace ds {
 namespace {
 
 // Returns a hash of everything that must be equal on all ranks. libds has no graph in delegate
-// mode, and the host's calls are not known yet, so it covers parameters, configuration and buckets.
+// mode, and the host's calls are not known yet, so it covers parameters, configuration, choices and
+// buckets.
 std::string hash_of(const Plan& plan, const Config& config) {
   Hash128 hash;
   const HostPlaces& host = plan.host;

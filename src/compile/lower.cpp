@@ -1,8 +1,9 @@
 // Emits instructions for the nodes of a graph. Values of a graph have no memory, while instructions
 // read and write buffers. A value gets its place when its node is emitted. The place of a gradient
 // is in its bucket, so that it is reduced without a copy, and the place of the loss is among the
-// losses of all micro-steps. Every other value gets a separate transient buffer. Which transient
-// buffers share memory is decided later, from their uses (passes/offsets.cpp).
+// losses of all micro-steps. Every other value gets a separate transient buffer, unless an
+// operation updates its operand in place. Which transient buffers share memory is decided later,
+// from their uses (passes/offsets.cpp).
 //
 // Invariant. The places of each micro-step's values are kept from its forward to its backward. So
 // the forwards and backwards of several micro-steps may interleave as a schedule chooses.

@@ -36,10 +36,11 @@ MemoryLimit host_limit(int64_t bytes, int ranks, const HostMemory& has);
 // Returns the limits that memory_budget sets, one for each tier that has a budget.
 std::vector<MemoryLimit> budget_limits(const MemoryPlan& memory, const MemoryBudget& budget);
 
-// Returns a text like "12.3 GiB", with three digits or, below 1 GiB, with three or five decimals.
+// Returns a text like "12.3 GiB", with at least three digits or, below 1 GiB, with three or five
+// decimals.
 std::string gib_text(int64_t bytes);
 // Returns a text like "needs 667 GiB of host memory (8 ranks), this machine has 23.4 GiB (available
-// 22.0 GiB)"
+// 22.0 GiB)".
 std::string limit_text(const MemoryLimit& limit);
 
 }  // namespace ds

@@ -11,8 +11,8 @@
 namespace ds {
 
 // Compiles the plan of an engine with a graph, for one rank. Throws DS_ERROR_CONFIG on
-// contradictions, and DS_ERROR_OUT_OF_MEMORY with a table if no choice fits memory_budget.
-// `verify_passes` runs the program verifier after the passes.
+// contradictions, and DS_ERROR_OUT_OF_MEMORY with a table if no choice fits memory_budget, unless
+// PlanPrograms::within_budget is false. `verify_passes` runs the program verifier after the passes.
 Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
                   const Machine& machine, bool verify_passes = true,
                   const PlanPrograms& programs = {});

@@ -38,8 +38,8 @@ struct PlanPrograms {
   // Whether to compile the program of inference, if the graph has a second output.
   bool infer = true;
   DecodeRequest decode;
-  // The largest number of micro-steps of a step that is written out. In a longer step only some
-  // micro-steps are written out, and some of these are repeated.
+  // Up to this number of micro-steps, a step is written out whole. In a longer step, if possible,
+  // only some micro-steps are written out, and some of these are repeated.
   int64_t written_out = 16;
   // The order of a step, whose micro-steps are then all written out. If empty,
   // accumulate_in_turn().
@@ -130,8 +130,8 @@ struct Plan {
   // The sizes of the arenas that the programs share. They include fragments, which are compiled
   // when they first run, but not a recorded step.
   MemoryPlan memory;
-  // The graph after precision, differentiation and elimination of common subexpressions. The graph
-  // of a delegate has only parameters.
+  // The graph after precision, differentiation, elimination of common subexpressions and the chosen
+  // recomputation. The graph of a delegate has only parameters.
   Graph graph;
   // The forward part as `eval` runs it.
   Graph eval_graph;

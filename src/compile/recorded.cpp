@@ -11,8 +11,7 @@
 // In a long step all micro-steps except the first and the last usually have the same calls. Then
 // the program has only a few micro-steps, and passes/repeat.cpp repeats a stretch of them. A call
 // of round r has the number of the same call in round 0 plus r times the number of calls in a
-// round, and its instruction in round r. If a host's calls differ between micro-steps, the step is
-// written out.
+// round, and its instruction in round r. If a host's calls do not repeat, the step is written out.
 #include <algorithm>
 #include <cstdint>
 #include <map>

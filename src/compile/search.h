@@ -9,8 +9,8 @@
 
 namespace ds {
 
-// Returns the choice that the configuration requests, followed by choices that each need less
-// memory and more time than the choice before.
+// Returns the choice that the configuration requests, followed by choices that trade more and more
+// time for memory.
 std::vector<Choices> choices_by_memory(const Config& config);
 
 // A position after the end of every list of choices, which means that no choice fits.
@@ -22,7 +22,8 @@ inline constexpr size_t kNoChoice = 255;
 size_t search(const std::vector<Choices>& candidates, size_t first,
               const std::function<bool(const Choices&)>& compile);
 
-// Returns a sentence for each part of `wanted` that `chosen` gives up.
+// Returns a sentence for each part of `wanted` that `chosen` gives up, but none for late reuse if
+// prefetch is given up, too.
 std::vector<std::string> notes_of(const Choices& chosen, const Choices& wanted);
 
 }  // namespace ds

@@ -21,9 +21,10 @@ struct Baselines {
 // The largest vocabulary for which baselines are measured.
 constexpr int64_t kBaselineVocab = 4096;
 
-// Measures both baselines. Throws unless the vocabulary has at most kBaselineVocab tokens and the
-// held-out text at least two. The token `separator` ends a document; no model is asked to predict
-// the held-out token that follows it. A separator of -1 means that no token separates documents.
+// Measures both baselines. Throws unless both texts have the same vocabulary of at most
+// kBaselineVocab tokens, and the held-out text has at least two tokens. The token `separator` ends
+// a document; no model is asked to predict the held-out token that follows it. A separator of -1
+// means that no token separates documents.
 Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout,
                             int32_t separator = -1);
 

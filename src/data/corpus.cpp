@@ -1,5 +1,5 @@
 // Gathers texts from files. Files are cut, stripped of licences and tested one by one, so memory
-// holds the corpus and one file.
+// holds at most one file that is not part of the corpus.
 #include "data/corpus.h"
 
 #include <fmt/core.h>

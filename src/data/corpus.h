@@ -47,7 +47,7 @@ Corpus read_corpus(const CorpusOptions& options);
 
 // Calls `on_text` with each text of the files, in the order of their paths and cut to at most
 // `limit` bytes, until it returns false. Duplicates, files that are not text and unreadable files
-// are only counted in `corpus`. Needs memory for one text and a hash of each.
+// of folders are only counted in `corpus`. Needs memory for one text and a hash of each.
 void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
                    const std::function<bool(std::string& text)>& on_text);
 

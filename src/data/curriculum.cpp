@@ -1,10 +1,10 @@
 // DeepSpeed's legacy curriculum by length: sequences are cut to a length that grows with the step.
 //
 // With t = step / total_curriculum_step, where the first optimizer step has number 1, the length is
-// min + (max - min) t^(1 / d), cut to a multiple of difficulty_step and at most max. fixed_linear
-// has d = 1, fixed_root has d = root_degree. fixed_discrete has a list of lengths instead. The
-// formulas are those of DeepSpeed's CurriculumScheduler (deepspeed.md 4.15). A length is a function
-// of the step alone, so a resumed run needs no state for it.
+// min + (max - min) t^(1 / d), cut to a multiple of difficulty_step that is at least min, and at
+// most max. fixed_linear has d = 1, fixed_root has d = root_degree. fixed_discrete has a list of
+// lengths instead. The formulas are those of DeepSpeed's CurriculumScheduler. A length is a
+// function of the step alone, so a resumed run needs no state for it.
 #include "data/curriculum.h"
 
 #include <fmt/format.h>
@@ -57,8 +57,7 @@ void named(Key& key, std::vector<std::string> names, std::string CurriculumKeys:
   only_for(key, {});
 }
 
-// Returns a key that is a list of numbers. A refused number stays in the list, so that its length
-// does not cause a second refusal.
+// Returns a key that is a list of integers, each at least 1.
 Key numbers_key(const std::string& name, std::vector<int64_t> CurriculumKeys::*field,
                 const char* doc) {
   const std::string path = kSection + name;

@@ -31,8 +31,7 @@ void curriculum_keys(KeyList& keys);
 // run.sequence.
 void check_curriculum(const Config& config);
 
-// Returns how many tokens of each sample are used in optimizer step `step`, counted from 0
-// (deepspeed.md 4.15).
+// Returns how many tokens of each sample are used in optimizer step `step`, counted from 0.
 int64_t curriculum_difficulty(const CurriculumKeys& config, int64_t step);
 
 }  // namespace ds

@@ -73,11 +73,11 @@ class TrainSampler {
 
 // The rows of a held-out text. Together they contain each target of the text once, and they are the
 // same at every evaluation and on any layout of ranks. Without masking, row r has tokens [r *
-// sequence, (r + 1) * sequence) and the token after each of them; the last row ends with padding,
-// and the first token of the text is not a target. With masking, windows are shorter by its frame,
-// and the last one ends with the text; the part that it shares with the window before it has no
-// targets. Which tokens are hidden depends on the position in the text alone, not on the seed of
-// the run.
+// sequence, (r + 1) * sequence) and the token after each of them; the last row may end with
+// padding, and the first token of the text is not a target. With masking, windows are shorter by
+// its frame, and the last one ends with the text; the part that it shares with the window before it
+// has no targets. Which tokens are hidden depends on the text and the position in it, not on the
+// seed of the run.
 class HeldoutSampler {
  public:
   // Throws DS_ERROR_CONFIG if the text is too short: it needs 2 tokens, or one window with masking.

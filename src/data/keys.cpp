@@ -1,6 +1,6 @@
 // The keys of `data`: files, their format, tokenizer and held-out share, and how documents become
-// samples. A key that only some formats have is refused by check_data() beside another format, and
-// printed only where it applies.
+// samples. A key that only some formats have is refused by check_data() beside another format. Most
+// of these keys are printed only where they apply.
 #include "data/keys.h"
 
 #include <optional>

@@ -30,9 +30,9 @@ struct DataKeys {
   // The share that is held out: files of text or lines of jsonl, chosen by the hash of their
   // content, or the last part of token files.
   double heldout = 0.05;
-  // The largest number of bytes of text to read.
+  // The largest number of bytes to read in the format "text".
   int64_t max_bytes = 16 << 20;
-  // Whether leading licence comments of files are removed.
+  // Whether leading licence comments of files are removed in the format "text".
   bool strip_licences = true;
 
   // The following fields are for masked language models and have the names of Transformers'
@@ -40,8 +40,8 @@ struct DataKeys {
 
   // The probability that a token of the text, other than a special token, becomes a target.
   double mlm_probability = 0.15;
-  // The shares of the targets that become the mask token and a random token. The remaining targets
-  // stay as they are.
+  // The probabilities that a target becomes the mask token and a random token. Otherwise it stays
+  // as it is.
   double mask_replace_prob = 0.8;
   double random_replace_prob = 0.1;
   // The id of the mask token; -1 means the mask token of the tokenizer.

@@ -10,7 +10,8 @@ namespace ds {
 // A reader of a text file line by line. It keeps one line and at most a MiB more in memory.
 class LineFile {
  public:
-  // The largest size of a line in bytes.
+  // The largest size of a line, in bytes, that is surely read. A line that is more than a MiB
+  // longer is refused.
   static constexpr size_t kLongest = size_t{64} << 20;
 
   explicit LineFile(const std::string& path);
@@ -18,7 +19,7 @@ class LineFile {
   // before next().
   std::string_view head(size_t most);
   // Reads the next line without its end, \n or \r\n. Returns false at the end of the file. Throws
-  // DS_ERROR_CORRUPT for a line above kLongest and if the file is cut short meanwhile.
+  // DS_ERROR_CORRUPT for a line that is too long (kLongest) and if the file is cut short meanwhile.
   bool next(std::string& line);
   // Returns the number of the line that next() has read, from 1.
   int64_t number() const { return number_; }

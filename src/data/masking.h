@@ -15,10 +15,10 @@ namespace ds {
 inline constexpr int32_t kNoTarget = -100;
 
 struct MaskingOptions {
-  // Share of the text's tokens that are targets.
+  // The probability that a token of the text is a target, unless it is special.
   double probability = 0.15;
-  // Shares of the targets that become the mask token or a random token. The remaining targets stay
-  // as they are.
+  // The probabilities that a target becomes the mask token or a random token. Otherwise it stays as
+  // it is.
   double masked = 0.8, random = 0.1;
   // The token that replaces hidden ones. Like all tokens, it must be below the model's vocabulary.
   int32_t mask_token = 0;
@@ -30,10 +30,10 @@ struct MaskingOptions {
   std::vector<int32_t> special;
 };
 
-// Rows of masked language modelling (Devlin et al., "BERT", NAACL 2019). For each token, one block
-// of a random stream decides whether the token is hidden and by what; the index of the block is the
-// position of the token in the text. The decision depends on the stream and the position alone, so
-// no state is kept, and neither the layout of ranks nor a resume can change it.
+// Rows of masked language modelling (Devlin et al., "BERT", NAACL 2019). For each token that is not
+// special, one block of a random stream decides whether the token is hidden and by what; the index
+// of the block is the position of the token in the text. The decision depends on the stream and the
+// position alone, so no state is kept, and neither the layout of ranks nor a resume can change it.
 class Masking {
  public:
   explicit Masking(MaskingOptions options);

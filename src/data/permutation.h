@@ -6,7 +6,7 @@ namespace ds {
 // The purpose of random bits, which is the `op` of their random stream.
 enum class DrawFor : uint32_t { offset = 1, round = 2, mask = 3, heldout_mask = 4 };
 
-// Returns 64 random bits, those of block `index` of the random stream of (seed, epoch, purpose).
+// Returns the first 64 random bits of block `index` of the random stream of (seed, epoch, purpose).
 uint64_t draw(uint64_t seed, int64_t epoch, DrawFor purpose, uint64_t index);
 
 // Returns the image of `index` under the permutation of [0, count) for (seed, epoch), in which an

@@ -24,8 +24,9 @@ struct DocumentEnd {
 //
 // The file may be larger than memory. It is read on demand and not mapped, since a mapped file that
 // somebody cuts short ends the process with SIGBUS. Reads pass through a window of a few blocks,
-// and each block is compared with its checksum when it enters. So opening on demand reads only a
-// header and a table, damage is found where it is used, and hash() still covers the whole content.
+// and each block of a file of version 2 is compared with its checksum when it enters. So opening on
+// demand reads only a header and a table, damage is found where it is used, and hash() still covers
+// the whole content.
 class TokenFile : public TokenSource {
  public:
   // The bytes that are hashed on opening: the header and the checksums of all blocks (on_demand),

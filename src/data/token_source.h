@@ -16,7 +16,7 @@ class TokenSource {
   // Returns the path of the first file, for messages.
   virtual const std::string& path() const = 0;
   // Copies tokens [begin, begin + out.size()) into out. Throws outside [0, size()), and
-  // DS_ERROR_CORRUPT if the file has changed since it was opened.
+  // DS_ERROR_CORRUPT if the bytes read are damaged or missing.
   virtual void copy(int64_t begin, std::span<int32_t> out) const = 0;
 };
 

@@ -32,7 +32,7 @@ class TokenText : public TokenSource {
   int64_t documents() const { return static_cast<int64_t>(ends_.size()); }
   // Returns the end of each document, in tokens of this text.
   const std::vector<DocumentEnd>& ends() const { return ends_; }
-  // Returns the largest token; -1 if it is not known.
+  // Returns the largest token of the files; -1 if it is not known.
   int64_t largest() const;
   // Returns the hash of the content. For a whole file it is the hash of the file.
   std::string hash() const;

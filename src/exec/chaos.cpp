@@ -7,7 +7,7 @@
 // memory is filled with 0xFF, which is NaN in every floating-point type, before the run and after
 // the last use of each buffer, unless another buffer has begun to use the bytes (Owners). A missing
 // wait then changes the result. Every instruction is completed on the calling thread before the
-// next pick, so the seed determines a run.
+// next pick, so the seed and the rank determine a run.
 
 #include <algorithm>
 #include <array>

@@ -71,8 +71,8 @@ struct ExecContext {
   const std::vector<GroupScalars>* groups = nullptr;
   // If null, nothing is traced.
   Trace* trace = nullptr;
-  // For tests, called before each instruction is issued; the call may end the process. Empty
-  // outside tests.
+  // For tests, called before each instruction that takes part in its micro-step is issued; the call
+  // may end the process. Empty outside tests.
   std::function<void(size_t index)> before_instr;
 };
 
@@ -250,8 +250,8 @@ class Executor : protected WorkOwner {
 std::unique_ptr<Executor> make_executor(const Program& program, ExecContext context);
 
 // Creates a chaos executor, which runs the queues in a random legal order that depends on `seed`
-// only. It fills transient memory with 0xFF before the run and after the last use of each buffer,
-// so that a missing wait changes the result.
+// and the rank. It fills transient memory with 0xFF before the run and after the last use of each
+// buffer, so that a missing wait changes the result.
 std::unique_ptr<Executor> make_chaos_executor(const Program& program, ExecContext context,
                                               uint64_t seed);
 

@@ -28,10 +28,10 @@ inline constexpr const char* kDecodeLength = "decode.length";
 // output 0, the logits T[1,V] of the last row fed. Every causal attention becomes a
 // `cached_attention` with its own cache, an input called NAME.cache. rope and position read
 // kDecodePositions; position becomes an embedding and a sum. Only the last row goes through the
-// head. The input kDecodeLength exists if a rope needs it. Dropout is removed, and so are masks
-// that are inputs, since a single text has no padding. All parameters stay, in their order. Call it
-// before set_precision() and differentiate(). Throws DS_ERROR_UNSUPPORTED, naming the value, if
-// rows see later rows or if anything but attention mixes rows.
+// head. The input kDecodeLength exists if a rope needs it. Dropout and layerdrop are removed, and
+// so are masks that are inputs, since a single text has no padding. All parameters stay, in their
+// order. Call it before set_precision() and differentiate(). Throws DS_ERROR_UNSUPPORTED, naming
+// the value, if rows see later rows or if anything but attention mixes rows.
 Graph decode_graph(const Graph& forward, const DecodeOptions& options);
 
 }  // namespace ds

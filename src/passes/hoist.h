@@ -17,10 +17,10 @@ struct HoistOptions {
 };
 
 // Moves starts (all_gather of parameters, fetch, load) ahead of the consumer of an earlier start of
-// the same kind, so that transfer i+1 runs under compute i. A gather moves ahead by one to four
-// consumers, a fetch by one, a load by two or, for the host queue, by as many as load_bytes allows.
-// Data dependences, the limits and the order of each queue stay intact, except that gathers may
-// pass reductions.
+// the same kind, so that transfer i+1 runs under compute i. A gather moves ahead by at most four
+// consumers, a fetch by at most one, a load by at most two or, for the host queue, by as many as
+// load_bytes allows. Data dependences, the limits and the order of each queue stay intact, except
+// that gathers may pass reductions.
 void hoist(Program& program, const HoistOptions& options);
 
 }  // namespace ds

@@ -6,8 +6,9 @@
 namespace ds {
 
 // Adds the number of targets of a micro-step to a forward graph as its loss_weight. The loss must
-// be the mean of a cross-entropy over its targets, or a sum of such a mean and other terms; each
-// term may be scaled or cast. Otherwise throws DS_ERROR_CONFIG, naming the terms of the loss.
+// be the mean of a cross-entropy over its targets, or a sum of terms that contains such means, all
+// over the same targets; terms may be scaled or cast. Otherwise throws DS_ERROR_CONFIG, naming the
+// terms or the targets.
 void weigh_by_targets(Graph& graph);
 
 // Returns the smallest power of two that is at least the largest possible number of targets.

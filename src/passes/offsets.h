@@ -17,9 +17,10 @@ struct OffsetOptions {
   // the range then rarely has to wait.
   bool late_reuse = false;
 };
-// Assigns an offset to every buffer. Persistent buffers are placed one after another, the same in
-// every program with the same persistent buffers. Transient buffers are placed by best fit over
-// their lifetimes in issue order. Sets Buffer::offset and Program::arenas.
+// Assigns an offset to every persistent buffer and to every transient buffer that an instruction
+// accesses. Persistent buffers are placed one after another, the same in every program with the
+// same persistent buffers. Transient buffers are placed by best fit over their lifetimes in issue
+// order. Sets Buffer::offset and Program::arenas.
 void assign_offsets(Program& program, const OffsetOptions& options);
 
 // Returns, for each instruction, how many elements of whole parameters of partitioned buckets are

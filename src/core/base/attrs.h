@@ -28,7 +28,8 @@ class Attrs {
   double real(std::string_view name) const;
   const std::string& text(std::string_view name) const;
   const std::vector<int64_t>& integers(std::string_view name) const;
-  // These functions return `otherwise` for an absent name.
+  // These functions return `otherwise` for an absent name and throw as above for a value of another
+  // type.
   int64_t integer_or(std::string_view name, int64_t otherwise) const {
     return has(name) ? integer(name) : otherwise;
   }
@@ -47,7 +48,8 @@ class Attrs {
   // there are no attributes. Reals always contain '.', 'e', "inf" or "nan", and parse back to the
   // same bits.
   std::string print() const;
-  // Parses the output of print(). Throws DS_ERROR_INVALID_ARGUMENT for any other text.
+  // Parses the output of print(). Throws DS_ERROR_INVALID_ARGUMENT if a text cannot be read in this
+  // form.
   static Attrs parse(std::string_view text);
 
  private:

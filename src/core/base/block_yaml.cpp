@@ -35,8 +35,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Returns the offset at which a comment begins: a '#' at the start of the line or after a blank,
-// outside quotes. Without one, returns the size of the line.
+// Returns the offset at which a comment begins: a '#' at the start of the line or after a blank or
+// tab, outside quotes. Without one, returns the size of the line.
 size_t comment_of(std::string_view line) {
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -180,8 +180,9 @@ class YamlReader {
     return Json(std::move(out));
   }
 
-  // Returns a plain scalar with the type that YAML 1.1 gives it. PyYAML reads "inf", "nan" and
-  // 1e-5, which has no dot, as strings; from_chars would read them as numbers.
+  // Returns a plain scalar as null, a boolean, a decimal number or else a string. PyYAML, too,
+  // reads "inf", "nan" and 1e-5, which has no dot, as strings; from_chars would read them as
+  // numbers.
   static Json plain(std::string_view text) {
     const std::string word = ascii_lower(text);
     auto is = [&](const auto& words) { return contains(words, word); };

@@ -12,9 +12,9 @@ enum class Wanted { json, text, safetensors, torch, tokens, sentencepiece };
 inline constexpr size_t kContentHead = 1024;
 
 // Explains content that a reader could not parse: returns what it is instead and what to do, for
-// example "a Git LFS pointer, which stands for a file of 257 MiB: get that by `git lfs pull`".
-// Returns "" if the content is not something that people often mistake for another format. `head`
-// is the first kContentHead bytes of the file, or all of a shorter one.
+// example "a Git LFS pointer, which stands for a file of 257 MiB: get that by ...". Returns "" if
+// the content has the wanted format or is not something that people often mistake for another
+// format. `head` is the first kContentHead bytes of the file, or all of a shorter one.
 std::string content_kind(std::string_view head, Wanted wanted);
 
 // Returns a message about the text or JSON that the Hugging Face hub sends when it refuses a file,

@@ -9,7 +9,8 @@ namespace ds {
 
 using DType = ds_dtype;
 
-// Returns the size of one element in bytes. Throws on DS_DTYPE_NONE.
+// Returns the size of one element in bytes. Throws for DS_DTYPE_NONE and for any value that is not
+// an element type.
 int64_t size_of(DType dtype);
 // Returns the name that graph and program texts use: "f32", "bf16".
 const char* dtype_name(DType dtype);
@@ -18,8 +19,8 @@ const char* dtype_name(DType dtype);
 DType parse_dtype(std::string_view name);
 
 // A brain float: the upper half of an f32. Conversion from f32 rounds to nearest, ties to even; NaN
-// stays NaN. Conversions are always inlined: under sanitizers, calling them took a tenth of the
-// training time.
+// stays NaN. Conversions to and from f32 are always inlined: under sanitizers, calling them took a
+// tenth of the training time.
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;

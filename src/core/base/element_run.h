@@ -5,7 +5,8 @@ namespace ds {
 
 // A range [begin, end) of elements, for an instruction that covers only some elements of its
 // operands. In an update, all parameters of the range belong to scalar group `group` and were left
-// out of `missed` earlier updates. In `lamb_ratios`, each group is one parameter.
+// out of `missed` earlier updates. In `lamb_ratios`, the range counts granules, and each group is
+// one parameter.
 struct ElementRun {
   int64_t begin = 0, end = 0, missed = 0, group = 0;
   // Set for updates with stochastic rounding: the whole range lies in parameter `param` and begins

@@ -53,7 +53,7 @@ inline std::string_view part_of_message(const KeyName& name) { return name.text;
 inline std::string_view part_of_message(const TensorName& name) { return name.text; }
 inline int64_t part_of_message(const RankNumber& number) { return number.value; }
 
-// The only exception type of libds. It is thrown when an operation cannot deliver its result, and
+// The exception type of libds. It is thrown when an operation cannot deliver its result, and
 // becomes a ds_status at the C boundary. The message is one line (a refusal by memory_budget adds a
 // table), names the argument and both values, and does not say "failed to".
 class Error : public std::runtime_error {
@@ -68,10 +68,10 @@ class Error : public std::runtime_error {
   ErrorDetails details_;
 };
 
-// The largest size of a text, in bytes, that one_line() does not shorten.
+// The largest size of an escaped text, in bytes, that one_line() does not shorten.
 inline constexpr size_t kMostMessage = 500;
 // Makes any text safe as part of an error message: bytes that are not UTF-8 and control characters
-// are escaped, and the middle of a text longer than kMostMessage bytes is left out.
+// are escaped, and then the middle of a text longer than kMostMessage bytes is left out.
 std::string one_line(std::string_view text);
 
 // A format string whose placeholders are checked at compile time against the parts of Args.

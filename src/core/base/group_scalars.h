@@ -5,7 +5,7 @@ namespace ds {
 // The scalars that the update of one parameter group reads in one step (optimizer.param_groups).
 struct GroupScalars {
   double lr = 0, weight_decay = 0;
-  // Read by Adam and AdamW.
+  // Read by the optimizers that have them, such as Adam and AdamW.
   double beta1 = 0, beta2 = 0, eps = 0;
   // Read by SGD and Muon.
   double momentum = 0;

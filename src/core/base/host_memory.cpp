@@ -14,7 +14,7 @@
 namespace ds {
 namespace {
 
-// Returns the first word of the first line of a file, or "" if the file is absent.
+// Returns the first word of the first line of a file, or "" if there is none.
 std::string first_word(const std::string& path) {
   InputFile file(path);
   std::string line;

@@ -31,10 +31,10 @@ inline constexpr int64_t kNoLimit = INT64_MAX / 2;
 HostMemory host_memory();
 
 // Returns the limits of the process's control group and of the groups around it. Under cgroup v2 a
-// limit is memory.max plus the part of `swap` that memory.swap.max allows; under v1 it is
-// memory.limit_in_bytes plus `swap`, at most memory.memsw.limit_in_bytes. Groups without a limit
-// are left out. Containers and batch systems set limits. `root` is prepended to /proc and /sys, for
-// tests.
+// limit is memory.max plus the part of `swap` that memory.swap.max of this group and of the groups
+// inside it allows; under v1 it is memory.limit_in_bytes plus `swap`, at most
+// memory.memsw.limit_in_bytes. Groups without a limit are left out. Containers and batch systems
+// set limits. `root` is prepended to /proc and /sys, for tests.
 std::vector<GroupLimit> group_limits(int64_t swap, const std::string& root = "");
 
 // Returns a name of this machine that is the same in all its processes, whatever container they run

@@ -71,7 +71,8 @@ class Json {
   // Sets a member, replacing an equal key. A null value becomes an object first.
   void set(std::string_view key, Json value);
 
-  // Returns the document as text, in one line at indent 0. Doubles parse back to the same bits.
+  // Returns the document as text, in one line at indent 0. Finite doubles parse back to the same
+  // bits; others become null.
   std::string dump(int indent = 0) const;
   // Parses a document. Throws DS_ERROR_CONFIG with `source`, line and column for malformed text.
   static Json parse(std::string_view text, std::string_view source = "json");

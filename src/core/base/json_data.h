@@ -5,8 +5,8 @@
 
 namespace ds {
 
-// Parses like Json::parse, but accepts \u0000 in strings. Use it for data only: names, paths and
-// options would end at such a byte in C.
+// Parses like Json::parse, but accepts \u0000 in values that are strings. Use it for data only:
+// names, paths and options would end at such a byte in C.
 Json parse_json_data(std::string_view text, std::string_view source = "json");
 
 }  // namespace ds

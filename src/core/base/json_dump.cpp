@@ -1,5 +1,5 @@
-// Implements Json::dump. The output does not depend on the locale, and doubles have the shortest
-// form that parses back to the same bits.
+// Implements Json::dump. The output does not depend on the locale, and finite doubles have the
+// shortest form that parses back to the same bits.
 #include <charconv>
 #include <cmath>
 #include <string>

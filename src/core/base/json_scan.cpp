@@ -9,8 +9,8 @@
 // value it could get wrong.
 //
 // Algorithm: a loop over tokens. Comments become blanks, a number becomes 0 and blanks while its
-// exact value is appended to a list, and everything that cJSON would wrongly accept is refused.
-// Brackets are counted only to bound the depth; cJSON checks the grammar.
+// value is appended to a list, and everything that cJSON would wrongly accept is refused. Brackets
+// are counted only to bound the depth; cJSON checks the grammar.
 //
 // Cost: one pass and one copy of the text, a value for each number and an offset for each string.
 //

@@ -9,7 +9,7 @@
 
 namespace ds {
 
-// A violation of the JSON grammar: its place and a message.
+// A fault in a JSON text: its place and a message.
 struct JsonFault {
   // Byte offset in the text.
   size_t at = 0;

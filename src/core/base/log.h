@@ -15,7 +15,8 @@ using LogSink = std::function<void(LogLevel, std::string_view line)>;
 void set_log_sink(LogSink sink);
 // Logs a line. May be called on any thread.
 void log_line(LogLevel level, std::string_view line);
-// Delivers the queued lines. Must be called on a thread that is inside a ds_ call.
+// Delivers the queued lines; does nothing if a thread is delivering already. Must be called on a
+// thread that is inside a ds_ call.
 void flush_log();
 
 }  // namespace ds

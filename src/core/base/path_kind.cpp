@@ -40,7 +40,8 @@ std::string beginning_of(const fs::path& path, size_t most) {
   return out;
 }
 
-// Returns a description of a file's content, or "" if the file cannot be read.
+// Returns a description of a file's content, or "" if it is plain text or unknown, or if the file
+// cannot be read.
 std::string kind_of(const fs::path& path) {
   const std::string head = beginning_of(path, kContentHead);
   std::error_code code;
@@ -67,8 +68,8 @@ std::string download_of(std::string_view name, bool data) {
       data ? " --repo-type dataset" : "");
 }
 
-// Returns "owner/name" or "name" from the part of an address after its host, or "" for a page of
-// the hub that is not a model or a data set.
+// Returns "owner/name" or "name" from the part of an address after its host, or "" for a page under
+// spaces/, docs/ or papers/.
 std::string_view hub_name_in(std::string_view rest) {
   const std::string_view owner = rest.substr(0, rest.find_first_of("/@?#"));
   for (std::string_view other : {"spaces", "docs", "papers"}) {
@@ -123,9 +124,9 @@ std::string link_hint(const std::string& path) {
   return "";
 }
 
-// Returns a hint for a path where nothing exists. A hub name looks like a relative path. The path
-// is treated as a hub name unless its parent folder exists, it has the extension of a text file, or
-// it has no parent folder and the caller does not look for a model.
+// Returns a hint for a path where nothing exists. A hub name looks like a relative path. A path of
+// that form is treated as a hub name unless its parent folder exists, it has the extension of a
+// text file, or it has no parent folder and the caller does not look for a model.
 std::string absent_hint(const std::string& path, Sought sought) {
   if (std::string hint = open_hint(path); !hint.empty()) return hint;
   if (!is_hub_name(path)) return "";
@@ -197,7 +198,8 @@ class Folder {
     std::ranges::sort(names_);
   }
 
-  // Returns a hint if this is a folder that `libds train --model` accepts, or an adapter.
+  // Returns a hint if this looks like a folder that `libds train --model` accepts, or like an
+  // adapter.
   std::string model() const {
     if (has("adapter_config.json")) return adapter();
     if (!has("config.json") || !begins({"model.safetensors", "model-0", "pytorch_model"}))

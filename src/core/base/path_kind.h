@@ -12,11 +12,11 @@ enum class Sought { config, model, weights, tokenizer, checkpoint, run, data };
 std::string path_hint(const std::string& path, Sought sought);
 
 // Returns the hint for a folder that holds a model or an adapter, whose text files are not data to
-// train on.
+// train on, or "" for any other folder.
 std::string model_hint(const std::string& folder);
 
-// Returns a hint for a file that could not be opened, from its path alone: for example that it is
-// an address or a dangling symbolic link, or that a parent folder is a file.
+// Returns a hint for a file that could not be opened, whatever was expected there: for example that
+// the path is an address or a dangling symbolic link, or that a parent folder is a file.
 std::string open_hint(const std::string& path);
 
 }  // namespace ds

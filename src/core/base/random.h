@@ -10,7 +10,8 @@ namespace ds {
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // The random words of one operation, named by (seed, step, leaf, op). block(index) returns the four
-// words from word 4 * index on; element e of a tensor uses word e % 4 of block e / 4.
+// words from word 4 * index on; dropout and stochastic rounding use word e % 4 of block e / 4 for
+// element e of a tensor.
 struct RandomStream {
   uint64_t seed = 0;
   uint32_t step = 0;

@@ -36,12 +36,12 @@ class Shape {
   const Dim& operator[](size_t i) const { return dims_[i]; }
   const std::vector<Dim>& dims() const { return dims_; }
   bool symbolic() const;
-  // Returns the number of elements with n replaced by `n`.
+  // Returns the number of elements with n replaced by `n`. Throws if it is above 2^56.
   int64_t numel(int64_t n) const;
   bool operator==(const Shape&) const = default;
   // Returns the text form, such as "[n,384]", or "[]" for a scalar.
   std::string text() const;
-  // Parses the output of text(); throws for any other text.
+  // Parses the output of text(). Throws if a text cannot be read in this form.
   static Shape parse(std::string_view text);
 
  private:

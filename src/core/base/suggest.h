@@ -11,7 +11,7 @@ namespace ds {
 size_t edit_distance(std::string_view a, std::string_view b);
 
 // Returns min(edit_distance(a, b), limit). The difference of the lengths is a lower bound of the
-// distance, so a very long word costs nothing.
+// distance, so words whose lengths differ by at least `limit` are not compared.
 size_t edit_distance_below(std::string_view a, std::string_view b, size_t limit);
 
 // Returns one more than the largest number of edits by which a misspelt word may differ from the

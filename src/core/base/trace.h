@@ -13,7 +13,8 @@ namespace ds {
 int64_t now_ns();
 
 // Spans of the queues of one rank, written as Chrome trace-event JSON, which Perfetto opens.
-// Thread-safe. At most `capacity` spans are kept; later ones are dropped and counted.
+// Thread-safe, except for dropped(). At most `capacity` spans are kept; later ones are dropped and
+// counted.
 class Trace {
  public:
   explicit Trace(int rank, size_t capacity = 200000) : rank_(rank), capacity_(capacity) {}

@@ -20,8 +20,8 @@ constexpr bool is_control(char32_t point) {
   return point < 0x20 || (point >= 0x7f && point < 0xa0);
 }
 
-// Returns a text that is safe to print on a terminal: control characters other than line breaks and
-// tabs become \xNN.
+// Returns a text that is safe to print on a terminal: control characters other than \n and \t
+// become \xNN.
 std::string show_controls(std::string_view text);
 
 // Returns the code point of the sequence at the start of a UTF-8 text that is not empty.

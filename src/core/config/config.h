@@ -125,7 +125,7 @@ struct LossScaleConfig {
   bool from_first = false;
 };
 
-// Section torch_autocast: parameters stay f32, and matrix products are computed in `dtype`.
+// Section torch_autocast: matrix products are computed in `dtype`, and parameters keep their type.
 struct AutocastConfig {
   bool enabled = false;
   std::string dtype = "bf16";
@@ -240,14 +240,16 @@ struct Config {
   DType compute = DS_DTYPE_F32;
   // Used only if scales_loss().
   LossScaleConfig loss_scale;
-  // bf16.check_grad_overflow. If false, a step whose gradients have NaN or infinity is not skipped.
+  // bf16.check_grad_overflow. If false, a bf16 step whose gradients have NaN or infinity is not
+  // skipped.
   bool check_grad_overflow = true;
   // fp16.auto_cast: whether floating-point inputs of a graph may be f32.
   bool auto_cast = false;
   // communication_data_type. NONE stands for the compute type.
   DType communication = DS_DTYPE_NONE;
-  // Returns the type in which gradients are sent. Sums are computed in f32, so sending an f32 copy
-  // of narrower gradients would give the same bits; such gradients are sent as they are.
+  // Returns the type in which gradients are sent, except with reduction "boundary"
+  // (zero/policy.cpp). Sums are computed in f32, so sending an f32 copy of narrower gradients would
+  // give the same bits; such gradients are sent as they are.
   DType wire() const {
     return communication == DS_DTYPE_NONE || communication == DS_DTYPE_F32 ? compute
                                                                            : communication;
@@ -313,7 +315,7 @@ struct Config {
   std::string loss_average = "micro_batch";
   bool by_tokens() const { return loss_average == "tokens"; }
 
-  // Returns an object with every value and its origin.
+  // Returns an object with the value and the origin of every key that applies.
   Json effective() const;
   // Returns a line "key value" for every key that must be equal on all ranks. Keys of paths,
   // devices, the communicator and threads are left out, since ranks may differ in them.

@@ -100,8 +100,8 @@ std::string other_form(std::string_view text) {
   return row && line.find_first_of("{}[]:/") == line.npos ? "a table (CSV)" : "";
 }
 
-// Parses a text that Json::parse() refused with the error `fault`. If the text is JSON with a
-// mistake, the message of `fault` is the best one.
+// Parses a text that Json::parse() refused with the error `fault`. Some of its own messages begin
+// with that of `fault`.
 Json parse_dialect(std::string_view text, std::string_view source, const Error& fault) {
   if (text.empty()) raise(DS_ERROR_CONFIG, "{}; it is empty", fault.what());
   const std::string kind = content_kind(text.substr(0, kContentHead), Wanted::text);

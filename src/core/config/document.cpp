@@ -60,8 +60,9 @@ constexpr const char* kAutoOfOthers[] = {"train_batch_size",
                                          "zero_optimization.stage3_prefetch_bucket_size",
                                          "zero_optimization.stage3_param_persistence_threshold"};
 
-// Returns whether Hugging Face's integration fills in values at this path. At other paths DeepSpeed
-// drops "auto", so the default applies.
+// Returns whether "auto" at this path is an error unless Hugging Face's integration fills it in: at
+// the top level, in optimizer and in scheduler. At other paths DeepSpeed drops an "auto" that is
+// not filled in, so the default applies.
 bool filled_by_caller(const std::string& path) {
   return path.find('.') == path.npos || path.starts_with("optimizer.") ||
          path.starts_with("scheduler.");

@@ -2,9 +2,9 @@
 //
 // A key that chooses how DeepSpeed works and does not change results has no effect (no_effect). If
 // DeepSpeed's class refuses values of other kinds, so does the row (switches, integers, reals,
-// lists, choices). A key that requests a feature is accepted only with the value that turns the
-// feature off (only), and a section only while it is off (section). A row that can refuse contains
-// the reason and what to do in libds instead. docs/reference/deepspeed_compat.md gives the reason
+// lists, choices). A key that requests what libds lacks is accepted only with its neutral value
+// (only), and a section only while it is off (section). A row that refuses a feature contains the
+// reason and often what to do in libds instead. docs/reference/deepspeed_compat.md gives the reason
 // for each row; tests/core/config/ds_configs_test.cpp checks the rows against real files.
 #include <algorithm>
 #include <charconv>
@@ -89,7 +89,8 @@ class Rows {
   void section(std::string name, std::string_view inside, std::string reason) {
     rows.push_back({std::move(name), Rule::section, {}, words_of(inside), std::move(reason)});
   }
-  // Appends a key that must not be given; only null is accepted.
+  // Appends a key that may be given only as null, as false or as a section whose "enabled" is
+  // false.
   void absent(std::string name, std::string reason) {
     rows.push_back({std::move(name), Rule::only, {}, {}, std::move(reason)});
   }
@@ -156,7 +157,7 @@ void precision(Rows& keys) {
   // type of their sums.
   keys.no_effect("torch_autocast.", "lower_precision_safe_modules");
   keys.section("amp", "", "libds does not include apex; use fp16.enabled or bf16.enabled");
-  // A gradient is always added to its f32 sum as soon as its bucket is complete.
+  // A gradient is always added to its sum as soon as its bucket is complete.
   keys.switches("bf16.", "immediate_grad_update");
 }
 
@@ -221,7 +222,7 @@ void other_sections(Rows& keys) {
   keys.no_effect("activation_checkpointing.",
                  "partition_activations contiguous_memory_optimization number_checkpoints "
                  "synchronize_checkpoint_boundary profile");
-  // On "cpu" activations are in host memory already; check_activations refuses the key on other
+  // On "cpu" activations are in host memory already; check_activations refuses true on other
   // devices.
   keys.switches("activation_checkpointing.", "cpu_checkpointing");
   keys.only(

@@ -84,7 +84,8 @@ inline constexpr KeyKind kKindOf = std::is_same_v<T, bool>                      
                                                                                  : KeyKind::text;
 
 // Returns the name in `supported` that equals the given text without regard to case. Refuses any
-// other name; the message distinguishes DeepSpeed's `foreign` names from unknown ones.
+// other name; the message says that names in `foreign` are unsupported, and that other names are
+// unknown.
 std::string choose(const std::string& path, const Json& given, const KeyWords& supported,
                    const KeyWords& foreign = {});
 
@@ -135,8 +136,7 @@ class KeyRows {
     return row(name, field, read, write, KeyKind::bytes, doc, limits);
   }
 
-  // Appends a key whose value is one of `words`. The words in `foreign` are DeepSpeed's and are
-  // refused as unsupported.
+  // Appends a key whose value is one of `words`. The words in `foreign` are refused as unsupported.
   template <typename S>
   Key& words(const char* name, std::string S::*field, const KeyWords& words, const char* doc,
              const KeyWords& foreign = {}) {

@@ -1,4 +1,4 @@
-// Problem. In f16, gradients below 2^-24 become zero and gradients above 65504 infinite, and most
+// Problem. In f16, gradients up to 2^-25 become zero and gradients from 65520 on infinite, and most
 // gradients are small. Multiplying the loss by a scale multiplies every gradient by it, and the
 // update divides the gradients by it again. The largest scale under which nothing overflows keeps
 // most of the small gradients, but it changes as the model learns.

@@ -11,7 +11,8 @@ std::string nearest_path(const std::string& unknown, const std::vector<std::stri
 
 // Returns the known path that a top-level name was meant to be, or "". The match is stricter than
 // in nearest_path, because files have keys of other programs at the top level: the name must have
-// few typing errors, be a part of a known name, or be the name of a key in a section.
+// few typing errors, be a long part of a known top-level name, or be the name of a key in a
+// section.
 std::string resembling_path(const std::string& unknown, const std::vector<std::string>& known);
 
 }  // namespace ds

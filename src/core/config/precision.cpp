@@ -15,7 +15,7 @@ constexpr double kLeastScale = 1e-38;
 
 // Returns the loss scaling of torch's GradScaler, which DeepSpeed uses with autocast in float16.
 LossScaleConfig grad_scaler() {
-  // GradScaler has no minimum. 2^-24 is the smallest positive f16, so below it a loss of 1 is zero.
+  // GradScaler has no minimum. The minimum here, 2^-24, is the smallest positive f16.
   return {.window = 2000, .hysteresis = 1, .min_loss_scale = 0x1p-24, .from_first = true};
 }
 

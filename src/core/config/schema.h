@@ -41,7 +41,7 @@ struct ForeignKey {
     warned_section,
     // A section whose parts each have an "enabled". A part that is on is unsupported.
     nested,
-    // A section of a parallelism, whose degree must be 1.
+    // A section of a parallelism, whose degree must not be above 1.
     degree,
   };
   std::string path;
@@ -50,7 +50,7 @@ struct ForeignKey {
   Json neutral;
   // The keys of a section other than "enabled". If empty, any key is accepted.
   std::vector<std::string> inside;
-  // The reason why the key is refused or warned of, and what to do instead.
+  // The reason why the key is refused or warned of, and often what to do instead.
   std::string reason;
   // Under Rule::no_effect, refuses the values that DeepSpeed refuses. Null if DeepSpeed accepts any
   // value.

@@ -13,7 +13,7 @@ struct UsualNames {
   const char* key;
   // Names that mean the key in any section and at the top level.
   const char* anywhere;
-  // Names that mean the key only in its own section.
+  // Names that mean the key only in its own section or in a section around it.
   const char* in_section = "";
 };
 

@@ -31,7 +31,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // Returns the address at which the device's queues access the first byte, or null if the arena
-  // has no bytes. Host code may dereference the address only if Device::shared().
+  // has no bytes. Host code may dereference the address of an arena on the host, and that of an
+  // arena on the device only if Device::shared().
   std::byte* address() const { return address_; }
   int64_t bytes() const { return bytes_; }
   // Enlarges the arena to `wanted` bytes. Keeps the contents and appends zeros. The address may
@@ -52,14 +53,14 @@ class Event {
  public:
   virtual ~Event() = default;
   // Returns whether the work before the latest record has finished, or true if the event was never
-  // recorded.
+  // recorded. May throw as synchronize() does.
   virtual bool done() const = 0;
   // Waits until the work before the latest record has finished, or throws the error that ended it.
   // May be called on any thread.
   virtual void synchronize() const = 0;
   // Returns a function that waits for the latest record at the time of this call, even if the event
   // is recorded again later. The function returns true once the work before that record has
-  // finished, and false after about `ns` nanoseconds, at most 50 ms.
+  // finished, and false after about `ns` nanoseconds, which must be at most 50 ms.
   virtual std::function<bool(int64_t ns)> waiter() const = 0;
 };
 
@@ -92,14 +93,15 @@ struct LaunchArgs {
   // The scalars of the step, in memory of the device or the host. The kernel reads them when it
   // runs, not when it is launched.
   const StepScalars* scalars = nullptr;
-  // The index of the leaf: micro-step * data ranks + data coordinate. 0 in update.
+  // The index of the leaf: micro-step * data ranks + data coordinate. The micro-step is 0 outside
+  // forward and backward.
   int64_t leaf = 0;
   // The scalars of the run of elements, for an update that is launched once for each run.
   RunScalars run = {};
 };
 
-// The description of a kernel to create. The views have the largest extents that launches may have,
-// and null data.
+// The description of a kernel to create. The views have the largest extents that launches may have;
+// their data is not used.
 struct KernelRequest {
   std::string_view op;
   std::span<const TensorView> in, out;
@@ -135,9 +137,10 @@ class WorkOwner {
 };
 
 // A queue that carries out work in the order of submission. Calls return as soon as the work is
-// submitted. Only the host thread that issues a program may call the functions, unless a function
-// says otherwise. After the first error of any queue of a device, all queues of the device do no
-// further work, and every call and every wait throws that error.
+// submitted, unless the queue is immediate(). Only the host thread that issues a program may call
+// the functions, unless a function says otherwise. After the first error of any queue of a device,
+// all queues of the device do no further work: later calls throw that error, and so do waits for
+// work that has not finished. An immediate queue throws its own errors and is not affected.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
@@ -182,8 +185,8 @@ class DeviceQueue {
   virtual std::unique_ptr<Instant> make_instant() const { return nullptr; }
   virtual void note(Instant&) {}
 
-  // Waits until no work is queued or running. Does not throw; later calls throw the errors. May be
-  // called on any thread.
+  // Waits until the work submitted so far has ended. Does not throw; later calls throw the errors.
+  // May be called on any thread.
   virtual void finish() const noexcept = 0;
 
   // Returns whether copies, fills and launches can be captured: from begin_capture() on they are

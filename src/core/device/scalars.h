@@ -16,7 +16,8 @@ struct StepScalars {
   // The scalars of parameter group 0. Updates of other groups are launched with their group's
   // scalars (RunScalars).
   GroupScalars group;
-  // The mean loss over all leaves of the step, which instruction `losses` writes.
+  // The mean of the losses of the leaves, weighted if leaves have weights, which instruction
+  // `losses` writes.
   double loss = 0;
   // The number of leaves in the step, which `losses` writes.
   int64_t leaves = 0;
@@ -29,8 +30,8 @@ struct StepScalars {
   double grad_scale = 1;
   // The norm of the mean gradient before clipping, without the loss scale.
   double grad_norm = 0;
-  // 1 if update kernels do nothing, because the norm or the loss is not finite or because no leaf
-  // has a weight.
+  // 1 if update kernels do nothing, because the norm or the loss is not finite (if that is checked)
+  // or because no leaf has a weight.
   int64_t skip = 0;
   // 1 if this rank has no data in this step. The results of its model are then zeros, and its
   // losses kNoLeaf.

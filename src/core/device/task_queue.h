@@ -70,7 +70,8 @@ class TaskQueue final : public Faults::Member {
   bool wait_for(uint64_t ticket, int64_t ns) const;
   // Fails this queue alone.
   void fail(std::exception_ptr error) override;
-  // Waits until no task is queued or running. Does not throw; later calls throw the errors.
+  // Waits until all tasks submitted so far have ended or were dropped. Does not throw; later calls
+  // throw the errors.
   void finish() const noexcept;
 
  private:

@@ -27,7 +27,8 @@ class ThreadTeam {
   size_t scratch_bytes() const;
 
   // Calls task(index, thread) for every index in [0, count), with `thread` in [0, size()), and
-  // returns when all calls have ended. If tasks throw, rethrows the exception of the lowest index.
+  // returns when all calls have ended. If tasks throw, rethrows the exception of the lowest index;
+  // tasks after it may then not have run.
   void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& task);
 
   // Returns the private memory of `thread`, aligned to at least 64 bytes. Its contents are

@@ -87,8 +87,8 @@ struct GraphOutput {
   bool operator==(const GraphOutput&) const = default;
 };
 
-// A model: nodes in a valid execution order. Functions of nn/ or calls of ds_graph_op build it;
-// afterwards only passes change it.
+// A model: nodes in a valid execution order. Functions of nn/, calls of ds_graph_op or
+// parse_graph() build it; afterwards only differentiate() and passes change it.
 class Graph {
  public:
   std::string name = "graph";
@@ -134,8 +134,8 @@ class Graph {
   // Returns the text form. parse_graph() reads it back, without the fields that the text form does
   // not contain. It refuses custom operations, since a text has no callbacks.
   std::string print() const;
-  // Checks SSA form, order, arity and types. Throws DS_ERROR_INVALID_ARGUMENT, naming node and
-  // operand.
+  // Checks SSA form, order, arity, names and types. Throws DS_ERROR_INVALID_ARGUMENT, naming the
+  // node, value or output.
   void check() const;
 
  private:

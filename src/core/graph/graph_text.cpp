@@ -1,11 +1,11 @@
 // Implements the text form of a graph, which Graph::print() writes and parse_graph() reads
 // (README.md shows it).
 //
-// Lines follow the order of value ids, so parsing assigns the same ids and print(parse(text)) is
-// the same text. The parser checks a text like any graph, and an error names the line. Gradients of
-// parameters are resolved at the end, since a parameter precedes the nodes that compute its
-// gradient. The types of results are redundant on purpose: a change of a shape rule is reported as
-// an error instead of silently giving another graph.
+// Lines follow the order of value ids, so parsing a printed text assigns the same ids, and printing
+// the result gives the same text. The parser checks a text like any graph, and an error names the
+// line. Gradients of parameters are resolved at the end, since a parameter precedes the nodes that
+// compute its gradient. The types of results are redundant on purpose: a change of a shape rule is
+// reported as an error instead of silently giving another graph.
 #include <fmt/core.h>
 
 #include <algorithm>

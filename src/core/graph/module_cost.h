@@ -11,9 +11,9 @@ namespace ds {
 // from deepspeed 0.19.8 in tests/data/semantics/flops_profile.json). A product counts 2 operations
 // for each multiply-accumulate and nothing for its bias, except that the bias of a transposed
 // product (GPT-2's Conv1D, an addmm) counts once. Attention counts its two products over all pairs
-// of rows, and its softmax. A layer norm counts 5 for each element (4 without parameters), relu and
-// SiLU 1, also as a gate. Operations for which Hugging Face's models use functions that the
-// profiler does not patch count nothing: sums, rotations, RMS norms, GELU, tanh.
+// of rows, and its softmax. A layer norm counts 5 for each element (4 without parameters), relu,
+// relu2 and SiLU 1, also as a gate. Operations for which Hugging Face's models use functions that
+// the profiler does not patch count nothing: sums, rotations, RMS norms, GELU, tanh.
 struct ModuleCost {
   double flops = 0, macs = 0;
 };

@@ -125,13 +125,13 @@ struct AttrDef {
 // kernel.
 struct OpDef {
   std::string name;
-  // One sentence, which docs/reference/ops.md shows.
+  // A description, which docs/reference/ops.md shows.
   std::string doc;
   // No two forms accept the same number of operands.
   std::vector<OpForm> forms;
   std::vector<AttrDef> attrs;
-  // Returns the types of the results. Throws DS_ERROR_INVALID_ARGUMENT, naming the operation, the
-  // operand and both shapes.
+  // Returns the types of the results. Throws DS_ERROR_INVALID_ARGUMENT, naming the operation and
+  // what does not fit.
   std::function<std::vector<TensorType>(std::span<const TensorType> in, const Attrs& attrs)> infer;
   // Appends the backward part of a node and returns the gradients of its operands. Empty if the
   // operation is not differentiable; requesting its gradient is then an error.
@@ -145,8 +145,9 @@ struct OpDef {
   // Returns the number of bytes read at extent n. If empty, all bytes of every operand are read.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> read_bytes =
       {};
-  // True if the last result is the last operand with some rows replaced. If the operand has its own
-  // buffer, the compiler gives operand and result the same memory.
+  // True if the last result is the last operand with some rows replaced. If the operand is an input
+  // of the graph with no other reader, such as a cache, the compiler gives operand and result the
+  // same memory.
   bool updates_last = false;
   Rows rows = Rows::mixed;
   // True if computing the result again takes less time than storing and reading it.
@@ -186,7 +187,7 @@ struct OpDef {
 const OpDef* find_op(std::string_view name);
 // Returns the row of that name. Throws for an unknown name, suggesting the nearest one.
 const OpDef& op(std::string_view name);
-// Returns every row of the library, in a fixed order.
+// Returns every row of the library except the operations by callback, in a fixed order.
 const std::vector<OpDef>& op_table();
 // Adds a row for kernels that a plugin or a test registers. Its name must be new. Rows stay at
 // their addresses.

@@ -35,7 +35,7 @@ struct ParamSlice {
 
   // Shape of the whole tensor.
   std::vector<int64_t> shape;
-  // The dimension that is cut; less than the rank of the tensor.
+  // The dimension that is cut; less than the rank of the tensor, or 0 for a scalar.
   size_t dim = 0;
   // Empty if the rank holds nothing of the tensor.
   std::vector<Run> runs;
@@ -44,8 +44,8 @@ struct ParamSlice {
   std::vector<std::string> axes;
 
   static ParamSlice whole(std::vector<int64_t> shape);
-  // Throws DS_ERROR_INVALID_ARGUMENT, naming the parameter, if runs overlap or exceed the tensor,
-  // or if the shape is not possible.
+  // Throws DS_ERROR_INVALID_ARGUMENT, naming the parameter, if the tensor lacks the dimension, if
+  // runs are empty, overlap or exceed the tensor, or if the shape is not possible.
   void check(const std::string& name) const;
 
   bool cut() const { return !axes.empty(); }

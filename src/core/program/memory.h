@@ -28,8 +28,8 @@ struct PersistentMemory {
   BufferId eval_loss;
   // The value Graph::loss_weight of the evaluation graph, f32[1], if the graph has one.
   BufferId eval_weight;
-  // The graph's second output in the compute type, [bound, vocabulary]. The id does not exist if
-  // the graph has no second output.
+  // The graph's second output, with n at its bound. The id does not exist if the graph has no
+  // second output.
   BufferId logits;
 
   BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier) {

@@ -4,9 +4,9 @@
 
 namespace ds {
 
-// Cuts of a sequence into contiguous parts, as DeepSpeed computes them (deepspeed.md 4.8). Results
-// are parts + 1 boundaries: part p is [b[p], b[p + 1]). The functions throw
-// DS_ERROR_INVALID_ARGUMENT for fewer than 0 items or fewer than 1 part.
+// Cuts of a sequence into contiguous parts, as DeepSpeed computes them. Results are parts + 1
+// boundaries: part p is [b[p], b[p + 1]). The functions throw DS_ERROR_INVALID_ARGUMENT for fewer
+// than 0 items or fewer than 1 part.
 
 // Returns parts of items / parts items each, rounded down; the first items % parts parts have one
 // more.

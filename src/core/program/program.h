@@ -284,10 +284,10 @@ struct VerifyOptions {
   bool physical = true;
 };
 // Throws DS_ERROR_INTERNAL, naming instruction and buffer, if the program is not legal. It checks
-// that operands are inside their buffers, and that buffers are written before they are read and not
-// used after their last use. With `physical`, it also checks that buffers are inside their arenas,
-// that a kept buffer shares bytes with no other, and that queues and waits order every two
-// conflicting accesses of physical bytes.
+// that instructions fit their rows and queues, that operands are inside their buffers, and that
+// transient buffers are written before they are read and not used after their last use. With
+// `physical`, it also checks that buffers are inside their arenas, that a kept buffer shares bytes
+// with no other, and that queues and waits order every two conflicting accesses of physical bytes.
 void verify(const Program& program, const VerifyOptions& options);
 
 // Facts about a machine that plans depend on, measured or read on rank 0 and equal on all ranks.

@@ -1,10 +1,10 @@
 // The text form of a program, which `libds plan --print` shows and in which tests of passes are
-// written. There is one line for each arena, each buffer, each instruction and the end of each
-// segment. In the line of an instruction, "!" marks the last use of an operand, "=" a write and "&"
-// an update; "#6" is the position in the order of collectives. "wait" is followed by numbers of
-// instructions. "~13" is instruction 13 of the round before; a negative number counts from the end
-// and is an instruction of the run before. Invariant: parse_program() of a printed program prints
-// the same text.
+// written. There is one line for the program, each arena, the repeated stretch, each buffer, each
+// instruction and the end of each segment. In the line of an instruction, "!" marks the last use of
+// an operand, "=" a write and "&" an update; "#6" is the position in the order of collectives.
+// "wait" is followed by numbers of instructions. "~13" is instruction 13 of the round before; a
+// negative number counts from the end and is an instruction of the run before. Invariant:
+// parse_program() of a printed program prints the same text.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -23,7 +23,7 @@ Timeline predict_timeline(const Program& program, const Machine& machine);
 
 // Returns, in ascending order of time, pairs of a time and the number of bytes of `tier` in use
 // from then on: the persistent arena, and every transient buffer from its first to its last
-// instruction.
+// instruction or, if it is kept, during the whole run.
 std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program,
                                                         const Timeline& timeline, Tier tier);
 

@@ -25,8 +25,9 @@ std::string at(const Program& p, InstrId i) {
   return fmt::format("instruction {} ({})", i, p.instrs[i].def->name);
 }
 
-// Checks the number and the access of an instruction's operands against its row, and that it has a
-// group and runs on the comm queue if and only if it is a collective.
+// Checks the number and the access of an instruction's operands against the rules of its row, if
+// the row is built in, and that it has a group and runs on the comm queue if and only if it is a
+// collective.
 void verify_row(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   bool collective = in.def->kind == Kind::collective;
@@ -158,7 +159,8 @@ class LogicalCheck {
   int32_t comm_order_ = -1;
 };
 
-// Checks that a buffer that is kept between runs shares its bytes with no other buffer.
+// Checks that a buffer that is kept between runs shares its bytes with no other transient buffer
+// that the program uses.
 void verify_kept(const Program& p) {
   if (std::none_of(p.buffers.begin(), p.buffers.end(), [](const Buffer& b) { return b.kept(); }))
     return;

@@ -1,5 +1,5 @@
-// Adds layers as nodes of a graph. An attribute is set only if it differs from the default of its
-// op, so the text and the hash of a graph do not change when an op gains an attribute.
+// Adds layers as nodes of a graph. An attribute that has a default is set only if it differs from
+// the default, so the text and the hash of a graph do not change when an op gains an attribute.
 #include "nn/layers/layers.h"
 
 #include <fmt/ranges.h>

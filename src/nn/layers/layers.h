@@ -45,7 +45,7 @@ struct AttentionOptions {
   int64_t kv_heads = 1;
   int64_t seq = 1;
   bool causal = true;
-  // Number of keys that a row attends to, including its own; 0 means all.
+  // Largest number of keys that a row attends to, including its own; 0 means no limit.
   int64_t window = 0;
   // Factor of the scores; 0 means 1 / sqrt(head width).
   double scale = 0;
@@ -67,9 +67,9 @@ struct Documents {
   ValueId begin, positions;
 };
 
-// A builder that adds layers to a graph. Every layer maps [n, C] values to [n, C'] values of the
-// element type `dtype`; its parameters are NAME.weight and NAME.bias. The graph must outlive the
-// builder.
+// A builder that adds layers to a graph. A layer maps [n, C] values, or ids in embedding(), to [n,
+// C'] values of the element type `dtype`. Its new parameters are NAME.weight and NAME.bias; only
+// tied_linear() lets the caller name its bias. The graph must outlive the builder.
 class LayerBuilder {
  public:
   explicit LayerBuilder(Graph& graph, Documents documents = {}, DType dtype = DS_DTYPE_F32)
@@ -106,8 +106,8 @@ class LayerBuilder {
   ValueId rope(std::string_view name, ValueId x, int64_t heads, int64_t seq,
                const RopeOptions& rope, int64_t period = 0, int64_t rotated = 0);
   // Returns attention over one value with the columns q, k, v, or over three values. Rows attend
-  // only within their document if the graph has documents, which excludes a mask. Each call with
-  // dropout has a separate random stream.
+  // only within their document if the graph has documents; attention must then be causal and have
+  // no mask. Each call with dropout has a separate random stream.
   ValueId attention(std::string_view name, std::vector<ValueId> operands,
                     const AttentionOptions& options);
   ValueId add(std::string_view name, ValueId a, ValueId b);

@@ -35,8 +35,8 @@ ValueId residual(Graph& graph, LayerBuilder& build, const std::string& name, Val
 }
 
 // Adds one layer. Each of the 2 * layers branches adds to the residual stream, so their last
-// projections start smaller by a factor of 1 / sqrt(2 layers), which makes the variance of the
-// stream independent of the number of layers.
+// projections start smaller by a factor of 1 / sqrt(2 layers). This keeps the variance of the
+// stream from growing with the number of layers.
 ValueId block(Graph& graph, LayerBuilder& build, const std::string& name, ValueId x,
               const ModelConfig& config, int64_t seq) {
   double branch_stddev = kStddev / std::sqrt(2.0 * static_cast<double>(config.layers));

@@ -56,7 +56,7 @@ Keys rope(int64_t positions) {
           {"original_max_position_embeddings", kNone}};
 }
 
-// Returns Llama's keys except for the biases, which the other families do not have.
+// Returns Llama's keys except for the biases, which some other families do not have.
 Keys decoder(int64_t positions) {
   Keys own{{"intermediate_size", kNone},   {"num_key_value_heads", kNone}, {"head_dim", kNone},
            {"hidden_act", "silu"},         {"initializer_range", 0.02},    {"rms_norm_eps", 1e-6},

@@ -31,7 +31,8 @@ struct HfKey {
 };
 
 // The keys that Transformers 5.23 reads for one family. libds reads no others: a key that is not
-// listed has no effect, whichever code asks for it, and is named in a warning.
+// listed has no effect, whichever code asks for it, and is named in a warning unless is_plain_key()
+// is true for it.
 struct HfKeys {
   std::vector<HfKey> keys;
   // Aliases, each followed by the key that it stands for: the `attribute_map` of the family's
@@ -53,8 +54,8 @@ std::string hf_families();
 // Returns the keys of a family, or null if libds does not know the model_type.
 const HfKeys* hf_keys(std::string_view family);
 
-// Returns whether a key only describes the file, text generation or another head. No family uses
-// such keys in its forward pass, and they are too common to be named in a warning.
+// Returns whether a key only describes the file, text generation or another head. A family whose
+// table lacks such a key does not use it, and such keys are too common to be named in a warning.
 bool is_plain_key(std::string_view name);
 
 }  // namespace ds

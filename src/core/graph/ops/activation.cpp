@@ -1,6 +1,6 @@
 // Activations, element by element. add_activation_ops() describes each in one row, from which
 // add_activation() derives the operation, its gradient operation `op`_dx (dy, x -> dx) and the
-// backward rule that connects them. The gradient reads x and not y, since most derivatives cannot
+// backward rule that connects them. The gradient reads x and not y, since some derivatives cannot
 // be computed from y alone.
 #include <cstdint>
 #include <functional>

@@ -5,9 +5,9 @@
 // heads, where G divides H, and each of these serves H / G heads of queries. q, k and v are
 // separate operands, or columns of one operand, side by side. The second result, lse, is the
 // logarithm of the sum of exp(scores) for each head and row: with it the backward part recomputes
-// the weights in tiles instead of keeping n seq of them (Dao et al., "FlashAttention", 2022).
-// cached_attention has two more operands: the position of each row in the text, and a cache of keys
-// and values.
+// the weights in tiles instead of keeping n seq of them for each head (Dao et al.,
+// "FlashAttention", 2022). cached_attention has two more operands: the position of each row in the
+// text, and a cache of keys and values.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -27,9 +27,9 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// The form of the operands that all three operations share: qkv or q, k and v, then optionally
-// i32[n], which is a mask or, with attribute `documents`, begin. `count`, the number of these
-// operands, determines the form.
+// The form of the operands that all three operations share: qkv or q, k and v, then, except in
+// cached_attention, optionally i32[n], which is a mask or, with attribute `documents`, begin.
+// `count`, the number of these operands, determines the form.
 struct Operands {
   bool packed, masked;
 

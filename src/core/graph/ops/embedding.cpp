@@ -1,6 +1,7 @@
-// Operations that select rows of a table: by the id of a word, or by the position in the sequence.
-// Their gradients sum, for each row of the table, the rows of dy that used it. An `embedding` whose
-// table has no other reader lets ZeRO exchange only the rows that its ids name (zero/row_tables.h).
+// Operations that select rows of a table by the id of a word or by the position in the sequence,
+// and last_row. The gradients of the first two sum, for each row of the table, the rows of dy that
+// used it. An `embedding` whose table has no other reader lets ZeRO exchange only the rows that its
+// ids name (zero/row_tables.h).
 #include <algorithm>
 #include <cstdint>
 #include <span>

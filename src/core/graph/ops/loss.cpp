@@ -66,8 +66,8 @@ std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
           none};
 }
 
-// Returns the number of words in a block of logits. Blocks are about equal, have at most 1024
-// words, and are a multiple of 16 unless there is only one.
+// Returns the number of words in a block of logits. Blocks are about equal and have at most 1024
+// words. If there are several, all but the last are a multiple of 16.
 int64_t block_of(int64_t words) {
   constexpr int64_t kMost = 1024, kUnit = 16;
   int64_t blocks = (words + kMost - 1) / kMost;

@@ -12,7 +12,7 @@
 namespace ds {
 
 // A checker of the operands of one node, for shape rules. Every refusal names the operation, the
-// operand, and the expected and the actual type.
+// operand or attribute, and what was expected and given.
 class OperandCheck {
  public:
   // `op` is a name of the table, and one of its forms has as many operands as `in`.
