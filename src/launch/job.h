@@ -34,8 +34,8 @@ struct JobOptions {
   // Whether to append to existing logs, because the job is a restart.
   bool append = false;
   // Whether the job is a part of a larger job. The launcher of the larger job sends SIGUSR1 for an
-  // interrupt and SIGUSR2 for a hangup. SIGTERM or the end of the parent process means that the
-  // larger job ends; failures after that are not reported.
+  // interrupt and SIGUSR2 for a hangup. SIGTERM, SIGINT, SIGHUP or the end of the parent process
+  // means that the larger job ends; failures after that are not reported.
   bool part = false;
   // A descriptor from which to read the orders of the larger job's launcher, one letter each; the
   // end of the stream means the end of the launcher. -1: orders come by signals.
@@ -49,9 +49,9 @@ struct JobOptions {
   pid_t daemon = 0;
 };
 
-// Orders of the larger job's launcher. interrupt: Ctrl-C was pressed, for the first or the second
-// time. hangup: the terminal was closed. end: a rank on another host has failed. alive: the
-// launcher is running; nothing to do.
+// Orders of the larger job's launcher. interrupt: the launcher has received SIGINT or SIGTERM, for
+// the first or the second time. hangup: the terminal was closed. end: the ranks must end, for
+// example because a rank on another host has failed. alive: the launcher is running; nothing to do.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e', alive = 'a' };
 
 // A job on this host, which runs a command once per place and waits for all ranks.
