@@ -380,7 +380,8 @@ Value Interpreter::call(const Expression& e, const Scope& scope) {
   fault(DS_ERROR_CONFIG, "a {} cannot be called", found.kind());
 }
 
-// A macro can use its parameters and the names that the template sets at its top level.
+// A macro can use its parameters and the names of the top level: the caller's variables and those
+// that the template sets there.
 Value Interpreter::call_macro(const Macro& macro, const Arguments& given) {
   Arguments arguments = given;
   arguments.expect("macro " + macro.name, {macro.parameters.begin(), macro.parameters.end()});
