@@ -163,10 +163,10 @@ struct TextFacts {
 
 // Reads the text that `data` names and writes its token files to `folder`, which is created; with
 // data.format "tokens" there are token files already. Also writes the tokenizer's files to
-// folder/tokenizer: a copy, or a tokenizer with `vocabulary` tokens that is learned from the
-// training text. Only one rank calls this. Throws DS_ERROR_CONFIG if `use` needs a mask token and
-// the tokenizer has none, or if the vocabulary is too small to learn; throws DS_ERROR_USER if *stop
-// [nullable] becomes non-zero meanwhile.
+// folder/tokenizer: a copy, or a tokenizer with at most `vocabulary` tokens that is learned from
+// the training text. Only one rank calls this. Throws DS_ERROR_CONFIG if `use` needs a mask token
+// and the tokenizer has none, or if the vocabulary is too small to learn; throws DS_ERROR_USER if
+// *stop [nullable] becomes non-zero meanwhile.
 TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use,
                            const std::string& folder, const volatile int32_t* stop);
 
