@@ -26,7 +26,7 @@ struct JobOptions {
   // Time between SIGTERM and SIGKILL.
   int64_t term_ms = 2000;
   // After a rank has ended with kStoppedCode without a request to stop, the others have this long
-  // to do the same.
+  // to end with it or with 0.
   int64_t doubt_ms = 10000;
   Binding binding = Binding::none;
   // Rank N writes to rank_N.log in this folder; "": to this process's standard output and error.
