@@ -7,8 +7,9 @@
 //
 // Algorithm: statements append to one text; a block whose text is captured (set, macro) runs with
 // an empty one. Scopes form a chain, in which a name is looked up from the inside outwards; only
-// the innermost scope changes, as in Jinja. Values are immutable except namespaces, so they are
-// shared and not copied. break and continue travel outwards as Flow.
+// the innermost scope changes, as in Jinja. Values are immutable except namespaces (and generators,
+// which remember that they have been read), so they are shared and not copied. break and continue
+// travel outwards as Flow.
 //
 // Source: the semantics are those of Jinja 3.1's compiler and runtime, with the settings of
 // Transformers.
