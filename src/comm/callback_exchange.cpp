@@ -77,8 +77,8 @@ CallbackExchange::CallbackExchange(std::shared_ptr<CallerCollectives> calls, Mem
 
 // Ranks introduce themselves by all_to_all, the one callback that every world has, or in pairs if
 // the group was split. The application may have connected its callbacks wrongly, so this also
-// checks that the data received as rank r's is from rank r, and that all ranks pass the same of the
-// optional callbacks.
+// checks that the data received as rank r's is from rank r, and that either all ranks or none pass
+// all_gather, and likewise send and receive.
 void CallbackExchange::greet() {
   struct Introduction {
     Greeting greeting;
