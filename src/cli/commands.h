@@ -103,8 +103,8 @@ Comm join(const std::string& url = "env");
 // Joins as one rank of a group that this process creates itself.
 Comm join_as(const std::string& url, int32_t rank, int32_t ranks);
 
-// Each function adds one subcommand: it declares the options and sets a callback that stores the
-// exit code in `code`.
+// Each function adds one subcommand: it declares the options and sets a callback, which stores the
+// exit code in `code` if that may be other than 0.
 using AddCommand = void(CLI::App& app, int& code);
 AddCommand add_train, add_generate, add_tokenize, add_plan, add_env, add_config, add_launch,
     add_agent, add_verify, add_profile, add_audit, add_convert;

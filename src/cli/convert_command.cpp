@@ -16,8 +16,8 @@ struct ConvertArgs {
   bool step_tensor = false;
 };
 
-// Converts, and prints the description that the library returns. The options are passed as JSON
-// with only those that were given, so that the library applies its defaults for the others.
+// Converts, and prints the description that the library returns. --tag, --like and --file-bytes are
+// passed only if they were given, so that the library applies its defaults.
 int convert(const ConvertArgs& args) {
   std::string options =
       fmt::format(R"({{"to": {}, "step_tensor": {})", quoted(args.form), args.step_tensor);

@@ -109,8 +109,8 @@ int launch_here(const LaunchArgs& args, const std::vector<std::string>& words, i
   return launch(local, words);
 }
 
-// Starts one agent on each host, which starts the ranks there. If this is the only host, starts the
-// ranks directly.
+// Starts agents, which start the ranks on their hosts: one agent for each rank or, with --launcher
+// ssh, for each host. If this is the only host and no launcher is named, starts the ranks directly.
 int launch_hosts(const LaunchArgs& args, const std::vector<std::string>& words) {
   Hosts hosts = hosts_of(args);
   bool here = hosts.size() == 1 && args.starter.empty() && is_this_host(hosts[0].name);
@@ -149,7 +149,8 @@ void add_bind(CLI::App& command, Binding& binding) {
       "CPUs of a rank: none (all), cores (a part of them), numa (those of memory nodes)");
 }
 
-// Throws unless libds or DeepSpeed has a starter of this name.
+// Throws unless this is a starter of libds, by its own name or by DeepSpeed's (openmpi, slurm), or
+// "".
 void check_starter(const std::string& name) {
   for (const char* known : {"", "mpirun", "openmpi", "srun", "slurm", "ssh"}) {
     if (name == known) return;

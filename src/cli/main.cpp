@@ -111,8 +111,7 @@ int main(int argc, char** argv) {
         ds::cli::add_profile, ds::cli::add_audit, ds::cli::add_convert})
     add(app, code);
   for (CLI::App* command : app.get_subcommands({})) ds::cli::refuse_empty(*command);
-  // Launch starts the agent, with "" for values that are not given, so the agent must accept empty
-  // text.
+  // The agent is added last, so that it accepts empty text: launch writes its options, not a user.
   ds::cli::add_agent(app, code);
   std::vector<std::string> help = asked_for_help(argc, argv);
   // CLI11 would report an unknown command as an extra argument, so the first word is checked here.

@@ -1,5 +1,5 @@
 // Implements `libds profile`. The model comes from a configuration or from a Hugging Face folder.
-// Options that are not given keep the library's defaults.
+// If --micro-batch, --seq or --dtype is not given, the library's default applies.
 #include <fmt/core.h>
 
 #include <cstdint>

@@ -3,9 +3,10 @@
 // gives.
 //
 // Invariant. Callbacks only move bytes. All ranks make the same sequence of calls, which they have
-// compared beforehand (begin()), and all ranks choose the same callback for a round: all_gather if
-// each rank sends the same part to all and the parts are received one after the other, otherwise
-// all_to_all. Both conditions follow from the arguments that the ranks have compared.
+// compared beforehand (begin()), and all ranks choose the same callback for a round: all_gather, if
+// the caller passes it, each rank sends one part to all, and the parts have equal sizes above 0 and
+// are received one after the other; otherwise all_to_all. These conditions follow from the
+// arguments that the ranks have compared.
 //
 // Algorithm. The ranks of the callbacks swap by all_gather and all_to_all. A group that was split
 // from them cannot, since the collectives of the caller need all ranks; its ranks swap in pairs. In
@@ -76,8 +77,8 @@ CallbackExchange::CallbackExchange(std::shared_ptr<CallerCollectives> calls, Mem
 
 // Ranks introduce themselves by all_to_all, the one callback that every world has, or in pairs if
 // the group was split. The application may have connected its callbacks wrongly, so this also
-// checks that the data received as rank r's is from rank r, and that all ranks pass the same
-// callbacks.
+// checks that the data received as rank r's is from rank r, and that either all ranks or none pass
+// all_gather, and likewise send and receive.
 void CallbackExchange::greet() {
   struct Introduction {
     Greeting greeting;
@@ -201,9 +202,10 @@ const std::byte* CallbackExchange::see(int r, size_t offset, size_t) {
   return stage_.of(r) + offset;
 }
 
-// A split group swaps in pairs. In the world, a round is an all_gather if this rank sends the same
-// part to all ranks and receives their parts into consecutive memory, otherwise an all_to_all. All
-// ranks choose the same callback, because both conditions follow from what they have compared.
+// A split group swaps in pairs. In the world, a round is an all_gather if the caller passes that
+// callback, this rank sends the same part to all ranks, and it receives parts of this size into
+// consecutive memory; otherwise it is an all_to_all. All ranks choose the same callback, because
+// these conditions follow from what they have compared.
 void CallbackExchange::swap(const Part* sends, const Part* receives) {
   const auto ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
   if (ranks > 1 && !place().group.empty()) {

@@ -17,7 +17,7 @@ namespace ds {
 
 class CallerCollectives;
 
-// An exchange by the collectives of the caller, between all ranks of the callbacks or some of them.
+// An exchange by the callbacks of the caller, between all ranks of the callbacks or some of them.
 // Every collective is a swap of intents, followed by a swap for each round.
 class CallbackExchange final : public Exchange {
  public:

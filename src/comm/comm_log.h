@@ -25,7 +25,8 @@ struct CommTime {
   uint64_t bytes = 0;
   // Time from call to return.
   int64_t ns = 0;
-  // The part of `ns` spent waiting: for each call, its time minus that of the fastest rank.
+  // The part of `ns` spent waiting: for each call, its time minus that of the fastest rank. It is 0
+  // for sends and receives.
   int64_t waited_ns = 0;
   // The rank of the group that waited least, for which the other ranks waited; -1: not known.
   int slowest = -1;
@@ -55,13 +56,13 @@ std::string comm_log_csv(std::span<const CommTime> rows);
 // time.
 class CommLog {
  public:
-  // Number of timed calls between two comparisons.
+  // Number of timed collectives between two comparisons.
   static constexpr size_t kBatch = 1024;
 
   // `operations` are names that logged_operations() accepts; empty: all operations.
   CommLog(std::string group, int ranks, std::span<const std::string> operations);
-  // Adds a call. `bytes` is the size that ranks compare; if that is 0, the call is added to the row
-  // of size 0 with `received` bytes.
+  // Adds a call if its operation is listed. `bytes` is the size that ranks compare; if that is 0,
+  // the call is added to the row of size 0 with `received` bytes.
   void add(std::string_view operation, uint64_t bytes, uint64_t received, int64_t ns);
   bool full() const { return times_.size() >= kBatch; }
   // times() returns the times that have not been compared yet; they belong to the same calls on

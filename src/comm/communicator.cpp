@@ -112,7 +112,8 @@ void Communicator::watch(std::string_view operation, std::string_view label,
   }
 }
 
-// Ends the group after an error. It must not allocate: running out of memory may be the error.
+// Ends the group after an error. The reason is formatted without allocating, because running out of
+// memory may be the error.
 void Communicator::give_up(const std::exception& error) noexcept {
   char reason[kMostMessage];
   bool part = !exchange_->place().group.empty();

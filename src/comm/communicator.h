@@ -161,7 +161,7 @@ class Communicator {
 
   // These perform one collective over several buffers. The results are bit-equal to those of one
   // call per list entry, but the collective is begun only once and small buffers share rounds,
-  // through up to 8 MiB of scratch memory.
+  // through at most 6 MiB of scratch memory.
   void all_reduce_coalesced(std::span<const void* const> in, std::span<void* const> out,
                             std::span<const size_t> counts, DType wire, std::string_view label,
                             ReduceOp op = ReduceOp::sum);
@@ -186,8 +186,9 @@ class Communicator {
   std::shared_ptr<Work> start(CommRequest request, std::string_view label);
 
   // send() sends to one other rank, which must call receive() with the same number of bytes and the
-  // same label. Both calls return when the bytes have arrived. If two ranks send to each other at
-  // the same time, their calls differ, which is an error; a longer cycle of sends waits forever.
+  // same label. send() returns when `data` may be reused, receive() when the bytes have arrived. If
+  // two ranks send to each other at the same time, their calls differ, which is an error; a longer
+  // cycle of sends ends only by the time-out, and over callbacks never.
   void send(const void* data, size_t bytes, int to, std::string_view label);
   void receive(void* data, size_t bytes, int from, std::string_view label);
 
@@ -227,9 +228,10 @@ class Communicator {
   std::map<std::string, CommCount> counts() const { return counts_.all(); }
 
   // Times the listed operations from now on, in this group and in groups that are split from it
-  // later; an empty list means all operations. All ranks must call this with the same operations
-  // between the same two collectives. After every 1024 timed collectives the ranks compare their
-  // times, by a collective that counts() does not include.
+  // later; an empty list means all operations. If the log has been started before, it continues
+  // unchanged. All ranks must call this with the same operations between the same two collectives.
+  // After every 1024 timed collectives the ranks compare their times, by a collective that counts()
+  // does not include.
   void start_log(std::span<const std::string> operations = {});
   bool logging() const { return log_ != nullptr; }
   // Returns the times so far. Collective.

@@ -15,8 +15,8 @@ namespace ds {
 // - if the queue runs no host code, the queue moves the data itself, through `link` if given
 //   (link_group.h), otherwise between the ranks of one process (device_group.h); the caller must
 //   have checked that this is possible;
-// - otherwise collectives go through staging memory on the host, in chunks of up to `staging`
-//   bytes: device to host, exchange, host to device.
+// - otherwise collectives go through staging memory on the host, in chunks whose input and output
+//   have up to `staging` bytes each: device to host, exchange, host to device.
 // `link` connects the devices of the communicator's ranks; null: no link is needed. All arguments
 // are borrowed.
 std::unique_ptr<Group> make_group(Communicator& comm, Device& device, const DeviceQueue& queue,

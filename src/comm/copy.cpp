@@ -11,9 +11,9 @@
 
 namespace ds {
 // On x86 there are three ways of copying, chosen by size. Small copies use memcpy. From kString
-// bytes on, the processor's string copy is the fastest if copies_strings() is true. From kFar bytes
-// on, non-temporal stores are the fastest, because the caches would keep little of the result, and
-// such a store need not read the line first.
+// bytes on, the processor's string copy is the fastest if copies_strings() is true. If the whole
+// transfer has kFar bytes or more, non-temporal stores are the fastest, because the caches would
+// keep little of the result, and such a store need not read the line first.
 #if defined(__x86_64__)
 namespace {
 

@@ -80,7 +80,8 @@ struct Address {
   bool shares_memory() const { return scheme == "threads" || scheme == "shm"; }
 };
 
-// Splits a url other than "env" and "self" into scheme and name, and checks both.
+// Splits a url other than "env" and "self" into scheme and name. Checks the scheme and, if it
+// shares memory, the length of the name.
 Address address_of(std::string_view url) {
   const size_t colon = url.find("://");
   Address address{url.substr(0, colon), {}};

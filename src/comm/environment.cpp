@@ -221,8 +221,8 @@ class Launchers {
   // Flux usually runs inside a step of Slurm, so Flux is the inner launcher of the two.
   const Told& scheduler() const { return flux_.size > 0 ? flux_ : srun_; }
 
-  // Throws if a variable gives a rank but no variable gives the size, or if two ranks contradict
-  // each other.
+  // Throws if a variable gives a rank, or the local variables describe several ranks, but no
+  // variable gives the size. Also throws if two ranks contradict each other.
   void check_lone_ranks() const {
     const Told pmix{"PMIX_RANK", "SLURM_STEP_NUM_TASKS or OMPI_COMM_WORLD_SIZE", "mpirun"};
     for (const Told* told : {&torch_, &open_mpi_, &pmi_, &mvapich_, &pmix}) {

@@ -26,7 +26,7 @@ using Lookup = std::function<const char*(const char* name)>;
 // - torchrun on one host: a name over shared memory, built from its run id, port and number of
 //   restarts;
 // - torchrun on several hosts, and other launchers that set torch's variables: tcp at MASTER_ADDR
-//   and MASTER_PORT;
+//   and MASTER_PORT, or at the next port if torchrun's own store listens there;
 // - MPI, and srun --mpi=pmix: mpi;
 // - srun and flux run on one host: a name over shared memory.
 //

@@ -117,7 +117,8 @@ class Exchange {
   virtual void watch(const Intent& /*intent*/) {}
 
   // Leaves a collective after any error in it. The group ends for `reason` unless it has ended
-  // already. On return, no rank reads this rank's bytes any longer.
+  // already. On return, no thread of this process reads this rank's bytes any longer; another
+  // process that still reads them discards them.
   virtual void drop(std::string_view reason) = 0;
   // Ends the group and throws. All ranks learn `reason`; the error names this rank, its operation
   // and, in its details, the rank `about` (-1: no rank).
@@ -155,8 +156,8 @@ class Exchange {
   // Returns the beginning of an error message, for example "rank 3 in barrier 'h.3'", with the
   // group's name at the end unless the group is the world.
   std::string here(const Intent& intent) const;
-  // Copies the part that this rank sends to itself in a round. `whole` is the number of bytes that
-  // the rank receives in the whole collective; it decides whether the copy bypasses the caches
+  // Copies the part that this rank sends to itself in a round. `whole` is the size of the transfer
+  // that the part belongs to (0: the part alone); it decides whether the copy bypasses the caches
   // (copy.h).
   void take_own(const Part* sends, const Part* receives, size_t whole) const;
 

@@ -11,8 +11,8 @@
 namespace ds {
 
 // A record of the last operations of a rank in all its groups, which shows what the rank was doing
-// when the groups ended. Uses fixed storage; threadsafe. Times come from the coarse system clock
-// (resolution of a few milliseconds), which is comparable between hosts.
+// when the groups ended. Keeps the operations in fixed storage; threadsafe. Times come from the
+// coarse system clock (resolution of a few milliseconds), which is comparable between hosts.
 class FlightRecord {
  public:
   static constexpr size_t kKept = 64;

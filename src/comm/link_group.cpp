@@ -17,8 +17,8 @@
 // A rank marks progress for each collective that has ended on its queue.
 //
 // Cost. A collective takes one synchronization on the host and moves as many bytes as a ring does.
-// Its workspace has W - 1 received shares and, with more than 64 ranks, the sum of every 64 shares.
-// The communicator logs the times of submitting the work, not of the work itself.
+// The workspace of a sum has W - 1 received shares and, with more than 64 ranks, the sum of every
+// 64 shares. The communicator logs the times of submitting the work, not of the work itself.
 //
 // Source. NCCL's user guide, "Using nonblocking communicators" and "Error handling".
 #include "comm/link_group.h"

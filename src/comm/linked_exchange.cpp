@@ -336,7 +336,7 @@ void LinkedExchange::tick() {
 
 void LinkedExchange::beat(int64_t now) {
   // Heartbeats of hundreds of ranks to each other must leave time for work, so the interval grows
-  // with the group, up to a quarter of the time-out.
+  // with the group, up to a quarter of the time-out, and to 15 s at most.
   const int64_t seldom = kBeatNs * std::max(1, link_->size / kBeatenAtOnce);
   const int64_t between =
       std::max(kBeatNs, std::min(seldom, std::min<int64_t>(timeout_ms_, 60000) * 1'000'000 / 4));

@@ -36,8 +36,8 @@ Chain chain_from(const World& world, int peer) {
   return chain;
 }
 
-// Returns a line that names at most kMostNamed of the chain's ranks and says how long it has made
-// no progress.
+// Returns a line that tells at most the first kMostNamed waits of the chain, names its last rank,
+// and says how long it has made no progress.
 std::string line_of(const World& world, const Chain& chain, int64_t ms) {
   size_t waiting = chain.ranks.size() - 1;
   if (waiting == 0)

@@ -360,8 +360,8 @@ std::unique_ptr<Exchange> SharedExchange::split(const std::string& name,
   options.timeout_ms = timeout_ms_;
   options.join_ms = join_ms_;
   options.direct = can_read_;
-  // If all ranks outnumber the cores, the new group is assumed to do so, too; otherwise it does
-  // not.
+  // If the ranks of this group outnumber the cores, the new group is assumed to do so, too;
+  // otherwise it does not.
   options.cores = crowded_ ? 1 : size();
   std::vector<std::shared_ptr<Sharing>> around = around_;
   around.push_back(sharing_);

@@ -170,7 +170,7 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
 }
 
 // A rank that has left may already have done its part of the work that is waited for, so leaving is
-// not an error here. Only making no progress is.
+// not an error here. Dying and making no progress are errors.
 void SharedExchange::watch(const Intent& intent) {
   intent_ = intent;
   check_abort();

@@ -75,7 +75,8 @@ struct KernelRun {
 // kernels/accuracy.h. If an element is not, the reference also runs in f32 on operands that are
 // each off by a rounding error, and its largest error is added to the unit. That is needed where
 // terms cancel, as in the gradient of the bias of keys, which is 0 except for rounding: there,
-// errors of correct kernels are not bounded by a share of the result.
+// errors of correct kernels are not bounded by a share of the result. An operation for which
+// kernels/accuracy.h has no bound is not audited.
 Verdict judge_kernel(const KernelRegistry& reference, const KernelRun& run);
 
 // Compares two tensors of the same type bit by bit; any two NaN are equal. `name` is the tensor's

@@ -56,8 +56,8 @@ const char* how_name(How how) {
 
 std::string number(double x) { return fmt::format("{:.3g}", x); }
 
-// Returns the first column: "same" or "other" for a comparison of bits, the share of the bound
-// otherwise.
+// Returns the first column: "same" or "other" for a comparison of bits, "-" without an audit, the
+// share of the bound otherwise.
 std::string share_text(const Verdict& v) {
   if (v.how == How::unaudited) return "-";
   return v.how == How::bits ? (v.passed() ? "same" : "other") : number(v.share());

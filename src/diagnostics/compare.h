@@ -76,8 +76,8 @@ class ParamComparison {
 };
 
 // Compares `got`, the continuation of text number `index`, token by token up to the first
-// difference. A difference is an error of 1 in `found`, unless the two best logits are within
-// `logits_abs` of each other: then either token is correct.
+// difference. A difference is an error of 1 in `found`, unless the two best recorded logits are
+// within `logits_abs` of each other: then any other token is accepted.
 void compare_text(const GoldenText& want, size_t index, std::span<const int32_t> got,
                   double logits_abs, Finding& found);
 

@@ -1,6 +1,6 @@
 // Reads the numbers that tools/make_golden.py has recorded with torch beside a model
 // (docs/reference/verify.md). The files may be damaged or have another version, so every member is
-// checked, and errors name the file and the member.
+// checked. Errors name the member, and most of them the file.
 
 #include "diagnostics/golden.h"
 

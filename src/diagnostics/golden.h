@@ -57,7 +57,8 @@ struct GoldenParam {
 class Golden {
  public:
   // Reads and checks folder/golden.*. Throws DS_ERROR_NOT_FOUND if the files do not exist, and
-  // DS_ERROR_CORRUPT with file and member if they are not as docs/reference/verify.md describes.
+  // DS_ERROR_UNSUPPORTED if a run has another optimizer than AdamW or SGD, and DS_ERROR_CORRUPT,
+  // with the member, if they are not as docs/reference/verify.md describes.
   explicit Golden(const std::string& folder);
 
   GoldenBatch batch;

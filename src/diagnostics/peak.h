@@ -7,7 +7,7 @@ namespace ds {
 
 // The peak rates of all threads of a team together: floating-point operations per second with all
 // operands in registers, and bytes per second of STREAM's triad (a = b + s c) on arrays of 128 MiB,
-// with stores that bypass the caches.
+// on x86 with stores that bypass the caches.
 struct Peak {
   // 0: not measured, because the device is a GPU or the processor has no fused multiply-add.
   double f32_flops = 0;

@@ -40,9 +40,9 @@ struct ProfileReport {
 // Trains a few steps on random tokens with tracing, and returns how the time is spent. `config` is
 // a training configuration; null means the defaults. `model` is the folder of a Hugging Face model,
 // from which only config.json is read (the weights are random); "" means the model of the
-// configuration. Collective: all ranks must pass equal arguments. The peak rates are measured
-// before and after the steps, on all ranks at the same time, because ranks of one machine share its
-// resources.
+// configuration. Collective: all ranks must pass equal arguments. Unless the device is a GPU, the
+// peak rates are measured before and after the steps, on all ranks at the same time, because ranks
+// of one machine share its resources.
 ProfileReport profile(const Json& config, const std::string& model, const ProfileRequest& request,
                       Communicator& comm);
 

@@ -30,7 +30,8 @@ struct ProfileTable {
   std::vector<ProfileRow> rows;
   // Seconds of a step.
   double step = 0;
-  // Seconds of a step during which no instruction runs.
+  // Seconds of a step minus those of its instructions, without file transfers; 0 if these take
+  // longer, because queues overlap.
   double between = 0;
   Peak peak;
 

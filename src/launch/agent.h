@@ -27,8 +27,8 @@ struct AgentOptions {
   // The comm url over which the ranks send their data.
   std::string url = "mpi";
   Binding binding = Binding::none;
-  // Times as in JobOptions. Their sum is shorter than the time that the launcher and the starter
-  // give the agent to end.
+  // Times as in JobOptions. Their sum is shorter than the time that the launcher gives the agent to
+  // end, and term_ms is shorter than the time that mpirun gives it after SIGTERM.
   int64_t grace_ms = 3000, term_ms = 1500;
 };
 
@@ -50,11 +50,11 @@ Variables read_packed(int fd);
 
 // Runs the agent, which mpirun or srun starts once per rank and ssh once per host. The agent runs
 // the command as the rank that the variables of mpirun or srun name, or as all ranks of its host.
-// It reports the first failure to the launcher, by a record on stderr (without a launcher, by a
-// line of text), and returns the code of the rank that failed. After a record under mpirun or srun,
-// it returns only when the starter ends the job, or after 6 seconds, so that the launcher can read
-// the record first. The ranks end when this process ends, or when the process that started it has
-// ended.
+// It reports failures, or a stop, to the launcher by records on stderr (a failure without a
+// launcher by a line of text), and returns the code of the rank that failed first. After the record
+// of a failure under mpirun or srun, it returns only when the starter ends the job, or after 6
+// seconds, so that the launcher can read the record first. The ranks end when this process ends, or
+// when the process that started it has ended.
 int run_agent(const AgentOptions& options, const std::vector<std::string>& command);
 
 }  // namespace ds

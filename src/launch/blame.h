@@ -23,8 +23,8 @@ struct RankFailure {
   bool by_signal = false;
   // The message, for example "rank 1 exited with code 7".
   std::string text;
-  // The rank whose loss caused this failure, as the failed rank reported it; -1: no other rank
-  // caused it.
+  // The rank whose loss caused this failure, according to the ranks' reports (cause_of()); -1: no
+  // other rank caused it.
   int because_of = -1;
   // Returns whether the rank was stopped, which is not a failure.
   bool stopped() const { return code == kStoppedCode && text.empty(); }

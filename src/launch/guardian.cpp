@@ -66,8 +66,8 @@ bool kill_all_marked(const std::string& mark) {
 }
 
 // Runs the guardian's process. It waits for the end of the launcher, then kills marked processes
-// until two consecutive scans have found none: a process that is just executing another program has
-// no readable environment at that moment.
+// until two consecutive scans have found none, in at most kMostLooks scans: a process that is just
+// executing another program has no readable environment at that moment.
 [[noreturn]] void guard(int control, const LauncherPipe& pipe, std::chrono::seconds patience) {
   // A new session keeps signals of the terminal and of process groups from ending the guardian.
   setsid();

@@ -10,8 +10,8 @@ namespace ds {
 // A process beside the launcher that survives a kill -9 of the launcher and then kills the
 // processes that are left. The ranks themselves die with the launcher, but the processes that a
 // rank has started, such as the program that a rank's shell runs, would live on. The guardian finds
-// all such processes, whatever process group, session or parent they have by then, by the
-// launcher's pipe in their environment.
+// every process that still has the launcher's pipe in its environment, whatever process group,
+// session or parent it has by then.
 class Guardian {
  public:
   // Call this in a process with one thread, before the first rank starts. Processes that are left

@@ -134,7 +134,8 @@ Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_vie
   }
   Hosts out;
   for (size_t h = 0; h < hosts.size(); ++h) {
-    // As in DeepSpeed, a host without slots is ignored if it is also named with slots.
+    // As in DeepSpeed, an element without slots is ignored if another element names slots of the
+    // same host.
     if (whole[h] && named[h].empty()) named[h] = hosts[h].slots;
     std::vector<int> slots = chosen(hosts[h].slots, named[h], keep);
     if (!slots.empty()) out.push_back({hosts[h].name, std::move(slots)});

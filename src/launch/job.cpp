@@ -3,9 +3,9 @@
 // although that failure soon makes the others fail, too.
 //
 // Invariant. waitpid() is called for a rank only after its process group was killed (collect()), so
-// no signal is ever sent to a process that got a rank's process id later. Once signals were sent to
-// the ranks, or this launcher has reported a failure to its user, later failures are not the cause
-// (fail()).
+// no signal is ever sent to a process that got a rank's process id later. Once the ranks were sent
+// signals because of a failure, or this launcher has reported a failure to its user, later failures
+// are not the cause (fail()).
 //
 // Algorithm. One thread runs a loop, every 200 ms and at each signal (look()). It handles signals
 // and orders, checks whether the launcher of a larger job can still be reached, collects ranks that
@@ -276,8 +276,9 @@ bool Job::certain() const {
   return running_ == 0 || pressure_ > 0 || Clock::now() - failed_ >= kCertainMs;
 }
 
-// A failure after signals were sent to the ranks is not the cause. Nor is a failure after one was
-// reported, except in a part of a larger job, whose launcher compares all reported failures.
+// A failure after the ranks were sent signals because of an earlier failure is not the cause. Nor
+// is a failure after one was reported, except in a part of a larger job, whose launcher compares
+// all reported failures.
 void Job::fail(RankFailure failure) {
   if (!failed() && !ending_) failed_ = Clock::now();
   if (!failed() || (pressure_ == 0 && (options_.part || !told_))) news_ |= blame_.add(failure);

@@ -26,7 +26,7 @@ struct JobOptions {
   // Time between SIGTERM and SIGKILL.
   int64_t term_ms = 2000;
   // After a rank has ended with kStoppedCode without a request to stop, the others have this long
-  // to do the same.
+  // to end with it or with 0.
   int64_t doubt_ms = 10000;
   Binding binding = Binding::none;
   // Rank N writes to rank_N.log in this folder; "": to this process's standard output and error.
@@ -34,8 +34,8 @@ struct JobOptions {
   // Whether to append to existing logs, because the job is a restart.
   bool append = false;
   // Whether the job is a part of a larger job. The launcher of the larger job sends SIGUSR1 for an
-  // interrupt and SIGUSR2 for a hangup. SIGTERM or the end of the parent process means that the
-  // larger job ends; failures after that are not reported.
+  // interrupt and SIGUSR2 for a hangup. SIGTERM, SIGINT, SIGHUP or the end of the parent process
+  // means that the larger job ends; failures after that are not reported.
   bool part = false;
   // A descriptor from which to read the orders of the larger job's launcher, one letter each; the
   // end of the stream means the end of the launcher. -1: orders come by signals.
@@ -49,9 +49,9 @@ struct JobOptions {
   pid_t daemon = 0;
 };
 
-// Orders of the larger job's launcher. interrupt: Ctrl-C was pressed, for the first or the second
-// time. hangup: the terminal was closed. end: a rank on another host has failed. alive: the
-// launcher is running; nothing to do.
+// Orders of the larger job's launcher. interrupt: the launcher has received SIGINT or SIGTERM, for
+// the first or the second time. hangup: the terminal was closed. end: the ranks must end, for
+// example because a rank on another host has failed. alive: the launcher is running; nothing to do.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e', alive = 'a' };
 
 // A job on this host, which runs a command once per place and waits for all ranks.

@@ -31,7 +31,8 @@ struct RankPlace {
 // The result of starting a process.
 struct Started {
   pid_t pid = 0;
-  // The errno of exec if it failed, in which case the process has ended; otherwise 0.
+  // The errno of exec, or of binding to the CPUs before it, if that failed; the process has then
+  // ended. Otherwise 0.
   int error = 0;
 };
 

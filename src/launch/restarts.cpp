@@ -62,7 +62,8 @@ std::string hopeless(const RankFailure& failure) {
   return "";
 }
 
-// A count of consecutive starts that end soon and in the same way.
+// A count of consecutive starts that end soon and in the same way. A death by SIGKILL or SIGTERM,
+// which may come from outside, sets it to 0.
 class Alike {
  public:
   static constexpr int kMost = 3;

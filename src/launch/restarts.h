@@ -22,7 +22,7 @@ struct RestartOptions {
   // longest_wait_ms. After a start that ran for long_ms, the next wait is first_wait_ms again.
   int64_t first_wait_ms = 1000, longest_wait_ms = 60000, long_ms = 600000;
   // If three consecutive starts fail with the same code, each within this time, the job ends,
-  // because restarts do not help.
+  // because restarts do not help. Deaths by SIGKILL or SIGTERM do not count.
   int64_t short_ms = 10000;
 };
 

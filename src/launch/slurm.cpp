@@ -58,7 +58,8 @@ Words names_of(const std::string& list) {
   return lines_of(answer.text);
 }
 
-// Returns whether a host is down or Slurm has lost contact with it, which Slurm marks by a star.
+// Returns whether a state says that the host is down, unknown or in error, or that Slurm has lost
+// contact with it, which Slurm marks by a star.
 bool is_down(std::string_view state) {
   return state.find('*') != state.npos || state.find("down") != state.npos || state == "unknown" ||
          state == "error";

@@ -25,7 +25,8 @@ Hosts slurm_hosts();
 std::vector<int> parse_tasks_per_node(const std::string& text);
 
 // Returns, for each host, "" or a line that names the host and says why the job can no longer use
-// it. All lines are "" if Slurm does not answer.
+// it. All lines are "" if Slurm does not answer. Throws std::invalid_argument if a program of Slurm
+// cannot be run.
 std::vector<std::string> slurm_troubles(const std::vector<std::string>& hosts);
 
 // Returns how often the job has been restarted, by Slurm or by its launchers

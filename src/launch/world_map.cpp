@@ -27,7 +27,8 @@ uint32_t next_code_point(std::string_view& text) {
   return good ? value : 0xfffd;
 }
 
-// Returns the text as a JSON string in ASCII, as Python's json.dumps writes it.
+// Returns the text as a JSON string in ASCII, as Python's json.dumps writes it. It assumes that
+// names have no control characters, because json.dumps has shorter escapes for some of them.
 std::string ascii_json(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {

@@ -10,7 +10,8 @@ namespace ds {
 // A file of a monitor that is only appended to. Training does not depend on it, so nothing throws
 // once it is open. Bytes that the file system refuses are kept in memory and written by the next
 // append, so the file has all bytes once and in order as soon as, for example, a full disk has
-// space again. The first refusal is logged as a warning.
+// space again. If more than 16 MiB are kept, writing is given up. The first refusal is logged as a
+// warning.
 class AppendFile {
  public:
   // Continues after the first `begin` bytes of the file, and drops the bytes after them.

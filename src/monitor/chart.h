@@ -47,12 +47,13 @@ std::string line_chart(const LineChart& chart);
 std::vector<double> axis_ticks(double low, double high, int wanted);
 
 // Returns at most 2 * buckets points with the same outline: the minimum and maximum of each bucket
-// of consecutive points. A bucket with points that are not finite keeps one of them, so gaps stay.
+// of consecutive points. A gap of points that are not finite may be lost, unless it reaches the end
+// of a bucket.
 std::vector<std::pair<double, double>> thin_points(
     const std::vector<std::pair<double, double>>& points, size_t buckets);
 
-// Returns an exponential moving average with the given span. The first points, up to the span, are
-// averaged with equal weights.
+// Returns an exponential moving average with the given span. The first points, up to half the span,
+// are averaged with equal weights.
 std::vector<std::pair<double, double>> smooth_points(
     const std::vector<std::pair<double, double>>& points, double span);
 

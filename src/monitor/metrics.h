@@ -25,8 +25,9 @@ struct Metrics {
 class MetricsCsv {
  public:
   // Continues an existing file after its last line of a step up to `keep_until`. A file with
-  // damaged lines, or with steps that repeat or are out of order, is renamed to PATH.damaged, with
-  // a warning, and its good lines are copied. Throws DS_ERROR_IO.
+  // damaged lines, or with steps that repeat or are out of order, is renamed to PATH.damaged (or
+  // PATH.damaged-N if that exists), with a warning, and its good lines are copied. Throws
+  // DS_ERROR_IO.
   explicit MetricsCsv(const std::string& path, int64_t keep_until = 0);
   void write(const StepRecord& record);
   void write(const EvalRecord& record);

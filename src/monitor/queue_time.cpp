@@ -110,7 +110,7 @@ std::string lane(int rank, const std::string& queue, const std::vector<const Tra
   return bar_row(name, svg + blocks(spans, window, scale, queue_colour(queue)) + "</svg>", busy);
 }
 
-// Returns the lanes of one rank: one for every queue with a span in any recorded step.
+// Returns the lanes of one rank: one for every queue with a span, in this step or at another time.
 std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interval& window,
                   double scale) {
   PerQueue<std::vector<const Trace::Span*>> queues;

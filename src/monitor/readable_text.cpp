@@ -51,7 +51,8 @@ std::string baseline_text(std::string_view name) {
   return name == "gzip" ? "gzip -9" : fmt::format("{} of tokens", name);
 }
 
-// Control characters are replaced as well, because HTML does not allow them.
+// Control characters other than line feeds and tabs are replaced as well, because HTML does not
+// allow them.
 std::string html_text(std::string_view text) {
   std::string out;
   while (!text.empty()) {

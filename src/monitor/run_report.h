@@ -9,9 +9,10 @@ namespace ds {
 // under the pointer, are included, and nothing is loaded. It begins with tiles of facts, then shows
 // the loss with held-out loss and baselines, samples, throughput, learning rate, gradient norm,
 // memory of each tier against plan and budget, busy and overlapped time of each queue, the timeline
-// of one step, the picture of the plan, communication and its log, and the configuration. Each part
-// names the steps and ranks that it covers; parts without data are left out. The document works on
-// phones and desktops, in light and dark mode, and is complete without the script.
+// of one step, the picture of the plan, communication and its log, and the configuration. Parts
+// with measurements name the steps, and most of them the ranks, that they cover; parts without data
+// are left out. The document works on phones and desktops, in light and dark mode, and is complete
+// without the script.
 std::string report_html(const RunSummary& summary);
 
 // These write report_html(), and the Chrome trace of the spans (core/base/trace.h), to a file. They

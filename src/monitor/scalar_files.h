@@ -15,8 +15,8 @@ namespace ds {
 // of samples used since the run began.
 class ScalarFiles {
  public:
-  // Continues the files in `folder`, which must exist, after the last line with at
-  // most `kept_samples` samples. Throws DS_ERROR_IO.
+  // Continues the files in `folder`, which must exist, after the last line with `kept_samples`
+  // samples or fewer. Throws DS_ERROR_IO.
   ScalarFiles(std::string folder, int64_t kept_samples);
   void write(const StepRecord& record);
   void write(const SkippedRecord& record);

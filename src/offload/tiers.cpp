@@ -11,18 +11,16 @@
 // after the last write. A buffer has at most one slot in which it stays, and all such slots
 // together have at most resident_bytes.
 //
-// Algorithm. One walk over the instructions.
-//  1. An instruction that follows the state (the update, accumulation) moves to the host queue if
-//     the home of any of its operands is not the device (choose_queue).
-//  2. Each operand that is in another tier gets a transient buffer where it is needed: a host slot
-//     for a file (file_to_host), a copy in the other memory (copy), or both. Operands that the
-//     instruction reads are loaded or fetched before it; those that it writes are stored or saved
-//     after it.
-//  3. A file that is written whole and used again stays in its slot while there is room (stays):
-//     later uses load nothing, and only the last write is saved (save). The instruction directly
-//     after a write also finds the bytes in its slot (slot_of).
-// Transfers are ordinary instructions: hoist.cpp lets loads and fetches start earlier, and sync.cpp
-// makes instructions wait for them.
+// Algorithm. One walk over the instructions. 1. An instruction that follows the state (the update,
+// accumulation) moves to the host queue if the home of any of its operands is not the device
+// (choose_queue). 2. Each operand that is in another tier gets a transient buffer where it is
+// needed: a host slot for a file (file_to_host), a copy in the other memory (copy), or both.
+// Operands that the instruction reads are loaded or fetched before it; those that it writes are
+// stored or saved after it. 3. A file that is written whole and used again stays in its slot while
+// there is room (stays): later uses load nothing, and only the last write is saved (save). An
+// instruction that reads a buffer directly after a write of the whole buffer also finds the bytes
+// in its slot (slot_of). Transfers are ordinary instructions: hoist.cpp lets loads and fetches
+// start earlier, and sync.cpp makes instructions wait for them.
 //
 // Cost. Linear in the operands. docs/adr/0008 has the bytes per step, and says why saves may
 // continue into the next run.
@@ -164,7 +162,8 @@ class TierMover {
     return true;
   }
 
-  // Returns a copy of an operand in the other memory, with a fetch or store before and after.
+  // Returns a copy of an operand in the other memory, with a fetch or store before and after the
+  // instruction as the access needs.
   Operand copy(InstrId index, const Instr& in, const Operand& o, Tier wanted) {
     const Buffer& home = builder_.buffer(o.buffer);
     int64_t numel = o.type.shape.numel(builder_.program().bound);

@@ -20,12 +20,12 @@ namespace ds {
 // A file buffer that is written whole and used again later in the program stays in its host slot
 // from then on, as long as all such slots together take at most `resident_bytes`. Its later uses
 // need no load, and only its last write is saved, or every write if a run of the program may be
-// abandoned midway (`save_every_write`). An instruction directly after the write of a buffer needs
-// no load, either.
+// abandoned midway (`save_every_write`). An instruction that reads a buffer directly after a write
+// of the whole buffer needs no load, either.
 //
 // File operands start on multiples of `file_alignment`. A read that starts elsewhere is widened to
-// whole blocks; a write that starts elsewhere is an internal error, because sub-groups are cut at
-// multiples of a block.
+// begin at such a multiple; a write that starts elsewhere is an internal error, because sub-groups
+// are cut at multiples of a block.
 struct TierOptions {
   bool emulate = false;
   int64_t file_alignment = kFileBlock;

@@ -206,7 +206,7 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
   }
   const Masking* masking = masking_ ? &*masking_ : nullptr;
   train_.emplace(dataset_.train, sequence_, config.seed, batch_samples_, masking);
-  // A held-out text this short has no target to evaluate.
+  // A held-out text this short has no target to evaluate or, with masking, does not fill a row.
   if (dataset_.heldout.size() < (masking ? sequence_ - masking->frame() : 2)) return;
   heldout_.emplace(dataset_.heldout, sequence_, masking);
   if (masking || dataset_.train.vocab() > kBaselineVocab || format != "text") return;

@@ -25,17 +25,18 @@ namespace ds {
 // batch is micro_batch * sequence token ids, each with the id that follows it as its target. For a
 // masked language model it consists of the rows of Masking; for files of documents, of the rows of
 // DocumentSampler. With a curriculum, targets beyond the step's length are not counted; if the
-// model isolates documents, rows are cut to that length and joined.
+// model isolates documents and the text is from files, rows are cut to that length and joined.
 //
 // A step uses the next micro_batch * accumulation * ranks samples of the order, leaf by leaf.
 // Checkpoints store how many samples the run has used. So a resumed run may have another batch size
 // or number of ranks, and still neither skips a sample nor uses one twice.
 class RunData {
  public:
-  // Opens the token files in `folder`, unless `batch`, which is copied, supplies the batches.
-  // `vocabulary` is the number of token ids of the model. Throws DS_ERROR_CONFIG if there are too
-  // few tokens for a batch, if one of them is not in the vocabulary, if a required mask token is
-  // missing, or if the text does not have the form that the keys need.
+  // Opens the token files in `folder` or, with data.format "tokens", those that data.paths names.
+  // If `batch`, which is copied, supplies the batches, opens no files. `vocabulary` is the number
+  // of token ids of the model. Throws DS_ERROR_CONFIG if there are too few tokens for a batch, if
+  // one of them is not in the vocabulary, if a required mask token is missing, or if the text does
+  // not have the form that the keys need.
   RunData(const Config& config, int64_t vocabulary, TextUse use, int rank, int world,
           const std::string& folder, BatchCallback batch);
   RunData(const RunData&) = delete;
@@ -58,7 +59,8 @@ class RunData {
   // Returns the number of tokens in each micro-batch of this step. fill() writes them to the
   // beginning of its spans.
   int64_t tokens_of(int64_t step) const;
-  // Returns the number of tokens of all ranks in this step, without padding.
+  // Returns the number of tokens of all ranks in this step, without padding and without the tokens
+  // beyond the curriculum's length.
   int64_t real_tokens(int64_t step) const;
   // Returns the factor by which the learning rates of this step are multiplied.
   double lr_factor() const;
@@ -92,8 +94,9 @@ class RunData {
   // Returns a line about the rows of documents, or "" for other text.
   std::string rows() const;
   // Returns the first tokens of the held-out text, or of the training text if none is held out, as
-  // the prompt of the sample text. Empty with a batch function and for a masked language model,
-  // which cannot continue a text.
+  // the prompt of the sample text: at most `tokens`, none after the first document of a file of
+  // documents and, if only answers have a loss, none from the first answer on. Empty with a batch
+  // function and for a masked language model, which cannot continue a text.
   std::vector<int32_t> prompt(int64_t tokens) const;
   // Returns null with a batch function.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
@@ -144,8 +147,8 @@ class RunData {
   Baselines baselines_;
 };
 
-// Facts about a run's text that its token files do not contain. config.json stores them for a
-// resumed run.
+// Facts about a run's text that its token files do not contain. config.json stores the two sizes
+// for a resumed run.
 struct TextFacts {
   // Lines for the log; "" in a resumed run.
   std::string lines;
@@ -158,11 +161,12 @@ struct TextFacts {
   static TextFacts kept(const Json& record);
 };
 
-// Reads the text that `data` names and writes its token files to `folder`, which is created. Also
-// writes the tokenizer's files to folder/tokenizer: a copy, or a tokenizer with `vocabulary` tokens
-// that is learned from the training text. Only one rank calls this. Throws DS_ERROR_CONFIG if `use`
-// needs a mask token and the tokenizer has none, or if the vocabulary is too small to learn; throws
-// DS_ERROR_USER if *stop [nullable] becomes non-zero meanwhile.
+// Reads the text that `data` names and writes its token files to `folder`, which is created; with
+// data.format "tokens" there are token files already. Also writes the tokenizer's files to
+// folder/tokenizer: a copy, or a tokenizer with at most `vocabulary` tokens that is learned from
+// the training text. Only one rank calls this. Throws DS_ERROR_CONFIG if `use` needs a mask token
+// and the tokenizer has none, or if the vocabulary is too small to learn; throws DS_ERROR_USER if
+// *stop [nullable] becomes non-zero meanwhile.
 TextFacts prepare_run_data(const DataKeys& data, int64_t vocabulary, TextUse use,
                            const std::string& folder, const volatile int32_t* stop);
 

@@ -11,8 +11,8 @@ namespace ds {
 
 // A run folder. It holds config.json (every value and its origin, and the document that they come
 // from), metrics.csv, trace.json, report.html, TensorBoard events, data/ (token files, tokenizer),
-// checkpoints/, flight/ (records of ranks whose group failed), and, while a process trains in it,
-// the file lock.
+// checkpoints/, model/ (weights of a finished run that began from a model folder), flight/ (records
+// of ranks whose group failed), and, while a process trains in it, the file lock.
 struct RunFolder {
   std::string path;
   // The lock of the folder, which rank 0 holds.
@@ -30,7 +30,7 @@ struct RunFolder {
 
 // Creates and locks `wanted` or, if that is "", the next free runs/NNN. Throws DS_ERROR_STATE if
 // `wanted` already holds a run or another process is starting one in it, and DS_ERROR_IO if
-// anything in it belongs to another user (io/owner.h).
+// anything in it that a run reads or opens for writing belongs to another user (io/owner.h).
 RunFolder create_run_folder(const std::string& wanted);
 
 // Removes the files of a run that made no step from a folder that create_run_folder() returned, so
@@ -46,7 +46,7 @@ void clean_run_folder(const RunFolder& folder);
 // DS_ERROR_NOT_FOUND naming the missing file.
 RunFolder open_run_folder(const std::string& path);
 // Opens and locks the folder of an earlier run to continue the run. Throws DS_ERROR_IO if anything
-// in the folder belongs to another user.
+// in the folder that a run reads or opens for writing belongs to another user.
 RunFolder lock_run_folder(const std::string& path);
 
 // Writes config.json. `text` is the record of the text (RunData::record()).

@@ -65,7 +65,8 @@ void ModelInputs::count_positions(int64_t count, int64_t seq) {
   }
 }
 
-// Fills the inputs `begin` and `positions` for documents. Both count rows within a micro-batch.
+// Fills the inputs `begin` and `positions` for documents. `begin` is an index within the
+// micro-batch; a position counts from the beginning of the document.
 void ModelInputs::set_documents(std::span<const int32_t> begins, int64_t unit) {
   begins_.assign(begins.begin(), begins.end());
   positions_.resize(begins.size());

@@ -23,7 +23,7 @@ class ModelInputs {
               std::vector<int32_t> types = {}, int64_t unit = 0);
 
   // Returns views of `tokens`, `targets` (equally long) and the inputs in this object. Each
-  // sequence is one document.
+  // sequence is one document, unless the other function has set documents before.
   std::vector<InputView> views(std::span<const int32_t> tokens,
                                std::span<const int32_t> targets) const;
   // Returns views of `rows`, in micro-batches of `unit` tokens, with their documents and padding.

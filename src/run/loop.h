@@ -45,11 +45,11 @@ class FlightFolder {
 
 // The steps of one run on one rank: trains, evaluates and saves until the last step, a stop that
 // all ranks agree on, or too many consecutive steps that are skipped because of NaN or infinity.
-// All ranks make the same calls. The arguments of the constructor are borrowed.
+// All ranks make the same calls. The arguments of the constructor are borrowed, except `loaded`.
 class Loop {
  public:
   // `loaded` is the path of the checkpoint that the run continues from, or "". `record` is null on
-  // all ranks except 0.
+  // all ranks except 0, and may be null there.
   Loop(Engine& engine, ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, const std::string& loaded, RunLog* record);
   RunReport run();
@@ -75,7 +75,8 @@ class Loop {
   void save(int64_t step, bool started);
   // Waits for a started save, if there is one.
   void finish_save();
-  // Saves between steps, asynchronously with run.async_save. An I/O error is only a warning.
+  // Saves between steps, asynchronously with run.async_save if the copy of the state fits. An I/O
+  // error is only a warning.
   void try_save(int64_t step);
   // Runs `body` and turns an I/O error into a warning.
   void tried(const std::function<void()>& body);
@@ -86,7 +87,8 @@ class Loop {
   void observe(const StepResult& result, double heldout, double tokens, double seconds);
   // Sets, on all ranks, the learning rate that rank 0's callback has requested.
   void take_rate();
-  // Stores the spans of the queues since the last call, with a span for the step itself.
+  // Takes the spans of the queues since the last call, and stores them, with a span for the step
+  // itself, if the trace is to show this step.
   void keep_spans(int64_t step, int64_t begin, int64_t end);
   // Returns the number of tokens in a micro-batch of this step, which a curriculum may reduce.
   int64_t tokens_of(int64_t step) const;
@@ -119,10 +121,11 @@ class Loop {
   int64_t started_ = -1;
   // Time that steps have waited for saves since the last row of metrics.
   double save_seconds_ = 0;
-  // Number of consecutive skipped steps.
+  // Number of steps since the last one that was not skipped, without those that a dynamic loss
+  // scale skips above its minimum.
   int64_t skips_ = 0;
   bool callback_ended_ = false;
-  // Whether rank 0 has a progress callback; known on all ranks.
+  // Whether any rank has a progress callback; known on all ranks.
   bool asks_rate_ = false;
   // The learning rate that the callback has requested after this step.
   std::optional<double> set_rate_;

@@ -109,7 +109,7 @@ Json offload(const Config& config, const char* device) {
   return out;
 }
 
-// Returns the possible changes of a single key, the cheapest first.
+// Returns the possible single changes, the cheapest first.
 std::vector<Change> single_changes(const PlanSource& source, const MadePlan& made) {
   const Config& c = made.config;
   std::vector<Change> out;

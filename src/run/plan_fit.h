@@ -36,7 +36,8 @@ struct PlanFit {
   // Facts about this machine that could not be determined, and why; or "".
   std::string unknown;
   // If the plan does not fit: lines that name the changes that would make it fit, the cheapest
-  // first.
+  // first. If no single change does, they say what all changes together and more machines would
+  // achieve.
   std::vector<std::string> help;
   bool fits() const;
   // Returns one line, "fits: ..." or "does not fit: ...".

@@ -41,7 +41,7 @@ class RunLog {
   void finish();
   // Syncs the files. Call it before committing a checkpoint that includes the steps written so far.
   void sync();
-  // Returns the metrics of the entire run, including those before a resume.
+  // Returns the metrics of this process and, with csv_monitor, those before a resume.
   const Metrics& history() const { return history_; }
 
  private:

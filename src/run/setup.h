@@ -33,7 +33,7 @@ EngineOptions run_engine_options(const Config& config, const HfModel& model, int
 
 // Returns the programs of a run's engine besides training and evaluation: a program that generates
 // the sample text, with caches for the length of that text or of a sequence, whichever is shorter.
-// A masked language model has no such program.
+// A masked language model, or a run with run.sample_tokens 0, has no such program.
 PlanPrograms run_programs(const Config& config, const HfModel& model);
 
 }  // namespace ds

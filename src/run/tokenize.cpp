@@ -19,7 +19,7 @@ namespace ds {
 namespace {
 
 // Writes the tokens of each file, including those that the tokenizer adds around a text, and after
-// each file the token that ends a text.
+// each file the token that ends a text, if the tokenizer has one.
 std::string tokenize_text(const DataKeys& data, const Tokenizer& tokenizer, TokenWriter& writer,
                           const volatile int32_t* stop) {
   constexpr int64_t kMostOfAFile = int64_t{1} << 40;

@@ -85,8 +85,8 @@ struct RunReport {
   double unigram_loss = kNoLoss, bigram_loss = kNoLoss;
   // Path of the last checkpoint.
   std::string checkpoint;
-  // Texts generated in this call: before its first step, every run.sample_every steps, and at the
-  // end.
+  // Texts generated in this call: before step 1 and every run.sample_every steps if that key is
+  // set, and after the last step of run.steps.
   std::vector<SampleRecord> samples;
 };
 

@@ -44,8 +44,9 @@ class ChatEncoder {
               const std::string& chosen, bool loss_on_all);
 
   // Encodes one line. `where`, such as "FILE line N", begins messages. Throws DS_ERROR_CONFIG for a
-  // line that has none of these forms or no target, DS_ERROR_NOT_FOUND if a conversation has no
-  // suitable template, and the errors of the JSON parser and of ChatTemplate::render().
+  // line that has none of these forms, fewer than two tokens or no target, DS_ERROR_NOT_FOUND if a
+  // conversation has no suitable template, and the errors of the JSON parser and of
+  // ChatTemplate::render().
   Document encode(const std::string& line, const std::string& where) const;
 
  private:

@@ -59,7 +59,7 @@ void release(ds_plugin_result* result) {
 struct LastError {
   std::string message, key;
 };
-// Each thread reads the error of its own last call, without a lock.
+// Each thread reads the error of its own last call that failed, without a lock.
 thread_local LastError last;
 
 const char* message() { return last.message.c_str(); }

@@ -32,7 +32,8 @@ class Blocks {
   }
   size_t begin(size_t rank) const { return begins_.empty() ? rank * most_ : begins_[rank]; }
   size_t size(size_t rank) const { return begin(rank + 1) - begin(rank); }
-  // Returns how many of the units [first, first + most) are inside the rank's block.
+  // Returns how many of the units [first, first + most), counted from the beginning of the rank's
+  // block, are inside the block.
   size_t overlap(size_t rank, size_t first, size_t most) const {
     return std::min(size(rank) - std::min(first, size(rank)), most);
   }

@@ -14,7 +14,7 @@ namespace ds {
 
 // Performs one collective, send or receive on this rank. `body` runs its rounds and returns the
 // number of bytes that this rank has received. An error of any kind ends the group; when give_up()
-// has returned, no rank reads this rank's memory any longer.
+// has returned, no rank uses bytes of this rank's memory any longer (Exchange::drop()).
 template <typename Body>
 void Communicator::perform(const Call& call, Body body) {
   try {

@@ -172,8 +172,8 @@ std::string duplicate(ds_plugin_link* link, int64_t timeout_ms) {
   return code == MPI_SUCCESS ? "" : "MPI_Comm_idup: " + text_of(code);
 }
 
-// Initialises MPI, unless the host application has done so. Returns whether the thread level
-// suffices.
+// Initialises MPI, unless the host application has done so. Returns false, with the reason in
+// open_error, if that fails or the thread level does not suffice.
 bool initialise() {
   int ready = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&ready);

@@ -36,7 +36,8 @@ struct Trust {
 // The key that the ranks of a job share and that strangers do not have.
 struct JobKey {
   enum class Kind {
-    // No key is set: only ranks of one host can connect, over the loopback or by a private file.
+    // No key is set: only ranks of this user can connect, over the loopback of one host or through
+    // a private file.
     missing,
     // DS_JOB_KEY=none: the user allows everyone who can connect to the ports to join.
     none,
@@ -47,7 +48,8 @@ struct JobKey {
   Bytes32 key{};
 };
 
-// Returns the key that is derived from a text of at least kLeastKeyText characters.
+// Returns the key that is derived from a text. job_key() refuses texts of fewer than kLeastKeyText
+// characters, except "none".
 constexpr size_t kLeastKeyText = 16;
 Bytes32 key_of_text(std::string_view text);
 

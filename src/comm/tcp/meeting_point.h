@@ -31,8 +31,8 @@ std::string text_of(const MeetingPoint& point);
 
 // Returns the address of this host at which rank 0 listens, or everywhere() (all addresses) if the
 // address at which other hosts reach this host is not known. For HOST:PORT without a key, it is a
-// loopback address. Throws std::runtime_error if HOST is another host and there is no key, or
-// torchrun's own store is at HOST.
+// loopback address. Throws std::runtime_error if HOST is another host and there is no key, or if it
+// is another host and torchrun runs its own store.
 std::string listening_address(const MeetingPoint& point, JobKey::Kind key);
 
 // Returns a clause to append to an error of rank 0, "; rank 0 runs on this host, but ...", if the

@@ -20,8 +20,8 @@ struct End {
 };
 
 // The connection to one other rank. It carries frames: a header, then bytes. A large part is sent
-// as several frames, and only after the other end has announced that it is ready for the part. A
-// small part is sent at once, and the other end keeps it until the part is requested. So a
+// in frames of at most 256 KiB, and only after the other end has announced that it is ready for the
+// part. A small part is sent at once, and the other end keeps it until the part is requested. So a
 // heartbeat or the final message waits for at most one frame, whatever the other rank is doing, and
 // a part can be given up: the rest of it is not sent, and another frame follows. No function
 // blocks, and an idle connection needs no memory besides this object. Used by one thread at a time.
@@ -40,7 +40,8 @@ class Peer {
   // Gives the memory of both parts back to the caller. No part is moved from now on.
   void give_up();
 
-  // Sends a heartbeat. It replaces an earlier heartbeat that could not be sent yet.
+  // Sends a heartbeat. It replaces an earlier heartbeat that could not be sent yet. Does nothing
+  // after 64 heartbeats that the peer has not answered by one.
   void beat(uint64_t sign);
   // Returns the last heartbeat from this peer.
   uint64_t sign() const { return sign_; }

@@ -57,9 +57,9 @@ struct Failure {
 std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure);
 
-// The listening side of a rank. Strangers are disconnected without an answer: those who have not
-// proved the key within a few seconds, those whose first bytes are not a hello to this rank, and
-// one of them whenever there are too many.
+// The listening side of a rank. Strangers are disconnected without an answer: those who send a
+// wrong proof or none within a few seconds, those whose first bytes are not a hello to this rank,
+// and one of them whenever there are too many.
 class Door {
  public:
   struct Arrival {

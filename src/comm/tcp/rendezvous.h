@@ -13,8 +13,8 @@ namespace ds {
 
 // A meeting of a job's ranks, in which they connect to rank 0 and exchange the data that they need
 // to connect to each other. The destructor closes the connections to rank 0. Only ranks that have
-// proved the key of the job take part. Functions throw std::runtime_error with one line, the same
-// on all ranks that rank 0 can still reach.
+// proved the key of the job take part. Functions throw std::runtime_error with one line. If rank 0
+// fails, all ranks that it can still reach get its line.
 class Rendezvous {
  public:
   // Waits at most join_ms until all ranks have connected. Collective.
@@ -24,7 +24,7 @@ class Rendezvous {
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   // Returns the address at which other ranks reach this rank: this rank's end of its connection to
-  // rank 0.
+  // rank 0 or, if that is a loopback address, the address of rank 0.
   const std::string& own_address() const { return own_address_; }
   // Returns a clause about strangers who connected, or "". It is always "" on ranks other than 0.
   const std::string& strangers() const { return strangers_; }
@@ -42,7 +42,7 @@ class Rendezvous {
   void seat(Door::Arrival arrival);
   // Forgets ranks that have left.
   void look_at_seats();
-  // Sends every rank its address, as rank 0 sees it.
+  // Sends every rank its own_address().
   void give_addresses();
   // Runs on the other ranks: calls rank 0 until it answers.
   void come();

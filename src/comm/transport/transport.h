@@ -31,7 +31,7 @@ struct Offer {
 // published; other ranks sleep on it.
 struct alignas(4096) RankBlock {
   std::atomic<uint32_t> phase;
-  // Number of ranks that are asleep on a word of this block.
+  // Number of ranks that are asleep on a word that this rank publishes.
   std::atomic<uint32_t> sleepers;
   // 1 once the rank has destroyed its communicator.
   std::atomic<uint32_t> left;
@@ -54,9 +54,9 @@ struct alignas(4096) RankBlock {
   std::atomic<uint64_t> doing[16];
 };
 
-// Memory that all ranks of a group share; initially all bytes are zero. This header contains the
-// first rank's block; the blocks of the other ranks follow, then for each rank a table with one
-// line for each rank, then the staging memory of each rank.
+// Memory that all ranks of a group share. Initially all bytes before the staging memory are zero.
+// This header contains the first rank's block; the blocks of the other ranks follow, then for each
+// rank a table with one line for each rank, then the staging memory of each rank.
 struct SharedSegment {
   // 1 + the rank, by its number in the world, that aborted first; 0: no rank has.
   std::atomic<uint32_t> aborted;
@@ -106,8 +106,8 @@ class Sharing {
   // Copies from the memory of a rank's process. Returns false if the memory cannot be read or was
   // withdrawn.
   virtual bool read(int rank, uint64_t from, void* to, size_t bytes) = 0;
-  // Withdraws a rank's memory: other ranks can no longer begin to read or borrow it. Returns when
-  // no rank reads or borrows it any longer.
+  // Withdraws a rank's memory: other threads can no longer begin to read or borrow it. Returns when
+  // no thread reads or borrows it any longer. Does nothing between processes.
   virtual void withdraw(int /*rank*/) {}
   // Returns whether all ranks are threads of one process; only then can they borrow each other's
   // memory. borrow() returns false if the memory was withdrawn.

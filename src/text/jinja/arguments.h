@@ -17,7 +17,7 @@ class Arguments {
       : placed_(std::move(placed)), named_(std::move(named)) {}
 
   // Sets the callee's parameters, in order. Throws Fault for a surplus argument, an unknown name,
-  // or a parameter that is given twice.
+  // or a parameter that is given both by position and by name.
   void expect(std::string callee, std::vector<std::string_view> parameters);
   bool has(size_t parameter) const { return find(parameter) != nullptr; }
   // Returns the argument of a parameter. Throws Fault if the argument is not given.

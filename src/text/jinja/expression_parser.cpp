@@ -83,7 +83,8 @@ void ExpressionParser::expect(Token::Kind kind, std::string_view wanted) {
   take();
 }
 
-// Every node is created here, so the depth of the tree is checked in one place.
+// Every node is created here, which checks its depth. Arguments are added to a node later; their
+// depth is checked when a node around it is created.
 ExpressionPtr ExpressionParser::make(NodeKind kind, std::string text,
                                      std::vector<ExpressionPtr> in) {
   auto out = std::make_unique<Expression>();

@@ -191,7 +191,7 @@ Value magnitude(V value, A, B) {
   return Value::of(std::abs(value.integer()));
 }
 
-// Only rounding to a number of decimals is supported; other methods are refused.
+// Only rounding by "common", to 0 to 15 decimals and of numbers up to 1e15, is supported.
 Value rounded(V value, A a, B) {
   int64_t digits = a.integer(0, 0);
   std::string method = a.text(1, "common");

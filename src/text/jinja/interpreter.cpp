@@ -7,8 +7,9 @@
 //
 // Algorithm: statements append to one text; a block whose text is captured (set, macro) runs with
 // an empty one. Scopes form a chain, in which a name is looked up from the inside outwards; only
-// the innermost scope changes, as in Jinja. Values are immutable except namespaces, so they are
-// shared and not copied. break and continue travel outwards as Flow.
+// the innermost scope changes, as in Jinja. Values are immutable except namespaces (and generators,
+// which remember that they have been read), so they are shared and not copied. break and continue
+// travel outwards as Flow.
 //
 // Source: the semantics are those of Jinja 3.1's compiler and runtime, with the settings of
 // Transformers.
@@ -380,7 +381,8 @@ Value Interpreter::call(const Expression& e, const Scope& scope) {
   fault(DS_ERROR_CONFIG, "a {} cannot be called", found.kind());
 }
 
-// A macro can use its parameters and the names that the template sets at its top level.
+// A macro can use its parameters and the names of the top level: the caller's variables and those
+// that the template sets there.
 Value Interpreter::call_macro(const Macro& macro, const Arguments& given) {
   Arguments arguments = given;
   arguments.expect("macro " + macro.name, {macro.parameters.begin(), macro.parameters.end()});

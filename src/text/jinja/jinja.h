@@ -44,7 +44,8 @@ class ChatTemplate {
   // Returns whether the template marks the text of answers.
   bool marks_answers() const;
   // Renders the template. `variables` must be an object. Throws DS_ERROR_CONFIG if the template
-  // refuses them or uses something that they lack, and DS_ERROR_UNSUPPORTED beyond a limit.
+  // refuses them or uses something that they lack, and DS_ERROR_UNSUPPORTED beyond a limit or for a
+  // part of Jinja that libds lacks.
   Rendering render(const Json& variables) const;
 
  private:

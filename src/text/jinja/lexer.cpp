@@ -30,7 +30,7 @@ using TokenKind = Token::Kind;
 // The largest number of tokens in a template. Templates of real models have a few thousand.
 constexpr size_t kMostTokens = 100000;
 
-// Normalizes line ends as Jinja does: only \n, and none at the very end.
+// Normalizes line ends as Jinja does: all become \n, and one at the very end is removed.
 std::string normalize(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -270,7 +270,7 @@ class Lexer {
     advance(end + 1 - at_);
   }
 
-  // Reads escapes as Python does.
+  // Reads escapes as Python does, but refuses \N and octal ones.
   static std::string unescape(const std::string& text) {
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {

@@ -31,9 +31,10 @@ struct Token {
 };
 
 // Returns the tokens of a template as Jinja 3.1 reads it with trim_blocks and lstrip_blocks, which
-// Transformers sets: a tag removes the line end after it and the spaces before it on its line. A
-// `-` at a delimiter removes all white space on that side, a `+` none. The last token is `end`.
-// Throws Fault if the source is not valid; `line` is then the line of the error.
+// Transformers sets: a tag removes the line end after it and, if only spaces precede it on its
+// line, these spaces. A `-` at a delimiter removes all white space on that side, a `+` none. The
+// last token is `end`. Throws Fault if the source is not valid; `line` is then the line of the
+// error.
 std::vector<Token> tokenize(std::string_view source, int& line);
 
 }  // namespace ds::text::jinja

@@ -1,5 +1,5 @@
-// Parses tags to statements. Macros, sets and generations capture their text, so loop controls
-// cannot cross them; `loops_` counts the loops that a loop control may leave.
+// Parses tags to statements. Loop controls cannot cross macros, set blocks and generations;
+// `loops_` counts the loops that a loop control may leave.
 #include "text/jinja/parser.h"
 
 #include <algorithm>
@@ -202,8 +202,8 @@ class Parser {
     made.macro->body = made.bodies.data();
   }
 
-  // Refuses a generation inside captured text, since its offsets would refer to that text instead
-  // of the rendering.
+  // Refuses a generation inside another one, and inside captured text, since its offsets would
+  // refer to that text instead of the rendering.
   void generation(Statement& made) {
     made.kind = StatementKind::generation;
     generation_ = true;

@@ -18,8 +18,8 @@ size_t sequence(std::string_view text) { return std::max<size_t>(utf8_sequence(t
 
 bool any_space(std::string_view one) { return utf8_sequence(one) > 0 && is_space(utf8_first(one)); }
 
-// Returns whether the uppercase form of a character has several characters in Python
-// (SpecialCasing.txt of Unicode).
+// Returns whether the uppercase form of a character may have several characters in Python
+// (SpecialCasing.txt of Unicode). The ranges also contain characters whose form is one character.
 bool grows_in_capitals(char32_t c) {
   return c == 0xdf || c == 0x149 || c == 0x1f0 || c == 0x390 || c == 0x3b0 || c == 0x587 ||
          (c >= 0x1e96 && c <= 0x1e9a) || (c >= 0x1f50 && c <= 0x1fff) ||
@@ -28,7 +28,7 @@ bool grows_in_capitals(char32_t c) {
 
 enum class Case { upper, lower, title };
 
-// Maps one character. Characters for which Unicode's simple mapping differs from Python's are
+// Maps one character. Characters for which Unicode's simple mapping may differ from Python's are
 // refused.
 void append_case(std::string& out, std::string_view one, Case form) {
   auto point = utf8_sequence(one) > 0 ? utf8_first(one) : char32_t{0xfffd};

@@ -28,8 +28,8 @@ std::vector<std::string> split_text_right(std::string_view text, std::string_vie
                                           int64_t most);
 // Splits at the ten characters that end a line in Python, and at \r\n.
 std::vector<std::string> split_lines(std::string_view text);
-// These functions change the case as Python does. They throw Fault for the few characters that
-// become several characters or depend on their neighbours.
+// These functions change the case as Python does. They throw Fault for characters that may become
+// several characters or depend on their neighbours.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);

@@ -41,7 +41,9 @@ bool sequence(V v, A, B) {
          v.is_series(Series::Kind::range);
 }
 bool iterable(V v, A a, B b) { return v.is_series() || sequence(v, a, b); }
-// These functions return Python's islower() and isupper() of the text that {{ }} prints.
+// These functions return Python's islower() and isupper() of the text that {{ }} prints, except
+// that a character without another case, such as U+00AA, does not count as cased, and that
+// characters that lower() or upper() refuses are refused.
 bool all_lower(V v, A, B b) {
   const std::string text = v.str(b);
   return lower(text) == text && upper(text) != text;

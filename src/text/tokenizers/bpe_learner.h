@@ -43,7 +43,8 @@ inline constexpr size_t kLearnedWord = 256;
 LearnedBpe learn_bpe(const std::vector<std::pair<std::string, int64_t>>& words, int64_t vocab,
                      const volatile int32_t* stop = nullptr);
 
-// Returns the words of a text whose documents are separated by NUL bytes, in ascending order.
+// Returns the different words of a text whose documents are separated by NUL bytes, with their
+// counts, in ascending order.
 std::vector<std::pair<std::string, int64_t>> count_words(std::string_view text,
                                                          const volatile int32_t* stop = nullptr);
 

@@ -32,8 +32,8 @@ std::string type_of(const Json& json) {
   return type && type->is_string() ? type->string() : "";
 }
 
-// Calls change(part) for each part of a normalizer or pre-tokenizer that is not itself a Sequence,
-// whose parts are under the key `list`. Removes the parts for which change() returns false.
+// Calls change(part) for each part of a normalizer or pre-tokenizer that is not a Sequence. A
+// Sequence has its parts under the key `list`. Removes the parts for which change() returns false.
 template <typename F>
 void change_parts(Json* json, std::string_view list, const F& change) {
   if (!json || json->is_null()) return;

@@ -164,8 +164,8 @@ class HuggingFace : public Tokenizer {
     return spellings_[index];
   }
 
-  // Reads the added tokens. An id that the model or another entry uses differently is an error in
-  // the file.
+  // Reads the added tokens. An id that another entry has, or that the model gives to another piece,
+  // is an error in the file.
   void read_added_tokens(Section& file) {
     const int64_t largest =
         largest_id(model_->vocabulary().size() + file.array("added_tokens").size());

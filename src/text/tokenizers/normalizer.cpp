@@ -91,8 +91,8 @@ class Drop : public Normalizer {
   std::vector<utf8proc_category_t> dropped_;
 };
 
-// BERT's clean_text, a step that removes control characters and replaces every space or separator
-// by ' '.
+// BERT's clean_text, a step that removes control, format and private-use characters and U+FFFD, and
+// replaces every space or separator by ' '.
 class CleanText : public Normalizer {
  public:
   using Normalizer::Normalizer;
