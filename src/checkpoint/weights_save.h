@@ -27,8 +27,8 @@ struct WeightExtras {
   std::vector<std::pair<std::string, std::string>> tied;
   // The order in which parameters are stored. If it is empty, they are stored by number.
   std::vector<ParamId> order;
-  // The largest number of bytes in a file. A tensor that is larger has its own file. Second names
-  // do not count.
+  // The largest number of bytes of the tensors in a file; the header does not count. A tensor that
+  // is larger has its own file. Second names do not count.
   int64_t file_bytes = std::numeric_limits<int64_t>::max();
 };
 
