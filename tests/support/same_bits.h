@@ -97,7 +97,8 @@ struct RankLedger {
 
 // The results of training a point.
 struct Outcome {
-  // Hash of masters, moments, parameters and gradients, unpadded, in name order.
+  // Hash of masters, moments, parameters and gradients, unpadded, in name order. With a 1-bit
+  // optimizer it is that of hash_of_states().
   std::string hash;
   // Hash of the losses of all steps.
   std::string loss_hash;
