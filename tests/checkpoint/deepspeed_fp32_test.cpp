@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/deepspeed";
-// Maximum size in bytes of a file of the recorded output, which is divided into shards.
+// Maximum size in bytes of the tensors in a file of the recorded output, which is divided into
+// shards.
 constexpr int64_t kShard = 3000;
 
 uint32_t crc_of(std::string_view bytes) {

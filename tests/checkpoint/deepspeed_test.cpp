@@ -418,7 +418,8 @@ TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
   }
 }
 
-// Proves {checkpoint.convert.corrupt}: any changed bit in the files of a checkpoint is detected.
+// Proves {checkpoint.convert.corrupt}: a changed byte at either end of an entry in the files of a
+// checkpoint is detected.
 TEST(DeepSpeed, DamageIsNamed) {
   for (const char* kind : {"zero2_bf16", "zero3_f32"}) {
     for (const fs::directory_entry& entry :

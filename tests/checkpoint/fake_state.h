@@ -173,8 +173,8 @@ inline std::string save_fake(const std::string& folder, int64_t step, int world 
   return path;
 }
 
-// Loads `path` with `world` ranks and returns the status and message; the load must not write to
-// the state.
+// Loads `path` with `world` ranks and returns the last rank's status and message; a load that fails
+// must not have written to the state.
 inline std::pair<ds_status, std::string> load_error(
     const std::string& path, int world = 1, const std::vector<FakeParam>& params = fake_params()) {
   std::pair<ds_status, std::string> out{DS_OK, ""};
