@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* Proves {descriptors.numbers}: if the host program has closed its standard descriptors, no
- * descriptor of libds gets their numbers, so that text printed by the host or the library ends up
+/* Proves {descriptors.numbers}: if the host program has closed its standard descriptors, libds
+ * keeps no descriptor with their numbers, so that text printed by the host or the library ends up
  * in no file, segment or socket. A run has the same bits as with open descriptors. */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 /* The descriptor to which this test writes its messages. */
 enum { LOG = 20 };
 
-/* Returns whether the closed descriptors are still closed, and prints those that are not. */
+/* Returns whether the closed descriptors are still closed, and prints the first one that is not. */
 static int still_closed(const char* when) {
   int fd;
   for (fd = 0; fd <= 2; ++fd) {
