@@ -35,7 +35,7 @@ inline std::vector<FakeParam> fake_params() {
 }
 
 // Returns the value of element `i` of a parameter, which differs for every kind, parameter and
-// element.
+// element if no parameter has more than 2^16 elements.
 inline float fake_value(int kind, ParamId param, int64_t i) {
   return static_cast<float>(kind + 1) * 0x1p20f + static_cast<float>(param.number()) * 0x1p16f +
          static_cast<float>(i);
