@@ -40,7 +40,7 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
 // Returns finite values of the given type. For floating types their sum depends on the order of
 // addition.
 std::vector<std::byte> elements(DType dtype, int rank, size_t count);
-// Returns a byte that identifies its sender, its receiver and its position.
+// Returns a byte that depends on its sender, its receiver and its position.
 std::byte byte_of(int from, int to, size_t i);
 
 }  // namespace ds::test

@@ -8,7 +8,7 @@ namespace ds::test {
 namespace {
 
 constexpr DType kTypes[] = {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_I32};
-// The largest number of live transient buffers of one tier between two draws.
+// The largest number of live transient buffers of one tier before an instruction is drawn.
 constexpr size_t kMostLive = 4;
 
 class Writer {

@@ -51,7 +51,7 @@ struct Point {
   DType communication = DS_DTYPE_NONE, grad_accum = DS_DTYPE_F32;
   // Sets torch_autocast.dtype. Empty: no autocast.
   std::string autocast;
-  // bf16 masters and states are rounded stochastically.
+  // If either type is not f32, masters and states are rounded stochastically.
   DType masters = DS_DTYPE_F32, states = DS_DTYPE_F32;
   // Norms and biases, and wte, form parameter groups with different optimizer values.
   bool groups = false;
