@@ -8,7 +8,7 @@
 // This header has argument checks that several calls of a comm share.
 namespace ds {
 
-// Returns the communicator of a handle; throws if the handle is NULL.
+// Returns the communicator of a handle; throws as need() does.
 inline Communicator& use(ds_comm* comm) { return *need(comm, "comm").comm; }
 
 // Checks a type and an operation. They come from C callers, so they may have any value.

@@ -19,8 +19,8 @@
 
 namespace {
 
-// If the model folder cannot be read as a model, adds the reason to the refusals, so that it is
-// reported together with all others.
+// If the config.json of the model folder cannot be read, adds the reason to the refusals, so that
+// it is reported together with all others.
 void check_model(ds::Config& config, ds::ConfigRefusals& refusals) {
   if (config.model.folder.empty()) return;
   try {

@@ -41,8 +41,7 @@ ds::ParamId param_id(const ds::StateStore& store, int32_t param) {
 // Returns the name of a state. The store checks it; its error lists the known names.
 std::string state_name(const char* state) { return std::string(ds::need_text(state, "state")); }
 
-// Returns a scalar value of the engine by name. Values that ds_engine_set cannot change are looked
-// up first.
+// Returns a scalar value of the engine by name.
 double number(const ds_engine& handle, std::string_view name) {
   const ds::StepControl& control = ds::control(&handle);
   const ds::Runtime& runtime = ds::runtime(&handle);

@@ -231,7 +231,7 @@ std::string shape_text(const ds_tensor& tensor) {
   return dtype_name(tensor.dtype) + dims_text(tensor.dims);
 }
 
-// Throws if the target of a copy is read-only or if several of its elements share one place.
+// Throws if the target of a copy is read-only, or if a dimension of several elements has stride 0.
 void need_writable(const ds_tensor& tensor) {
   if (tensor.numel == 0) return;
   require(!tensor.readonly,

@@ -4,10 +4,11 @@
 // timeout, and they then report a dead peer instead of the cause.
 // Invariant. All ranks leave each function of this file in the same way: with the same result, or
 // with the same status, message and details.
-// Algorithm. The local part runs first and its outcome is caught. One all_gather (or one broadcast
-// from rank 0) of a struct of fixed size then spreads the outcomes, and every rank picks the same
-// one.
-// Cost. One collective of about 5.5 KiB per rank; texts of any length need a second one.
+// Algorithm. In agree() and on_root(), the local part runs first and its outcome is caught. One
+// all_gather (or one broadcast from rank 0) of a struct of fixed size then spreads the outcomes,
+// and every rank picks the same one.
+// Cost. agree() costs one collective of about 5.5 KiB per rank. A text of any length, in on_root()
+// and gather_texts(), needs a second collective.
 #include "checkpoint/agree.h"
 
 #include <fmt/core.h>
@@ -43,8 +44,9 @@ Outcome attempt(const std::function<std::string()>& make) {
   }
 }
 
-// An Outcome without its result, in the fixed size that all_gather needs. A message may have 4 KiB,
-// enough for the memory table in the error of an exceeded budget.
+// An Outcome without its result, in the fixed size that all_gather needs. Longer texts are cut off.
+// A message has room for almost 4 KiB, because the error of an exceeded budget contains a memory
+// table.
 struct Wire {
   int32_t status = DS_OK, rank = -1;
   char message[4088] = {}, key[512] = {}, tensor[1024] = {};

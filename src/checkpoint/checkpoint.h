@@ -29,8 +29,8 @@ struct CheckpointInfo {
   std::vector<std::string> frozen;
   // Frozen parameters that have optimizer states because they were trained earlier.
   std::vector<std::string> frozen_with_states;
-  // Parameters that were updated less often than the run stepped, each with its number of updates,
-  // which its bias correction uses.
+  // Parameters with fewer updates than the run has taken, each with its number of updates, which
+  // its bias correction uses.
   std::vector<std::pair<std::string, int64_t>> updates;
   // The effective configuration of the run that saved the checkpoint.
   Json config;
@@ -45,7 +45,7 @@ struct CheckpointInfo {
 // Which committed checkpoints stay in the folder after a save.
 struct Keep {
   // The number of newest checkpoints that stay, including the checkpoint just saved, or 0 to keep
-  // all. The newest checkpoint of each tag stays as well.
+  // all. The newest complete checkpoint of each tag stays as well.
   int64_t newest = 0;
   // Path or name of one more checkpoint to keep, or "".
   std::string also;

@@ -112,9 +112,9 @@ void require_empty(const std::string& folder) {
           list_folder(folder).size());
 }
 
-// Throws if `like` is not a model folder that a conversion can copy from, but for example a
-// checkpoint. A folder with a config.json but no weights is accepted; names and shapes are then
-// those of the source.
+// Throws if `like` has no weights and is recognized as another kind of folder, for example a
+// checkpoint. A model folder with a config.json but no weights is accepted; names and shapes are
+// then those of the source.
 void require_like(const std::string& like) {
   if (like.empty() || has_tensors(like)) return;
   if (exists(like + "/config.json") && model_hint(like).empty()) return;
@@ -125,8 +125,8 @@ void require_like(const std::string& like) {
 
 }  // namespace
 
-// Checks the request before the first file is written, so that a refused conversion leaves no
-// files.
+// Checks the request and the source before the first file is written, so that a wrong request
+// leaves no files.
 Json convert_checkpoint(const std::string& from, const std::string& to,
                         const ConvertRequest& request) {
   require(!to.empty(), "the folder to write must have a name, got ''");

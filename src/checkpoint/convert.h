@@ -15,15 +15,17 @@ struct ConvertRequest {
   // Only for the form "fp32": a model folder whose file layout the output copies, as in
   // save_weights().
   std::string like;
-  // Only for the form "fp32" without `like`: the largest size of a file, as in WeightExtras.
+  // Only for the form "fp32", unless `like` has weights: the largest number of bytes of tensors in
+  // a file, as in WeightExtras.
   int64_t file_bytes = 5'000'000'000;
   // Only for the form "universal": whether step counts are written as tensors, as torch's
   // optimizers store them.
   bool step_tensor = false;
 };
 
-// Opens `from` with open_source() and writes it to `to` in another form. Returns a description of
-// the result. Never overwrites anything at `to`.
+// Opens `from` with open_source() and writes it to `to` in the form that `request` names. Returns a
+// description of the result. The form "libds" adds a checkpoint to the folder `to`; for the other
+// forms, `to` must be empty or not exist.
 Json convert_checkpoint(const std::string& from, const std::string& to,
                         const ConvertRequest& request);
 

@@ -70,8 +70,8 @@ std::string manifest_of(const std::string& path) { return path + "/" + std::stri
 // checkpoint counts as damaged, not as a leftover to remove.
 bool committed(const std::string& path) { return !is_absent(manifest_of(path)); }
 
-// Returns why the checkpoint is not complete, or nullopt if it is. Checks sizes and headers, but
-// not the hashes of pieces.
+// Returns why the checkpoint is not complete, or nullopt if it is. Checks the manifest and the
+// sizes of all files, but not their content.
 std::optional<Error> find_fault(const std::string& path) {
   try {
     Manifest m = read_manifest(path);

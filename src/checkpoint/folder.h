@@ -48,9 +48,9 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
                               const std::string& tag = "",
                               std::optional<Error>* newest_fault = nullptr);
 // Returns `folder` if it is a checkpoint. Otherwise returns the checkpoint that latest_checkpoint()
-// finds below `folder` or, for a run folder, below its checkpoints/. Throws DS_ERROR_NOT_FOUND if
-// no checkpoint was committed there, or the only checkpoint has another tag, and the error of the
-// newest checkpoint if all are damaged. Local.
+// finds below `folder` or, for a run folder, below its checkpoints/. Considers only checkpoints
+// with the tag, if one is given. Throws DS_ERROR_NOT_FOUND if none was committed, and the error of
+// the newest one if all are damaged. Local.
 std::string find_checkpoint(const std::string& folder, const std::string& tag = "");
 // Returns the newest complete checkpoint that find_checkpoint() would consider and that was
 // committed before `damaged`, which find_checkpoint() returned. Returns "" if none exists, or if

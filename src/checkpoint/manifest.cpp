@@ -7,8 +7,8 @@
 // its pieces tile every tensor of every kind once, and every name that it mentions is one of its
 // tensors. Comparing it with the files is left to StateFiles.
 // Algorithm. The hash covers the printed form of all members before it, so Manifest::print() and
-// check_hash() must print alike. If a member is absent, its default is the behavior of the versions
-// that did not have it.
+// check_hash() must print alike. If an optional member is absent, its default is the behavior of
+// the versions that did not have it.
 #include "checkpoint/manifest.h"
 
 #include <algorithm>

@@ -29,15 +29,15 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
 // warning that lists the keys of config.json without effect, if there are any.
 void warn_unread(const HfModel& model, const std::string& folder);
 
-// Maps the name of each tensor in the folder's files to the name of the parameter of `graph` that
-// it holds. Errors are those of load_weights().
+// Maps names of tensors in the folder's files to the names of the parameters of `graph` that they
+// hold. Tensors that hold no parameter are left out. Errors are those of load_weights().
 std::map<std::string, std::string> stored_names(const Graph& graph, const std::string& folder);
 
 // Builds the model that config.model names, a built-in family or a model folder, for micro-batches
-// of micro_batch * sequence tokens. Throws DS_ERROR_CONFIG if it names neither. The model of a
-// folder uses the dropout rates of its config.json, or no dropout if the configuration sets
-// model.dropout, which must be 0 there. Sets the "auto" keys whose values depend on the width of
-// the folder's model.
+// of at most batch_rows() tokens. Throws DS_ERROR_CONFIG if it names neither. The model of a folder
+// uses the dropout rates of its config.json, or no dropout if the configuration sets model.dropout,
+// which must be 0 there. Sets the "auto" keys whose values depend on the width of the folder's
+// model.
 HfModel configured_model(Config& config);
 
 // Sets these "auto" keys as configured_model() does, without building the model.

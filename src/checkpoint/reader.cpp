@@ -4,7 +4,8 @@
 // with. Every byte must be compared with its hash, and a damaged checkpoint must not leave an
 // engine with only some of its states loaded.
 // Invariant. Either all states come from pieces whose hashes matched, or every rank throws the same
-// error and the states are as before: unchanged, or recreated by LoadCalls::restore.
+// error and the states are as before: unchanged, or recreated by LoadCalls::restore. The exceptions
+// are an error of communication, and a file that becomes unreadable between two passes.
 // Algorithm. Each rank lists the runs of elements that it holds of each tensor (find_held). One
 // rank checks each piece, preferably one that holds all of it and so reads it anyway (deal_pieces).
 // If the states can be restored, each rank reads the elements that it holds and the pieces that it
@@ -170,8 +171,9 @@ class Reader {
     return !own_states(state_).empty() && std::ssize(manifest().own) == state_.comm().size();
   }
 
-  // Reads the per-rank states on all ranks, or on none. If they do not fit, the states that are
-  // equal on all ranks are read from rank 0's file, and all other states start at zero.
+  // Reads the per-rank states on all ranks, or on none. If they do not fit, states that are valid
+  // in one layout only start at zero, and the states that are equal on all ranks are read from rank
+  // 0's file, if the checkpoint has one.
   void take_own() {
     if (own_states(state_).empty()) return;
     bool fits = false;

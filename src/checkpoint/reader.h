@@ -7,7 +7,8 @@
 
 namespace ds {
 
-// Callbacks of a load. Each is called on every rank and may be empty.
+// Callbacks of a load. Each is called on every rank and may be empty, but a load with restorable()
+// also needs restore().
 struct LoadCalls {
   // Returns whether restore() could recreate the present states. If it returns true on every rank,
   // the load may overwrite them before it has checked every hash. An empty function counts as
@@ -16,7 +17,7 @@ struct LoadCalls {
   // Called after the checks that precede the first change of a state. Collective.
   std::function<void(const CheckpointInfo&)> checked;
   // Recreates the states after a load failed in the middle of overwriting them. Called only if
-  // restorable() was true on all ranks. Collective.
+  // restorable() was true on all ranks, and not after an error of communication. Collective.
   std::function<void()> restore;
 };
 

@@ -8,7 +8,7 @@ namespace ds {
 inline constexpr const char* kRunConfig = "config.json";
 inline std::string run_data_folder(const std::string& run) { return run + "/data"; }
 
-// Returns whether `path` is the folder of an earlier run.
+// Returns whether `path` has a config.json, as the folder of an earlier run does.
 bool is_run_folder(const std::string& path);
 
 // A run as a user names it: by its folder, or by one of its checkpoints, RUN/checkpoints/NAME.
@@ -22,8 +22,8 @@ RunName parse_run_name(const std::string& name);
 
 // Returns the path or name that a run loads its tokenizer from. `folder` is the run's data folder,
 // and `name` the tokenizer that its configuration names. The result is the copy `folder`/tokenizer
-// if it exists, otherwise `name`. Throws DS_ERROR_NOT_FOUND if the run learned its tokenizer and
-// the copy, the only place that stores it, is missing.
+// if it exists and `name` is not "bytes", otherwise `name`. Throws DS_ERROR_NOT_FOUND if the run
+// learned its tokenizer and the copy, the only place that stores it, is missing.
 std::string run_tokenizer(const std::string& folder, const std::string& name);
 
 }  // namespace ds

@@ -30,7 +30,7 @@ struct WeightMatch {
   IdVector<ParamId, size_t> of_param;
   // Indices of sources that store a tied tensor a second time.
   std::vector<size_t> copies;
-  // Names of stored tensors that are not parameters of the model.
+  // Names of stored tensors that are not parameters of the model, without those that are ignored.
   std::vector<std::string> surplus;
   // Names of parameters that are not stored, which keep their random initial values.
   std::vector<std::string> drawn;

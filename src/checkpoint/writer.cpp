@@ -27,19 +27,20 @@
 //     and renamed, and the folder is synced (write_file_atomic). The manifest ends with a hash of
 //     itself.
 //  4. Older checkpoints that `keep` does not name are removed. A failure here is only a warning.
-// A started save does step 1 on the caller's thread, and copies there what it will write. Steps 2
-// to 4 run on a thread that must not communicate, because the caller's training steps use the same
-// communicator meanwhile. So instead of the gather of step 3, each rank leaves its pieces, or its
-// error, in a file rank-R in the checkpoint's folder; rank 0 polls for these files, removes them,
-// and commits. A rank that died leaves no file: rank 0 then gives up after a timeout and removes
-// the folder.
+// A started save does step 1 on the caller's thread, writes the per-rank files there, and copies
+// what else it will write. Steps 2 to 4 run on a thread that must not communicate, because the
+// caller's training steps use the same communicator meanwhile. So instead of the gather of step 3,
+// each rank leaves its pieces, or its error, in a file rank-R in the checkpoint's folder; rank 0
+// polls for these files, removes them, and commits. A rank that died leaves no file: rank 0 then
+// gives up after a timeout and removes the folder.
 //
 // After an error before the commit, which all ranks learn of, rank 0 removes the folder. A crash
 // leaves a folder without a manifest, which the next save or resume removes (remove_leftovers).
 //
 // Cost. Each byte is read from its state, hashed and written once, in blocks of kPieceBytes. A rank
-// also holds the descriptions of all ranks' pieces in memory. Each rank syncs each file once. A
-// save makes three calls of agree(), one broadcast and two all_gathers.
+// also holds the descriptions of all ranks' pieces in memory. Each rank syncs each file once, and
+// rank 0 also when it creates the file. A save without per-rank states makes three calls of
+// agree(), one broadcast and two all_gathers.
 //
 // Source. File systems preserve this order only if data is synced before the rename and the folder
 // after it: Pillai et al., "All file systems are not created equal: on the complexity of crafting

@@ -31,8 +31,8 @@ class StartedSave {
               const Keep& keep, int64_t patience_ms);
   // Waits until the save has ended; logs its error, if any.
   ~StartedSave();
-  // Stops waiting for other ranks at once, because one of them has ended. A save that is not
-  // committed yet then fails.
+  // Stops waiting for other ranks at once, because one of them has ended. A save that still needs
+  // the part of another rank then fails.
   void give_up();
   StartedSave(const StartedSave&) = delete;
   StartedSave& operator=(const StartedSave&) = delete;

@@ -63,8 +63,8 @@ Executor& EngineBody::make_executor_late(const ProgramKey& key) {
 }
 
 void EngineBody::replace_plan(const Compile& make) {
-  // Every reason to refuse the plan shows up here, before the old executors end; a later failure
-  // poisons the engine.
+  // Errors of compilation show up here, before the old executors end; a later failure, such as a
+  // lack of memory, poisons the engine.
   Plan next;
   compile(make, next);
   runtime_.guarded([&] {

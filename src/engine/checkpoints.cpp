@@ -231,8 +231,9 @@ void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo
 
 namespace {
 
-// Returns the type of the optimizer, and the types of masters and states if they are not f32:
-// "AdamW bf16 masters bf16 states".
+// Returns the type of the optimizer with the method of Muon, the types of masters and states if
+// they are not f32, and "stochastic" if that is how they are rounded: "AdamW bf16 masters bf16
+// states".
 std::string optimizer_text(const OptimizerConfig& o) {
   std::string text = o.type;
   if (o.type == "Muon") text += " " + o.ns_method;

@@ -36,16 +36,17 @@ class Checkpoints {
                   const std::string& tag = "");
   // Waits for a started save and returns its path, or "" if none was started since the last wait.
   std::string wait();
-  // Loads what find_checkpoint(folder, tag) finds on rank 0. If its content is damaged, loads the
-  // newest older checkpoint that is intact, with a warning. A path that names a single checkpoint
-  // is loaded or refused, without such a replacement.
+  // Loads what find_checkpoint(folder, tag) finds on rank 0. If its content is damaged or cannot be
+  // read, loads the newest older checkpoint that is intact, with a warning. A path that names a
+  // single checkpoint is loaded or refused, without such a replacement.
   CheckpointInfo load(const std::string& folder, const std::string& tag = "");
   // Loads the weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states
   // and counters stay.
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");
 
-  // Returns a text with everything that the bits of the run depend on.
+  // Returns a text with the properties of model, layout and kernels that the bits of the run depend
+  // on.
   std::string numerics_key() const;
 
  private:

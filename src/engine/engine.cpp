@@ -128,8 +128,8 @@ StepForm Engine::next_form() const {
 
 // A rank without data is in join(), where its host cannot set numbers, so it uses those of the
 // first rank that has data. Only the end of a step shows that a rank had no data. So numbers are
-// shared from the second such step on, and compare_numbers() checks the first one. Collective if a
-// rank had no data in the previous step.
+// shared from the second such step on, and compare_numbers() also checks the first one. Collective
+// if a rank had no data in the previous step.
 void Engine::share_numbers(bool absent) {
   if (!uneven_) return;
   Json::Array mine;

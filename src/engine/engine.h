@@ -49,8 +49,9 @@ class Engine final : public EngineBody {
   // Runs one training step; collective. `inputs` follow Graph::inputs, and every input has the same
   // number of rows n per micro-step. With a stream, the inputs are read in the stream's order;
   // without one, before the call returns. A step with NaN or infinity in its loss or gradients is
-  // skipped: the result says so, and only the counter of steps changes. If an observer is given, it
-  // sees each instruction of the step by itself; pass an observer on every rank or on none.
+  // skipped: the result says so, and only the counter of steps and the loss scale change. If an
+  // observer is given, it sees each instruction of the step by itself; pass an observer on every
+  // rank or on none.
   StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr,
                          const StreamRef& stream = nullptr);
   // A rank that has no data left calls this to take part in the steps of the other ranks, without

@@ -27,8 +27,8 @@
 namespace ds {
 namespace {
 
-// The largest number of lines of a breakdown. If there are more modules, the deepest ones are left
-// out, a whole depth at a time.
+// If a breakdown had more lines than this, the deepest modules are left out, a whole depth at a
+// time. Depths 0 and 1 always stay.
 constexpr size_t kMostLines = 60;
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }

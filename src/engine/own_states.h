@@ -14,9 +14,9 @@
 
 namespace ds {
 
-// State that only this rank has and that no other rank could restore: errors of compression and
-// quantization, steps that ranks have not yet agreed on and their rates, coefficients of 1-bit
-// LAMB. The rows of states (core/program/state.h) say which states these are.
+// States that each rank saves for itself: errors of compression and quantization, steps that ranks
+// have not yet agreed on and their rates, and the coefficients of 1-bit LAMB, which are equal on
+// all ranks. The rows of states (core/program/state.h) say which states these are.
 class OwnStates final : public OwnStateAccess {
  public:
   // All arguments are borrowed.

@@ -459,8 +459,8 @@ void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int
   for_params(
       zero_.layout.buckets[bucket].params, begin, count, [&](ParamId param, int64_t at, int64_t n) {
         const float* values = in + (at - begin);
-        // Values of a state that has no buffer are dropped; take_writes() reports whether any of
-        // them was not zero.
+        // Values of a state that the parameter does not have are dropped; take_writes() reports
+        // whether any of them was not zero.
         if (!holds(param, kind)) {
           writes_.dropped =
               writes_.dropped || std::any_of(values, values + n, [](float x) { return x != 0; });

@@ -106,7 +106,8 @@ class StateStore final : public StateAccess {
   // Collective: sets masters from EngineOptions::initial and computes parameters from them.
   void take_initial_values();
   // Returns and clears two facts about write_state() since the last call: whether it has
-  // overwritten a state, and whether it has dropped non-zero values of a state without a buffer.
+  // overwritten a state, and whether it has dropped non-zero values of a state that a parameter
+  // does not have.
   struct Writes {
     bool overwritten = false, dropped = false;
   };
@@ -178,7 +179,7 @@ class StateStore final : public StateAccess {
   IdVector<ParamId, std::vector<int64_t>> shapes_;
   IdVector<ParamId, ParamSlice> slices_;
   std::vector<std::string> state_kinds_;
-  // The name of a parameter whose master was last written by write_local(), or "".
+  // The name of the parameter that write_local() wrote last and that must be refreshed, or "".
   std::string unrefreshed_;
   int64_t version_ = 0;
   Writes writes_;

@@ -23,7 +23,8 @@ class StateValues {
   // Sets a state without codes to zero.
   void zero(const HeldState& held);
   // Set the initial states of a bucket whose states have just been allocated, or of one parameter
-  // of a bucket with states: the master becomes the parameter, the other states become zero.
+  // of a bucket with states: the master becomes the parameter, and the canonical states become
+  // zero. For a bucket, all other states become zero, too.
   void begin(BucketId bucket);
   void begin(ParamId param);
 

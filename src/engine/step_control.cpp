@@ -61,8 +61,9 @@ NumberName parse_name(std::string_view name) {
 }  // namespace
 
 // Applies the numbers in this order: the configuration, the schedule, the numbers that a caller has
-// set, and the factor of scale_rates(). choose_groups() is called after every change, so groups_
-// always has the numbers that the next update reads.
+// set, and the factor of scale_rates(). choose_groups() is called after a change of these numbers
+// or of the counters, and when a step begins, so groups_ has the numbers that the next update
+// reads.
 void StepControl::choose_groups() {
   groups_ = configured_;
   const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);

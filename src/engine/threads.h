@@ -9,8 +9,8 @@ namespace ds {
 std::vector<int> usable_cpus();
 
 // Returns the number of compute threads of a rank: run.threads, or else the number of cores that
-// this process may use divided by the number of ranks of this host (LOCAL_SIZE of `libds launch`,
-// otherwise `world`); at least 1.
+// this process may use divided by the number of ranks of this host (DS_CPU_RANKS or LOCAL_SIZE of
+// `libds launch`, otherwise `world`); at least 1.
 int threads_of_rank(const Config& config, int world);
 
 // Returns one CPU for each of `threads` threads of rank `rank` of `size` ranks of one host, or none

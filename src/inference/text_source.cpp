@@ -49,7 +49,8 @@ std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* toke
   return tokens;
 }
 
-// Refuses a prompt with tokens for which the model in `folder` has no row.
+// Refuses a text that has tokens for which the model in `folder` has no row. Token ids are not
+// checked.
 void check_vocabulary(const Opened& opened, const std::string& folder) {
   const Graph& graph = opened.model.graph;
   const TextSource& source = opened.source;

@@ -12,7 +12,7 @@
 // lane reads the next ones. Bytes in the last, partial page of the file are read through the cache.
 // If a single window holds everything, it is also read through the cache, without a thread.
 //
-// Cost. At most one more page for each window and kGap more bytes for each range.
+// Cost. Less than two more pages for each window, and at most kGap more bytes for each range.
 #include "io/direct_reader.h"
 
 #include <algorithm>

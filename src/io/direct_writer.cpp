@@ -135,7 +135,7 @@ class DirectWriter::Work {
       try {
         put(block);
       } catch (...) {
-        // The next call of the owner throws the error: begin(), hand_over() or finish().
+        // A later call of begin(), hand_over() or finish() throws the error.
         error = std::current_exception();
       }
       lock.lock();

@@ -9,10 +9,10 @@
 namespace ds {
 
 // A writer of large amounts of data to a file that already has its full size. It bypasses the page
-// cache if the file system supports O_DIRECT. A thread writes whole pages directly while the caller
-// fills the next block. The partial pages at both ends of a contiguous run go through the cache,
-// because other writers may own the rest of those pages. Errors are those of File; a later call
-// throws them.
+// cache if the file system supports O_DIRECT. Once a block is full, a thread writes its whole pages
+// directly while the caller fills the next block. The partial pages at both ends of a contiguous
+// run go through the cache, because other writers may own the rest of those pages. Errors are those
+// of File; a later call throws them.
 class DirectWriter {
  public:
   // `blocks` must not be used elsewhere until the writer has been destroyed.

@@ -1,6 +1,6 @@
 // A file that cannot be parsed is often a known file of another kind, such as a Git LFS pointer or
 // an error page of the Hugging Face hub. To recognize it, the beginning of the file is read again,
-// but only after a reader has failed, so good files cost nothing.
+// but only after a reader has failed, so good files are read only once.
 #include "io/file_kind.h"
 
 #include <algorithm>

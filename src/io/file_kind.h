@@ -22,7 +22,8 @@ std::string head_of(const std::string& path);
 // DS_ERROR_NOT_FOUND unchanged.
 [[noreturn]] void raise_fault(const std::string& path, const Error& fault, Wanted wanted);
 
-// Reads a JSON file. If it is not JSON, throws as raise_fault() does.
+// Reads a JSON file. If it is not JSON, or is an error message of the Hugging Face hub, throws as
+// raise_fault() does.
 Json read_json(const std::string& path, int64_t limit = kMostText);
 
 // Reads a text file. Throws DS_ERROR_CORRUPT, saying what to do, if it is of another known kind.

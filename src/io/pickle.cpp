@@ -8,11 +8,10 @@
 // Invariant. Every instruction of this machine only creates values: a call creates an `object` that
 // names the function. There is therefore no list of functions that are safe to call. The list of
 // refused modules below only warns the user: a file that names one of them was probably made to
-// attack its reader. Every instruction has at least one byte and creates at most one value, so
-// values and time
-// are bounded by the size of the pickle, and values also by kMostValues. Strings are copied once,
-// and memory for a size that the pickle claims is allocated only after checking that as many bytes
-// exist.
+// attack its reader. Every instruction has at least one byte, and creates at most one value, so
+// values and time are bounded by the size of the pickle, and values also by kMostValues. Strings
+// are copied once, and memory for a size that the pickle claims is allocated only after checking
+// that as many bytes exist.
 //
 // Algorithm. The machine has a stack of value indices, marks that are positions in the stack, and a
 // memo. Values are stored in one table and refer to each other by index, so cycles are harmless and

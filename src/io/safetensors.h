@@ -25,7 +25,7 @@ struct SafetensorEntry {
 
 // The header of a safetensors file.
 struct SafetensorHeader {
-  // The tensors, in the order of their data.
+  // The tensors, in the order of their data or, in a torch file, of the state dict.
   std::vector<SafetensorEntry> entries;
   std::vector<std::pair<std::string, std::string>> metadata;
   int64_t file_bytes = 0;

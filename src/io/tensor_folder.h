@@ -23,7 +23,7 @@ struct TensorFolder {
   std::string path;
   // The files, in the order of their names.
   std::vector<TensorFile> files;
-  // Whether the folder has an index.
+  // Whether an index lists the files.
   bool sharded = false;
   // Whether torch.save wrote the files.
   bool torch = false;

@@ -54,8 +54,8 @@ constexpr std::array<StorageType, 11> kStorageTypes{
      {"torch.BoolStorage", DS_DTYPE_NONE, "BOOL", 1},
      {"torch.ShortStorage", DS_DTYPE_NONE, "I16", 2},
      {"torch.ComplexFloatStorage", DS_DTYPE_NONE, "C64", 8}}};
-// The largest number of elements of a tensor that is not contiguous, because the part of the
-// storage that such a tensor spans is read into memory at once.
+// The largest number of elements of a tensor that is not contiguous. Such a tensor is copied
+// element by element.
 constexpr int64_t kMostOfViews = int64_t{1} << 31;
 // Bytes that are passed to the caller at a time.
 constexpr size_t kViewBlock = 1 << 20;

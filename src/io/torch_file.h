@@ -32,7 +32,7 @@ struct TorchTensor {
   int64_t numel = 0;
 };
 
-// A tensor with any strides and with any element type that a safetensors file can have.
+// A tensor with any strides, and of any element type that plan_safetensors() can write.
 struct TorchView {
   // Location of the elements. The dtype is DS_DTYPE_NONE if `type` names the element type.
   TorchData data;

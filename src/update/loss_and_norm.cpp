@@ -1,8 +1,9 @@
 // Problem. Every rank needs the norm of all gradients, and some optimizers need the norms of each
 // parameter. The bits of these norms must not depend on buckets, on levels or on the ZeRO stage.
 //
-// Invariant. The unit is the granule: its norm is computed on one rank, over elements of one
-// parameter. Every rank adds the norms of granules in the order of the parameters.
+// Invariant. The unit is the granule, which has elements of one parameter: its norm is computed as
+// a whole by each rank that holds it. Every rank adds the norms of granules in the order of the
+// parameters.
 //
 // Algorithm. Every rank gathers the norms of all ranks (gather_norms). They arrive in the order of
 // ranks and buckets, so runs of elements (norm_runs) give the instruction the order in which to add

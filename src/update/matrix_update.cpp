@@ -11,13 +11,13 @@
 //     is computed: the new momentum with the gradient mixed in once more (Nesterov).
 //  2. A gather gives every rank this tensor for the whole bucket.
 //  3. A rank computes the step of every matrix that has an element in its part: one rank for most
-//     matrices, two for a matrix at the border of their parts. Squares have the size of the short
+//     matrices, several for a matrix that spans their parts. Squares have the size of the short
 //     side: X X' if a matrix has fewer rows, X' X if it has fewer columns.
 //  4. The rank extracts the step of its part from these matrices.
-// The products are those of `linear`, so they use its kernels. "gram" iterates on R = X X' and on
-// the product Q of the factors of X, both square, and multiplies X twice: before the third
-// iteration, to restart from a nearly orthogonal matrix, and at the end. The polynomial is the
-// same.
+// The products are those of `linear`, so they use its kernels. For matrices that are not square,
+// "gram" iterates on R = X X' and on the product Q of the factors of X, both square, and multiplies
+// X twice: before the third iteration, to restart from a nearly orthogonal matrix, and at the end.
+// The polynomial is the same.
 //
 // Cost. A step gathers 4 bytes (f32) of each element that another rank updates. The products of a
 // matrix with long side m and short side s take 5 (4 m + 2 s) s^2 operations, and about 22 s^3 + 8

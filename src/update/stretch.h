@@ -9,13 +9,12 @@
 
 namespace ds {
 
-// The group size for sub_group_size 0, the setting with the least memory. A smaller group is not
-// worth an instruction.
+// The number of elements of a group that sub_group_size 0 selects.
 inline constexpr int64_t kLeastUpdateGroup = 1 << 20;
 
 // Returns sub_group_size rounded down to a multiple of kFileBlock elements, which fills whole file
-// blocks in every element type. An update instruction covers at most this many elements, except as
-// stretch_size() says.
+// blocks in every element type, but at least kFileBlock. Returns kLeastUpdateGroup for 0. An update
+// instruction covers at most this many elements, except as stretch_size() says.
 int64_t update_group(const ZeroConfig& zero);
 
 // A stretch of a bucket that one instruction updates.

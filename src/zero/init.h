@@ -5,8 +5,8 @@
 
 namespace ds {
 
-// Emits the init segment. Every rank draws only its own granules, so the whole model never exists
-// on one rank. A slice gets the values that the whole parameter would have at the same places.
+// Emits the init segment. Every rank draws only the granules that it updates. A slice gets the
+// values that the whole parameter would have at the same places.
 void emit_init(ProgramBuilder& builder, const ZeroPlan& plan,
                const IdVector<ParamId, Parameter>& params);
 

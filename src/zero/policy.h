@@ -13,12 +13,12 @@ namespace ds {
 // Returns the levels that a ZeRO stage cuts each kind of state over, and the tier where each lives.
 Policy make_policy(const ZeroConfig& zero, const RankLevels& levels);
 
-// Returns the levels of the ranks of a group: memory nodes, nodes if there are several, the shard
-// group of mics_shard_size or zero_hpz_partition_size, and the whole group. A group that is smaller
-// than `data` and smaller than a shard group has no level for shard groups. The number of ranks of
-// a block smaller than the group must be a power of two, so that sums are added in the same order
-// as without levels; nodes of other sizes do not become levels. Throws DS_ERROR_CONFIG if the
-// number of nodes or the size of a shard group does not fit the ranks.
+// Returns the levels of the ranks of a group: memory nodes if levels are "auto", nodes if there are
+// several, the shard group of mics_shard_size or zero_hpz_partition_size, and the whole group. A
+// group that is smaller than `data` and smaller than a shard group has no level for shard groups.
+// The number of ranks of a block smaller than the group must be a power of two, so that sums are
+// added in the same order as without levels; nodes of other sizes do not become levels. Throws
+// DS_ERROR_CONFIG if the number of nodes or the size of a shard group does not fit the ranks.
 RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
                        const Machine& machine);
 

@@ -19,8 +19,9 @@ struct StepBuffers {
   // micro-steps, the first and the last entry are those of the step, and passes/repeat.cpp repeats
   // an entry in the middle, whose instructions must suit every micro-step in the middle.
   IdVector<MicroId, IdVector<BucketId, BufferId>> grads;
-  // f64 norms of all granules, bucket after bucket, in a step whose gradients stay on their rank
-  // (StepForm::compressed). None in other steps.
+  // f64 norms of all granules of buckets that have states, bucket after bucket, in a step whose
+  // gradients stay on their rank: with a form other than StepForm::reduced, or with
+  // ZeroPlan::compression. None in other steps.
   BufferId own_norms;
 };
 

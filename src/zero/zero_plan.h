@@ -89,7 +89,7 @@ struct BucketState {
   BufferId full;
   // The masters of the elements that this rank updates, f32 or bf16 (OptimizerConfig::masters). The
   // parameter is its own master until add_states() adds a separate one. It does so unless both
-  // would have the same type and be on the device.
+  // would have the same type and be on the device, and the optimizer makes no local steps.
   HeldState master;
   // All other states: first the canonical states of the optimizer, in its order, then the states
   // that differ from rank to rank.
@@ -166,7 +166,8 @@ struct ZeroPlan {
   // The f64 sums of squares of the step's gradient, one for each granule that this rank updates.
   // There is no buffer without training.
   BufferId norms;
-  // The number of elements of `norms` that are used: one for each granule of a bucket with states.
+  // The number of elements of `norms` that are used: one for each granule of this rank's parts of
+  // buckets with states.
   int64_t norms_used = 0;
   // The f64 norms of the updates of an optimizer with NormRatios, two or three for each granule.
   // Other optimizers have no such buffer.

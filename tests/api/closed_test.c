@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* Proves {descriptors.numbers}: if the host program has closed its standard descriptors, no
- * descriptor of libds gets their numbers, so that text printed by the host or the library ends up
+/* Proves {descriptors.numbers}: if the host program has closed its standard descriptors, libds
+ * keeps no descriptor with their numbers, so that text printed by the host or the library ends up
  * in no file, segment or socket. A run has the same bits as with open descriptors. */
 #include <errno.h>
 #include <fcntl.h>

@@ -44,11 +44,11 @@ typedef struct rank_state {
   ds_comm* ends;
   /* If set, the rank that this rank claims to be. */
   int claims;
-  /* If set, the next callback returns an error. */
+  /* If set, callbacks return an error. */
   int fails;
   /* If set, all_gather transfers only whole multiples of four bytes. */
   int rounds;
-  /* If set, the next parts that are sent are damaged. */
+  /* If set, all parts that are sent are damaged. */
   int damages;
 } rank_state;
 
@@ -322,8 +322,8 @@ static void train(rank_state* me) {
         "the bits of ranks over threads");
 }
 
-/* If the callbacks of rank 1 fail, each rank gets a lasting error that names the callback or its
- * reason. */
+/* If the callbacks of rank 1 fail, each rank gets a lasting error that names the callback and what
+ * it has returned. */
 static void failing(rank_state* me) {
   ds_comm* comm = join(me);
   int32_t mine = 1, all[RANKS];
@@ -365,7 +365,7 @@ static void ending(rank_state* me) {
   ds_comm_destroy(comm);
 }
 
-/* If callbacks deliver other bytes than were sent, every rank that notices it refuses the group. */
+/* If callbacks deliver other bytes than were sent, creating a comm fails on every rank. */
 static void damaged(rank_state* me) {
   ds_comm_callbacks callbacks = callbacks_of(me);
   ds_comm* comm = NULL;
@@ -384,7 +384,7 @@ static void twice(rank_state* me) {
   names_it(me, "the data delivered in the place of rank 2 of 3 is from rank 1 of 3");
 }
 
-/* Either the ranks' options differ, or all_gather loses bytes. Creating the comm detects both. */
+/* Either the ranks' callbacks differ, or all_gather loses bytes. Creating the comm detects both. */
 static void refused_together(rank_state* me, ds_comm_callbacks callbacks, const char* words) {
   ds_comm* comm = NULL;
   check(make(&callbacks, me->rank, &comm) == DS_ERROR_COMM && comm == NULL, words);

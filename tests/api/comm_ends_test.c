@@ -287,7 +287,7 @@ static void refused(int rank, ds_comm* comm, void* data) {
 static void sums(int rank, ds_comm* comm, void* data) {
   int32_t most = INT32_MAX, narrow[2] = {5, 6};
   uint8_t byte = 200;
-  /* 1.0078125 in bf16. Twice this number needs one bit more than bf16 has. */
+  /* 1.0078125 in bf16. Twice this number is 2.015625. */
   uint16_t half = 0x3f81;
   float wide = 0;
   (void)rank, (void)data;

@@ -9,7 +9,7 @@
 
 enum { KINDS = 6, STEPS = 20, WEIGHTS = MLP_HIDDEN * MLP_IN };
 
-/* One handle of each kind, in the order of their creation. */
+/* One handle of each of six kinds, in the order of their creation. */
 typedef struct handles {
   ds_comm* comm;
   ds_graph* graph;
@@ -102,8 +102,8 @@ static void train(ds_engine* engine, int rank, int steps, double* loss) {
   free_batch(&batch);
 }
 
-/* Proves {ownership.comm}: after their comms are destroyed, the engines still train together, so no
- * rank has left; rank 1's barrier fails once rank 0 has destroyed its engine as well. */
+/* Proves {ownership.comm}: after rank 0's comm is destroyed, the engines still train together, so
+ * rank 0 has not left; rank 1's barrier fails once rank 0 has destroyed its engine as well. */
 static void comm_of_engine(int rank, void* data) {
   char config[512];
   double loss = 0;

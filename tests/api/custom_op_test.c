@@ -293,7 +293,7 @@ static void bits_of_the_built_in(void) {
   }
 }
 
-/* Trains a step with so many micro-steps that its program repeats one of them. */
+/* Trains three steps with so many micro-steps each that their program repeats one of them. */
 static void long_step(record* r, float* weights) {
   enum { MANY = 64 };
   static float x[MANY * ROWS * IN], y[MANY * ROWS * OUT];

@@ -117,8 +117,8 @@ static void delegate(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* At every stage and on every tier, a run with empty parameters has the losses of a run without
- * them. */
+/* At every stage, with states on the device and on nvme, and at stage 3 also on cpu, a run with
+ * empty parameters has the losses and weights of a run without them. */
 static void all_stages(const char* folder) {
   static task with[RANKS], without[RANKS], host[RANKS];
   static const char* const tiers[] = {"device", "cpu", "nvme"};

@@ -225,8 +225,8 @@ static void ranges(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.write_local.refresh} for each state and each call, on both ranks; also for a rank
- * without elements. */
+/* Proves {engine.write_local.refresh} for master and param and for each call, on both ranks; also
+ * for a rank without elements. */
 static void refresh(int rank, ds_comm* comm, void* data) {
   static const char* const states[2] = {"master", "param"};
   char config[512];
@@ -262,8 +262,8 @@ static void refresh(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Proves {engine.freeze.agree} and {engine.group_add.agree}: one rank's arguments are first
- * invalid, then different from the other's; neither call changes anything. */
+/* Proves {engine.freeze.agree} and {engine.group_add.agree}: the ranks' arguments first differ,
+ * then one rank's are invalid; no call changes anything. */
 static void agree(int rank, ds_comm* comm, void* data) {
   char config[512];
   int32_t param = rank, group = -7;

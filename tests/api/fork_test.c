@@ -198,8 +198,8 @@ static double alone;
 static outcome plain[RANKS], forked[RANKS], within[RANKS];
 static void train_thread(int rank, ds_comm* comm, void* data);
 
-/* Makes every call that a child may make, then exits. An alarm turns a hanging call into a
- * failure. */
+/* Tries every call on the inherited handles, destroys them, trains with handles of its own, then
+ * exits. An alarm turns a hanging call into a failure. */
 static void be_child(objects* t) {
   alarm(60);
   comm_calls(t);
@@ -237,7 +237,7 @@ static ds_engine* make_delegate(ds_tensor** view) {
   return engine;
 }
 
-/* Trains one rank; rank 0 forks inside a step while a collective is running, and again later. */
+/* Trains one rank; before two steps, rank 0 forks while a collective is running. */
 static void train(int rank, ds_comm* comm, int forks, outcome* out) {
   objects t = {0};
   mlp_batch batch;
@@ -277,8 +277,8 @@ static void train_thread(int rank, ds_comm* comm, void* data) {
   train(rank, comm, out == forked, &out[rank]);
 }
 
-/* Does the same as train() over shared memory: rank 1 is a process that was forked before any
- * handle existed. */
+/* Does the same as train() over shared memory: rank 1 is a process that was forked while no handle
+ * existed. */
 static void train_process(int rank, const char* url) {
   ds_comm_options options;
   ds_comm* comm = NULL;

@@ -1,5 +1,5 @@
-/* Creates, uses and destroys each kind of handle 10,000 times: the process must not grow or leave
- * descriptors open. */
+/* Creates, uses and destroys handles 10,000 times, every tenth time also a plan and an engine: the
+ * process must not grow or leave descriptors open. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>

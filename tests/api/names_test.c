@@ -1,7 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 /* Tests names of graphs, inputs and parameters. Every accepted name is kept by the text form of a
- * graph and by a checkpoint. Every other name is refused by the first call, and all handles remain
- * usable. */
+ * graph, and 64 of them by a checkpoint. Every other name is refused by the first call, and all
+ * handles remain usable. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,8 +87,8 @@ static void draw_name(char* name) {
   }
 }
 
-/* Returns whether a graph with this name, and an input and a parameter of the same name, is
- * accepted. An accepted graph must be printed and parsed again. */
+/* Returns whether a graph with this name, an input of the same name and a parameter named after it
+ * is accepted. An accepted graph must be printed and parsed again. */
 static int survives_text(const char* name) {
   const int64_t dims[] = {-1, 2}, square[] = {2, 2};
   char *text = NULL, *again = NULL;

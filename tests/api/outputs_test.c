@@ -124,7 +124,7 @@ int main(void) {
   r = train(out, 2);
   same_run(&plain, &r, "one value is two outputs");
   check(r.count == ROWS * WIDE, "y");
-  /* An integer output is refused by name when the engine is created, because ds_infer cannot return
+  /* An integer as output 1 is refused when the engine is created, because ds_infer cannot return
    * it. */
   graph = make_graph(values, NULL, 0);
   check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");

@@ -95,7 +95,8 @@ static void token_ids(void) {
   ds_engine_destroy(engine);
 }
 
-/* Refuses tensors with the right number of elements but other dimensions. */
+/* Tensors with the right number of elements: turned ones are refused; flat ones, rows of two
+ * dimensions, and dimensions of 1 are accepted. */
 static void other_shapes(void) {
   char config[512];
   const int64_t turned[2] = {MLP_IN, MLP_ROWS}, flat[1] = {MLP_ROWS * MLP_IN},
@@ -268,7 +269,7 @@ static void different(int rank, ds_comm* comm, void* data) {
   (void)data;
   mlp_config(config, sizeof config, rank == 0 ? 1 : 2, 1, 2);
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG, "rank");
-  /* The call is refused on one rank only, so the other one must not wait for it. */
+  /* Only rank 1's configuration is wrong; rank 0 must not wait for it. */
   mlp_config(config, sizeof config, 1, 1, 2);
   if (rank == 1) strcpy(strrchr(config, '}'), ", \"gradient_clippin\": 1}");
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG,
@@ -311,7 +312,7 @@ static void aborted(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Destroys the comm, then the graph; the engine must still train. */
+/* Destroys the graph, then the comm; the engine must still train. */
 static void any_order(int rank, void* data) {
   char config[512];
   ds_comm* comm = join_ranks("api_any_order", rank, 1);

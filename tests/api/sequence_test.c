@@ -1,12 +1,11 @@
 /* Tests random sequences of valid and invalid calls on handles of every kind. Whatever a host does
  * with valid pointers, no call reports a defect of libds, a refused call neither poisons an engine
- * nor changes its outputs, and every refusal has a message of one line.
+ * nor changes its outputs, and every refusal, unless memory is lacking, has a message of one line.
  *
  * Proves {outputs.after_error} and {ownership.order}.
  *
- * The test draws 200 sequences, or 10,000 with DS_LONG. Each depends only on its seed:
- * DS_SEQUENCE=7 repeats the sequence of seed 7 and prints its calls.
- */
+ * The test draws 200 sequences, or 10,000 with DS_LONG. Each depends only on its seed and on the
+ * checkpoints in the folder: DS_SEQUENCE=7 repeats the sequence of seed 7 and prints its calls. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -319,7 +318,7 @@ static void with_tensor(void) {
   }
 }
 
-/* The callback of a custom op whose results and gradients are 0. */
+/* Sets a tensor to 0, for a custom op whose results and gradients are 0. */
 static void clear(ds_tensor* tensor) {
   int64_t dims[4], count = 1;
   size_t rank = 0, d;
@@ -431,7 +430,7 @@ static void with_graph(void) {
     case 8:
       custom_op(graph, operands, dims, count);
       break;
-    /* A printed graph must parse and print the same text again. */
+    /* A printed graph that can be parsed must print the same text again. */
     default:
       if (!took(ds_graph_print(graph, &text), "ds_graph_print")) break;
       ok = took(ds_graph_parse(text, &made), "ds_graph_parse");
@@ -718,7 +717,7 @@ static void end_some(int all) {
   if (all) memset(&pool, 0, sizeof pool);
 }
 
-/* Creates a handle of every kind, with one engine in native mode and one in delegate mode. */
+/* Creates a comm, a graph, a plan, and two engines, one in native mode and one in delegate mode. */
 static void begin(void) {
   const int64_t dims[1] = {4};
   char config[1024], *text = NULL;

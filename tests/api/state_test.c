@@ -201,7 +201,7 @@ static void state_names(ds_engine* engine) {
               "state must not be NULL");
 }
 
-/* The parameters of one group do not change, while the others do. */
+/* The parameters of a group do not change with its learning rate of 0, and change with 0.5. */
 static void groups(ds_engine* engine, const mlp_batch* batch) {
   float before[MLP_OUT], after[MLP_OUT];
   int32_t param = 3, group = -1;

@@ -47,9 +47,9 @@ static void make_late(ds_stream* stream, ds_tensor* a, ds_tensor* b) {
   }
 }
 
-/* Three steps, an evaluation and an inference read tensors on the device just after the stream
- * has been told to fill them. The bits equal those with host memory. Proves {streams.order},
- * {stream.create.outlives} and {stream.synchronize}. */
+/* Three times, a step and an evaluation read tensors on the device just after the stream has been
+ * told to fill them, and an inference reads host tensors. The bits equal those with host memory.
+ * Proves {streams.order}, {stream.create.outlives} and {stream.synchronize}. */
 static void same_bits_as_the_host(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -263,8 +263,8 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(device);
 }
 
-/* DLPack tensors on a device have the device type of an extension and are exported only with a
- * stream. Proves {stream.create.cpu}, {streams.cpu} and {tensor.copy.devices}. */
+/* DLPack tensors on a device have the device type of an extension or a GPU and are imported only
+ * with a stream. Proves {stream.create.cpu}, {streams.cpu} and {tensor.copy.devices}. */
 static void refused_and_shared(void) {
   char config[512];
   ds_graph* graph = mlp_graph();

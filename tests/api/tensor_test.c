@@ -146,8 +146,8 @@ static void strides(void) {
   ds_tensor_destroy(reversed);
 }
 
-/* Copies between random layouts of up to four dimensions in one block of memory; only the elements
- * may change. */
+/* Copies between random layouts of up to four dimensions from one block of memory to another; only
+ * the elements may change. */
 static void random_layouts(void) {
   enum { ROOM = 4096 };
   static float from[ROOM], to[ROOM];
@@ -269,7 +269,7 @@ static void overlap(void) {
   ds_tensor_destroy(high);
 }
 
-/* An empty tensor can be copied with any strides. */
+/* An empty tensor can be copied. */
 static void empty(void) {
   const int64_t dims[] = {3, 0};
   ds_tensor *a = NULL, *b = NULL;

@@ -44,8 +44,8 @@ TEST(CheckpointCommit, KeepSparesTheNamedCheckpoint) {
   EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1", "step-00000006-3", "step-00000008-4"}));
 }
 
-// Only names that a save can create are checkpoints; a larger number would overflow when the next
-// save increments it.
+// Only names that a save can create are checkpoints; a number like the first one would overflow
+// when the next save increments it.
 TEST(CheckpointCommit, NamesAreStrict) {
   TempFolder folder;
   Names others = {"step-00000002-9223372036854775807",

@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/deepspeed";
-// Maximum size in bytes of a file of the recorded output, which is divided into shards.
+// Maximum size in bytes of the tensors in a file of the recorded output, which is divided into
+// shards.
 constexpr int64_t kShard = 3000;
 
 uint32_t crc_of(std::string_view bytes) {
@@ -147,7 +148,7 @@ std::vector<std::string> states_of(const std::string& folder) {
   return out;
 }
 
-// Replaces a word by another word of the same length in the pickles of all ranks.
+// Replaces a word by another word of the same length in the pickles of all ranks' optimizer states.
 void rename_in(const std::string& folder, std::string_view from, std::string_view to) {
   for (const std::string& path : states_of(folder)) {
     std::vector<std::pair<std::string, std::string>> members;
@@ -172,8 +173,7 @@ void rename_in(const std::string& folder, std::string_view from, std::string_vie
   }
 }
 
-// Only masters are needed: other states may be missing or incomplete, which must be detected only
-// where they are read.
+// Only masters are needed: damage of other states must be detected only where they are read.
 TEST(DeepSpeedFp32, NeedsNoStates) {
   for (const char* kind : {"zero2_bf16", "zero3_f32", "zero2_muon"}) {
     SCOPED_TRACE(kind);

@@ -220,7 +220,7 @@ TEST(DeepSpeed, AnyPartOfAParameterCanBeRead) {
   }
 }
 
-// Proves {checkpoint.convert.forms} for each pair of forms, which convert without loss.
+// Proves {checkpoint.convert.forms}: the forms convert without loss.
 TEST(DeepSpeed, EveryFormConvertsToEveryOther) {
   TempFolder folder;
   std::string first = convert(kData + "/zero3_frozen", folder / "first"),
@@ -409,7 +409,7 @@ TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
     const std::string place =
         copy_of(kind, folder / "c") + "/global_step5/zero/transformer.h.0.attn.c_attn.bias/";
     open_source(folder / "c");
-    // If both states are missing, the parameter is treated as one without states.
+    // Even if both states are missing, the module states list the parameter as a trained one.
     for (const char* state : {"exp_avg_sq", "exp_avg"}) {
       fs::remove(place + state + ".pt");
       expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_NOT_FOUND),
@@ -418,7 +418,8 @@ TEST(DeepSpeed, AMissingStateOfAUniversalCheckpointIsNamed) {
   }
 }
 
-// Proves {checkpoint.convert.corrupt}: any changed bit in the files of a checkpoint is detected.
+// Proves {checkpoint.convert.corrupt}: a changed byte at either end of an entry in the files of a
+// checkpoint is detected.
 TEST(DeepSpeed, DamageIsNamed) {
   for (const char* kind : {"zero2_bf16", "zero3_f32"}) {
     for (const fs::directory_entry& entry :
@@ -465,7 +466,8 @@ TEST(DeepSpeed, ShardsOfAnotherSaveAreRefused) {
                {"group 0", "elements"});
 }
 
-// The exchanged file has the right size; only the name stored inside reveals the exchange.
+// The exchanged file has the right size; only the name or the stage stored inside reveals the
+// exchange.
 TEST(DeepSpeed, ExchangedShardsAreRefused) {
   const std::string rank0 = "zero_pp_rank_0_mp_rank_00_optim_states.pt",
                     rank1 = "zero_pp_rank_1_mp_rank_00_optim_states.pt";

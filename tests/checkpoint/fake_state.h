@@ -35,7 +35,7 @@ inline std::vector<FakeParam> fake_params() {
 }
 
 // Returns the value of element `i` of a parameter, which differs for every kind, parameter and
-// element.
+// element if no parameter has more than 2^16 elements.
 inline float fake_value(int kind, ParamId param, int64_t i) {
   return static_cast<float>(kind + 1) * 0x1p20f + static_cast<float>(param.number()) * 0x1p16f +
          static_cast<float>(i);
@@ -173,8 +173,8 @@ inline std::string save_fake(const std::string& folder, int64_t step, int world 
   return path;
 }
 
-// Loads `path` with `world` ranks and returns the status and message; the load must not write to
-// the state.
+// Loads `path` with `world` ranks and returns the last rank's status and message; a load that fails
+// must not have written to the state.
 inline std::pair<ds_status, std::string> load_error(
     const std::string& path, int world = 1, const std::vector<FakeParam>& params = fake_params()) {
   std::pair<ds_status, std::string> out{DS_OK, ""};

@@ -100,7 +100,7 @@ TEST(Slices, WeightsAreWholeTensors) {
   }
 }
 
-// The rank that verifies a piece detects a changed element in any row.
+// The rank that verifies a piece detects a changed element in one of its rows.
 TEST(Slices, DamageInARowIsFound) {
   TempFolder folder;
   std::vector<FakeParam> params = {{"w", {6, 8}}};

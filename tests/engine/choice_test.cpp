@@ -114,7 +114,8 @@ TEST(Choice, RanksThatNeedDifferentMemoryAgree) {
   }
 }
 
-// If a single rank has too little memory for any choice, every rank's error names it.
+// If a single rank has too little memory for any choice, every rank gets an error that names a
+// rank.
 TEST(Choice, ARankWithoutEnoughMemoryFailsAllRanks) {
   for (int world : {2, 3}) {
     Config config = config_for(world);

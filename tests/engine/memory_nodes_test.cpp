@@ -66,7 +66,7 @@ TEST(MemoryNodes, AreTheLevelBelowMachines) {
   EXPECT_EQ(sizes(), (Sizes{2, 2, 2}));
   machine.ranks_per_node = 8;
   EXPECT_EQ(sizes(), (Sizes{2, 4}));
-  // A level must be a power of two.
+  // A level must be a power of two that divides the ranks.
   machine.ranks_per_memory_node = 3;
   EXPECT_EQ(sizes(), (Sizes{8}));
 }

@@ -188,8 +188,8 @@ TEST(IoLane, ReadyWaitsForAnotherLane) {
   EXPECT_TRUE(in == out);
 }
 
-// Checks that the lane fails `bad` and all later requests with DS_ERROR_IO, and that the message
-// names the path and the label.
+// Checks that the lane fails `bad` with DS_ERROR_IO and a message with the path, the label and the
+// reason, and that it then refuses requests.
 void expect_failure(const File& file, IoRequest bad, const std::string& reason, int depth) {
   Pages page(4096);
   IoLane lane("failing", 4096, depth, nullptr);

@@ -119,7 +119,7 @@ TEST(DirectReader, AFailureOfAnyReadIsReported) {
   }
 }
 
-// The file is truncated, to various sizes, while it is read.
+// The file is truncated, to various sizes, after the reader has opened it.
 TEST(DirectReader, AFileTruncatedWhileReadIsRefusedByName) {
   TempFolder folder;
   const std::string path = folder / "file", want = words(kSize);

@@ -19,7 +19,7 @@
 namespace ds {
 namespace {
 
-// The file has more than kBlocks blocks, and its last page is partial.
+// The file has more than DirectBlocks::kCount blocks, and its last page is partial.
 constexpr int64_t kSize = 18'000'123;
 
 std::string random_text(uint64_t seed, size_t size) {

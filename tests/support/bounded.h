@@ -10,7 +10,8 @@ namespace ds::test {
 struct Bounded {
   double value = 0, error = 0;
 
-  // Returns x rounded to f32 once. Values that f32 can represent need no rounding.
+  // Returns x with the error of rounding it to f32 once. exact() is for values that f32 can
+  // represent.
   static Bounded rounded(double x) { return {x, kUnit * std::abs(x) + kLeast}; }
   static Bounded exact(double x) { return {x, 0}; }
 

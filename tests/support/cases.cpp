@@ -264,8 +264,8 @@ class CaseBuilder {
     return mask;
   }
 
-  // Returns, for each row, the first row of its document. Documents have 1, 2, ... rows, at most
-  // seq, then 1 again.
+  // Returns, for each row, the first row of its document. Documents have 1, 2, ... rows, up to the
+  // smaller of seq and 5, then 1 again.
   Tensor document_begins() {
     Tensor begin(DS_DTYPE_I32, {s_.n});
     int64_t first = 0, length = 1;
@@ -415,7 +415,7 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
   return c;
 }
 
-// Returns a case of AdamW with 8-bit states: any codes, and a different scale for each block.
+// Returns a case of AdamW with 8-bit states, with random codes and scales.
 InstructionCase adamw_codes_case(int64_t count, DType grad, DType master, DType param, int64_t l2,
                                  int64_t stochastic, int64_t skip) {
   auto bytes = [](int64_t n, int64_t low, int64_t end, uint64_t seed) {

@@ -36,7 +36,7 @@ std::string kind_text(KeyKind kind) {
   return kTexts[static_cast<int>(kind)];
 }
 
-// Returns the limits of a number as text. A limit of kMost or more is not mentioned.
+// Returns the limits of a number as text. An upper limit of kMost or more is not mentioned.
 std::string limits_text(const Limits& limits) {
   const bool low = std::isfinite(limits.low),
              high = limits.high < kMost || std::isfinite(limits.below);

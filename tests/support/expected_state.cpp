@@ -74,8 +74,8 @@ void ExpectedState::adam(size_t param, const std::vector<double>& sums, Bounded 
   }
 }
 
-// Updates a parameter by Lion. The result is exact only if no direction is so close to 0 that its
-// sign is unknown.
+// Updates a parameter by Lion. The bound of the error is small only if no direction is so close to
+// 0 that its sign is unknown.
 void ExpectedState::lion(size_t param, const std::vector<double>& sums, Bounded scale) {
   const GroupScalars& o = groups_[param];
   Bounded rate = Bounded::rounded(o.lr), keep = Bounded::rounded(1 - o.lr * o.weight_decay);

@@ -10,7 +10,7 @@
 
 namespace {
 
-// Reads of files whose path contains this text fail. If it is "", no read fails.
+// Reads of files whose path contains this text fail while `active` is set.
 std::string failing_part;
 std::atomic<bool> active = false;
 std::atomic<int64_t> reads = 0, good_reads = 0;

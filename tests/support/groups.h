@@ -22,9 +22,9 @@ struct GroupCase {
   int cores = 64;
 };
 
-// Returns a case for every transport within one host, with 1 to 4 ranks each. If DS_TEST_GROUP is
-// set, this process is one rank of the group whose comm url is `env`, and that group is the only
-// case. In this way any plugin can run this suite, whoever starts its ranks (tests/comm/mpi.sh,
+// Returns cases for every transport within one host, with 1 to 4 ranks. If DS_TEST_GROUP is set,
+// this process is one rank of the group whose comm url is `env`, and that group is the only case.
+// In this way any plugin can run this suite, whoever starts its ranks (tests/comm/mpi.sh,
 // tests/interop/oneccl.py).
 std::vector<GroupCase> group_cases();
 // Returns the cases with that many ranks in which every rank learns of the failure of any other.
@@ -40,7 +40,7 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
 // Returns finite values of the given type. For floating types their sum depends on the order of
 // addition.
 std::vector<std::byte> elements(DType dtype, int rank, size_t count);
-// Returns a byte that identifies its sender, its receiver and its position.
+// Returns a byte that depends on its sender, its receiver and its position.
 std::byte byte_of(int from, int to, size_t i);
 
 }  // namespace ds::test

@@ -35,7 +35,7 @@ struct HfGolden {
   std::map<std::string, Tensor> weights;
 };
 
-// Returns the names of the folders in tests/data/models.
+// Returns the names of folders in tests/data/models, without variants such as llama_dynamic.
 std::vector<std::string> golden_models();
 std::string golden_path(const std::string& name);
 

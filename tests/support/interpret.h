@@ -45,7 +45,7 @@ class Tensor {
   mutable std::vector<Line> lines_;
 };
 
-// Returns values uniform in [-1, 1) that depend only on seed and index and are exact in bf16.
+// Returns values uniform in [-1, 1] that depend only on seed and index and are exact in bf16.
 Tensor random_tensor(DType dtype, std::vector<int64_t> dims, uint64_t seed);
 // Returns i32 values uniform in [0, end).
 Tensor random_ids(int64_t count, int64_t end, uint64_t seed);

@@ -4,8 +4,8 @@
 
 namespace ds::test {
 
-// Returns `layers` identical square layers of `width` (linear with bias, then gelu) with a mean
-// squared error. Inputs are x and target f32[n,width]; `bound` is the largest n.
+// Returns `layers` identical square layers of `width` (linear with bias, and gelu between them)
+// with a mean squared error. Inputs are x and target f32[n,width]; `bound` is the largest n.
 Graph make_mlp(int layers, int64_t width, int64_t bound);
 
 // Returns a GPT-like graph written by hand: embedding, dropout, layer norm, attention, mlp, tied

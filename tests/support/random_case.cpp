@@ -39,8 +39,8 @@ void choose_codes(Config& c, Dice& dice) {
   c.zero.err_reset = dice.pick<int64_t>({2, 1024});
 }
 
-// Draws several nodes with a power of two of ranks each and, at stage 3, shard groups that hold all
-// parameters (hpZ) or all of the state (MiCS).
+// Draws the number of nodes and, at stage 3, perhaps shard groups that hold all parameters (hpZ) or
+// all of the state (MiCS).
 void choose_levels(Config& c, Dice& dice, int world) {
   c.nodes = dice.pick<int64_t>({0, world / 2, world / 2, 2});
   if (c.zero.stage < 3) return;

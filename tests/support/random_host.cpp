@@ -208,14 +208,14 @@ void RandomHost::micro_step(Calls& calls, Place& place) {
   if (style < 2) layers(calls, place);
   if (style == 2) all_at_once(calls, place);
   if (style == 3) soup(calls, place, 2 + dice_.below(12));
-  // Such a step hands over few gradients or none.
+  // Such a micro-step hands over few gradients or none.
   if (style == 4) soup(calls, place, dice_.below(3));
   add(calls, place, {Call::Kind::end, {}});
   if (dice_.one_in(3)) release_some(calls, place, true);
 }
 
 // Completes the calls from any point of a step to the end of the step, where no lease is open. A
-// long step repeats the first micro-step that can be repeated, up to the last micro-step.
+// long step repeats the first micro-step that can be repeated until only the last one is left.
 void RandomHost::finish(Calls& calls, Place place) {
   drop_ = dice_.pick<int64_t>({0, 0, 2, 6});
   bool steady = case_.options.programs.written_out == 0;

@@ -149,7 +149,7 @@ class RandomHost {
   std::vector<DelegateEngine::Seen> grad_views_;
   // Whether the host requested any view in this micro-step.
   bool viewed_ = false;
-  // The stream of a device with its own memory. Half of the host's accesses to tensors run in its
+  // The stream of a device with its own memory. Some of the host's accesses to tensors run in its
   // order.
   StreamRef stream_;
   std::vector<std::vector<std::byte>> staged_;

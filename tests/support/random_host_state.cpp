@@ -178,7 +178,7 @@ void RandomHost::write_parts() {
   std::string kind = random_kind(param);
   bool all = dice_.one_in(2);
   int64_t writers = dice_.below(int64_t{1} << comm_.size());
-  // A delegate engine knows its parts only once it has started.
+  // Checks the parts before they change.
   read(param, kind);
   auto [first, count] = engine_.store().local_range(ParamId(param));
   std::vector<float> whole = values_for(param, kind), part;

@@ -69,14 +69,14 @@ class Modeller {
     return linear(y, width_of(x), scope() + "proj");
   }
 
-  // Adds a branch that widens x, applies an activation and narrows it again.
+  // Adds a branch that changes the width of x, applies an activation and restores the width.
   ValueId branch(ValueId x) {
     ValueId y = linear(x, dice_.pick<int64_t>({1, 7, 16, 33, 100}), scope() + "up");
     y = g_.add(dice_.one_in(2) ? "gelu" : "relu", {y});
     return linear(y, width_of(x), scope() + "down");
   }
 
-  // Returns a square matrix of x's width, which later blocks of that width share.
+  // Multiplies x by a square matrix, which all such blocks of x's width share.
   ValueId shared(ValueId x) {
     std::string name = "shared." + std::to_string(width_of(x));
     ParamId known = g_.find_param(name);

@@ -8,7 +8,7 @@ namespace ds::test {
 namespace {
 
 constexpr DType kTypes[] = {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_I32};
-// The largest number of live transient buffers of one tier between two draws.
+// The largest number of live transient buffers of one tier before an instruction is drawn.
 constexpr size_t kMostLive = 4;
 
 class Writer {
@@ -33,8 +33,8 @@ class Writer {
   }
 
  private:
-  // Creates the persistent buffers. Their sizes are odd, except that files may also have whole
-  // blocks.
+  // Creates the persistent buffers. Their sizes are arbitrary, except that the first one in the
+  // file is a whole block.
   static Program start(uint64_t seed, int rank, int world) {
     Dice dice(seed);
     Program p;
@@ -199,8 +199,8 @@ class Writer {
     builder_.emit(Op::save, {whole(slot, Access::read), whole(file, Access::write)});
   }
 
-  // Uses the oldest transient buffer of a tier for the last time: copies its bytes to a persistent
-  // buffer.
+  // Uses the oldest transient buffer of a tier for the last time: loads it if it is in the file,
+  // otherwise changes a persistent buffer depending on its bytes.
   void retire(Tier tier) {
     BufferId id = live(tier).front();
     live(tier).erase(live(tier).begin());

@@ -36,7 +36,7 @@ std::vector<int32_t> those_that(const std::vector<char>& frozen, bool are) {
   return out;
 }
 
-// Draws at least one of the parameters, but not all if `leave_one` is set.
+// Draws some of the parameters: at least one if possible, but not all if `leave_one` is set.
 std::vector<int32_t> some_of(std::vector<int32_t> params, Dice& dice, bool leave_one) {
   if (leave_one && !params.empty())
     params.erase(params.begin() + dice.below(static_cast<int64_t>(params.size())));

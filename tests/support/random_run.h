@@ -31,7 +31,7 @@ struct RandomRun {
   Config config;
   int64_t leaves = 1;
   int steps = 3;
-  // Rows of each step.
+  // Rows of each leaf, by step.
   std::vector<int64_t> rows;
   // Events before each step.
   std::vector<std::vector<RunEvent>> events;

@@ -17,7 +17,8 @@ std::string run_engines(const Point& point, const Config& config,
 // Trains `steps` steps with run_engines(). The test fails if a step is skipped.
 std::string run_steps(const Point& point, const Config& config, int steps);
 
-// Returns the number of bytes that the engine's rank has received in all collectives.
+// Returns the number of bytes in the ledger of the engine's rank: received in collectives, and
+// moved by copies and file transfers.
 int64_t bytes_received(const Engine& engine);
 
 }  // namespace ds::test

@@ -51,7 +51,7 @@ struct Point {
   DType communication = DS_DTYPE_NONE, grad_accum = DS_DTYPE_F32;
   // Sets torch_autocast.dtype. Empty: no autocast.
   std::string autocast;
-  // bf16 masters and states are rounded stochastically.
+  // If either type is not f32, masters and states are rounded stochastically.
   DType masters = DS_DTYPE_F32, states = DS_DTYPE_F32;
   // Norms and biases, and wte, form parameter groups with different optimizer values.
   bool groups = false;
@@ -97,7 +97,8 @@ struct RankLedger {
 
 // The results of training a point.
 struct Outcome {
-  // Hash of masters, moments, parameters and gradients, unpadded, in name order.
+  // Hash of masters, moments, parameters and gradients, unpadded, in name order. With a 1-bit
+  // optimizer it is that of hash_of_states().
   std::string hash;
   // Hash of the losses of all steps.
   std::string loss_hash;

@@ -25,7 +25,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr size_t kMostOpen = 256;
-// These limits are above the sizes of all models. They keep sums of sizes within 64 bits, and
+// These limits are above the sizes of known models. They keep sums of sizes within 64 bits, and
 // searches by name fast.
 constexpr int64_t kMostElements = int64_t{1} << 48;
 constexpr size_t kMostParams = 200'000, kMostMembers = 20'000;
@@ -149,7 +149,7 @@ DeepSpeedSource::DeepSpeedSource(const std::string& folder, SourceParts parts)
 }
 
 void DeepSpeedSource::read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) {
-  // States of a parameter that was never trained have no runs, so they read as zero.
+  // A state that a parameter lacks has no runs, so it reads as zero.
   std::fill_n(out, count, 0.0f);
   for (const Run& run : runs_[kind][param]) {
     int64_t low = std::max(begin, run.begin), high = std::min(begin + count, run.begin + run.count);
@@ -158,7 +158,7 @@ void DeepSpeedSource::read(size_t kind, ParamId param, int64_t begin, int64_t co
   }
 }
 
-// Converts floating-point buffers to f32, as zero_to_fp32 does. Other types are passed through.
+// Converts f64, f16 and bf16 buffers to f32, as zero_to_fp32 does. Other types are passed through.
 void DeepSpeedSource::read_buffer(size_t buffer, const Bytes& use) {
   const auto& [number, view] = views_[buffer];
   const DType dtype = view.data.dtype;
@@ -348,7 +348,7 @@ void DeepSpeedSource::check_runs() const {
   }
 }
 
-// Compares the checksums of exactly the data that will be read.
+// Compares the checksums of the storages that will be read, unless add() has compared all.
 void DeepSpeedSource::check_data() {
   for (const auto& of_kind : runs_) {
     for (ParamId p : names.ids())

@@ -101,8 +101,8 @@ class DeepSpeedSource : public StateSource {
   // Sets the kinds of state besides the master, in alphabetical order, which is the order
   // of the optimizers' rows.
   void set_kinds(const std::set<std::string>& states);
-  // Reads the step counts of the run from the module file. If states are wanted, also stores the
-  // file's other members except tensors in the client's state.
+  // Reads the step counts of the run from the module file. If states are wanted, also reads the
+  // configuration, and records the file's other settings for the client's state.
   void take_module(TorchFile& file);
   // Reads which names in the module file are buffers or second names of a parameter and, if only
   // weights are wanted, adds the buffers.
@@ -115,8 +115,8 @@ class DeepSpeedSource : public StateSource {
   // parameter groups.
   void take_settings(const TorchFile& file, const PickleValue& states,
                      const PickleValue& optimizer);
-  // Records the optimizer's update count of each parameter. The largest count is the number of
-  // updates of the run; a parameter with a lower count was first trained later.
+  // Takes the optimizer's update counts of parameters. The largest one is the number of updates of
+  // the run. A parameter with a lower count was first trained later, so its count is recorded.
   void take_steps(const std::vector<std::pair<ParamId, int64_t>>& counted);
   // Checks that the runs cover every element and that the checksums of their data match, then frees
   // the pickles. Afterwards only tensors can be read.

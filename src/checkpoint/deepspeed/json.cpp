@@ -70,8 +70,8 @@ class Printer {
     return out;
   }
 
-  // Prints an instance of a class: nothing for a tensor, an object for a dictionary of any class,
-  // and the value for an enumeration; otherwise an object with the class and the state.
+  // Prints an instance of a class: null for a tensor, an object for a dictionary of any class, and
+  // the value for an enumeration; otherwise an object with the class and the state.
   Json made(const PickleValue& value, int depth) {
     std::string maker(pickle_.maker(value));
     if (maker.starts_with("torch._utils.")) return {};

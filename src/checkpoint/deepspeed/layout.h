@@ -52,14 +52,16 @@ FlatLayout flat_layout(const std::vector<int64_t>& numel, const FlatOptions& opt
 // elements.
 struct SlicedParam {
   int64_t numel = 0, partition_numel = 0, aligned_numel = 0;
-  // Whether the parameter is so small that DeepSpeed keeps it gathered on every rank.
+  // Whether DeepSpeed keeps the parameter gathered on every rank: it is small, and the sizes of all
+  // such parameters together stay within the model's limit.
   bool persistent = false;
   int64_t begin(int64_t rank) const { return rank * partition_numel; }
   // Returns the number of elements of the rank's slice that are not padding.
   int64_t valid(int64_t rank) const;
 };
 
-// The configuration keys that determine the layout at stage 3; the defaults are DeepSpeed's.
+// The number of ranks, and the configuration keys that determine the layout at stage 3. The
+// defaults of the keys are DeepSpeed's.
 struct SliceOptions {
   int64_t world = 1;
   int64_t sub_group_size = 1'000'000'000;

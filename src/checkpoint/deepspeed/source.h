@@ -6,9 +6,9 @@
 
 namespace ds {
 
-// Returns the folder with the files of a checkpoint that DeepSpeed saved, at or below `path`:
-// `path` itself, or the folder that the file `latest` or `latest_universal` in it names. Returns ""
-// if none exists.
+// Returns the folder with the files of a checkpoint that DeepSpeed saved, at or below `path`: the
+// folder that the file `latest` or `latest_universal` in it names or, without such a file, `path`
+// itself. Returns "" if `path` has neither. Throws if the file names a folder without such files.
 std::string find_deepspeed(const std::string& path);
 
 // Opens a folder that find_deepspeed() returned, with the files of ZeRO 1, 2 or 3 or the universal

@@ -46,7 +46,7 @@ namespace {
 
 constexpr std::string_view kVersion = "0.19.8";
 // DeepSpeed pairs its own parameter groups with those of the file until one of the lists ends, so
-// the file has more groups than any model.
+// the file has more groups than models are expected to have.
 constexpr int kGroups = 64;
 
 class UniversalWriter {
@@ -344,8 +344,9 @@ class UniversalWriter {
     return {scheduled_rate()};
   }
 
-  // Returns the learning rate that libds would use for the next step, or nullopt if the groups have
-  // different rates or the configuration is unknown.
+  // Returns the rate that a call set for the first group, or else the learning rate that the
+  // schedule gives for the next step. Returns nullopt if the groups have different rates or the
+  // configuration is unknown.
   std::optional<double> scheduled_rate() const {
     const CheckpointInfo& info = source_.info;
     if (!info.set_numbers.empty() && info.set_numbers[0].contains("lr"))

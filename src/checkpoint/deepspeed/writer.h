@@ -9,7 +9,8 @@ namespace ds {
 // stage and number of ranks with checkpoint.load_universal. The file latest_universal, which makes
 // the checkpoint visible, is written last. `step_tensor` says how the optimizer that will load the
 // checkpoint stores its step count: as a tensor, like torch's optimizers, or as an integer, like
-// DeepSpeed's own. Throws DS_ERROR_UNSUPPORTED for states of Muon.
+// DeepSpeed's own. Throws DS_ERROR_UNSUPPORTED for states of Muon, and for a parameter whose name
+// cannot be that of a folder.
 void write_universal(StateSource& source, const std::string& folder, bool step_tensor);
 
 }  // namespace ds

@@ -7,8 +7,8 @@
 // which parameter. Files may be missing, damaged, or from another save.
 //
 // Invariant. Once a source is open, every parameter has, for every kind of state, a list of runs of
-// elements in tensors of the files. Together the runs contain each element exactly once, and every
-// run lies inside its tensor.
+// elements in tensors of the files. Together the runs contain each element exactly once, unless the
+// parameter lacks the state and has no runs. Every run lies inside its tensor.
 //
 // Algorithm. The names of the files identify the ranks; `partition_count` in rank 0's file says how
 // many there must be. For each group and kind, the ranks' tensors form one line of elements (stages
@@ -183,8 +183,8 @@ class ZeroSource : public DeepSpeedSource {
   }
 
   // Throws unless the file has the stage and number of ranks of rank 0's, and the name under which
-  // it was saved: two files whose names were exchanged have the right sizes, but would yield wrong
-  // weights.
+  // it was saved, if it records one: two files whose names were exchanged have the right sizes, but
+  // would yield wrong weights.
   void check_rank(const TorchFile& file, const std::string& name) {
     // The name that torch's writer records if it was given none.
     constexpr std::string_view kWithoutName = "archive";
@@ -320,8 +320,8 @@ class ZeroSource : public DeepSpeedSource {
     return nullptr;
   }
 
-  // Returns the names of the states that are tensors with one element for each element of the
-  // master. The step count is left out. For Muon, the names are those of Adam's states.
+  // Returns the names of the states in rank 0's file that are tensors. The step count is left out.
+  // For Muon, the names are those of Adam's states.
   std::set<std::string> state_names(size_t groups) {
     std::set<std::string> out;
     if (!with_states()) return out;

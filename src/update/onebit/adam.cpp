@@ -16,7 +16,7 @@
 // update, so that kernels of one bucket run while another is on its way. A single rank executes
 // only steps 1 and 3.
 //
-// Cost. After the freeze, ranks exchange at most a sixteenth of the bytes of bf16 gradients. Errors
+// Cost. After the freeze, ranks exchange about a sixteenth of the bytes of bf16 gradients. Errors
 // take 4 bytes an element for the worker and 4 / W for the server. The momentum takes 4 bytes an
 // element on every rank, also at stage 1.
 //
