@@ -12,8 +12,9 @@
 #include "support/groups.h"
 #include "support/spawn.h"
 
-// If ranks outnumber cores, payloads of equal size on all ranks are staged from 8 MiB on; all other
-// payloads are read in place. All ranks of a group decide alike.
+// If ranks outnumber cores, payloads of equal size are staged even above 1 MiB, provided that those
+// of all ranks have at least 8 MiB together. Other payloads above 1 MiB are read in place. All
+// ranks of a group decide alike.
 namespace ds {
 namespace {
 

@@ -18,8 +18,8 @@
 #include "support/refused_call.h"
 #include "support/spawn.h"
 
-// Ranks that are stopped, join twice or share a name with another job each get a one-line error,
-// and no resources of theirs remain.
+// Tests ranks that are stopped, join twice, disagree on the number of ranks or die while they join:
+// which errors they get, and that nothing of theirs remains.
 namespace ds::joining_test {
 namespace {
 
