@@ -288,7 +288,7 @@ TEST(Certificate, NestedReadersAreCheckedQuickly) {
   EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 10);
 }
 
-// The checker verifies every claim: it finds one more byte, call or instruction in a claim.
+// The checker verifies every claim: it finds a claim with a wrong number, and a missing claim.
 TEST(Certificate, FalseClaimsAreFound) {
   std::vector<std::string> lines = lines_of(certificate_of(plans_of(point(3, Tier::nvme, 2))));
   for (const char* kind :
