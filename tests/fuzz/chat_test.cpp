@@ -71,7 +71,8 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-// Each of these templates would run for ever, or use all memory or the whole stack.
+// Without limits and checks, each of these templates would run for very long, use all memory or the
+// whole stack, or compute beyond 64 bits.
 TEST(FuzzChatTemplate, HostileTemplatesEnd) {
   const std::string hostile[] = {
       "{% for a in range(1000000000) %}{% endfor %}",
