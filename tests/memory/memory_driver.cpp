@@ -1,5 +1,5 @@
-// One rank of the memory tests, run under count_shim.c: trains a GPT with a few MB of state and
-// prints the planned and the counted memory.
+// One rank of the memory tests, run under count_shim.c: trains a GPT and prints the planned and the
+// counted memory.
 //  memory_driver RANK WORLD URL FOLDER STEPS STAGE TIER BUDGET MODEL
 // TIER: device, cpu or nvme. BUDGET: bytes of memory_budget.device, or -1. FOLDER: nvme_path, and
 // the place of the checkpoint that is saved after the last step and loaded again. MODEL: small,
