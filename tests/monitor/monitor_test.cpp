@@ -190,7 +190,7 @@ bool whole_lines(const std::string& text) {
 }
 
 // Applies random damage, as by a failing disk or an editor. A run can always continue the file,
-// every intact line remains once and in order, and the damaged file is kept.
+// each step that remains occurs once and in order, and a file that is found to be damaged is kept.
 TEST(MetricsCsv, SetsADamagedFileAside) {
   set_log_sink([](LogLevel, std::string_view) {});
   for (uint64_t seed = 0; seed < 200; ++seed) {
