@@ -127,7 +127,8 @@ TEST(MetricsCsv, ContinuesAfterTheEvaluationOfASkippedStep) {
   EXPECT_EQ(back.evals[1].step, 3);
 }
 
-// The file of a run started by an older version gains a column for the loss scale.
+// The file of a run started by an older version gains the columns of the loss scale and of the time
+// of saves.
 TEST(MetricsCsv, ARunOfAnOlderVersionContinuesWithALossScale) {
   test::TempFolder folder;
   std::string path = folder / "metrics.csv";
