@@ -381,7 +381,7 @@ def shards(folder, source):
 
 
 def make_good(library, good):
-    """Creates valid folders: model-*, tokenizer-*, checkpoint-0, run-0 and config-0. Also returns a run and a hash for
+    """Creates valid folders: model-*, tokenizer-*, checkpoint-0, run-0 and config-0. Also makes a run and a hash for
     comparison."""
     for family in ("qwen2", "gpt2", "gemma2"):
         source = DATA / "models" / family
@@ -435,7 +435,7 @@ class Runner:
         self.since, self.current, self.buffer = time.monotonic(), None, b""
 
     def read(self):
-        """Returns the lines of the worker, or False if it has ended."""
+        """Reads the lines of the worker. Returns False if it has ended."""
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         self.since = time.monotonic()
         self.buffer += data

@@ -364,7 +364,7 @@ class Site:
         self.nothing_left()
 
     def fails(self, processes, limit, *texts):
-        """Expects that each process ends in time and that its log has an error that contains these words."""
+        """Expects that each process ends in time with an error code, and that their errors contain these words."""
         self.until_end(processes, limit + END_S + SLACK_S)
         for process in processes:
             begin = process.error_at or process.ended_at

@@ -126,7 +126,7 @@ class Strangers:
         self.random = random.Random(seed)
         # The greeting and the proof of a rank that once joined.
         self.recording = recording
-        # The oldest connections are closed.
+        # The newest 60 connections, which stay open.
         self.open = collections.deque(maxlen=60)
         self.counts = collections.Counter()
         self.places = set()

@@ -117,7 +117,7 @@ std::vector<Point> cover() {
   return points;
 }
 
-// Returns the programs of all ranks for one of the seeds of tests/exec/chaos_test.cpp.
+// Returns the random programs of all ranks for a seed.
 std::vector<Program> random_ranks(uint64_t seed, int world) {
   std::vector<Program> ranks;
   for (int r = 0; r < world; ++r) {
@@ -212,7 +212,7 @@ TEST(Certificate, DelegatePlansAreAccepted) {
   }
 }
 
-// The host's calls are instructions like any other: the checker finds a missing wait on one of
+// The host's calls are instructions like any other: the checker finds a missing wait of one of
 // them.
 TEST(Certificate, FindsDroppedWaitsInADelegatedStep) {
   for (int64_t micros : {2, 40}) {
@@ -288,7 +288,7 @@ TEST(Certificate, NestedReadersAreCheckedQuickly) {
   EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 10);
 }
 
-// The checker verifies every claim: it finds one more byte, call or instruction in a claim.
+// The checker verifies every claim: it finds a claim with a wrong number, and a missing claim.
 TEST(Certificate, FalseClaimsAreFound) {
   std::vector<std::string> lines = lines_of(certificate_of(plans_of(point(3, Tier::nvme, 2))));
   for (const char* kind :
@@ -408,7 +408,7 @@ bool reaches(Queue queue, Tier tier) {
 
 // Moves a random operand to another memory. The checker and the verifier refuse an operand in
 // memory that the queue of its instruction cannot access, and name the instruction, the operand and
-// the memory. Where memories are not separate, the device uses host memory.
+// the memory. Where memories are not separate, only an operand in a file is refused.
 TEST(Certificate, OperandsInMemoryTheQueueCannotAccessAreRefused) {
   int refused = 0, shared = 0;
   for (uint64_t seed = 0; seed < 120; ++seed) {
@@ -454,8 +454,8 @@ TEST(Certificate, OperandsInMemoryTheQueueCannotAccessAreRefused) {
   EXPECT_GT(shared, 15);
 }
 
-// In a repeated program the checker finds a missing wait whenever the verifier does. It also finds
-// differences between rounds and between ranks.
+// In the repeated part of a program, the checker finds a missing wait, like the verifier. It also
+// finds a rank with another number of rounds, and strides that lead out of a buffer.
 TEST(Certificate, RepeatedStepsAreChecked) {
   Point p = point(3, Tier::nvme, 2);
   p.leaves = 2 * 40;
@@ -502,7 +502,7 @@ TEST(Certificate, TheCheckerHasUnder500LinesAndIncludesNoProjectCode) {
   EXPECT_GT(lines, 300U);
 }
 
-// Whatever a file contains, the checker reports one clear line and does not crash.
+// Whatever a file contains, the checker does not crash, and each of its findings is one line.
 TEST(Certificate, HostileFilesAreReportedInOneLine) {
   std::string right = certificate_of(random_ranks(0, 2));
   EXPECT_NE(findings_of(""), "");

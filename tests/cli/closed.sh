@@ -1,7 +1,8 @@
 #!/bin/sh
 # Starts the command with closed standard descriptors. All eight combinations must train to the same bits, with states in
-# scratch files, which must not get the numbers of the closed descriptors. A launcher must work with all of them closed. Uses a
-# tmpfs if possible, because its files accept writes of any size, so that no write of text to a scratch file would fail.
+# scratch files, which must not get the numbers of the closed descriptors. A launcher must work with standard input and output
+# closed. Uses a tmpfs if possible, because its files accept writes of any size, so that no write of text to a scratch file
+# would fail.
 # usage: closed.sh LIBDS
 scratch=
 [ ! -w /dev/shm ] || scratch=/dev/shm

@@ -16,7 +16,7 @@ for name in sorted(os.listdir(folder)):
     if name == "index.json":
         continue
     config = json.load(open(os.path.join(folder, name)))
-    # The micro-steps of one rank that the batch sizes ask for, or as many ranks.
+    # The number of ranks with which the batch sizes agree.
     train, micro = config.get("train_batch_size"), config.get("train_micro_batch_size_per_gpu")
     steps = config.get("gradient_accumulation_steps")
     ranks = 1

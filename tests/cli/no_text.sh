@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks that, without libds_text.so, a command that needs texts prints one line that names the package to install, and that
-# everything else works.
+# `libds env` works. Also checks where the command finds the plugin, and a damaged plugin.
 # usage: no_text.sh LIBDS LIBRARY PLUGIN
 . "$(dirname "$0")/begin.sh"
 library=$2

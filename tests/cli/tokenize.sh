@@ -31,7 +31,7 @@ printf '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "c
 "$libds" tokenize --data chat.jsonl --format jsonl --chat-template chat.jinja --out chat.tokens > said || fail "jsonl"
 grep -q 'jsonl: 1 lines, 9 tokens, 7 of them targets' said || fail "says $(cat said)"
 
-# A file that is damaged or truncated ends the run with an error that names the file.
+# A truncated file ends the run with an error that names the file. A file of tokens is refused as text.
 head -c 200 a.tokens > short.tokens
 "$libds" train --config train.json --data short.tokens --dir short --quiet 2> err && fail "a short file is taken"
 grep -q 'short.tokens: has 200 bytes, but .* need' err || fail "short: $(cat err)"

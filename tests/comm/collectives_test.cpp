@@ -10,8 +10,8 @@
 #include "comm/transport/transport.h"
 #include "support/groups.h"
 
-// Compares every collective with a plain oracle, bit for bit, over every transport, group size and
-// awkward payload size.
+// Compares collectives with a plain oracle, bit for bit, over transports, group sizes and awkward
+// payload sizes.
 namespace ds {
 namespace {
 

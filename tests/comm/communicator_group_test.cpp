@@ -100,8 +100,8 @@ TEST(DeviceSum, AnyNumberOfPartsHasTheBitsOfOneTree) {
   }
 }
 
-// Compares a group with its communicator on every device. Payloads are either sent whole or staged
-// in chunks that end inside blocks.
+// Compares a group with its communicator on the host device and on the separate device. Payloads
+// are either sent whole or staged in chunks that end inside blocks.
 TEST(CommunicatorGroup, HasTheBitsOfItsCommunicator) {
   for (int world : {1, 2, 3}) {
     run_ranks(world, [&](Communicator& comm) {

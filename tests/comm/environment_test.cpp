@@ -223,8 +223,8 @@ TEST(Environment, AGivenUrlAppliesUnderEveryLauncher) {
 }
 
 // Draws the variables of every launcher. The oracle lists the contradictions of
-// docs/reference/launch.md; exactly these must be refused, and the message must name both
-// variables.
+// docs/reference/launch.md; exactly these must be refused, and the message must name both variables
+// of one of them.
 class Drawn {
  public:
   explicit Drawn(unsigned seed) : random_(seed) {

@@ -24,8 +24,8 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-// Groups with more ranks than cores, up to the documented limit, run every kind of collective, with
-// blocks of unequal sizes, some of them empty.
+// Tests groups with many more ranks than cores: collectives, some of them with blocks of unequal
+// sizes or empty ones, and how a group is formed or fails.
 namespace ds {
 namespace {
 
@@ -75,7 +75,7 @@ TEST_P(Many, CollectivesGiveEveryRankItsOwnResult) {
       ASSERT_EQ(got[i], expected);
     }
 
-    // The last rank broadcasts, and neighbours exchange messages.
+    // The last rank broadcasts, and every even rank sends a message to the next rank.
     int64_t word = value(me, 7, 7);
     comm.broadcast(&word, sizeof word, comm.size() - 1, "one");
     ASSERT_EQ(word, value(w - 1, 7, 7));

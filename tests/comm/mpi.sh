@@ -1,6 +1,6 @@
 #!/bin/sh
 # Tests ranks that mpirun starts. Compares the results of collectives with expected results, and the bits of a run with those
-# over shared memory. Also lets one rank fail alone.
+# over shared memory. Also tests ranks that differ in their configuration or build, and variables that contradict mpirun.
 # usage: mpi.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)
@@ -12,7 +12,7 @@ cd "$scratch"
 libds=$build/bin/libds
 
 die() { echo "mpi: $*" >&2; exit 1; }
-# Starts several ranks on any number of cores, as any user, without contacting other hosts.
+# Starts several ranks on any number of cores, as any user.
 ranks() {
   count=$1
   shift
@@ -37,7 +37,7 @@ one=$(hash_of shm)
 two=$(hash_of mpi)
 [ -n "$one" ] && [ "$one" = "$two" ] || die "payload hashes differ: shm $one, mpi $two"
 
-# Rank 1 gets another configuration. Both ranks must report this, and neither may wait.
+# Rank 1 gets another configuration. The difference must be reported, and no rank may train.
 mkdir other
 sed 's/1e-3/2e-3/' config.json > other/1.json
 cp config.json other/0.json
@@ -71,7 +71,7 @@ fi
 grep -q "WORLD_SIZE is 1, but mpirun started 2 processes (OMPI_COMM_WORLD_SIZE)" within.log ||
   { cat within.log; die "mpirun within a job is not named"; }
 
-# If rank 1 runs another build of libds, each rank must name both builds.
+# If rank 1 runs another build of libds, that build must be named.
 ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank" env || die "ranks of one build do not meet"
 if ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank_other" env > builds.log 2>&1; then
   die "ranks of two builds meet"

@@ -9,8 +9,8 @@
 #include "core/base/half.h"
 #include "support/errors.h"
 
-// Compares tree_reduce with its definition for every type, operation and number of ranks, bit for
-// bit.
+// Compares tree_reduce with its definition for every type and operation and for many numbers of
+// ranks, bit for bit.
 namespace ds {
 namespace {
 

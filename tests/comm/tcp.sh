@@ -1,5 +1,6 @@
 #!/bin/sh
-# Trains over tcp with processes that only the shell starts. The run must have the bits of a run over shared memory.
+# Trains over tcp, first with processes that the shell starts, then with those of libds launch. The runs must have the bits of a
+# run over shared memory.
 # usage: tcp.sh BUILD SCRATCH
 set -eu
 build=$(cd "$1" && pwd)

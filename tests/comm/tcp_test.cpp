@@ -117,8 +117,8 @@ TEST_F(TCP, AReasonIsReadAfterFailedHeartbeats) {
   EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
-// The waiting rank receives more heartbeats than may be unacknowledged. With DS_LONG, it receives
-// more than the connection can buffer.
+// The waiting rank receives heartbeats for longer than its timeout of a second: for 1.5 s, or with
+// DS_LONG for 10 s.
 TEST_F(TCP, ARankThatOnlySendsHeartbeatsIsWaitedFor) {
   const int turns = std::getenv("DS_LONG") != nullptr ? 500 : 75;
   const std::vector<int> codes = on_ranks(2, 1000, [&](Communicator& comm) {
@@ -226,7 +226,7 @@ TEST_F(TCP, ForeignRanksAreRefused) {
   EXPECT_EQ(met, 3);
 }
 
-// The messages of proof.h, as a foreign peer would write them. The layout is repeated here on
+// The first message of proof.h, as a foreign peer would write it. The layout is repeated here on
 // purpose.
 struct WrittenHello {
   char magic[8] = "dstcp01";
@@ -502,7 +502,7 @@ TEST_F(TCP, AForkedChildCannotUseItsLink) {
     }
     int status = 0;
     for (int i = 0; waitpid(child, &status, WNOHANG) == 0; ++i) {
-      // The child hangs with its signals blocked.
+      // Ends a child that hangs.
       if (i == 2000) kill(child, SIGKILL);
       pause_ms(5);
     }

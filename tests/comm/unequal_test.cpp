@@ -18,7 +18,8 @@ using Bytes = std::vector<std::byte>;
 
 class UnequalCollectives : public testing::TestWithParam<test::GroupCase> {};
 
-// Returns a block size for each rank: zero, small, or larger than what is staged at once.
+// Returns a block size for each rank: less than the number of ranks, small, or larger than the
+// payload that is staged at once.
 std::vector<size_t> sizes(int ranks, int turn, size_t large) {
   std::vector<size_t> out;
   for (int r = 0; r < ranks; ++r) {

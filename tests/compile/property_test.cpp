@@ -368,7 +368,7 @@ int64_t setting(const char* name, int64_t otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-// Under any policy, compiling a long step costs no more than compiling a few micro-steps.
+// Under nearly every policy, a long step is compiled as a repetition of a few micro-steps.
 TEST(Property, AnyLongStepIsCompiledAsARepetition) {
   // The number of programs, by micro-steps of a round.
   std::map<int32_t, int> stretches;

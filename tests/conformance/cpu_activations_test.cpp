@@ -50,7 +50,7 @@ double silu(double x) { return x / (1 + std::exp(-x)); }
 double laplace(double x) { return 0.5 * std::erfc(-(x - 0.707107) / (0.282095 * std::sqrt(2.0))); }
 double softcap_30(double x) { return 30 * std::tanh(x / 30); }
 
-// Tests the bounds that the README states.
+// Tests bounds of relative errors. src/kernels/cpu/README.md states that of gelu.
 TEST_F(CpuActivations, RelativeErrorIsBounded) {
   EXPECT_LT(worst("gelu", {}, -4.5, 25.5, gelu_tanh), 40);
   // Without fused multiply-add, exp(-x^2/2) inherits the rounding error of the square.

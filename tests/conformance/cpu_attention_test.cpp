@@ -41,7 +41,8 @@ class CpuAttention : public testing::Test {
   }
   // Returns a forward and a backward case with 4 heads of 20 columns. If `groups` is 0, q, k and v
   // are packed into one tensor, or else they are separate and have that many key heads. If masked,
-  // a third of all keys, all keys of the second sequence, and key 0 are hidden.
+  // a third of all keys, including key 0, and all keys of the second sequence are hidden. With the
+  // attribute `documents`, the rows form documents instead.
   std::vector<OpCase> cases_with(int64_t rows, int64_t seq, int64_t groups, bool masked,
                                  Attrs attrs) {
     constexpr int64_t kHeads = 4, kDepth = 20;

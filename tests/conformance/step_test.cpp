@@ -120,8 +120,8 @@ TEST_F(Step, ClipUsesTheNormAndSkipsNonFiniteSteps) {
   EXPECT_EQ(clip(squares, 1, before).skip, 1);
 }
 
-// The norm sums blocks of 256 granules, then the sums of the blocks. Up to 256 granules it is a
-// plain sum.
+// The norm sums blocks of 256 granules, then blocks of 256 of these sums, and so on. Up to 256
+// granules it is a plain sum.
 TEST_F(Step, TheNormAddsByBlocks) {
   for (int64_t count :
        {0, 1, 255, 256, 257, 65536, 65537, 70000, 3 * 65536 + 256, 66 * 65536 + 300}) {

@@ -3,12 +3,12 @@
  * DS_TEST_RECORD=LOG, DS_TEST_ROOT=FOLDER (absolute). A record is a line
  * "KIND HANDLE OFFSET SIZE\n", followed by SIZE bytes. Its kinds are:
  *
- *   o  handle opened; bytes: path
+ *   o  handle opened, of a folder or of a file to write; bytes: path
  *   w  bytes written at OFFSET
  *   s  fsync, fdatasync
  *   t  file set to OFFSET bytes
  *   m  folder made; bytes: path
- *   u  unlink, rmdir; bytes: path
+ *   u  unlink, unlinkat, rmdir, remove; bytes: path
  *   r  rename; bytes: from NUL to
  *   p  bytes printed to stdout
  *
@@ -111,7 +111,7 @@ int close(int fd) {
   return code;
 }
 
-/* A duplicated descriptor keeps the handle of its file. */
+/* A descriptor that F_DUPFD_CLOEXEC makes keeps the handle of its file. */
 int fcntl(int fd, int command, ...) {
   va_list more;
   va_start(more, command);

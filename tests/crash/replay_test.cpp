@@ -137,7 +137,7 @@ constexpr Loss kLosses[] = {Loss::all, Loss::none, Loss::ordered, Loss::any};
 TEST_F(Replay, ACutAtAnyMomentLeavesTheLastReportedCheckpoint) {
   uint32_t seed = 0;
   for (size_t end = 0; end <= events_.size(); ++end) {
-    // Tries every kind of loss around each sync, rename and printed line, and one kind elsewhere.
+    // Tries every kind of loss before each sync, rename and printed line, and one kind elsewhere.
     bool sharp = end < events_.size() &&
                  (events_[end].kind == 's' || events_[end].kind == 'r' || events_[end].kind == 'p');
     for (Loss loss : kLosses) {

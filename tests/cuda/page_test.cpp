@@ -1,4 +1,4 @@
-// docs/reference/ops.md must list exactly the ops and instructions that the device supports.
+// docs/reference/ops.md must say of each op and instruction whether the device supports it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 usage: static_test.py KEPT SOURCES
 For each file of SOURCES, KEPT has NAME.log, the assembler's report on its kernels for sm_80 and sm_90, and NAME.compute_90.ptx.
 No entry may spill, have a stack or add to floats atomically. Exact files (EXACT) must have no fused or approximate arithmetic in
-their PTX; SASS is not checked, because division and roots are expanded with fused multiply-adds there. Hot loops (WIDE) must load
-16 bytes at a time, and entries in MOST_REGISTERS must not use more registers. The exit code is 77 (skipped) if KEPT is empty,
-because the plugin was not built here.
+their PTX; SASS is not checked, because division and roots are expanded with fused multiply-adds there. Entries in WIDE must
+access 16 bytes at a time somewhere, no entry may use more than MOST_SHARED bytes of shared memory, and entries in MOST_REGISTERS
+must not use more registers. The exit code is 77 (skipped) if KEPT is empty, because the plugin was not built here.
 """
 import pathlib
 import re

@@ -345,8 +345,8 @@ TEST_F(ChatLines, FilesAreReadLineByLine) {
   EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);
 }
 
-// In a folder, only jsonl and json files are read, with extensions in either case. Any other file
-// is named in a message that says what to do.
+// In a folder without .jsonl and .ndjson files, .json files are read. The first five files that are
+// left out are named in a message, some of them with what to do.
 TEST_F(ChatLines, FilesThatAreLeftOutAreNamed) {
   std::string model = folder("chatml");
   auto tokenizer = open_tokenizer(model);

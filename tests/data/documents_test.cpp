@@ -117,7 +117,7 @@ TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
     int total = 0;
     for (int length : lengths) total += length;
     EXPECT_LT(packed.epoch_samples(), single.epoch_samples());
-    // First-fit decreasing packing never needs more rows than this.
+    // First-fit decreasing packing needs no more rows than this for these lengths.
     EXPECT_LE(packed.epoch_samples(), total * 11 / 9 / kSequence + 3);
     std::set<int32_t> seen;
     for (int64_t i = 0; i < packed.epoch_samples(); ++i) {

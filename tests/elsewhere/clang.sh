@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles libds and its tests with clang 16 and warnings as errors, on this machine.
+# Compiles libds and its tests with clang 16 and warnings as errors, and runs the tests, on this machine.
 # usage: clang.sh SOURCE BUILD [ARGUMENT OF CTEST]...
 set -eu
 source=$1

@@ -71,7 +71,8 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-// Each of these templates would run for ever, or use all memory or the whole stack.
+// Without limits and checks, each of these templates would run for very long, use all memory or the
+// whole stack, or compute beyond 64 bits.
 TEST(FuzzChatTemplate, HostileTemplatesEnd) {
   const std::string hostile[] = {
       "{% for a in range(1000000000) %}{% endfor %}",
@@ -264,7 +265,7 @@ TEST(FuzzJsonl, DamagedLinesAreEncodedOrRefused) {
   Json line;
   line.set("messages", all.at("chats").array()[4]);
   line.set("tools", all.at("tools"));
-  // A letter of a long word needs about 140 bytes, for its origin, its token and its merges.
+  // Each letter of a long word needs memory for its origin, its token and its merges.
   Attempts attempts(size_t{8} << 20);
   for (uint32_t i = 0; i < draws(800); ++i) {
     Dice dice = dice_of(73, i);

@@ -28,7 +28,8 @@ std::vector<Part> parts_of(const std::string& path) {
   return out;
 }
 
-// Edits the pickle in one file of the checkpoint, opens the checkpoint and reads all of it.
+// Edits the pickle in one file of the checkpoint, opens the checkpoint and reads up to 64 values of
+// each tensor.
 void attempt(Attempts& attempts, const std::string& folder, const std::string& file,
              std::vector<Part> parts, Dice& dice) {
   std::string path = folder + "/" + file;

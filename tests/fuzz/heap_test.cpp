@@ -28,7 +28,7 @@ std::atomic<size_t> live = 0, peak = 0;
   return data;
 }
 
-// The standard nothrow operator would call malloc without counting.
+// A sanitizer's nothrow operator would not count.
 [[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return operator new(bytes);

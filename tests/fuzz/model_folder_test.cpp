@@ -66,7 +66,7 @@ class FuzzModelFolder : public testing::Test {
   Json config_, index_;
   std::array<Json, 2> headers_;
   std::array<std::string, 2> data_;
-  // A graph of 255 layers, which a valid configuration may have, needs 5 MiB.
+  // A valid configuration may have hundreds of layers, whose graph needs several MiB.
   Attempts attempts_{size_t{8} << 20};
 };
 

@@ -111,7 +111,8 @@ TEST_F(FuzzTorchFile, DamagedPicklesAreReadOrRefused) {
   EXPECT_GT(attempts_.refused, static_cast<int>(draws(400)));
 }
 
-// The archive's directory claims that an entry has gigabytes.
+// The archive's directory claims gigabytes as a size or the position of an entry, or a pickle
+// claims a tensor that does not fit its storage.
 TEST_F(FuzzTorchFile, SizesBeyondTheFileAreRefused) {
   std::string good = archive(pickle());
   size_t central = good.find("PK\x01\x02");
@@ -187,8 +188,8 @@ TEST_F(FuzzTorchFile, SixtyFourBitFieldsAreRead) {
   }
 }
 
-// Entries deflated by zlib: one that inflates to a thousand times its size is read in blocks, and
-// one that claims more than deflate can achieve is refused.
+// Entries deflated by zlib: one that inflates to hundreds of times its size is read in little
+// memory, and one that claims another size is refused.
 TEST_F(FuzzTorchFile, DeflatedEntriesAreReadWithinTheLimit) {
   std::string plain(1 << 20, '\0'), packed(4096, '\0');
   z_stream stream = {};

@@ -241,8 +241,8 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
     return full_logits(engine, whole, part).back();
   }
 
-  // Decodes the first `length` tokens of the text, of which only those that cannot be reused are
-  // passed to the engine.
+  // Decodes the first `length` tokens of the text. Passes the engine only the tokens that cannot be
+  // reused, and always the last one.
   template <typename E>
   static std::vector<float> grown(E& engine, const std::vector<int32_t>& text, int64_t length) {
     int64_t first = std::min(engine.text().reusable(length), length - 1);
@@ -375,7 +375,7 @@ TEST(Decode, RefusesTextsThatDoNotFit) {
   expect_names(refusal([&] { engine->text().decode(text, 1); }), {"0 to 0", "got 1"});
   engine->text().decode(text, 0);
   expect_names(refusal([&] { engine->text().decode(text, 12); }), {"14", "24"});
-  // The generated text may be longer than the caches.
+  // With `roll`, a text may be longer than the caches.
   EXPECT_EQ(generate(engine->text(), text, {9, {}, {}, true}).size(), 9u);
 }
 

@@ -117,7 +117,7 @@ TEST(Readable, BadBytesAreReplacedAsInAStream) {
   EXPECT_EQ(readable(std::string_view("a\0b\xff\xe2\x82", 6)), "a\nb\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-// A run of two steps in folder_/run, which uses the tokenizer folder `tokenizer`.
+// A run of two steps in folder_/run. train_with() takes the value of data.tokenizer.
 class GenerateRun : public testing::Test {
  protected:
   void train_with(const std::string& tokenizer) {

@@ -3,9 +3,9 @@
 [SEED]]).
 
 A file of tests/data/ds_configs gets another value at a random key: a key that the file has, or one that DeepSpeed's classes
-know. libds must refuse every configuration that DeepSpeedConfig refuses. libds may refuse a configuration that
-DeepSpeedConfig accepts if the value is of another kind, is out of range, or needs a feature that libds lacks. DeepSpeed is
-unchanged.
+know. libds must refuse every configuration that DeepSpeedConfig refuses, except those of TAKEN. libds may refuse a
+configuration that DeepSpeedConfig accepts if the value is of another kind, is out of range, or needs a feature that libds
+lacks. DeepSpeed is unchanged.
 """
 import copy
 import json
@@ -89,7 +89,8 @@ def known_paths():
 
 
 def changed(numbers, given, known):
-    """Returns a copy with another value at one path, and the path. Returns None if a section on the path is of another kind."""
+    """Returns a copy with another value at one path, and the path. The copy is None if a section on the path is of another
+    kind."""
     path = numbers.choice(list(paths_of(given)) if numbers.random() < 0.5 else known)
     out = copy.deepcopy(given)
     section = out

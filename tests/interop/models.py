@@ -2,9 +2,9 @@
 
 usage: models.py [N] [--seed S] [--only INDEX] [--published DIR] [--keep DIR]
 
-Draws N folders of every family that libds has, with every option of its configuration (model_folders.py). For each folder,
-Transformers computes logits, loss, gradients, a greedy continuation and a few training steps in float32 and in float64, and
-`libds verify` does the same on one rank or two. A number of libds is wrong if its distance from the float64 number is more
+Draws N folders, of each family that libds has in turn, with any options of its configuration (model_folders.py). For each
+folder, Transformers computes logits, loss, gradients, a greedy continuation and a few training steps in float32 and in float64,
+and `libds verify` does the same on one rank or two. A number of libds is wrong if its distance from the float64 number is more
 than ten times the distance of Transformers' float32 number, and more than a few roundings (tools/make_golden.py). A folder
 whose tolerances would be wider than 1 % is `vague` and not compared; at most MOST_VAGUE of the folders may be vague. Prints a
 line for each folder that does not pass, which --only repeats and explains, and a table. Fails on a wrong number, a crash, a

@@ -1,6 +1,6 @@
-// Tests products with every instruction set of the machine. The bits of a bf16 product must not
-// depend on how the work is divided, and every element must be within the error bound of a plain
-// f32 sum.
+// Tests products with AVX512_BF16 and with AMX, as far as the machine has them. The bits of a bf16
+// product must not depend on how the work is divided, and every element must be within the error
+// bound of a plain f32 sum.
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -148,8 +148,8 @@ TEST_P(Gemm, BitsDoNotDependOnThreadsOrScratch) {
 }
 
 // Checks f32 results and sums that continue from the contents of c. A product computed in two parts
-// along k must have the same bits as the whole product; each part is a multiple of the step along k
-// of every instruction set.
+// along k must have the same bits as the whole product; the first part is a multiple of the step
+// along k of every instruction set.
 TEST_P(Gemm, F32SumsContinueFromTheContentsOfC) {
   ThreadTeam team(2), tight(3, 16 << 10);
   for (bool turned : {false, true}) {

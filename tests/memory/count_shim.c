@@ -1,6 +1,6 @@
 /* LD_PRELOAD library of the memory tests: counts the memory and files that a process takes from the
  * system, by intercepting the calls. Heap: malloc and related functions, by the size of the chunk
- * (usable bytes and header). Mappings: mmap, private and shared. Files: fallocate and ftruncate,
+ * (usable bytes and header). Mappings: mmap, anonymous or shared. Files: fallocate and ftruncate,
  * except for memory files. Stacks: the stack pages that threads created by pthread_create have
  * touched. It does not see calls that libc makes internally: mappings made by malloc are counted as
  * the chunks that malloc returns, and thread stacks as described above.

@@ -17,7 +17,8 @@ struct shim_counts {
   long file, file_peak;
   /* The largest heap + mapped at one time. */
   long total_peak;
-  /* The largest mmap and the largest heap chunk since the last reset. */
+  /* The largest of these mappings and the largest heap chunk since the last reset. A chunk that
+   * realloc has grown counts with its growth only. */
   long largest_mapping;
   long largest_chunk;
   /* Calls that sized a file since the last reset. */

@@ -1,10 +1,11 @@
-// One rank of the memory tests, run under count_shim.c: trains a GPT with a few MB of state and
-// prints the planned and the counted memory.
+// One rank of the memory tests, run under count_shim.c: trains a GPT and prints the planned and the
+// counted memory.
 //  memory_driver RANK WORLD URL FOLDER STEPS STAGE TIER BUDGET MODEL
 // TIER: device, cpu or nvme. BUDGET: bytes of memory_budget.device, or -1. FOLDER: nvme_path, and
 // the place of the checkpoint that is saved after the last step and loaded again. MODEL: small,
 // vocab (one parameter of 8 MiB), or main (the model of bench_train_small). stdout: lines "NAME
-// VALUE", and "mapping ASKED BYTES SHARED" for each live mapping after creation.
+// VALUE", "mapping ASKED BYTES SHARED" for each live mapping after creation, and the tables of
+// memory.
 #include <dirent.h>
 #include <dlfcn.h>
 

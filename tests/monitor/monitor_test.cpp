@@ -127,7 +127,8 @@ TEST(MetricsCsv, ContinuesAfterTheEvaluationOfASkippedStep) {
   EXPECT_EQ(back.evals[1].step, 3);
 }
 
-// The file of a run started by an older version gains a column for the loss scale.
+// The file of a run started by an older version gains the columns of the loss scale and of the time
+// of saves.
 TEST(MetricsCsv, ARunOfAnOlderVersionContinuesWithALossScale) {
   test::TempFolder folder;
   std::string path = folder / "metrics.csv";
@@ -190,7 +191,7 @@ bool whole_lines(const std::string& text) {
 }
 
 // Applies random damage, as by a failing disk or an editor. A run can always continue the file,
-// every intact line remains once and in order, and the damaged file is kept.
+// each step that remains occurs once and in order, and a file that is found to be damaged is kept.
 TEST(MetricsCsv, SetsADamagedFileAside) {
   set_log_sink([](LogLevel, std::string_view) {});
   for (uint64_t seed = 0; seed < 200; ++seed) {

@@ -42,7 +42,8 @@ bool change_run(Program& p, const std::function<bool(ElementRun&)>& change) {
 }
 
 // Removes an instruction and keeps the program valid otherwise: instructions that waited for it now
-// wait for the previous instruction on its queue and for everything that it waited for.
+// wait for the previous instruction on its queue and for everything that it waited for in the same
+// run.
 void erase(Program& p, InstrId gone) {
   const Instr old = p.instrs[gone];
   std::vector<InstrId> instead;

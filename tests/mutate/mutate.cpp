@@ -1,9 +1,9 @@
-// ./run mutate: injects seeded faults into compiled steps. The verifier, the checker of
-// certificates or a run must catch each fault. Prints a line for each kind of fault and exits with
-// 1 if one is missed. With `--quick`, only every tenth dropped wait is tried in a run. With
-// `--separate`, only waits are dropped, on the separate device, and TSan must report each missing
-// wait; use it in a build with TSan (tools/sanitize.sh run tsan mutate). DS_MUTATE_REPORTS=1 shows
-// TSan's reports.
+// ./run mutate: injects seeded faults into compiled steps. The verifier and the checker of
+// certificates must both refuse a step with a dropped wait. One of them or a run must catch every
+// other fault. Prints a line for each kind of fault and exits with 1 if one is missed. With
+// `--quick`, only every tenth dropped wait is tried in a run. With `--separate`, only waits are
+// dropped, on the separate device, and TSan must report each missing wait; use it in a build with
+// TSan (tools/sanitize.sh run tsan mutate). DS_MUTATE_REPORTS=1 shows TSan's reports.
 #include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,7 +139,7 @@ std::vector<Program> changed_steps(const Point& p, const std::function<void(Prog
   return steps;
 }
 
-// Returns text such as "17 (all_gather h.1.full)".
+// Returns text such as "17 (all_gather h.1.full @4096)".
 std::string named(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   const Buffer& b = p.buffers[in.operands.back().buffer];

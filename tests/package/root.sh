@@ -1,8 +1,8 @@
 #!/bin/sh
 # Creates a minimal Debian with only Python by debootstrap, on which the tests install the wheel and the .deb. Other tests
 # use further roots, each with a NAME. SUITE is a release of Debian, by default the release of this machine. Later tests with
-# the same build folder reuse the root. Prints the folder of the root. If the root cannot be created, prints the reason and
-# ends with 77.
+# the same build folder reuse the root. Prints the folder of the root. If this user is not root, debootstrap is not installed or
+# no mirror can be reached, prints this and ends with 77.
 # usage: root.sh BUILD [NAME SUITE]
 set -eu
 name=${2:-root}

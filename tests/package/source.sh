@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds and installs from an archive of the source, without git, on a bare Debian 12, by ./run build and ./run install. Then
-# follows the first page of each language word for word. Prints the time since apt has finished, which may be at most 6
-# minutes on an idle machine. Runs in the long form only.
+# Builds and installs from an archive of the source, without git, on a bare Debian, by ./run build and ./run install. Then
+# follows the first page of each language word for word; those of Rust and Julia up to their first section. Prints the time
+# since apt has finished, which may be at most 6 minutes on an idle machine. Runs in the long form only.
 # usage: source.sh SOURCE BUILD
 set -eu
 source=$1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the wheel in a new virtual environment on a machine that has only Python. The package must train, run its command,
-# connect its ranks and tokenize texts, and its plugin for GPUs must name the missing libraries in one line. Then does the same
-# in an environment of each installed CPython from 3.11 on.
+# connect its ranks and tokenize texts, and its plugin for GPUs must say in one line that there is no driver. Then runs
+# installed.py in an environment of each installed CPython from 3.11 on.
 # usage: wheel.sh SOURCE BUILD
 set -eu
 source=$1

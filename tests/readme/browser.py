@@ -17,7 +17,7 @@ from run_tests import browser as program  # noqa: E402
 
 
 class Browser:
-    """A browser with one page. `faults` collects the errors of the page until the next open()."""
+    """A browser with one page. `faults` collects its errors, warnings and network requests until the next open()."""
 
     SECONDS = 60
 

@@ -2,7 +2,7 @@
 copy that pages name.
 
 usage: pages.py SOURCE BUILD PAGE [--renew] [--first] [--there]
-  --renew   writes the output of this run into the page if it differs
+  --renew   writes the output of this run into the page if it differs or the page shows none
   --first   runs only the part before the first section heading of the page
   --there   runs in SOURCE itself, as its user would
 

@@ -1,6 +1,6 @@
 """Checks that README.md is true: its three snippets, its configuration, its compiled step, its picture, the options of its
 commands, fine-tuning in four commands, the files that README.md and the pages name, and its figures. Also checks that the
-front page of the site shows the same snippets and figures, and that the tests named by promises.md exist.
+front page of the site shows the same commands, Python program and figures, and that the tests named by promises.md exist.
 
 usage: readme.py SOURCE BUILD [--renew]     --renew: draws docs/images/plan.svg again
 """
@@ -67,8 +67,8 @@ def command_snippet():
 
 
 def snippets(folder):
-    """Runs the commands and the Python program of the first screen, and checks that delegate.c contains the C snippet's calls,
-    in the same order."""
+    """Runs the commands of the first screen, and its Python program if the Python module is built. Checks that docs/README.md
+    shows both, and that delegate.c contains the C snippet's calls, in the same order."""
     screen, host, program = command_snippet(), blocks("c")[0], blocks("python")[0]
     for lines in (screen, host.splitlines(), program.splitlines()):
         expect(0 < len(lines) <= SNIPPET, f"a snippet of the first screen has {len(lines)} lines, not 1 to {SNIPPET}")
@@ -145,8 +145,8 @@ def first_figures(text):
 
 
 def figures():
-    """Checks that the table of results contains the figures of the first screen, and that the page of benchmarks contains those
-    of the table and of the flagship run."""
+    """Checks that the table of results contains the ratios of the first screen and that its ratios are right. Checks that the
+    page of benchmarks contains the other figures of the table, and those of the flagship run."""
     page = (SOURCE / "docs/results/benchmarks.md").read_text()
     rows = re.findall(r"^\| .* \| ([\d,]+) \| ([\d,]+), .* \| ([\d.]+) \| `(.*)` \|$", README, re.M)
     expect(len(rows) == 5, f"the table of results has {len(rows)} rows, not 5")

@@ -20,8 +20,8 @@ VARIES = [
 
 
 def same_line(shown, got, any_number=False):
-    """Returns whether two lines are equal except for spaces, text that varies, and the last digits of numbers with a point. With
-    `any_number`, all numbers may differ."""
+    """Returns whether two lines are equal except for spaces, text that varies, and numbers with a point that differ by NEAR at
+    most. With `any_number`, all numbers may differ."""
     for pattern, stand_in in VARIES:
         shown, got = re.sub(pattern, stand_in, shown), re.sub(pattern, stand_in, got)
     if [*filter(None, NUMBER.sub(" ", shown).split())] != [*filter(None, NUMBER.sub(" ", got).split())]:

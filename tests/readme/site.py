@@ -121,7 +121,7 @@ def probe(page, path, contrasts=False):
 
 
 def check_probe(page, folder):
-    """Checks that the probe finds a fault of each kind."""
+    """Checks that errors of a page are heard, and that the probe finds a fault of each kind except a narrow cell."""
     (folder / "faulty.html").write_text("""<!doctype html><script src="lost.js"></script><script>no_such_name()</script>
 <article><p style="width:900px">wide</p><p style="color:#888;background:#999">pale</p>
 <div style="overflow-x:auto"><div style="width:900px">hidden</div></div>
@@ -142,7 +142,8 @@ def brightness(page):
 
 
 def check_switch(page):
-    """Checks that the theme's switch has three states and that page and plan follow it, whatever the system prefers."""
+    """Checks, while the system prefers light, that the theme's switch has three states and that page and plan follow it. Then
+    checks, while the system prefers dark, that the plan is dark before the switch is used."""
     page.look(DESK, 900, "light")
     page.open((SITE / "tree/README.html").as_uri())
     seen = {}

@@ -1,5 +1,6 @@
-// Returns a list of the faults of the article on the page: elements that are wider than the window or need horizontal scrolling,
-// except code and pictures (on a desktop, also tables), and text that does not contrast with its background.
+// Returns a list of the faults of the article on the page: elements that are wider than the window or need horizontal
+// scrolling, except code and pictures (on a desktop, also tables), cells that are too narrow for their text, and text that
+// does not contrast with its background.
 (contrasts => {
   const found = new Set(), root = document.documentElement;
   if (root.scrollWidth > innerWidth) found.add(`the page is ${root.scrollWidth} px wide of ${innerWidth}`);

@@ -7,10 +7,11 @@ NUMBER changes of each file are drawn at random (default 2; 0 tries every change
 another name, or adds an unknown field to a record. If the tests of a list pass when the list has one record only, the
 other records are removed while that record is changed.
 
-An input may have no effect in one record, such as a limit that no value reaches. Therefore a number whose change no test
-notices is next changed by a large factor, and then in all records of its list. Changes that no test needs to notice are
-listed in UNREAD, with the reason. The tests read copies of the files, which DS_SEMANTICS and DS_TEST_DATA name. FILES is a
-pattern of file names, and JOBS the number of changes tried at the same time (default 1).
+An input may have no effect in one record, such as a limit that no value reaches. Therefore a value whose change no test
+notices is next changed by a large factor, if it is a fraction or an integer above 3, and then in all records of its list.
+Changes that no test needs to notice are listed in UNREAD, with the reason. The tests read copies of the files, which
+DS_SEMANTICS and DS_TEST_DATA name. FILES is a pattern of file names, and JOBS the number of changes tried at the same time
+(default 1).
 """
 import concurrent.futures
 import copy
@@ -165,7 +166,7 @@ UNREAD = [
 
 
 def leaves(value, path=()):
-    """Yields the path of every field and every element, outermost first."""
+    """Yields the path of every field and every element except those of ABOUT, outermost first."""
     if path:
         yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -182,7 +183,7 @@ def at(document, path):
 
 
 def other(value, far=None):
-    """Returns another value of the same type. `far` computes a number that differs more than by default."""
+    """Returns another value of the same type, or 1 for null. `far` computes a number that differs more than by default."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -266,7 +267,8 @@ class Trial:
         self.alone = {}
 
     def fails(self, file, document, readers):
-        """Returns whether one of the tests fails. Ends this program if a test program does not run at all."""
+        """Returns whether one of the tests fails. Ends this program if a test program ends with an error but names no failed
+        test."""
         target = self.folder / file
         target.unlink()
         target.write_text(json.dumps(document), encoding="utf-8")

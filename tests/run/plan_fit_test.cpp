@@ -67,7 +67,7 @@ TEST(PlanFit, NamesBothNumbersAndASolution) {
   EXPECT_EQ(fit.json().find("limits")->array()[0].find("has")->integer(), limit);
 }
 
-// A configuration that the advice recommends must fit.
+// If the advice recommends stage 3, the configuration with this stage must fit.
 TEST(PlanFit, AdvisedConfigurationsFit) {
   const int64_t whole = device_bytes(make_plan(gpt("{}", 2)).plan);
   for (int64_t part = 1; part < 10; part += 2) {

@@ -68,7 +68,8 @@ TEST(ChatTemplate, TheSmallestIntegerModuloMinusOneIsZero) {
   EXPECT_EQ(ChatTemplate("{{ (-9223372036854775807 - 1) % -1 }}", "t").render(none).text, "0");
 }
 
-// For these templates Python would return a different text, or one that contains an address.
+// Python renders these templates, some of them to a text that contains an address. libds refuses
+// them, because it would render another text.
 TEST(ChatTemplate, RefusesTextsThatPythonRendersDifferently) {
   const Json variables = Json::parse(R"({"nums": [1, 2], "d": {"k": 1}})", "variables");
   const std::pair<const char*, const char*> templates[] = {

@@ -19,8 +19,7 @@ namespace {
 
 using Words = std::vector<std::pair<std::string, int64_t>>;
 
-// The definition of the algorithm in its simplest form: tokens are strings, and all pairs are
-// counted again for each merge.
+// The definition of the algorithm in its simplest form: all pairs are counted again for each merge.
 struct NaiveLearner {
   std::vector<std::vector<int32_t>> words;
   std::vector<int64_t> counts;
@@ -157,7 +156,7 @@ TEST(LearnBpe, LongWordsAndEmptyTextsAreAccepted) {
   EXPECT_THROW(learn_bpe({}, 256), Error);
   EXPECT_EQ(learn_bpe({}, 300).merges.size(), 0u);
   EXPECT_EQ(learn_bpe({{"abc", 1}}, 300).merges.size(), 0u) << "no pair occurs twice";
-  // In a word of a megabyte, a merge must not take time proportional to the word's length.
+  // A word of a megabyte must not take quadratic time.
   LearnedBpe long_word = learn_bpe({{std::string(1 << 20, 'x'), 1}}, 300);
   EXPECT_EQ(long_word.spellings.back(), std::string(256, 'x'));
   volatile int32_t stop = 1;

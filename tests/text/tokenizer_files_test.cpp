@@ -175,7 +175,7 @@ TEST_F(TokenizerFiles, NamesMakeTokensSpecial) {
   EXPECT_EQ(encode("<Y><y>"), Ids{5});
 }
 
-// A token does not match spaces that the previous token has already matched.
+// A token with lstrip does not match spaces that the previous token has already matched.
 TEST_F(TokenizerFiles, SpacesAreMatchedOnce) {
   write(
       "tokenizer.json",
@@ -302,7 +302,8 @@ TEST_F(TokenizerFiles, TheClassIsChosenAsByTransformers) {
   expect_error({"config.json must be an object, got array"});
 }
 
-// A copy of the files gives the same tokenizer. Of config.json, the hash covers only the class.
+// A copy of the files gives the same tokenizer. The hash depends on the class that config.json
+// chooses, and not on its other keys.
 TEST_F(TokenizerFiles, ARunKeepsTheClass) {
   copy("gpt2");
   write("tokenizer_config.json", R"({"add_prefix_space": true})");

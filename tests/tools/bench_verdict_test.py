@@ -56,7 +56,7 @@ def disk(ours=1.8, torch=1.0, safetensors=1.5, fio=2.0):
 # Modules shared by benches.
 HELPERS = ("verdict.py", "heldout.py")
 
-# For each judge: (bench, judge, figures that meet every bar, list of figures that each miss one bar).
+# For each judge: (bench, judge, figures that meet every bar, list of figures that each miss a bar).
 CASES = [
     ("before", "judge", ("train_step", [1.0] * 24), [("train_step", [1.02] * 24)]),
     ("before", "judge_rows", ("comm", {"a": 1.0, "b": 1.04}), [("comm", {"a": 1.0, "b": 1.2})]),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests the rule by which ./run interop compares: NaN and an empty list fail every bar."""
+"""Tests the rule by which ./run interop compares: NaN and a comparison of nothing fail every bar."""
 import math
 import pathlib
 import sys

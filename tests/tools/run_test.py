@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests which targets ./run builds and tests for its arguments, with ninja, ctest and the installers replaced by a
-record of calls.
+"""Tests which targets ./run builds and tests for its arguments. A record of calls replaces ninja and ctest, and programs
+that do nothing replace CMake and the installers.
 
 usage: run_test.py SOURCE
 """

@@ -27,8 +27,8 @@ namespace {
 
 constexpr const char* kType = "Prudent";
 
-// Updates p -= rate * drift / peak, where drift is the running mean of the gradient and peak the
-// largest |gradient| that the element has had.
+// If peak is above 0, updates p -= rate * drift / peak. Here drift is the running mean of the
+// gradient and peak the largest |gradient| that the element has had.
 void prudent(const KernelContext& c) {
   const auto scale = static_cast<float>(c.scalars.grad_scale),
              rate = static_cast<float>(c.scalars.group.lr);

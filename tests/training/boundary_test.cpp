@@ -83,7 +83,8 @@ std::vector<Tensors> leaves_of(const Point& p, int rank) {
 }
 
 // Returns what this rank contributes to a tensor's reduction: the sum of its own leaves in
-// micro-step order.
+// micro-step order. Each addition is rounded to the accumulation type, and the sum to the type that
+// is sent.
 Floats own_sum(const Point& p, const std::vector<Tensors>& leaves, size_t tensor) {
   const DType wire = p.communication == DS_DTYPE_NONE ? p.compute : p.communication;
   Floats sum(leaves[0][tensor].size());
@@ -143,7 +144,7 @@ int64_t expect_sums(Point p) {
 TEST(Boundary, SumsEqualThoseComputedByTheTest) {
   struct Types {
     DType compute, communication, sums;
-    // Whether even a single rank rounds its sum.
+    // Whether the gradients of the two reductions differ even on a single rank.
     bool alone;
   };
   const Types all[] = {{DS_DTYPE_F32, DS_DTYPE_NONE, DS_DTYPE_F32, false},
@@ -224,8 +225,8 @@ TEST(Boundary, WorksWithEveryOptimizer) {
   }
 }
 
-// The 2 micro-steps of a step name at most 32 rows. Each row has 24 bf16 elements and a row number,
-// and is received from 3 other ranks.
+// The 2 micro-steps of a step name at most 32 rows. Each row has 24 bf16 elements and a row number.
+// As many rows are received from each of the 3 other ranks.
 TEST(Boundary, NotesCountTheRowsOfAStep) {
   Point p = point(4, 2, 1);
   p.vocab = 400;

@@ -260,7 +260,8 @@ TEST(ParamClasses, AnAxisThatTheMeshLacksIsRefused) {
             "mesh axis 'expert' is a part of 'data', which the mesh also has");
 }
 
-// The norm of a parameter that is reduced over an axis other than `data` is not defined yet.
+// The norm of a parameter that is reduced over an axis that is neither `data` nor a part of it is
+// not defined yet.
 TEST(ParamClasses, AnAxisBesideDataIsRefused) {
   Case c;
   Graph graph = graph_of(c, 0);

@@ -1,5 +1,5 @@
 // Tests hosts that deviate from their recorded order of calls, evaluate between steps or release
-// late. Each test isolates one thing that the random hosts of delegate_random_test.cpp do.
+// late. Random hosts are in delegate_random_test.cpp.
 #include <gtest/gtest.h>
 
 #include <atomic>

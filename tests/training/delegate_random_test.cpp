@@ -1,7 +1,7 @@
 // Tests random delegate hosts. The results of their calls must equal those of a reference.
 //
 // DS_SEEDS=17 runs only seed 17 and DS_SEEDS=1000:5000 runs seeds 1000 to 4999, both in the first
-// test. DS_SHOW_CALLS=1 prints the calls.
+// test. DS_SHOW_CALLS=1 prints the calls of rank 0.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -37,7 +37,8 @@ class Records {
     std::lock_guard lock(mutex_);
     ranks_[static_cast<size_t>(step.rank)].push_back(step);
   }
-  // Returns what the certificate checker finds wrong with the latest records, or "".
+  // Returns the first finding of the certificate checker about the latest record of each rank, or
+  // "" if there is no finding or a rank has no record.
   std::string finding() const {
     std::vector<std::vector<const Program*>> given;
     for (const std::vector<Program>& rank : ranks_) {

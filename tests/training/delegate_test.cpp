@@ -72,9 +72,10 @@ State state_of(E& engine) {
   return out;
 }
 
-// Returns the gathers, reductions and updates of a program, by queue, in order, each with its name
-// and the buffer that it writes. Orders between queues are not compared: a recorded reduction ends
-// before the host's next call, but a native one may end after the next reduction has started.
+// Returns the gathers of buckets, the accumulations, reductions, norms and updates of a program, by
+// queue, in order. Each has its name, the buffer of its last operand and its micro-step. Orders
+// between queues are not compared: a recorded reduction ends before the host's next call, but a
+// native one may end after the next reduction has started.
 std::map<Queue, std::vector<std::string>> moves(const std::string& text) {
   Program p = parse_program(text);
   std::map<Queue, std::vector<std::string>> out;
@@ -90,13 +91,14 @@ std::map<Queue, std::vector<std::string>> moves(const std::string& text) {
   return out;
 }
 
-// A host with its own network: a second engine with one rank computes the leaf gradients and never
-// trains.
+// A host with its own network: a second engine with one rank computes the leaf gradients. Its own
+// updates are overwritten before each micro-step.
 class Host {
  public:
   Host(DelegateEngine& engine, Engine& calculator) : engine_(engine), calculator_(calculator) {}
 
-  // Makes the calls of a micro-step. If `odd` is set, gathers the layers in reverse order.
+  // Makes the calls of a micro-step. If `odd` is set, its forward gathers the layers in reverse
+  // order.
   void micro_step(const Batch& batch, bool odd) {
     for (int l = 0; l < kLayers; ++l) lease(odd ? kLayers - 1 - l : l, true);
     calculator_.forward(views(batch.x, batch.target));

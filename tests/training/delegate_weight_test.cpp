@@ -20,8 +20,9 @@ namespace {
 
 using namespace loss_average;
 
-// Trains a host with its own network: an engine with one rank computes the gradients of a leaf and
-// never trains. The host hands over the gradients of its loss times the leaf's weight.
+// Trains a host with its own network: an engine with one rank computes the gradients of a leaf, and
+// its own updates are overwritten. The host hands over the gradients of its loss times the leaf's
+// weight.
 Steps train_host(const Config& config, const Cut& cut, const std::vector<Text>& texts,
                  double unit) {
   Steps out;
@@ -86,7 +87,7 @@ TEST(DelegateWeight, AHostMayGiveWeights) {
     Config config = plain_config(cut, true);
     config.zero.stage = stage;
     config.optimizer.momentum = 0.5;
-    // Weights are numbers of targets times any unit: results are equal up to rounding.
+    // A weight is a number of targets divided by any unit: results are equal up to rounding.
     const std::vector<Text> texts = texts_of({1, 3, 0, 7}, 4);
     const Steps want = train(config, cut, graph_of(1), texts);
     for (double unit : {1.0, 3.0}) {

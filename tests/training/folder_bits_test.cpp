@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// The recorded batch as leaf `leaf` of step `step`. Its ids are shifted so that no two leaves are
-// equal.
+// The recorded batch, repeated for the leaves of one rank in one step. The tokens and targets are
+// shifted so that no two leaves are equal.
 class LeafBatch {
  public:
   LeafBatch(const HfGolden& golden, const HfModel& model, int64_t step, int64_t first,

@@ -281,8 +281,9 @@ TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
   }
 }
 
-// A checkpoint includes each parameter's own number of updates, even for another layout. If it
-// lacks them, as those of older versions do, every parameter gets the run's number of updates.
+// A checkpoint includes the number of updates of each parameter whose number differs from the
+// run's, even for another layout. If it lacks them, as those of older versions do, every parameter
+// gets the run's number of updates.
 TEST(Freeze, ACheckpointHasTheCountsOfOwnUpdates) {
   TempFolder folder;
   Point p{.compute = DS_DTYPE_F32}, other{.stage = 3, .tier = Tier::host, .compute = DS_DTYPE_F32};

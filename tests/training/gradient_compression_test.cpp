@@ -153,8 +153,8 @@ Config descent(int world, int stage, const std::string& type) {
   return c;
 }
 
-// In every step, the applied mean and all errors equal those computed from the ranks' own
-// gradients, bit for bit.
+// In every step, the applied mean equals the one computed from the ranks' own gradients and their
+// errors, bit for bit.
 TEST(GradientCompression, TheMeanEqualsTheReference) {
   for (const char* type : {"int8", "top_k"}) {
     for (int world : {2, 3, 4}) {

@@ -10,7 +10,7 @@
 
 namespace ds::test {
 
-// The shape of a tensor that is not a whole number of granules.
+// The elements of a granule, and the shape of a tensor that is not a whole number of granules.
 inline constexpr int64_t kGranule = 256, kRows = 60, kColumns = 50;
 
 // Factor by which a few additions and multiplications, rounded to f32, may exceed an error bound.
@@ -26,7 +26,7 @@ inline std::vector<float> random_values(uint64_t seed, double spread) {
   return out;
 }
 
-// Returns, for each element, the maximum of its granule.
+// Returns, for each element, the largest magnitude in its granule.
 inline std::vector<double> granule_tops(const std::vector<double>& x) {
   std::vector<double> top(x.size());
   for (size_t g = 0; g < x.size(); g += kGranule) {

@@ -29,7 +29,7 @@ struct Batch {
 class HfWeights : public testing::TestWithParam<std::string> {
  protected:
   // Loads the folder into engines at this stage, compares parameters and loss with the record,
-  // saves, and compares the saved file.
+  // saves, and compares the saved files.
   void round_trip(int world, int stage) {
     std::string path = golden_path(GetParam()),
                 saved = folder_ / fmt::format("w{}s{}", world, stage);

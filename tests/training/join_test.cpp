@@ -20,7 +20,7 @@ struct Joined {
   std::vector<double> losses;
 };
 
-// Trains a run in which rank r has data for `lengths[r]` steps.
+// Trains a run in which rank r has data for `lengths[r]` steps, then two steps on all ranks.
 Joined train_uneven(const Point& p, const std::vector<int>& lengths) {
   Joined out;
   run_ranks(p.world, [&](Communicator& comm) {
@@ -208,9 +208,9 @@ TEST(Join, ResultsAreMeansOfTheLeavesOfRanksWithData) {
   EXPECT_EQ(joined.grad_norm, alone.grad_norm);
 }
 
-// Trains a run whose host sets a rate before each step. Rank r has data for lengths[r] steps and
-// may then set the rate of the next step. Every copy of every part must be updated with the current
-// rate, no matter which ranks have data. Proves {engine.join.set}.
+// Trains a run whose host sets a rate and a weight decay before each step. Rank r has data for
+// lengths[r] steps, and then sets those of one more step before it joins. Every copy of every part
+// must be updated with the current rate, no matter which ranks have data. Proves {engine.join.set}.
 std::vector<float> train_with_rates(const Point& p, const std::vector<int>& lengths) {
   std::vector<std::vector<float>> of_ranks(lengths.size());
   run_ranks(p.world, [&](Communicator& comm) {

@@ -91,7 +91,7 @@ TEST(Layouts, AnEditReachesEveryCopy) {
   }
 }
 
-// For each copy of a tensor, the parts that ranks hold cover it exactly once. All ranks see edits
+// The parts that ranks hold cover every element of a tensor. After a refresh, all ranks see edits
 // of the parts.
 TEST(Layouts, LocalPartsFormTheWholeTensor) {
   for (const Point& p : layouts()) {
@@ -138,7 +138,8 @@ TEST(Layouts, LocalPartsFormTheWholeTensor) {
   }
 }
 
-// The update and the clipping use an edited gradient.
+// The update and the clipping use an edited gradient. With states on files, such an edit is
+// refused.
 TEST(Layouts, AnEditedGradientIsUsed) {
   std::vector<Point> points = layouts();
   // At stage 1, states are partitioned and gradients are whole.

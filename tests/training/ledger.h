@@ -22,7 +22,7 @@ struct LedgerCase {
     std::string name;
     int64_t numel = 0;
     // For a table that is read by ids: the largest number of rows that a micro-step names, and the
-    // elements of a row. For other parameters both are 0.
+    // elements of a row. For other parameters `named` is 0.
     int64_t named = 0, width = 0;
   };
   // In the order in which forward first uses them.
@@ -57,7 +57,7 @@ struct LedgerCase {
   int64_t gradient_bits = 0;
   // Whether each rank keeps, in f32, the quantization errors of each level.
   bool feedback = false;
-  // A bucket ends before it would exceed this size.
+  // A bucket ends before a further parameter would make it exceed this size.
   int64_t bucket_size = 0;
   // Parameters of at most this size are small: they are never partitioned.
   int64_t persistence_threshold = 0;
@@ -65,7 +65,7 @@ struct LedgerCase {
   int64_t max_reuse_distance = 0;
   // Elements that one update instruction covers.
   int64_t sub_group_size = 0;
-  // Bytes of the accumulators of the file tier that stay in host memory.
+  // The most bytes of accumulators of the file tier that stay in host memory.
   int64_t resident_accumulators = 0;
 };
 
@@ -73,8 +73,8 @@ class ClosedForm {
  public:
   explicit ClosedForm(LedgerCase given) : c_(std::move(given)) { make_buckets(); }
 
-  // Returns the bytes of one rank's state by (tier, kind). The kinds are param, master, m, v and
-  // grad.
+  // Returns the bytes of one rank's state by (tier, kind). The kinds are param, master, exp_avg,
+  // exp_avg_sq, grad and error.
   std::map<std::pair<std::string, std::string>, int64_t> state() const {
     std::map<std::pair<std::string, std::string>, int64_t> out;
     for (const Bucket& b : buckets_) {
@@ -151,7 +151,7 @@ class ClosedForm {
       bool small = parameter.numel <= c_.persistence_threshold;
       std::string scope = small ? "" : scope_of(parameter.name);
       int64_t padded = round_up(parameter.numel, kGranule);
-      // A table shares its bucket with no other parameter.
+      // A table that is reduced as rows shares its bucket with no other parameter.
       if (moves_less_as_rows(parameter)) {
         bucket_of_[parameter.name] = buckets_.size();
         buckets_.push_back({scope, small, true, {p}, padded});
@@ -227,8 +227,9 @@ class ClosedForm {
       on_level("all_gather", l, b.numel / block(l + 1) * width * (c_.levels[l] - 1));
   }
 
-  // Reduces every bucket, in every micro-step or at the boundary. Sums are f32 and are stored where
-  // the states are. A single rank does not reduce: it stores its leaves in the wire type.
+  // Counts the reduction of every bucket, in every micro-step or at the boundary. Sums are f32 and
+  // are stored where the states are. A single rank does not reduce: it stores its leaves in the
+  // wire type.
   void reduce_gradients() {
     for (const Bucket& b : buckets_) {
       for (int64_t m = 0; m < c_.accumulation; ++m) {
@@ -303,7 +304,7 @@ class ClosedForm {
   }
 
   // Counts a reduction with codes: at each level, every rank sends every other rank a part of its
-  // gradient as codes. Then the sums that several ranks hold are gathered.
+  // gradient as codes. Then the sums are gathered over the levels that do not partition gradients.
   void exchange(const Bucket& b) {
     for (size_t l = 0; l < c_.levels.size(); ++l)
       on_level("all_to_all", l,

@@ -156,7 +156,8 @@ TEST(Ledger, CountsQuantizedWeightsAndGradients) {
   }
 }
 
-// At stages 0 and 1, a step of k micro-steps has 1/k of the calls and bytes, on every tier.
+// At stages 0 and 1, a step of k micro-steps has 1/k of the calls and bytes of all-reduces that it
+// has under reduction "micro", on every tier.
 TEST(Ledger, CountsReductionsAtTheBoundary) {
   int i = 0;
   for (int world : {1, 2, 3}) {

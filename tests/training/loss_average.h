@@ -53,7 +53,7 @@ struct Cut {
 // Results of a few steps.
 struct Steps {
   std::vector<double> losses, norms;
-  // The gradients of all parameters in the first step.
+  // The gradients of all parameters in the first step. Empty if each rank keeps its own gradients.
   std::vector<float> gradient;
   std::vector<float> masters;
 };

@@ -77,7 +77,7 @@ TEST(LossAverage, EveryFamilyHasTheSameMeanForEveryDivision) {
 }
 
 // Draws a division, a layout and features, and compares the step with a single micro-batch. Returns
-// the differences.
+// a description of the differences, or "" if they are small.
 std::string run_random_step(uint64_t seed) {
   Dice dice(seed, 3);
   Cut cut;
@@ -143,8 +143,8 @@ TEST(LossAverage, RandomStepsHaveTheSameMeanForEveryDivision) {
   for (uint64_t seed = first; seed < end; ++seed) EXPECT_EQ(run_random_step(seed), "");
 }
 
-// Covers every stage, tier and order of queues, with programs that are written out and programs
-// that repeat a micro-step.
+// Covers every stage and tier, the chaos device and the separate device, with programs that are
+// written out and programs that repeat a micro-step.
 TEST(LossAverage, LayoutsHaveTheSameBits) {
   for (const char* optimizer : {"AdamW", "Muon"}) {
     std::set<std::string> bits;
@@ -210,8 +210,8 @@ TEST(LossAverage, GradientsKeptByTheirRankAreWeighted) {
   EXPECT_LT(std::sqrt(off / moved), 0.05);
 }
 
-// A micro-batch without targets has weight 0. A step without any targets is skipped: it changes
-// nothing, logs the reason and keeps the loss scale.
+// A micro-batch without targets has weight 0. A step without any targets is skipped: it changes no
+// parameter, returns the reason and keeps the loss scale.
 TEST(LossAverage, AStepWithoutTargetsIsSkipped) {
   const Cut cut{1, 2, 2};
   for (bool checked : {true, false}) {
@@ -313,8 +313,8 @@ TEST(LossAverage, EvaluationWeighsRanksByTargets) {
   }
 }
 
-// Returns a graph whose loss is the mean of a cross-entropy plus another term. Both are weighted by
-// the number of targets of their micro-batch.
+// Returns a graph whose loss is half a cross-entropy with this reduction plus another term. With
+// the reduction "none", the loss is a mean squared error alone.
 Graph with_term(const char* reduction, bool second_targets = false) {
   Graph g;
   g.name = "terms";

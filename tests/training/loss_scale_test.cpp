@@ -26,7 +26,7 @@ using namespace test;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Returns the result of a step as text. The norm is left out if gradients overflowed.
+// Returns the result of a step as text. The norm of a skipped step is given as 0.
 std::string trace_of(const StepResult& r) {
   return fmt::format("step {} updates {} loss {} norm {} scale {} {}\n", r.step, r.updates, r.loss,
                      r.skipped ? 0 : r.grad_norm, r.loss_scale, r.skipped ? "skipped" : "");
@@ -105,7 +105,7 @@ TEST(LossScale, HasTheSameBitsOverNumbersOfRanksWhereReproducible) {
 }
 
 // Trains 10 steps, saves, and trains 10 more on another layout. The scale causes some overflows,
-// and the test causes one.
+// and the test causes one before and one after the save.
 TEST(LossScale, AResumedRunHasTheBitsOfAnUnbrokenRun) {
   Point from{.stage = 1, .compute = DS_DTYPE_F16};
   Point onto{.stage = 3, .tier = Tier::host, .threads = 2, .compute = DS_DTYPE_F16};

@@ -1,4 +1,5 @@
-// Tests losses and other outputs in types other than f32: an engine returns all of them as f32.
+// Tests losses and other outputs in types other than f32: an engine reads each of them in its own
+// type.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +15,8 @@ namespace {
 
 constexpr int64_t kRows = 4, kWidth = 6;
 
-// Returns the mean squared error of a linear layer, computed in element type `inner` and returned
-// in `outer`.
+// Returns a graph whose loss is the mean squared error of a linear layer, computed in element type
+// `inner` and cast to `outer`.
 Graph graph_of(const char* inner, const char* outer) {
   Graph g;
   g.name = "typed";

@@ -11,7 +11,7 @@ limit=100
 [ "${DS_SAME_BITS:-}" != full ] || limit=1000
 mkdir -p "$scratch"
 # points COUNT TESTS FILTER: runs the tests that match FILTER on COUNT ranks, of which each must pass TESTS tests. Works on any
-# number of cores and as any user, and contacts no other hosts.
+# number of cores and as any user.
 points() {
   count=$1 tests=$2 filter=$3
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout "$limit" \

@@ -1,7 +1,8 @@
-// Tests Muon in engines whose host hands over the gradients. The expected results come from the
-// formulas in plain f64 loops, for both methods of orthogonalization. Also tests which parameters
-// are matrices, how stacks of matrices are treated, what is gathered and what is refused. Recorded
-// trajectories are in optimizer_semantics_test.cpp, equal bits over layouts in optimizers_test.cpp.
+// Tests Muon, mostly in engines whose host hands over the gradients. The expected results come from
+// the formulas in plain f64 loops, for both methods of orthogonalization. Also tests which
+// parameters are matrices, how stacks of matrices are treated, what is gathered and what is
+// refused. Recorded trajectories are in optimizer_semantics_test.cpp, equal bits over layouts in
+// optimizers_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -131,7 +132,7 @@ Matrix expected(const Config& c, const Param& param, size_t number, int steps) {
   for (int s = 0; s < steps; ++s) {
     std::vector<float> g = drawn(param.numel(), 1000 + 50 * static_cast<uint64_t>(s) + number);
     Matrix ahead(p.size());
-    // The host hands over bf16 gradients, so they are rounded here as well.
+    // The engine rounds the gradients to bf16, so they are rounded here as well.
     if (c.compute == DS_DTYPE_BF16) {
       for (float& x : g) x = static_cast<float>(bf16(x));
     }

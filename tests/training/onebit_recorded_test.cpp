@@ -158,7 +158,7 @@ void replay(const Record& json, const Tolerance& tolerance, Json optimizer, int 
 }
 
 // Returns the optimizer parameters of a case: all its entries except those that describe the case
-// itself.
+// itself. freeze_step is one less.
 Json params_of(const Record& c) {
   Json params{Json::Object()};
   for (const auto& [name, value] : c.all().object()) {

@@ -301,8 +301,8 @@ double size_of_all(const std::vector<float>& values) {
   return sum;
 }
 
-// Returns, for one reduced and one compressed step, the loss, the norm, and for each tensor the
-// norms of gradient and momentum.
+// Returns, for one step before the freeze and one after it, the loss, the norm, and for each tensor
+// the sums of the magnitudes of gradient, momentum and master.
 std::vector<double> sizes_of_two_steps(int world, DType compute, double scale) {
   std::vector<double> out;
   Point p = onebit(world, 1);

@@ -81,7 +81,7 @@ Json config_of_case(const Record& item, const std::vector<std::vector<int64_t>>&
   for (const auto& [name, value] : item.at("params").object()) {
     // A bf16 `dtype` becomes the section "bf16" below.
     if (name == "lr_by_step" || name == "dtype") continue;
-    // In libds, Newton-Schulz computes in f32 unless bf16.enabled is set.
+    // libds has no parameter for the type in which Newton-Schulz computes.
     if (name == "compute") continue;
     params.set(name == "adamw_mode" ? "adam_w_mode" : name, value);
   }
@@ -157,15 +157,15 @@ void expect_drawn(const Record& data, const std::vector<std::vector<float>>& gra
               6 * scale * scale * std::sqrt(2 / (all - zeros)));
 }
 
-// Returns the relative error of 1 - beta in DeepSpeed's CPU kernels, which convert betas to f32. It
-// is large if beta is near 1.
+// Returns the relative error of 1 - beta in those of DeepSpeed's kernels that convert betas to f32.
+// It is large if beta is near 1.
 double shift_of(double beta) {
   const auto narrow = static_cast<float>(beta);
   return std::abs(static_cast<double>(1.0f - narrow) / (1 - beta) - 1);
 }
 
 struct Betas {
-  // A beta is 0 if the optimizer does not use it.
+  // Both betas are 0 if the class does not convert them to f32.
   double first = 0, second = 0;
   bool narrow = false, corrected = true;
 
@@ -273,8 +273,7 @@ class Recorded {
     });
   }
 
-  // Checks that every recorded tensor of a compared case was compared, and at least one for each
-  // parameter.
+  // Checks that every recorded tensor of a compared case was compared.
   void expect_all_compared(const Record& item) const {
     const std::string name = item.at("name").string();
     for (const auto& tensor : tensors_.names()) {

@@ -1,6 +1,6 @@
-// Tests every optimizer on every layout of states: equal bits over stages, tiers and ranks, with
-// groups and with frozen parameters, in one run and resumed on another layout.
-// optimizer_semantics_test.cpp and tests/conformance check the values.
+// Tests optimizers on many layouts of states, except the compressed optimizers: equal bits over
+// stages, tiers and ranks, with groups and with frozen parameters, in one run and resumed on
+// another layout. optimizer_semantics_test.cpp and tests/conformance check the values.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -18,7 +18,7 @@ constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
 
 // The parameter is "AdamW" or another type, optionally with a suffix: "AdamW_u8" has states in
 // 8-bit codes, "AdamW_bf16" bf16 states, and "AdamW_bf16_masters" also bf16 masters, which are
-// rounded stochastically.
+// rounded stochastically. "Muon_standard" orthogonalizes by the method "standard".
 class Optimizers : public testing::TestWithParam<std::string> {
  protected:
   Point point() const {
@@ -96,7 +96,8 @@ std::string hash_of_states(StateStore& store) {
   return hash.hex();
 }
 
-// Trains steps [begin, end) after loading `from`, then saves to `to`.
+// Trains steps [begin, end) after loading `from`, then saves to `to`. An empty path is neither
+// loaded nor saved.
 Part train_part(const Point& p, int begin, int end, const std::string& from,
                 const std::string& to) {
   Part out;

@@ -51,8 +51,8 @@ struct Ways {
 const Ways kWays[] = {
     {2, 1, -1, {2}}, {3, 1, -1, {3}}, {4, 2, -1, {2, 2}}, {8, 2, -1, {4, 2}}, {4, 1, 2, {2, 2}}};
 
-// A code represents a constant exactly. If a level summed instead of averaging, or averaged instead
-// of summing, the result would be off by the level's number of ranks.
+// Codes represent a constant up to the rounding of f32. If a level summed instead of averaging, or
+// averaged instead of summing, the result would be off by the level's number of ranks.
 TEST(QuantizedGradients, AreAveragedOnceOverAllRanks) {
   for (const Ways& w : kWays) {
     for (int bits : {4, 8}) {
@@ -134,7 +134,7 @@ TEST(QuantizedGradients, AreWithinTheErrorsOfTheirScales) {
 }
 
 // Every step has the same gradient. Without feedback, the same error is lost in every step; with
-// feedback, at most once.
+// feedback, errors do not add up.
 TEST(QuantizedGradients, FeedbackCorrectsQuantizationErrors) {
   const int64_t steps = 24;
   for (const Ways& w : kWays) {

@@ -55,7 +55,8 @@ std::vector<std::string> ops_between(const Program& p, size_t first, size_t last
   return out;
 }
 
-// The codes of the next bucket are computed and sent while the current bucket computes.
+// With overlap, the codes of the next bucket are computed and sent while the current bucket
+// computes.
 TEST(QuantizedWeights, AreSentWhileThePreviousBucketComputes) {
   for (bool overlap : {false, true}) {
     for (int64_t nodes : {1, 2}) {

@@ -86,8 +86,8 @@ TEST_F(RefusedLoad, LeavesTheEngineUnchangedOrPoisonsIt) {
   });
 }
 
-// Several ranks load the first checkpoint, which one rank saved. An engine that has not trained yet
-// is reinitialized after a failed load, no matter how much was read.
+// One to four ranks load the first checkpoint, which one rank saved. An engine that has not trained
+// yet is reinitialized after a failed load, no matter how much was read.
 class RefusedLoadOfRanks : public RefusedLoad {
  protected:
   void with_engines(const Point& point,
@@ -152,8 +152,8 @@ TEST_F(RefusedLoadOfRanks, AFailedReadLeavesAnUntrainedEngineUnchanged) {
   }
 }
 
-// Flips a byte in every section of every file: the header, and the beginning and end of the first
-// and the last tensor. Proves {checkpoint.load.corrupt}.
+// Flips one byte at a time of every file of tensors: in the header, and at the beginning and end of
+// the first and the last tensor. Proves {checkpoint.load.corrupt}.
 TEST_F(RefusedLoadOfRanks, ADamagedByteOfAnySectionIsRefusedByName) {
   for (const Point& point : points()) {
     with_engines(point, [&](Communicator& comm, Engine& engine, Engine& twin) {

@@ -211,8 +211,7 @@ TEST_F(SameBits, InProcessesAsInThreads) {
   for (const Point& p : process_points(want_full())) expect_processes(p, reference().bits());
 }
 
-// If the number of ranks is not a power of two, shards end inside a granule's padding, and the tree
-// of sums has ranks without a neighbour.
+// If the number of ranks is not a power of two, the tree of sums has ranks without a neighbour.
 TEST_F(SameBits, OnNumbersOfRanksThatAreNotPowersOfTwo) {
   for (int world : kOddWorlds) {
     for (const Point& p : want_full() ? full_product(odd_base(world)) : odd_cover(world))
@@ -563,7 +562,7 @@ TEST_F(SameBits, WithRecomputedActivations) {
   }
 }
 
-// Logits that are not rounded to bf16 give other bits, which are equal on every stage and tier.
+// Logits that are not rounded to bf16 give other bits, which are equal on every stage.
 TEST_F(SameBits, WithAFusedHead) {
   std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {

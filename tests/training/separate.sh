@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs the tests of training on the separate device (make_config in support/models.h). Leaves out tests of delegate mode, which
-# choose their device themselves, of the ledger, which also cover shared memories, and of communicators made of callbacks,
-# which the threads of this device cannot run. The short form runs every third test and leaves out the matrix of same bits;
-# DS_LONG=1 runs all tests.
+# Runs the tests of training on the separate device (make_config in support/models.h). Leaves out tests of delegate mode, most
+# of which the CTest entry training.delegate_on_separate runs, tests of the ledger, which also cover shared memories, and tests
+# of communicators made of callbacks, which the threads of this device cannot run. The short form runs every third test and also
+# leaves out SameBits, Quantization and FolderBits; DS_LONG=1 runs them and every test.
 # usage: separate.sh TEST_PROGRAM
 set -eu
 out="*Delegate*:Ledger.*:CallbackBits.*"

@@ -222,7 +222,7 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
   });
 }
 
-// All ranks read what one rank writes to its own elements, whose positions local_blocks() returns.
+// All ranks read what each rank writes to its own elements, whose positions local_blocks() returns.
 TEST(SlicedParams, LocalElementsMapToElementsOfTheWholeTensor) {
   for (Where w :
        {Where{2, 2, 3, Tier::device, true}, Where{3, 2, 1, Tier::host, false}, Where{1, 3, 2}}) {

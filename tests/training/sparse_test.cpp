@@ -253,7 +253,7 @@ TEST(SparseGradients, NotesNameTheTablesAndTheReasons) {
   EXPECT_EQ(notes_of(gpt(400, false), 4, [](Config& c) { c.sparse_gradients = false; }), "");
 }
 
-// A parameter that is read twice, or by another op, is not a table.
+// A parameter that is read twice, or that is also an output, is not a table.
 TEST(SparseGradients, TablesAreReadOnlyByInputIds) {
   Graph g;
   g.bound = 8;

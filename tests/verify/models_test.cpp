@@ -1,5 +1,5 @@
-// Compares the reference models with their recorded numbers, and checks that every mistake in a
-// model is detected.
+// Compares the reference models with their recorded numbers, and checks that mistakes in a model
+// are detected.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

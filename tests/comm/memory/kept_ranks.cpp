@@ -2,7 +2,7 @@
 //
 // Forms a group of RANKS processes. After a sum and a barrier, one of them prints the bytes of
 // operator new that it holds, the number of descriptors that it has opened, and its number of
-// threads. The buffer for sums, which is shared by all ranks, is not included.
+// threads. Allocations of 1 MiB or more, such as the buffer for sums, are not included.
 #include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>

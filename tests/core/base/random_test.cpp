@@ -33,8 +33,8 @@ TEST(RandomStream, EveryPartOfTheKeyChangesTheStream) {
   EXPECT_EQ(base.block(9), base.block(9));
 }
 
-// Checks models of any size: no stream that initializes a parameter equals a stream of a dropout in
-// the first step.
+// Checks many parameters, ops and leaves: no stream that initializes a parameter equals a stream of
+// a dropout in the first step.
 TEST(RandomStream, ParametersAndDropoutsShareNoStream) {
   std::vector<RandomStream> streams;
   for (uint32_t param = 0; param < 70000; ++param) streams.push_back(init_stream(9, param));

@@ -1,5 +1,5 @@
-// Tests what every device promises, on all devices of this machine, and what only a separate device
-// promises.
+// Tests what every device promises, on the software devices and on the CUDA plugin over a fake
+// driver, and what only a separate device promises.
 #include "core/device/device.h"
 
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ TEST_P(Devices, AnEmptyArenaCanGrow) {
   }
 }
 
-// Adds a constant to every element of `out`.
+// Writes to `out` the elements of the input plus a constant.
 class Add final : public Kernel {
  public:
   void run(const LaunchArgs& args) const override {

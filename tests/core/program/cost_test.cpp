@@ -94,8 +94,8 @@ TEST(Cost, ScalarOperandsAreNotCounted) {
   EXPECT_EQ(instruction_cost(program, program.instrs[0], 7).bytes, 2 * 4 * 28);
 }
 
-// Returns the names in the first column of each table in docs/reference/ops.md: graph ops, then
-// instructions.
+// Returns the names in the first column of each table in docs/reference/ops.md, up to the list of
+// operations that devices run. There is one table, of instructions.
 std::vector<std::set<std::string>> documented() {
   std::ifstream file(DS_SOURCE_DIR "/docs/reference/ops.md");
   std::vector<std::set<std::string>> tables;

@@ -1,5 +1,5 @@
-// Compares with every case that was recorded from DeepSpeed's own functions in
-// tests/data/semantics/partition.json.
+// Compares with the cases that were recorded from DeepSpeed's own functions in
+// tests/data/semantics/partition.json, except those of topologies.
 #include "core/program/partition.h"
 
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ grep -q '^fits: needs .* GiB of memory of device cuda:0 (1 rank), which has .*; 
 DS_CUDA_DRIVER=/nowhere/libcuda.so "$libds" plan --config cuda.json > out || fail "a plan asks for a driver"
 grep -q '^fits: .* the memory of device cuda:0 is not known here (' out || fail "$(head -1 out)"
 
-# Every instruction of a profile has a time, and limits that were never measured are not mentioned.
+# The listed instructions of a profile have times, and the profile says that the limits of the device are not measured.
 "$libds" profile --config cuda.json --steps 1 > out 2> err || fail "no profile: $(cat err)"
 grep -q 'stage 2; mean of 1 steps, on cuda:0$' out || fail "$(cat out)"
 grep -q 'the limits of this device are not measured' out || fail "$(cat out)"

@@ -122,8 +122,8 @@ TEST_F(FakeLinks, ARankThatDoesNotJoinIsNotWaitedForForever) {
   expect_names(text, {"in link 'all ranks'", "has made no progress for 300 ms"});
 }
 
-// At any call on any rank, the library refuses the call, fails later, or never ends the stream. The
-// rank that sees the error first names itself, the operation and the label. A stream that never
+// At some call on some rank, the library refuses the call, fails later, or never ends the stream.
+// The rank that sees the error first names itself, the operation and the label. A stream that never
 // ends is an error of the rank that waits for it.
 TEST_F(FakeLinks, AnErrorOfTheLibraryEndsAllRanks) {
   constexpr int kWorld = 3;

@@ -4,7 +4,7 @@
 usage: gpu_check.py ROOT PARTS OUT [--fake] [--small]
 ROOT is a folder with bin/gpu_check, bin/libds and lib/libds_cuda.so: the build folder, or one that `./run gpu-check carry` created.
 PARTS are letters of A, B, C and D. OUT/gpu-check.jsonl gets a line for each check. --fake uses the driver in software of ROOT/lib,
-leaves out part D, and uses small sizes in part C, because times mean nothing there. --small uses small sizes, as CI does. The exit code
+refuses part D, and uses small sizes in part C, because times mean nothing there. --small uses small sizes, as CI does. The exit code
 is 0 if all checks that ran have passed.
 """
 import argparse
@@ -21,7 +21,7 @@ import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
-# The time limit of a part in seconds.
+# The time limit of a part on a GPU, in seconds.
 LIMIT = 400
 # The number of steps of the main job.
 STEPS = 20
@@ -29,7 +29,7 @@ SANITIZED = ["add", "adamw", "layer_norm", "attention", "attention_dx", "cross_e
 
 
 def library(folder, pattern):
-    """Returns the path of a library in this Python's CUDA packages or in PyTorch, or "" if neither has it."""
+    """Returns the path of a library in this Python's packages `nvidia`, or "" if they lack it."""
     found = importlib.util.find_spec("nvidia")
     for place in (found.submodule_search_locations if found else []) or []:
         files = sorted(glob.glob(os.path.join(place, folder, "lib", pattern)))

@@ -112,7 +112,7 @@ void attention(Session& session, Report& report) {
                 depth = session.small() ? 4 : 64, n = batch * seq, width = heads * depth;
   const Attrs attrs{{"heads", heads}, {"seq", seq}};
   const Operand qkv{kBf16, {n, 3 * width}}, y{kBf16, {n, width}}, lse{kF32, {heads, n}};
-  // 4 flops for each pair of positions, half of which are masked.
+  // 4 flops for each pair of positions and each column. Half of the pairs are masked.
   const double pairs = static_cast<double>(n * seq * width);
   report.attempt("attention", [&] {
     report.figure(
