@@ -965,8 +965,8 @@ DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const
  * parameters, by name. Optimizer states and the step stay as they are. {checkpoint.load_model}
  * Collective.
  * @return DS_ERROR_NOT_FOUND for a missing file. {checkpoint.load_model.none} DS_ERROR_CONFIG with
- * the name of a tensor that is missing, superfluous or of another shape.
- * {checkpoint.load_model.config} DS_ERROR_CORRUPT with the name of a damaged file.
+ * the name of a tensor that is missing or of another shape; a tensor that the engine does not have
+ * is left out with a warning. {checkpoint.load_model.config} DS_ERROR_CORRUPT with the name of a damaged file.
  * {checkpoint.load_model.corrupt} */
 DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder);
 /** Writes the masters to `folder` as a Hugging Face model. Each file appears at once and whole.

@@ -1187,8 +1187,9 @@ end
 """
 Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's parameters, by
 name. Optimizer states and the step stay as they are. Collective.
-Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is missing,
-superfluous or of another shape. DS_ERROR_CORRUPT with the name of a damaged file.
+Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is missing or of
+another shape; a tensor that the engine does not have is left out with a warning. DS_ERROR_CORRUPT with the
+name of a damaged file.
 """
 function ds_checkpoint_load_model(engine, folder)
     @ccall libds.ds_checkpoint_load_model(engine::Ptr{ds_engine}, folder::Cstring)::Int32

@@ -1034,7 +1034,8 @@ extern "C" {
     /// parameters, by name. Optimizer states and the step stay as they are. Collective.
     ///
     /// Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is
-    /// missing, superfluous or of another shape. DS_ERROR_CORRUPT with the name of a damaged file.
+    /// missing or of another shape; a tensor that the engine does not have is left out with a warning.
+    /// DS_ERROR_CORRUPT with the name of a damaged file.
     pub fn ds_checkpoint_load_model(engine: *mut ds_engine, folder: *const c_char) -> ds_status;
     /// Writes the masters to `folder` as a Hugging Face model. Each file appears at once and whole.
     /// Collective.
