@@ -106,7 +106,10 @@ void DelegateEngine::finish_calls() {
     run_recorded(plan_.step().end());
   } else {
     if (order_.following()) leave_record();
-    if (micros_.cut_short()) reduce_ready(true);
+    if (micros_.cut_short()) {
+      reduce_ready(true);
+      leases_.begin_micro_step();
+    }
     executor(ProgramKind::update).run();
     if (order_.whole() && micros_.usual()) record(calls, std::move(hash));
   }

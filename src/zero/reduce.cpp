@@ -141,6 +141,8 @@ class Reducer {
       accumulate(acc(low), acc(level), 1);
       low = level;
     }
+    // The update reads the highest accumulator, which a step of fewer micro-steps does not reach.
+    if (low < plan_.grad_top()) accumulate(acc(low), acc(plan_.grad_top()), 0);
   }
 
   // Like tree(), for a micro-step whose index m is known only at run time: the sum absorbs level j

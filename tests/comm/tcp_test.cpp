@@ -402,7 +402,7 @@ TEST_F(TCP, AddressesAreChecked) {
   expect_names(alone("tcp://worker-0:70000", 0, 2), {"1 to 65535", "'70000'"});
   expect_names(alone("tcp://no.such.host.:4000", 1, 2), {"host 'no.such.host.' has no address"});
   unsetenv("MASTER_ADDR");
-  expect_names(alone("tcp", 0, 2), {"MASTER_ADDR", "got none"});
+  expect_names(alone("tcp", 0, 2), {"MASTER_ADDR", "not set"});
 }
 
 TEST_F(TCP, AKilledRankIsNamed) {

@@ -151,7 +151,8 @@ std::vector<float> train(const Config& c, int world, const std::vector<int64_t>&
       told(engine, micros, micros);
       engine.step();
     }
-    if (comm.rank() == 0) out = masters(engine);
+    const std::vector<float> whole = masters(engine);
+    if (comm.rank() == 0) out = whole;
   });
   return out;
 }
@@ -255,7 +256,8 @@ TEST(DelegateHost, WrongNumbersOfMicroStepsAreRefused) {
   refused(4, "ds_step must follow");
   engine.step();
   EXPECT_EQ(engine.micro_steps().count(), 3);
-  expect_names(message_of([&] { engine.set("mean_micro_steps", 0); }), {"mean_micro_steps", "0"});
+  expect_names(message_of([&] { engine.set("mean_micro_steps", 0); }, DS_ERROR_INVALID_ARGUMENT),
+               {"mean_micro_steps", "0"});
   Config tree = config_of(2, 1, 1);
   tree.reproducible = true;
   DelegateEngine exact(tree, *self, {});

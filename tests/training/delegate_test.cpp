@@ -248,7 +248,6 @@ TEST(Delegate, WrongCallsAreRefused) {
   EXPECT_THROW(engine.add_param("w", {2}), Error);
   engine.start();
   EXPECT_THROW(engine.start(), Error);
-  EXPECT_THROW(engine.view(ParamId(p)), Error);
   EXPECT_THROW(engine.grad_ready(ParamId(p), {w.data(), DS_DTYPE_F32, 3}), Error);
   EXPECT_THROW(engine.grad_ready(ParamId(1), {w.data(), DS_DTYPE_F32, 64}), Error);
   EXPECT_EQ(test::message_of(

@@ -133,9 +133,9 @@ TEST(DelegateWeight, AHostWithoutAWeightIsRefused) {
   engine->set("micro_weight", 7);
   // The last call before the end of the micro-step applies.
   engine->set("micro_weight", 1);
-  EXPECT_EQ(engine->weight(), 1);
+  EXPECT_EQ(engine->micro_steps().get("micro_weight"), 1);
   engine->end_micro_step();
-  EXPECT_FALSE(engine->weight());
+  EXPECT_TRUE(std::isnan(*engine->micro_steps().get("micro_weight")));
   give();
   engine->set("micro_weight", 3);
   engine->end_micro_step();

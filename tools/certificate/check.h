@@ -249,9 +249,8 @@ struct Piece {
 // Pieces by first byte. The first piece begins before all bytes.
 struct Pieces : std::map<Int, Piece> {
   Pieces() { emplace(-kMost, Piece{}); }
-  void cut(Int at) {
-    emplace(at, std::prev(upper_bound(at))->second);
-  }  // does nothing if one begins at `at`
+  // Does nothing if a piece begins at `at`.
+  void cut(Int at) { emplace(at, std::prev(upper_bound(at))->second); }
 };
 
 // Checks one program of one rank.
@@ -415,8 +414,8 @@ class ProgramCheck {
   Clock clock_{}, run_began_{}, issued_{};
   std::array<Clock, kQueues> queue_clock_{};
   std::vector<Clock> clocks_;  // by instruction, first those of the first run
-  std::vector<std::pair<Queue, Int>>
-      place_;  // in the same order: the queue, and the number on it from 1
+  // In the same order: the queue of each instruction, and its number there from 1.
+  std::vector<std::pair<Queue, Int>> place_;
   Pieces pieces_[kTiers][2];
 };
 

@@ -386,7 +386,7 @@ TEST_F(FakeCudaGroups, RefuseTypesThatTheyCannotAdd) {
                                 4, DS_DTYPE_I32, "whole");
                      },
                      DS_ERROR_INTERNAL),
-                 {"takes f32, bf16 and f16, got i32"});
+                 {"supports f32, bf16 and f16, got i32"});
   });
 }
 

@@ -108,9 +108,10 @@ unsafe extern "C" fn give_back<T>(managed: *mut ManagedTensor) {
 impl Managed {
     /// Takes over a DLPack tensor, for example the content of a Python capsule. Returns None for NULL.
     ///
-    /// # Safety The address is NULL or that of a DLPack tensor whose deleter was not called. Until the deleter is
-    /// called, nobody else writes the memory or, unless it is lent for reading only, reads it. Any thread may use the
-    /// memory and call the deleter.
+    /// # Safety
+    /// The address is NULL or that of a DLPack tensor whose deleter was not called. Until the deleter is called, nobody
+    /// else writes the memory or, unless it is lent for reading only, reads it. Any thread may use the memory and call
+    /// the deleter.
     pub unsafe fn from_raw(raw: Raw) -> Option<Managed> {
         let null = match raw {
             Raw::Unversioned(at) => at.is_null(),
