@@ -41,8 +41,22 @@ TEST(Arena, GrowingCostsOnlyExistingPages) {
       EXPECT_TRUE(!held || old[at + 9] == std::byte{7});
     }
     EXPECT_EQ(now[1536 * kMiB - 1], std::byte{0});
-    EXPECT_TRUE(!held || now != old);
+    EXPECT_EQ(now, old);
   }
+}
+
+TEST(Arena, AHeldArenaIsCopiedIfItsAddressesDoNotSuffice) {
+  HostDevice device;
+  EngineMemory memory(device, plan_of(kMiB), "", [] {});
+  std::byte* old = memory.memory().arena[0][0];
+  old[kMiB - 1] = std::byte{7};
+  std::shared_ptr<void> view = memory.hold(old);
+  memory.grow(plan_of(100 * kMiB));
+  const std::byte* now = memory.memory().arena[0][0];
+  EXPECT_NE(now, old);
+  EXPECT_EQ(now[kMiB - 1], std::byte{7});
+  EXPECT_EQ(now[kMiB], std::byte{0});
+  EXPECT_EQ(old[kMiB - 1], std::byte{7});
 }
 
 }  // namespace
