@@ -1,9 +1,10 @@
 /* LD_PRELOAD library of the memory tests: counts the memory and files that a process takes from the
  * system, by intercepting the calls. Heap: malloc and related functions, by the size of the chunk
- * (usable bytes and header). Mappings: mmap, anonymous or shared. Files: fallocate and ftruncate,
- * except for memory files. Stacks: the stack pages that threads created by pthread_create have
- * touched. It does not see calls that libc makes internally: mappings made by malloc are counted as
- * the chunks that malloc returns, and thread stacks as described above.
+ * (usable bytes and header). Mappings: mmap, anonymous or shared, as far as they are accessible.
+ * Files: fallocate and ftruncate, except for memory files. Stacks: the stack pages that threads
+ * created by pthread_create have touched. It does not see calls that libc makes internally:
+ * mappings made by malloc are counted as the chunks that malloc returns, and thread stacks as
+ * described above.
  *
  * The program finds shim_read, shim_reset_peaks and shim_mappings by dlsym. */
 #define _GNU_SOURCE
@@ -159,8 +160,27 @@ void* mmap64(void* address, size_t bytes, int protection, int flags, int fd, off
   void* (*real)(void*, size_t, int, int, int, off64_t) =
       (void* (*)(void*, size_t, int, int, int, off64_t))dlsym(RTLD_NEXT, "mmap64");
   void* p = real(address, bytes, protection, flags, fd, offset);
-  if (p != MAP_FAILED) mapping_made(p, bytes, flags);
+  /* Addresses without access take no memory. mprotect gives it to them. */
+  if (p != MAP_FAILED && protection != PROT_NONE) mapping_made(p, bytes, flags);
   return p;
+}
+
+/* Counts what becomes accessible as a mapping, or as more of the mapping that it continues. */
+int mprotect(void* address, size_t bytes, int protection) {
+  int (*real)(void*, size_t, int) = (int (*)(void*, size_t, int))dlsym(RTLD_NEXT, "mprotect");
+  int failed = real(address, bytes, protection);
+  if (failed || (protection & PROT_WRITE) == 0) return failed;
+  char* begin = address;
+  for (int i = 0; i < kMappings; ++i) {
+    char* first = mappings[i].address;
+    if (mappings[i].bytes == 0 || begin < first || begin > first + mappings[i].bytes) continue;
+    if (begin + bytes <= first + mappings[i].bytes) return 0;
+    mapping_ended(first);
+    mapping_made(first, (size_t)(begin - first) + bytes, MAP_PRIVATE | MAP_ANONYMOUS);
+    return 0;
+  }
+  mapping_made(address, bytes, MAP_PRIVATE | MAP_ANONYMOUS);
+  return 0;
 }
 
 void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset) {

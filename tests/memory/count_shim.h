@@ -29,7 +29,7 @@ struct shim_counts {
 
 struct shim_mapping {
   void* address;
-  /* The size that was passed to mmap. */
+  /* The size that was passed to mmap, or became accessible by mprotect. */
   long asked;
   /* The size in whole pages. */
   long bytes;
