@@ -44,6 +44,7 @@
 #include "engine/module_monitor.h"
 #include "exec/executor.h"
 #include "monitor/keys.h"
+#include "zero/reduce.h"
 
 namespace ds {
 
@@ -289,7 +290,7 @@ void DelegateEngine::set(std::string_view name, double value) {
 void DelegateEngine::set_micro_steps(std::string_view name, double value) {
   require_training(fmt::format("ds_engine_set of {}", name).c_str());
   const int64_t most = most_micro_steps(plan_.zero);
-  if (name == "micro_steps" && micros_.count_of(value) > most) {
+  if (name == "micro_steps" && micros_.number_asked(value) > most) {
     raise(
         DS_ERROR_UNSUPPORTED,
         "micro_steps must be at most {}, got {}: with `reproducible` the sums of a step are those "

@@ -9,6 +9,7 @@
 
 #include "core/base/hash.h"
 #include "core/graph/graph.h"
+#include "core/program/granules.h"
 #include "core/program/program.h"
 
 namespace ds {

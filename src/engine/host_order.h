@@ -6,6 +6,7 @@
 
 #include "compile/delegate.h"
 #include "core/base/ids.h"
+#include "core/program/granules.h"
 #include "core/program/program.h"
 
 namespace ds {

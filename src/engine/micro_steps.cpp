@@ -73,7 +73,7 @@ void MicroSteps::set_weight(double weight) {
   weight_ = weight;
 }
 
-int32_t MicroSteps::count_of(double value) const {
+int32_t MicroSteps::number_asked(double value) const {
   if (std::isnan(value)) return static_cast<int32_t>(config_.accumulation);
   require(value >= 1 && value <= kMostAccumulation && value == std::floor(value),
           "micro_steps must be a whole number of 1 to {}, or NaN, got {}", kMostAccumulation,
@@ -84,7 +84,7 @@ int32_t MicroSteps::count_of(double value) const {
 // A micro-step is reduced as the last one or as another one while its gradients come, so the number
 // may change only between micro-steps.
 void MicroSteps::set_count(double value) {
-  const int32_t count = count_of(value);
+  const int32_t count = number_asked(value);
   if (count == count_) return;
   require(count >= done_,
           "micro_steps must be at least {}, the number of micro-steps that have "

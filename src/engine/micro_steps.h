@@ -49,7 +49,7 @@ class MicroSteps {
   // Returns such a number; NaN if it is not set.
   std::optional<double> get(std::string_view name) const;
   // Returns the number of micro-steps that set("micro_steps", value) would set.
-  int32_t count_of(double value) const;
+  int32_t number_asked(double value) const;
 
   // Returns the weight of all gradients of the step: the number of leaves, or the sum of the
   // weights of all ranks, which the ranks then exchange. Call it after the last micro-step.

@@ -144,7 +144,7 @@ TEST(StateCodesEngine, GranulesThatAreNotWholeBlocksAreRefused) {
   expect_names(
       message_of([&] { compile_plan(graph_of(p), config_of(p), 0, 2, Machine{}, true, programs); },
                  DS_ERROR_UNSUPPORTED),
-      {"optimizer.states", "blocks of 256 elements", "has 24"});
+      {"optimizer.states", "multiple of 256 elements", "has 24"});
 }
 
 }  // namespace
