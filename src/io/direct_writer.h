@@ -17,8 +17,8 @@ class DirectWriter {
  public:
   // `blocks` must not be used elsewhere until the writer has been destroyed.
   DirectWriter(const std::string& path, DirectBlocks& blocks);
-  // Without a successful finish(), drops the blocks that are not yet written. Blocks already written
-  // stay in the file.
+  // Without a successful finish(), drops the blocks that are not yet written. Blocks already
+  // written stay in the file.
   ~DirectWriter();
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;

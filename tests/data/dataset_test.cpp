@@ -283,7 +283,8 @@ TEST(TrainSampler, RefusesTooLittleText) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.status(), DS_ERROR_CONFIG);
-    EXPECT_NE(std::string(e.what()).find("100 tokens, enough for 9 samples"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("100 tokens, enough for 9 samples"), std::string::npos)
+        << e.what();
   }
   EXPECT_NO_THROW(TrainSampler(file, 99, 0));
   EXPECT_THROW(TrainSampler(file, 100, 0), Error);
