@@ -99,9 +99,10 @@ void DelegateEngine::start() {
   });
   take_memory();
   if (ModuleMonitor::wanted(config().get<MonitorKeys>()) && runtime_.comm().rank() == 0) {
-    log_line(LogLevel::warning,
-             "wall_clock_breakdown and flops_profiler have no effect in delegate mode: they report by "
-             "module, and the engine does not know the host's modules");
+    log_line(
+        LogLevel::warning,
+        "wall_clock_breakdown and flops_profiler have no effect in delegate mode: they report by "
+        "module, and the engine does not know the host's modules");
   }
   started_ = true;
   // This precedes everything that may fail, because callers may also ask a poisoned engine about
@@ -175,6 +176,7 @@ void DelegateEngine::release(std::span<const ParamId> params, const StreamRef& s
 DelegateEngine::Seen DelegateEngine::view(ParamId param, const StreamRef& stream) {
   store_.check_param(param);
   require_started();
+  if (leases_.params[param].leases == 0) runtime_.require_usable();
   const bool own = stream || runtime_.shared_memory();
   const bool lasting = own && !plan_.zero.buckets[store_.bucket_of(param)].partitioned;
   if (leases_.params[param].leases == 0 && !lasting) {

@@ -50,7 +50,8 @@ static void joining(void) {
   join_in(&twice[0]);
   pthread_join(other, NULL);
   check(twice[0].status == DS_ERROR_COMM && twice[1].status == DS_ERROR_COMM, "a rank twice");
-  check(strstr(twice[0].message, "rank 1 already") || strstr(twice[1].message, "rank 1 already"),
+  check(strstr(twice[0].message, "rank 1 has joined already") ||
+            strstr(twice[1].message, "rank 1 has joined already"),
         "one of the two is told");
   check(pthread_create(&other, NULL, join_in, &sizes[1]) == 0, "a thread");
   join_in(&sizes[0]);

@@ -220,7 +220,7 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
               "options.init returned -7 for parameter 'h.2'");
   check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_POISONED, "h.2");
   check_error(ds_engine_grad_view(engine, param, NULL, &view), DS_ERROR_POISONED, "h.2");
-  check_error(ds_engine_param_view(engine, param, NULL, &view), DS_ERROR_STATE, "must be gathered");
+  check_error(ds_engine_param_view(engine, param, NULL, &view), DS_ERROR_POISONED, "h.2");
   check_error(ds_engine_start(engine), DS_ERROR_POISONED, "h.2");
   ds_engine_destroy(engine);
 }

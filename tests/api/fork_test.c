@@ -162,6 +162,7 @@ static void delegate_calls(objects* t) {
   refused(ds_release_params(t->delegate, &number, 1, NULL), "ds_release_params");
   refused(ds_engine_param_view(t->delegate, 0, NULL, &tensor), "ds_engine_param_view");
   refused(ds_grad_ready(t->delegate, 0, t->tensor, NULL), "ds_grad_ready");
+  refused(ds_grads_ready(t->delegate, NULL, 0, NULL, NULL), "ds_grads_ready");
   refused(ds_backward(t->delegate), "ds_backward");
   refused(ds_step(t->delegate), "ds_step");
 }
