@@ -884,8 +884,9 @@ DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text)
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at
  * creation), "param_groups" (number of groups), "loss_scale" (of the next step: with fp16, a host
  * in delegate mode multiplies its loss by it), "micro_weight" (delegate mode: what was set for the
- * running micro-step; NaN: nothing), "micro_steps" and "mean_micro_steps" (delegate mode), and the numbers of ds_engine_set as the next step will use
- * them; a name without a group means group 0, and "lr" is with Muon the rate of matrices. */
+ * running micro-step; NaN: nothing), "micro_steps" and "mean_micro_steps" (delegate mode), and the
+ * numbers of ds_engine_set as the next step will use them; a name without a group means group 0,
+ * and "lr" is with Muon the rate of matrices. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 /** Changes a number from the next step on, in place of configuration and schedule, until it is
  * changed again: "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD and
@@ -966,8 +967,8 @@ DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const
  * Collective.
  * @return DS_ERROR_NOT_FOUND for a missing file. {checkpoint.load_model.none} DS_ERROR_CONFIG with
  * the name of a tensor that is missing or of another shape; a tensor that the engine does not have
- * is left out with a warning. {checkpoint.load_model.config} DS_ERROR_CORRUPT with the name of a damaged file.
- * {checkpoint.load_model.corrupt} */
+ * is left out with a warning. {checkpoint.load_model.config} DS_ERROR_CORRUPT with the name of a
+ * damaged file. {checkpoint.load_model.corrupt} */
 DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder);
 /** Writes the masters to `folder` as a Hugging Face model. Each file appears at once and whole.
  * Collective.

@@ -72,9 +72,9 @@ std::string version_text() {
   return ds_version() + (commit.empty() ? "" : " (" + commit + ")");
 }
 
-// Rewrites "libds" and "libds help" as "libds --help", and "libds help plan" as "libds plan --help".
-// Returns the words after "libds" in reverse order, as CLI11 parses them, or nothing for any other
-// command line.
+// Rewrites "libds" and "libds help" as "libds --help", and "libds help plan" as "libds plan
+// --help". Returns the words after "libds" in reverse order, as CLI11 parses them, or nothing for
+// any other command line.
 std::vector<std::string> asked_for_help(int argc, char** argv) {
   if (argc > 3 || (argc > 1 && std::string_view(argv[1]) != "help")) return {};
   std::vector<std::string> words{"--help"};

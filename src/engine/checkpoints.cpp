@@ -71,8 +71,8 @@ void Checkpoints::start_save(const std::string& folder, const Json& client, cons
   wait();
   CheckpointInfo info = info_of(client, tag);
   runtime_.guarded([&] { runtime_.settle(); });
-  started_ = std::make_unique<StartedSave>(store_, folder, info, kept(keep),
-                                           runtime_.comm().timeout_ms());
+  started_ =
+      std::make_unique<StartedSave>(store_, folder, info, kept(keep), runtime_.comm().timeout_ms());
 }
 
 std::string Checkpoints::wait() {
