@@ -24,7 +24,7 @@ MADE_BY_LIBDS = ("Value", "Work", "Lease", "Error", "Param", "StepResult", "Prog
 
 
 class Junk:
-    """An object that claims to be an array but is none."""
+    """An object that claims to be an array without being one."""
 
     def __init__(self, made):
         self.made = made
