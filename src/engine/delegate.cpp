@@ -280,26 +280,14 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   pending_ = {};
 }
 
-// Nothing before the update reads its numbers, so they may change until then.
+// Nothing before the update reads its numbers, so they may change until then. The recorded step has
+// the configured number of micro-steps: a step with another number runs call by call.
 void DelegateEngine::set(std::string_view name, double value) {
   runtime_.require_usable();
   require_started();
-  micros_.get(name) ? set_micro_steps(name, value) : EngineBody::set(name, value);
-}
-
-// The recorded step has the configured number of micro-steps: a step with another number runs call
-// by call.
-void DelegateEngine::set_micro_steps(std::string_view name, double value) {
+  if (!micros_.get(name)) return EngineBody::set(name, value);
   require_training(fmt::format("ds_engine_set of {}", name).c_str());
-  const int64_t most = most_micro_steps(plan_.zero);
-  if (name == "micro_steps" && micros_.number_asked(value) > most) {
-    raise(
-        DS_ERROR_UNSUPPORTED,
-        "micro_steps must be at most {}, got {}: with `reproducible` the sums of a step are those "
-        "of gradient_accumulation_steps {}",
-        most, value, config().accumulation);
-  }
-  micros_.set(name, value);
+  micros_.set(name, value, most_micro_steps(plan_.zero));
   if (micros_.usual() || !order_.following()) return;
   runtime_.guarded([&] { order_.events().empty() ? order_.leave() : leave_record(); });
 }

@@ -140,7 +140,6 @@ class DelegateEngine final : public EngineBody {
   void finish_calls();
   // Computes what the sums of gradients are divided by, after the last micro-step.
   void weigh();
-  void set_micro_steps(std::string_view name, double value);
   void record(const HostOrder::Events& calls, std::string hash);
   void compare_orders(const HostOrder::Events& calls, const std::string& hash);
   // The functions below serve a host call by call.

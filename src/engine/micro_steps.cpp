@@ -43,17 +43,11 @@ void MicroSteps::end() {
   has_gradient_ = false;
 }
 
-bool MicroSteps::set(std::string_view name, double value) {
-  if (name == kWeight) {
-    set_weight(value);
-  } else if (name == kCount) {
-    set_count(value);
-  } else if (name == kDivisor) {
-    set_divisor(value);
-  } else {
-    return false;
-  }
-  return true;
+void MicroSteps::set(std::string_view name, double value, int64_t most) {
+  if (name == kWeight) return set_weight(value);
+  if (name == kCount) return set_count(value, most);
+  ensure(name == kDivisor, "'{}' is not a number of micro-steps", name);
+  set_divisor(value);
 }
 
 std::optional<double> MicroSteps::get(std::string_view name) const {
@@ -73,18 +67,21 @@ void MicroSteps::set_weight(double weight) {
   weight_ = weight;
 }
 
-int32_t MicroSteps::number_asked(double value) const {
-  if (std::isnan(value)) return static_cast<int32_t>(config_.accumulation);
+// A micro-step is reduced as the last one or as another one while its gradients come, so the number
+// may change only between micro-steps.
+void MicroSteps::set_count(double value, int64_t most) {
+  if (std::isnan(value)) value = static_cast<double>(config_.accumulation);
   require(value >= 1 && value <= kMostAccumulation && value == std::floor(value),
           "micro_steps must be a whole number of 1 to {}, or NaN, got {}", kMostAccumulation,
           value);
-  return static_cast<int32_t>(value);
-}
-
-// A micro-step is reduced as the last one or as another one while its gradients come, so the number
-// may change only between micro-steps.
-void MicroSteps::set_count(double value) {
-  const int32_t count = number_asked(value);
+  if (value > static_cast<double>(most)) {
+    raise(
+        DS_ERROR_UNSUPPORTED,
+        "micro_steps must be at most {}, got {}: with `reproducible` the sums of a step are those "
+        "of gradient_accumulation_steps {}",
+        most, value, config_.accumulation);
+  }
+  const auto count = static_cast<int32_t>(value);
   if (count == count_) return;
   require(count >= done_,
           "micro_steps must be at least {}, the number of micro-steps that have "

@@ -40,16 +40,14 @@ class MicroSteps {
   // Ends the current micro-step.
   void end();
 
-  // The numbers that ds_engine_set sets here. Returns false if `name` is not one of them.
-  // micro_weight: with loss_average "tokens", the weight of this rank's gradients in this
-  // micro-step. micro_steps: the number of micro-steps of this step; NaN: the configuration's.
-  // mean_micro_steps: the number that the sum of the gradients is divided by; NaN: that of the
-  // micro-steps made.
-  bool set(std::string_view name, double value);
-  // Returns such a number; NaN if it is not set.
+  // Sets a number for which get() is not nullopt. "micro_weight" is the weight of this rank's
+  // gradients in this micro-step, with loss_average "tokens". "micro_steps" is the number of
+  // micro-steps of this step, at most `most`; NaN means the configuration's. "mean_micro_steps" is
+  // the number that the sum of the gradients is divided by; NaN means the number of micro-steps
+  // made.
+  void set(std::string_view name, double value, int64_t most);
+  // Returns such a number, NaN if it is not set, or nullopt for any other name.
   std::optional<double> get(std::string_view name) const;
-  // Returns the number of micro-steps that set("micro_steps", value) would set.
-  int32_t number_asked(double value) const;
 
   // Returns the weight of all gradients of the step: the number of leaves, or the sum of the
   // weights of all ranks, which the ranks then exchange. Call it after the last micro-step.
@@ -59,7 +57,7 @@ class MicroSteps {
 
  private:
   void set_weight(double weight);
-  void set_count(double count);
+  void set_count(double count, int64_t most);
   void set_divisor(double divisor);
 
   const Config& config_;

@@ -13,7 +13,6 @@
 #include "core/device/thread_queue.h"
 
 namespace ds {
-
 namespace {
 
 constexpr int64_t kPage = 4096;
