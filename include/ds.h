@@ -962,6 +962,23 @@ DS_API ds_status ds_checkpoint_wait(ds_engine* engine);
  * with the name of the damaged file. {checkpoint.load.corrupt} */
 DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options,
                                     char** out_text);
+/** Attaches a tensor to the next ds_checkpoint_save of this engine: what a program needs besides
+ * parameters and states, such as the buffers of its modules or the state of its random numbers.
+ * {checkpoint.attach.kept} Each rank attaches tensors of its own, also none.
+ * {checkpoint.attach.own} The value is copied at once, to memory outside the plan; a later one of
+ * the same name replaces it. {checkpoint.attach.copied} A save that fails keeps them for the next
+ * save. {checkpoint.attach.again}
+ * @param name not empty */
+DS_API ds_status ds_checkpoint_attach(ds_engine* engine, const char* name, const ds_tensor* value);
+/** Reads what a rank attached to the checkpoint that this engine loaded last. Any rank reads the
+ * attachments of all ranks. {checkpoint.attachment.any}
+ * @param rank 0 to one less than the number of ranks that saved the checkpoint
+ * @param out [out] [owned] on the host
+ * @return DS_ERROR_NOT_FOUND if that rank attached nothing of that name.
+ * {checkpoint.attachment.none} DS_ERROR_STATE before the first load. {checkpoint.attachment.early}
+ */
+DS_API ds_status ds_checkpoint_attachment(const ds_engine* engine, const char* name, int32_t rank,
+                                          ds_tensor** out);
 /** Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's
  * parameters, by name. Optimizer states and the step stay as they are. {checkpoint.load_model}
  * Collective.

@@ -21,7 +21,7 @@ PROVES = re.compile(r"\bproves((?:[\s*/#]|//|\band\b|,|\{[\w.-]+\})+)", re.I)
 SENTENCE_END = re.compile(r"(?<=[^.][.!?])((?:\s*\{[\w.-]+\})?)\s+(?!\s*\{[\w.-]+\})")
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
 MOST_CODE = 0.4  # the largest share of lines with code among those that are not blank
-MOST_FUNCTIONS = 116  # a commit that adds a noun raises this, with an ADR
+MOST_FUNCTIONS = 118  # a commit that adds a noun raises this, with an ADR
 TESTS = {".c", ".cpp", ".h", ".py", ".rs", ".jl", ".sh"}
 
 

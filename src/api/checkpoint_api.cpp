@@ -1,8 +1,11 @@
 // This file implements the calls that save, load and convert checkpoints. Calls with an engine are
 // collective: options are read on all ranks before anything is read or written, so that a mistake
 // on one rank is an error on every rank.
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -107,6 +110,33 @@ ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* 
     read_on_all(engine, "ds_checkpoint_load", [&] { tag = load_tag(options); });
     ds::CheckpointInfo info = e.load(place, tag);
     if (out_text) ds::put_text(info.client.dump(), out_text);
+  });
+}
+
+// The value is copied to the host, so that steps may change the tensor before the save.
+ds_status ds_checkpoint_attach(ds_engine* engine, const char* name, const ds_tensor* value) {
+  return ds::boundary([&] {
+    ds::Checkpoints& e = ds::checkpoints(engine);
+    const std::string called = ds::need_path(name, "name");
+    ds::require(called != "__metadata__", "name must not be '{}', which safetensors reserves",
+                called);
+    const ds_tensor& given = ds::need(value, "value");
+    const std::unique_ptr<ds_tensor> copy = ds::own_tensor(given.dtype, given.dims);
+    ds::copy_tensor(*copy, given, nullptr);
+    const auto* bytes = static_cast<const std::byte*>(copy->data);
+    e.attach(called, {copy->dtype, copy->dims, {bytes, bytes + copy->bytes()}});
+  });
+}
+
+ds_status ds_checkpoint_attachment(const ds_engine* engine, const char* name, int32_t rank,
+                                   ds_tensor** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    const ds::Attachment found =
+        ds::checkpoints(engine).attachment(ds::need_path(name, "name"), rank);
+    std::unique_ptr<ds_tensor> tensor = ds::own_tensor(found.dtype, found.shape);
+    std::ranges::copy(found.bytes, static_cast<std::byte*>(tensor->data));
+    *out = tensor.release();
   });
 }
 

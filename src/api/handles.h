@@ -92,6 +92,10 @@ namespace ds {
 std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims,
                                       std::shared_ptr<Device> device = nullptr);
 
+// Copies the elements of a tensor to one of the same type and shape. If there is a stream, the
+// copies are queued, and the stream keeps both owners alive until the copies are done.
+void copy_tensor(const ds_tensor& to, const ds_tensor& from, ds_stream* stream);
+
 // Returns the stream of a handle that was passed to a call of this engine, or null if the handle is
 // NULL. Throws if the stream belongs to another device.
 StreamRef stream_of(ds_stream* stream, const ds_engine* engine);

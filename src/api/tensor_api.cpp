@@ -243,9 +243,9 @@ void need_writable(const ds_tensor& tensor) {
   }
 }
 
-// Copies elements. If there is a stream, the copies are queued, and the stream keeps both owners
-// alive until the copies are done.
-void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
+}  // namespace
+
+void copy_tensor(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
   std::shared_ptr<Device> device = to.device ? to.device : from.device;
   require(!from.device || from.device == device, "to and from must not lie on two devices");
   if (need_or_null(stream, "stream")) {
@@ -268,8 +268,6 @@ void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
     std::memmove(target, source, bytes);
   });
 }
-
-}  // namespace
 
 // On a device, the memory is an arena, which the tensor owns.
 std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims,
@@ -445,7 +443,7 @@ ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from, ds_stream* stream
                 "to and from must have one type and shape, got {} and {}", ds::shape_text(target),
                 ds::shape_text(source));
     ds::need_writable(target);
-    ds::copy(target, source, stream);
+    ds::copy_tensor(target, source, stream);
   });
 }
 

@@ -1,15 +1,27 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/json.h"
 #include "core/config/loss_scaler.h"
 
 namespace ds {
+
+// A tensor that the caller adds to a checkpoint, in row-major order without gaps.
+struct Attachment {
+  DType dtype = DS_DTYPE_NONE;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+// The attachments of one rank, by name.
+using Attachments = std::map<std::string, Attachment>;
 
 // The data of a checkpoint besides its tensors.
 struct CheckpointInfo {
@@ -36,6 +48,9 @@ struct CheckpointInfo {
   Json config;
   // The caller's state, such as the position of a sampler, and metrics.
   Json client;
+  // The attachments of this rank in a save, or null. A load leaves the member null, since
+  // attachments are read one by one (attachments.h).
+  std::shared_ptr<const Attachments> attached;
   // Tag of a save, which becomes part of the folder's name; "" means no tag.
   std::string tag;
   // The path that the checkpoint was read from. It is not stored.

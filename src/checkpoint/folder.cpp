@@ -17,7 +17,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/own_files.h"
+#include "checkpoint/rank_files.h"
 #include "checkpoint/state_files.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -76,7 +76,7 @@ std::optional<Error> find_fault(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
     for (size_t k = 0; k < m.kinds.size(); ++k) check_state_file(m, path, k);
-    for (size_t r = 0; r < m.own.size(); ++r) check_own_file(m, path, r, false);
+    check_rank_files(m, path, false);
     return std::nullopt;
   } catch (const Error& error) {
     return error;

@@ -201,18 +201,29 @@ void parse_scaler(Manifest& m, const Json* scaler) {
           s.last_overflow);
 }
 
-// Reads the sizes and hashes of the per-rank files. The member is absent if no rank had per-rank
-// states.
-void parse_own(Manifest& m, const Json* own) {
-  if (!own) return;
-  if (std::ssize(own->array()) != m.world)
-    raise(DS_ERROR_CORRUPT, "own lists {} files, but there were {} ranks", own->array().size(),
-          m.world);
-  for (const Json& item : own->array()) {
-    m.own.push_back({item.at("bytes").integer(), item.at("hash").string()});
-    if (m.own.back().bytes < 0)
-      raise(DS_ERROR_CORRUPT, "own: a file has {} bytes", m.own.back().bytes);
+Json::Array print_rank_files(const std::vector<ManifestRankFile>& files) {
+  Json::Array out;
+  for (const ManifestRankFile& f : files)
+    out.push_back(Json::Object{{"bytes", f.bytes}, {"hash", f.hash}});
+  return out;
+}
+
+// Reads the sizes and hashes of files that each rank wrote for itself, from the member `name`. It
+// is absent if there are none.
+std::vector<ManifestRankFile> parse_rank_files(const Json& document, const char* name,
+                                               int64_t world) {
+  std::vector<ManifestRankFile> out;
+  const Json* files = document.find(name);
+  if (!files) return out;
+  if (std::ssize(files->array()) != world)
+    raise(DS_ERROR_CORRUPT, "{} lists {} files, but there were {} ranks", name,
+          files->array().size(), world);
+  for (const Json& item : files->array()) {
+    out.push_back({item.at("bytes").integer(), item.at("hash").string()});
+    if (out.back().bytes < 0)
+      raise(DS_ERROR_CORRUPT, "{}: a file has {} bytes", name, out.back().bytes);
   }
+  return out;
 }
 
 // Throws unless the member "hash", which must be the last one, is the hash of all members before it
@@ -257,7 +268,8 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   parse_updates(m, document.find("updates"));
   parse_frozen_with_states(m, document.find("frozen_with_states"));
   parse_set(m, document.find("set"));
-  parse_own(m, document.find("own"));
+  m.own = parse_rank_files(document, "own", m.world);
+  m.attached = parse_rank_files(document, "attached", m.world);
   m.info.config = document.at("config");
   m.info.client = document.at("client");
   sort_and_check_pieces(m, source);
@@ -316,12 +328,8 @@ std::string Manifest::print() const {
   document.set("files", std::move(by_file));
   document.set("tensors", std::move(list));
   document.set("pieces", std::move(lists));
-  if (!own.empty()) {
-    Json::Array files_of_ranks;
-    for (const ManifestOwn& o : own)
-      files_of_ranks.push_back(Json::Object{{"bytes", o.bytes}, {"hash", o.hash}});
-    document.set("own", std::move(files_of_ranks));
-  }
+  if (!own.empty()) document.set("own", print_rank_files(own));
+  if (!attached.empty()) document.set("attached", print_rank_files(attached));
   document.set("config", info.config);
   document.set("client", info.client);
   {

@@ -34,8 +34,8 @@ struct ManifestFile {
   std::string header;
 };
 
-// The file of the per-rank states of one rank (checkpoint/own_files.h).
-struct ManifestOwn {
+// A file that one rank writes for itself (checkpoint/rank_files.h).
+struct ManifestRankFile {
   int64_t bytes = 0;
   // Hash of all bytes of the file.
   std::string hash;
@@ -55,7 +55,9 @@ struct Manifest {
   // The pieces, sorted by (kind, tensor, begin). Together they cover every element exactly once.
   std::vector<Piece> pieces;
   // The files of per-rank states, by rank. Empty if no rank had per-rank states.
-  std::vector<ManifestOwn> own;
+  std::vector<ManifestRankFile> own;
+  // The files of attachments, by rank. Empty if no rank had attached anything.
+  std::vector<ManifestRankFile> attached;
   // The hash member of the manifest that was read.
   std::string hash;
 

@@ -1,9 +1,14 @@
 #include "checkpoint/open_source.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "checkpoint/attachments.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/deepspeed/source.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
@@ -11,6 +16,7 @@
 #include "checkpoint/state_files.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "core/base/path_kind.h"
 #include "core/graph/graph.h"
 
@@ -34,6 +40,7 @@ class OwnSource : public StateSource {
     }
     files_.open(kinds.size());
     files_.check_pieces();
+    if (parts == SourceParts::all) take_attached(manifest);
     find_tied();
   }
 
@@ -43,6 +50,16 @@ class OwnSource : public StateSource {
   }
 
  private:
+  // A conversion writes as one rank, which has the attachments of rank 0.
+  void take_attached(const Manifest& manifest) {
+    if (manifest.attached.empty()) return;
+    info.attached = std::make_shared<Attachments>(read_attachments(manifest, info.path, 0));
+    if (manifest.attached.size() > 1)
+      log_line(LogLevel::warning,
+               fmt::format("checkpoint '{}': attachments of ranks other than 0 are left out",
+                           info.path));
+  }
+
   // Reads the second names of tied tensors from the client's state, where a conversion from
   // DeepSpeed stores them.
   void find_tied() {

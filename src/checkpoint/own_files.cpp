@@ -1,13 +1,12 @@
 #include "checkpoint/own_files.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "core/base/error.h"
+#include "checkpoint/rank_files.h"
 #include "core/base/hash.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -33,9 +32,7 @@ std::vector<SafetensorEntry> entries_of(StateAccess& state) {
 
 }  // namespace
 
-std::string own_file(size_t rank) { return fmt::format("own-{:05}.safetensors", rank); }
-
-ManifestOwn write_own_file(StateAccess& state, const std::string& path) {
+ManifestRankFile write_own_file(StateAccess& state, const std::string& path) {
   std::vector<SafetensorEntry> entries = entries_of(state);
   const std::string header = plan_safetensors(entries, {});
   const std::string name = path + "/" + own_file(static_cast<size_t>(state.comm().rank()));
@@ -59,29 +56,6 @@ ManifestOwn write_own_file(StateAccess& state, const std::string& path) {
   file.sync();
   sync_folder(path);
   return {end, hash.hex()};
-}
-
-void check_own_file(const Manifest& manifest, const std::string& path, size_t rank, bool whole) {
-  const ManifestOwn& listed = manifest.own.at(rank);
-  const std::string name = path + "/" + own_file(rank);
-  if (!exists(name))
-    raise(DS_ERROR_CORRUPT, "'{}' does not exist, but {} names it", name, kManifestName);
-  File file(name, File::Mode::read);
-  if (file.size() != listed.bytes)
-    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, file.size(), kManifestName,
-          listed.bytes);
-  if (!whole) return;
-  Hash128 hash;
-  std::vector<std::byte> block(kPieceBytes);
-  for (int64_t at = 0; at < listed.bytes;) {
-    size_t count = std::min(block.size(), static_cast<size_t>(listed.bytes - at));
-    file.read(block.data(), count, at);
-    hash.update(block.data(), count);
-    at += static_cast<int64_t>(count);
-  }
-  if (hash.hex() != listed.hash)
-    raise(DS_ERROR_CORRUPT, "'{}' has hash {}, {} says {}", name, hash.hex(), kManifestName,
-          listed.hash);
 }
 
 bool own_file_fits(StateAccess& state, const std::string& path, size_t rank) {

@@ -1,5 +1,5 @@
 #pragma once
-#include <cstdint>
+#include <cstddef>
 #include <string>
 
 #include "checkpoint/manifest.h"
@@ -10,15 +10,8 @@ namespace ds {
 // Files of per-rank states (StateAccess::own): one safetensors file for each rank, which the
 // manifest lists with its size and hash. The tensors are f32 and one-dimensional.
 
-// Returns the name of a rank's file, such as "own-00001.safetensors".
-std::string own_file(size_t rank);
-
 // Writes and syncs this rank's file in the folder `path`. Returns its size and hash.
-ManifestOwn write_own_file(StateAccess& state, const std::string& path);
-
-// Throws DS_ERROR_CORRUPT unless the file of `rank` has the size that the manifest says. If `whole`
-// is set, also reads the file and compares its hash.
-void check_own_file(const Manifest& manifest, const std::string& path, size_t rank, bool whole);
+ManifestRankFile write_own_file(StateAccess& state, const std::string& path);
 
 // Returns whether the file of `rank` has exactly the per-rank states of this engine, by name and
 // number of elements.

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
-#include "checkpoint/own_files.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/rank_files.h"
 #include "checkpoint/state_files.h"
 #include "core/base/dtype.h"
 #include "core/base/hash.h"
@@ -69,7 +69,7 @@ std::string payload_hash(const std::string& path) {
       if (!in_order) files.read(k, tensor.name, 0, tensor.numel(), update);
     }
   }
-  for (size_t r = 0; r < manifest.own.size(); ++r) check_own_file(manifest, path, r, true);
+  check_rank_files(manifest, path, true);
   return hash.hex();
 }
 

@@ -35,6 +35,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/own_files.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/rank_files.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/state_files.h"
 #include "comm/communicator.h"
@@ -122,7 +123,8 @@ class Reader {
       files_.emplace(path_);
       match_model();
       files_->open(state_.state_kinds().size());
-      if (own_counts()) check_own_file(manifest(), path_, rank(), true);
+      if (own_counts()) check_own(rank());
+      check_attached();
     });
     compare();
     CheckpointInfo info = manifest().info;
@@ -171,6 +173,17 @@ class Reader {
     return !own_states(state_).empty() && std::ssize(manifest().own) == state_.comm().size();
   }
 
+  void check_own(size_t rank) const {
+    check_rank_file(manifest().own.at(rank), path_ + "/" + own_file(rank), true);
+  }
+
+  // Checks this rank's share of the files of attachments, which callers read after the load.
+  void check_attached() {
+    const auto ranks = static_cast<size_t>(state_.comm().size());
+    for (size_t r = rank(); r < manifest().attached.size(); r += ranks)
+      check_rank_file(manifest().attached[r], path_ + "/" + attached_file(r), true);
+  }
+
   // Reads the per-rank states on all ranks, or on none. If they do not fit, states that are valid
   // in one layout only start at zero, and the states that are equal on all ranks are read from rank
   // 0's file, if the checkpoint has one.
@@ -186,7 +199,7 @@ class Reader {
     state_.own()->forget();
     if (!manifest().own.empty()) {
       agree(state_.comm(), "checkpoint own", [&] {
-        check_own_file(manifest(), path_, 0, true);
+        check_own(0);
         read_common(state_, path_);
       });
     }

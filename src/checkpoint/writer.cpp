@@ -21,13 +21,14 @@
 //     piece on the way, and syncs the files (io/direct_writer.h): a sync by rank 0 would not flush
 //     data that another host still has in memory. A rank that holds a slice of a tensor writes it
 //     at the slice's offsets in the full tensor; of ranks that hold copies, only one writes.
-//     Per-rank states go into one file for each rank (own_files.h).
+//     Per-rank states go into one file for each rank (own_files.h), and so do attachments
+//     (attachments.h).
 //  3. The hashes of all pieces are gathered. Rank 0 checks that the pieces tile every tensor,
 //     without gap or overlap, and commits: the manifest is written under a temporary name, synced
 //     and renamed, and the folder is synced (write_file_atomic). The manifest ends with a hash of
 //     itself.
 //  4. Older checkpoints that `keep` does not name are removed. A failure here is only a warning.
-// A started save does step 1 on the caller's thread, writes the per-rank files there, and copies
+// A started save does step 1 on the caller's thread, writes the files of ranks there, and copies
 // what else it will write. Steps 2 to 4 run on a thread that must not communicate, because the
 // caller's training steps use the same communicator meanwhile. So instead of the gather of step 3,
 // each rank leaves its pieces, or its error, in a file rank-R in the checkpoint's folder; rank 0
@@ -39,8 +40,8 @@
 //
 // Cost. Each byte is read from its state, hashed and written once, in blocks of kPieceBytes. A rank
 // also holds the descriptions of all ranks' pieces in memory. Each rank syncs each file once, and
-// rank 0 also when it creates the file. A save without per-rank states makes three calls of
-// agree(), one broadcast and two all_gathers.
+// rank 0 also when it creates the file. A save without per-rank states and attachments makes three
+// calls of agree(), one of agree_max(), one broadcast and two all_gathers.
 //
 // Source. File systems preserve this order only if data is synced before the rename and the folder
 // after it: Pillai et al., "All file systems are not created equal: on the complexity of crafting
@@ -58,6 +59,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -68,6 +70,7 @@
 #include <vector>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/attachments.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
@@ -129,7 +132,7 @@ class Writer {
     return path_;
   }
 
-  // Collective. Creates the folder and its files, and writes the per-rank files.
+  // Collective. Creates the folder and its files, and writes the files of ranks.
   void begin() {
     agree(comm_, "checkpoint folder", [&] {
       if (comm_.rank() == 0) make_files();
@@ -138,10 +141,15 @@ class Writer {
     std::copy_n(name_.data(), std::min(name_.size(), name.size() - 1), name.data());
     comm_.broadcast(name.data(), name.size(), 0, "checkpoint name");
     path_ = folder_ + "/" + name.data();
-    // All ranks have the same list of states, so all of them return here or none does.
-    if (own_states(state_).empty()) return;
-    agree(comm_, "checkpoint own file", [&] { own_ = write_own_file(state_, path_); });
-    gather_own();
+    // All ranks have the same list of states, so all of them write a file or none does.
+    if (!own_states(state_).empty())
+      manifest_.own = write_on_all("own", [&] { return write_own_file(state_, path_); });
+    static const Attachments nothing;
+    const Attachments& mine = manifest_.info.attached ? *manifest_.info.attached : nothing;
+    if (agree_max(comm_, mine.empty() ? 0 : 1, "checkpoint attachments") == 0) return;
+    const auto rank = static_cast<size_t>(comm_.rank());
+    manifest_.attached =
+        write_on_all("attached", [&] { return write_attached_file(mine, path_, rank); });
   }
   // Carries out the remaining steps of a started save, on its thread and without communication.
   void run_alone(const Keep& keep, int64_t patience_ms) {
@@ -296,11 +304,20 @@ class Writer {
     }
   }
 
-  void gather_own() {
-    std::vector<std::string> hashes = gather_texts(comm_, own_.hash, "checkpoint own hashes");
+  // Lets every rank write its file, and returns the sizes and hashes of all of them. `kind` names
+  // the files in errors.
+  std::vector<ManifestRankFile> write_on_all(const std::string& kind,
+                                             const std::function<ManifestRankFile()>& write) {
+    ManifestRankFile mine;
+    agree(comm_, "checkpoint " + kind + " file", [&] { mine = write(); });
+    const std::vector<std::string> hashes =
+        gather_texts(comm_, mine.hash, "checkpoint hashes of rank files");
     std::vector<int64_t> bytes(hashes.size());
-    comm_.all_gather(&own_.bytes, bytes.data(), sizeof own_.bytes, "checkpoint own bytes");
-    for (size_t r = 0; r < hashes.size(); ++r) manifest_.own.push_back({bytes[r], hashes[r]});
+    comm_.all_gather(&mine.bytes, bytes.data(), sizeof mine.bytes,
+                     "checkpoint bytes of rank files");
+    std::vector<ManifestRankFile> out;
+    for (size_t r = 0; r < hashes.size(); ++r) out.push_back({bytes[r], hashes[r]});
+    return out;
   }
 
   // Checks the pieces and writes the manifest. Refuses a manifest above kMostManifest, because no
@@ -330,8 +347,6 @@ class Writer {
   std::vector<std::string> headers_;
   // The pieces that this rank has written.
   std::vector<Piece> mine_;
-  // Size and hash of this rank's file of per-rank states.
-  ManifestOwn own_;
   std::atomic<bool> given_up_ = false;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
   DirectBlocks blocks_;

@@ -13,9 +13,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <utility>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/attachments.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/weights_load.h"
 #include "checkpoint/weights_save.h"
@@ -44,6 +48,7 @@ CheckpointInfo Checkpoints::info_of(const Json& client, const std::string& tag) 
   }
   info.config = runtime_.config().effective();
   info.client = client;
+  info.attached = attached_;
   info.tag = tag;
   return info;
 }
@@ -62,7 +67,9 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   runtime_.guarded([&] { runtime_.settle(); });
   // The save is not guarded, because the engine is still usable after a failure to write to a
   // folder.
-  return save_checkpoint(store_, folder, info, kept(keep));
+  std::string path = save_checkpoint(store_, folder, info, kept(keep));
+  attached_.reset();
+  return path;
 }
 
 void Checkpoints::start_save(const std::string& folder, const Json& client, const Keep& keep,
@@ -73,6 +80,20 @@ void Checkpoints::start_save(const std::string& folder, const Json& client, cons
   runtime_.guarded([&] { runtime_.settle(); });
   started_ =
       std::make_unique<StartedSave>(store_, folder, info, kept(keep), runtime_.comm().timeout_ms());
+  attached_.reset();
+}
+
+void Checkpoints::attach(const std::string& name, Attachment attachment) {
+  if (!attached_) attached_ = std::make_shared<Attachments>();
+  attached_->insert_or_assign(name, std::move(attachment));
+}
+
+Attachment Checkpoints::attachment(const std::string& name, int32_t rank) const {
+  require(rank >= 0, "rank must be at least 0, got {}", rank);
+  if (source_.empty())
+    raise(DS_ERROR_STATE, "attachment '{}': this engine has loaded no checkpoint yet",
+          TensorName(name));
+  return read_attachment(read_manifest(source_), source_, static_cast<size_t>(rank), name);
 }
 
 std::string Checkpoints::wait() {
@@ -186,6 +207,7 @@ CheckpointInfo Checkpoints::load_one(const std::string& path) {
   control_.take_set(info.set_numbers);
   if (info.scaler) control_.take_scaler(*info.scaler);
   if (trained_) trained_->take_updates(info);
+  source_ = path;
   loaded_ = tag_of_checkpoint(path).empty() ? "" : path;
   return info;
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,6 +37,12 @@ class Checkpoints {
                   const std::string& tag = "");
   // Waits for a started save and returns its path, or "" if none was started since the last wait.
   std::string wait();
+  // Attaches a tensor to the next save, in place of one of that name. A save that fails keeps the
+  // attachments for the next one. Not collective: each rank attaches its own.
+  void attach(const std::string& name, Attachment attachment);
+  // Returns the attachment `name` of `rank` from the checkpoint that load() has loaded last. Not
+  // collective.
+  Attachment attachment(const std::string& name, int32_t rank) const;
   // Loads what find_checkpoint(folder, tag) finds on rank 0. If its content is damaged or cannot be
   // read, loads the newest older checkpoint that is intact, with a warning. A path that names a
   // single checkpoint is loaded or refused, without such a replacement.
@@ -70,6 +77,10 @@ class Checkpoints {
   std::function<void()> restart_;
   // The last checkpoint loaded, if it has a tag. Saves do not delete it.
   std::string loaded_;
+  // The path of the checkpoint that was loaded last, or "".
+  std::string source_;
+  // The attachments of the next save, or null.
+  std::shared_ptr<Attachments> attached_;
   std::unique_ptr<StartedSave> started_;
 };
 

@@ -146,6 +146,8 @@ static void engine_calls(objects* t) {
   refused(ds_checkpoint_save(t->engine, "nowhere", NULL), "ds_checkpoint_save");
   refused(ds_checkpoint_wait(t->engine), "ds_checkpoint_wait");
   refused(ds_checkpoint_load(t->engine, "nowhere", NULL, NULL), "ds_checkpoint_load");
+  refused(ds_checkpoint_attach(t->engine, "a", t->tensor), "ds_checkpoint_attach");
+  refused(ds_checkpoint_attachment(t->engine, "a", 0, &tensor), "ds_checkpoint_attachment");
   refused(ds_checkpoint_load_model(t->engine, "nowhere"), "ds_checkpoint_load_model");
   refused(ds_checkpoint_save_model(t->engine, "nowhere", NULL), "ds_checkpoint_save_model");
 }

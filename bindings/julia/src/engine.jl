@@ -168,6 +168,15 @@ wait_saved(e::Engine) = GC.@preserve e check(ds_checkpoint_wait(raw(e)))
 "Loads the newest checkpoint below a folder and returns the client state as JSON; `options` is JSON: \"tag\"."
 load!(e::Engine, folder, options = nothing) =
     GC.@preserve e text_of(out -> ds_checkpoint_load(raw(e), folder, optional(options), out))
+"Attaches a tensor or array to the next save, for this rank. A later value of the same name replaces it."
+attach!(e::Engine, name, value) = GC.@preserve e with_inputs(
+    (handles, _) -> ds_checkpoint_attach(raw(e), name, handles[1]), (value,), nothing)
+"Returns what a rank, counted from 0, attached to the checkpoint that was loaded last."
+function attachment(e::Engine, name, rank::Integer = 0)
+    out = Ref{Ptr{ds_tensor}}(C_NULL)
+    GC.@preserve e check(ds_checkpoint_attachment(raw(e), name, rank, out))
+    Tensor(out[], nothing)
+end
 load_model!(e::Engine, folder) = GC.@preserve e check(ds_checkpoint_load_model(raw(e), folder))
 save_model(e::Engine, folder, like = nothing) =
     GC.@preserve e check(ds_checkpoint_save_model(raw(e), folder, optional(like)))
@@ -182,6 +191,15 @@ start!(e::Engine) = GC.@preserve e check(ds_engine_start(raw(e)))
 evaluate!(e::Engine, on::Bool) = GC.@preserve e check(ds_engine_evaluate(raw(e), on))
 
 """
+Returns a parameter as a tensor of the engine's own memory, in the compute type. A parameter that is whole on every rank (all at
+ZeRO stages 0 to 2) needs no lease, and the tensor shows its values as long as the engine lives.
+"""
+function param_view(e::Engine, param::Integer)
+    out = Ref{Ptr{ds_tensor}}(C_NULL)
+    GC.@preserve e check(ds_engine_param_view(raw(e), param, C_NULL, out))
+    Tensor(out[], nothing)
+end
+"""
     gather(f, engine, params...)
 
 Leases parameters while `f` runs. `f` gets the parameters as arrays without copies, in the compute type (BFloat16Bits for bf16). Do not use
@@ -194,9 +212,7 @@ function gather(f, e::Engine, params::Integer...)
         views = Tensor[]
         try
             for p in numbers
-                out = Ref{Ptr{ds_tensor}}(C_NULL)
-                check(ds_engine_param_view(raw(e), p, C_NULL, out))
-                push!(views, Tensor(out[], nothing))
+                push!(views, param_view(e, p))
             end
             arrays = map(v -> (i = info(v); unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims)), views)
             return GC.@preserve views f(arrays...)
@@ -209,6 +225,12 @@ end
 "Hands over this rank's gradient of a parameter. The gradient is copied, unless it already is the engine's memory."
 grad_ready!(e::Engine, param::Integer, grad; stream = nothing) = GC.@preserve e stream with_inputs(
     (handles, _) -> ds_grad_ready(raw(e), param, handles[1], raw(stream)), (grad,), stream)
+"Hands over this rank's gradients of several parameters in one call, in this order."
+function grads_ready!(e::Engine, params, grads; stream = nothing)
+    length(params) == length(grads) || argument_error("got $(length(params)) parameters and $(length(grads)) gradients")
+    GC.@preserve e stream with_inputs(
+        (handles, count) -> ds_grads_ready(raw(e), Int32[params...], count, handles, raw(stream)), Tuple(grads), stream)
+end
 "Hands over a gradient without a copy on the host: calls `f` with the engine's memory for the gradient, which f must fill."
 function write_grad!(f, e::Engine, param::Integer)
     out = Ref{Ptr{ds_tensor}}(C_NULL)

@@ -1185,6 +1185,28 @@ function ds_checkpoint_load(engine, folder, options, out_text)
 end
 
 """
+Attaches a tensor to the next ds_checkpoint_save of this engine: what a program needs besides parameters and
+states, such as the buffers of its modules or the state of its random numbers. Each rank attaches tensors of
+its own, also none. The value is copied at once, to memory outside the plan; a later one of the same name
+replaces it. A save that fails keeps them for the next save.
+- `name`: not empty
+"""
+function ds_checkpoint_attach(engine, name, value)
+    @ccall libds.ds_checkpoint_attach(engine::Ptr{ds_engine}, name::Cstring, value::Ptr{ds_tensor})::Int32
+end
+
+"""
+Reads what a rank attached to the checkpoint that this engine loaded last. Any rank reads the attachments of
+all ranks.
+- `rank`: 0 to one less than the number of ranks that saved the checkpoint
+- `out`: [out] [owned] on the host
+Returns DS_ERROR_NOT_FOUND if that rank attached nothing of that name. DS_ERROR_STATE before the first load.
+"""
+function ds_checkpoint_attachment(engine, name, rank, out)
+    @ccall libds.ds_checkpoint_attachment(engine::Ptr{ds_engine}, name::Cstring, rank::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
+end
+
+"""
 Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's parameters, by
 name. Optimizer states and the step stay as they are. Collective.
 Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is missing or of

@@ -28,9 +28,13 @@
     Libds.evaluate!(e, false)
     @test failure(() -> Libds.gather(v -> error("of the host"), e, p)).msg == "of the host"
     folder = mktempdir()
+    Libds.attach!(e, "random", Int64[1 2 3; 4 5 6])
+    refused(() -> Libds.attach!(e, "", [1.0]), Libds.DS_ERROR_INVALID_ARGUMENT, "name must not be empty")
     Libds.save(e, folder, """{"client_state": {"epoch": 2}}""")
     write(e, p, "master", zeros(Float32, 5))
     @test Libds.load!(e, folder) == "{\"epoch\": 2}"
+    @test Array(Libds.attachment(e, "random")) == [1 2 3; 4 5 6]
+    refused(() -> Libds.attachment(e, "random", 1), Libds.DS_ERROR_NOT_FOUND, "rank 1")
     @test read(e, p) == (1:5) .- 1.5f0
     broken = Engine("{\"train_batch_size\": 1}"; init = (a...) -> error("no values"))
     Libds.add_param!(broken, "p", 5)
@@ -44,6 +48,19 @@ function host()
     p, q = Libds.add_param!(e, "p", 2), Libds.add_param!(e, "q", 2)
     Libds.start!(e)
     e, p, q
+end
+
+@testset "whole parameters need no lease and gradients come as a list" begin
+    e, p, q = host()
+    view = Libds.param_view(e, p)
+    for s in 1:2
+        Libds.grads_ready!(e, [p, q], [ones(Float32, 2), fill(2.0f0, 2)])
+        Libds.backward!(e)
+        Libds.step!(e)
+        @test Array(view) == [-s, -s] && Array(Libds.param_view(e, q)) == [-2s, -2s]
+    end
+    refused(() -> Libds.grads_ready!(e, [p, q], [ones(Float32, 2)]), Libds.DS_ERROR_INVALID_ARGUMENT, "got 2 parameters")
+    close(view)
 end
 
 @testset "leases lie within leases" begin

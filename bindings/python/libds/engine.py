@@ -221,6 +221,14 @@ class _AnyEngine(Handle):
         client state. Collective."""
         return json.loads(self._call(lowlevel.checkpoint_load, os.fspath(folder), options_text(tag=tag)))
 
+    def attach(self, name: str, value: Any) -> None:
+        """Attaches a tensor or array to the next `save`, for this rank. A later value of the same name replaces it."""
+        self._call(lowlevel.checkpoint_attach, name, raw_of(value, name="value"))
+
+    def attachment(self, name: str, rank: int = 0) -> Tensor:
+        """Returns what `rank` attached to the checkpoint that was loaded last."""
+        return Tensor._of(self._call(lowlevel.checkpoint_attachment, name, rank))
+
     def load_model(self, folder: str | os.PathLike[str]) -> None:
         """Loads the weights of a Hugging Face model folder, by name. Collective."""
         self._call(lowlevel.checkpoint_load_model, os.fspath(folder))

@@ -117,11 +117,17 @@ class Train(unittest.TestCase):
         x, target = linear_batch()
         with scratch() as folder, linear_engine() as engine:
             engine.train_batch(x, target)
+            engine.attach("random", np.arange(6).reshape(2, 3).T)
             engine.save(folder, client_state={"epoch": 2, "name": "été"}, keep=1)
             engine.train_batch(x, target)
             wanted = engine.read("w").tolist()
             with linear_engine() as other:
+                with self.assertRaisesRegex(libds.StateError, "no checkpoint"):
+                    other.attachment("random")
                 self.assertEqual(other.load(folder), {"epoch": 2, "name": "été"})
+                np.testing.assert_array_equal(np.asarray(other.attachment("random")), [[0, 3], [1, 4], [2, 5]])
+                with self.assertRaisesRegex(libds.NotFound, "rank 1"):
+                    other.attachment("random", 1)
                 other.train_batch(x, target)
                 self.assertEqual(other.read("w").tolist(), wanted)
             self.assertEqual(libds.checkpoint_info(folder)["step"], 1)

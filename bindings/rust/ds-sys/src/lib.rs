@@ -1030,6 +1030,23 @@ extern "C" {
     /// Returns DS_ERROR_NOT_FOUND if there is no checkpoint. DS_ERROR_CORRUPT with the name of the damaged
     /// file.
     pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
+    /// Attaches a tensor to the next ds_checkpoint_save of this engine: what a program needs besides
+    /// parameters and states, such as the buffers of its modules or the state of its random numbers. Each
+    /// rank attaches tensors of its own, also none. The value is copied at once, to memory outside the plan;
+    /// a later one of the same name replaces it. A save that fails keeps them for the next save.
+    ///
+    /// - `name`: not empty
+    pub fn ds_checkpoint_attach(engine: *mut ds_engine, name: *const c_char, value: *const ds_tensor) -> ds_status;
+    /// Reads what a rank attached to the checkpoint that this engine loaded last. Any rank reads the
+    /// attachments of all ranks.
+    ///
+    /// - `rank`: 0 to one less than the number of ranks that saved the checkpoint
+    ///
+    /// - `out`: \[out\] \[owned\] on the host
+    ///
+    /// Returns DS_ERROR_NOT_FOUND if that rank attached nothing of that name. DS_ERROR_STATE before the first
+    /// load.
+    pub fn ds_checkpoint_attachment(engine: *const ds_engine, name: *const c_char, rank: i32, out: *mut *mut ds_tensor) -> ds_status;
     /// Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's
     /// parameters, by name. Optimizer states and the step stay as they are. Collective.
     ///

@@ -39,6 +39,28 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw(), std::ptr::null_mut())) }
     }
 
+    /// Hands over this rank's gradients of several parameters in one call, in this order. Collective.
+    pub fn grads_ready(&mut self, grads: &[(i32, View<'_>)]) -> Result<()> {
+        let params: Vec<i32> = grads.iter().map(|(param, _)| *param).collect();
+        let values: Vec<_> = grads.iter().map(|(_, grad)| grad.raw() as *const _).collect();
+        // SAFETY: both lists and the gradients live during the call, which copies them.
+        unsafe { check(ds_sys::ds_grads_ready(self.raw, params.as_ptr(), params.len(), values.as_ptr(), std::ptr::null_mut())) }
+    }
+
+    /// Returns the values of a parameter in its compute type, in place. The parameter is leased, or whole on every rank
+    /// (all at ZeRO stages 0 to 2), which needs no lease.
+    pub fn values<T: Element>(&self, param: i32) -> Result<&[T]> {
+        let mut out = std::ptr::null_mut();
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_engine_param_view(self.raw, param, std::ptr::null_mut(), &mut out))? };
+        let view = Tensor::own(out);
+        let values = view.data::<T>()?;
+        // SAFETY: the memory belongs to the lease or the engine, not to the handle. It stays in place until the lease
+        // or, without one, the engine ends. Ending a lease, and any call that writes parameters, need the lease or its
+        // engine as a unique reference.
+        Ok(unsafe { std::slice::from_raw_parts(values.as_ptr(), values.len()) })
+    }
+
     /// Hands over this rank's gradient of a parameter without a copy: `body` writes it, in the compute type, directly
     /// into the memory of the engine. (If the device has its own memory, the gradient is then copied there.) The
     /// previous contents are undefined.
@@ -74,18 +96,6 @@ pub struct Lease<'e, G: Group = ()> {
 }
 
 impl<G: Group> Lease<'_, G> {
-    /// Returns the values of a leased parameter in its compute type, in place.
-    pub fn values<T: Element>(&self, param: i32) -> Result<&[T]> {
-        let mut out = std::ptr::null_mut();
-        // SAFETY: the handle lives.
-        unsafe { check(ds_sys::ds_engine_param_view(self.engine.raw, param, std::ptr::null_mut(), &mut out))? };
-        let view = Tensor::own(out);
-        let values = view.data::<T>()?;
-        // SAFETY: the memory belongs to the lease, not to the handle, and stays in place until the lease ends. Ending
-        // it, and any call that writes parameters, need the lease or its engine as a unique reference.
-        Ok(unsafe { std::slice::from_raw_parts(values.as_ptr(), values.len()) })
-    }
-
     /// Ends the lease. Collective.
     pub fn release(mut self) -> Result<()> {
         self.held = false;

@@ -425,6 +425,21 @@ impl<G: Group> Engine<G> {
         owned_text(|out| unsafe { ds_sys::ds_checkpoint_load(self.raw, folder.as_ptr(), address(&options), out) })
     }
 
+    /// Attaches a tensor to the next save, for this rank. A later value of the same name replaces it.
+    pub fn attach(&mut self, attachment: &str, value: &View<'_>) -> Result<()> {
+        let attachment = name(attachment)?;
+        // SAFETY: the name and the value live during the call, which copies the value.
+        unsafe { check(ds_sys::ds_checkpoint_attach(self.raw, attachment.as_ptr(), value.raw())) }
+    }
+
+    /// Returns what `rank` attached to the checkpoint that was loaded last.
+    pub fn attachment(&self, attachment: &str, rank: i32) -> Result<Tensor> {
+        let (attachment, mut out) = (name(attachment)?, std::ptr::null_mut());
+        // SAFETY: the name lives during the call.
+        unsafe { check(ds_sys::ds_checkpoint_attachment(self.raw, attachment.as_ptr(), rank, &mut out))? };
+        Ok(Tensor::own(out))
+    }
+
     /// Loads the weights of a Hugging Face model folder. Collective.
     pub fn load_model(&mut self, folder: &Path) -> Result<()> {
         let folder = path_text(folder)?;

@@ -33,9 +33,14 @@ fn a_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
         let sum: f32 = engine.gather(&[p]).unwrap().values(p).unwrap().iter().sum::<f32>();
         assert_eq!(sum, 12.5, "evaluation, whose lease ended when it was dropped");
         engine.evaluate(false).unwrap();
+        engine.attach("rank", &View::of(&[comm.rank()], &[1]).unwrap()).unwrap();
+        refused(engine.attach("", &View::of(&[1.0f32], &[1]).unwrap()), Status::InvalidArgument, "name must not be empty");
         engine.save(&folder, Some(r#"{"client_state": {"epoch": 2}}"#)).unwrap();
+        refused(engine.attachment("rank", 0), Status::State, "no checkpoint");
         engine.write(p, "master", &[0.0; 5]).unwrap();
         assert_eq!(engine.load(&folder, None).unwrap(), r#"{"epoch": 2}"#);
+        assert_eq!(engine.attachment("rank", 2).unwrap().data::<i32>().unwrap(), [2]);
+        refused(engine.attachment("rank", 3), Status::NotFound, "rank 3");
         assert_eq!(engine.read(p, "master").unwrap(), [0.5, 1.5, 2.5, 3.5, 4.5]);
     });
 }
@@ -45,6 +50,23 @@ fn host(lr: &str) -> (Engine, i32, i32) {
     let (p, q) = (engine.add_param("p", &[2]).unwrap(), engine.add_param("q", &[2]).unwrap());
     engine.start().unwrap();
     (engine, p, q)
+}
+
+#[test]
+fn whole_parameters_need_no_lease_and_gradients_come_as_a_list() {
+    let (mut engine, p, q) = host("1");
+    let address = engine.values::<f32>(p).unwrap().as_ptr();
+    let (ones, twos) = ([1.0f32; 2], [2.0f32; 2]);
+    for step in 1..3 {
+        let grads = [(p, View::of(&ones, &[2]).unwrap()), (q, View::of(&twos, &[2]).unwrap())];
+        engine.grads_ready(&grads).unwrap();
+        engine.backward().unwrap();
+        engine.step().unwrap();
+        assert_eq!(engine.values::<f32>(p).unwrap(), [-step as f32; 2]);
+        assert_eq!(engine.values::<f32>(q).unwrap(), [-2.0 * step as f32; 2]);
+    }
+    assert_eq!(engine.values::<f32>(p).unwrap().as_ptr(), address);
+    refused(engine.grads_ready(&[(9, View::of(&ones, &[2]).unwrap())]), Status::InvalidArgument, "9");
 }
 
 #[test]
