@@ -43,6 +43,8 @@ void DelegateEngine::end_lease(ParamId param) {
   leases_.params[param].copy = nullptr;
   if (!own || !plan_.zero.buckets[b].partitioned || --leases_.buckets[b].leases > 0) return;
   runtime_.settle();
+  // Memory that was spoiled must stay so.
+  if (config().zero.sanity_checks) return;
   runtime_.memory().discard(runtime_.buffer(plan_.host.lease[b]));
 }
 

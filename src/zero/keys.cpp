@@ -76,6 +76,10 @@ void zero_keys(KeyList& keys) {
   rows.add("sub_group_size", &Z::sub_group_size,
            "elements per rank of one update instruction; 0: 1,048,576", elements);
   rows.add("overlap_comm", &Z::overlap_comm, "prefetch and overlap; never changes bits");
+  rows.add("enable_sanity_checks", &Z::sanity_checks,
+           "delegate mode: the memory of a partitioned parameter becomes NaN when its lease ends, "
+           "so that a host that reads it later notices. Costs gathers and memory; never changes "
+           "bits");
 }
 
 void shard_group_keys(KeyList& keys) {

@@ -28,6 +28,7 @@ void choose_memory(Config& c, Dice& dice) {
   c.zero.buffer_count = static_cast<int>(dice.pick({1, 4}));
   c.zero.overlap_comm = !dice.one_in(4);
   if (dice.one_in(3)) c.recompute = dice.one_in(2) ? "layers" : "cheap";
+  c.zero.sanity_checks = dice.one_in(4);
 }
 
 void choose_codes(Config& c, Dice& dice) {
@@ -180,10 +181,11 @@ std::string RandomCase::text() const {
                                         : "",
                      o.type, o.weight_decay, o.momentum, o.nesterov ? " nesterov" : "",
                      o.adam_w_mode ? "" : " l2");
-  out += fmt::format(", states {}, parameters {}{}, bucket {}, persistent {}, reuse {}, live {}",
+  out += fmt::format(", states {}, parameters {}{}, bucket {}, persistent {}, reuse {}, live {}{}",
                      tier_name(z.optimizer_tier), tier_name(z.param_tier),
                      config.emulate_tiers ? " emulated" : "", z.reduce_bucket_size,
-                     z.param_persistence_threshold, z.max_reuse_distance, z.max_live_parameters);
+                     z.param_persistence_threshold, z.max_reuse_distance, z.max_live_parameters,
+                     z.sanity_checks ? ", checked" : "");
   return out +
          fmt::format(", weights int{}, gradients int{}{}, {} parameters{}",
                      z.quantized_weights ? 8 : 0, z.quantized_gradients ? z.gradient_bits : 0,

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -114,6 +115,59 @@ TEST(DelegateHost, APartitionedParameterNeedsALease) {
     expect_names(message_of([&] { engine.view(ParamId(1)); }, DS_ERROR_STATE),
                  {"w1", "must be gathered", "keeps a part"});
   });
+}
+
+// With enable_sanity_checks a host that reads a parameter after its lease finds NaN, call by call
+// and along the record, and everything else is as without the key.
+TEST(DelegateHost, EndedLeasesReadAsNaN) {
+  for (const char* device : {"cpu", "separate"}) {
+    for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      run_ranks(2, [&](Communicator& comm) {
+        Config c = config_of(3, 2, 1);
+        c.device = device;
+        c.compute = compute;
+        c.zero.reduce_bucket_size = 2 * kNumel;  // w0 and w1 share a bucket
+        Config checked = c;
+        checked.zero.sanity_checks = true;
+        DelegateEngine usual(c, comm, {}), engine(checked, comm, {});
+        add_params(usual);
+        add_params(engine);
+        auto values = [&](const DelegateEngine::Seen& seen) {
+          std::vector<float> got(kNumel);
+          widen(seen.view.dtype, seen.view.as<std::byte>(), kNumel, got.data());
+          return got;
+        };
+        auto all_nan = [&](const DelegateEngine::Seen& seen) {
+          return std::ranges::all_of(values(seen), [](float v) { return std::isnan(v); });
+        };
+        auto step = [&](DelegateEngine& e, bool checks) {
+          const std::vector<ParamId> first{ParamId(0)}, both{ParamId(0), ParamId(1)};
+          e.gather(both);
+          const DelegateEngine::Seen w0 = e.view(ParamId(0)), w1 = e.view(ParamId(1));
+          const std::vector<float> before = values(w0);
+          EXPECT_FALSE(std::isnan(before[0]));
+          e.release(first);
+          EXPECT_FALSE(all_nan(w1)) << "w1 is leased";
+          e.gather(first);
+          EXPECT_EQ(values(e.view(ParamId(0))), before);
+          e.release(both);
+          EXPECT_EQ(all_nan(w0) && all_nan(w1), checks);
+          // Nothing is between the end of the leases and their next beginning.
+          e.gather(both);
+          EXPECT_EQ(values(e.view(ParamId(0))), before);
+          e.release(both);
+          micro_step(e, comm.rank());
+          e.step();
+        };
+        for (int s = 0; s < 3; ++s) {
+          step(engine, true);
+          step(usual, false);
+          EXPECT_EQ(masters(engine), masters(usual)) << "step " << s;
+        }
+        EXPECT_TRUE(engine.recorded());
+      });
+    }
+  }
 }
 
 // An arena that others hold grows without moving, up to the addresses that it has reserved.

@@ -156,6 +156,8 @@ struct ZeroConfig {
   int64_t sub_group_size = 1000000000;
   // Whether transfers are prefetched and overlap with compute. Never changes bits.
   bool overlap_comm = true;
+  // Whether the memory of ended leases is filled with NaN (delegate mode).
+  bool sanity_checks = false;
   // offload_optimizer.device: the tier of states and gradient accumulators.
   Tier optimizer_tier = Tier::device;
   // offload_param.device: the tier of parameter shards in stage 3.

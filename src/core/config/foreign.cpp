@@ -167,7 +167,7 @@ void zero(Rows& keys) {
                 "contiguous_gradients reduce_scatter use_multi_rank_bucket_allreduce "
                 "allgather_partitions elastic_checkpoint round_robin_gradients "
                 "memory_efficient_linear override_module_apply log_trace_cache_warnings "
-                "enable_sanity_checks save_muon_momentum_buffer_in_memory "
+                "save_muon_momentum_buffer_in_memory "
                 "cpu_offload_use_pin_memory stage3_gather_16bit_weights_on_model_save "
                 "gather_16bit_weights_on_model_save stage3_gather_fp16_weights_on_model_save "
                 "stage3_use_all_reduce_for_fetch_params use_all_reduce_for_fetch_params "
