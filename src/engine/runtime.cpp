@@ -38,7 +38,7 @@
 #include "engine/threads.h"
 #include "exec/queues.h"
 #include "io/async_file.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/kernel_facts.h"
 #include "kernels/kernel.h"
 #include "machine/host_topology.h"
 #include "monitor/keys.h"
