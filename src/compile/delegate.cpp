@@ -43,7 +43,6 @@
 #include "core/base/ids.h"
 #include "core/base/shape.h"
 #include "core/graph/graph.h"
-#include "core/program/choices.h"
 #include "core/program/granules.h"
 #include "core/program/mesh.h"
 #include "core/program/program.h"
@@ -67,8 +66,7 @@ std::string hash_of(const Plan& plan, const Config& config) {
                 (plan.zero.trained.frozen[p] ? " frozen" : "") +
                 fmt::format(" group {}", plan.zero.trained.group[p]));
   }
-  hash.update(config.shared_text());
-  hash.update(plan.choices.json().dump());
+  hash_settings(plan, config, hash);
   for (const Bucket& b : plan.zero.layout.buckets)
     hash.update(fmt::format("{} {}", b.name, b.numel));
   return hash.hex();

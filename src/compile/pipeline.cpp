@@ -160,8 +160,7 @@ void hash_collectives(const Program& program, Hash128& hash) {
 std::string plan_hash(const Plan& plan, const Config& config) {
   Hash128 hash;
   hash.update(plan.graph.print());
-  hash.update(config.shared_text());
-  hash.update(plan.choices.json().dump());
+  hash_settings(plan, config, hash);
   if (plan.decode) hash.update(plan.decode->graph.print());
   for (const Parameter& p : plan.graph.params) {
     for (const std::string& axis : p.reduced_over)
