@@ -106,8 +106,8 @@ Plan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& 
   for (const ParamSpec& p : params) names.push_back(p.name);
   IdVector<ParamId, size_t> dims;
   for (const Shape& shape : shapes) dims.push_back(shape.rank());
-  IdVector<ParamId, char> frozen = frozen_by_name(config, names);
-  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names, dims);
+  IdVector<ParamId, char> frozen = frozen_by_name(config.frozen, names);
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config.optimizer, names, dims);
   for (ParamId p : params.ids()) {
     host.params[p].frozen = frozen[p] != 0;
     host.params[p].group = groups[p];
@@ -138,7 +138,7 @@ Plan recompile_delegate(const Plan& plan, const Config& config, const Machine& m
   next.zero = plan.zero;
   next.graph = plan.graph;
   next.host = plan.host;
-  set_trained(next.zero, config, trained);
+  set_trained(next.zero, config.optimizer, trained);
   compile_always(next, config, machine);
   return next;
 }

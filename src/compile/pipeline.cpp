@@ -209,7 +209,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine,
                       bool verify_passes) {
   plan.notes = plan.zero.notes;
   if (optimizer_of(config.optimizer).compresses())
-    plan.notes.push_back(compression_note(plan.zero, config));
+    plan.notes.push_back(compression_note(plan.zero, config.optimizer));
   for (ParamId p : plan.graph.params.ids())
     plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   // On a GPU, 16-bit logits are stored, but inside a fused head, whose rows are aligned for any
@@ -280,8 +280,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
     names.push_back(p.name);
     dims.push_back(plan.graph.type(p.value).shape.rank());
   }
-  const IdVector<ParamId, char> frozen = frozen_by_name(config, names);
-  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names, dims);
+  const IdVector<ParamId, char> frozen = frozen_by_name(config.frozen, names);
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config.optimizer, names, dims);
   IdVector<ParamId, ParamSpec> params;
   for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
@@ -314,7 +314,7 @@ Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config
                     size_t first_choice) {
   Plan next = plan;
   next.asked.first_choice = first_choice;
-  set_trained(next.zero, config, trained);
+  set_trained(next.zero, config.optimizer, trained);
   next.graph = forward_part(forward, config, true);
   compile_programs(next, config, machine, verify_passes);
   return next;
