@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compile/pipeline.h"
 #include "support/errors.h"
 #include "support/same_bits.h"
 
