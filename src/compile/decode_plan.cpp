@@ -47,8 +47,8 @@ DecodePlaces begin_decode(const Graph& forward, DType compute, const DecodeReque
   return plan;
 }
 
-Plan compile_inference(const Graph& forward, const Config& config, const DecodeRequest& request,
-                       int rank, const Mesh& mesh, const Machine& machine, bool verify_passes) {
+Plan compile_generation(const Graph& forward, const Config& config, const DecodeRequest& request,
+                        int rank, const Mesh& mesh, const Machine& machine, bool verify_passes) {
   Plan plan;
   std::vector<ParamSpec> params;
   for (const Parameter& p : forward.params)
