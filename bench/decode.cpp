@@ -16,8 +16,8 @@
 #include "core/base/json.h"
 #include "core/base/random.h"
 #include "diagnostics/peak.h"
-#include "engine/inference.h"
-#include "inference/generate.h"
+#include "generation/generate.h"
+#include "generation/generation_engine.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -32,7 +32,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void fill(InferenceEngine& engine) {
+void fill(GenerationEngine& engine) {
   for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
     int64_t numel = 1;
     for (int64_t extent : engine.store().param_shapes()[p]) numel *= extent;
@@ -71,7 +71,7 @@ void run(int threads, int64_t tokens, DType dtype) {
   EngineOptions options;
   options.threads = threads;
   options.programs.decode.positions = kPositions;
-  InferenceEngine engine(config, model.graph, *comm, options);
+  GenerationEngine engine(config, model.graph, *comm, options);
   fill(engine);
   ThreadTeam team(threads);
   double before = measure_peak(team).bytes;
@@ -81,7 +81,7 @@ void run(int threads, int64_t tokens, DType dtype) {
   double start = now();
   std::vector<double> at;
   // The first token comes from the prompt, so the run makes one more token than it times.
-  generate(engine.text(), prompt, {tokens + 1, {}, {}, false}, [&](int32_t) {
+  generate(engine.generation(), prompt, {tokens + 1, {}, {}, false}, [&](int32_t) {
     at.push_back(now());
     return true;
   });

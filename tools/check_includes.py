@@ -130,7 +130,7 @@ SPEAKS_FOR = {
     "engine/body.h": ["compile/plan.h", "engine/checkpoints.h", "engine/runtime.h", "engine/state_store.h",
                       "engine/step_control.h", "engine/trained_set.h"],
     "engine/engine.h": ["engine/body.h"],
-    "engine/inference.h": ["engine/body.h"],
+    "generation/generation_engine.h": ["engine/body.h"],
     "engine/delegate.h": ["engine/body.h"],
     "nn/models/hf.h": ["core/graph/graph.h"],
     "nn/models/hf_families.h": ["nn/models/hf.h", "nn/models/hf_config.h"],

@@ -35,7 +35,7 @@ ALLOWED = {
     "cli": {"core/base", "launch"},
 }
 # Folders in which both sides meet, from low to high.
-MEET = ["checkpoint", "engine", "inference", "run", "diagnostics", "api"]
+MEET = ["checkpoint", "engine", "generation", "run", "diagnostics", "api"]
 BELOW = CORE | {"nn", "optim", "exec", "data", "monitor"} | RUN | set(COMPILE)
 for position, row in enumerate(MEET):
     ALLOWED[row] = {"machine"} | BELOW | set(MEET[:position])

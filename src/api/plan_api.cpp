@@ -77,8 +77,8 @@ std::string model_lines(const Plan& plan, const Config& config) {
 }
 
 // Returns the memory and the budget of each tier.
-std::vector<TierMemory> tiers_of(const Plan& plan, const Config& config) {
-  return memory_by_tier(plan.zero.memory.buffers, plan.memory, config.memory_budget);
+std::vector<TierMemory> tiers_of(const Plan& plan, const MemoryBudget& budget) {
+  return memory_by_tier(plan.zero.memory.buffers, plan.memory, budget);
 }
 
 // Number of instructions in a step by queue, and number of calls by collective.
@@ -109,8 +109,8 @@ const PlanFit& fit_of(const ds_plan& plan) {
 // of a plan: only an engine can measure it.
 std::string plan_report(const Plan& plan, const Config& config, const PlanFit& fit) {
   StepCounts counts = counts_of(plan);
-  std::string out =
-      fit.text() + "\n" + model_lines(plan, config) + memory_table(tiers_of(plan, config));
+  std::string out = fit.text() + "\n" + model_lines(plan, config) +
+                    memory_table(tiers_of(plan, config.memory_budget));
   out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
   // Queues have the order of the enum; those without instructions are omitted.
@@ -160,7 +160,7 @@ Json plan_json(const Plan& plan, const Config& config, const PlanFit& fit) {
   out.set("gradient_accumulation_steps", config.accumulation);
   // A model that does not process text has no sequence length.
   out.set("sequence", config.sequence > 0 ? Json(config.sequence) : Json());
-  out.set("memory", memory_json(tiers_of(plan, config)));
+  out.set("memory", memory_json(tiers_of(plan, config.memory_budget)));
   out.set("instructions", object_of(counts.queues));
   out.set("collectives", object_of(counts.collectives));
   out.set("hash", plan.hash);
@@ -220,7 +220,7 @@ ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char** out_
     std::vector<ds::PlanColumn> columns;
     for (size_t i = 0; i < count; ++i) {
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
-      columns.push_back(ds::plan_column(plan.made.plan, plan.made.config));
+      columns.push_back(ds::plan_column(plan.made.plan, plan.made.config.zero));
     }
     ds::put_text(ds::plan_picture(columns, ds::plan_column_note()), out_text);
   });

@@ -1,5 +1,5 @@
 // This file implements training, generation and other commands of the program `libds` as functions.
-// They parse their arguments here; run/, inference/ and diagnostics/ do the work.
+// They parse their arguments here; run/, generation/ and diagnostics/ do the work.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -21,8 +21,8 @@
 #include "diagnostics/profile.h"
 #include "diagnostics/verify.h"
 #include "diagnostics/verify_request.h"
-#include "inference/text_generation.h"
-#include "inference/text_request.h"
+#include "generation/generate_text.h"
+#include "generation/generation_request.h"
 #include "run/tokenize.h"
 #include "run/train.h"
 #include "run/train_options.h"
@@ -127,7 +127,7 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
     ds::need(out_text, "out_text") = nullptr;
     ds::Json document =
         options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
-    ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
+    ds::GenerationRequest request = ds::generation_request(prompt ? prompt : "", document);
     ds::require(prompt || !request.ids.empty(), "prompt must not be NULL, unless ids are given");
     std::function<void(const std::string&)> piece;
     if (text) piece = [=](const std::string& part) { text(part.c_str(), user_data); };

@@ -25,7 +25,7 @@
 #include "core/device/plugin_device.h"
 #include "data/text_plugin.h"
 #include "engine/threads.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/kernel_facts.h"
 #include "kernels/kernel.h"
 #include "machine/host_topology.h"
 

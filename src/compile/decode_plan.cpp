@@ -6,7 +6,6 @@
 
 #include "compile/programs/programs.h"
 #include "core/base/hash.h"
-#include "core/program/choices.h"
 #include "core/program/mesh.h"
 #include "passes/cse.h"
 #include "passes/decode_graph.h"
@@ -48,8 +47,8 @@ DecodePlaces begin_decode(const Graph& forward, DType compute, const DecodeReque
   return plan;
 }
 
-Plan compile_inference(const Graph& forward, const Config& config, const DecodeRequest& request,
-                       int rank, const Mesh& mesh, const Machine& machine, bool verify_passes) {
+Plan compile_generation(const Graph& forward, const Config& config, const DecodeRequest& request,
+                        int rank, const Mesh& mesh, const Machine& machine, bool verify_passes) {
   Plan plan;
   std::vector<ParamSpec> params;
   for (const Parameter& p : forward.params)
@@ -64,8 +63,7 @@ Plan compile_inference(const Graph& forward, const Config& config, const DecodeR
   check_budget(plan.zero.memory.buffers, plan.memory, config.memory_budget);
   Hash128 hash;
   hash.update(plan.decode->graph.print());
-  hash.update(config.shared_text());
-  hash.update(plan.choices.json().dump());
+  hash_settings(plan, config, hash);
   plan.hash = hash.hex();
   return plan;
 }

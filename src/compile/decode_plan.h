@@ -18,8 +18,8 @@ DecodePlaces begin_decode(const Graph& forward, DType compute, const DecodeReque
 // Compiles a plan without training: parameters in the compute type, caches, and no other state.
 // Ranks hold whole parameters at stages 0 to 2 and shards at stage 3. The programs are decode and
 // refresh. At stage 3, refresh gathers small parameters from the ranks' parts.
-Plan compile_inference(const Graph& forward, const Config& config, const DecodeRequest& request,
-                       int rank, const Mesh& mesh, const Machine& machine,
-                       bool verify_passes = true);
+Plan compile_generation(const Graph& forward, const Config& config, const DecodeRequest& request,
+                        int rank, const Mesh& mesh, const Machine& machine,
+                        bool verify_passes = true);
 
 }  // namespace ds

@@ -43,7 +43,6 @@
 #include "core/base/ids.h"
 #include "core/base/shape.h"
 #include "core/graph/graph.h"
-#include "core/program/choices.h"
 #include "core/program/granules.h"
 #include "core/program/mesh.h"
 #include "core/program/program.h"
@@ -67,8 +66,7 @@ std::string hash_of(const Plan& plan, const Config& config) {
                 (plan.zero.trained.frozen[p] ? " frozen" : "") +
                 fmt::format(" group {}", plan.zero.trained.group[p]));
   }
-  hash.update(config.shared_text());
-  hash.update(plan.choices.json().dump());
+  hash_settings(plan, config, hash);
   for (const Bucket& b : plan.zero.layout.buckets)
     hash.update(fmt::format("{} {}", b.name, b.numel));
   return hash.hex();
@@ -108,8 +106,8 @@ Plan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& 
   for (const ParamSpec& p : params) names.push_back(p.name);
   IdVector<ParamId, size_t> dims;
   for (const Shape& shape : shapes) dims.push_back(shape.rank());
-  IdVector<ParamId, char> frozen = frozen_by_name(config, names);
-  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names, dims);
+  IdVector<ParamId, char> frozen = frozen_by_name(config.frozen, names);
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config.optimizer, names, dims);
   for (ParamId p : params.ids()) {
     host.params[p].frozen = frozen[p] != 0;
     host.params[p].group = groups[p];
@@ -140,7 +138,7 @@ Plan recompile_delegate(const Plan& plan, const Config& config, const Machine& m
   next.zero = plan.zero;
   next.graph = plan.graph;
   next.host = plan.host;
-  set_trained(next.zero, config, trained);
+  set_trained(next.zero, config.optimizer, trained);
   compile_always(next, config, machine);
   return next;
 }

@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 #include <fnmatch.h>
 
-#include <vector>
-
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 
@@ -31,27 +29,27 @@ std::vector<ParamId> match(const std::string& key, const std::vector<std::string
 
 }  // namespace
 
-IdVector<ParamId, char> frozen_by_name(const Config& config,
+IdVector<ParamId, char> frozen_by_name(const std::vector<std::string>& patterns,
                                        const IdVector<ParamId, std::string>& names) {
   IdVector<ParamId, char> frozen(names.size(), 0);
-  for (ParamId p : match("frozen_parameters", config.frozen, names)) frozen[p] = 1;
+  for (ParamId p : match("frozen_parameters", patterns, names)) frozen[p] = 1;
   return frozen;
 }
 
-IdVector<ParamId, int32_t> groups_by_name(const Config& config,
+IdVector<ParamId, int32_t> groups_by_name(const OptimizerConfig& config,
                                           const IdVector<ParamId, std::string>& names,
                                           const IdVector<ParamId, size_t>& dims) {
   IdVector<ParamId, int32_t> groups(names.size(), 0);
-  for (size_t i = 0; i < config.optimizer.groups.size(); ++i) {
+  for (size_t i = 0; i < config.groups.size(); ++i) {
     const auto group = static_cast<int32_t>(i + 1);
     // This group gets the parameters with fewer than two dimensions that no earlier group contains.
-    if (config.optimizer.groups[i].norms_and_biases) {
+    if (config.groups[i].norms_and_biases) {
       for (ParamId p : names.ids())
         groups[p] = groups[p] == 0 && dims.at(p) < 2 ? group : groups[p];
       continue;
     }
     const std::string key = fmt::format("optimizer.param_groups[{}].params", i);
-    for (ParamId p : match(key, config.optimizer.groups[i].params, names)) {
+    for (ParamId p : match(key, config.groups[i].params, names)) {
       if (groups[p] != 0 && groups[p] != group)
         raise(DS_ERROR_CONFIG,
               "{}: parameter '{}' is also in optimizer.param_groups[{}]; name it in one group",

@@ -50,17 +50,17 @@ namespace {
 // Adds the buffers that a graph needs in addition to its parameters: inputs and losses for all
 // micro-steps of a step, and the results of evaluation and inference. If the loss is a mean over
 // tokens, the weights of micro-steps follow their losses.
-void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
+void add_engine_buffers(Plan& plan, int64_t accumulation, bool infer) {
   for (ValueId in : plan.graph.inputs) {
     const Value& value = plan.graph.values[in];
-    int64_t numel = value.type.shape.numel(plan.graph.bound) * config.accumulation;
+    int64_t numel = value.type.shape.numel(plan.graph.bound) * accumulation;
     plan.zero.memory.inputs.push_back(plan.zero.memory.add(Holds::input, "input." + value.name,
                                                            value.type.dtype, numel, Tier::device));
   }
   DType loss = plan.graph.type(plan.graph.outputs[0].value).dtype;
   const bool weighted = plan.graph.loss_weight.exists();
   if (weighted) plan.zero.memory.loss_unit = loss_unit(plan.graph);
-  const int64_t numbers = weighted ? 2 * config.accumulation : config.accumulation;
+  const int64_t numbers = weighted ? 2 * accumulation : accumulation;
   plan.zero.memory.loss = plan.zero.memory.add(Holds::loss, "loss", loss, numbers, Tier::device);
   plan.zero.memory.eval_loss =
       plan.zero.memory.add(Holds::result, "eval_loss", loss, 1, Tier::device);
@@ -76,14 +76,14 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
 
 // Callbacks must run on the thread that called libds (ds.h, "Threads"), which only device "cpu"
 // guarantees.
-void check_callbacks(const Graph& graph, const Config& config) {
-  if (config.device == "cpu") return;
+void check_callbacks(const Graph& graph, const std::string& device) {
+  if (device == "cpu") return;
   for (const Node& node : graph.nodes) {
     if (!node.custom) continue;
     raise(DS_ERROR_UNSUPPORTED,
           "custom operation '{}' of value %{} needs device cpu, got '{}', whose threads may not "
           "call back",
-          node.custom->name, graph.values[node.out[0]].name, config.device);
+          node.custom->name, graph.values[node.out[0]].name, device);
   }
 }
 
@@ -160,8 +160,7 @@ void hash_collectives(const Program& program, Hash128& hash) {
 std::string plan_hash(const Plan& plan, const Config& config) {
   Hash128 hash;
   hash.update(plan.graph.print());
-  hash.update(config.shared_text());
-  hash.update(plan.choices.json().dump());
+  hash_settings(plan, config, hash);
   if (plan.decode) hash.update(plan.decode->graph.print());
   for (const Parameter& p : plan.graph.params) {
     for (const std::string& axis : p.reduced_over)
@@ -175,7 +174,7 @@ std::string plan_hash(const Plan& plan, const Config& config) {
 
 // Checks that the slice that this rank holds of a parameter has the shape that the parameter has in
 // the graph, and that the parameter is cut over axes of this mesh.
-void check_slice(const Parameter& param, const Shape& local, const Config& config,
+void check_slice(const Parameter& param, const Shape& local, double gradient_clipping,
                  const Mesh& mesh) {
   const ParamSlice& slice = *param.slice;
   slice.check(param.name);
@@ -190,11 +189,11 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
     require(known, "parameter '{}' is cut over '{}', the mesh is {}", TensorName(param.name), axis,
             mesh.name());
     // Ranks agree on norms and on skipped steps only along `data`.
-    if (config.gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
+    if (gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
       raise(DS_ERROR_UNSUPPORTED,
             "parameter '{}' is cut over '{}', whose ranks compute separate norms: "
             "gradient_clipping must be 0, got {}",
-            TensorName(param.name), axis, config.gradient_clipping);
+            TensorName(param.name), axis, gradient_clipping);
     }
   }
 }
@@ -210,7 +209,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine,
                       bool verify_passes) {
   plan.notes = plan.zero.notes;
   if (optimizer_of(config.optimizer).compresses())
-    plan.notes.push_back(compression_note(plan.zero, config));
+    plan.notes.push_back(compression_note(plan.zero, config.optimizer));
   for (ParamId p : plan.graph.params.ids())
     plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   // On a GPU, 16-bit logits are stored, but inside a fused head, whose rows are aligned for any
@@ -268,7 +267,7 @@ void add_keys(Plan& plan, const Optimizer& optimizer) {
 Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
                   const Machine& machine, bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
-  check_callbacks(forward, config);
+  check_callbacks(forward, config.device);
   Plan plan;
   Graph evaluated = forward;
   if (programs.evaluated.exists()) evaluated.outputs[0].value = programs.evaluated;
@@ -281,8 +280,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
     names.push_back(p.name);
     dims.push_back(plan.graph.type(p.value).shape.rank());
   }
-  const IdVector<ParamId, char> frozen = frozen_by_name(config, names);
-  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names, dims);
+  const IdVector<ParamId, char> frozen = frozen_by_name(config.frozen, names);
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config.optimizer, names, dims);
   IdVector<ParamId, ParamSpec> params;
   for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
@@ -290,7 +289,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
     params.back().group = groups[p];
     params.back().reduced_over = plan.graph.params[p].reduced_over;
     const Parameter& param = plan.graph.params[p];
-    if (param.slice) check_slice(param, plan.graph.type(param.value).shape, config, mesh);
+    if (param.slice)
+      check_slice(param, plan.graph.type(param.value).shape, config.gradient_clipping, mesh);
     const Shape& shape = plan.graph.type(plan.graph.params[p].value).shape;
     if (programs.row_granules && shape.rank() == 2) params.back().granule = shape[1].extent;
     set_matrix(config.optimizer, params.back(), shape);
@@ -301,7 +301,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   if (std::string note = matrix_updates_note(plan.zero); !note.empty())
     plan.zero.notes.push_back(note);
   plan.asked = programs;
-  add_engine_buffers(plan, config, programs.infer);
+  add_engine_buffers(plan, config.accumulation, programs.infer);
   if (programs.decode.positions > 0) {
     plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);
   }
@@ -315,7 +315,7 @@ Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config
                     size_t first_choice) {
   Plan next = plan;
   next.asked.first_choice = first_choice;
-  set_trained(next.zero, config, trained);
+  set_trained(next.zero, config.optimizer, trained);
   next.graph = forward_part(forward, config, true);
   compile_programs(next, config, machine, verify_passes);
   return next;

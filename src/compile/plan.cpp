@@ -16,6 +16,11 @@ const IdVector<BufferId, Buffer>& Plan::buffers() const {
   return programs.begin()->second.buffers;
 }
 
+void hash_settings(const Plan& plan, const Config& config, Hash128& hash) {
+  hash.update(config.shared_text());
+  hash.update(plan.choices.json().dump());
+}
+
 std::string print_steps(const Plan& plan) {
   std::string text;
   for (const auto& [key, program] : plan.programs) {

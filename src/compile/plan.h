@@ -9,7 +9,9 @@
 
 #include "compile/memory_plan.h"
 #include "compile/schedule.h"
+#include "core/base/hash.h"
 #include "core/base/shape.h"
+#include "core/config/config.h"
 #include "core/graph/graph.h"
 #include "core/program/choices.h"
 #include "core/program/program.h"
@@ -155,6 +157,10 @@ struct Plan {
   // in every program. Throws DS_ERROR_INTERNAL before the plan is compiled.
   const IdVector<BufferId, Buffer>& buffers() const;
 };
+
+// Adds the configuration and the choices of a plan to `hash`. The hashes of all kinds of plans
+// contain them.
+void hash_settings(const Plan& plan, const Config& config, Hash128& hash);
 
 // Returns the text of a step in all its forms.
 std::string print_steps(const Plan& plan);

@@ -8,23 +8,6 @@
 #include "core/base/error.h"
 
 namespace ds {
-namespace {
-
-const char* name_of(Action::Kind kind) {
-  switch (kind) {
-    case Action::Kind::forward:
-      return "forward";
-    case Action::Kind::backward:
-      return "backward";
-    case Action::Kind::backward_input:
-      return "backward_input";
-    case Action::Kind::backward_weight:
-      return "backward_weight";
-  }
-  return "?";
-}
-
-}  // namespace
 
 std::vector<Action> accumulate_in_turn(int32_t micros) {
   std::vector<Action> out;
@@ -42,10 +25,9 @@ void check_schedule(std::span<const Action> schedule, int32_t micros) {
   // The micro-step whose backward must come next, which is also the number of backwards so far.
   MicroId done(0);
   for (const Action& a : schedule) {
+    const bool forward = a.kind == Action::Kind::forward;
     std::string here = fmt::format("the schedule's {} of chunk {} in micro-step {}",
-                                   name_of(a.kind), a.chunk, a.micro);
-    bool forward = a.kind == Action::Kind::forward;
-    ensure(forward || a.kind == Action::Kind::backward, "{} is not supported", here);
+                                   forward ? "forward" : "backward", a.chunk, a.micro);
     ensure(a.chunk == 0 && begun.has(a.micro), "{} is not among {} micro-steps of 1 chunk", here,
            micros);
     if (forward) {

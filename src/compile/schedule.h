@@ -8,11 +8,9 @@
 namespace ds {
 
 // One action of a rank in a step. A schedule is a list of actions, which the compiler lowers one
-// after the other. `chunk` is the part of the model; today there is only chunk 0. `backward`
-// consists of two halves: backward_input, for which other ranks would wait, and backward_weight,
-// which may come later. The halves are not supported yet.
+// after the other. `chunk` is the part of the model; today there is only chunk 0.
 struct Action {
-  enum class Kind : int8_t { forward = 0, backward, backward_input, backward_weight };
+  enum class Kind : int8_t { forward = 0, backward };
   Kind kind = Kind::forward;
   int chunk = 0;
   MicroId micro{0};

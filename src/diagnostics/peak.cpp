@@ -8,8 +8,8 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
+#include "core/device/cpu_features.h"
 #include "diagnostics/peak_loops.h"
-#include "kernels/cpu/features.h"
 
 namespace ds {
 namespace {

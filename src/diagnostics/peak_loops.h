@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/features.h"
+#include "core/device/cpu_features.h"
 
 // The loops that measure the peak rates of a processor. Each architecture has one source file.
 namespace ds {

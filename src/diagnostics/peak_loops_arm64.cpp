@@ -1,8 +1,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/device/cpu_features.h"
 #include "diagnostics/peak_loops.h"
-#include "kernels/cpu/features.h"
 
 namespace ds {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/device/cpu_features.h"
 #include "diagnostics/peak_loops.h"
 #include "kernels/cpu/amx.h"
-#include "kernels/cpu/features.h"
 
 namespace ds {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/config/parse_config.h"
 #include "engine/threads.h"
-#include "inference/generate.h"
+#include "generation/generate.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -131,9 +131,9 @@ std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenTex
   engine_options.threads = threads_of_rank(config, comm.local_size());
   engine_options.programs.decode = {
       .positions = setup.tokens, .position_offset = model.position_offset, .by_length = true};
-  InferenceEngine engine(config, model.graph, comm, engine_options);
+  GenerationEngine engine(config, model.graph, comm, engine_options);
   subject.load(engine.store(), [&](const std::string& folder) { engine.load_weights(folder); });
-  return generate(engine.text(), text.prompt, {fresh, {}, {}, false});
+  return generate(engine.generation(), text.prompt, {fresh, {}, {}, false});
 }
 
 }  // namespace ds

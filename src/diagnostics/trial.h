@@ -10,7 +10,7 @@
 #include "diagnostics/golden.h"
 #include "diagnostics/verify_request.h"
 #include "engine/engine.h"
-#include "engine/inference.h"
+#include "generation/generation_engine.h"
 #include "nn/models/hf.h"
 
 namespace ds {

@@ -45,13 +45,13 @@ void EngineBody::make_executors() {
         executors_.insert_or_assign(key, runtime_.executor(program, control_));
     }
     if (plan_.decode)
-      decoding_.emplace(*plan_.decode, executor(ProgramKind::decode), runtime_, control_, store_);
+      generation_.emplace(*plan_.decode, executor(ProgramKind::decode), runtime_, control_, store_);
   });
 }
 
 void EngineBody::end_executors() {
   runtime_.end_executors([&] {
-    decoding_.reset();
+    generation_.reset();
     executors_.clear();
   });
 }
@@ -96,10 +96,10 @@ void EngineBody::set(std::string_view name, double value) {
   control_.set(name, value);
 }
 
-Decoding& EngineBody::text() {
-  if (!decoding_)
+Generation& EngineBody::generation() {
+  if (!generation_)
     raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
-  return *decoding_;
+  return *generation_;
 }
 
 std::vector<TierMemory> EngineBody::memory() const {

@@ -12,7 +12,7 @@
 #include "compile/memory_plan.h"
 #include "compile/plan.h"
 #include "engine/checkpoints.h"
-#include "engine/decoding.h"
+#include "engine/generation.h"
 #include "engine/options.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
@@ -23,8 +23,8 @@
 namespace ds {
 
 // The common part of all engines: a plan, an executor for each of its programs, and the state that
-// they work on. Native mode, delegate mode and inference add their calls and rules for the order of
-// calls.
+// they work on. Native mode, delegate mode and generation add their calls and rules for the order
+// of calls.
 class EngineBody : protected StateStore::Owner {
  public:
   const Plan& plan() const { return plan_; }
@@ -37,7 +37,7 @@ class EngineBody : protected StateStore::Owner {
   TrainedSet& trained() { return trained_; }
   // Returns the object that continues text. Throws DS_ERROR_STATE if the engine was created without
   // options.programs.decode.
-  Decoding& text();
+  Generation& generation();
   // Calls StepControl::set; all ranks must make the same call.
   virtual void set(std::string_view name, double value);
   // Returns the compiled programs of a step as text.
@@ -99,7 +99,7 @@ class EngineBody : protected StateStore::Owner {
   void compile(const Compile& make, Plan& plan);
 
   std::map<ProgramKey, std::unique_ptr<Executor>> executors_;
-  std::optional<Decoding> decoding_;
+  std::optional<Generation> generation_;
 };
 
 }  // namespace ds

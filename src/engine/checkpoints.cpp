@@ -29,7 +29,7 @@
 #include "core/base/log.h"
 #include "core/base/version.h"
 #include "engine/numerics.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/kernel_facts.h"
 
 namespace ds {
 

@@ -60,8 +60,8 @@ void check_documents(const std::string& input, std::span<const int32_t> begins, 
 }
 
 // Reports by module need a trace.
-EngineOptions with_trace(const Config& config, EngineOptions options) {
-  options.trace = options.trace || ModuleMonitor::wanted(config.get<MonitorKeys>());
+EngineOptions with_trace(const MonitorKeys& keys, EngineOptions options) {
+  options.trace = options.trace || ModuleMonitor::wanted(keys);
   return options;
 }
 
@@ -69,7 +69,8 @@ EngineOptions with_trace(const Config& config, EngineOptions options) {
 
 Engine::Engine(const Config& config, const Graph& forward, Communicator& comm,
                const EngineOptions& options)
-    : EngineBody(config, comm, with_trace(config, options), StateStore::Keeps::training) {
+    : EngineBody(config, comm, with_trace(config.get<MonitorKeys>(), options),
+                 StateStore::Keeps::training) {
   const EngineOptions& own = runtime_.options();
   compile([&](size_t first) {
     forward_ = forward;
@@ -85,9 +86,11 @@ Engine::Engine(const Config& config, const Graph& forward, Communicator& comm,
   make_states();
   store_.take_initial_values();
   if (config.async_save) count_copy();
-  if (ModuleMonitor::wanted(config.get<MonitorKeys>())) {
-    modules_.emplace(EngineBody::config(), comm.rank(), comm.size(), *runtime_.trace(),
-                     !options.trace, own.module_report);
+  const MonitorKeys& monitors = EngineBody::config().get<MonitorKeys>();
+  if (ModuleMonitor::wanted(monitors)) {
+    const FlopsContext context{0, config.micro_batch, config.accumulation, comm.size()};
+    modules_.emplace(monitors, context, comm.rank(), *runtime_.trace(), !options.trace,
+                     own.module_report);
   }
 }
 

@@ -219,15 +219,15 @@ std::string flops_text(const StepBreakdown& b, const FlopsProfilerConfig& config
   return out;
 }
 
-ModuleMonitor::ModuleMonitor(const Config& config, int rank, int ranks, Trace& trace, bool clears,
-                             Tell tell)
-    : config_(config),
+ModuleMonitor::ModuleMonitor(const MonitorKeys& keys, const FlopsContext& context, int rank,
+                             Trace& trace, bool clears, Tell tell)
+    : keys_(keys),
+      context_(context),
       rank_(rank),
-      ranks_(ranks),
       trace_(trace),
       clears_(clears),
       tell_(std::move(tell)) {
-  const FlopsProfilerConfig& flops = config.get<MonitorKeys>().flops_profiler;
+  const FlopsProfilerConfig& flops = keys.flops_profiler;
   const std::string& file = flops.output_file;
   if (rank != 0 || !flops.enabled || file.empty()) return;
   const std::string obstacle = why_not_writable(file);
@@ -269,18 +269,17 @@ void ModuleMonitor::add(const Program& program, int64_t step, const Graph& compi
   const std::vector<Trace::Span> spans = trace_.from(mark_);
   if (!times_ || &times_->program() != &program) times_.emplace(program);
   times_->add(spans, begin_ns_, end_ns);
-  const MonitorKeys& keys = config_.get<MonitorKeys>();
-  const FlopsProfilerConfig& flops = keys.flops_profiler;
+  const FlopsProfilerConfig& flops = keys_.flops_profiler;
   if (flops.enabled && step == flops.profile_step) {
     // The profile covers only this step, while times_ covers all steps since the last breakdown.
     StepTimes one(program);
     one.add(spans, begin_ns_, end_ns);
-    const std::string text = flops_text(step_breakdown(one, compiled, forward, n), flops,
-                                        {step, config_.micro_batch, config_.accumulation, ranks_});
+    context_.step = step;
+    const std::string text = flops_text(step_breakdown(one, compiled, forward, n), flops, context_);
     report_.empty() ? tell(text) : write_file_atomic(report_, text);
   }
-  if (keys.wall_clock_breakdown && keys.steps_per_print != kNeverPrint &&
-      step % keys.steps_per_print == 0) {
+  if (keys_.wall_clock_breakdown && keys_.steps_per_print != kNeverPrint &&
+      step % keys_.steps_per_print == 0) {
     tell(breakdown_text(step_breakdown(*times_, compiled, forward, n), step, times_->steps()));
     times_.reset();
   }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/base/trace.h"
-#include "core/config/config.h"
 #include "core/graph/graph.h"
 #include "core/graph/module_cost.h"
 #include "core/program/program.h"
@@ -57,9 +56,11 @@ std::string flops_text(const StepBreakdown& breakdown, const FlopsProfilerConfig
 class ModuleMonitor {
  public:
   using Tell = std::function<void(const std::string&)>;
-  // `trace` is borrowed. With `clears`, nobody else uses its spans, so they are deleted. `tell`
-  // receives the reports; if it is null, they are written to the log.
-  ModuleMonitor(const Config& config, int rank, int ranks, Trace& trace, bool clears, Tell tell);
+  // `keys` and `trace` are borrowed; the step of `context` is not read. With `clears`, nobody else
+  // uses the spans of `trace`, so they are deleted. `tell` receives the reports; if it is null,
+  // they are written to the log.
+  ModuleMonitor(const MonitorKeys& keys, const FlopsContext& context, int rank, Trace& trace,
+                bool clears, Tell tell);
   static bool wanted(const MonitorKeys& keys) {
     return keys.wall_clock_breakdown || keys.flops_profiler.enabled;
   }
@@ -77,8 +78,9 @@ class ModuleMonitor {
   void add(const Program& program, int64_t step, const Graph& compiled, const Graph& forward,
            int64_t n);
 
-  const Config& config_;
-  int rank_, ranks_;
+  const MonitorKeys& keys_;
+  FlopsContext context_;
+  int rank_;
   Trace& trace_;
   bool clears_, ended_ = false;
   Tell tell_;

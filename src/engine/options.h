@@ -37,7 +37,7 @@ struct EngineOptions {
   // written to the log.
   std::function<void(const std::string& text)> module_report;
   Machine machine;
-  // The programs of the plan. An InferenceEngine reads only programs.decode.
+  // The programs of the plan. A GenerationEngine reads only programs.decode.
   PlanPrograms programs;
   // For tests only: kernel_filter changes the table of kernels, program_filter changes the compiled
   // step before it runs, and before_instr is called before each instruction of the step.

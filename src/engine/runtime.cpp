@@ -38,7 +38,7 @@
 #include "engine/threads.h"
 #include "exec/queues.h"
 #include "io/async_file.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/kernel_facts.h"
 #include "kernels/kernel.h"
 #include "machine/host_topology.h"
 #include "monitor/keys.h"
@@ -62,8 +62,8 @@ std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& op
 
 // Returns whether collectives get a separate thread: if there is a core for it, or if collectives
 // mostly wait for other hosts.
-bool wants_comm_thread(const Config& config, const Communicator& comm, int threads) {
-  if (!config.zero.overlap_comm || comm.size() == 1) return false;
+bool wants_comm_thread(const ZeroConfig& zero, const Communicator& comm, int threads) {
+  if (!zero.overlap_comm || comm.size() == 1) return false;
   if (comm.local_size() < comm.size()) return true;
   return static_cast<int>(usable_cpus().size()) > threads * comm.local_size();
 }
@@ -103,7 +103,7 @@ struct Collectives {
 // Decides where collectives run. They run on the device itself if all ranks are threads of this
 // process that use the same device, or if each rank has its own device and a library links them.
 // Collective.
-Collectives who_collects(const Config& config, Communicator& comm, int threads,
+Collectives who_collects(const ZeroConfig& zero, Communicator& comm, int threads,
                          const Device& device) {
   if (comm.exchange().one_process()) {
     std::vector<std::string> domains = gather_texts(comm, device.domain(), "devices of ranks");
@@ -115,7 +115,7 @@ Collectives who_collects(const Config& config, Communicator& comm, int threads,
     if (comm.rank() == 0)
       log_line(LogLevel::warning, "collectives go through memory of the host, because " + reason);
   }
-  return {wants_comm_thread(config, comm, threads) ? CollectivesOn::thread : CollectivesOn::usual};
+  return {wants_comm_thread(zero, comm, threads) ? CollectivesOn::thread : CollectivesOn::usual};
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, const
   ensure(device_->shared() || config_.separate_tiers(),
          "device '{}' has a memory of its own, which the plan for '{}' does not keep apart",
          device_->name(), config_.device);
-  const Collectives collectives = who_collects(config_, comm_, options_.threads, *device_);
+  const Collectives collectives = who_collects(config_.zero, comm_, options_.threads, *device_);
   linked_ = collectives.linked;
   // If one rank cannot create its threads, all ranks throw.
   agree(comm_, "threads", [&] {

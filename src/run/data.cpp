@@ -87,8 +87,8 @@ std::unique_ptr<const Tokenizer> chosen_tokenizer(const DataKeys& data, int64_t 
 
 // Returns the masking that the configuration describes. Throws if it needs a token that the model
 // lacks, or if sequences are too short.
-Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t vocabulary) {
-  const DataKeys& data = config.get<DataKeys>();
+Masking masking_of(const DataKeys& data, int64_t sequence, const Tokenizer& tokenizer,
+                   int64_t vocabulary) {
   Tokenizer::Frame frame = tokenizer.frame();
   MaskingOptions out{data.mlm_probability,
                      data.mask_replace_prob,
@@ -116,9 +116,9 @@ Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t voc
     }
   }
   auto around = static_cast<int64_t>(frame.before.size() + frame.after.size());
-  if (config.sequence <= around) {
+  if (sequence <= around) {
     refuse("run.sequence", "must be above {}, the tokens that '{}' puts around a text, got {}",
-           around, tokenizer.name(), config.sequence);
+           around, tokenizer.name(), sequence);
   }
   return Masking(std::move(out));
 }
@@ -190,7 +190,8 @@ void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse us
     }
     return;
   }
-  if (use == TextUse::masked) masking_.emplace(masking_of(config, *tokenizer_, vocabulary));
+  if (use == TextUse::masked)
+    masking_.emplace(masking_of(config.get<DataKeys>(), sequence_, *tokenizer_, vocabulary));
   if (dynamic.enabled) {
     refuse("data_efficiency.data_sampling.dynamic_batching.enabled",
            "true needs token files of documents, but these hold a stream");

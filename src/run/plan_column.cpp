@@ -17,8 +17,8 @@
 namespace ds {
 namespace {
 
-std::string title_of(const Plan& plan, const Config& config) {
-  std::string out = fmt::format("ZeRO-{}, {} rank{}", config.zero.stage, plan.step().mesh.ranks(),
+std::string title_of(const Plan& plan, const ZeroConfig& zero) {
+  std::string out = fmt::format("ZeRO-{}, {} rank{}", zero.stage, plan.step().mesh.ranks(),
                                 plan.step().mesh.ranks() == 1 ? "" : "s");
   auto offloaded = [&](const char* kind, Tier tier) {
     if (tier != Tier::device) out += fmt::format(", {} on {}", kind, tier_name(tier));
@@ -29,8 +29,8 @@ std::string title_of(const Plan& plan, const Config& config) {
   if (repeat.rounds > 1)
     out += fmt::format(", of {} micro-steps {} are drawn", plan.zero.accumulation,
                        plan.zero.accumulation - (repeat.rounds - 1) * repeat.micros);
-  offloaded("states", config.zero.optimizer_tier);
-  offloaded("parameters", config.zero.param_tier);
+  offloaded("states", zero.optimizer_tier);
+  offloaded("parameters", zero.param_tier);
   return out;
 }
 
@@ -52,11 +52,11 @@ std::vector<PlanColumn::Lane> lanes_of(const Program& program, const Timeline& t
 
 }  // namespace
 
-PlanColumn plan_column(const Plan& plan, const Config& config) {
+PlanColumn plan_column(const Plan& plan, const ZeroConfig& zero) {
   Timeline timeline = predict_timeline(plan.step(), Machine{});
   MemoryPlan memory = plan.memory;
   PlanColumn out;
-  out.title = title_of(plan, config);
+  out.title = title_of(plan, zero);
   out.seconds = timeline.seconds;
   out.lanes = lanes_of(plan.step(), timeline);
   for (Tier tier : {Tier::device, Tier::host}) {

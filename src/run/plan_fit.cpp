@@ -33,9 +33,9 @@ namespace ds {
 namespace {
 
 // Returns the number of ranks on one machine.
-int local_ranks(const Config& config, int ranks) {
-  const auto nodes = std::max(1, static_cast<int>(config.nodes));
-  return (ranks + nodes - 1) / nodes;
+int local_ranks(int64_t nodes, int ranks) {
+  const int machines = std::max(1, static_cast<int>(nodes));
+  return (ranks + machines - 1) / machines;
 }
 
 // The memory of a rank's device, as far as it is known.
@@ -65,7 +65,7 @@ OwnMemory own_memory(const Config& config, int rank, int local) {
 std::vector<MemoryLimit> limits_of(const Config& config, const Plan& plan, int ranks,
                                    const OwnMemory& own, const HostMemory& has) {
   const MemoryPlan memory = plan.memory;
-  const int local = local_ranks(config, ranks);
+  const int local = local_ranks(config.nodes, ranks);
   std::vector<MemoryLimit> out = budget_limits(memory, config.memory_budget);
   const bool cuda = names_cuda(config.device);
   if (own.free)
@@ -101,11 +101,11 @@ Json section(const char* name, Json value) {
   return out;
 }
 
-Json offload(const Config& config, const char* device) {
+Json offload(const ZeroConfig& zero, const char* device) {
   Json out;
   out.set("device", device);
   if (std::string_view(device) == "nvme")
-    out.set("nvme_path", config.zero.nvme_path.empty() ? "." : config.zero.nvme_path);
+    out.set("nvme_path", zero.nvme_path.empty() ? "." : zero.nvme_path);
   return out;
 }
 
@@ -127,7 +127,7 @@ std::vector<Change> single_changes(const PlanSource& source, const MadePlan& mad
     out.push_back({"zero_optimization.stage 3", section("zero_optimization", section("stage", 3))});
   auto offloaded = [&](const char* key, const char* device) {
     out.push_back({fmt::format("zero_optimization.{}.device \"{}\"", key, device),
-                   section("zero_optimization", section(key, offload(c, device)))});
+                   section("zero_optimization", section(key, offload(c.zero, device)))});
   };
   if (names_cuda(c.device) && c.zero.optimizer_tier == Tier::device)
     offloaded("offload_optimizer", "cpu");
@@ -151,7 +151,7 @@ Change together(const MadePlan& made, const std::vector<Change>& changes, bool f
   if (files && c.zero.param_tier != Tier::nvme) {
     names.emplace_back("zero_optimization.stage 3 with offload_param.device \"nvme\"");
     std::erase(names, "zero_optimization.stage 3");
-    Json zero = section("offload_param", offload(c, "nvme"));
+    Json zero = section("offload_param", offload(c.zero, "nvme"));
     zero.set("stage", 3);
     merge_patch(out.patch, section("zero_optimization", std::move(zero)));
   }
@@ -223,7 +223,7 @@ std::optional<std::string> on_machines(const Trials& trials, const PlanSource& s
     const auto limits = trials.limits(change);
     if (!limits) return std::nullopt;
     if (all_hold(*limits)) {
-      const int ranks = local_ranks(config, source.ranks);
+      const int ranks = local_ranks(config.nodes, source.ranks);
       return fmt::format("it fits on {} machines of {} rank{}{}{} ({})",
                          std::max<int64_t>(1, config.nodes) * change.machines, ranks,
                          ranks == 1 ? "" : "s", change.name.empty() ? "" : " with ", change.name,
@@ -329,9 +329,9 @@ PlanFit plan_fit(const PlanSource& source, const MadePlan& made) {
   HostMemory has = host_memory();
   // Assumes that all ranks of this machine would be in the control groups of this process, as in a
   // container.
-  for (GroupLimit& group : has.groups) group.ranks = local_ranks(made.config, source.ranks);
+  for (GroupLimit& group : has.groups) group.ranks = local_ranks(made.config.nodes, source.ranks);
   const OwnMemory own =
-      own_memory(made.config, source.rank, local_ranks(made.config, source.ranks));
+      own_memory(made.config, source.rank, local_ranks(made.config.nodes, source.ranks));
   PlanFit out;
   out.unknown = own.unknown;
   out.limits = limits_of(made.config, made.plan, source.ranks, own, has);

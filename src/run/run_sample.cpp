@@ -8,9 +8,9 @@
 
 #include "core/base/utf8.h"
 #include "data/tokenizer.h"
-#include "inference/generate.h"
-#include "inference/sampler.h"
-#include "inference/text_generation.h"
+#include "generation/generate.h"
+#include "generation/generate_text.h"
+#include "generation/sampler.h"
 #include "monitor/readable_text.h"
 #include "run/keys.h"
 #include "run/setup.h"
@@ -44,8 +44,8 @@ SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int3
   // All ranks must stop at the same token, so the stop flags of all ranks are combined after every
   // token.
   auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.runtime().comm(), stop); };
-  GenerateOptions options{tokens, kRunSampling, {}, true};
-  std::vector<int32_t> all = prompt, more = generate(engine.text(), prompt, options, go_on);
+  GenerationOptions options{tokens, kRunSampling, {}, true};
+  std::vector<int32_t> all = prompt, more = generate(engine.generation(), prompt, options, go_on);
   all.insert(all.end(), more.begin(), more.end());
   out.prompt = data.tokenizer()->decode(prompt);
   out.text = data.tokenizer()->decode(all);

@@ -533,7 +533,7 @@ class Run {
     out.config = config_.effective();
     out.numerics_key = engine_->checkpoints().numerics_key();
     out.samples = report.samples;
-    out.plan_columns = {plan_column(engine_->plan(), config_)};
+    out.plan_columns = {plan_column(engine_->plan(), config_.zero)};
     out.plan_note = plan_column_note();
     return out;
   }
@@ -574,8 +574,7 @@ static bool is_begun_as(const std::string& folder, const std::string& name) {
 }
 
 // Returns the folder of the run that run.resume continues, or "" if there is none.
-static std::string run_to_resume(const Config& config, Communicator& comm) {
-  const auto& keys = config.get<RunKeys>();
+static std::string run_to_resume(const RunKeys& keys, Communicator& comm) {
   if (keys.resume.empty()) return "";
   const std::string& folder = keys.dir;
   if (folder.empty())
@@ -589,7 +588,7 @@ RunReport train(const Json& config, Communicator& comm, const TrainOptions& opti
   Config parsed = parse_document(document, comm.size(), options.resume);
   if (options.resume.empty()) {
     TrainOptions resumed = options;
-    resumed.resume = run_to_resume(parsed, comm);
+    resumed.resume = run_to_resume(parsed.get<RunKeys>(), comm);
     if (!resumed.resume.empty()) return train(config, comm, resumed);
   }
   if (comm.rank() == 0) log_warnings(parsed);

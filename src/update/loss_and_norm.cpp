@@ -206,22 +206,22 @@ int64_t first_ratio(const ZeroPlan& plan, BucketId bucket) {
   return norms_of_part(plan, bucket, group, levels.part_of(plan.rank, plan.policy(bucket).states));
 }
 
-StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
-  const NormRatios& by_norms = *optimizer_of(config.optimizer).by_norms;
+StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const OptimizerConfig& config) {
+  const NormRatios& by_norms = *optimizer_of(config).by_norms;
   std::vector<Operand> kept;
   if (plan.joint_buffer(kCoefficients).exists())
     kept.push_back(coefficients(builder, plan, 1, Access::update));
-  return emit_ratios(builder, plan, by_norms.ratios, 2, kept, by_norms.attrs(config.optimizer));
+  return emit_ratios(builder, plan, by_norms.ratios, 2, kept, by_norms.attrs(config));
 }
 
-StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
-  const OptimizerConfig& o = config.optimizer;
+StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan,
+                            const OptimizerConfig& config) {
   return emit_ratios(builder, plan, "frozen_lamb_ratios", 3,
                      {scalars_operand(builder, plan), coefficients(builder, plan, 1, Access::read),
                       coefficients(builder, plan, 2, Access::update)},
-                     {{"factor_min", o.factor_min},
-                      {"factor_max", o.factor_max},
-                      {"factor_threshold", o.factor_threshold}});
+                     {{"factor_min", config.factor_min},
+                      {"factor_max", config.factor_max},
+                      {"factor_threshold", config.factor_threshold}});
 }
 
 void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,

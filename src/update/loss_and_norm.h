@@ -18,10 +18,11 @@ void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& conf
 // Emits the instruction that computes the ratios of an optimizer with NormRatios. The norms of all
 // updates must have been emitted before. Returns the ratios of the granules of all ranks; each is
 // at the place of the first rank that holds the granule.
-StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
+StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const OptimizerConfig& config);
 
 // As emit_ratios(), for 1-bit LAMB after its freeze.
-StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
+StateRef emit_frozen_ratios(ProgramBuilder& builder, const ZeroPlan& plan,
+                            const OptimizerConfig& config);
 
 // Returns the index, in the ratios of emit_ratios(), of the first granule of the bucket that this
 // rank updates. The ratios of the rank's next granules follow.

@@ -94,34 +94,35 @@ class StretchEmitter {
 };
 
 // Emits the update of a stretch whose elements do not depend on each other, as one instruction.
-void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const Config& config) {
-  const bool codes = config.optimizer.states == DS_DTYPE_U8;
+void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer,
+                      const OptimizerConfig& config) {
+  const bool codes = config.states == DS_DTYPE_U8;
   const std::string& op = codes ? *optimizer.codes : optimizer.op;
   std::vector<Operand> operands{s.grad(true), s.scalars(), s.master(Access::update)};
   s.add_states(op, operands, Access::update);
   operands.push_back(s.param());
-  s.emit(op, std::move(operands), optimizer.attrs(config.optimizer));
+  s.emit(op, std::move(operands), optimizer.attrs(config));
 }
 
 // Emits the first half of an update with a trust ratio (LAMB), which updates the moments and writes
 // the norms of parameter and step for each granule. The master changes only in emit_by_ratios().
-void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
+void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const OptimizerConfig& config,
                 const StateRef& norms) {
   std::vector<Operand> operands{s.grad(), s.scalars(), s.master(Access::read)};
   s.add_states(optimizer.by_norms->norms, operands, Access::update);
   operands.push_back(s.norms(norms));
-  s.emit(optimizer.by_norms->norms, std::move(operands), optimizer.attrs(config.optimizer));
+  s.emit(optimizer.by_norms->norms, std::move(operands), optimizer.attrs(config));
 }
 
 // Emits the second half of an update with a trust ratio, which changes the master by the moments
 // and the ratio of each granule.
-void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
-                    const StateRef& ratios) {
+void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer,
+                    const OptimizerConfig& config, const StateRef& ratios) {
   std::vector<Operand> operands;
   s.add_states(optimizer.op, operands, Access::read);
   operands.push_back(s.ratios(ratios));
   operands.insert(operands.end(), {s.scalars(), s.master(Access::update), s.param()});
-  s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
+  s.emit(optimizer.op, std::move(operands), optimizer.attrs(config));
 }
 
 // Calls `emit` with each stretch, in the order of the reductions: the last bucket comes first. So
@@ -143,13 +144,13 @@ void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config&
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   auto each = [&](const auto& emit) { for_stretches(builder, plan, config, means, emit); };
   if (!optimizer.by_norms) {
-    each([&](const StretchEmitter& s) { emit_elementwise(s, optimizer, config); });
+    each([&](const StretchEmitter& s) { emit_elementwise(s, optimizer, config.optimizer); });
     return emit_matrix_updates(builder, plan, config);
   }
   const StateRef norms = all_of(builder, plan.update_norms);
-  each([&](const StretchEmitter& s) { emit_norms(s, optimizer, config, norms); });
-  const StateRef ratios = emit_ratios(builder, plan, config);
-  each([&](const StretchEmitter& s) { emit_by_ratios(s, optimizer, config, ratios); });
+  each([&](const StretchEmitter& s) { emit_norms(s, optimizer, config.optimizer, norms); });
+  const StateRef ratios = emit_ratios(builder, plan, config.optimizer);
+  each([&](const StretchEmitter& s) { emit_by_ratios(s, optimizer, config.optimizer, ratios); });
 }
 
 }  // namespace

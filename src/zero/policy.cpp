@@ -46,7 +46,7 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
   const ZeroConfig& zero = config.zero;
   int ranks_per_node = machine.ranks_per_node;
   if (config.nodes > 0) {
-    check_nodes(config, mesh.ranks());
+    check_nodes(config.nodes, mesh.ranks());
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
   // From here on, `world` and the sizes of blocks count only the ranks of the group. They are
@@ -257,11 +257,11 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
           KeyName("gradient_compression.type"), INT32_MAX, b.name, b.numel);
   }
   for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));
-  if (training) set_trained(plan, config, trained);
+  if (training) set_trained(plan, config.optimizer, trained);
   return plan;
 }
 
-void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trained) {
+void set_trained(ZeroPlan& plan, const OptimizerConfig& config, const TrainedParams& trained) {
   if (std::find(trained.frozen.begin(), trained.frozen.end(), 0) == trained.frozen.end())
     raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, at least one must be trained",
           KeyName("frozen_parameters"), trained.frozen.size());
@@ -270,11 +270,10 @@ void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trai
     const std::vector<ParamPlace>& params = plan.layout.buckets[b].params;
     auto begun = [&](const ParamPlace& p) { return trained.begun[p.param] != 0; };
     if (!plan.has_states(b) && std::any_of(params.begin(), params.end(), begun))
-      add_states(plan, config.optimizer, b);
+      add_states(plan, config, b);
   }
-  const Optimizer& optimizer = optimizer_of(config.optimizer);
-  add_joint_states(plan, config.optimizer);
-  place_norms(plan, optimizer);
+  add_joint_states(plan, config);
+  place_norms(plan, optimizer_of(config));
 }
 
 }  // namespace ds

@@ -25,7 +25,7 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
 // Sets how parameters are trained from now on. Parameters that have states keep them. A bucket that
 // is trained for the first time gets states, whose buffers come after all others, so that existing
 // buffers keep their places. Throws DS_ERROR_CONFIG if all parameters are frozen.
-void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trained);
+void set_trained(ZeroPlan& plan, const OptimizerConfig& config, const TrainedParams& trained);
 
 // Returns the layout and the states of the parameters under the configuration; the caller adds
 // inputs and the loss. Without `training` the plan has no states, and each parameter is its own

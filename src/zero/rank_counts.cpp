@@ -28,15 +28,15 @@ void check_shard_group(const ZeroConfig& zero, int ranks) {
   }
 }
 
-void check_nodes(const Config& config, int ranks) {
-  if (config.nodes > 0 && ranks % config.nodes != 0) {
+void check_nodes(int64_t nodes, int ranks) {
+  if (nodes > 0 && ranks % nodes != 0) {
     raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}",
-          KeyName("topology.nodes"), config.nodes, ranks);
+          KeyName("topology.nodes"), nodes, ranks);
   }
 }
 
 void check_rank_counts(const Config& config, int ranks, ConfigRefusals& refusals) {
-  collect(refusals, Causes::others, [&] { check_nodes(config, ranks); });
+  collect(refusals, Causes::others, [&] { check_nodes(config.nodes, ranks); });
   collect(refusals, Causes::others, [&] { check_shard_group(config.zero, ranks); });
 }
 

@@ -239,8 +239,8 @@ TEST(Certificate, InferencePlansAreAccepted) {
     std::vector<Plan> plans;
     std::vector<std::vector<const Program*>> given;
     for (int r = 0; r < p.world; ++r)
-      plans.push_back(compile_inference(graph_of(p), config_of(p), {.positions = 8, .chunk = 4}, r,
-                                        p.world, Machine{}));
+      plans.push_back(compile_generation(graph_of(p), config_of(p), {.positions = 8, .chunk = 4}, r,
+                                         p.world, Machine{}));
     for (const Plan& plan : plans) given.push_back(programs_of(plan));
     EXPECT_EQ(findings_of(certificate(given)), "") << p.name();
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compile/pipeline.h"
 #include "support/errors.h"
 #include "support/same_bits.h"
 
@@ -28,8 +29,6 @@ TEST(Schedule, IllegalOrdersAreRefused) {
   EXPECT_EQ(
       refused({act(F, 2)}),
       "the schedule's forward of chunk 0 in micro-step 2 is not among 2 micro-steps of 1 chunk");
-  EXPECT_EQ(refused({{Action::Kind::backward_weight, 0, MicroId(0)}}),
-            "the schedule's backward_weight of chunk 0 in micro-step 0 is not supported");
 }
 
 // Other orders of the same forwards and backwards, which keep more activations, have the same bits:

@@ -68,7 +68,7 @@ TEST(PlanPicture, HasAColumnForEachPlan) {
   for (int stage = 0; stage <= 3; ++stage) {
     Config config = make_config(stage, 2, 2);
     columns.push_back(
-        plan_column(compile_plan(make_mlp(4, 64, 16), config, 0, 2, Machine{}), config));
+        plan_column(compile_plan(make_mlp(4, 64, 16), config, 0, 2, Machine{}), config.zero));
     EXPECT_EQ(columns.back().title, "ZeRO-" + std::to_string(stage) + ", 2 ranks");
     EXPECT_FALSE(columns.back().lanes.empty());
   }

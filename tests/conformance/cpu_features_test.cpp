@@ -1,12 +1,14 @@
 // Tests the instruction sets in use, and what `libds env` reports about them. CTest repeats this
 // test under each value of DS_MAX_ISA.
+#include "core/device/cpu_features.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "core/base/error.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/kernel_facts.h"
 #include "kernels/kernel.h"
 
 namespace ds {

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "core/base/random.h"
-#include "kernels/cpu/features.h"
+#include "core/device/cpu_features.h"
 #include "support/dice.h"
 
 namespace ds::test {

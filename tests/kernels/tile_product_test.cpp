@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cpu/features.h"
+#include "core/device/cpu_features.h"
 #include "support/dice.h"
 
 namespace ds::test {

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "data/masking.h"
 #include "data/token_file.h"
-#include "inference/text_generation.h"
+#include "generation/generate_text.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
 #include "run/setup.h"
@@ -203,7 +203,8 @@ TEST_F(MaskedRun, CallerSuppliesTargets) {
 TEST_F(MaskedRun, GeneratesNoText) {
   RunReport report = train_on(1, config("a", 2, model()));
   auto comm = create_communicator("threads://masked_text", {0, 1, 20000, 20000});
-  TextRequest request = text_request("", Json::parse(R"({"ids": [5, 6], "tokens": 4})"));
+  GenerationRequest request =
+      generation_request("", Json::parse(R"({"ids": [5, 6], "tokens": 4})"));
   for (const std::string& folder : {report.folder, model()}) {
     try {
       generate_text(*comm, folder, request);

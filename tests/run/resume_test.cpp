@@ -10,7 +10,7 @@
 #include "checkpoint/reader.h"
 #include "core/base/error.h"
 #include "data/dataset.h"
-#include "inference/text_generation.h"
+#include "generation/generate_text.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
 #include "run/run_train.h"
@@ -189,7 +189,7 @@ TEST_F(RunTrain, AnUnreadableCheckpointIsSkipped) {
   std::string hash = payload_hash(whole.checkpoint), folder = whole.folder + "/checkpoints/";
   std::string older = folder + list_folder(folder)[0];
   auto comm = create_communicator("self", {});
-  TextRequest request{"the shard", {}, 40, {1.0, 0, 3}};
+  GenerationRequest request{"the shard", {}, 40, {1.0, 0, 3}};
   std::string text = generate_text(*comm, older, request);
   EXPECT_NE(text, generate_text(*comm, whole.folder, request));
   auto expect_skipped = [&](Warnings& warnings) {

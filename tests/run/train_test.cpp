@@ -15,7 +15,7 @@
 #include "core/base/error.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-#include "inference/text_generation.h"
+#include "generation/generate_text.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
 #include "run/run_train.h"
@@ -193,7 +193,7 @@ TEST_F(RunTrain, LearnsItsVocabularyFromTheTrainingText) {
   RunReport on = train_on(1, Json::parse(R"({"run": {"steps": 6}})"), quiet(one.folder));
   EXPECT_EQ(on.step, 6);
   auto comm = create_communicator("self", {});
-  TextRequest request{"the shard", {}, 5, {0, 0, 0}};
+  GenerationRequest request{"the shard", {}, 5, {0, 0, 0}};
   EXPECT_NE(generate_text(*comm, one.folder, request), "");
   std::filesystem::remove_all(one.folder + "/data/tokenizer");
   std::string message =
@@ -323,7 +323,7 @@ TEST_F(RunTrain, GeneratesTheSameTextOnAnyNumberOfRanks) {
   RunReport report = train_on(1, config("a", 4), quiet());
   auto comm = create_communicator("self", {});
   // The text continues beyond the sequence length of 32.
-  TextRequest request{"the shard", {}, 40, {0.7, 0, 3}};
+  GenerationRequest request{"the shard", {}, 40, {0.7, 0, 3}};
   std::string parts,
       text = generate_text(*comm, report.folder, request, [&](auto part) { parts += part; });
   EXPECT_EQ(text, parts);

@@ -25,7 +25,7 @@ const std::vector<std::string> kPatterns = {"h.0.mlp.*", "ln_f.weight", "h.1.*"}
 std::vector<int32_t> frozen_params(const Engine& engine) {
   Config c;
   c.frozen = kPatterns;
-  std::vector<char> mask = frozen_by_name(c, engine.store().param_names());
+  std::vector<char> mask = frozen_by_name(c.frozen, engine.store().param_names());
   std::vector<int32_t> out;
   for (size_t p = 0; p < mask.size(); ++p) {
     if (mask[p]) out.push_back(static_cast<int32_t>(p));

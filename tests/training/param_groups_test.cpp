@@ -107,7 +107,8 @@ TEST(ParamGroups, ACallEqualsTheConfiguration) {
   plain.optimizer.groups.clear();
   auto add = [&](Engine& engine, int step) {
     if (step != 0) return;
-    IdVector<ParamId, int32_t> groups = groups_by_name(configured, engine.store().param_names());
+    IdVector<ParamId, int32_t> groups =
+        groups_by_name(configured.optimizer, engine.store().param_names());
     EXPECT_EQ(engine.trained().add_group(numbers_of(groups, 1),
                                          Json::parse(R"({"weight_decay": 0, "lr": 0.002})")),
               1);
@@ -141,7 +142,7 @@ TEST(ParamGroups, NoDecayIsAGroupOfNormsAndBiases) {
   for (size_t d : {2, 1, 1}) dims.push_back(d);
   Config c;
   c.optimizer.groups = {{{"n"}, {{"lr", 1}}}, {{}, {{"weight_decay", 0}}, true}};
-  IdVector<ParamId, int32_t> groups = groups_by_name(c, names, dims);
+  IdVector<ParamId, int32_t> groups = groups_by_name(c.optimizer, names, dims);
   EXPECT_EQ(groups[ParamId(0)], 0);
   EXPECT_EQ(groups[ParamId(1)], 2);
   EXPECT_EQ(groups[ParamId(2)], 1);
@@ -158,7 +159,7 @@ TEST(ParamGroups, SetAppliesFromTheNextStepOn) {
   engine.set("param_groups[1].weight_decay", 0);
   EXPECT_EQ(engine.control().get("param_groups[1].lr"), 0);
   EXPECT_EQ(engine.control().get("param_groups[2].lr"), still.optimizer.lr);
-  IdVector<ParamId, int32_t> groups = groups_by_name(still, engine.store().param_names());
+  IdVector<ParamId, int32_t> groups = groups_by_name(still.optimizer, engine.store().param_names());
   std::vector<std::vector<float>> before;
   for (ParamId i : groups.ids()) before.push_back(engine.store().read_tensor(i, "master"));
   train_step(p, engine, 1);

@@ -4,7 +4,7 @@
 // Most files of this folder are compiled once for each instruction set of targets.h:
 // foreach_target.h includes the file again with another HWY_NAMESPACE and other compiler options.
 // Code of such a file that must exist only once is in the part under `#if HWY_ONCE`. register.cpp
-// picks the best set of the machine at run time (features.h limits it).
+// picks the best set of the machine at run time (kernel_facts.h limits it).
 #include <algorithm>
 #include <cstdint>
 #include <functional>

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/features.h"
+#include "core/device/cpu_features.h"
 #include "kernels/cpu/gemm-inl.h"
 #include "kernels/cpu/simd-inl.h"
 

@@ -12,7 +12,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/kernel_facts.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -30,17 +30,12 @@ std::vector<KernelRow> own_rows() {
   return rows;
 }
 
-// Returns the table. add_kernels() may extend it before the first make_kernel().
-std::vector<KernelRow>& all_rows() {
-  static std::vector<KernelRow> rows = own_rows();
+const std::vector<KernelRow>& all_rows() {
+  static const std::vector<KernelRow> rows = own_rows();
   return rows;
 }
 
 }  // namespace
-
-void add_kernels(std::span<const KernelRow> rows) {
-  all_rows().insert(all_rows().begin(), rows.begin(), rows.end());
-}
 
 std::vector<std::string_view> kernel_operations() {
   std::vector<std::string_view> names;
@@ -50,8 +45,7 @@ std::vector<std::string_view> kernel_operations() {
   return names;
 }
 
-// The rows of an operation are tried in the order of the table, so rows that were added come before
-// this folder's own.
+// The rows of an operation are tried in the order of the table.
 std::unique_ptr<Kernel> make_kernel(const Query& query, std::string* refusal) {
   std::string reasons;
   for (const KernelRow& row : all_rows()) {

@@ -90,9 +90,6 @@ struct KernelRow {
   std::unique_ptr<Kernel> (*make)(const Query&, std::string* refusal);
   Takes takes = Takes::floats;
 };
-// Inserts rows before all rows of the table, including those of this folder's own kernels. Must be
-// called before the first make_kernel().
-void add_kernels(std::span<const KernelRow> rows);
 // Returns the operations of the table, each once, in the order of the rows.
 std::vector<std::string_view> kernel_operations();
 

@@ -15,8 +15,8 @@
 
 #include "core/base/error.h"
 #include "core/base/round.h"
+#include "core/device/cpu_features.h"
 #include "core/device/thread_team.h"
-#include "kernels/cpu/features.h"
 #include "kernels/gemm/micro.h"
 #include "kernels/gemm/tiles.h"
 #include "kernels/gemm/vectors.h"

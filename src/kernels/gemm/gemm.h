@@ -2,8 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/device/cpu_features.h"
 #include "core/device/thread_team.h"
-#include "kernels/cpu/features.h"
 #include "kernels/matrix_product.h"
 
 namespace ds::gemm {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/base/dtype.h"
-#include "kernels/cpu/features.h"
+#include "core/device/cpu_features.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
 #include "kernels/gemm/gemm.h"

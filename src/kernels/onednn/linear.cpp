@@ -14,7 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/round.h"
-#include "kernels/cpu/features.h"
+#include "kernels/cpu/kernel_facts.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
 #include "kernels/kernel.h"

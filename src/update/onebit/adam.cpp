@@ -90,11 +90,11 @@ void emit_compressed_update(ProgramBuilder& builder, const ZeroPlan& plan, const
   builder.end_segment(Phase::update);
 }
 
-std::string compression_note(const ZeroPlan& plan, const Config& config) {
-  const Optimizer& optimizer = optimizer_of(config.optimizer);
-  const std::string after = fmt::format(
-      "{}: after update {}", config.optimizer.type,
-      optimizer.steps_locally() ? config.optimizer.var_freeze_step : config.optimizer.freeze_step);
+std::string compression_note(const ZeroPlan& plan, const OptimizerConfig& config) {
+  const Optimizer& optimizer = optimizer_of(config);
+  const std::string after =
+      fmt::format("{}: after update {}", config.type,
+                  optimizer.steps_locally() ? config.var_freeze_step : config.freeze_step);
   int64_t signs = 0, errors = 0, whole = 0;
   auto add = [&](const RankLevels& levels, const std::vector<ElementRun>& tensors, BufferId worker,
                  BufferId server) {

@@ -16,6 +16,6 @@ void emit_compressed_update(ProgramBuilder& builder, const ZeroPlan& plan, const
 
 // Returns a note for reports with the bytes that these steps receive from other ranks, and the
 // bytes of momentum or own steps and of errors that a rank keeps for them.
-std::string compression_note(const ZeroPlan& plan, const Config& config);
+std::string compression_note(const ZeroPlan& plan, const OptimizerConfig& config);
 
 }  // namespace ds

@@ -100,7 +100,7 @@ class CompressedLamb {
     });
     if (plan_.joint_buffer(kWorkerError).exists()) exchange();
     for_trained_buckets(plan_, [&](BucketId b) { emit_moments(b, before[b]); });
-    const StateRef ratios = emit_frozen_ratios(builder_, plan_, config_);
+    const StateRef ratios = emit_frozen_ratios(builder_, plan_, config_.optimizer);
     for_trained_buckets(plan_, [&](BucketId b) { emit_steps(b, ratios); });
   }
 

@@ -4,7 +4,7 @@
 // version_ and rotated for a text of length_ tokens. fed() is 0 as soon as parameters change or
 // another program runs, because all programs share the memory of the caches; reusable() also
 // compares rotations.
-#include "engine/decoding.h"
+#include "engine/generation.h"
 
 #include <algorithm>
 #include <numeric>
@@ -16,8 +16,8 @@
 
 namespace ds {
 
-Decoding::Decoding(const DecodePlaces& plan, Executor& executor, Runtime& runtime,
-                   StepControl& control, StateStore& store)
+Generation::Generation(const DecodePlaces& plan, Executor& executor, Runtime& runtime,
+                       StepControl& control, StateStore& store)
     : plan_(plan), executor_(executor), runtime_(runtime), control_(control), store_(store) {
   for (InputId i : plan_.graph.inputs.ids()) {
     const Value& value = plan_.graph.values[plan_.graph.inputs[i]];
@@ -45,17 +45,17 @@ Decoding::Decoding(const DecodePlaces& plan, Executor& executor, Runtime& runtim
   }
 }
 
-int64_t Decoding::vocabulary() const {
+int64_t Generation::vocabulary() const {
   return plan_.graph.type(plan_.graph.outputs[0].value).shape[1].extent;
 }
 
-int64_t Decoding::reusable(int64_t length) const {
+int64_t Generation::reusable(int64_t length) const {
   bool same = std::all_of(ropes_.begin(), ropes_.end(),
                           [&](const Attrs& rope) { return same_rotations(rope, length_, length); });
   return same ? fed() : 0;
 }
 
-void Decoding::check(std::span<const int32_t> tokens, int64_t first) const {
+void Generation::check(std::span<const int32_t> tokens, int64_t first) const {
   require(!tokens.empty(), "prompt must have at least one token, got none");
   auto count = static_cast<int64_t>(tokens.size());
   require(first >= 0 && first <= fed(), "first must be 0 to {}, the tokens fed so far, got {}",
@@ -72,7 +72,7 @@ void Decoding::check(std::span<const int32_t> tokens, int64_t first) const {
   }
 }
 
-void Decoding::put(std::span<const int32_t> tokens, int64_t first, int64_t length) {
+void Generation::put(std::span<const int32_t> tokens, int64_t first, int64_t length) {
   std::vector<int32_t> values;
   for (const Feed& feed : feeds_) {
     if (feed.content == Content::tokens) {
@@ -90,7 +90,7 @@ void Decoding::put(std::span<const int32_t> tokens, int64_t first, int64_t lengt
   }
 }
 
-std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first) {
+std::vector<float> Generation::feed(std::span<const int32_t> tokens, int64_t first) {
   fed_ = first;
   version_ = store_.version();
   length_ = first + static_cast<int64_t>(tokens.size());
@@ -106,13 +106,13 @@ std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first
   return logits();
 }
 
-std::vector<float> Decoding::logits() const {
+std::vector<float> Generation::logits() const {
   std::vector<float> out(static_cast<size_t>(vocabulary()));
   runtime_.memory().read_floats(runtime_.buffer(plan_.logits), 0, vocabulary(), out.data());
   return out;
 }
 
-std::vector<float> Decoding::decode(std::span<const int32_t> tokens, int64_t first) {
+std::vector<float> Generation::decode(std::span<const int32_t> tokens, int64_t first) {
   store_.owner().require_idle("decode");
   store_.require_refreshed();
   check(tokens, first);

@@ -15,11 +15,11 @@ namespace ds {
 // must outlive this object. The text ends when parameters change or another program runs, because
 // the caches share memory with other programs. Its tokens must then be fed again from the first
 // one.
-class Decoding {
+class Generation {
  public:
   // `executor` runs the plan's decode program.
-  Decoding(const DecodePlaces& plan, Executor& executor, Runtime& runtime, StepControl& control,
-           StateStore& store);
+  Generation(const DecodePlaces& plan, Executor& executor, Runtime& runtime, StepControl& control,
+             StateStore& store);
 
   // Returns the number of tokens of the longest text.
   int64_t positions() const { return plan_.positions; }

@@ -1,6 +1,6 @@
 // Continues a text from a folder. Tokens become text through a TextStream, which returns whole
 // characters only.
-#include "inference/text_generation.h"
+#include "generation/generate_text.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "data/tokenizer.h"
-#include "inference/generate.h"
-#include "inference/text_source.h"
+#include "generation/generate.h"
+#include "generation/generation_source.h"
 
 namespace ds {
 std::string readable(std::string_view bytes) {
@@ -19,9 +19,10 @@ std::string readable(std::string_view bytes) {
   return text;
 }
 
-std::string generate_text(Communicator& comm, const std::string& folder, const TextRequest& request,
+std::string generate_text(Communicator& comm, const std::string& folder,
+                          const GenerationRequest& request,
                           const std::function<void(const std::string&)>& piece) {
-  TextSource source = open_source(comm, folder, request);
+  GenerationSource source = open_source(comm, folder, request);
   std::optional<TextStream> stream;
   if (source.tokenizer) stream.emplace(*source.tokenizer).begin(source.prompt);
   std::string text;
@@ -34,8 +35,8 @@ std::string generate_text(Communicator& comm, const std::string& folder, const T
                 : (text.empty() ? "" : " ") + std::to_string(token));
     return true;
   };
-  GenerateOptions options{request.tokens, request.sampling, source.ends, source.roll};
-  generate(source.engine->text(), source.prompt, options, each);
+  GenerationOptions options{request.tokens, request.sampling, source.ends, source.roll};
+  generate(source.engine->generation(), source.prompt, options, each);
   if (stream) tell(readable(stream->finish()));
   return text;
 }

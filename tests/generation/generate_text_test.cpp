@@ -1,4 +1,4 @@
-#include "inference/text_generation.h"
+#include "generation/generate_text.h"
 
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/";
 
-TextRequest request(const char* options = R"({"ids": [1, 2], "tokens": 2, "threads": 1})") {
-  return text_request("", Json::parse(options));
+GenerationRequest request(const char* options = R"({"ids": [1, 2], "tokens": 2, "threads": 1})") {
+  return generation_request("", Json::parse(options));
 }
 
 // A copy of the gpt2 reference model that tests may edit. It has 48 positions and 128 tokens.
@@ -40,10 +40,10 @@ class GenerateModel : public testing::Test {
     fs::remove(folder_ / file);
     fs::create_symlink(file, folder_ / file);
   }
-  std::string continued(const TextRequest& asked = request()) {
+  std::string continued(const GenerationRequest& asked = request()) {
     return generate_text(*create_communicator("self", {}), folder_.path(), asked);
   }
-  std::string refusal(ds_status status, const TextRequest& asked = request()) {
+  std::string refusal(ds_status status, const GenerationRequest& asked = request()) {
     return message_of([&] { continued(asked); }, status);
   }
 
@@ -78,7 +78,7 @@ TEST_F(GenerateModel, ACircularLinkIsNotAMissingFile) {
   loop("generation_config.json");
   expect_names(refusal(DS_ERROR_IO), {"generation_config.json", "Too many levels"});
   fs::remove(folder_ / "generation_config.json");
-  TextRequest words = text_request("words", Json::parse(R"({"tokens": 2})"));
+  GenerationRequest words = generation_request("words", Json::parse(R"({"tokens": 2})"));
   loop("tokenizer.json");
   expect_names(refusal(DS_ERROR_IO, words), {"tokenizer.json", "Too many levels"});
   loop("config.json");
@@ -87,14 +87,14 @@ TEST_F(GenerateModel, ACircularLinkIsNotAMissingFile) {
 
 TEST_F(GenerateModel, ATokenThatTheModelLacksIsNamed) {
   fs::copy(kData + "tokenizers/qwen2/tokenizer.json", folder_ / "tokenizer.json");
-  TextRequest words = text_request("the", Json::parse(R"({"tokens": 2})"));
+  GenerationRequest words = generation_request("the", Json::parse(R"({"tokens": 2})"));
   expect_names(refusal(DS_ERROR_INVALID_ARGUMENT, words),
                {"0 to 127", folder_.path() + "'", folder_ / "tokenizer.json"});
 }
 
-TEST(TextRequest, OptionsAreCheckedByKindAndRange) {
+TEST(GenerationRequest, OptionsAreCheckedByKindAndRange) {
   auto refusal = [](const char* options, const char* prompt = "a") {
-    return message_of([&] { text_request(prompt, Json::parse(options)); }, DS_ERROR_CONFIG);
+    return message_of([&] { generation_request(prompt, Json::parse(options)); }, DS_ERROR_CONFIG);
   };
   EXPECT_EQ(refusal("null"), "options: must be an object, got null");
   EXPECT_EQ(refusal("[]"), "options: must be an object, got array");
@@ -141,7 +141,7 @@ class GenerateRun : public testing::Test {
   std::string continued() const {
     return generate_text(
         *create_communicator("self", {}), folder_ / "run",
-        text_request("He said", Json::parse(R"({"tokens": 4, "temperature": 0})")));
+        generation_request("He said", Json::parse(R"({"tokens": 4, "temperature": 0})")));
   }
 
   TempFolder folder_;
@@ -176,7 +176,7 @@ TEST_F(GenerateRun, TokenizerFilesAreCopiedUnderTheirUsualNames) {
 TEST_F(GenerateRun, AnErrorOfOneRankIsThrownOnAll) {
   train_with("bytes");
   run_ranks(2, [&](Communicator& comm) {
-    TextRequest asked = request();
+    GenerationRequest asked = request();
     if (comm.rank() == 1) asked.stage = 7;
     expect_names(message_of([&] { generate_text(comm, folder_ / "run", asked); }, DS_ERROR_CONFIG),
                  {"rank 1: ", "stage", "7"});

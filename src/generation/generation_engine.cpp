@@ -1,4 +1,4 @@
-#include "engine/inference.h"
+#include "generation/generation_engine.h"
 
 #include <utility>
 
@@ -6,12 +6,12 @@
 
 namespace ds {
 
-InferenceEngine::InferenceEngine(Config config, const Graph& forward, Communicator& comm,
-                                 EngineOptions options)
+GenerationEngine::GenerationEngine(Config config, const Graph& forward, Communicator& comm,
+                                   EngineOptions options)
     : EngineBody(std::move(config), comm, std::move(options), StateStore::Keeps::weights) {
   compile([&](size_t) {
-    return compile_inference(forward, this->config(), runtime_.options().programs.decode,
-                             comm.rank(), runtime_.mesh(), machine());
+    return compile_generation(forward, this->config(), runtime_.options().programs.decode,
+                              comm.rank(), runtime_.mesh(), machine());
   });
   // The program `init` does not run, because parameters come from load() or load_weights().
   store_.add_params(forward);

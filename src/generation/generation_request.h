@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "inference/sampler.h"
+#include "generation/sampler.h"
 
 namespace ds {
 
 // The text to continue, and the options of its continuation.
-struct TextRequest {
+struct GenerationRequest {
   std::string prompt;
   // The text as token ids, in place of `prompt`. The result then also consists of ids.
   std::vector<int32_t> ids;
@@ -33,6 +33,6 @@ struct TextRequest {
 
 // Reads the options {"ids", "tokens", "temperature", "top_k", "seed", "dtype", "threads", "stage",
 // "device", "ignore_eos"}. Throws DS_ERROR_CONFIG for unknown keys and invalid values.
-TextRequest text_request(const std::string& prompt, const Json& document);
+GenerationRequest generation_request(const std::string& prompt, const Json& document);
 
 }  // namespace ds

@@ -1,4 +1,4 @@
-#include "inference/sampler.h"
+#include "generation/sampler.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

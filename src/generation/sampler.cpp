@@ -1,6 +1,6 @@
 // Sampling from one row of logits by the inverse of the cumulative distribution. Sums are in f64
 // and in the order of candidates, so every rank and every run chooses the same token.
-#include "inference/sampler.h"
+#include "generation/sampler.h"
 
 #include <algorithm>
 #include <array>

@@ -11,8 +11,8 @@
 #include "core/config/parse_config.h"
 #include "diagnostics/golden.h"
 #include "engine/engine.h"
-#include "engine/inference.h"
-#include "inference/generate.h"
+#include "generation/generate.h"
+#include "generation/generation_engine.h"
 #include "passes/decode_graph.h"
 #include "support/errors.h"
 #include "support/hf_golden.h"
@@ -53,15 +53,15 @@ std::vector<int32_t> some_tokens(uint64_t seed) {
   return out;
 }
 
-std::unique_ptr<InferenceEngine> engine_of(const std::string& name, Communicator& comm,
-                                           int stage = 0, int64_t chunk = 64,
-                                           int64_t positions = kPositions,
-                                           DType compute = DS_DTYPE_F32) {
+std::unique_ptr<GenerationEngine> engine_of(const std::string& name, Communicator& comm,
+                                            int stage = 0, int64_t chunk = 64,
+                                            int64_t positions = kPositions,
+                                            DType compute = DS_DTYPE_F32) {
   HfModel model = model_of(name, positions);
   EngineOptions options;
   options.programs.decode = {positions, model.position_offset, chunk, true};
-  auto engine = std::make_unique<InferenceEngine>(config_of(comm.size(), stage, compute),
-                                                  model.graph, comm, options);
+  auto engine = std::make_unique<GenerationEngine>(config_of(comm.size(), stage, compute),
+                                                   model.graph, comm, options);
   engine->load_weights(golden_path(name));
   return engine;
 }
@@ -119,11 +119,12 @@ TEST_P(Decode, CachedLogitsEqualThoseOfFullPassesInAnyChunks) {
     std::span<const int32_t> all(text);
     // In the second pass, the caches hold more tokens than are reused.
     for (size_t first : {size_t{0}, size_t{5}}) {
-      EXPECT_LT(distance(engine->text().decode(all.first(first + 6), 0), want[first + 5]), 2e-5f);
+      EXPECT_LT(distance(engine->generation().decode(all.first(first + 6), 0), want[first + 5]),
+                2e-5f);
       for (size_t i = first + 6; i < text.size(); ++i) {
-        ASSERT_LT(
-            distance(engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i)), want[i]),
-            2e-5f)
+        ASSERT_LT(distance(engine->generation().decode(all.subspan(i, 1), static_cast<int64_t>(i)),
+                           want[i]),
+                  2e-5f)
             << "chunk " << chunk << " token " << i;
       }
     }
@@ -153,8 +154,8 @@ TEST_P(Decode, CachedLogitsInBf16EqualThoseOfFullPassesInBf16) {
   std::span<const int32_t> all(text);
   for (size_t i = 5; i < text.size(); ++i) {
     std::vector<float> got =
-        i == 5 ? engine->text().decode(all.first(6), 0)
-               : engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i));
+        i == 5 ? engine->generation().decode(all.first(6), 0)
+               : engine->generation().decode(all.subspan(i, 1), static_cast<int64_t>(i));
     EXPECT_LT(relative(got, want[i]), kRounding) << "token " << i;
     EXPECT_GT(relative(got, want[i - 1]), 8 * kRounding) << "token " << i;
   }
@@ -189,11 +190,12 @@ TEST_P(DecodeFamilies, CachedLogitsEqualThoseOfFullPasses) {
   Engine engine(config_of(1), model.graph, *comm, options);
   std::vector<int32_t> text = some_tokens(6);
   std::vector<std::vector<float>> want = full_logits(engine, model, text);
-  EXPECT_LT(distance(engine.text().decode(std::span(text).first(5), 0), want[4]), 5e-5f);
+  EXPECT_LT(distance(engine.generation().decode(std::span(text).first(5), 0), want[4]), 5e-5f);
   for (size_t i = 5; i < text.size(); ++i) {
-    EXPECT_LT(distance(engine.text().decode(std::span(text).subspan(i, 1), static_cast<int64_t>(i)),
-                       want[i]),
-              5e-5f)
+    EXPECT_LT(
+        distance(engine.generation().decode(std::span(text).subspan(i, 1), static_cast<int64_t>(i)),
+                 want[i]),
+        5e-5f)
         << "token " << i;
   }
 }
@@ -245,8 +247,8 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
   // reused, and always the last one.
   template <typename E>
   static std::vector<float> grown(E& engine, const std::vector<int32_t>& text, int64_t length) {
-    int64_t first = std::min(engine.text().reusable(length), length - 1);
-    return engine.text().decode(
+    int64_t first = std::min(engine.generation().reusable(length), length - 1);
+    return engine.generation().decode(
         std::span(text).subspan(static_cast<size_t>(first), static_cast<size_t>(length - first)),
         first);
   }
@@ -267,9 +269,9 @@ TEST_P(DecodeByLength, EveryLengthEqualsAFullPass) {
       for (int64_t length = prompt; length <= kPositions; ++length) {
         ASSERT_LT(distance(grown(*cached, text, length), want[static_cast<size_t>(length)]), 5e-5f)
             << "chunk " << chunk << " prompt " << prompt << " length " << length;
-        EXPECT_EQ(cached->text().reusable(length), length);
+        EXPECT_EQ(cached->generation().reusable(length), length);
         bool same = length < kSwitch || (length > kSwitch && !grows());
-        EXPECT_EQ(cached->text().reusable(length + 1), same ? length : 0) << length;
+        EXPECT_EQ(cached->generation().reusable(length + 1), same ? length : 0) << length;
       }
     }
   }
@@ -282,23 +284,24 @@ TEST_P(DecodeByLength, StaleKeysAreRefused) {
   std::vector<int32_t> text = some_tokens(8);
   auto cached = engine(*comm), fixed = engine(*comm, 0, 64, false);
   std::span<const int32_t> all(text);
-  cached->text().decode(all.first(kSwitch), 0);
-  std::string message = message_of([&] { cached->text().decode(all.subspan(kSwitch, 1), kSwitch); },
-                                   DS_ERROR_INVALID_ARGUMENT);
+  cached->generation().decode(all.first(kSwitch), 0);
+  std::string message =
+      message_of([&] { cached->generation().decode(all.subspan(kSwitch, 1), kSwitch); },
+                 DS_ERROR_INVALID_ARGUMENT);
   expect_names(message, {"first must be 0, got 6", "text of 7 tokens", "that of 6 tokens"});
   std::vector<float> beyond = forward(*comm, text, kSwitch + 1);
   // The refused call has not changed the caches.
-  EXPECT_LT(distance(cached->text().decode(all.first(kSwitch + 1), 0), beyond), 5e-5f);
+  EXPECT_LT(distance(cached->generation().decode(all.first(kSwitch + 1), 0), beyond), 5e-5f);
   // A shorter text that consists of the first tokens of the longer one is refused as well.
-  expect_names(
-      message_of([&] { cached->text().decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
-      {"got 2", "text of 4 tokens", "that of 7 tokens"});
+  expect_names(message_of([&] { cached->generation().decode(all.subspan(2, 2), 2); },
+                          DS_ERROR_INVALID_ARGUMENT),
+               {"got 2", "text of 4 tokens", "that of 7 tokens"});
   // Without by_length, as in a run, the rotation of the run's sequence length is used for all
   // lengths.
-  std::vector<float> run = fixed->text().decode(all.first(kSwitch), 0);
+  std::vector<float> run = fixed->generation().decode(all.first(kSwitch), 0);
   EXPECT_GT(distance(run, forward(*comm, text, kSwitch)), 1e-3f);
-  fixed->text().decode(all.subspan(kSwitch, 1), kSwitch);
-  std::vector<float> last = fixed->text().decode(all.subspan(kSwitch + 1), kSwitch + 1);
+  fixed->generation().decode(all.subspan(kSwitch, 1), kSwitch);
+  std::vector<float> last = fixed->generation().decode(all.subspan(kSwitch + 1), kSwitch + 1);
   EXPECT_LT(distance(last, forward(*comm, text, kPositions)), 5e-5f);
 }
 
@@ -331,7 +334,7 @@ void expect_recorded(const std::string& name, Communicator& comm, int stage) {
     auto count = static_cast<int64_t>(text.tokens.size());
     auto length = static_cast<int64_t>(text.prompt.size()) + count;
     auto engine = engine_of(name, comm, stage, 4, length);
-    EXPECT_EQ(generate(engine->text(), text.prompt, {count}), text.tokens);
+    EXPECT_EQ(generate(engine->generation(), text.prompt, {count}), text.tokens);
   }
 }
 
@@ -354,10 +357,10 @@ TEST(Decode, GreedyTextsAcrossAChangeOfRotationsEqualTheRecording) {
 TEST_P(Decode, ShardsOnTwoRanksGiveTheSameBits) {
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(4);
-  std::vector<float> want = engine_of(GetParam(), *comm)->text().decode(text, 0);
+  std::vector<float> want = engine_of(GetParam(), *comm)->generation().decode(text, 0);
   run_ranks(2, [&](Communicator& pair) {
     auto engine = engine_of(GetParam(), pair, 3);
-    EXPECT_EQ(engine->text().decode(text, 0), want);
+    EXPECT_EQ(engine->generation().decode(text, 0), want);
     EXPECT_GT(engine->runtime().ledger()["all_gather"].calls, 0);
   });
 }
@@ -369,14 +372,14 @@ TEST(Decode, RefusesTextsThatDoNotFit) {
   auto refusal = [&](const std::function<void()>& body) {
     return message_of(body, DS_ERROR_INVALID_ARGUMENT);
   };
-  expect_names(refusal([&] { generate(engine->text(), text, {3}); }), {"12", "3", "14"});
-  expect_names(refusal([&] { generate(engine->text(), {}, {3}); }), {"at least one", "none"});
-  expect_names(refusal([&] { engine->text().decode(high, 0); }), {"token 1", "127", "500"});
-  expect_names(refusal([&] { engine->text().decode(text, 1); }), {"0 to 0", "got 1"});
-  engine->text().decode(text, 0);
-  expect_names(refusal([&] { engine->text().decode(text, 12); }), {"14", "24"});
+  expect_names(refusal([&] { generate(engine->generation(), text, {3}); }), {"12", "3", "14"});
+  expect_names(refusal([&] { generate(engine->generation(), {}, {3}); }), {"at least one", "none"});
+  expect_names(refusal([&] { engine->generation().decode(high, 0); }), {"token 1", "127", "500"});
+  expect_names(refusal([&] { engine->generation().decode(text, 1); }), {"0 to 0", "got 1"});
+  engine->generation().decode(text, 0);
+  expect_names(refusal([&] { engine->generation().decode(text, 12); }), {"14", "24"});
   // With `roll`, a text may be longer than the caches.
-  EXPECT_EQ(generate(engine->text(), text, {9, {}, {}, true}).size(), 9u);
+  EXPECT_EQ(generate(engine->generation(), text, {9, {}, {}, true}).size(), 9u);
 }
 
 TEST(Decode, NeedsExactlyTheMemoryOfItsPlan) {
@@ -385,13 +388,13 @@ TEST(Decode, NeedsExactlyTheMemoryOfItsPlan) {
   EngineOptions options;
   options.programs.decode = {kPositions, model.position_offset};
   Config config = config_of(1);
-  int64_t total = compile_inference(model.graph, config, options.programs.decode, 0, 1, {})
+  int64_t total = compile_generation(model.graph, config, options.programs.decode, 0, 1, {})
                       .memory.total(Tier::device);
   config.memory_budget.device = total;
-  EXPECT_EQ(InferenceEngine(config, model.graph, *comm, options).runtime().mapped(Tier::device),
+  EXPECT_EQ(GenerationEngine(config, model.graph, *comm, options).runtime().mapped(Tier::device),
             total);
   config.memory_budget.device = total - 1;
-  std::string message = message_of([&] { InferenceEngine(config, model.graph, *comm, options); },
+  std::string message = message_of([&] { GenerationEngine(config, model.graph, *comm, options); },
                                    DS_ERROR_OUT_OF_MEMORY);
   expect_names(message,
                {"memory_budget", std::to_string(total), fmt::format("  budget {}\n", total - 1),
@@ -401,8 +404,8 @@ TEST(Decode, NeedsExactlyTheMemoryOfItsPlan) {
 TEST(Decode, EndsAtAnEndToken) {
   auto comm = create_communicator("self", {});
   auto engine = engine_of("gpt2", *comm);
-  std::vector<int32_t> text{1, 2, 3}, all = generate(engine->text(), text, {8});
-  EXPECT_EQ(generate(engine->text(), text, {8, {}, {all[0]}}), std::vector<int32_t>{all[0]});
+  std::vector<int32_t> text{1, 2, 3}, all = generate(engine->generation(), text, {8});
+  EXPECT_EQ(generate(engine->generation(), text, {8, {}, {all[0]}}), std::vector<int32_t>{all[0]});
 }
 
 TEST(Decode, GraphRefusesRowsThatSeeLaterRows) {
@@ -435,13 +438,13 @@ TEST(Decode, TextsAndStepsShareMemoryButNoBits) {
         EXPECT_EQ(buffer.kept(), buffer.holds == Holds::cache) << buffer.name;
       for (Engine* e : {&engine, &alone}) e->checkpoints().load_weights(golden_path("gpt2"));
       for (int step = 0; step < 3; ++step) {
-        const std::vector<float> whole = engine.text().decode(text, 0);
-        engine.text().decode(std::span(text).first(5), 0);
-        EXPECT_EQ(engine.text().reusable(6), 5);
+        const std::vector<float> whole = engine.generation().decode(text, 0);
+        engine.generation().decode(std::span(text).first(5), 0);
+        EXPECT_EQ(engine.generation().reusable(6), 5);
         const double loss = engine.eval_batch(batch);
-        EXPECT_EQ(engine.text().reusable(6), 0) << "eval has run where the caches are";
-        EXPECT_THROW(engine.text().decode(std::span(text).subspan(5, 1), 5), Error);
-        EXPECT_EQ(engine.text().decode(text, 0), whole);
+        EXPECT_EQ(engine.generation().reusable(6), 0) << "eval has run where the caches are";
+        EXPECT_THROW(engine.generation().decode(std::span(text).subspan(5, 1), 5), Error);
+        EXPECT_EQ(engine.generation().decode(text, 0), whole);
         EXPECT_EQ(alone.eval_batch(batch), loss);
         EXPECT_EQ(engine.train_batch(batch).loss, alone.train_batch(batch).loss);
       }
@@ -459,13 +462,13 @@ TEST(Decode, TrainingEnginesContinueWithTheirNewestParameters) {
   Engine engine(config_of(1), model.graph, *comm, options);
   engine.checkpoints().load_weights(golden_path("gpt2"));
   std::vector<int32_t> text = some_tokens(5);
-  std::vector<float> before = engine.text().decode(text, 0);
-  EXPECT_LT(distance(before, engine_of("gpt2", *comm)->text().decode(text, 0)), 1e-6f);
+  std::vector<float> before = engine.generation().decode(text, 0);
+  EXPECT_LT(distance(before, engine_of("gpt2", *comm)->generation().decode(text, 0)), 1e-6f);
   InputView ids{text.data(), DS_DTYPE_I32, kPositions};
   engine.train_batch(std::vector<InputView>{ids, ids});
   // The caches are stale, because a step has used their memory.
-  EXPECT_THROW(engine.text().decode(std::span(text).last(1), kPositions - 1), Error);
-  EXPECT_GT(distance(engine.text().decode(text, 0), before), 1e-4f);
+  EXPECT_THROW(engine.generation().decode(std::span(text).last(1), kPositions - 1), Error);
+  EXPECT_GT(distance(engine.generation().decode(text, 0), before), 1e-4f);
 }
 
 }  // namespace

@@ -12,11 +12,11 @@ namespace ds {
 // An engine that only continues text: it has parameters in the compute type and caches, but no
 // training state. Weights come from load_weights(), or from load(), which reads the masters of any
 // checkpoint.
-class InferenceEngine final : public EngineBody {
+class GenerationEngine final : public EngineBody {
  public:
   // Collective, like the constructor of Engine. options.programs.decode has the length of the
   // longest text. `comm` is borrowed.
-  InferenceEngine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
+  GenerationEngine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
 
   CheckpointInfo load(const std::string& folder) { return checkpoints_.load(folder); }
   void load_weights(const std::string& folder) { checkpoints_.load_weights(folder); }

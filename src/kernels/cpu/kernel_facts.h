@@ -7,18 +7,6 @@ namespace ds {
 
 class KernelRegistry;
 
-// The instruction sets of kernels. The instruction sets of x86-64 are in ascending order; arm64 has
-// only neon.
-enum class Isa { neon = 0, sse4 = 1, avx2 = 2, avx512 = 3, avx512_bf16 = 4, amx = 5 };
-const char* isa_name(Isa isa);
-
-// Returns the best instruction set that this machine has.
-Isa machine_isa();
-// Returns the best instruction set that kernels may use: machine_isa(), capped by the environment
-// variable DS_MAX_ISA. It is part of the numerics key. Throws if DS_MAX_ISA is not an instruction
-// set of this architecture.
-Isa effective_isa();
-
 // Applies DS_MAX_ISA to Highway's dispatch and to oneDNN, once per process. Must be called before
 // the first kernel.
 void limit_isa_from_environment();

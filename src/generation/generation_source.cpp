@@ -1,7 +1,7 @@
 // Opens a run, a checkpoint or a model folder to continue a text. A run provides its configuration
 // and tokenizer; a model folder provides config.json and the tokenizer's files, and everything else
 // is chosen here.
-#include "inference/text_source.h"
+#include "generation/generation_source.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -33,13 +33,13 @@ constexpr int64_t kMostPositions = 1 << 28;
 
 // The parts of a source on which the ranks agree before the engine is created.
 struct Opened {
-  TextSource source;
+  GenerationSource source;
   Config config;
   HfModel model;
   DecodeRequest decode;
 };
 
-std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* tokenizer) {
+std::vector<int32_t> tokens_of(const GenerationRequest& request, const Tokenizer* tokenizer) {
   if (!tokenizer) return request.ids;
   std::vector<int32_t> tokens = tokenizer->encode(request.prompt);
   require(!tokens.empty(),
@@ -53,7 +53,7 @@ std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* toke
 // checked.
 void check_vocabulary(const Opened& opened, const std::string& folder) {
   const Graph& graph = opened.model.graph;
-  const TextSource& source = opened.source;
+  const GenerationSource& source = opened.source;
   if (!source.tokenizer || graph.outputs.size() < 2) return;
   int64_t vocabulary = graph.type(graph.outputs[1].value).shape[1].extent;
   for (size_t i = 0; i < source.prompt.size(); ++i) {
@@ -73,7 +73,7 @@ void check_causal(const HfModel& model, const std::string& path) {
 
 // Returns the configuration of an engine that only continues text: one row at a time, without an
 // optimizer.
-Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage,
+Json engine_document(const GenerationRequest& request, int64_t sequence, int64_t stage,
                      const std::string& own) {
   const std::string& dtype = request.dtype.empty() ? own : request.dtype;
   Json run, zero, document;
@@ -120,8 +120,8 @@ std::string own_dtype(const JsonReader& saved) {
 }
 
 // Opens the checkpoint of a run. The run's sequence is the length of the caches, so longer texts
-// roll (GenerateOptions::roll).
-Opened open_run(const std::string& path, const TextRequest& request, int world) {
+// roll (GenerationOptions::roll).
+Opened open_run(const std::string& path, const GenerationRequest& request, int world) {
   Json info = read_checkpoint_info(path).config;
   JsonReader saved = JsonReader(path + "/manifest.json: config", info).at("config");
   Opened out;
@@ -161,7 +161,7 @@ std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   return ends;
 }
 
-Opened open_model(const std::string& folder, const TextRequest& request, int world) {
+Opened open_model(const std::string& folder, const GenerationRequest& request, int world) {
   Opened out;
   Json document = read_model_config(folder);
   int64_t most = model_positions(folder, document);
@@ -192,7 +192,8 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
 
 }  // namespace
 
-TextSource open_source(Communicator& comm, const std::string& folder, const TextRequest& request) {
+GenerationSource open_source(Communicator& comm, const std::string& folder,
+                             const GenerationRequest& request) {
   std::string checkpoint = on_root(comm, "what is continued", [&] {
     return is_model(folder) ? std::string() : checkpoint_of(folder);
   });
@@ -206,9 +207,9 @@ TextSource open_source(Communicator& comm, const std::string& folder, const Text
   EngineOptions options;
   options.threads = threads_of_rank(opened.config, comm.local_size());
   options.programs.decode = opened.decode;
-  TextSource source = std::move(opened.source);
+  GenerationSource source = std::move(opened.source);
   source.engine =
-      std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
+      std::make_unique<GenerationEngine>(opened.config, opened.model.graph, comm, options);
   if (run) {
     // If the newest checkpoint is damaged, load() falls back to an older one.
     source.engine->load(folder);

@@ -1,5 +1,5 @@
 // Reads the options of ds_run_generate and of the samples of a run.
-#include "inference/text_request.h"
+#include "generation/generation_request.h"
 
 #include <limits>
 
@@ -11,7 +11,7 @@ namespace ds {
 
 namespace {
 
-void put_ids(TextRequest& request, const JsonReader& value) {
+void put_ids(GenerationRequest& request, const JsonReader& value) {
   for (const JsonReader& id : value.items()) {
     request.ids.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
   }
@@ -22,9 +22,9 @@ void put_ids(TextRequest& request, const JsonReader& value) {
 
 }  // namespace
 
-TextRequest text_request(const std::string& prompt, const Json& document) {
+GenerationRequest generation_request(const std::string& prompt, const Json& document) {
   static const std::vector<std::string> types{"f32", "bf16", "f16"};
-  static constexpr Option<TextRequest> options[] = {
+  static constexpr Option<GenerationRequest> options[] = {
       {"ids", put_ids},
       {"tokens", [](auto& request, auto& value) { request.tokens = value.integer(1, INT32_MAX); }},
       {"temperature",
@@ -46,7 +46,7 @@ TextRequest text_request(const std::string& prompt, const Json& document) {
        [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
       {"device", [](auto& request, auto& value) { request.device = value.text(); }},
       {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
-  TextRequest request = request_of(document, options);
+  GenerationRequest request = request_of(document, options);
   request.prompt = prompt;
   require(prompt.empty() || request.ids.empty(),
           "prompt must be empty when ids are given, got both");
