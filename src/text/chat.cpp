@@ -139,6 +139,7 @@ Document ChatEncoder::encode(const std::string& line, const std::string& where) 
   try {
     Json json = as_messages(parse_json_data(line, "JSON"));
     if (!json.is_object()) raise(DS_ERROR_CONFIG, "a line must be an object, got {}", json.kind());
+    refuse_not_finite(json);
     if (const std::string form = misread_form(json); !form.empty())
       raise(DS_ERROR_CONFIG, "{}", form);
     Document out;
