@@ -83,7 +83,7 @@ ds_status ds_run_communicator(const char* config, const char* resume, char** out
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
     ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
-    ds::put_text(ds::run_communicator(document, resume ? resume : ""), out_text);
+    ds::put_text(ds::run_communicator(document, ds::optional_path(resume, "resume")), out_text);
   });
 }
 
@@ -97,7 +97,7 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     ds::require(config || resume, "config must not be NULL without resume");
     ds::require(quiet >= 0 && quiet <= 2, "quiet must be 0 to 2, got {}", quiet);
     ds::TrainOptions options;
-    options.resume = resume ? resume : "";
+    options.resume = ds::optional_path(resume, "resume");
     options.quiet = quiet;
     options.batch = batch_callback(batch, user_data);
     options.progress = progress_callback(progress, user_data);
@@ -162,7 +162,8 @@ ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, c
     ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::ProfileRequest request = ds::profile_request(parsed);
-    ds::ProfileReport report = ds::profile(document, model ? model : "", request, *ranks);
+    ds::ProfileReport report =
+        ds::profile(document, ds::optional_path(model, "model"), request, *ranks);
     ds::put_text(json ? report.json().dump(1) : report.text(), out_text);
   });
 }

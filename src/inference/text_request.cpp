@@ -44,7 +44,7 @@ TextRequest text_request(const std::string& prompt, const Json& document) {
        }},
       {"stage",
        [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
-      {"device", [](auto& request, auto& value) { request.device = value.text(); }},
+      {"device", [](auto& request, auto& value) { request.device = value.nonempty(); }},
       {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
   TextRequest request = request_of(document, options);
   request.prompt = prompt;

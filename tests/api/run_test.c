@@ -131,7 +131,19 @@ int main(int argc, char** argv) {
   check(strcmp(text, "env") == 0, "the environment's");
   ds_text_destroy(text);
   check_error(ds_run_communicator("{\"communicator\": 3}", NULL, &text), DS_ERROR_CONFIG,
-              "communicator must be a text, got 3");
+              "communicator: expected a string, got 3");
+  check_error(ds_run_communicator("{\"communicator\": \"\"}", NULL, &text), DS_ERROR_CONFIG,
+              "communicator: must not be empty");
+  check_error(ds_run_communicator(NULL, "", &text), DS_ERROR_INVALID_ARGUMENT,
+              "resume must not be empty");
+  check_error(ds_run_train(NULL, NULL, "", 2, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "resume must not be empty");
+  check_error(ds_run_profile(NULL, NULL, "", NULL, DS_FORMAT_TEXT, &text),
+              DS_ERROR_INVALID_ARGUMENT, "model must not be empty");
+  check_error(ds_run_verify(NULL, folder, "{\"device\": \"\"}", DS_FORMAT_TEXT, &refused, &text),
+              DS_ERROR_CONFIG, "options.device: must not be empty");
+  check_error(ds_run_generate(NULL, folder, "a", "{\"device\": \"\"}", NULL, NULL, &text),
+              DS_ERROR_CONFIG, "options.device: must not be empty");
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, NULL, NULL, &text), "generate");
   check(strncmp(text, "cdabcdabcd", 10) == 0, "the pattern goes on");
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, &again),
