@@ -73,7 +73,9 @@ File::File(const std::string& path, Mode mode, bool direct) : File() {
   constexpr int kAlways = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   fd_ = above_standard(
       ::open(path.c_str(), flags_of(mode) | kAlways | (direct ? O_DIRECT : 0), 0666));
-  if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", errno);
+  const int error = errno;
+  if (fd_ < 0 && mode != Mode::read) require_makeable(path);
+  if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", error);
   if (::fstat(fd_, &status) != 0) raise_errno(path, "open", errno);
   require_regular(path, status.st_mode);
   if (mode == Mode::write && status.st_nlink > 1) {
@@ -213,6 +215,8 @@ void rename_file(const std::string& from, const std::string& to) {
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {
+  // Otherwise the message would name the temporary file.
+  require_makeable(path);
   std::string temporary = fresh_name(path);
   File file(temporary, File::Mode::create);
   try {
@@ -253,18 +257,15 @@ bool make_folder(const std::string& path) {
   return true;
 }
 
+void require_makeable(const std::string& path) {
+  if (const std::string hint = made_hint(path); !hint.empty())
+    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' cannot be made{}", path, hint);
+}
+
 void make_folders(const std::string& path) {
-  const std::filesystem::path parts(path);
-  // Folders with such names may exist, but nobody creates one on purpose.
-  const bool is_new = parts.empty() || !exists(parts.begin()->string());
-  if (is_new && path.find("://") != path.npos) {
-    raise(DS_ERROR_INVALID_ARGUMENT,
-          "'{}' is an address, and libds writes files of this machine only: give a folder", path);
-  }
-  if (is_new && path.starts_with("~"))
-    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' cannot be made{}", path, open_hint(path));
+  require_makeable(path);
   std::filesystem::path made;
-  for (const std::filesystem::path& part : parts) {
+  for (const std::filesystem::path& part : std::filesystem::path(path)) {
     made /= part;
     if (!exists(made.string())) make_folder(made.string());
   }
