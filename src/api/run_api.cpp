@@ -129,8 +129,9 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
         options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
     ds::require(prompt || !request.ids.empty(), "prompt must not be NULL, unless ids are given");
-    std::function<void(const std::string&)> piece;
-    if (text) piece = [=](const std::string& part) { text(part.c_str(), user_data); };
+    std::function<bool(const std::string&)> piece;
+    if (text)
+      piece = [=](const std::string& part) { return text(part.c_str(), user_data) == DS_OK; };
     ds::put_text(ds::generate_text(*ranks, folder, request, piece), out_text);
   });
 }
