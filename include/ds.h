@@ -1098,8 +1098,9 @@ DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* res
 DS_API ds_status ds_run_tokenize(const char* config, const char* path, const volatile int32_t* stop,
                                  char** out_text);
 /** Called with each new part of a text, in whole UTF-8 characters, on the thread inside
- * ds_run_generate. */
-typedef void ds_run_text_fn(const char* part, void* user_data);
+ * ds_run_generate. If it returns another status than DS_OK on any rank, the text ends there, and
+ * ds_run_generate returns DS_ERROR_USER on all ranks. {run.generate.stop} */
+typedef ds_status ds_run_text_fn(const char* part, void* user_data);
 /** Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks
  * get the same text.
  * @param model a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging

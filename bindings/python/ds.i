@@ -307,8 +307,9 @@ only. These options must live until the engine has started.";
   set_log_callable((PyObject *)$2);
 }
 
+// The text is always told, because this is where Control-C is noticed.
 %typemap(in) (ds_run_text_fn *text, void *user_data) {
-  $1 = $input == Py_None ? NULL : call_text;
+  $1 = call_text;
   $2 = $input == Py_None ? NULL : $input;
 }
 // (batch, progress, stop): callables and a buffer of int32; each may be None. Progress is always

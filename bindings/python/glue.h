@@ -806,17 +806,24 @@ static ds_status call_batch(int64_t step, int32_t micro_step, int32_t* tokens, i
 }
 
 typedef struct TextCall {
-  PyObject* fn;
+  PyObject* fn; /* NULL if no callable is given */
   const char* text;
-  int level;
+  int level, good;
 } TextCall;
 static void run_text(void* data) {
   TextCall* call = data;
-  returned(PyObject_CallFunction(call->fn, "s", call->text));
+  if (PyErr_CheckSignals() < 0) { /* Control-C ends the text here */
+    keep_exception();
+    return;
+  }
+  PyObject* result =
+      call->fn ? PyObject_CallFunction(call->fn, "s", call->text) : Py_NewRef(Py_None);
+  const int goes_on = result != Py_False;
+  call->good = returned(result) && goes_on;
 }
-static void call_text(const char* part, void* user_data) {
-  TextCall call = {user_data, part, 0};
-  if (!raised_type) in_python(run_text, &call);
+static ds_status call_text(const char* part, void* user_data) {
+  TextCall call = {user_data, part, 0, 0};
+  return in_python(run_text, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
 /* The callable for log lines. It is read and set with the interpreter held, since a line may come
@@ -826,13 +833,18 @@ static void run_log(void* data) {
   TextCall* call = data;
   PyObject* fn = Py_XNewRef(log_callable); /* the call may set another one */
   PyObject* result = fn ? PyObject_CallFunction(fn, "is", call->level, call->text) : NULL;
-  if (fn && !result) PyErr_WriteUnraisable(fn);
+  if (fn && !result && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+    /* The signal comes again, outside of the callable, whose exceptions only the hook sees. */
+    PyErr_Clear();
+    PyErr_SetInterrupt();
+  }
+  if (fn && !result && PyErr_Occurred()) PyErr_WriteUnraisable(fn);
   Py_XDECREF(result);
   Py_XDECREF(fn);
 }
 static void call_log(ds_log_level level, const char* line, void* user_data) {
   (void)user_data;
-  TextCall call = {NULL, line, (int)level};
+  TextCall call = {NULL, line, (int)level, 0};
   in_python(run_log, &call);
 }
 static void set_log_callable(PyObject* fn) {
@@ -958,9 +970,13 @@ static ds_status call_receive(void* out, size_t out_size, int32_t from, void* us
   return in_python(run_receive, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
+static void run_abort(void* data) {
+  TextCall* call = data;
+  returned(PyObject_CallFunction(call->fn, "s", call->text));
+}
 static void call_abort(const char* reason, void* user_data) {
-  TextCall call = {((Collectives*)user_data)->abort, reason, 0};
-  in_python(run_text, &call);
+  TextCall call = {((Collectives*)user_data)->abort, reason, 0, 0};
+  in_python(run_abort, &call);
 }
 
 typedef struct CollectivesArgument {

@@ -101,6 +101,10 @@ std::string need_path(const char* path, const char* argument) {
   return std::string(text);
 }
 
+std::string optional_path(const char* path, const char* argument) {
+  return path ? need_path(path, argument) : "";
+}
+
 // The copy is allocated with malloc, because ds_text_destroy frees it.
 void put_text(std::string_view text, char** out_text) {
   auto* copy = static_cast<char*>(std::malloc(text.size() + 1));

@@ -157,6 +157,8 @@ std::string_view need_text(const char* text, const char* argument);
 
 // Returns a path argument; throws if it is NULL or empty.
 std::string need_path(const char* path, const char* argument);
+// Returns a path argument that is [nullable], or "" if it is NULL; throws if it is empty.
+std::string optional_path(const char* path, const char* argument);
 
 // Sets *out_text to a copy of the text, by the convention "Strings" of ds.h. The caller must have
 // set *out_text to NULL first.

@@ -63,7 +63,7 @@ ds::ConvertRequest convert_request(const char* options) {
   static constexpr ds::Option<ds::ConvertRequest> known[] = {
       {"to", [](auto& request, auto& value) { request.form = value.word(kForms); }},
       {"tag", [](auto& request, auto& value) { request.tag = tag_of(value); }},
-      {"like", [](auto& request, auto& value) { request.like = value.text(); }},
+      {"like", [](auto& request, auto& value) { request.like = value.nonempty(); }},
       {"file_bytes",
        [](auto& request, auto& value) { request.file_bytes = value.integer(1, INT64_MAX); }},
       {"step_tensor", [](auto& request, auto& value) { request.step_tensor = value.flag(); }}};
@@ -150,7 +150,7 @@ ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder) {
 ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like) {
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
-    e.save_weights(ds::need_path(folder, "folder"), like ? like : "");
+    e.save_weights(ds::need_path(folder, "folder"), ds::optional_path(like, "like"));
   });
 }
 

@@ -83,7 +83,7 @@ ds_status ds_run_communicator(const char* config, const char* resume, char** out
   return ds::boundary([&] {
     ds::need(out_text, "out_text") = nullptr;
     ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
-    ds::put_text(ds::run_communicator(document, resume ? resume : ""), out_text);
+    ds::put_text(ds::run_communicator(document, ds::optional_path(resume, "resume")), out_text);
   });
 }
 
@@ -97,7 +97,7 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     ds::require(config || resume, "config must not be NULL without resume");
     ds::require(quiet >= 0 && quiet <= 2, "quiet must be 0 to 2, got {}", quiet);
     ds::TrainOptions options;
-    options.resume = resume ? resume : "";
+    options.resume = ds::optional_path(resume, "resume");
     options.quiet = quiet;
     options.batch = batch_callback(batch, user_data);
     options.progress = progress_callback(progress, user_data);
@@ -129,8 +129,9 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
         options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::GenerationRequest request = ds::generation_request(prompt ? prompt : "", document);
     ds::require(prompt || !request.ids.empty(), "prompt must not be NULL, unless ids are given");
-    std::function<void(const std::string&)> piece;
-    if (text) piece = [=](const std::string& part) { text(part.c_str(), user_data); };
+    std::function<bool(const std::string&)> piece;
+    if (text)
+      piece = [=](const std::string& part) { return text(part.c_str(), user_data) == DS_OK; };
     ds::put_text(ds::generate_text(*ranks, folder, request, piece), out_text);
   });
 }
@@ -162,7 +163,8 @@ ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, c
     ds::Json document = config ? ds::parse_config_text(config, "config") : ds::Json();
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::ProfileRequest request = ds::profile_request(parsed);
-    ds::ProfileReport report = ds::profile(document, model ? model : "", request, *ranks);
+    ds::ProfileReport report =
+        ds::profile(document, ds::optional_path(model, "model"), request, *ranks);
     ds::put_text(json ? report.json().dump(1) : report.text(), out_text);
   });
 }

@@ -3,13 +3,16 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/path_kind.h"
 #include "core/config/config.h"
 #include "data/keys.h"
 #include "io/file.h"
 
 namespace ds {
 
-bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kRunConfig); }
+bool is_run_folder(const std::string& path) {
+  return name_exists(path + "/" + kRunConfig) && model_hint(path).empty();
+}
 
 RunName parse_run_name(const std::string& name) {
   std::filesystem::path path(name);

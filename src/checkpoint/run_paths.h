@@ -8,7 +8,8 @@ namespace ds {
 inline constexpr const char* kRunConfig = "config.json";
 inline std::string run_data_folder(const std::string& run) { return run + "/data"; }
 
-// Returns whether `path` has a config.json, as the folder of an earlier run does.
+// Returns whether `path` has a config.json, as the folder of an earlier run does, and is not the
+// folder of a model, which has one, too.
 bool is_run_folder(const std::string& path);
 
 // A run as a user names it: by its folder, or by one of its checkpoints, RUN/checkpoints/NAME.

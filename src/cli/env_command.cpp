@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "core/base/path_kind.h"
 
 namespace ds::cli {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 // "no" with the reason.
 std::string direct_io(const std::string& folder) {
   int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
-  if (fd < 0) return std::string("no: ") + std::strerror(errno);
+  if (fd < 0) return std::string("no: ") + std::strerror(errno) + open_hint(folder);
   ::close(fd);
   return "yes";
 }

@@ -56,8 +56,11 @@ void put(Output& output, const std::string& part) {
   }
 }
 
-extern "C" void take_part(const char* part, void* output) {
-  put(*static_cast<Output*>(output), part);
+// Ends the text if it cannot be printed.
+extern "C" ds_status take_part(const char* part, void* user_data) {
+  Output& output = *static_cast<Output*>(user_data);
+  put(output, part);
+  return output.failure.empty() ? DS_OK : DS_ERROR_USER;
 }
 
 // Generates on all ranks of the job together; rank 0 prints.
@@ -69,10 +72,11 @@ void generate(const GenerateArgs& args) {
   // The library returns only the continuation, so the prompt is printed first.
   put(output, args.prompt);
   text_of([&](char** out_text) {
-    return ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(),
-                           options_of(args).c_str(), take_part, &output, out_text);
+    ds_status status = ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(),
+                                       options_of(args).c_str(), take_part, &output, out_text);
+    if (!output.failure.empty()) throw Failure(output.failure);
+    return status;
   });
-  if (!output.failure.empty()) throw Failure(output.failure);
   if (first) write_out((output.live ? "" : output.text) + "\n");
 }
 

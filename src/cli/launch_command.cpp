@@ -12,6 +12,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "core/base/path_kind.h"
 #include "launch/agent.h"
 #include "launch/binding.h"
 #include "launch/cluster.h"
@@ -66,6 +67,9 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
   if (command.count("--num-nodes") + command.count("--num-ranks") > 0 &&
       !(args.include + args.exclude).empty())
     throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
+  if (const std::string hint = made_hint(args.local.job.log_dir); !hint.empty())
+    throw CLI::ValidationError("--log-dir",
+                               fmt::format("'{}' cannot be made{}", args.local.job.log_dir, hint));
   if (args.local.restarts.most == 0 && command.count("--min-ranks") > 0)
     throw CLI::ValidationError("--min-ranks", "works only with --restarts");
 }
@@ -73,7 +77,10 @@ void check_place(const CLI::App& command, const LaunchArgs& args) {
 // Returns the hosts of the hostfile or of the Slurm job, filtered and reduced as the options say.
 Hosts hosts_of(const LaunchArgs& args) {
   std::optional<Hosts> all = args.hostfile.empty() ? slurm_hosts() : read_hostfile(args.hostfile);
-  if (!all) throw Failure(fmt::format("hostfile '{}': No such file or directory", args.hostfile));
+  if (!all) {
+    throw Failure(fmt::format("hostfile '{}': No such file or directory{}", args.hostfile,
+                              open_hint(args.hostfile)));
+  }
   Hosts hosts = filter_hosts(*all, args.include, args.exclude);
   return trim_hosts(hosts, args.host_count, args.ranks_per_host);
 }

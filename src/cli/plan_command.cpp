@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "core/base/path_kind.h"
 
 namespace ds::cli {
 namespace {
@@ -39,11 +40,15 @@ PlanHandle make_plan(const std::string& config, int32_t rank, int32_t ranks) {
 // Writes the text to a file, or to standard output if the path is "-".
 void write_to(const std::string& path, const std::string& text) {
   if (path == "-") return write_out(text);
+  if (const std::string hint = made_hint(path); !hint.empty())
+    throw Failure(fmt::format("'{}' cannot be made{}", path, hint));
   std::FILE* file = std::fopen(path.c_str(), "we");
   // fclose() writes buffered data, so its result must be checked as well.
   bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr && std::fclose(file) != 0) written = false;
-  if (!written) throw Failure(fmt::format("'{}': {}", path, std::strerror(errno)));
+  const int error = errno;
+  if (!written)
+    throw Failure(fmt::format("'{}': {}{}", path, std::strerror(error), open_hint(path)));
 }
 
 // Returns the configuration with another stage. Below stage 3, offload_param is removed, because

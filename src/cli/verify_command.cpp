@@ -18,15 +18,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns a string member of the flat JSON object that ds_checkpoint_info() returns.
+// Returns a string member of the flat JSON object that ds_checkpoint_info() returns. Quotes and
+// backslashes have their own form; control characters keep their escapes.
 std::string member(const std::string& json, const std::string& key) {
   // The library prints members as "key": "value", so a text search finds a member without a JSON
   // parser.
-  std::string head = quoted(key) + ": \"";
+  std::string head = quoted(key) + ": \"", value;
   size_t begin = json.find(head);
   if (begin == std::string::npos) throw Failure("the checkpoint's information has no " + key);
-  begin += head.size();
-  return json.substr(begin, json.find('"', begin) - begin);
+  for (size_t i = begin + head.size(); i < json.size() && json[i] != '"'; ++i) {
+    const bool escaped = json.compare(i, 2, R"(\")") == 0 || json.compare(i, 2, R"(\\)") == 0;
+    if (escaped) ++i;
+    value += json[i];
+  }
+  return value;
 }
 
 // Returns "HASH  PATH" of the newest checkpoint in a folder, or of the folder itself if it is a

@@ -69,10 +69,11 @@ void data_keys(KeyList& keys) {
              "for `jsonl`: with `answers`, only the words of the assistant, or the completion, "
              "count in the loss; `all`, every token")
       .when(jsonl);
-  rows.add("chat_template", &D::chat_template,
-           "for `jsonl`: a file with a template, or the name of one of the tokenizer's, in place "
-           "of its default")
-      .when([=](const Config& c) { return jsonl(c) && !c.get<DataKeys>().chat_template.empty(); });
+  rows.nonempty(
+          "chat_template", &D::chat_template,
+          "for `jsonl`: a file with a template, or the name of one of the tokenizer's, in place "
+          "of its default")
+      .when(jsonl);
   rows.row("packing", &D::packing, read_packing, write_packing, KeyKind::boolean,
            "several documents share a sample. True, of `jsonl`: attention sees the earlier ones. "
            "`\"isolated\"`, of every format: each document sees only itself, and its positions "
@@ -80,11 +81,12 @@ void data_keys(KeyList& keys) {
            "meaning ([data.md](data.md))",
            {}, {"isolated"})
       .when([=](const Config& c) { return jsonl(c) || c.get<DataKeys>().packing == "isolated"; });
-  rows.add("tokenizer", &D::tokenizer,
-           "`bytes`: a token a byte; `learn`: a byte-level BPE vocabulary of at most `model.vocab` "
-           "tokens (257 or more), learned from the training text and kept in the run folder; else "
-           "a tokenizer's file or folder ([tokenizers.md](tokenizers.md)). `model.vocab` must be "
-           "above the largest token of the text");
+  rows.nonempty(
+      "tokenizer", &D::tokenizer,
+      "`bytes`: a token a byte; `learn`: a byte-level BPE vocabulary of at most `model.vocab` "
+      "tokens (257 or more), learned from the training text and kept in the run folder; else "
+      "a tokenizer's file or folder ([tokenizers.md](tokenizers.md)). `model.vocab` must be "
+      "above the largest token of the text");
   rows.add("heldout", &D::heldout,
            "share held out: of text, files, and of jsonl, lines, chosen by content hash; of token "
            "files, the last tokens or documents",
@@ -110,7 +112,7 @@ void check_masking(const Config& c) {
                           {},
                           excludes,
                           "model.folder",
-                          {""},
+                          {"null"},
                           "",
                           ": needs model.folder with a masked language model, got none"};
     check_needs(c, {&need, 1});

@@ -18,6 +18,7 @@
 #include "checkpoint/model_folder.h"
 #include "core/base/contains.h"
 #include "core/base/error.h"
+#include "core/base/path_kind.h"
 #include "core/base/tier.h"
 #include "core/config/options.h"
 #include "core/device/thread_team.h"
@@ -235,7 +236,8 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
   VerifySubject subject;
   agree(comm, "recorded numbers", [&] {
     if (options.tier == Tier::nvme && !std::filesystem::is_directory(options.nvme_path)) {
-      raise(DS_ERROR_NOT_FOUND, "options.nvme_path: '{}' is not a folder", options.nvme_path);
+      raise(DS_ERROR_NOT_FOUND, "options.nvme_path: '{}' is not a folder{}", options.nvme_path,
+            open_hint(options.nvme_path));
     }
     golden.emplace(folder);
     config = read_model_config(folder);

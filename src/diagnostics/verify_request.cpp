@@ -34,8 +34,8 @@ VerifyRequest verify_request(const Json& document) {
          for (const JsonReader& kind : value.items())
            request.kinds.push_back(kind.word(verify_kinds()));
        }},
-      {"device", [](auto& request, auto& value) { request.device = value.text(); }},
-      {"nvme_path", [](auto& request, auto& value) { request.nvme_path = value.text(); }},
+      {"device", [](auto& request, auto& value) { request.device = value.nonempty(); }},
+      {"nvme_path", [](auto& request, auto& value) { request.nvme_path = value.nonempty(); }},
       {"threads", [](auto& request, auto& value) {
          request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
        }}};

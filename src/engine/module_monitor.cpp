@@ -21,6 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/path_kind.h"
 #include "io/file.h"
 #include "monitor/keys.h"
 
@@ -45,6 +46,7 @@ std::string scaled(double value) {
 // Returns "" if the file can probably be written, else the reason.
 std::string why_not_writable(const std::string& file) {
   if (std::filesystem::is_directory(file)) return "it is a folder";
+  if (std::string hint = made_hint(file); !hint.empty()) return hint.substr(2);
   const std::string folder = std::filesystem::absolute(file).parent_path().string();
   return access(folder.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
 }

@@ -44,7 +44,7 @@ GenerationRequest generation_request(const std::string& prompt, const Json& docu
        }},
       {"stage",
        [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
-      {"device", [](auto& request, auto& value) { request.device = value.text(); }},
+      {"device", [](auto& request, auto& value) { request.device = value.nonempty(); }},
       {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
   GenerationRequest request = request_of(document, options);
   request.prompt = prompt;

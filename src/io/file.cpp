@@ -14,6 +14,7 @@
 
 #include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/base/interrupted.h"
 #include "core/base/path_kind.h"
 #include "core/base/signals.h"
 
@@ -71,9 +72,12 @@ File::File(const std::string& path, Mode mode, bool direct) : File() {
       (mode == Mode::read ? ::stat(path.c_str(), &status) : ::lstat(path.c_str(), &status)) == 0;
   if (there && mode != Mode::create) require_regular(path, status.st_mode);
   constexpr int kAlways = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  fd_ = above_standard(
-      ::open(path.c_str(), flags_of(mode) | kAlways | (direct ? O_DIRECT : 0), 0666));
-  if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", errno);
+  const int flags = flags_of(mode) | kAlways | (direct ? O_DIRECT : 0);
+  do fd_ = above_standard(::open(path.c_str(), flags, 0666));
+  while (is_interrupted(fd_));
+  const int error = errno;
+  if (fd_ < 0 && mode != Mode::read) require_makeable(path);
+  if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", error);
   if (::fstat(fd_, &status) != 0) raise_errno(path, "open", errno);
   require_regular(path, status.st_mode);
   if (mode == Mode::write && status.st_nlink > 1) {
@@ -88,14 +92,17 @@ File File::scratch(const std::string& folder, bool direct) {
   File file;
   file.path_ = folder + "/(scratch)";
   file.direct_ = direct;
-  int direct_flag = direct ? O_DIRECT : 0;
-  file.fd_ =
-      above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | direct_flag, 0600));
+  const int flags = O_CLOEXEC | (direct ? O_DIRECT : 0);
+  do file.fd_ = above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | flags, 0600));
+  while (is_interrupted(file.fd_));
   if (file.fd_ >= 0) return file;
   if (errno != EOPNOTSUPP && errno != EISDIR) raise_errno(folder, "open scratch file", errno);
   // If the file system lacks O_TMPFILE, creates a named file and removes its name at once.
-  std::string name = folder + "/.scratch-XXXXXX";
-  file.fd_ = above_standard(::mkostemp(name.data(), O_CLOEXEC | direct_flag));
+  std::string name;
+  do {
+    name = folder + "/.scratch-XXXXXX";
+    file.fd_ = above_standard(::mkostemp(name.data(), flags));
+  } while (is_interrupted(file.fd_));
   if (file.fd_ < 0) raise_errno(folder, "open scratch file", errno);
   ::unlink(name.c_str());
   return file;
@@ -122,20 +129,28 @@ int64_t File::size() const {
 }
 
 // A write beyond the limit on file sizes raises SIGXFSZ, so the signal is blocked here and in
-// write().
+// write(). tmpfs gives all space back when a signal interrupts fallocate(), so a timer of the host
+// could interrupt each attempt; the second one blocks all signals.
 void File::resize(int64_t bytes) {
   SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   int64_t before = size();
   if (bytes > before) {
-    if (::fallocate(fd_, 0, 0, bytes) == 0) return;
+    int code = ::fallocate(fd_, 0, 0, bytes);
+    if (is_interrupted(code)) {
+      SignalsBlocked all(SignalsBlocked::Which::all);
+      do code = ::fallocate(fd_, 0, 0, bytes);
+      while (is_interrupted(code));
+    }
+    if (code == 0) return;
     // Some file systems cannot reserve space, and some sandboxes do not allow it. Then only a write
     // reports a full disk.
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM)
       raise_errno(path_, fmt::format("reserve {} bytes", bytes), errno);
   }
-  if (bytes != before && ::ftruncate(fd_, bytes) != 0) {
-    raise_errno(path_, fmt::format("resize to {} bytes", bytes), errno);
-  }
+  int code = 0;
+  do code = bytes == before ? 0 : ::ftruncate(fd_, bytes);
+  while (is_interrupted(code));
+  if (code != 0) raise_errno(path_, fmt::format("resize to {} bytes", bytes), errno);
 }
 
 void File::read(void* data, size_t bytes, int64_t offset) const {
@@ -147,7 +162,7 @@ void File::read(void* data, size_t bytes, int64_t offset) const {
       have += static_cast<size_t>(n);
       continue;
     }
-    if (n < 0 && errno == EINTR) continue;
+    if (is_interrupted(n)) continue;
     int error = n < 0 ? errno : 0;
     // With O_DIRECT, a read that continues at an unaligned end of the file fails with EINVAL
     // instead of returning 0.
@@ -165,7 +180,7 @@ void File::write(const void* data, size_t bytes, int64_t offset) {
   while (done < bytes) {
     ssize_t n = ::pwrite(fd_, static_cast<const char*>(data) + done, bytes - done,
                          offset + static_cast<int64_t>(done));
-    if (n < 0 && errno == EINTR) continue;
+    if (is_interrupted(n)) continue;
     if (n <= 0) {
       raise_errno(path_, fmt::format("write {} bytes at offset {}", bytes, offset),
                   n < 0 ? errno : ENOSPC);
@@ -175,7 +190,10 @@ void File::write(const void* data, size_t bytes, int64_t offset) {
 }
 
 void File::sync() {
-  if (::fdatasync(fd_) != 0) raise_errno(path_, "sync", errno);
+  int code = 0;
+  do code = ::fdatasync(fd_);
+  while (is_interrupted(code));
+  if (code != 0) raise_errno(path_, "sync", errno);
 }
 
 // Treats the size of the file only as an estimate: the file may grow while it is read, and files of
@@ -190,7 +208,7 @@ std::string read_file(const std::string& path, int64_t limit) {
     if (have == bytes.size()) bytes.resize(std::max(have * 2, static_cast<size_t>(size) + 1));
     ssize_t n =
         ::pread(file.fd(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
-    if (n < 0 && errno == EINTR) continue;
+    if (is_interrupted(n)) continue;
     if (n < 0) raise_errno(path, "read", errno);
     have += static_cast<size_t>(n);
     if (n == 0) break;
@@ -213,6 +231,8 @@ void rename_file(const std::string& from, const std::string& to) {
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {
+  // Otherwise the message would name the temporary file.
+  require_makeable(path);
   std::string temporary = fresh_name(path);
   File file(temporary, File::Mode::create);
   try {
@@ -227,9 +247,13 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 }
 
 void sync_folder(const std::string& path) {
-  int fd = above_standard(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int fd = -1, code = 0;
+  do fd = above_standard(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (is_interrupted(fd));
   if (fd < 0) raise_errno(path, "open folder", errno);
-  int error = ::fsync(fd) == 0 ? 0 : errno;
+  do code = ::fsync(fd);
+  while (is_interrupted(code));
+  int error = code == 0 ? 0 : errno;
   ::close(fd);
   // These errors mean that the file system cannot sync folders.
   if (error == EINVAL || error == ENOTSUP || error == EROFS) return;
@@ -253,18 +277,15 @@ bool make_folder(const std::string& path) {
   return true;
 }
 
+void require_makeable(const std::string& path) {
+  if (const std::string hint = made_hint(path); !hint.empty())
+    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' cannot be made{}", path, hint);
+}
+
 void make_folders(const std::string& path) {
-  const std::filesystem::path parts(path);
-  // Folders with such names may exist, but nobody creates one on purpose.
-  const bool is_new = parts.empty() || !exists(parts.begin()->string());
-  if (is_new && path.find("://") != path.npos) {
-    raise(DS_ERROR_INVALID_ARGUMENT,
-          "'{}' is an address, and libds writes files of this machine only: give a folder", path);
-  }
-  if (is_new && path.starts_with("~"))
-    raise(DS_ERROR_INVALID_ARGUMENT, "'{}' cannot be made{}", path, open_hint(path));
+  require_makeable(path);
   std::filesystem::path made;
-  for (const std::filesystem::path& part : parts) {
+  for (const std::filesystem::path& part : std::filesystem::path(path)) {
     made /= part;
     if (!exists(made.string())) make_folder(made.string());
   }

@@ -71,9 +71,11 @@ void sync_parents(const std::string& path);
 // Creates a folder, whose name is on the disk when the function returns. Returns false if the name
 // exists.
 bool make_folder(const std::string& path);
-// Creates a folder and the folders above it that do not exist, like mkdir -p. Throws
-// DS_ERROR_INVALID_ARGUMENT for an address such as "s3://...", and for a name that begins with "~",
-// unless a folder of that name exists.
+// Throws DS_ERROR_INVALID_ARGUMENT for a path that made_hint() explains, such as "s3://..." or
+// "~/run".
+void require_makeable(const std::string& path);
+// Creates a folder and the folders above it that do not exist, like mkdir -p. Throws as
+// require_makeable() does.
 void make_folders(const std::string& path);
 // Metadata of a file, which differs after the file was written or replaced.
 struct FileState {

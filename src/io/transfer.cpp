@@ -18,6 +18,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/interrupted.h"
 #include "core/base/log.h"
 #include "core/base/round.h"
 
@@ -173,7 +174,7 @@ void Transfer::blocking(const IoRequest& request, size_t begin, size_t bytes) co
     auto offset = request.offset + static_cast<int64_t>(begin);
     ssize_t n = request.write ? ::pwrite(request.file->fd(), data, bytes, offset)
                               : ::pread(request.file->fd(), data, bytes, offset);
-    if (n < 0 && errno == EINTR) continue;
+    if (is_interrupted(n)) continue;
     if (n < 0) refuse(request, errno);
     if (n == 0) refuse_short(request);
     begin += static_cast<size_t>(n);

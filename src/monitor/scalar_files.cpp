@@ -54,6 +54,7 @@ Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : 
 // monitors' files.
 std::string make_monitor_folder(const std::string& output_path, const std::string& job_name) {
   const std::filesystem::path folder = std::filesystem::path(output_path) / job_name;
+  require_makeable(folder.string());
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) raise(DS_ERROR_IO, "{}: mkdir: {}", folder.string(), error.message());

@@ -42,10 +42,11 @@ void model_keys(KeyList& keys) {
   KeyRows rows(keys, "model.", &Config::model);
   rows.words("family", &M::family, {"gpt"}, "`gpt`; none: the caller brings the graph");
   rows.only([](const M& m) { return !m.folder.empty(); });
-  rows.add("folder", &M::folder,
-           "a Hugging Face folder ([models.md](models.md)) in place of a family; only `init`, "
-           "`mask` and `dropout` may stand beside it, and `data.tokenizer` is the folder's when it "
-           "is not given");
+  rows.nonempty(
+      "folder", &M::folder,
+      "a Hugging Face folder ([models.md](models.md)) in place of a family; only `init`, "
+      "`mask` and `dropout` may stand beside it, and `data.tokenizer` is the folder's when it "
+      "is not given");
   rows.words("init", &M::init, {"folder", "random"},
              "the start of a run on a folder: `folder`, its weights, or `random` ones");
   rows.add("mask", &M::mask,
@@ -85,8 +86,14 @@ void complete_model(Config& c) {
   if (!m.folder.empty()) return complete_model_folder(c);
   using enum ConfigNeed::Kind;
   static const std::vector<ConfigNeed> rows{
-      {"model.init", {}, excludes, kFolder, {""}, "", ": \"{}\" needs model.folder, got none"},
-      {"model.mask", {"true"}, excludes, kFolder, {""}, "", ": {} needs model.folder, got none"}};
+      {"model.init", {}, excludes, kFolder, {"null"}, "", ": \"{}\" needs model.folder, got none"},
+      {"model.mask",
+       {"true"},
+       excludes,
+       kFolder,
+       {"null"},
+       "",
+       ": {} needs model.folder, got none"}};
   check_needs(c, rows);
   if (m.family.empty()) return;
   if (m.vocab == 0) {

@@ -149,8 +149,9 @@ RunFolder lock_run_folder(const std::string& path) {
 
 RunFolder open_run_folder(const std::string& path) {
   if (!is_run_folder(path)) {
-    raise(DS_ERROR_NOT_FOUND, "'{}' is not a run folder: it has no {}{}", path, kRunConfig,
-          path_hint(path, Sought::run));
+    const std::string hint = path_hint(path, Sought::run);
+    raise(DS_ERROR_NOT_FOUND, "'{}' is not a run folder{}", path,
+          hint.empty() ? fmt::format(": it has no {}", kRunConfig) : hint);
   }
   return {.path = path};
 }

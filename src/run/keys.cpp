@@ -43,11 +43,12 @@ void run_keys(KeyList& keys) {
   using R = RunKeys;
   KeyRows rows(keys, "run.", of_section<R>);
   KeyRows general(keys, "run.", std::identity());
-  rows.add("dir", &R::dir, "run folder").shown("runs/NNN");
-  rows.add("resume", &R::resume,
-           "a name for the run. Where `run.dir` holds a run that was begun with the same name, it "
-           "goes on as with `--resume`; any other run there is refused, as without this key. "
-           "`libds launch --restarts` gives a name to each job ([launching](launch.md#restarts))");
+  rows.nonempty("dir", &R::dir, "run folder").shown("runs/NNN");
+  rows.nonempty(
+      "resume", &R::resume,
+      "a name for the run. Where `run.dir` holds a run that was begun with the same name, it "
+      "goes on as with `--resume`; any other run there is refused, as without this key. "
+      "`libds launch --restarts` gives a name to each job ([launching](launch.md#restarts))");
   rows.add("steps", &R::steps, "optimizer steps", count);
   rows.add("eval_every", &R::eval_every, "steps between evaluations; 0: at the end only", count);
   rows.add("eval_samples", &R::eval_samples,

@@ -35,6 +35,7 @@
 #include "core/config/describe.h"
 #include "core/config/parse_config.h"
 #include "core/config/refuse.h"
+#include "core/config/values.h"
 #include "core/graph/graph.h"
 #include "data/baselines.h"
 #include "data/curriculum.h"
@@ -111,9 +112,7 @@ Config parse_document(const Json& document, int world, const std::string& resume
 // Returns the communicator that a document names, or "" if it names none.
 std::string communicator_of(const Json& document) {
   const Json* url = document.is_object() ? document.find("communicator") : nullptr;
-  if (!url) return "";
-  if (!url->is_string()) raise(DS_ERROR_CONFIG, "communicator must be a text, got {}", url->dump());
-  return url->string();
+  return url && !url->is_null() ? read_nonempty("communicator", *url) : "";
 }
 
 // Creates the folder of a new run with its token files, or opens the folder of an earlier run.

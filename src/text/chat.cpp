@@ -19,6 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_data.h"
+#include "core/base/path_kind.h"
 #include "core/base/utf8.h"
 #include "io/file.h"
 #include "io/file_kind.h"
@@ -123,8 +124,8 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenize
     } else if (exists(chosen)) {
       sources = {{kDefault, read_text(chosen)}};
     } else {
-      raise(DS_ERROR_NOT_FOUND, "{}: \"{}\" is neither a file nor a chat template of '{}'",
-            KeyName("data.chat_template"), chosen, tokenizer_name);
+      raise(DS_ERROR_NOT_FOUND, "{}: \"{}\" is neither a file nor a chat template of '{}'{}",
+            KeyName("data.chat_template"), chosen, tokenizer_name, open_hint(chosen));
     }
   }
   for (const auto& [name, source] : sources) {
@@ -139,6 +140,7 @@ Document ChatEncoder::encode(const std::string& line, const std::string& where) 
   try {
     Json json = as_messages(parse_json_data(line, "JSON"));
     if (!json.is_object()) raise(DS_ERROR_CONFIG, "a line must be an object, got {}", json.kind());
+    refuse_not_finite(json);
     if (const std::string form = misread_form(json); !form.empty())
       raise(DS_ERROR_CONFIG, "{}", form);
     Document out;

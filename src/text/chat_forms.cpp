@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -188,12 +190,39 @@ bool has_unlearned_answer(const Json& line) {
   });
 }
 
+// Returns the place of the first NaN or infinity in a value, such as `[1].weight" is NaN`; nothing
+// if there is none.
+std::optional<std::string> not_finite(const Json& value) {
+  if (value.is_nan() || value.is_infinity()) return fmt::format("\" is {}", value.dump());
+  if (value.is_array()) {
+    for (size_t i = 0; i < value.array().size(); ++i) {
+      if (auto found = not_finite(value.array()[i])) return fmt::format("[{}]{}", i, *found);
+    }
+  } else if (value.is_object()) {
+    for (const auto& [name, member] : value.object()) {
+      if (auto found = not_finite(member)) return fmt::format(".{}{}", name, *found);
+    }
+  }
+  return {};
+}
+
 constexpr const char* kPreference =
     "it is a pair of answers for preference training (\"chosen\", \"rejected\"), which libds does "
     "not have: write the chosen one as the last of \"messages\", or with its \"prompt\" as "
     "\"completion\"";
 
 }  // namespace
+
+void refuse_not_finite(const Json& line) {
+  for (const char* name : {"messages", "prompt", "completion", "tools", "chat_template_kwargs"}) {
+    const Json* member = line.find(name);
+    if (auto found = member ? not_finite(*member) : std::nullopt) {
+      raise(DS_ERROR_CONFIG,
+            "\"{}{}, which is not a value of JSON: write null, or leave the member out", name,
+            *found);
+    }
+  }
+}
 
 // These lines could be read, but their answers must not be learned as they are.
 std::string misread_form(const Json& line) {

@@ -19,6 +19,10 @@ bool is_answer(const Json& message);
 // speaker is unknown.
 Json as_messages(Json line);
 
+// Throws DS_ERROR_CONFIG, naming the place, if a member that a template may read contains NaN or
+// infinity, which Python's json module writes. They may stand in all other members.
+void refuse_not_finite(const Json& line);
+
 // Explains a line that libds does not read: returns its form and what to write instead, such as "it
 // is a pair of a chosen and a rejected answer, ...", or else its members, such as "it has \"a\",
 // \"b\"". The line must be an object.

@@ -255,6 +255,8 @@ static void model(void) {
   snprintf(file, sizeof file, "%s/model.safetensors", folder);
   check_error(ds_checkpoint_load_model(engine, folder), DS_ERROR_NOT_FOUND, folder);
   set_w(engine, 2);
+  check_error(ds_checkpoint_save_model(engine, folder, ""), DS_ERROR_INVALID_ARGUMENT,
+              "like must not be empty");
   check_ok(ds_checkpoint_save_model(engine, folder, NULL), "save the model");
   step(engine);
   check(get_w(engine) != 2, "a step");

@@ -39,14 +39,23 @@ static ds_status progress(const ds_run_progress* now, void* user_data) {
 
 static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 
-static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
+static ds_status add_text(const char* part, void* user_data) {
+  strcat(user_data, part);
+  return DS_OK;
+}
+
+static ds_status stop_text(const char* part, void* user_data) {
+  add_text(part, user_data);
+  return strlen(user_data) < 3 ? DS_OK : DS_ERROR_USER;
+}
 
 /* New members are added at the end of the struct, so that programs built earlier find the old
  * members at their offsets. */
 typedef char next_lr_stands[offsetof(ds_run_progress, next_lr) == 64 ? 1 : -1];
 
 /* Proves {run.progress.stop}, {run.progress.samples}, {run.communicator}, {run.train.ok},
- * {run.train.user}, {run.train.stop}, {run.train.state} and {run.tokenize.stop}. */
+ * {run.train.user}, {run.train.stop}, {run.train.state}, {run.tokenize.stop} and
+ * {run.generate.stop}. */
 int main(int argc, char** argv) {
   char config[1024], folder[512], patch[2048], parts[256] = "", *early = NULL, *text = NULL,
                                                *again = NULL;
@@ -131,7 +140,19 @@ int main(int argc, char** argv) {
   check(strcmp(text, "env") == 0, "the environment's");
   ds_text_destroy(text);
   check_error(ds_run_communicator("{\"communicator\": 3}", NULL, &text), DS_ERROR_CONFIG,
-              "communicator must be a text, got 3");
+              "communicator: expected a string, got 3");
+  check_error(ds_run_communicator("{\"communicator\": \"\"}", NULL, &text), DS_ERROR_CONFIG,
+              "communicator: must not be empty");
+  check_error(ds_run_communicator(NULL, "", &text), DS_ERROR_INVALID_ARGUMENT,
+              "resume must not be empty");
+  check_error(ds_run_train(NULL, NULL, "", 2, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "resume must not be empty");
+  check_error(ds_run_profile(NULL, NULL, "", NULL, DS_FORMAT_TEXT, &text),
+              DS_ERROR_INVALID_ARGUMENT, "model must not be empty");
+  check_error(ds_run_verify(NULL, folder, "{\"device\": \"\"}", DS_FORMAT_TEXT, &refused, &text),
+              DS_ERROR_CONFIG, "options.device: must not be empty");
+  check_error(ds_run_generate(NULL, folder, "a", "{\"device\": \"\"}", NULL, NULL, &text),
+              DS_ERROR_CONFIG, "options.device: must not be empty");
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, NULL, NULL, &text), "generate");
   check(strncmp(text, "cdabcdabcd", 10) == 0, "the pattern goes on");
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, &again),
@@ -139,6 +160,10 @@ int main(int argc, char** argv) {
   check(strcmp(text, again) == 0 && strcmp(text, parts) == 0, "the same text, also part by part");
   ds_text_destroy(text);
   ds_text_destroy(again);
+  parts[0] = '\0';
+  check_error(ds_run_generate(NULL, folder, "abcdab", greedy, stop_text, parts, &text),
+              DS_ERROR_USER, "a callback asked to stop after 3 tokens");
+  check(text == NULL && strcmp(parts, "cda") == 0, "the text ends at once");
   /* The call is refused before anything is computed, so the callback gets no text. */
   parts[0] = '\0';
   check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, NULL),

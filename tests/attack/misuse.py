@@ -66,6 +66,18 @@ def run(batch, steps=3, progress=False):
                 batch=batch, progress=progress)
 
 
+@functools.lru_cache(maxsize=None)
+def trained():
+    """Returns the folder of a run of one step."""
+    folder = tempfile.mkdtemp(dir=FOLDER.name)
+    libds.train({**CONFIG, "run": {"sequence": 32, "steps": 1, "dir": folder, "sample_tokens": 0}}, batch=lambda *_: None, progress=False)
+    return folder
+
+
+def say(on_text, tokens=3):
+    libds.generate(trained(), ids=[1, 2], tokens=tokens, threads=1, on_text=on_text)
+
+
 def fork():
     child = os.fork()
     if child == 0:
@@ -134,6 +146,11 @@ def batches():
 def progress():
     other = engine()
     run(None if dice.random() < 0.2 else lambda *_: None, progress=lambda now: deed(other)())
+
+
+def parts():
+    other = engine()
+    say(lambda part: deed(other)())
 
 
 def log():
@@ -271,7 +288,8 @@ def interrupted():
     """Sends SIGINT or SIGUSR1, whose handlers raise, while a call waits. The call must end long before its own timeout."""
     ended = threading.Event()
     waits = dice.choice([lambda: libds.Comm(f"{dice.choice(['shm', 'threads'])}://misuse-{os.getpid()}-{next(NUMBERS)}", size=2, join_timeout=25),
-                         lambda: run(lambda *_: time.sleep(0.01), 100000), lambda: alone(ended), lambda: alone(ended)])
+                         lambda: run(lambda *_: time.sleep(0.01), 100000), lambda: say(dice.choice([None, lambda part: None]), 1 << 20),
+                         lambda: alone(ended), lambda: alone(ended)])
     number = dice.choice([signal.SIGINT, signal.SIGUSR1])
 
     def send():
@@ -396,7 +414,7 @@ def processes():
         WRONG.append(f"a rank outlives its group after {deed}")
 
 
-MISUSES = [init, batches, progress, log, custom, views, threads, texts, numbers, collectives, interrupted, arguments, subinterpreter, ranks,
+MISUSES = [init, batches, progress, parts, log, custom, views, threads, texts, numbers, collectives, interrupted, arguments, subinterpreter, ranks,
            processes]
 right = step()
 for _ in range(dice.randint(2, 4)):

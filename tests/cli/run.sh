@@ -80,6 +80,12 @@ on_terminal "$libds" generate runs/001 --prompt "$prompt" --tokens 1 --temperatu
 grep -qF 'line\x1b[31m\x9bm' shown || fail "a terminal gets control characters: $(od -c shown)"
 
 [ "$("$libds" verify --hash runs/001)" = "$("$libds" verify --hash runs/001/checkpoints)" ] || fail "hash of a run folder"
+# A path is printed as it is.
+odd='a "b" \c'
+cp -r runs/001 "$odd"
+"$libds" verify --hash "$odd" | grep -qF "  $odd/checkpoints/" || fail "a path with quotes: $("$libds" verify --hash "$odd")"
+"$libds" verify "$odd" | grep -qF "  $odd/checkpoints/" || fail "a path with quotes: $("$libds" verify "$odd")"
+rm -r "$odd"
 "$libds" train --resume runs/001 --steps 4 | grep -q 'nothing is left to do' || fail "a finished run says nothing"
 
 # One Ctrl-C is noticed during an evaluation of a million batches.

@@ -1,6 +1,7 @@
 // Compares the tokens of jsonl lines with those of Transformers' apply_chat_template.
 #include "data/chat.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -169,6 +170,32 @@ TEST_F(ChatLines, ATextMayContainNul) {
                                                                      "a\0b\xf0\x9f\x98\x80\0",
                                                                      10));
   EXPECT_NE(error("chatml", R"({"a\u0000": 1, "text": "x"})").find("in a name"), std::string::npos);
+}
+
+// Python's json module writes NaN and Infinity, for example for absent values of a table.
+TEST_F(ChatLines, NumbersThatAreNotFiniteMayStandInUnusedMembersOnly) {
+  for (const char* number : {"NaN", "Infinity", "-Infinity", "1e999", "-1e999"}) {
+    auto with = [number](const char* text) { return fmt::format(fmt::runtime(text), number); };
+    EXPECT_EQ(targets("chatml", with(R"({{"score": {}, "text": "the tide"}})")),
+              "the tide<|endoftext|>");
+    const std::string seen = number[0] == 'N' ? "NaN" : number[0] == '-' ? "-Infinity" : "Infinity";
+    const std::pair<const char*, const char*> cases[] = {
+        {R"({{"messages": [{{"role": "user", "content": "q"}}, {{"role": "assistant",)"
+         R"( "content": "b", "weight": {}}}]}})",
+         "\"messages[1].weight\" is "},
+        {R"({{"messages": [{{"role": "assistant", "content": {}}}]}})",
+         "\"messages[0].content\" is "},
+        {R"({{"messages": [{{"role": "assistant", "content": "b"}}], "tools": [[{}]]}})",
+         "\"tools[0][0]\" is "},
+        {R"({{"prompt": {}, "completion": "b"}})", "\"prompt\" is "}};
+    for (const auto& [line, words] : cases) {
+      const std::string got = error("chatml", with(line));
+      EXPECT_EQ(got, "a.jsonl line 7: " + (words + seen) +
+                         ", which is not a value of JSON: write null, or leave the member out");
+    }
+    EXPECT_NE(error("chatml", with(R"({{"text": {}}})")).find("its \"text\" must be a text, got "),
+              std::string::npos);
+  }
 }
 
 TEST_F(ChatLines, UnstablePrefixesAreRefused) {

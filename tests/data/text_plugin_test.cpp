@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "data/chat.h"
 #include "data/tokenizer.h"
+#include "support/errors.h"
 
 namespace ds {
 namespace {
@@ -28,6 +29,10 @@ TEST(TextPlugin, ErrorsKeepStatusMessageAndKey) {
         "data.chat_template: \"no-such\" is neither a file nor a chat template of 'bytes'");
     EXPECT_EQ(error.details().key, "data.chat_template");
   }
+  const std::string home = test::message_of(
+      [] { ChatEncoder(*open_tokenizer("bytes"), "bytes", "~/chat.jinja", false); },
+      DS_ERROR_NOT_FOUND);
+  EXPECT_NE(home.find("only a shell replaces ~"), std::string::npos) << home;
   // An error without a key must not keep the key of the previous error.
   try {
     ChatEncoder(*open_tokenizer("bytes"), "bytes", "", false).encode("[1]", "line 3");

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <utility>
 
 #include "core/base/path_kind.h"
 #include "io/safetensors.h"
@@ -171,8 +174,22 @@ TEST_F(FileKind, TheReasonAFileCannotBeOpenedIsNamed) {
   put("tokenizer.json", "{}");
   expect_names(path_hint(folder_ / "tokenizer.json", Sought::tokenizer),
                {"it is a file: give the folder that it is in"});
-  expect_names(message_of([] { make_folders("s3://bucket/run"); }, DS_ERROR_INVALID_ARGUMENT),
-               {"'s3://bucket/run' is an address"});
+  const std::pair<const char*, const char*> elsewhere[] = {
+      {"s3://bucket/run", "it is an address, and libds writes files of this machine only"},
+      {"hf://owner/name", "it is an address, and libds writes files of this machine only"},
+      {"huggingface.co/owner/name", "it is an address, and libds writes"},
+      {"file:///tmp/run", "leave file:// out"},
+      {"~/run", "only a shell replaces ~ by the home folder"}};
+  for (const auto& [path, reason] : elsewhere) {
+    const std::string name = path;
+    const auto makers = std::initializer_list<std::function<void()>>{
+        [&] { make_folders(name); }, [&] { write_file_atomic(name, "x"); },
+        [&] { File(name, File::Mode::create); }, [&] { File(name, File::Mode::write); }};
+    for (const auto& make : makers) {
+      expect_names(message_of(make, DS_ERROR_INVALID_ARGUMENT),
+                   {"'" + name + "' cannot be made; ", reason});
+    }
+  }
   // Folders that already have such a name are used.
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder_.path());
@@ -182,8 +199,6 @@ TEST_F(FileKind, TheReasonAFileCannotBeOpenedIsNamed) {
   make_folders("http://x/run");
   EXPECT_TRUE(exists(folder_ / "~old/http:/x/run") && exists(folder_ / "~old/run"));
   std::filesystem::current_path(before);
-  expect_names(message_of([] { make_folders("~/run"); }, DS_ERROR_INVALID_ARGUMENT),
-               {"'~/run' cannot be made; only a shell replaces ~ by the home folder"});
 }
 
 TEST_F(FileKind, WeightsOfTheOtherFormatAreNamed) {

@@ -2,13 +2,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
+#include <string>
+#include <thread>
 
 #include "core/base/error.h"
 #include "io/owner.h"
@@ -189,6 +193,45 @@ TEST(File, FoldersAreCreatedAndListedInOrder) {
   for (const char* name : {"x/b", "x/a", "x/c"}) write_file_atomic(folder / name, "");
   EXPECT_EQ(list_folder(folder / "x"), (std::vector<std::string>{"a", "b", "c", "y"}));
   EXPECT_EQ(read_file(folder / "x/a"), "");
+}
+
+// A host may have a timer whose signals interrupt system calls. tmpfs gives up a reservation as
+// soon as a signal arrives.
+TEST(File, SignalsDoNotEndCalls) {
+  struct sigaction action = {}, before = {};
+  action.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  std::atomic<bool> done = false;
+  std::thread sender([&done, target = pthread_self()] {
+    while (!done) {
+      pthread_kill(target, SIGUSR1);
+      usleep(50);
+    }
+  });
+  std::string message;
+  try {
+    test::TempFolder folder;
+    for (const std::string& place : {folder.path(), std::string("/dev/shm")}) {
+      if (access(place.c_str(), W_OK) != 0) continue;
+      File file = File::scratch(place);
+      for (int i = 0; i < 10; ++i) {
+        file.resize(32 << 20);
+        file.write("x", 1, i);
+        file.sync();
+        file.resize(0);
+      }
+    }
+    for (int i = 0; i < 10; ++i) {
+      write_file_atomic(folder / "a", "text");
+      EXPECT_EQ(read_file(folder / "a"), "text");
+    }
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  done = true;
+  sender.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_EQ(message, "");
 }
 
 TEST(File, ScratchFilesHaveNoName) {

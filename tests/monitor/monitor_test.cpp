@@ -521,6 +521,8 @@ TEST(ScalarFiles, EachEventHasAFileThatContinuesAfterTheKeptPart) {
   EXPECT_EQ(read_file(job + "/Train_Samples_loss_scale.csv"), "step,loss_scale\n8,512\n16,256\n");
   EXPECT_TRUE(read_file(job + "/Train_Samples_train_loss.csv").ends_with("\n16,3.5\n"));
   EXPECT_THROW(make_monitor_folder("/proc/none", "job"), Error);
+  EXPECT_THROW(make_monitor_folder("s3://bucket", "job"), Error);
+  EXPECT_FALSE(exists("s3:"));
 }
 
 TEST(MetricsJsonl, EachLineIsAnObject) {

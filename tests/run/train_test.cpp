@@ -20,6 +20,7 @@
 #include "monitor/metrics.h"
 #include "run/run_train.h"
 #include "run/setup.h"
+#include "support/errors.h"
 #include "support/ranks.h"
 #include "support/spawn.h"
 #include "support/train_ranks.h"
@@ -324,8 +325,10 @@ TEST_F(RunTrain, GeneratesTheSameTextOnAnyNumberOfRanks) {
   auto comm = create_communicator("self", {});
   // The text continues beyond the sequence length of 32.
   GenerationRequest request{"the shard", {}, 40, {0.7, 0, 3}};
-  std::string parts,
-      text = generate_text(*comm, report.folder, request, [&](auto part) { parts += part; });
+  std::string parts, text = generate_text(*comm, report.folder, request, [&](auto part) {
+                       parts += part;
+                       return true;
+                     });
   EXPECT_EQ(text, parts);
   EXPECT_EQ(text, generate_text(*comm, report.checkpoint, request));
   test::run_ranks(2, [&](Communicator& pair) {
@@ -334,6 +337,20 @@ TEST_F(RunTrain, GeneratesTheSameTextOnAnyNumberOfRanks) {
   });
   request.sampling.seed = 4;
   EXPECT_NE(text, generate_text(*comm, report.folder, request));
+}
+
+// Proves {run.generate.stop} for two ranks, which get different answers from their callbacks.
+TEST_F(RunTrain, ACallbackOfAnyRankEndsTheTextOnAllRanks) {
+  RunReport report = train_on(1, config("a", 4), quiet());
+  GenerationRequest request{"", {97, 98}, 40, {0.7, 0, 3}};
+  test::run_ranks(2, [&](Communicator& pair) {
+    int parts = 0;
+    const auto piece = [&](const std::string&) { return ++parts < 3 || pair.rank() == 0; };
+    EXPECT_EQ(test::message_of([&] { generate_text(pair, report.folder, request, piece); },
+                               DS_ERROR_USER),
+              "a callback asked to stop after 3 tokens");
+    EXPECT_EQ(parts, 3);
+  });
 }
 
 TEST_F(RunTrain, BadInputIsNamedAndLeavesNoFolder) {

@@ -43,7 +43,7 @@ void edit(std::string& text, Dice& dice) {
 }
 
 Json odd_value(Dice& dice) {
-  switch (dice.below(8)) {
+  switch (dice.below(9)) {
     case 0:
       return dice.pick<int64_t>({INT64_MIN, -1, 0, 1, 2, 3, 8, 255, 4096, 1 << 14, 1 << 28,
                                  int64_t{1} << 31, int64_t{1} << 32, int64_t{1} << 53,
@@ -62,6 +62,8 @@ Json odd_value(Dice& dice) {
       return dice.one_in(2) ? Json(Json::Array{}) : Json(Json::Object{});
     case 6:
       return Json(Json::Array(static_cast<size_t>(dice.below(300)), Json(1)));
+    case 7:
+      return dice.one_in(2) ? Json::nan() : Json::infinity(dice.one_in(2));
     default:
       return {};
   }

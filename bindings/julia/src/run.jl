@@ -51,11 +51,9 @@ function train(progress, config; comm = nothing, resume = nothing, quiet = 0, ba
 end
 train(config; options...) = train(nothing, config; options...)
 
-function call_text(part::Ptr{Cchar}, user::Ptr{Cvoid})::Cvoid
-    thrown[Threads.threadid()] === nothing || return
-    contained(nothing) do
-        unsafe_pointer_to_objref(user)[1](unsafe_string(part))
-        nothing
+function call_text(part::Ptr{Cchar}, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        unsafe_pointer_to_objref(user)[1](unsafe_string(part)) === false ? DS_ERROR_USER : DS_OK
     end
 end
 
@@ -63,10 +61,12 @@ end
     generate([each,] model, prompt; options = nothing, comm = nothing)
 
 Continues a text with a run, a checkpoint or a model folder; `options` is JSON. `each` gets every new part of the text.
+If it returns false on any rank, the text ends with an `Error` of DS_ERROR_USER on all ranks; its exception ends the text and is
+rethrown.
 """
 function generate(each, model, prompt; options = nothing, comm = nothing)
     box = Any[each]
-    call = each === nothing ? C_NULL : @cfunction(call_text, Cvoid, (Ptr{Cchar}, Ptr{Cvoid}))
+    call = each === nothing ? C_NULL : @cfunction(call_text, Int32, (Ptr{Cchar}, Ptr{Cvoid}))
     GC.@preserve comm box text_of(out -> ds_run_generate(raw(comm), model, optional(prompt), optional(options), call,
                                                          pointer_from_objref(box), out))
 end

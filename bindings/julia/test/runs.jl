@@ -42,6 +42,10 @@ end
     text = Libds.generate(p -> push!(parts, p), run, "def "; options = options)
     @test !isempty(text) && join(parts) == text == Libds.generate(run, "def "; options = options)
     @test failure(() -> Libds.generate(p -> error("of the text"), run, "def "; options = options)).msg == "of the text"
+    empty!(parts)
+    refused(() -> Libds.generate(p -> (push!(parts, p); length(parts) < 3), run, "def "; options = options),
+            Libds.DS_ERROR_USER, "a callback asked to stop")
+    @test length(parts) == 3
     refused(() -> Libds.generate(run, "a"; options = "{\"token\": 3}"), Libds.DS_ERROR_CONFIG, "tokens")
     refused(() -> Libds.generate(joinpath(folder, "nowhere"), "a"), Libds.DS_ERROR_NOT_FOUND, "nowhere")
 end

@@ -150,10 +150,15 @@ def generate(model: Path, prompt: str | None = None, *, comm: Comm | None = None
         temperature: 0.8 by default. 0 always takes the most probable token.
         top_k: the number of most probable tokens to choose from; 0, the default, means all.
         seed, dtype, threads, stage, device, ignore_eos: as for `libds generate`.
-        on_text: called on every rank with each new part of the text.
+        on_text: called on every rank with each new part of the text, and ends it by returning False.
 
     Returns:
         The text, or with `ids` a list of token numbers.
+
+    If `on_text` raises an exception, the text ends, and this call raises the exception. The same happens on Control-C.
+
+    Raises:
+        Stopped: `on_text` of a rank ended the text.
     """
     options = options_text(ids=None if ids is None else [ranged("ids", token, 0, (1 << 31) - 1) for token in ids], tokens=tokens, temperature=temperature,
                            top_k=top_k, seed=seed, dtype=dtype, threads=threads, stage=stage, device=device,
@@ -256,7 +261,8 @@ def set_log(target: logging.Logger | Callable[[LogLevel, str], Any] | None) -> N
     """Sends the log lines of the process to a logger or a callable. With None, warnings and errors go to stderr, as they do
     initially.
 
-    The callable runs on the thread that is inside a call of libds. Its exceptions are reported by `sys.unraisablehook`.
+    The callable runs on the thread that is inside a call of libds. Its exceptions are reported by `sys.unraisablehook`, except
+    KeyboardInterrupt: after Control-C in the callable, the main thread raises it as soon as the call has returned.
     """
     if isinstance(target, logging.Logger):
         logger = target

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import types
 import unittest
 from unittest import mock
@@ -109,6 +110,22 @@ class Runs(unittest.TestCase):
             self.assertIn("KeyboardInterrupt", errors)
             self.assertGreater(libds.checkpoint_info(os.path.join(folder, "run"))["step"], 0)
 
+    def test_control_c_ends_a_text_with_and_without_a_callback(self):
+        with scratch() as folder:
+            libds.train(small(folder), progress=False)
+            before = signal.signal(signal.SIGINT, signal.default_int_handler)
+            try:
+                for on_text in (None, parts := []):
+                    sender = threading.Timer(1, signal.raise_signal, [signal.SIGINT])
+                    sender.start()
+                    with self.assertRaises(KeyboardInterrupt):
+                        libds.generate(os.path.join(folder, "run"), "to ", tokens=1 << 20,
+                                       on_text=None if on_text is None else on_text.append)
+                    sender.join()
+                self.assertGreater(len(parts), 0)
+            finally:
+                signal.signal(signal.SIGINT, before)
+
     def test_text_comes_in_parts(self):
         with scratch() as folder:
             libds.train(small(folder), progress=False)
@@ -125,6 +142,15 @@ class Runs(unittest.TestCase):
 
             with self.assertRaisesRegex(KeyError, "of the callback"):
                 libds.generate(run, "to ", tokens=5, on_text=fail)
+
+            def stop(part):
+                parts.append(part)
+                return len(parts) < 3
+
+            parts.clear()
+            with self.assertRaisesRegex(libds.Stopped, "a callback asked to stop"):
+                libds.generate(run, "to ", tokens=20, seed=3, on_text=stop)
+            self.assertEqual(len(parts), 3)
             with self.assertRaises(libds.NotFound):
                 libds.generate(os.path.join(folder, "none"), "to ")
 
@@ -172,6 +198,14 @@ class Runs(unittest.TestCase):
                     libds.set_log(lambda level, line: 1 // 0)
                     engine.load(folder)
                 self.assertTrue(hook.called)
+                before = signal.signal(signal.SIGINT, signal.default_int_handler)
+                try:
+                    with self.assertRaises(KeyboardInterrupt):
+                        libds.set_log(lambda level, line: signal.raise_signal(signal.SIGINT))
+                        engine.load(folder)
+                        time.sleep(10)
+                finally:
+                    signal.signal(signal.SIGINT, before)
             finally:
                 libds.set_log(None)
 

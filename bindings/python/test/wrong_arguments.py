@@ -148,6 +148,8 @@ def fits(value, parameter):
         return value != HUGE and ("int" in words or "float" in words or "ParamLike" in words) or "float" in words
     if isinstance(value, float):
         return "float" in words
+    if value == "" and parameter.name in ("like", "resume"):
+        return False
     if isinstance(value, str):
         return value not in ("a\0b", "\udcff") and any(word in words for word in ("str", "Path", "Config", "ParamLike", "Literal"))
     if isinstance(value, list):

@@ -25,6 +25,7 @@
 #include "comm/transport/transport.h"
 #include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/base/interrupted.h"
 #include "core/base/memory_file.h"
 #include "core/base/signals.h"
 #include "core/base/trace.h"
@@ -143,7 +144,7 @@ bool readable(int fd, int64_t deadline) {
   for (;;) {
     pollfd ready{fd, POLLIN, 0};
     int got = poll(&ready, 1, milliseconds_left(deadline));
-    if (got >= 0 || errno != EINTR) return got > 0;
+    if (!is_interrupted(got)) return got > 0;
   }
 }
 
@@ -167,9 +168,10 @@ class Host {
     SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
     Fd memory(memory_file("libds"));
     if (memory.get() < 0) system_error(name_, "the memory file cannot be created");
-    if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {
-      system_error(name_, "the memory file cannot grow");
-    }
+    int code = 0;
+    do code = ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size)));
+    while (is_interrupted(code));
+    if (code != 0) system_error(name_, "the memory file cannot grow");
     Fd listener(above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
     Address address(name_);
     if (bind(listener.get(), address.get(), address.length) != 0) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/base/descriptor.h"
+#include "core/base/interrupted.h"
 
 // Text and small files as streams. Use them instead of std::ifstream and std::ofstream, which may
 // get descriptor 0, 1 or 2 and leak open files into programs that the host starts. After a failure,
@@ -17,8 +18,10 @@ namespace ds {
 // A stream buffer for one direction: opened either for reading or for writing.
 class FileBuffer final : public std::streambuf {
  public:
-  FileBuffer(const std::string& path, int flags)
-      : fd_(above_standard(::open(path.c_str(), flags | O_CLOEXEC, 0666))) {}
+  FileBuffer(const std::string& path, int flags) {
+    do fd_ = above_standard(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+    while (is_interrupted(fd_));
+  }
   FileBuffer(const FileBuffer&) = delete;
   FileBuffer& operator=(const FileBuffer&) = delete;
   ~FileBuffer() override { close(); }
@@ -29,7 +32,9 @@ class FileBuffer final : public std::streambuf {
   bool close() {
     if (fd_ < 0) return false;
     bool good = sync() == 0;
-    good = ::close(fd_) == 0 && good;
+    // An interrupted close() has closed the file.
+    const int code = ::close(fd_);
+    good = good && (code == 0 || is_interrupted(code));
     fd_ = -1;
     return good;
   }
@@ -37,9 +42,8 @@ class FileBuffer final : public std::streambuf {
  protected:
   int_type underflow() override {
     ssize_t got = 0;
-    do {
-      got = fd_ < 0 ? 0 : ::read(fd_, bytes_.data(), bytes_.size());
-    } while (got < 0 && errno == EINTR);
+    do got = fd_ < 0 ? 0 : ::read(fd_, bytes_.data(), bytes_.size());
+    while (is_interrupted(got));
     // The stream that owns this buffer turns the exception into badbit.
     if (got < 0) throw std::ios_base::failure("read");
     if (got == 0) return traits_type::eof();
@@ -74,16 +78,17 @@ class FileBuffer final : public std::streambuf {
  private:
   bool put(const char* data, size_t size) {
     while (size > 0) {
-      ssize_t written = fd_ < 0 ? -1 : ::write(fd_, data, size);
-      if (written < 0 && (fd_ < 0 || errno != EINTR)) return false;
-      if (written < 0) continue;
+      if (fd_ < 0) return false;
+      const ssize_t written = ::write(fd_, data, size);
+      if (is_interrupted(written)) continue;
+      if (written < 0) return false;
       data += written;
       size -= static_cast<size_t>(written);
     }
     return true;
   }
 
-  int fd_;
+  int fd_ = -1;
   std::array<char, 8192> bytes_;
 };
 

@@ -9,7 +9,7 @@ namespace ds {
 const char* Json::kind() const {
   static constexpr const char* names[] = {"null",   "boolean", "integer", "number",
                                           "string", "array",   "object",  "infinite number"};
-  return names[value_.index()];
+  return is_nan() ? "NaN" : names[value_.index()];
 }
 
 bool Json::boolean() const {

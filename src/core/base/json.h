@@ -10,12 +10,10 @@ namespace ds {
 
 // A JSON document. Object members keep their order, and integers stay exact over the whole int64
 // range. The parser accepts // and /* */ comments and refuses duplicate keys; errors name line and
-// column. `Infinity`, which Python writes, is a kind of its own and not a number, so only a reader
-// that checks for it accepts it.
+// column. `Infinity` and `NaN`, which Python writes, are kinds of their own and not numbers, so
+// only a reader that checks for them accepts them; NaN is accepted in data only (json_data.h).
 class Json {
-  struct Infinity {
-    bool negative = false;
-  };
+  enum class NotFinite { infinity, negative_infinity, nan };
 
  public:
   using Array = std::vector<Json>;
@@ -33,10 +31,9 @@ class Json {
   Json(Object o) : value_(std::move(o)) {}         // NOLINT
 
   static Json infinity(bool negative = false) {
-    Json out;
-    out.value_ = Infinity{negative};
-    return out;
+    return Json(negative ? NotFinite::negative_infinity : NotFinite::infinity);
   }
+  static Json nan() { return Json(NotFinite::nan); }
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
@@ -46,10 +43,11 @@ class Json {
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
   // Returns whether the value is infinity, of either sign.
-  bool is_infinity() const { return std::holds_alternative<Infinity>(value_); }
-  bool is_negative_infinity() const { return is_infinity() && std::get<Infinity>(value_).negative; }
-  // Returns "null", "boolean", "integer", "number", "string", "array", "object" or "infinite
-  // number".
+  bool is_infinity() const { return is(NotFinite::infinity) || is_negative_infinity(); }
+  bool is_negative_infinity() const { return is(NotFinite::negative_infinity); }
+  bool is_nan() const { return is(NotFinite::nan); }
+  // Returns "null", "boolean", "integer", "number", "string", "array", "object", "infinite number"
+  // or "NaN".
   const char* kind() const;
 
   // Typed access. These functions throw DS_ERROR_CONFIG, naming the expected and the actual kind,
@@ -78,7 +76,13 @@ class Json {
   static Json parse(std::string_view text, std::string_view source = "json");
 
  private:
-  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object, Infinity> value_;
+  explicit Json(NotFinite value) : value_(value) {}
+  bool is(NotFinite wanted) const {
+    const auto* value = std::get_if<NotFinite>(&value_);
+    return value && *value == wanted;
+  }
+
+  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object, NotFinite> value_;
 };
 
 }  // namespace ds

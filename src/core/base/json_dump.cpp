@@ -37,8 +37,7 @@ void dump_string(std::string& out, std::string_view text) {
 }
 
 void dump_real(std::string& out, double x) {
-  // JSON has no NaN or infinity. An infinity that was parsed from "Infinity" is a kind of its own
-  // (json.h).
+  // JSON has no NaN or infinity. Those that were parsed are kinds of their own (json.h).
   if (!std::isfinite(x)) {
     out += "null";
     return;
@@ -88,6 +87,8 @@ void dump_value(std::string& out, const Json& value, int indent, int depth) {
     dump_real(out, value.number());
   } else if (value.is_infinity()) {
     out += value.is_negative_infinity() ? "-Infinity" : "Infinity";
+  } else if (value.is_nan()) {
+    out += "NaN";
   } else {
     out += value.is_null() ? "null" : value.boolean() ? "true" : "false";
   }

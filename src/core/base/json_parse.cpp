@@ -129,8 +129,8 @@ class Builder {
 
 // Offsets in the clean text and in `text` are the same, so a fault is located in `text`. Columns
 // count bytes from 1.
-static Json parse_text(std::string_view text, std::string_view source, bool zeros) try {
-  JsonScan scan = scan_json(text, zeros);
+static Json parse_text(std::string_view text, std::string_view source, bool data) try {
+  JsonScan scan = scan_json(text, data);
   Tree tree = parse_clean(scan.clean, text);
   scan.clean = {};
   return Builder(scan).value(*tree);

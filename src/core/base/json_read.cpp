@@ -63,6 +63,11 @@ const std::string& JsonReader::text() const {
   return value_->string();
 }
 
+const std::string& JsonReader::nonempty() const {
+  if (!text().empty()) return text();
+  raise(DS_ERROR_CONFIG, "{}: must not be empty, got \"\"", KeyName(name_));
+}
+
 const std::string& JsonReader::word(std::span<const std::string> allowed) const {
   if (contains(allowed, text())) return text();
   raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", KeyName(name_),

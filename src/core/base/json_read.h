@@ -28,6 +28,8 @@ class JsonReader {
   double number() const;
   double number(double low, double high) const;
   const std::string& text() const;
+  // Returns a text that must not be empty, such as a path.
+  const std::string& nonempty() const;
   const std::string& word(std::span<const std::string> allowed) const;
 
   JsonReader at(std::string_view key) const;

@@ -14,8 +14,8 @@
 //
 // Cost: one pass and one copy of the text, a value for each number and an offset for each string.
 //
-// Source: RFC 8259, and RFC 3629 for UTF-8. `Infinity` is as Python's json module writes and reads
-// it.
+// Source: RFC 8259, and RFC 3629 for UTF-8. `Infinity` and `NaN` are as Python's json module writes
+// and reads them.
 #include "core/base/json_scan.h"
 
 #include <fmt/core.h>
@@ -45,7 +45,7 @@ std::string shown(char c) {
 
 class Scanner {
  public:
-  Scanner(std::string_view text, bool zeros) : text_(text), zeros_(zeros) {}
+  Scanner(std::string_view text, bool data) : text_(text), data_(data) {}
 
   JsonScan run() {
     out_.clean = text_;
@@ -122,14 +122,15 @@ class Scanner {
     blank(begin, at_ = end);
   }
 
-  // Reads a word. true, false and null stay in the clean text for cJSON; Infinity is added to the
-  // list of numbers; all other words are refused.
+  // Reads a word. true, false and null stay in the clean text for cJSON; Infinity and, in data, NaN
+  // are added to the list of numbers; all other words are refused.
   void word() {
     size_t begin = at_;
     while (is_letter(here()) || is_digit(here()) || here() == '_') ++at_;
     std::string_view name = text_.substr(begin, at_ - begin);
     if (name == "true" || name == "false" || name == "null") return;
     if (name == "Infinity") return add_number(begin, Json::infinity());
+    if (name == "NaN" && data_) return add_number(begin, Json::nan());
     if (name == "NaN") fail(begin, "syntax error: NaN is not a JSON value");
     fail(begin, fmt::format("syntax error: unexpected '{}'", name.substr(0, 20)));
   }
@@ -188,18 +189,19 @@ class Scanner {
       int64_t power = 0;
       if (exponent < at_ &&
           std::from_chars(text_.data() + exponent, text_.data() + at_, power).ec != std::errc()) {
-        bool negative = text_[exponent] == '-';
-        power = negative ? std::numeric_limits<int64_t>::min() / 2
-                         : std::numeric_limits<int64_t>::max() / 2;
+        power = text_[exponent] == '-' ? std::numeric_limits<int64_t>::min() / 2
+                                       : std::numeric_limits<int64_t>::max() / 2;
       }
       auto magnitude = static_cast<int64_t>(whole_digits);
       if (text_[whole] == '0') {
         magnitude = 0;
         for (size_t i = point + 1; i < fraction_end && text_[i] == '0'; ++i) --magnitude;
       }
+      const bool negative = text_[begin] == '-';
+      if (magnitude + power > 0 && data_) return add_number(begin, Json::infinity(negative));
       if (magnitude + power > 0)
         fail(begin, fmt::format("number overflow: '{}' does not fit a double", cut(token)));
-      value = text_[begin] == '-' ? -0.0 : 0.0;
+      value = negative ? -0.0 : 0.0;
     }
     add_number(begin, value);
   }
@@ -250,7 +252,7 @@ class Scanner {
     }
     --at_;
     uint32_t first = unit(begin);
-    if (first == 0 && !zeros_) fail(begin, "syntax error: \\u0000 is not supported");
+    if (first == 0 && !data_) fail(begin, "syntax error: \\u0000 is not supported");
     if (first == 0) {
       out_.zeros.emplace_back(out_.strings.size() - 1, value_bytes_);
       out_.clean.replace(begin, 6, "\\u0020");
@@ -278,7 +280,7 @@ class Scanner {
   }
 
   std::string_view text_;
-  bool zeros_;
+  bool data_;
   size_t at_ = 0, depth_ = 0;
   // Bytes so far in the value of the string that is being read.
   size_t value_bytes_ = 0;
@@ -287,6 +289,6 @@ class Scanner {
 
 }  // namespace
 
-JsonScan scan_json(std::string_view text, bool zeros) { return Scanner(text, zeros).run(); }
+JsonScan scan_json(std::string_view text, bool data) { return Scanner(text, data).run(); }
 
 }  // namespace ds

@@ -29,8 +29,8 @@ struct JsonScan {
   std::vector<std::pair<size_t, size_t>> zeros;
 };
 
-// Scans a text. Throws JsonFault if cJSON might misread it. \u0000 is refused unless `zeros` allows
-// it.
-JsonScan scan_json(std::string_view text, bool zeros = false);
+// Scans a text. Throws JsonFault if cJSON might misread it. With `data`, accepts what
+// parse_json_data() accepts.
+JsonScan scan_json(std::string_view text, bool data = false);
 
 }  // namespace ds

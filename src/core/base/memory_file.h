@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "core/base/descriptor.h"
+#include "core/base/interrupted.h"
 
 namespace ds {
 
@@ -16,7 +17,9 @@ inline int memory_file(const char* name) noexcept {
   int fd = above_standard(::memfd_create(name, MFD_CLOEXEC));
   const int refused = errno;
   for (const char* folder : {"/dev/shm", "/tmp"}) {
-    if (fd < 0) fd = above_standard(::open(folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
+    if (fd >= 0) break;
+    do fd = above_standard(::open(folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
+    while (is_interrupted(fd));
   }
   if (fd < 0) errno = refused;
   return fd;

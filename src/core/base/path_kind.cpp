@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "core/base/contains.h"
 #include "core/base/content_kind.h"
 #include "core/base/descriptor.h"
+#include "core/base/interrupted.h"
 
 namespace ds {
 namespace {
@@ -31,10 +33,14 @@ constexpr size_t kMostAdapter = 1 << 16;
 std::string beginning_of(const fs::path& path, size_t most) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return "";
-  int fd = above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  int fd = -1;
+  do fd = above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  while (is_interrupted(fd));
   if (fd < 0) return "";
   std::string out(most, '\0');
-  ssize_t got = ::pread(fd, out.data(), out.size(), 0);
+  ssize_t got = 0;
+  do got = ::pread(fd, out.data(), out.size(), 0);
+  while (is_interrupted(got));
   ::close(fd);
   out.resize(got < 0 ? 0 : static_cast<size_t>(got));
   return out;
@@ -84,12 +90,18 @@ std::string_view hub_name_in(std::string_view rest) {
   return {owner.data(), owner.size() + 1 + second.size()};
 }
 
-// Returns a hint for an address such as https://huggingface.co/owner/name/tree/main,
-// hf://owner/name or s3://bucket/key.
-std::string address_hint(std::string_view path) {
+// An address, which people give in place of a path. `rest` is the part after the scheme and, for an
+// address of the hub, after its host.
+struct Address {
+  bool hub = false;
+  std::string_view rest;
+};
+
+// Recognizes addresses such as https://huggingface.co/owner/name/tree/main, hf://owner/name and
+// s3://bucket/key.
+std::optional<Address> address_of(std::string_view path) {
   std::string_view rest = path;
   const bool scheme = path.find("://") != path.npos;
-  if (path.starts_with("file://")) return "; leave file:// out and give the path alone";
   if (scheme) rest.remove_prefix(path.find("://") + 3);
   bool hub = scheme && path.starts_with("hf:");
   for (std::string_view host : {"huggingface.co/", "www.huggingface.co/", "hf.co/"}) {
@@ -98,9 +110,26 @@ std::string address_hint(std::string_view path) {
     hub = true;
   }
   // Without "://" only the hub's own host names distinguish an address from a path.
-  if (!hub && !scheme) return "";
-  if (!hub)
+  if (!hub && !scheme) return std::nullopt;
+  return Address{hub, rest};
+}
+
+// Returns a hint for a path that is valid only elsewhere, whether it is to be read or made: for
+// one that begins with file:// or ~.
+std::string shell_hint(std::string_view path) {
+  if (path.starts_with("file://")) return "; leave file:// out and give the path alone";
+  if (path.starts_with("~"))
+    return "; only a shell replaces ~ by the home folder: write the whole path";
+  return "";
+}
+
+// Returns a hint for an address that is to be read.
+std::string address_hint(std::string_view path) {
+  const std::optional<Address> address = address_of(path);
+  if (!address) return "";
+  if (!address->hub)
     return "; it is an address, and libds reads files of this machine only: copy it here first";
+  std::string_view rest = address->rest;
   const bool data = rest.starts_with("datasets/");
   if (data) rest.remove_prefix(9);
   const std::string_view name = hub_name_in(rest);
@@ -347,9 +376,9 @@ std::string file_hint(const fs::path& path, Sought sought) {
 
 // A parent that is a file explains "Not a directory", which the system reports for the whole path.
 std::string open_hint(const std::string& path) {
-  if (std::string hint = address_hint(path); !hint.empty()) return hint;
-  if (path.starts_with("~"))
-    return "; only a shell replaces ~ by the home folder: write the whole path";
+  for (const auto& hint_of : {shell_hint, address_hint}) {
+    if (std::string hint = hint_of(path); !hint.empty()) return hint;
+  }
   if (std::string hint = link_hint(path); !hint.empty()) return hint;
   std::error_code code;
   fs::path above = fs::path(path).parent_path();
@@ -358,6 +387,15 @@ std::string open_hint(const std::string& path) {
   if (above.empty() || !fs::is_regular_file(above, code)) return "";
   const std::string kind = kind_of(above);
   return fmt::format("; '{}' is {}", above.string(), kind.empty() ? "a file, not a folder" : kind);
+}
+
+// A file or folder may have such a name, but nobody makes one on purpose.
+std::string made_hint(const std::string& path) {
+  const fs::path parts(path);
+  std::error_code ignored;
+  if (parts.empty() || fs::exists(*parts.begin(), ignored)) return "";
+  if (std::string hint = shell_hint(path); !hint.empty()) return hint;
+  return address_of(path) ? "; it is an address, and libds writes files of this machine only" : "";
 }
 
 std::string model_hint(const std::string& folder) { return Folder(folder).model(); }

@@ -92,12 +92,13 @@ void exchange_keys(KeyList& keys) {
           "the comm keeps the time-out that it was created with",
           positive)
       .shown("that of the comm, usually 300000");
-  rows.add("communicator", &Config::communicator,
-           "joins the ranks of `libds train`. `env` does what the launcher's environment says; "
-           "`env:URL` takes rank and size from that environment but uses another transport, for "
-           "example `env:tcp` or `env:mpi`. It is read from the file of `--config` or else from "
-           "the resumed run, if the rank's host sees the run's folder; a program calls "
-           "`ds_run_communicator`. Never changes bits");
+  rows.nonempty(
+      "communicator", &Config::communicator,
+      "joins the ranks of `libds train`. `env` does what the launcher's environment says; "
+      "`env:URL` takes rank and size from that environment but uses another transport, for "
+      "example `env:tcp` or `env:mpi`. It is read from the file of `--config` or else from "
+      "the resumed run, if the rank's host sees the run's folder; a program calls "
+      "`ds_run_communicator`. Never changes bits");
   rows.put(device_key());
   rows.words(
       "reduction", &Config::reduction, {"micro", "boundary", "tree"},

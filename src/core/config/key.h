@@ -125,6 +125,17 @@ class KeyRows {
     return row(name, field, read, write_value<T>, kKindOf<T>, doc, bounded ? limits : not_negative);
   }
 
+  // Appends a key for a text that must not be empty, such as a path. An empty field has no value
+  // and is printed as null.
+  template <typename S>
+  Key& nonempty(const char* name, std::string S::*field, const char* doc) {
+    const auto read = [](const std::string& path, const Json& given) {
+      return read_nonempty(path, given);
+    };
+    const auto write = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+    return row(name, field, read, write, KeyKind::text, doc);
+  }
+
   // Appends a key for a number of bytes. A field below 0 has no value and is printed as null.
   template <typename S>
   Key& bytes(const char* name, int64_t S::*field, const char* doc,

@@ -144,6 +144,12 @@ template std::string read_value(const std::string&, const Json&, const Limits&);
 template Tier read_value(const std::string&, const Json&, const Limits&);
 template std::vector<std::string> read_value(const std::string&, const Json&, const Limits&);
 
+std::string read_nonempty(const std::string& path, const Json& given) {
+  std::string text = read_value<std::string>(path, given);
+  if (text.empty()) refuse(path, "must not be empty, got \"\"");
+  return text;
+}
+
 int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits) {
   const char* expected = "bytes as an integer or as text like \"2GiB\"";
   if (!given.is_string()) {

@@ -28,6 +28,9 @@ inline constexpr Limits decay{.low = 0, .below = 1};
 template <typename T>
 T read_value(const std::string& path, const Json& given, const Limits& limits = {});
 
+// Reads a text that must not be empty. Throws DS_ERROR_CONFIG naming the path.
+std::string read_nonempty(const std::string& path, const Json& given);
+
 // Reads a number of bytes, an integer or a text like "2GiB". Throws DS_ERROR_CONFIG naming the
 // path.
 int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits = {.low = 0});

@@ -81,6 +81,7 @@ Value Value::from_json(const Json& json, Budget& budget, int depth) {
   if (json.is_bool()) return of(json.boolean());
   if (json.is_integer()) return of(json.integer());
   if (json.is_infinity()) return of(json.is_negative_infinity() ? -HUGE_VAL : HUGE_VAL);
+  if (json.is_nan()) return of(std::nan(""));
   if (json.is_number()) return of(json.number());
   if (json.is_string()) return of(json.string(), budget);
   if (json.is_array()) {

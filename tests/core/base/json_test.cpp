@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json_data.h"
 #include "core/base/random.h"
 #include "core/base/utf8.h"
 #include "support/dice.h"
@@ -184,13 +185,29 @@ TEST(Json, InfinityIsADistinctKind) {
   }
 }
 
+TEST(Json, DataMayHaveNumbersThatAreNotFinite) {
+  const std::string text = R"({"a": NaN, "b": [1e999, -1e400, -Infinity, 1e-999]})";
+  Json j = parse_json_data(text);
+  EXPECT_TRUE(j.at("a").is_nan());
+  EXPECT_FALSE(j.at("a").is_number());
+  EXPECT_STREQ(j.at("a").kind(), "NaN");
+  EXPECT_THROW(j.at("a").number(), Error);
+  EXPECT_EQ(j.dump(), R"({"a": NaN, "b": [Infinity, -Infinity, -Infinity, 0.0]})");
+  EXPECT_EQ(parse_json_data(j.dump()).dump(), j.dump());
+  for (const char* bad : {"[-NaN]", "[nan]", "[NaNs]", "[1e999x]"})
+    EXPECT_THROW(parse_json_data(bad), Error) << bad;
+  EXPECT_NE(error_of(text), "");
+}
+
 // A writer of random documents, with comments and blanks between tokens, that also returns the
 // values that parsing must return.
 class RandomDocument {
  public:
-  explicit RandomDocument(uint64_t seed) : dice_(seed) {}
+  // With `data`, draws also what only parse_json_data() accepts.
+  explicit RandomDocument(uint64_t seed, bool data = false) : dice_(seed), data_(data) {}
 
   Json value(int depth = 0) {
+    if (data_ && dice_.one_in(8)) return not_finite();
     switch (dice_.below(depth < 5 ? 8 : 6)) {
       case 0:
         return text_ += "null", Json();
@@ -240,6 +257,13 @@ class RandomDocument {
   const std::string& text() const { return text_; }
 
  private:
+  Json not_finite() {
+    if (dice_.one_in(2)) return text_ += "NaN", Json::nan();
+    const bool negative = dice_.one_in(2);
+    text_ += negative ? "-" : "";
+    text_ += dice_.pick({"1e999", "2.5E+309", "Infinity"});
+    return Json::infinity(negative);
+  }
   uint64_t bits() {
     return static_cast<uint64_t>(dice_.below(1LL << 32)) << 32 |
            static_cast<uint64_t>(dice_.below(1LL << 32));
@@ -258,6 +282,7 @@ class RandomDocument {
   }
 
   test::Dice dice_;
+  bool data_;
   std::string text_;
 };
 
@@ -266,6 +291,9 @@ TEST(Json, RandomDocumentsRoundTrip) {
     RandomDocument document(seed);
     std::string expected = document.value().dump();
     ASSERT_EQ(Json::parse(document.text(), "doc").dump(), expected) << document.text();
+    RandomDocument data(seed, true);
+    expected = data.value().dump();
+    ASSERT_EQ(parse_json_data(data.text(), "doc").dump(), expected) << data.text();
   }
 }
 

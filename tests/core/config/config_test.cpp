@@ -490,6 +490,27 @@ TEST(Config, KeysThatOnlyLibdsHasAreRead) {
       "run.sequence 128 is above model.positions 64");
 }
 
+// An empty text is often a variable that is not set, so it does not mean that the key is absent.
+TEST(Config, EmptyPathsAndNamesAreRefused) {
+  for (const char* key : {"model.folder", "data.tokenizer", "data.chat_template", "run.dir",
+                          "run.resume", "communicator"}) {
+    const std::string path = key;
+    const size_t dot = path.find('.');
+    const std::string text =
+        dot == path.npos
+            ? fmt::format(R"("{}": "")", path)
+            : fmt::format(R"("{}": {{"{}": ""}})", path.substr(0, dot), path.substr(dot + 1));
+    EXPECT_EQ(refusal_with(text), path + ": must not be empty, got \"\"");
+    EXPECT_EQ(with("\"steps_per_print\": 1")
+                  .effective()
+                  .at("config")
+                  .dump()
+                  .find("\"" + path.substr(dot + 1) + "\": \"\""),
+              std::string::npos)
+        << path;
+  }
+}
+
 TEST(Config, EffectiveConfigurationParsesBackAndNamesOrigins) {
   const Config c = with(
       R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "s"}},

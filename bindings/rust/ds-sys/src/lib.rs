@@ -214,9 +214,11 @@ pub type ds_run_progress_fn =
 pub type ds_run_batch_fn =
     Option<unsafe extern "C" fn(step: i64, micro_step: i32, tokens: *mut i32, targets: *mut i32, tokens_count: usize, user_data: *mut c_void) -> ds_status>;
 
-/// Called with each new part of a text, in whole UTF-8 characters, on the thread inside ds_run_generate.
+/// Called with each new part of a text, in whole UTF-8 characters, on the thread inside ds_run_generate. If
+/// it returns another status than DS_OK on any rank, the text ends there, and ds_run_generate returns
+/// DS_ERROR_USER on all ranks.
 pub type ds_run_text_fn =
-    Option<unsafe extern "C" fn(part: *const c_char, user_data: *mut c_void)>;
+    Option<unsafe extern "C" fn(part: *const c_char, user_data: *mut c_void) -> ds_status>;
 
 /// How to join a group.
 #[repr(C)]

@@ -103,11 +103,6 @@ pub(crate) fn contained(body: impl FnOnce() -> CallbackResult) -> ds_sys::ds_sta
     ds_sys::DS_ERROR_USER
 }
 
-/// Returns whether a callback of the running call has failed, so that further callbacks need not run.
-pub(crate) fn has_escaped() -> bool {
-    ESCAPED.try_with(|slot| slot.borrow().is_some()).unwrap_or(false)
-}
-
 /// # Safety
 /// `text` is NULL or a C string that lives during the call.
 pub(crate) unsafe fn copied(text: *const c_char) -> String {

@@ -1,4 +1,4 @@
-use crate::error::{contained, copied, has_escaped};
+use crate::error::{contained, copied};
 use crate::{address, check, name, optional, owned_text, path_text, CallbackResult, Comm, Error, Format, Result};
 use std::ffi::c_void;
 use std::os::raw::c_char;
@@ -210,15 +210,19 @@ pub fn convert_checkpoint(from: &Path, to: &Path, options: &str) -> Result<Strin
     owned_text(|out| unsafe { ds_sys::ds_checkpoint_convert(from.as_ptr(), to.as_ptr(), options.as_ptr(), out) })
 }
 
-type Each<'a> = &'a mut dyn FnMut(&str);
+type Each<'a> = &'a mut dyn FnMut(&str) -> bool;
 
-unsafe extern "C" fn call_text(part: *const c_char, user_data: *mut c_void) {
-    if !has_escaped() {
-        contained(|| {
-            let each = &mut *user_data.cast::<Each<'_>>();
-            each(&copied(part));
-            Ok(())
-        });
+unsafe extern "C" fn call_text(part: *const c_char, user_data: *mut c_void) -> ds_sys::ds_status {
+    let mut goes_on = true;
+    let status = contained(|| {
+        let each = &mut *user_data.cast::<Each<'_>>();
+        goes_on = each(&copied(part));
+        Ok(())
+    });
+    if goes_on {
+        status
+    } else {
+        ds_sys::DS_ERROR_USER
     }
 }
 
@@ -227,13 +231,14 @@ fn raw_comm(comm: Option<&Comm>) -> *mut ds_sys::ds_comm {
 }
 
 /// Continues a text with a run, a checkpoint or a model folder; `options` is JSON as in ds.h. `each` gets every new
-/// part of the text. Collective.
+/// part of the text. If it returns false on any rank, the text ends with [`crate::Status::User`] on all ranks; if it
+/// panics, the text ends, too, and the panic resumes. Collective.
 pub fn generate(
     comm: Option<&Comm>,
     model: &Path,
     prompt: Option<&str>,
     options: Option<&str>,
-    each: Option<&mut dyn FnMut(&str)>,
+    each: Option<&mut dyn FnMut(&str) -> bool>,
 ) -> Result<String> {
     let (model, prompt, options) = (path_text(model)?, optional(prompt)?, optional(options)?);
     let mut each = each;

@@ -58,7 +58,11 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
     assert!(universal.join("latest_universal").exists());
     let options = r#"{"tokens": 12, "seed": 3}"#;
     let mut parts = String::new();
-    let text = ds::generate(None, &run, Some("def "), Some(options), Some(&mut |part| parts.push_str(part))).unwrap();
+    let text = ds::generate(None, &run, Some("def "), Some(options), Some(&mut |part| {
+        parts.push_str(part);
+        true
+    }))
+    .unwrap();
     assert!(!text.is_empty() && text == parts);
     ranks("text", 2, |comm| {
         assert_eq!(ds::generate(Some(&comm), &run, Some("def "), Some(options), None).unwrap(), text);
@@ -71,6 +75,13 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
         ds::generate(None, &run, Some("def "), Some(options), Some(&mut |_| panic!("of the text")))
     });
     assert_eq!(*cried.unwrap_err().downcast::<&str>().unwrap(), "of the text");
+    let mut calls = 0;
+    let stopped = ds::generate(None, &run, Some("def "), Some(options), Some(&mut |_| {
+        calls += 1;
+        calls < 3
+    }));
+    refused(stopped, Status::User, "a callback asked to stop");
+    assert_eq!(calls, 3);
 }
 
 /// Returns the configuration of a run whose data come from closures.
