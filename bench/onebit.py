@@ -58,7 +58,7 @@ def wire(bars, steps):
         for stage in (0, 1):
             (adam, adam_bytes, _), (onebit, onebit_bytes, first_bytes) = measure(stage, steps)
             least = 2 * 2 * PARAMETERS / 2  # bytes of an all-reduce of two ranks
-            line = (f"1 Gbit/s, stage {stage}: Adam {adam:.3f} s and {adam_bytes / 1e6:.1f} MB a step, 1-bit Adam behind "
+            line = (f"1 Gbit/s, stage {stage}: Adam {adam:.3f} s and {adam_bytes / 1e6:.1f} MB a step, 1-bit Adam after "
                     f"its freeze {onebit:.3f} s and {onebit_bytes / 1e6:.2f} MB: {onebit / adam:.2f} of the time, 1/"
                     f"{least / onebit_bytes:.1f} of the bytes of bf16 gradients")
             if stage == 0:

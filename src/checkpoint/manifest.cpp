@@ -284,7 +284,8 @@ int64_t ManifestTensor::numel() const {
   int64_t n = 1;
   for (int64_t extent : shape) {
     if (extent < 0 || __builtin_mul_overflow(n, extent, &n)) {
-      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, so its size is not a 64-bit number",
+      raise(DS_ERROR_CORRUPT,
+            "tensor '{}' has an extent of {}, which is negative or makes its size exceed 64 bits",
             TensorName(name), extent);
     }
   }

@@ -295,7 +295,7 @@ void CallbackExchange::watch(const Intent& intent) {
 void CallbackExchange::check(const char* callback, ds_status status) {
   check_abort();
   if (status != DS_OK)
-    fail(fmt::format("the callback {} has returned {}", callback, static_cast<int>(status)));
+    fail(fmt::format("the callback {} returned status {}", callback, static_cast<int>(status)));
 }
 
 void CallbackExchange::check_abort() const {

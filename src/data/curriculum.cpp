@@ -105,33 +105,40 @@ void curriculum_keys(KeyList& keys) {
   KeyRows rows(keys, kSection, of_section<C>);
   const std::vector<std::string> smooth{"fixed_linear", "fixed_root"};
   only_for(
-      rows.add(
-          "enabled", &C::enabled,
-          "DeepSpeed's curriculum by length: only the first tokens of each sample count, more with "
-          "each step ([data.md](data.md#curriculum-by-length))"),
+      rows.add("enabled", &C::enabled,
+               "DeepSpeed's curriculum by length: only the first tokens of each sample count, and "
+               "their number grows from step to step ([data.md](data.md#curriculum-by-length))"),
       {});
-  named(rows.add("curriculum_type", &C::type, "`seqlen`"), {"seqlen"}, &C::type);
-  named(rows.add("schedule_type", &C::schedule, "`fixed_linear`, `fixed_root`, `fixed_discrete`")
+  named(rows.add("curriculum_type", &C::type,
+                 "the measure of difficulty; only `seqlen`, the length, is supported"),
+        {"seqlen"}, &C::type);
+  named(rows.add("schedule_type", &C::schedule,
+                 "how the number of tokens grows: `fixed_linear`, `fixed_root` or `fixed_discrete`")
             .shown("required"),
         {"fixed_linear", "fixed_root", "fixed_discrete"}, &C::schedule);
   auto number = [&](const char* name, auto field, std::vector<std::string> schedules,
                     const char* doc) {
     only_for(rows.add(name, field, doc, kCount).shown("required"), std::move(schedules));
   };
-  number("min_difficulty", &C::min_difficulty, {}, "tokens that count at the beginning");
+  number("min_difficulty", &C::min_difficulty, {},
+         "the number of tokens that count at the beginning");
   number("max_difficulty", &C::max_difficulty, {},
-         "tokens that count at the end, at most `run.sequence`");
+         "the number of tokens that count at the end, at most `run.sequence`");
   number("schedule_config.total_curriculum_step", &C::total_step, smooth,
-         "for fixed_linear and fixed_root: steps until the end");
+         "for fixed_linear and fixed_root: the number of steps until `max_difficulty` is reached");
   number("schedule_config.difficulty_step", &C::difficulty_step, smooth,
          "for fixed_linear and fixed_root: all lengths but the largest are multiples of it");
-  number("schedule_config.root_degree", &C::root_degree, {"fixed_root"}, "for fixed_root");
+  number("schedule_config.root_degree", &C::root_degree, {"fixed_root"},
+         "for fixed_root: the degree of the root; the number of tokens grows with this root of the "
+         "share of steps that have passed");
   rows.only([](const C& c) { return c.enabled && c.schedule == "fixed_discrete"; });
   rows.put(numbers_key("schedule_config.difficulty", &C::difficulty,
-                       "for fixed_discrete: lengths, one more than `max_step`"))
+                       "for fixed_discrete: the lengths, one more than `max_step` has steps"))
       .shown("required");
-  rows.put(numbers_key("schedule_config.max_step", &C::max_step,
-                       "for fixed_discrete: the last step of each length, from 1"))
+  rows
+      .put(numbers_key(
+          "schedule_config.max_step", &C::max_step,
+          "for fixed_discrete: the last step of each length but the last one; steps count from 1"))
       .shown("required");
 }
 

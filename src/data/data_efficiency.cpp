@@ -31,24 +31,25 @@ void data_efficiency_keys(KeyList& keys) {
   rows.only(&D::given);
   dynamic.only(&D::given);
   rows.add("enabled", &D::outer, "dynamic batching is on only if this is true, too");
-  rows.add("seed", &D::seed, "seed of the order `random`");
+  rows.add("seed", &D::seed, "the seed of `sequence_picking_order` `random`");
   rows.add("data_sampling.enabled", &D::sampling,
            "dynamic batching is on only if this is true, too");
   dynamic.add("enabled", &D::enabled,
               "groups of as many documents as `max_tokens` allows take the place of samples "
               "([data.md](data.md#dynamic-batching))");
   dynamic
-      .add("max_tokens", &D::max_tokens, "tokens of a group; longer documents are left out",
-           positive)
+      .add("max_tokens", &D::max_tokens,
+           "the most tokens of a group; longer documents are left out", positive)
       .shown("required");
   dynamic.add("min_batch_size", &D::min_batch, "the smallest number of documents in a group",
               positive);
   dynamic
       .add("max_batch_size", &D::max_batch, "the largest number of documents in a group", positive)
       .shown("none");
-  dynamic.words("lr_scaling_method", &D::lr_scaling, {"linear", "sqrt", "none"},
-                "learning rates of a step are multiplied by its documents / `train_batch_size` "
-                "(`linear`), by the root of that (`sqrt`), or not (`none`)");
+  dynamic.words(
+      "lr_scaling_method", &D::lr_scaling, {"linear", "sqrt", "none"},
+      "learning rates of a step are multiplied by its number of documents divided by "
+      "`train_batch_size` (`linear`), by the square root of that (`sqrt`), or by nothing (`none`)");
   dynamic.words("sequence_picking_order", &D::order, {"dataloader", "random", "seqlen"},
                 "`dataloader`: in the order of the files; `random`; `seqlen`: the shortest first");
 }

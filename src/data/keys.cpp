@@ -37,14 +37,15 @@ void masking_keys(Rows& rows) {
   constexpr Limits share{.low = 0, .high = 1};
   rows.only([](const Config& c) { return !c.model.folder.empty(); });
   rows.add("mlm_probability", &DataKeys::mlm_probability,
-           "folders of masked language models ([models.md](models.md)): share of the tokens that "
-           "are targets, above 0 to 1",
+           "folders of masked language models ([models.md](models.md)): the share of the tokens "
+           "that are targets, above 0 and at most 1",
            share);
   rows.add("mask_replace_prob", &DataKeys::mask_replace_prob,
-           "share of the targets that become the mask token", share);
-  rows.add("random_replace_prob", &DataKeys::random_replace_prob,
-           "share of the targets that become a random token; what is left of 1 stays as it is",
-           share);
+           "the share of the targets that become the mask token", share);
+  rows.add(
+      "random_replace_prob", &DataKeys::random_replace_prob,
+      "the share of the targets that become a random token; the remaining targets stay unchanged",
+      share);
   rows.add("mask_token", &DataKeys::mask_token, "id of the mask token", count)
       .shown("the tokenizer's")
       .when([](const Config& c) { return c.get<DataKeys>().mask_token >= 0; });
@@ -56,10 +57,9 @@ void data_keys(KeyList& keys) {
   using D = DataKeys;
   KeyRows rows(keys, "data.", of_section<DataKeys>);
   const auto jsonl = [](const Config& c) { return c.get<DataKeys>().format == "jsonl"; };
-  rows.add(
-      "paths", &D::paths,
-      "files or folders of `data.format`, the same on all ranks; one text is a list of one. Rank 0 "
-      "reads text and jsonl; every rank reads token files");
+  rows.add("paths", &D::paths,
+           "files or folders of `data.format`, the same on all ranks; a single text counts as a "
+           "list of one. Rank 0 reads text and jsonl; every rank reads token files");
   rows.words("format", &D::format, {"text", "jsonl", "tokens"},
              "`text`: each file is a text. `jsonl`: each line of the files, and of `.jsonl` and "
              "`.ndjson` in the folders (of `.json`, where there is neither), is a conversation or "
@@ -67,31 +67,31 @@ void data_keys(KeyList& keys) {
              "the folders, which may be larger than memory");
   rows.words("loss_on", &D::loss_on, {"answers", "all"},
              "for `jsonl`: with `answers`, only the words of the assistant, or the completion, "
-             "count in the loss; `all`, every token")
+             "count in the loss; with `all`, every token does")
       .when(jsonl);
   rows.nonempty(
           "chat_template", &D::chat_template,
-          "for `jsonl`: a file with a template, or the name of one of the tokenizer's, in place "
-          "of its default")
+          "for `jsonl`: a file with a template, or the name of one of the tokenizer's templates, "
+          "to use instead of the tokenizer's default")
       .when(jsonl);
   rows.row("packing", &D::packing, read_packing, write_packing, KeyKind::boolean,
-           "several documents share a sample. True, of `jsonl`: attention sees the earlier ones. "
-           "`\"isolated\"`, of every format: each document sees only itself, and its positions "
-           "begin at 0; needs a causal model and no `model.mask`. No other key changes that "
-           "meaning ([data.md](data.md))",
+           "several documents share a sample. With true, which only `jsonl` has, attention sees "
+           "the earlier documents of the sample, too. With `\"isolated\"`, which every format has, "
+           "each document sees only itself, and its positions begin at 0; this needs a causal "
+           "model without `model.mask`. No other key changes this meaning ([data.md](data.md))",
            {}, {"isolated"})
       .when([=](const Config& c) { return jsonl(c) || c.get<DataKeys>().packing == "isolated"; });
   rows.nonempty(
       "tokenizer", &D::tokenizer,
-      "`bytes`: a token a byte; `learn`: a byte-level BPE vocabulary of at most `model.vocab` "
-      "tokens (257 or more), learned from the training text and kept in the run folder; else "
-      "a tokenizer's file or folder ([tokenizers.md](tokenizers.md)). `model.vocab` must be "
-      "above the largest token of the text");
+      "`bytes`: each byte is a token; `learn`: a byte-level BPE vocabulary of at most "
+      "`model.vocab` tokens (257 or more), learned from the training text and kept in the run "
+      "folder; any other text names a tokenizer's file or folder ([tokenizers.md](tokenizers.md)). "
+      "`model.vocab` must be above the largest token of the text");
   rows.add("heldout", &D::heldout,
-           "share held out: of text, files, and of jsonl, lines, chosen by content hash; of token "
-           "files, the last tokens or documents",
+           "the share of the data that is held out: files of text and lines of jsonl, chosen by a "
+           "hash of their content; of token files, the last tokens or documents",
            Limits{.low = 0, .high = 0.9});
-  rows.bytes("max_bytes", &D::max_bytes, "for `text`: read at most, 1 byte to 1 TiB",
+  rows.bytes("max_bytes", &D::max_bytes, "for `text`: the most bytes to read, 1 byte to 1 TiB",
              Limits{.low = 1, .high = 0x1p40});
   rows.add("strip_licences", &D::strip_licences, "for `text`: remove leading licence comments");
   masking_keys(rows);

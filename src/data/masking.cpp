@@ -40,7 +40,9 @@ void Masking::fill(const TokenSource& file, const RandomStream& stream, int64_t 
                    std::span<int32_t> tokens, std::span<int32_t> targets) const {
   const MaskingOptions& o = options_;
   ensure(tokens.size() == targets.size() && static_cast<int64_t>(tokens.size()) > frame(),
-         "a masked row of {} tokens and {} targets", tokens.size(), targets.size());
+         "a masked row needs as many targets as tokens, and a token besides its frame, got {} "
+         "tokens and {} targets",
+         tokens.size(), targets.size());
   std::ranges::copy(o.before, tokens.begin());
   std::ranges::copy(o.after, tokens.end() - static_cast<std::ptrdiff_t>(o.after.size()));
   std::ranges::fill(targets, kNoTarget);

@@ -138,7 +138,9 @@ void Golden::read_document(const JsonReader& document) {
           {ids(text.at("prompt")), ids(text.at("tokens")), numbers(text.at("margin"))});
       if (greedy.back().prompt.empty() ||
           greedy.back().tokens.size() != greedy.back().margin.size()) {
-        raise(DS_ERROR_CORRUPT, "greedy: a text has {} prompt tokens, {} tokens, {} margins",
+        raise(DS_ERROR_CORRUPT,
+              "greedy: a text needs a prompt and one margin for each token, got {} prompt tokens, "
+              "{} tokens, {} margins",
               greedy.back().prompt.size(), greedy.back().tokens.size(),
               greedy.back().margin.size());
       }

@@ -279,10 +279,10 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   const auto& extents = pickle_.elements(pickle_.at(arguments[2]));
   const auto& strides = pickle_.elements(pickle_.at(arguments[3]));
   if (extents.size() != strides.size())
-    raise(DS_ERROR_CORRUPT, "{}: a tensor has more extents than strides", path_);
+    raise(DS_ERROR_CORRUPT, "{}: a tensor has different numbers of extents and strides", path_);
   out.numel = 1;
   out.run = true;
-  // The index in the storage of the tensor's last element, relative to the first one.
+  // The distance in the storage, in elements, from the tensor's first element to its last.
   int64_t last = 0;
   for (size_t i = extents.size(); i-- > 0;) {
     int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer,
@@ -292,11 +292,14 @@ TorchView TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
     out.run = out.run && (extent == 1 || stride == out.numel);
     if (extent < 0 || __builtin_mul_overflow(out.numel, std::max<int64_t>(extent, 1), &out.numel))
       raise(DS_ERROR_CORRUPT,
-            "{}: a tensor has an extent of {}, so its size is not a 64-bit number", path_, extent);
+            "{}: a tensor has an extent of {}, which is negative or makes its size exceed 64 bits",
+            path_, extent);
     if (stride < 0 || __builtin_mul_overflow(std::max<int64_t>(extent - 1, 0), stride, &reach) ||
         __builtin_add_overflow(last, reach, &last))
-      raise(DS_ERROR_CORRUPT, "{}: a tensor has a stride of {} and an extent of {}", path_, stride,
-            extent);
+      raise(DS_ERROR_CORRUPT,
+            "{}: a tensor has a stride of {}, which is negative or, with an extent of {}, reaches "
+            "beyond 64 bits",
+            path_, stride, extent);
     out.shape.insert(out.shape.begin(), extent);
     out.strides.insert(out.strides.begin(), stride);
   }

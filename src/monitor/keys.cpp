@@ -58,12 +58,13 @@ void add_comms_logger(KeyList& keys) {
   KeyRows rows(keys, "comms_logger.",
                [](auto& c) -> auto& { return c.template get<MonitorKeys>().comms_logger; });
   rows.add("enabled", &CommsLoggerConfig::enabled,
-           "time each collective by operation and size ([communication.md](communication.md)); "
+           "collectives are timed by operation and size ([communication.md](communication.md)); "
            "`libds train` ends with the table and leaves communication.csv in the run folder");
-  rows.add("prof_all", &CommsLoggerConfig::all, "all operations; false: those of `prof_ops`");
+  rows.add("prof_all", &CommsLoggerConfig::all,
+           "all operations are timed; false: only those of `prof_ops`");
   rows.add("prof_ops", &CommsLoggerConfig::operations,
-           "`all_reduce`, `all_gather`, ...; DeepSpeed's names, such as `all_gather_into_tensor`, "
-           "`all_to_all_single` and `irecv`, are read as ours")
+           "the operations to time: `all_reduce`, `all_gather`, ...; DeepSpeed's names, such as "
+           "`all_gather_into_tensor`, `all_to_all_single` and `irecv`, are read as ours")
       // logged_operations() refuses unknown names.
       .then([](Config& c) { logged_operations(c.get<MonitorKeys>().comms_logger.operations); });
 }
@@ -80,12 +81,12 @@ void add_flops_profiler(KeyList& keys) {
   rows.add("module_depth", &F::module_depth,
            "lists of the largest modules go down to this depth; -1: to the deepest",
            Limits{.low = -1, .high = kMost});
-  rows.add("top_modules", &F::top_modules, "modules of each list", positive);
-  rows.add("detailed", &F::detailed, "with the tree of all modules");
+  rows.add("top_modules", &F::top_modules, "the number of modules in each list", positive);
+  rows.add("detailed", &F::detailed, "the report includes the tree of all modules");
   rows.add("output_file", &F::output_file,
-           "a file for the report in place of the run's output, or of the log");
+           "a file for the report, which otherwise goes to the run's output or to the log");
   rows.add("recompute_fwd_factor", &F::recompute_fwd_factor,
-           "forward passes that recomputing adds to the operations of a step",
+           "the number of forward passes that recomputation adds to the operations of a step",
            Limits{.low = 0, .high = 100});
 }
 
@@ -93,33 +94,35 @@ void add_flops_profiler(KeyList& keys) {
 
 void monitor_keys(KeyList& keys) {
   KeyRows rows(keys, "", of_section<MonitorKeys>);
-  rows.row(
-      "steps_per_print", &MonitorKeys::steps_per_print, read_steps_per_print,
-      [](int64_t steps) { return steps == kNeverPrint ? Json::infinity() : Json(steps); },
-      KeyKind::number,
-      "steps between lines of a run without a terminal; `Infinity`, or a number above 2147483647: "
-      "only the first and the last",
-      {.low = 1});
+  rows.row("steps_per_print", &MonitorKeys::steps_per_print, read_steps_per_print,
+           [](int64_t steps) { return steps == kNeverPrint ? Json::infinity() : Json(steps); },
+           KeyKind::number,
+           "steps between the lines that a run without a terminal prints; with `Infinity`, or a "
+           "number above 2147483647, it prints only the first and the last step",
+           {.low = 1});
   add_monitor(
       keys, "tensorboard", &MonitorKeys::tensorboard,
       {"write event files into the run folder. A resumed run begins a file with a START event, at "
        "which TensorBoard drops the steps that were made after the checkpoint: each step is shown "
        "once",
-       "folder of its jobs: event files go into `output_path`/`job_name` instead of the run folder",
-       "folder of this job, with `output_path`, which it may not leave: no `..`, not absolute"});
+       "folder of the jobs: event files go into `output_path`/`job_name` instead of the run folder",
+       "with `output_path`: the folder of this job inside it, a relative path without `..`"});
   add_monitor(
       keys, "csv_monitor", &MonitorKeys::csv_monitor,
       {"write metrics.csv into the run folder: a line for each step that updated the model, and "
        "for each evaluation",
        "write DeepSpeed's files, too: `output_path`/`job_name`/Train_Samples_train_loss.csv, "
        "..._lr.csv, ..._grad_norm.csv, with a loss scale ..._loss_scale.csv, and "
-       "Eval_Samples_eval_loss.csv, with lines of samples and value",
-       "folder of this job, with `output_path`"});
-  add_monitor(keys, "jsonl_monitor", &MonitorKeys::jsonl_monitor,
-              {"write metrics.jsonl: an object a line for each step and each evaluation. A step "
-               "that updated nothing has `\"skipped\": true` and no times; DeepSpeed's files and "
-               "TensorBoard have its loss, too",
-               "as for TensorBoard", "as for TensorBoard"});
+       "Eval_Samples_eval_loss.csv. Each line has the number of samples and the value",
+       "with `output_path`: the folder of this job inside it, a relative path without `..`"});
+  add_monitor(
+      keys, "jsonl_monitor", &MonitorKeys::jsonl_monitor,
+      {"write metrics.jsonl, which has one object, on a line of its own, for each step and each "
+       "evaluation. A step that updated nothing has `\"skipped\": true` and no times; its loss is "
+       "also in DeepSpeed's files and in TensorBoard's",
+       "folder of the jobs: metrics.jsonl goes into `output_path`/`job_name` instead of the run "
+       "folder",
+       "with `output_path`: the folder of this job inside it, a relative path without `..`"});
   add_comms_logger(keys);
   rows.add("wall_clock_breakdown", &MonitorKeys::wall_clock_breakdown,
            "every `steps_per_print` steps rank 0 prints the mean times of these steps: forward, "

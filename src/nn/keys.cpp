@@ -40,43 +40,49 @@ void complete_model_folder(Config& c) {
 void model_keys(KeyList& keys) {
   using M = ModelConfig;
   KeyRows rows(keys, "model.", &Config::model);
-  rows.words("family", &M::family, {"gpt"}, "`gpt`; none: the caller brings the graph");
+  rows.words("family", &M::family, {"gpt"},
+             "`gpt`; without a family or folder, the caller provides the graph");
   rows.only([](const M& m) { return !m.folder.empty(); });
   rows.nonempty(
       "folder", &M::folder,
-      "a Hugging Face folder ([models.md](models.md)) in place of a family; only `init`, "
-      "`mask` and `dropout` may stand beside it, and `data.tokenizer` is the folder's when it "
-      "is not given");
+      "a Hugging Face folder ([models.md](models.md)) instead of a family. Of the other keys "
+      "of `model`, only `init`, `mask`, `documents` and `dropout` apply to it. If "
+      "`data.tokenizer` is not given, the folder's tokenizer is used");
   rows.words("init", &M::init, {"folder", "random"},
-             "the start of a run on a folder: `folder`, its weights, or `random` ones");
+             "the initial weights of a run on a folder: those of the folder (`folder`), or random "
+             "ones (`random`)");
   rows.add("mask", &M::mask,
-           "the graph of a folder takes an input `mask` that hides padding, which bert and opt "
-           "always do; `libds train` pads nothing and fills it with 1");
+           "the graph of a folder gets an input `mask` that hides padding; graphs of bert and opt "
+           "always have it. `libds train` does not pad and fills it with 1");
   rows.only([](const M& m) { return !m.family.empty() || !m.folder.empty(); });
   rows.add("documents", &M::documents,
            "the graph takes inputs `begin` and `positions` in place of a mask: a row holds one "
-           "document after another, which see nothing of each other ([models.md](models.md)); with "
-           "`data.packing` true a sample is one document. True where `data.packing` is "
-           "`\"isolated\"`, with dynamic batching, and with a curriculum of several samples a "
-           "micro-batch")
+           "document after another, and no document sees another ([models.md](models.md)); with "
+           "`data.packing` true, a sample counts as one document. If the key is not given, it is "
+           "true with `data.packing` `\"isolated\"`, with dynamic batching, and with a curriculum "
+           "if a micro-batch has several samples")
       .shown("derived (false)");
   rows.only([](const M& m) { return !m.family.empty(); });
-  rows.add("layers", &M::layers, "blocks, at most 1000", Limits{.low = 1, .high = 1000})
+  rows.add("layers", &M::layers, "number of layers, at most 1000", Limits{.low = 1, .high = 1000})
       .shown("required");
-  rows.add("hidden", &M::hidden, "width, a multiple of heads", positive).shown("required");
-  rows.add("heads", &M::heads, "attention heads", positive).shown("required");
-  rows.add("vocab", &M::vocab, "tokens", positive).shown("256");
-  rows.add("positions", &M::positions, "longest sequence", positive).shown("`run.sequence`");
+  rows.add("hidden", &M::hidden, "width of the model, a multiple of `heads`", positive)
+      .shown("required");
+  rows.add("heads", &M::heads, "number of attention heads", positive).shown("required");
+  rows.add("vocab", &M::vocab, "size of the vocabulary", positive).shown("256");
+  rows.add("positions", &M::positions, "length of the longest sequence", positive)
+      .shown("`run.sequence`");
   constexpr Limits share{.low = 0, .high = 0.999};
   rows.add("dropout", &M::dropout,
-           "share of activations dropped; with a folder, 0 (no dropout) or absent (its config.json "
-           "decides)",
+           "the share of activations that are dropped. With a folder, the key must be 0 (no "
+           "dropout) or absent (config.json decides)",
            share);
-  rows.add("layerdrop", &M::layerdrop,
-           "probability with which a micro-batch of a training step leaves out a layer (Fan, Grave "
-           "and Joulin 2020): one draw for each layer, step and leaf; what is left out is "
-           "computed, and has neither effect nor gradient. A folder says it in its config.json",
-           share);
+  rows.add(
+      "layerdrop", &M::layerdrop,
+      "the probability with which a micro-batch of a training step skips a layer (Fan, Grave and "
+      "Joulin 2020), drawn for each layer, step and leaf. A skipped layer is still computed, but "
+      "its result is not used, and its gradient is 0. For a model folder, this key has no effect: "
+      "the `layerdrop` of its config.json applies, unless `model.dropout` is 0",
+      share);
 }
 
 // A model of the family "gpt" must give its sizes, except for the vocabulary (default: bytes) and

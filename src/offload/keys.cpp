@@ -49,11 +49,12 @@ void offload_optimizer_keys(KeyList& keys) {
       .words = kTiers;
   rows.put(nvme_path_key(section, &Z::optimizer_tier, &Z::param_tier,
                          "folder of the scratch files; required with nvme"));
-  rows.add("buffer_count", &Z::buffer_count,
-           "with states on files: host memory has slots for this many sub-groups, 16 bytes an "
-           "element (gradient, master, two moments). Loads run ahead of the update and saves "
-           "follow it through them; gradients beyond them are read back for the update",
-           positive);
+  rows.add(
+      "buffer_count", &Z::buffer_count,
+      "with states in files: the number of sub-groups for which host memory has slots, 16 bytes an "
+      "element (gradient, master, two moments). Loads before an update and saves after it use "
+      "these slots; gradients for which there is no slot are read back for the update",
+      positive);
 }
 
 void offload_param_keys(KeyList& keys) {
@@ -63,7 +64,8 @@ void offload_param_keys(KeyList& keys) {
   rows.add("device", &Z::param_tier, "tier of parameter shards; takes effect in stage 3").words =
       kTiers;
   rows.put(nvme_path_key(section, &Z::param_tier, &Z::optimizer_tier,
-                         "as above; where both sections offload to nvme they name one folder"));
+                         "as `offload_optimizer.nvme_path`; if both sections offload to nvme, they "
+                         "must name the same folder"));
 }
 
 void aio_keys(KeyList& keys) {
@@ -71,7 +73,7 @@ void aio_keys(KeyList& keys) {
   rows.add("block_size", &AioConfig::block_size,
            "bytes of one request, a multiple of 512, at most 1 GiB",
            Limits{.low = 512, .high = 1 << 30});
-  rows.add("queue_depth", &AioConfig::queue_depth, "requests in flight",
+  rows.add("queue_depth", &AioConfig::queue_depth, "the most requests in flight at one time",
            Limits{.low = 1, .high = 65536});
 }
 

@@ -56,22 +56,23 @@ Key optimizer_type_key() {
     }
   };
   auto get = [](const Config& c) { return Json(c.optimizer.type); };
-  return {"optimizer.type",
-          set,
-          get,
-          KeyKind::text,
-          "`Adam`, `AdamW`, `SGD`, `Lion`, `Adagrad`, `Lamb`, `OneBitAdam`, `ZeroOneAdam`, "
-          "`OneBitLamb` or `Muon`, any case. A parameter that another type has is refused. `Muon` "
-          "makes the momentum of every matrix orthogonal and leaves parameters of fewer than two "
-          "dimensions, and those with \"embed\" or \"lm_head\" in their name, to AdamW ([ADR "
-          "42](../adr/0042-muon-gathers-momentum.md)). `OneBitAdam` is Adam without bias "
-          "correction and with decoupled decay, and after `freeze_step` it averages momenta of one "
-          "bit an element in place of gradients; ZeRO stages 0 and 1. `OneBitLamb` does the same "
-          "with LAMB. `ZeroOneAdam` also leaves messages out: before `var_freeze_step` the "
-          "variance is updated in ever fewer steps, after it ranks step by themselves and agree at "
-          "intervals; stage 0 ([deepspeed_compat.md](deepspeed_compat.md))",
-          {},
-          type_names()};
+  return {
+      "optimizer.type",
+      set,
+      get,
+      KeyKind::text,
+      "`Adam`, `AdamW`, `SGD`, `Lion`, `Adagrad`, `Lamb`, `OneBitAdam`, `ZeroOneAdam`, "
+      "`OneBitLamb` or `Muon`, any case. A parameter that the chosen type does not have is "
+      "refused. `Muon` makes the momentum of every matrix orthogonal and leaves parameters of "
+      "fewer than two dimensions, and those with \"embed\" or \"lm_head\" in their name, to AdamW "
+      "([ADR 42](../adr/0042-muon-gathers-momentum.md)). `OneBitAdam` is Adam without bias "
+      "correction and with decoupled decay, and after `freeze_step` ranks average momenta, at one "
+      "bit an element, instead of gradients; it needs ZeRO stage 0 or 1. `OneBitLamb` does the "
+      "same with LAMB. `ZeroOneAdam` also leaves messages out: before `var_freeze_step` it updates "
+      "the variance more and more rarely; afterwards ranks step independently and synchronise at "
+      "intervals. It needs stage 0 ([deepspeed_compat.md](deepspeed_compat.md))",
+      {},
+      type_names()};
 }
 
 // Returns the key of the betas, which are one value in the configuration, as in PyTorch, and two
@@ -88,7 +89,7 @@ Key betas_key() {
           get,
           KeyKind::pair,
           "Adam, AdamW, Lamb, 1-bit optimizers, Muon's AdamW: decay of the moments, 0 to below 1. "
-          "Lion: share of the moment in the direction, and its decay",
+          "Lion: the share of the moment in the direction of the step, and the decay of the moment",
           decay};
 }
 
@@ -114,13 +115,13 @@ Key param_groups_key() {
           "parameters that have their own values for the update: `[{\"params\": [\"*.bias\", "
           "\"*norm*\"], \"weight_decay\": 0}]`. `params` are names with `*` and `?` as in file "
           "names, and each must match a parameter; `lr`, `weight_decay`, `betas`, `eps`, "
-          "`momentum`, `muon_lr` and `adam_lr`, as far as the optimizer has them, stand in place "
-          "of those of `optimizer.params`; with Muon, `lr` is that of both halves of the group "
-          "unless one of them has its own. Groups are numbered from 1; 0 has every other "
-          "parameter. A parameter in two groups is refused. A schedule begins from the group's "
-          "`lr`; beside `scheduler.params.warmup_max_lr`, which is for every group, a group's "
-          "rates are refused. `ds_engine_group_add` makes further groups between steps, "
-          "`ds_engine_set` changes their values"};
+          "`momentum`, `muon_lr` and `adam_lr`, as far as the optimizer has them, replace those of "
+          "`optimizer.params`; with Muon, `lr` is the rate of matrices and of the parameters of "
+          "AdamW in the group, unless `muon_lr` or `adam_lr` is given. Groups are numbered from 1; "
+          "group 0 has every other parameter. A parameter in two groups is refused. A schedule "
+          "begins from the group's `lr`; if `scheduler.params.warmup_max_lr` is given, which "
+          "applies to every group, a group's rates are refused. `ds_engine_group_add` adds groups "
+          "between steps, and `ds_engine_set` changes their values"};
 }
 
 // Returns a boolean key that sets `field` to BF16.
@@ -136,25 +137,22 @@ Key bf16_key(std::string path, DType OptimizerConfig::*field, const char* doc) {
 // libds has, and DeepSpeed's keys under bf16.
 void state_type_keys(KeyList& keys) {
   KeyRows rows(keys, "optimizer.", &Config::optimizer);
-  rows.choice(
-      "states", &OptimizerConfig::states,
-      {{"f32", DS_DTYPE_F32}, {"bf16", DS_DTYPE_BF16}, {"u8", DS_DTYPE_U8}},
-      "`f32`, `bf16` or `u8`: the type of what the optimizer keeps of each parameter beside its "
-      "master. `u8`, for Adam and AdamW, are 8-bit codes with a scale for each block of 256 "
-      "elements ([ADR 40](../adr/0040-states-in-8-bits.md)). Lamb and Muon keep f32");
-  rows.choice(
-      "rounding", &OptimizerConfig::stochastic, {{"nearest", false}, {"stochastic", true}},
-      "how masters in bf16 and states in bf16 or u8 are rounded: `nearest`, or `stochastic`, to "
-      "one of the two neighbours by a draw that depends on seed, step, parameter and element, so "
-      "that the bits depend neither on stage, tier and ranks nor on bucket sizes. To nearest, a "
-      "second moment with beta2 0.999 changes by less than its last bit and soon stands still");
-  add_key(
-      keys,
-      bf16_key("bf16.bf16_master_weights_and_grads", &OptimizerConfig::masters,
-               "there are no f32 masters: updates change the bf16 parameters. Gradients are summed "
-               "in f32 all the same. Needs `bf16.enabled`"));
+  rows.choice("states", &OptimizerConfig::states,
+              {{"f32", DS_DTYPE_F32}, {"bf16", DS_DTYPE_BF16}, {"u8", DS_DTYPE_U8}},
+              "`f32`, `bf16` or `u8`: the type of the optimizer's states, other than masters. "
+              "`u8`, for Adam and AdamW, means 8-bit codes with a scale for each block of 256 "
+              "elements ([ADR 40](../adr/0040-states-in-8-bits.md)). Lamb and Muon keep f32");
+  rows.choice("rounding", &OptimizerConfig::stochastic, {{"nearest", false}, {"stochastic", true}},
+              "how masters in bf16 and states in bf16 or u8 are rounded: `nearest`, or "
+              "`stochastic`, to one of the two neighbours by a draw that depends on seed, step, "
+              "parameter and element, so that the bits depend neither on stage, tier and ranks nor "
+              "on bucket sizes. With `nearest`, an update changes a bf16 second moment with beta2 "
+              "0.999 by less than its last bit, so it soon stops changing");
+  add_key(keys, bf16_key("bf16.bf16_master_weights_and_grads", &OptimizerConfig::masters,
+                         "there are no f32 masters: updates change the bf16 parameters. Gradients "
+                         "are still summed in f32. The key needs `bf16.enabled`"));
   add_key(keys, bf16_key("bf16.bf16_optimizer_states", &OptimizerConfig::states,
-                         "as `optimizer.states` \"bf16\"; needs "
+                         "the same as `optimizer.states` \"bf16\", but it needs "
                          "`bf16.bf16_master_weights_and_grads`, as in DeepSpeed"))
       .when([](const Config& c) { return c.optimizer.masters == DS_DTYPE_BF16; });
 }
@@ -171,15 +169,14 @@ Key no_decay_key() {
     const std::vector<ParamGroup>& groups = c.optimizer.groups;
     return groups.empty() || !groups.back().norms_and_biases ? Json() : Json("norms_and_biases");
   };
-  return {
-      "optimizer.no_decay",
-      set,
-      get,
-      KeyKind::text,
-      "`norms_and_biases`: a last group, with weight decay 0, of every parameter of fewer than two "
-      "dimensions that is in no group of `optimizer.param_groups`",
-      {},
-      words};
+  return {"optimizer.no_decay",
+          set,
+          get,
+          KeyKind::text,
+          "`norms_and_biases` adds a last group with weight decay 0, which has every parameter of "
+          "fewer than two dimensions that is in no group of `optimizer.param_groups`",
+          {},
+          words};
 }
 
 // Appends the keys of the optimizers that compress.
@@ -187,35 +184,39 @@ void one_bit_keys(const auto& add) {
   using O = OptimizerConfig;
   constexpr Limits steps{.low = 1, .high = kMostElements};
   add("freeze_step", &O::freeze_step,
-      "OneBitAdam, OneBitLamb: updates with reduced gradients, after which the variance stands and "
-      "momenta are compressed, at least 1; from then on `ds_engine_freeze` refuses to train a "
-      "parameter that has had no update, whose variance would be 0; skipped steps do not count. "
-      "`eps` bounds the step of an element whose variance was nearly 0 at the freeze: choose 1e-5 "
-      "rather than 1e-8 (`./run bench onebit loss`)",
+      "OneBitAdam, OneBitLamb: the number of updates with reduced gradients, at least 1; skipped "
+      "steps do not count. Afterwards the variance is frozen and momenta are compressed, and "
+      "`ds_engine_freeze` refuses to train a parameter that has had no update, because its "
+      "variance would be 0. `eps` bounds the step of an element whose variance was nearly 0 at the "
+      "freeze: choose 1e-5 rather than 1e-8 (`./run bench onebit loss`)",
       steps);
   add("var_freeze_step", &O::var_freeze_step,
-      "ZeroOneAdam: updates after which the variance stands for good and ranks step by themselves, "
-      "at least 1",
+      "ZeroOneAdam: the number of updates, at least 1, after which the variance is frozen for good "
+      "and ranks step independently",
       steps);
   add("var_update_scaler", &O::var_update_scaler,
-      "ZeroOneAdam: updates of the variance, with reduced gradients, after which the steps from "
-      "one to the next double; in the steps between, gradients go as signs",
+      "ZeroOneAdam: the number of updates of the variance after which the interval between them "
+      "doubles. These updates use reduced gradients; in the steps between them, gradients are sent "
+      "as signs",
       steps);
   add("local_step_scaler", &O::local_step_scaler,
-      "ZeroOneAdam: the number of steps from one synchronisation to the next is 1 at the freeze, "
-      "and doubles each time so many steps have passed",
+      "ZeroOneAdam: the interval between synchronisations is 1 step at the freeze and doubles each "
+      "time this many steps have passed",
       steps);
   add("local_step_clipper", &O::local_step_clipper,
-      "ZeroOneAdam: the most steps from one synchronisation to the next", steps);
+      "ZeroOneAdam: the largest number of steps from one synchronisation to the next", steps);
   add("coeff_beta", &O::coeff_beta,
-      "OneBitLamb: decay of the mean of the ratio of a parameter until the freeze, 0 to below 1; "
-      "ratios of 1 do not enter",
+      "OneBitLamb: the decay of the running mean of each parameter's trust ratio before the "
+      "freeze, 0 to below 1; ratios of exactly 1 are left out",
       decay);
-  add("factor_max", &O::factor_max, "OneBitLamb: the largest factor of this mean after the freeze",
+  add("factor_max", &O::factor_max,
+      "OneBitLamb: the largest factor by which this mean is multiplied after the freeze",
       not_negative);
-  add("factor_min", &O::factor_min, "OneBitLamb: and at least", not_negative);
+  add("factor_min", &O::factor_min,
+      "OneBitLamb: the smallest factor by which this mean is multiplied after the freeze",
+      not_negative);
   add("factor_threshold", &O::factor_threshold,
-      "OneBitLamb: share by which this factor moves at most in a step", not_negative);
+      "OneBitLamb: the largest relative change of this factor in a step", not_negative);
 }
 
 }  // namespace
@@ -237,46 +238,54 @@ void optimizer_keys(KeyList& keys) {
       not_negative)
       .shown("1e-8 (Adagrad, Muon 1e-10)");
   add("weight_decay", &O::weight_decay,
-      "decay; SGD and Adagrad add it to the gradient, Lamb to the step before its ratio",
+      "weight decay. SGD and Adagrad add the decay to the gradient; Lamb adds it to the step from "
+      "which the trust ratio is computed",
       not_negative)
       .shown("0 (0.01 with `torch_adam`)");
   add("adam_w_mode", &O::adam_w_mode,
-      "Adam, Muon's AdamW: decoupled decay; false: L2. Type `AdamW` is always decoupled");
+      "Adam, Muon's AdamW: the decay is decoupled from the gradient; false: it is added to the "
+      "gradient (L2). Type `AdamW` always decouples it");
   add("bias_correction", &O::bias_correction,
-      "Adam, AdamW, Lamb, Muon's AdamW: false takes the moments as they are. 1-bit optimizers "
-      "accept true, with a warning, and never correct")
+      "Adam, AdamW, Lamb, Muon's AdamW: the moments are corrected for their start at 0; false: "
+      "they are used uncorrected. 1-bit optimizers never correct them; they accept true with a "
+      "warning")
       .shown("true (1-bit optimizers false)");
   one_bit_keys(add);
-  add("momentum", &O::momentum, "SGD, Muon: share of the buffer that stays", not_negative)
+  add("momentum", &O::momentum, "SGD, Muon: the share of the momentum buffer that an update keeps",
+      not_negative)
       .shown("0 (Muon 0.95)");
   add("dampening", &O::dampening,
-      "SGD: share of the gradient that does not enter the buffer; the first update fills it whole");
-  add("nesterov", &O::nesterov, "SGD: look-ahead step; needs momentum above 0 and dampening 0");
-  add("muon_lr", &O::muon_lr, "Muon: rate of matrices; 0.02 where `lr` is not given either",
+      "SGD: the share of the gradient that does not enter the momentum buffer; the first gradient "
+      "enters it whole");
+  add("nesterov", &O::nesterov,
+      "SGD: Nesterov's look-ahead step; it needs momentum above 0 and dampening 0");
+  add("muon_lr", &O::muon_lr, "Muon: the rate of matrices; 0.02 if `lr` is not given either",
       not_negative)
       .shown("`lr`");
   add("adam_lr", &O::adam_lr,
-      "Muon: rate of the parameters that AdamW updates; 3e-4 where `lr` is not given either. A "
-      "schedule is applied to both rates, and one that names a rate (`warmup_max_lr`, "
-      "`cycle_min_lr`, `lr_range_test_min_lr`) is the rate of both, as in DeepSpeed; dynamic "
-      "batching scales both",
+      "Muon: the rate of the parameters that AdamW updates; 3e-4 if `lr` is not given either. A "
+      "schedule applies to both rates; one that names a rate (`warmup_max_lr`, `cycle_min_lr`, "
+      "`lr_range_test_min_lr`) sets both to it, as in DeepSpeed. Dynamic batching scales both",
       not_negative)
       .shown("`lr`");
   of_type(rows.words(
       "ns_method", &O::ns_method, {"gram", "standard"},
-      "Muon: `gram` iterates on square products and in f32; `standard` on matrices, in bf16 "
-      "where `bf16.enabled` says so"));
-  add("maximize", &O::maximize, "SGD: steps go up the gradient");
+      "Muon: the Newton-Schulz iteration works on square products of each matrix, in f32 (`gram`), "
+      "or on the matrices themselves, in bf16 if `bf16.enabled` is true (`standard`)"));
+  add("maximize", &O::maximize, "SGD: steps ascend the gradient");
   add("lr_decay", &O::lr_decay, "Adagrad: update t has the rate lr / (1 + (t - 1) * lr_decay)",
       not_negative);
   add("initial_accumulator_value", &O::initial_accumulator,
       "Adagrad: the first update of a parameter adds it to the sum of squares", not_negative);
   add("max_coeff", &O::max_coeff,
-      "Lamb, OneBitLamb: greatest ratio of the norm of a parameter to that of its step",
+      "Lamb, OneBitLamb: the largest trust ratio, which is the norm of a parameter divided by that "
+      "of its step",
       not_negative);
   add("min_coeff", &O::min_coeff,
-      "Lamb, OneBitLamb: least ratio; where a norm is 0, the ratio is 1", not_negative);
-  add("eps_inside_sqrt", &O::eps_inside_sqrt, "Lamb: eps is added below the root");
+      "Lamb, OneBitLamb: the smallest trust ratio; if one of the two norms is 0, the ratio is 1",
+      not_negative);
+  add("eps_inside_sqrt", &O::eps_inside_sqrt,
+      "Lamb: `eps` is added inside the square root instead of to its result");
   add_key(keys, param_groups_key()).shown("none");
   add_key(keys, no_decay_key());
   add("fp32_optimizer_states", &O::fp32_states,

@@ -30,9 +30,10 @@ struct ScheduleDoc {
 };
 constexpr ScheduleDoc kDocs[] = {
     {"warmup_num_steps", "1000; of the Trainer's types 0",
-     "steps of warm-up. DeepSpeed's types warm up for at least 2"},
+     "number of steps of warm-up. DeepSpeed's types warm up for at least 2 steps"},
     {"warmup_type", "\"log\"; WSD \"linear\"",
-     "Warmup types: `log` or `linear`; WSD: `linear`, `cosine` or `1-sqrt`"},
+     "the form of the warm-up. WarmupLR, WarmupDecayLR, WarmupCosineLR: `log` or `linear`; WSD: "
+     "`linear`, `cosine` or `1-sqrt`"},
     {"warmup_min_lr", "0", "WarmupLR, WarmupDecayLR: rate at the start"},
     {"warmup_max_lr", "the rate of each group; WarmupDecayLR 0.001",
      "WarmupLR, WarmupDecayLR: rate after warm-up"},
@@ -42,21 +43,26 @@ constexpr ScheduleDoc kDocs[] = {
     {"cos_min_ratio", "1e-4", "WarmupCosineLR: share of the rate at the end"},
     {"cycle_min_lr", "required", "OneCycle: rate at both ends of the cycle"},
     {"cycle_max_lr", "required", "OneCycle: rate at the peak"},
-    {"cycle_first_step_size", "2000", "OneCycle: steps up"},
-    {"cycle_second_step_size", "as the first", "OneCycle: steps down"},
-    {"cycle_first_stair_count", "0", "OneCycle: stairs of the way up; 0: a ramp"},
-    {"cycle_second_stair_count", "as the first", "OneCycle: stairs of the way down"},
-    {"decay_step_size", "0", "OneCycle: steps of one decay after the cycle; 0: no decay"},
-    {"decay_lr_rate", "0", "OneCycle: the rate becomes `cycle_min_lr` / (1 + this x decays)"},
+    {"cycle_first_step_size", "2000", "OneCycle: number of steps up to the peak"},
+    {"cycle_second_step_size", "as the first", "OneCycle: number of steps down from the peak"},
+    {"cycle_first_stair_count", "0", "OneCycle: number of stairs on the way up; 0: a ramp"},
+    {"cycle_second_stair_count", "as the first",
+     "OneCycle: number of stairs on the way down; 0: a ramp"},
+    {"decay_step_size", "0", "OneCycle: number of steps of one decay after the cycle; 0: no decay"},
+    {"decay_lr_rate", "0",
+     "OneCycle: k steps after the cycle, the rate is `cycle_min_lr` / (1 + `decay_lr_rate` k / "
+     "`decay_step_size`)"},
     {"cycle_momentum", "true; Muon false",
-     "OneCycle: the first beta goes the other way, the second one is 0.99. With Muon, momentum and "
-     "betas stay"},
-    {"cycle_min_mom", "0.8", "OneCycle: first beta at the peak, and in the first step"},
-    {"cycle_max_mom", "0.9", "OneCycle: first beta at both ends"},
+     "OneCycle: the first beta moves opposite to the rate, and the second is 0.99. With Muon, "
+     "momentum and betas do not change"},
+    {"cycle_min_mom", "0.8",
+     "OneCycle: the first beta at the peak of the rate, and in the first step"},
+    {"cycle_max_mom", "0.9", "OneCycle: the first beta at both ends of the cycle"},
     {"decay_mom_rate", "0",
-     "OneCycle: the first beta becomes `cycle_max_mom` x (1 + this x decays)"},
+     "OneCycle: k steps after the cycle, the first beta is `cycle_max_mom` (1 + `decay_mom_rate` k "
+     "/ `decay_step_size`)"},
     {"lr_range_test_min_lr", "0.001", "LRRangeTest: rate at the start"},
-    {"lr_range_test_step_size", "2000", "LRRangeTest: steps of one interval"},
+    {"lr_range_test_step_size", "2000", "LRRangeTest: number of steps of an interval"},
     {"lr_range_test_step_rate", "1",
      "LRRangeTest: growth in one interval, as a share of the first rate"},
     {"lr_range_test_staircase", "false",
@@ -64,10 +70,10 @@ constexpr ScheduleDoc kDocs[] = {
     {"min_lr_ratio", "0",
      "linear, cosine, WSD: share of the rate at the end; WSD's warm-up begins there, too"},
     {"num_cycles", "0.5",
-     "cosine, WSD with decay_type `cosine`: waves of the cosine until the end"},
+     "cosine, WSD with decay_type `cosine`: number of waves of the cosine until the end"},
     {"decay_num_steps", "a tenth of the total",
-     "WSD: steps of the decay, which ends with the schedule"},
-    {"decay_type", "\"cosine\"", "WSD: `cosine`, `linear` or `1-sqrt`"}};
+     "WSD: number of steps of the decay, which ends with the schedule"},
+    {"decay_type", "\"cosine\"", "WSD: the form of the decay: `cosine`, `linear` or `1-sqrt`"}};
 
 const ScheduleDoc& doc_of(const std::string& name) {
   const auto found =
@@ -90,16 +96,17 @@ Key scheduler_type_key() {
   auto get = [](const Config& c) {
     return c.scheduler.type.empty() ? Json() : Json(c.scheduler.type);
   };
-  return {"scheduler.type",
-          set,
-          get,
-          KeyKind::text,
-          "DeepSpeed's `WarmupLR`, `WarmupDecayLR`, `WarmupCosineLR`, `OneCycle`, `LRRangeTest`; "
-          "the Trainer's `constant`, `linear`, `cosine`, `WSD`; any case. None: the rate of each "
-          "group stays. A schedule of your own: `ds_engine_set(engine, \"lr\", x)` between steps, "
-          "or in whole runs `next_lr` of the progress callback, which sets the rate of all ranks",
-          {},
-          schedule_names()};
+  return {
+      "scheduler.type",
+      set,
+      get,
+      KeyKind::text,
+      "DeepSpeed's `WarmupLR`, `WarmupDecayLR`, `WarmupCosineLR`, `OneCycle`, `LRRangeTest`; the "
+      "Trainer's `constant`, `linear`, `cosine`, `WSD`; any case. Without a type, each group keeps "
+      "its rate. For a schedule of your own, call `ds_engine_set(engine, \"lr\", x)` between steps "
+      "or, in whole runs, set `next_lr` in the progress callback, which sets the rate of all ranks",
+      {},
+      schedule_names()};
 }
 
 // Returns the parameter `name` among the numbers or the words of the configured schedule, or null.

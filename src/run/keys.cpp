@@ -32,7 +32,7 @@ Key eval_batches_key() {
           set,
           [](const Config&) { return Json(); },
           KeyKind::integer,
-          "a key of earlier versions: it has no effect, and a warning says so",
+          "a key of earlier versions, which has no effect and causes a warning",
           positive};
 }
 
@@ -46,10 +46,10 @@ void run_keys(KeyList& keys) {
   rows.nonempty("dir", &R::dir, "run folder").shown("runs/NNN");
   rows.nonempty(
       "resume", &R::resume,
-      "a name for the run. Where `run.dir` holds a run that was begun with the same name, it "
-      "goes on as with `--resume`; any other run there is refused, as without this key. "
+      "a name for the run. If `run.dir` holds a run that was begun with the same name, that run "
+      "continues, as with `--resume`; any other run there is refused, as it is without this key. "
       "`libds launch --restarts` gives a name to each job ([launching](launch.md#restarts))");
-  rows.add("steps", &R::steps, "optimizer steps", count);
+  rows.add("steps", &R::steps, "the number of optimizer steps", count);
   rows.add("eval_every", &R::eval_every, "steps between evaluations; 0: at the end only", count);
   rows.add("eval_samples", &R::eval_samples,
            "held-out samples that an evaluation sees, spread evenly over all; 0: all. With "
@@ -63,51 +63,53 @@ void run_keys(KeyList& keys) {
       "the state to host memory and return; a thread of each rank writes the copy while steps go "
       "on, and the next save waits for it. The last save, also at a signal, is complete when the "
       "run ends. The copy (4 bytes for each element of masters and states that the rank writes) is "
-      "`checkpoint copy` of the overhead row; where `memory_budget.host` has no room for it beside "
-      "the plan, steps wait for saves and the log says so");
+      "`checkpoint copy` of the overhead row; if `memory_budget.host` has no room for it beside "
+      "the plan, steps wait for saves, and the log says so");
   rows.add("device_fallback", &R::device_fallback,
-           "where a rank has no device of the name in `device` (no driver or an old one, no such "
-           "GPU), the run goes on with the CPU on every rank and says so in one warning with the "
-           "reason; false refuses it with the same line");
+           "if a rank does not have the device that `device` names (no driver, an old driver or no "
+           "such GPU), the run uses the CPU on every rank, and one warning gives the reason; "
+           "false: the run is refused with the same line");
   rows.add("keep", &R::keep,
-           "checkpoints to keep: when a newer one is complete, the oldest beyond this number are "
-           "removed; 0: keep all. None is removed before the run has saved a newer one. The "
-           "checkpoint that `--resume` names is not removed by that run; a run that was begun by a "
-           "version without this key keeps all",
+           "the number of checkpoints to keep: when a newer one is complete, the oldest beyond "
+           "this number are removed; 0: all are kept. None is removed before the run has saved a "
+           "newer one. The checkpoint that `--resume` names is not removed by that run; a run that "
+           "was begun by a version without this key keeps all",
            count);
-  rows.add("max_skipped_steps", &R::max_skipped_steps,
-           "steps in a row that NaN or infinity in loss or gradients may skip: the run is saved "
-           "and ends with DS_ERROR_NUMERIC at this many. Steps that a dynamic loss scale skips "
-           "while it can still fall do not count, because it finds its place by them: with the "
-           "default a run ends where DeepSpeed's does, at the first overflow at "
-           "`fp16.min_loss_scale` with no hysteresis left. The batch of a skipped step is used up; "
-           "parameters, states, learning rate and bias corrections are as if it had not been",
-           positive);
   rows.add(
-      "sample_tokens", &R::sample_tokens,
-      "length of a printed sample. The keys and values of its text (at most 48 tokens of prompt "
-      "and these, or a sequence) lie where a step has its activations: nothing is held for them "
-      "while the run trains, and only a sample that needs more than a step makes the plan larger",
-      count);
+      "max_skipped_steps", &R::max_skipped_steps,
+      "when this many steps in a row have been skipped because of NaN or infinity in loss or "
+      "gradients, the run is saved and ends with DS_ERROR_NUMERIC. Steps that are skipped while a "
+      "dynamic loss scale can still fall do not count, because the scale finds its value by them: "
+      "with the default, a run ends where DeepSpeed's does, at the first overflow with the scale "
+      "at `fp16.min_loss_scale` and no hysteresis left. The batch of a skipped step is used up; "
+      "parameters, states, learning rate and bias corrections are as if the step had not been made",
+      positive);
+  rows.add("sample_tokens", &R::sample_tokens,
+           "the number of tokens of a printed sample. Its keys and values (for at most 48 tokens "
+           "of prompt and these tokens, or for one sequence) use the memory of a step's "
+           "activations: they take no memory while the run trains, and make the plan larger only "
+           "if a sample needs more memory than a step",
+           count);
   rows.add("sample_every", &R::sample_every,
-           "steps between samples, with one before the first step; 0: at the end only. Samples "
-           "never change bits",
+           "steps between printed samples, with one before the first step; 0: at the end only. "
+           "Samples never change the bits of training",
            count);
   rows.add("bars", &R::bars,
-           "`unigram`, `bigram`, `gzip`: what the final held-out loss must be below. When all "
-           "steps are done and it is not, the run is written in full and then fails with one line "
-           "that names both values; a run that is stopped is not judged. `unigram` and `bigram` "
-           "count the tokens of the training text (vocabularies of at most 4096), `gzip` is the "
-           "size of the held-out text after `gzip -9` (at most 64 MiB of text)");
+           "bounds (`unigram`, `bigram`, `gzip`) that the final held-out loss must be below. If it "
+           "is not when all steps are done, the run is written in full and then fails with one "
+           "line that names both values; a run that is stopped is not judged. `unigram` and "
+           "`bigram` count the tokens of the training text (vocabularies of at most 4096), `gzip` "
+           "is the size of the held-out text after `gzip -9` (at most 64 MiB of text)");
   general.add(
       "pin_threads", &Config::pin_threads,
-      "keep each compute thread but the caller's on one CPU, where the ranks of this machine have "
-      "shared out its cores evenly (as with `threads` 0); false: the system places them");
+      "each compute thread but the caller's stays on one CPU if the ranks of this machine divide "
+      "its cores evenly (as with `threads` 0); false: the system places the threads");
   general.add("seed", &Config::seed, "seed of initial values, data order and dropout");
-  general.add("sequence", &Config::sequence, "tokens of one sample", positive);
-  general.add("threads", &Config::threads,
-              "compute threads a rank, at most 1024; 0: cores / ranks of this machine",
-              Limits{.low = 0, .high = 1024});
+  general.add("sequence", &Config::sequence, "the number of tokens of a sample", positive);
+  general.add(
+      "threads", &Config::threads,
+      "compute threads per rank, at most 1024; 0: the cores of this machine divided by its ranks",
+      Limits{.low = 0, .high = 1024});
 }
 
 void check_bars(const Config& c) {

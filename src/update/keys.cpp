@@ -15,16 +15,17 @@ namespace ds {
 void compression_keys(KeyList& keys) {
   using G = GradientCompressionConfig;
   KeyRows rows(keys, "gradient_compression.", &Config::gradient_compression);
-  rows.words("type", &G::type, {"none", "int8", "top_k"},
-             "`none`, `int8` or `top_k`: the form of the gradients that ranks exchange, once a "
-             "step and with error feedback: 8-bit codes with a scale for every 256 elements, or "
-             "the largest elements of each tensor. ZeRO stages 0 and 1, every optimizer but the "
-             "1-bit ones. Norm and clipping are those of the ranks' own gradients, as after the "
-             "freeze of `OneBitAdam`. Refused beside `sparse_gradients` and in delegate mode. "
-             "Changes bits, and makes them depend on the number of ranks");
+  rows.words(
+      "type", &G::type, {"none", "int8", "top_k"},
+      "`none`, `int8` or `top_k`: the form of the gradients that ranks exchange, once a step and "
+      "with error feedback: 8-bit codes with a scale for every 256 elements, or the largest "
+      "elements of each tensor. The key works at ZeRO stages 0 and 1 and with every optimizer but "
+      "the 1-bit ones and `Muon`; it is refused with `sparse_gradients` and in delegate mode. Norm "
+      "and clipping are computed from the ranks' own gradients, as after the freeze of "
+      "`OneBitAdam`. Compression changes the bits and makes them depend on the number of ranks");
   rows.add("ratio", &G::ratio,
-           "with `top_k`: share of the elements of each tensor that a rank sends, above 0 to 1, "
-           "rounded up",
+           "with `top_k`: the share of the elements of each tensor that a rank sends, above 0 and "
+           "at most 1; their number is rounded up",
            Limits{.low = 0, .high = 1})
       .when([](const Config& c) { return c.gradient_compression.type == "top_k"; });
 }

@@ -29,13 +29,15 @@ void feedback_keys(KeyList& keys) {
   rows.only(&ZeroConfig::error_feedback);
   const auto turn_on = [](Config& c) { c.zero.error_feedback = true; };
   rows.add("err_beta", &ZeroConfig::err_beta,
-           "LoCo: error' = err_beta error + (1 - err_beta) loss of this time, which is added to "
-           "the next gradient; 0 is plain error feedback. Either key of the section turns it on; "
-           "it takes 4 bytes for each element that a rank quantizes, on the device; errors are "
-           "part of a checkpoint and begin at 0 when another number of ranks loads it",
+           "LoCo: the error that is added to the next gradient is err_beta times the previous "
+           "error plus (1 - err_beta) times what the current quantization has lost; 0 is plain "
+           "error feedback. Either key of the section turns error feedback on. It takes 4 bytes on "
+           "the device for each element that a rank quantizes. Errors are part of a checkpoint and "
+           "start at 0 when another number of ranks loads it",
            decay)
       .then(turn_on);
-  rows.add("reset_T", &ZeroConfig::err_reset, "steps after which errors begin at 0 again", positive)
+  rows.add("reset_T", &ZeroConfig::err_reset, "number of steps after which errors start at 0 again",
+           positive)
       .then(turn_on);
 }
 
@@ -44,77 +46,86 @@ void feedback_keys(KeyList& keys) {
 void zero_keys(KeyList& keys) {
   using Z = ZeroConfig;
   KeyRows rows(keys, kSection, &Config::zero);
-  rows.add("stage", &Z::stage, "0 to 3: nothing, states, gradients, parameters partitioned",
+  rows.add("stage", &Z::stage,
+           "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also parameters",
            Limits{.low = 0, .high = 3});
-  rows.add("reduce_bucket_size", &Z::reduce_bucket_size, "elements of one gradient bucket",
-           positive_elements);
+  rows.add("reduce_bucket_size", &Z::reduce_bucket_size,
+           "the most elements of a bucket with more than one parameter", positive_elements);
   rows.add("stage3_prefetch_bucket_size", &Z::prefetch_bucket_size,
-           "elements gathered ahead (also `prefetch_bucket_size`)", elements)
+           "the most elements that are gathered ahead of their use (also `prefetch_bucket_size`)",
+           elements)
       .also("prefetch_bucket_size");
   rows.add("stage3_max_live_parameters", &Z::max_live_parameters,
-           "elements gathered at one time (also `max_live_parameters`). The limit is soft: what "
-           "one operation reads, or a delegate host leases at once, may exceed it, and then "
-           "nothing is kept or prefetched beside",
+           "the most elements that are gathered at one time (also `max_live_parameters`). The "
+           "limit is soft: an operation may read more, and a delegate host may lease more at once; "
+           "then nothing else is kept or prefetched",
            elements)
       .also("max_live_parameters");
   rows.add("stage3_max_reuse_distance", &Z::max_reuse_distance,
-           "a parameter used again within so many elements stays gathered (also "
-           "`max_reuse_distance`)",
+           "a parameter stays gathered until its next use if the parameters used in between have "
+           "at most this many elements (also `max_reuse_distance`)",
            elements)
       .also("max_reuse_distance");
   rows.add("stage3_param_persistence_threshold", &Z::param_persistence_threshold,
-           "parameters of at most so many elements stay gathered (also "
+           "parameters of at most this many elements always stay gathered (also "
            "`param_persistence_threshold`)",
            elements)
       .also("param_persistence_threshold");
   rows.add("stage3_model_persistence_threshold", &Z::model_persistence_threshold,
-           "elements that all parameters which stay gathered may have (also "
-           "`model_persistence_threshold`): a parameter that would exceed them does not stay",
+           "the most elements that all parameters which always stay gathered may have together "
+           "(also `model_persistence_threshold`)",
            not_negative)
       .also("model_persistence_threshold")
       .shown("2^63-1");
   rows.add("sub_group_size", &Z::sub_group_size,
-           "elements per rank of one update instruction; 0: 1,048,576", elements);
-  rows.add("overlap_comm", &Z::overlap_comm, "prefetch and overlap; never changes bits");
+           "the most elements of a rank that one update instruction covers; 0: 1,048,576",
+           elements);
+  rows.add("overlap_comm", &Z::overlap_comm,
+           "transfers are prefetched and overlap with compute; the bits do not depend on this key");
   rows.add("enable_sanity_checks", &Z::sanity_checks,
            "delegate mode: the memory of a partitioned parameter becomes NaN when its lease ends, "
-           "so that a host that reads it later notices. Costs gathers and memory; never changes "
-           "bits");
+           "so that a host that reads it later notices. Costs gathers and memory; the bits do "
+           "not depend on this key");
 }
 
 void shard_group_keys(KeyList& keys) {
   using Z = ZeroConfig;
   KeyRows rows(keys, kSection, &Config::zero);
   rows.add("mics_shard_size", &Z::mics_shard_size,
-           "MiCS: neighbouring ranks that hold all state among them, other such groups hold "
-           "copies; stage 3. A power of two that divides the ranks. -1: all ranks",
+           "MiCS: the number of neighbouring ranks that together hold the complete state; other "
+           "such groups hold copies. It must be a power of two that divides the number of ranks, "
+           "and needs stage 3. -1: all ranks",
            Limits{.low = -1, .high = kMost});
   rows.add("mics_hierarchical_params_gather", &Z::mics_hierarchical_gather,
-           "gathers inside a shard group of several nodes go node by node");
+           "a shard group that spans several nodes gathers in two steps: between the nodes, then "
+           "inside each node");
   rows.add("zero_hpz_partition_size", &Z::hpz_partition_size,
-           "hpZ: neighbouring ranks that hold all parameters (not states) among them, so that "
-           "gathers stay among them; stage 3, not with parameters on nvme. 1: as the states",
+           "hpZ: the number of neighbouring ranks that together hold all parameters (not states), "
+           "so that gathers stay within them. It needs stage 3 and excludes parameters on nvme. 1: "
+           "parameters are partitioned like the states",
            count);
 }
 
 void code_keys(KeyList& keys) {
   using Z = ZeroConfig;
   KeyRows rows(keys, kSection, &Config::zero);
-  rows.add(
-      "zero_quantized_weights", &Z::quantized_weights,
-      "qwZ: gathers carry 8-bit codes of the parameters, a scale every 256 elements; what computes "
-      "sees them rounded to codes, masters stay exact. Stage 3; small parameters stay as they are");
+  rows.add("zero_quantized_weights", &Z::quantized_weights,
+           "qwZ: gathers carry 8-bit codes of the parameters, with a scale for every 256 elements. "
+           "Kernels see the decoded values; masters stay exact. The key needs stage 3; parameters "
+           "that always stay gathered are not encoded");
   rows.add("zero_quantized_gradients", &Z::quantized_gradients,
-           "qgZ: at each level ranks send each other codes of their gradients, and of sums, and "
-           "add up in f32. Stages 2 and 3");
-  rows.add("zero_quantized_gradients_bits", &Z::gradient_bits, "bits of these codes: 4 or 8",
-           Limits{.low = 4, .high = 8})
+           "qgZ: at each level, ranks exchange codes of their gradients or, from the second level "
+           "on, of their sums, and add up the decoded values in f32. The key needs stage 2 or 3");
+  rows.add("zero_quantized_gradients_bits", &Z::gradient_bits,
+           "number of bits of these codes: 4 or 8", Limits{.low = 4, .high = 8})
       .when([](const Config& c) { return c.zero.quantized_gradients; });
   feedback_keys(keys);
 }
 
-// Weights travel only in stage 3. Gradients travel as parts of buckets only in stages 2 and 3;
-// stages 0 and 1 have gradient_compression instead (update/keys.cpp).
+// Only the gathers of stage 3, before a kernel reads a parameter, can carry codes
+// (gather_bucket()); the gathers after the update in stages 1 and 2 do not. Codes of gradients need
+// stage 2 or 3, where gradients are partitioned; stages 0 and 1 have gradient_compression instead
+// (update/keys.cpp).
 void check_quantization(const Config& c) {
   using enum ConfigNeed::Kind;
   static const std::vector<ConfigNeed> stages{

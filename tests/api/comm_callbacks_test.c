@@ -231,7 +231,7 @@ static int on_ranks(body_fn* body) {
 static void names_it(rank_state* me, const char* words) {
   const char* message = ds_last_error_message();
   const int named = strstr(message, words) != NULL;
-  check(named || strstr(message, "has returned -9") != NULL, words);
+  check(named || strstr(message, "returned status -9") != NULL, words);
   pthread_mutex_lock(&me->post->mutex);
   me->post->named += named;
   pthread_mutex_unlock(&me->post->mutex);
@@ -323,16 +323,16 @@ static void train(rank_state* me) {
 }
 
 /* If the callbacks of rank 1 fail, each rank gets a lasting error that names the callback and what
- * it has returned. */
+ * it returned. */
 static void failing(rank_state* me) {
   ds_comm* comm = join(me);
   int32_t mine = 1, all[RANKS];
   me->fails = me->rank == 1;
   check_error(ds_comm_all_gather(comm, &mine, sizeof mine, all), DS_ERROR_COMM,
-              me->rank == 1 ? "the callback all_gather has returned -12"
-                            : "the callback all_gather has returned -9");
+              me->rank == 1 ? "the callback all_gather returned status -12"
+                            : "the callback all_gather returned status -9");
   me->fails = 0;
-  check_error(ds_comm_barrier(comm), DS_ERROR_COMM, "the callback all_gather has returned");
+  check_error(ds_comm_barrier(comm), DS_ERROR_COMM, "the callback all_gather returned status");
   check(me->aborted == 1, "the other ranks were told once");
   ds_comm_destroy(comm);
   check(me->destroyed == 1, "destroy was called");

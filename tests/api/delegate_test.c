@@ -52,7 +52,7 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
     for (p = 0; p < PARAMS; ++p) gather(engine, p, (float)p - 0.5f * (float)step);
     for (p = 0; p < PARAMS; ++p) give(engine, order[p], grad, p == 1);
     check_ok(ds_backward(engine), "backward");
-    check_ok(ds_release_params(engine, usual, PARAMS, NULL), "release behind the backward");
+    check_ok(ds_release_params(engine, usual, PARAMS, NULL), "release after backward");
   }
   for (p = 0; p < PARAMS; ++p) {
     check_ok(ds_engine_read(engine, p, "grad", mean, NUMEL), "mean gradient");

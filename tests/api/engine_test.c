@@ -217,7 +217,7 @@ static void ranges(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_local_range(engine, p, &own[0], &own[1]), "range");
     check_ok(ds_comm_all_gather(comm, own, sizeof own, all), "ranges");
     for (r = 0; r < RANKS; ++r) {
-      check(all[2 * r + 1] == 0 || all[2 * r] == at, "behind one another");
+      check(all[2 * r + 1] == 0 || all[2 * r] == at, "the ranges of the ranks are contiguous");
       at += all[2 * r + 1];
     }
     check(at == numel_of(engine, p), "the whole parameter");

@@ -24,7 +24,8 @@ static ds_status batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_
   record* seen = user_data;
   size_t i;
   check(pthread_equal(seen->thread, pthread_self()), "on the thread inside the call");
-  check((step == seen->steps || seen->skips) && micro_step == 0, "behind the steps that were made");
+  check((step == seen->steps || seen->skips) && micro_step == 0,
+        "the batch is of the step after the steps that were made");
   for (i = 0; i < tokens_count; ++i) tokens[i] = targets[i] = 'a' + (int32_t)(i % 4);
   return ++seen->batches == seen->stop_batch ? DS_ERROR_IO : DS_OK;
 }

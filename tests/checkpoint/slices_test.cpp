@@ -126,9 +126,9 @@ TEST(Slices, DamageInARowIsFound) {
   EXPECT_NE(message.find("elements 0 to 43 (6 rows of 4) have hash"), std::string::npos) << message;
 }
 
-// Compares the verdict on a tensor's pieces with an array that counts how often each element is
-// covered.
-TEST(Tiling, RandomPiecesAreJudgedAsByCountingCoverage) {
+// Compares the verdict on random pieces of a tensor with an array that counts how often each
+// element is covered.
+TEST(Tiling, VerdictsEqualThoseOfCountingEachElement) {
   int good = 0, bad = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     Dice dice(seed, 2);

@@ -57,8 +57,9 @@ TEST(Environment, WithoutALauncherThereIsOneRank) {
 
 TEST(Environment, LibdsLaunchTellsTheRankAndTheUrl) {
   expect_place({{"WORLD_SIZE", "4"}, {"RANK", "3"}, {"DS_COMM_URL", "shm://x"}}, 3, 4, "shm://x");
-  // Variables of mpirun, srun or torchrun are ignored if that launcher started libds launch, but
-  // not if libds launch's command started it.
+  // Variables of mpirun, srun or torchrun are ignored if that launcher started `libds launch`,
+  // which then lists them in DS_OUTER_LAUNCHERS. If the launcher was started below `libds launch`,
+  // its variables contradict those of `libds launch` and are refused.
   Variables alone{{"WORLD_SIZE", "1"}, {"RANK", "0"}, {"DS_COMM_URL", "shm://x"}};
   for (const char* word :
        {"OMPI_COMM_WORLD_SIZE=3", "PMI_SIZE=3", "SLURM_STEP_NUM_TASKS=3", "LOCAL_WORLD_SIZE=3"}) {

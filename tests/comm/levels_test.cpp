@@ -24,7 +24,7 @@ using test::expect_names;
 using test::message_of;
 using test::pause_ms;
 
-// The timeout in milliseconds is longer than a busy machine keeps a rank without a core.
+// The timeout in milliseconds. Even on a busy machine, a rank waits less than this for a core.
 constexpr int64_t kTimeout = 1000;
 
 // A counter that all ranks share, whether they are threads or processes.
@@ -43,7 +43,7 @@ class Count {
   // Waits until the count has reached `value`. Throws if this takes too long.
   void wait_for(int value) const {
     for (int i = 0; at_->load() < value; ++i) {
-      if (i == 20000) throw std::runtime_error("the other ranks did not come so far");
+      if (i == 20000) throw std::runtime_error("the other ranks did not get this far in time");
       pause_ms(2);
     }
   }

@@ -291,7 +291,7 @@ TEST(Plan, TheNextTransferUsesASeparateRange) {
       if (last != nullptr) {
         EXPECT_TRUE(moved.offset + moved.bytes() <= last->offset ||
                     last->offset + last->bytes() <= moved.offset)
-            << in.def->name << " of " << moved.name << " behind " << last->name;
+            << in.def->name << " of " << moved.name << " after " << last->name;
         ++compared[in.def->name];
       }
       last = &moved;

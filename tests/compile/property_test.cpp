@@ -316,7 +316,7 @@ std::string check(const RandomRun& plain, const std::vector<RandomRun>& layouts,
   for (size_t leg = 0; leg < layouts.size(); ++leg) {
     if (leg > 0)
       what += fmt::format("\nfrom step {} on, saved {} its events", take_overs[leg - 1].step,
-                          take_overs[leg - 1].behind ? "behind" : "before");
+                          take_overs[leg - 1].behind ? "after" : "before");
     what += "\n" + layouts[leg].text();
   }
   what += "\n" + plain.graph.print();

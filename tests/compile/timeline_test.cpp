@@ -54,7 +54,7 @@ TEST(Timeline, KeepsQueuesWaitsAndArenas) {
   }
 }
 
-TEST(Timeline, TimesFollowFromTheRates) {
+TEST(Timeline, ASlowerLinkMakesTheStepLonger) {
   Config config = make_config(3, 2, 2);
   Program step = compile_plan(make_mlp(4, 64, 16), config, 0, 2, Machine{}).step();
   Machine slow, fast;

@@ -180,7 +180,7 @@ def same_scales(numbers):
             if result.loss_scale_at_floor:
                 return f"{what}: libds is at the minimum in step {number}"
             if result.skipped != bad or ours["loss_scale"] != theirs.cur_scale:
-                return f"{what}: behind step {number} {ours['loss_scale']}, DeepSpeed {theirs.cur_scale}"
+                return f"{what}: after step {number} {ours['loss_scale']}, DeepSpeed {theirs.cur_scale}"
     return "same"
 
 

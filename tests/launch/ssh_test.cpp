@@ -62,7 +62,7 @@ TEST(SshAgent, AnAgentHasTheRanksOfItsHost) {
   EXPECT_EQ(place.local_rank, 1);
 }
 
-TEST(Blame, CollectsLossesFromSeveralStreams) {
+TEST(Blame, AnEarlierExitDoesNotHideADeathBySignal) {
   Blame blame;
   blame.add({0, 1, false, "answer"});
   blame.add({1, 137, true, "cause"});

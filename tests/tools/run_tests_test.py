@@ -69,7 +69,7 @@ expect("a listed skip for another reason", run([("one.A.b", "echo skipped: too l
 expect("a skip without a reason", run([("one.A.b", "exit 77", SKIPPED)]), 1, r"one\.A\.b: ")
 expect("a test of gtest", run([("one.A.b", GTEST, BY_WORDS)]), 0, r"^  one\.A\.b: this machine lacks it$")
 expect("a listed skip inside of a program", run([("program", INSIDE, "")]), 0, r"^  program/A\.b: this machine lacks it$")
-expect("a skip behind text without an end of line", run([("other", "printf '[ RUN      ] A.b\\n[ a line\\nsaid[  SKIPPED ] A.b (0 ms)\\n'", "")]), 1,
+expect("a skip after text without an end of line", run([("other", "printf '[ RUN      ] A.b\\n[ a line\\nsaid[  SKIPPED ] A.b (0 ms)\\n'", "")]), 1,
        r"FAILED: may not be skipped here: other/A\.b")
 expect("a disabled test", run([("a.b", PASSES, "DISABLED TRUE"), ("a.c", PASSES, "")]), 1,
        r"FAILED: may not be skipped here: a\.b: it is disabled")

@@ -136,7 +136,7 @@ int64_t expect_sums(Point p) {
       }
     }
     engine.step();
-    EXPECT_EQ(gradients(engine), got) << "behind the update they are the same";
+    EXPECT_EQ(gradients(engine), got) << "the update must not change gradients";
   });
   return other;
 }

@@ -335,7 +335,7 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationInvolvesNoOtherRank) {
           if (comm.rank() == writer)
             engine.store().write_local(ParamId(p), "exp_avg",
                                        engine.store().read_local(ParamId(p), "exp_avg"));
-          EXPECT_TRUE(engine.following()) << "behind the write of parameter " << p;
+          EXPECT_TRUE(engine.following()) << "after the write of parameter " << p;
         }
       }
     });

@@ -243,8 +243,8 @@ TEST(Muon, MatricesHaveOneState) {
   });
 }
 
-// A plan notes what a step gathers: other ranks' parts of matrices, in f32.
-TEST(Muon, ThePlanSaysWhatItGathers) {
+// A step gathers the other ranks' parts of the matrices, in f32.
+TEST(Muon, APlanNotesTheMatricesAndBytesThatAStepGathers) {
   Point p;
   p.optimizer = "Muon";
   p.world = 4;

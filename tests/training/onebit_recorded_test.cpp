@@ -330,8 +330,8 @@ TEST(OneBitRecorded, ZeroOneAdamsIntervalsAreDeepSpeeds) {
         const StepForm form = optimizer_of(config).form(config, static_cast<int64_t>(k) - 1);
         // DeepSpeed counts its steps from 1.
         const auto number = static_cast<int64_t>(k) + 1;
-        // DeepSpeed tests the variance interval before it counts the step, and the synchronisation
-        // interval afterwards.
+        // DeepSpeed tests both intervals with the number of the step, before the step can change
+        // the interval.
         if (!trace[k - 1].at("frozen").boolean()) {
           EXPECT_EQ(form == StepForm::reduced, number % variance.interval == 0);
           if (form == StepForm::reduced) variance.count(config.var_update_scaler, INT64_MAX);

@@ -120,7 +120,7 @@ TEST(ParamGroups, ACallEqualsTheConfiguration) {
   EXPECT_EQ(train(p, plain, 3, add), train(p, configured, 3));
 }
 
-TEST(ParamGroups, NoDecayIsAGroupOfNormsAndBiases) {
+TEST(ParamGroups, TheNoDecayRuleSelectsNormsAndBiases) {
   Point p;
   p.world = 1;
   for (int stage : {0, 3}) {

@@ -278,7 +278,7 @@ TEST(Rates, SetRatesEqualConfiguredOnesForEveryOptimizer) {
                                    wanted = run_configured(c, folder.path());
     ASSERT_EQ(saved.size(), wanted.size());
     for (size_t s = 0; s < saved.size(); ++s)
-      EXPECT_EQ(hash_of(c, saved[s]), wanted[s]) << "behind step " << s;
+      EXPECT_EQ(hash_of(c, saved[s]), wanted[s]) << "after step " << s;
   }
 }
 

@@ -324,7 +324,7 @@ TEST(VerifyNames, NamesOfTheModelOrOfTheFileAreAccepted) {
   expect_names(message_of([&] { verified(); }, DS_ERROR_CONFIG), {"transformer.wte.weight"});
 }
 
-TEST_F(Runs, NanFailsItsKind) {
+TEST_F(Runs, ANanInAWeightFailsLogitsAndUpdates) {
   Damaged model("opt");
   int failed = model.failed(
       [](const std::string& name, std::vector<float>& values) {

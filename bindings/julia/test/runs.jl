@@ -1,6 +1,6 @@
 # Whole runs: data, progress and texts by callbacks, verify, profile, audit.
 
-@testset "a callback's exception goes on behind the run" begin
+@testset "a callback's exception is thrown again after the run" begin
     folder = mktempdir()
     write(joinpath(folder, "text.txt"), "to train or not to train "^400)
     config(name) = """{"train_micro_batch_size_per_gpu": 2, "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2},

@@ -127,8 +127,9 @@ std::vector<int64_t> shape_of(const TorchFile& file, const PickleValue& value) {
     out.push_back(pickle.at(id).integer);
     if (out.back() < 0 || __builtin_mul_overflow(numel, out.back(), &numel))
       raise(DS_ERROR_CORRUPT,
-            "{}: a parameter has an extent of {}, so its size is not a 64-bit number", file.path(),
-            out.back());
+            "{}: a parameter has an extent of {}, which is negative or makes its size exceed 64 "
+            "bits",
+            file.path(), out.back());
   }
   return out;
 }

@@ -49,8 +49,8 @@ Key device_key() {
       "the device is missing, the engine is refused with the reason; nothing falls back to the "
       "CPU. A plan depends on the name only: device and host are separate memories except on "
       "`cpu`, and `libds plan` has the engine's hash and bytes whether the device is present or "
-      "not. Never changes bits between `cpu` and `separate`, and ranks may differ in them. Ranks "
-      "on GPUs and ranks on CPUs have equal plans only if `fused_head` is not `auto`"};
+      "not. `cpu` and `separate` give the same bits, and ranks may differ in them. Ranks on GPUs "
+      "and ranks on CPUs have equal plans only if `fused_head` is not `auto`"};
 }
 
 void memory_keys(KeyList& keys) {
@@ -77,7 +77,7 @@ void batch_keys(KeyList& keys) {
            "micro-steps of one optimizer step, at most 65536", Limits{.high = kMostAccumulation})
       .shown("derived (1)");
   rows.add("gradient_clipping", &Config::gradient_clipping,
-           "bound of the global gradient norm; 0 is off", not_negative);
+           "bound of the global gradient norm; 0: gradients are not clipped", not_negative);
 }
 
 void exchange_keys(KeyList& keys) {
@@ -94,11 +94,11 @@ void exchange_keys(KeyList& keys) {
       .shown("that of the comm, usually 300000");
   rows.nonempty(
       "communicator", &Config::communicator,
-      "joins the ranks of `libds train`. `env` does what the launcher's environment says; "
-      "`env:URL` takes rank and size from that environment but uses another transport, for "
-      "example `env:tcp` or `env:mpi`. It is read from the file of `--config` or else from "
-      "the resumed run, if the rank's host sees the run's folder; a program calls "
-      "`ds_run_communicator`. Never changes bits");
+      "the way in which the ranks of `libds train` are connected. `env` does what the "
+      "launcher's environment says; `env:URL` takes rank and size from that environment but "
+      "uses another transport, for example `env:tcp` or `env:mpi`. The key is read from the "
+      "file of `--config` or else from the resumed run, if the rank's host sees the run's "
+      "folder; a program calls `ds_run_communicator`. The bits do not depend on this key");
   rows.put(device_key());
   rows.words(
       "reduction", &Config::reduction, {"micro", "boundary", "tree"},
@@ -120,7 +120,8 @@ void exchange_keys(KeyList& keys) {
       "mean of `cross_entropy` over targets; a term that is added to it, such as the routers' loss "
       "of Mixtral, is weighted by the targets of its micro-batch. `ds_eval_batch` then weights "
       "ranks by their targets. In delegate mode the host gives the weight of each micro-step "
-      "([delegate.md](../guides/delegate.md#losses-by-tokens)). Part of the numerics key");
+      "([delegate.md](../guides/delegate.md#losses-by-tokens)). This key is a part of the numerics "
+      "key");
 }
 
 void engine_keys(KeyList& keys) {
@@ -130,31 +131,31 @@ void engine_keys(KeyList& keys) {
            "of a micro-step name (with `reduction` \"boundary\": the ids of a step), if that moves "
            "fewer bytes than reducing the whole gradient. The embedding must be read by input ids "
            "alone, so it must not be tied to the head. Notes of the plan name these embeddings. "
-           "Never changes bits, except with quantized gradients, since the rows are not quantized. "
-           "Refused in delegate mode, which sees no ids");
+           "The bits are the same as without this key, except with quantized gradients, since the "
+           "rows are not quantized. The key is refused in delegate mode, where libds sees no ids");
   rows.add("tf32", &Config::tf32,
            "products of f32 on a GPU, by cuBLASLt, round their operands to TF32, which has the "
            "range of f32 and the 10 bits of mantissa of f16, and which GPUs multiply faster (how "
-           "much faster is not measured yet). Sums stay f32. Part of the numerics key; without "
-           "effect on the CPU and on products of bf16 and f16");
+           "much faster is not measured yet). Sums stay f32. This key is a part of the numerics "
+           "key; it has no effect on the CPU or on products of bf16 and f16");
   rows.add("reproducible", &Config::reproducible,
            "the same bits on any number of ranks, if the number of leaves in a step is the same; "
            "accumulation times ranks must be a power of two. Codes of one rank's elements "
            "(`gradient_compression`, `zero_quantized_gradients`, 1-bit optimizers) still depend on "
            "the number of ranks, and a warning says so");
-  rows.add(
-      "topology.nodes", &Config::nodes,
-      "number of machines over which the ranks are spread evenly, in order. 0: the communicator "
-      "detects it, and `libds plan`, which has no communicator, assumes one. Collectives over "
-      "several nodes take two steps, so that as few bytes as possible cross between nodes. Never "
-      "changes bits; nodes whose number of ranks is not a power of two count as one node",
-      count);
-  rows.words(
-      "topology.levels", &Config::levels, {"hosts", "auto"},
-      "\"auto\": the memory nodes (NUMA) of a host form a level below the host, if hwloc shows "
-      "several and each has the same number of ranks, a power of two, with consecutive numbers and "
-      "with their CPUs on that node (`libds launch --bind numa` or `cores`, or pinned threads); "
-      "otherwise as \"hosts\". `\"topology\": \"auto\"` means the same. Never changes bits");
+  rows.add("topology.nodes", &Config::nodes,
+           "number of machines over which the ranks are spread evenly, in order. 0: the "
+           "communicator detects it, and `libds plan`, which has no communicator, assumes one. "
+           "Collectives over several nodes take two steps, so that as few bytes as possible cross "
+           "between nodes. The bits do not depend on this key. Nodes whose number of ranks is not "
+           "a power of two count as one node",
+           count);
+  rows.words("topology.levels", &Config::levels, {"hosts", "auto"},
+             "\"auto\": the memory nodes (NUMA) of a host form a level below the host, if hwloc "
+             "shows several and each has the same number of ranks, a power of two, with "
+             "consecutive numbers and with their CPUs on that node (`libds launch --bind numa` or "
+             "`cores`, or pinned threads); otherwise as \"hosts\". `\"topology\": \"auto\"` means "
+             "the same. The bits do not depend on this key");
   rows.add("frozen_parameters", &Config::frozen,
            "names of parameters that are not trained, with `*` and `?` as in file names. They have "
            "no gradient. Until a parameter is trained for the first time, it has no optimizer "
@@ -174,13 +175,13 @@ void engine_keys(KeyList& keys) {
       "bits, for faster products. In blocks it needs less memory but computes the logits twice in "
       "a training step; in bf16 and f16 they are then not rounded, so bits differ between the "
       "choices. A head with a bias, a transposed weight or capped logits is never fused");
-  rows.words(
-      "recompute", &Config::recompute, {"none", "cheap", "layers"},
-      "results that backward computes again instead of keeping them: less memory, the same bits, "
-      "dropout included. `none`; `cheap`: element-wise results and norms; `layers`: all of a layer "
-      "except its input, which costs most of a forward pass (PyTorch's gradient checkpointing). A "
-      "layer is what the parameters of one number compute (`h.3.attn.weight`: layer `h.3`). If "
-      "`memory_budget` requires it, `cheap` and then `layers` are chosen automatically");
+  rows.words("recompute", &Config::recompute, {"none", "cheap", "layers"},
+             "results that backward computes again instead of keeping them: less memory, the same "
+             "bits, dropout included. `none`; `cheap`: element-wise results and norms; `layers`: "
+             "all of a layer except its input, which costs most of a forward pass (PyTorch's "
+             "gradient checkpointing). A layer is all that is computed with the parameters of one "
+             "number (`h.3.attn.weight` belongs to layer `h.3`). If `memory_budget` requires it, "
+             "`cheap` and then `layers` are chosen automatically");
   rows.add("recompute_num_layers", &Config::recompute_num_layers,
            "with `layers`: number of consecutive layers that keep one activation together",
            positive)

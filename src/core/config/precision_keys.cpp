@@ -116,8 +116,8 @@ void precision_keys(KeyList& keys) {
   };
   rows.put(enabled_key(
       "bf16.enabled", DS_DTYPE_BF16,
-      "compute in bf16 with f32 masters and f32 accumulation; else f32. The section may "
-      "also be called `bfloat16`"));
+      "compute in bf16, with f32 masters and f32 accumulation; if neither this key nor "
+      "`fp16.enabled` is true, compute in f32. The section may also be called `bfloat16`"));
   rows.add("bf16.check_grad_overflow", &Config::check_grad_overflow,
            "false: a bf16 step whose gradients have NaN or infinity is not skipped; only a step "
            "without any data is. f32 and fp16 always check");

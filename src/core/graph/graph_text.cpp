@@ -134,7 +134,9 @@ class GraphParser {
 
   void parse_header(const std::vector<std::string_view>& words) {
     require(!begun_ && words.size() == 3 && words[0] == "graph" && words[2].substr(0, 3) == "n<=",
-            "the first line, and only that, must be 'graph NAME n<=BOUND', got '{}'", words[0]);
+            "the first line must be 'graph NAME n<=BOUND', and no other line may begin with "
+            "'graph', got a line that begins with '{}'",
+            words[0]);
     require_name("graph", words[1]);
     graph_.name = words[1];
     graph_.bound = parse_number<int64_t>(words[2].substr(3));

@@ -80,8 +80,9 @@ void verify_repeat(const Program& p) {
   const Repeat& r = p.repeat;
   ensure(r.rounds >= 1 && r.micros >= 1 && InstrId(0) <= r.begin && r.begin <= r.end &&
              r.end <= p.instrs.past(),
-         "instructions {} to {} of {} are repeated {} times", r.begin, r.end, p.instrs.past(),
-         r.rounds);
+         "the repeated stretch [{}, {}) must lie within {} instructions, with at least 1 round and "
+         "1 micro-step, got {} rounds",
+         r.begin, r.end, p.instrs.past(), r.rounds);
   for (InstrId i : p.instrs.ids()) {
     for (const Operand& o : p.instrs[i].operands) {
       ensure(o.stride == 0 || r.has(i), "{} is not repeated, but moves on by {} bytes", at(p, i),

@@ -104,8 +104,8 @@ TEST(GraphText, ShowsCustomOpsButCannotReadThem) {
 TEST(GraphText, RefusalsNameLineAndFault) {
   const std::string head = "graph g n<=4\ninput %x f32[n,2]\n";
   EXPECT_EQ(error_of("input %x f32[n]"),
-            "graph text line 1: the first line, and only that, must be 'graph NAME n<=BOUND', got "
-            "'input'");
+            "graph text line 1: the first line must be 'graph NAME n<=BOUND', and no other line "
+            "may begin with 'graph', got a line that begins with 'input'");
   EXPECT_EQ(error_of(head + "%y = gelo %x -> f32[n,2]"),
             "graph text line 3: op 'gelo' is not known; did you mean 'gelu'?");
   EXPECT_EQ(error_of(head + "%y = gelu %z -> f32[n,2]"),

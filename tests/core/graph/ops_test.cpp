@@ -59,7 +59,7 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
               begin + "'reduction' must be one of mean sum none, got text 'avg'");
   }
   EXPECT_EQ(refusal("causal_softmax", {{f32, {n, 4}}}, {{"seq", int64_t{0}}}),
-            "causal_softmax: attribute 'seq' must be an integer >= 1, got '{seq=0}'");
+            "causal_softmax: attribute 'seq' must be an integer >= 1, got attributes {seq=0}");
 }
 
 TEST(Ops, RefusesMeaninglessAttention) {

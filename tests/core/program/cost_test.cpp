@@ -29,7 +29,7 @@ TEST(Cost, CountsGraphOperations) {
 
   TensorType qkv{bf16_, {n, 12}}, lse{f32, {2, n}};
   Cost attention = cost("attention", {qkv}, {y, lse}, {{"heads", int64_t{2}}, {"seq", int64_t{5}}});
-  // Both q k^T and p v count: on average, a row of a sequence of 5 sees 3 keys.
+  // Two products count, q k^T and p v. On average, a row of a sequence of 5 sees 3 keys.
   EXPECT_EQ(attention.flops, 2 * 2 * 10 * 3 * 4);
   EXPECT_EQ(attention.bytes, 2 * 120 + 2 * 40 + 4 * 20);
   EXPECT_EQ(attention.arithmetic, bf16_);

@@ -54,8 +54,8 @@ TEST(RankLevels, PartsOfABlockAreContiguous) {
       EXPECT_EQ(levels.part_of(levels.holder(part, cut), cut), part);
     }
   }
-  // Member i of a group holds the i-th piece of the part that the members share after this level is
-  // gathered.
+  // A gather over this level gives all members of a group the same part. Before it, member i holds
+  // the i-th piece of that part.
   for (int level = 0; level < 3; ++level) {
     RankGroup group = levels.group(level);
     for (int r = 0; r < 24; ++r) {

@@ -267,7 +267,7 @@ TEST_F(FakeCudaGraphs, AChangedRateAndExtentAreUsed) {
     EXPECT_GT(fake().counts().replays, 0);
     EXPECT_TRUE(changed == plainly(p, steps)) << "groups " << groups;
     const Bits as_before = train(p, steady);
-    EXPECT_EQ(changed.losses[2], as_before.losses[2]) << "the rate shows behind its step";
+    EXPECT_EQ(changed.losses[2], as_before.losses[2]) << "the rate acts only after its step";
     EXPECT_NE(changed.losses[3], as_before.losses[3]);
   }
 }
@@ -466,10 +466,7 @@ TEST_F(FakeCudaGraphs, AReplayThatFailsPoisonsTheEngineAndNamesThePiece) {
   }
 }
 
-// The instruction intervals that an error message names. A run without an error finds the
-// instruction of the K-th launch; if that launch fails in another run, the message must name an
-// interval of one of the queues that contains this instruction. It may also name a queue with
-// pending work that it has not reached.
+// An error message, and the instruction intervals that it names.
 struct Blamed {
   std::vector<std::pair<int64_t, int64_t>> intervals;
   std::string text;
@@ -501,6 +498,9 @@ Blamed blamed(const Point& p, const std::vector<Step>& steps, int64_t launch) {
   return out;
 }
 
+// A run without an error finds the instruction of the K-th launch. If that launch fails in another
+// run, the message must name an interval that contains this instruction. It may also name intervals
+// of other queues whose submitted work has not ended.
 TEST_F(FakeCudaGraphs, ALateErrorIsNamedByInterval) {
   const Point p = one_rank();
   const std::vector<Step> steps(4);

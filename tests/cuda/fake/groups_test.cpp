@@ -105,7 +105,7 @@ void compare_with_communicator(Gpus gpus) {
   for (int world : {1, 2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
       GroupRank rank(comm, 2 * kCompareRoom, gpus);
-      // The numbers are the same on all ranks.
+      // All ranks draw the same random numbers.
       std::mt19937 random(static_cast<unsigned>(world));
       for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_U8}) {
         for (int64_t count :
@@ -207,7 +207,7 @@ void run_random_sequences(Gpus gpus) {
   FakeCuda::find()->jitter(300);
   for (int world : {2, 3, 4}) {
     run_ranks(world, [&](Communicator& comm) {
-      // The numbers are the same on all ranks.
+      // All ranks draw the same random numbers.
       std::mt19937 random(static_cast<unsigned>(world));
       const auto draw = [&](unsigned end) { return static_cast<int>(random() % end); };
       Model model(world, kBlock);

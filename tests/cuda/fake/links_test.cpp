@@ -94,7 +94,7 @@ TEST_F(FakeLinks, GpusAreOpenedInParallel) {
   const int64_t begin_ns = now_ns();
   run_ranks(4, [](Communicator& comm) { make_device("cuda:" + std::to_string(comm.rank())); });
   unsetenv("DS_FAKE_CUDA_OPEN_MS");
-  EXPECT_LT(now_ns() - begin_ns, 1'500'000'000) << "one behind the other they take 2 s";
+  EXPECT_LT(now_ns() - begin_ns, 1'500'000'000) << "in sequence they would take 2 s";
 }
 
 TEST_F(FakeLinks, RanksOnOneGpuAreRefused) {

@@ -189,7 +189,7 @@ void add_memory_checks(std::vector<Check>& checks) {
   checks.push_back({"A", "memory", "arenas", "contents while an arena grows", arenas});
   checks.push_back({"A", "memory", "bandwidth", "nothing: figures", bandwidth});
   checks.push_back({"A", "events", "waits between queues",
-                    "bytes read behind a wait with those written", events});
+                    "bytes read after a wait with those written", events});
   checks.push_back({"A", "refusals", "out of memory",
                     "the status and the text, and that all goes on", out_of_memory});
 }

@@ -153,7 +153,7 @@ void add_training_checks(std::vector<Check>& checks, bool small) {
     }
   }
   checks.push_back({"B", "training", "memory comes back",
-                    "free memory behind engines with that before", given_back});
+                    "free memory after engines have ended with that before", given_back});
 }
 
 }  // namespace ds::test

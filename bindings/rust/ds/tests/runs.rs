@@ -152,7 +152,7 @@ fn errors_and_panics_of_closures_end_a_run_which_can_go_on() {
         true
     });
     resumed.train().unwrap();
-    assert_eq!(first, 9, "the run went on behind step 8");
+    assert_eq!(first, 9, "the run did not go on after step 8");
     refused(Run::new("{").train(), Status::Config, "");
     refused(Run::resume(&folder.join("none"), None).train(), Status::NotFound, "none");
 }

@@ -108,8 +108,11 @@ TensorType check_inputs(const OperandCheck& check, std::string_view op, In in, c
   }
   if (kind.masked) check.equal(first + (kind.packed ? 1 : 3), {DS_DTYPE_I32, {rows}});
   if (attrs.integer_or("documents", 0) == 0) return {dtype, {rows, heads * depth}};
-  require(kind.masked,
-          "{}: operand 'mask' must be given, as begin, when 'documents' is 1, got none", op);
+  require(
+      kind.masked,
+      "{}: when attribute 'documents' is 1, operand 'mask' must be given and hold the first row "
+      "of each row's document, got none",
+      op);
   require(attrs.integer_or("causal", 1) != 0,
           "{}: attribute 'causal' must be 1 when 'documents' is 1, got 0", op);
   return {dtype, {rows, heads * depth}};

@@ -51,8 +51,8 @@ void OperandCheck::equal(size_t i, const TensorType& expected) const {
 int64_t OperandCheck::positive(const Attrs& attrs, std::string_view name) const {
   const Attrs::Value* value = attrs.find(name);
   const int64_t* integer = value ? std::get_if<int64_t>(value) : nullptr;
-  require(integer && *integer >= 1, "{}: attribute '{}' must be an integer >= 1, got '{}'", op_,
-          name, attrs.print());
+  require(integer && *integer >= 1, "{}: attribute '{}' must be an integer >= 1, got attributes {}",
+          op_, name, attrs.print());
   return *integer;
 }
 
@@ -62,8 +62,8 @@ int64_t OperandCheck::within(const Attrs& attrs, std::string_view name, int64_t 
   if (!value) return otherwise;
   const int64_t* integer = std::get_if<int64_t>(value);
   require(integer && *integer >= low && *integer <= high,
-          "{}: attribute '{}' must be an integer from {} to {}, got '{}'", op_, name, low, high,
-          attrs.print());
+          "{}: attribute '{}' must be an integer from {} to {}, got attributes {}", op_, name, low,
+          high, attrs.print());
   return *integer;
 }
 
