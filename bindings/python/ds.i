@@ -183,6 +183,30 @@ struct type {};
   free((void *)$1);
   Py_XDECREF(items$argnum);
 }
+// A tuple (params, grads): equally many numbers and tensors.
+%typemap(in) (const int32_t *params, size_t params_count, const ds_tensor *const *grads) (PyObject *items = NULL) {
+  PyObject *numbers = NULL, *tensors = NULL;
+  if (!PyArg_ParseTuple($input, "OO", &numbers, &tensors)) SWIG_fail;
+  $1 = int_array(numbers, "params", sizeof(int32_t), &$2);
+  if (!$1) SWIG_fail;
+  items = items_of(tensors, "grads", "a sequence of tensors");
+  if (!items) SWIG_fail;
+  if ((size_t)PyTuple_Size(items) != $2) SWIG_exception_fail(SWIG_ValueError, "grads must have a tensor for each of params");
+  const ds_tensor **array = malloc($2 * sizeof *array + 1);
+  int good = array != NULL;
+  for (size_t i = 0; good && i < $2; ++i) {
+    void *tensor = NULL;
+    good = SWIG_IsOK(SWIG_ConvertPtr(PyTuple_GetItem(items, (Py_ssize_t)i), &tensor, $descriptor(ds_tensor *), 0));
+    array[i] = tensor;
+  }
+  $3 = (ds_tensor **)array;
+  if (!good) SWIG_exception_fail(SWIG_TypeError, "grads must be a sequence of tensors");
+}
+%typemap(freearg) (const int32_t *params, size_t params_count, const ds_tensor *const *grads) {
+  free((void *)$1);
+  free((void *)$3);
+  Py_XDECREF(items$argnum);
+}
 
 // f32 buffers: array.array, memoryview, NumPy.
 %define %ds_floats(type, flags)

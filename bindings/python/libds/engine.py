@@ -411,6 +411,11 @@ class DelegateEngine(_AnyEngine):
             if lease is not None:
                 lease._end()
 
+    def view(self, param: ParamLike) -> Tensor:
+        """Returns a tensor over a parameter in the compute type, in the engine's own memory: one that is leased, until its lease
+        ends, or one that no rank partitions (all at ZeRO stages 0 to 2), without a lease and as long as the engine lives."""
+        return Tensor._of(self._call(lowlevel.engine_param_view, self._number(param)))
+
     def grad_view(self, param: ParamLike) -> Tensor:
         """Returns the tensor in which libds keeps this rank's gradient, in the compute type. Write the gradient there and pass
         the tensor to `grad_ready`, which then copies nothing, unless the device has its own memory. Collective."""
@@ -419,6 +424,15 @@ class DelegateEngine(_AnyEngine):
     def grad_ready(self, param: ParamLike, grad: Any) -> None:
         """Hands over this rank's gradient of a parameter for the running micro-step, in the compute type or f32. Collective."""
         self._call(lowlevel.grad_ready, self._number(param), raw_of(grad, name="grad"))
+
+    def grads_ready(self, params: Iterable[ParamLike] | ParamLike, grads: Iterable[Any]) -> None:
+        """Hands over the gradients of several parameters in this order, as `grad_ready` does for each. After an error, those
+        before the one that the message names have been handed over. Collective."""
+        numbers = self._list(params)
+        raws = [raw_of(grad, name=f"grads[{i}]") for i, grad in enumerate(grads)]
+        if len(raws) != len(numbers):
+            raise errors.refuse(f"grads must have {len(numbers)} gradients, one for each parameter, got {len(raws)}")
+        self._call(lowlevel.grads_ready, (numbers, raws))
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -62,6 +62,49 @@ class Delegate(unittest.TestCase):
             engine.step()
             self.assertEqual(set(engine.read("p").tolist()), {1.0})
 
+    def test_whole_parameters_have_views_that_last(self):
+        # Proves {delegate.view.lasting}: stage 2 partitions no parameter.
+        config = {**HOST, "zero_optimization": {"stage": 2}}
+
+        def body(comm):
+            with libds.DelegateEngine(config, comm=comm) as engine:
+                engine.add_param("p", 5)
+                engine.start()
+                view = np.asarray(engine.view("p"))
+                engine.write("p", np.float32([1, 2, 3, 4, 5]))
+                self.assertEqual(view.tolist(), [1, 2, 3, 4, 5])
+                engine.grad_ready("p", np.full(5, comm.rank, np.float32))
+                engine.backward()
+                engine.step()
+                self.assertEqual(view.tolist(), [0.5, 1.5, 2.5, 3.5, 4.5])
+                self.assertEqual(engine.view("p").data_ptr, view.ctypes.data)
+
+        ranks(3, body)
+
+        def partitioned(comm):
+            with host_engine(1 << 16, comm=comm) as engine, self.assertRaisesRegex(libds.StateError, "gathered before it is viewed"):
+                engine.view("p")
+
+        ranks(2, partitioned)
+
+    def test_several_gradients_are_handed_over_in_one_call(self):
+        # Proves {delegate.grads}.
+        with libds.DelegateEngine(HOST) as engine:
+            names = [engine.add_param(name, size).name for name, size in (("a", 2), ("b", [2, 2]), ("c", []))]
+            engine.start()
+            grads = [np.ones(2, np.float32), np.full((2, 2), 2, np.float32), np.array(3, np.float32)]
+            for wrong, error, words in (((names, grads[:2]), libds.InvalidArgument, "grads must have 3 gradients"),
+                                        ((names[:1], [np.ones(3, np.float32)]), libds.InvalidArgument, "gradient of 'a'"),
+                                        ((["d"], [grads[0]]), libds.NotFound, "d")):
+                with self.assertRaisesRegex(error, words):
+                    engine.grads_ready(*wrong)
+            engine.grads_ready(names[::-1], grads[::-1])
+            with self.assertRaisesRegex(libds.StateError, "'a' has its gradient"):
+                engine.grads_ready(["a"], grads[:1])
+            engine.backward()
+            engine.step()
+            self.assertEqual([engine.read(name).tolist() for name in names], [[-0.5] * 2, [[-1] * 2] * 2, -1.5])
+
     def test_bf16(self):
         config = {**HOST, "bf16": {"enabled": True}}
         with libds.DelegateEngine(config) as engine:

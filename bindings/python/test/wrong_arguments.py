@@ -85,7 +85,7 @@ SUBJECTS = {"Comm": lambda: libds.Comm("self"), "Graph": graph, "Plan": lambda: 
 FLOATS = lambda: array.array("f", [1.0] * 4)  # noqa: E731
 #: Good values of the arguments without a default, by name, or by call if the name is ambiguous.
 GOOD = {"tensor.values": lambda: [1.0], "config": lambda: {}, "patch": lambda: {}, "model": lambda: "no-such-folder", "data": FLOATS, "source": FLOATS, "values": FLOATS,
-        "grad": FLOATS, "name": lambda: "w", "shape": lambda: [4], "dtype": lambda: "f32", "folder": lambda: "no-such-folder",
+        "grad": FLOATS, "grads": lambda: [FLOATS()], "name": lambda: "w", "shape": lambda: [4], "dtype": lambda: "f32", "folder": lambda: "no-such-folder",
         "path": lambda: "no-such-folder", "param": lambda: "w", "params": lambda: "w", "reason": lambda: "why", "color": lambda: 0, "to": lambda: 0,
         "rank": lambda: 0, "size": lambda: 1, "all_to_all": lambda: lambda *_: [], "text": lambda: "graph", "target": lambda: None,
         "forward": lambda: lambda *_: None, "outputs": lambda: [("f32", [None, 3])], "graph": graph, "index": lambda: 0, "step": lambda: 1,
