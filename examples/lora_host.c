@@ -148,7 +148,7 @@ int main(void) {
     must(ds_step(engine));
   }
   if (ds_comm_rank(comm) == 0)
-    printf("%d ranks, loss %.3f to %.6f\n", (int)ds_comm_size(comm), first, loss);
+    printf("%d ranks, loss %.3f to %.3f\n", (int)ds_comm_size(comm), first, loss);
   ds_tensor_destroy(grads[0]);
   ds_tensor_destroy(grads[1]);
   ds_engine_destroy(engine);

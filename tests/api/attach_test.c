@@ -15,7 +15,7 @@ static ds_engine* engine_of(ds_comm* comm) {
   char config[512];
   ds_engine* engine = NULL;
   int32_t param = -1;
-  mlp_config(config, sizeof config, 0, 1, 1);
+  mlp_config(config, sizeof config, 0, 1, comm ? ds_comm_size(comm) : 1);
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "engine");
   check_ok(ds_engine_param_add(engine, "w", dims, 1, &param), "w");
   check_ok(ds_engine_start(engine), "start");
