@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "text/jinja/fault.h"
+#include "text/jinja/operators.h"
 #include "text/jinja/python_text.h"
 
 namespace ds::text::jinja {
