@@ -262,21 +262,15 @@ ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inp
     ds::need(out, "out") = nullptr;
     ds::Engine& e = ds::native(engine, "ds_infer");
     ds::CallInputs call(engine, inputs, inputs_count, stream);
-    std::vector<float> values;
+    ds::Inferred made;
     {
       ds::Inside inside(*engine);
-      values = e.infer(call.views(), call.stream());
+      made = e.infer(call.views(), call.stream());
     }
-    const ds::Graph& graph = e.plan().graph;
-    const ds::Shape& shape = graph.type(graph.outputs.at(1).value).shape;
-    // The number of rows is computed from the number of logits.
-    int64_t n = 1;
-    while (shape.symbolic() && shape.numel(n) < static_cast<int64_t>(values.size())) ++n;
-    std::vector<int64_t> dims;
-    for (const ds::Dim& d : shape.dims()) dims.push_back(d.symbolic ? n : d.extent);
     const std::shared_ptr<ds::Device>& device = e.runtime().device();
-    auto tensor = ds::own_tensor(DS_DTYPE_F32, dims, call.stream() ? device : nullptr);
-    device->copy(tensor->data, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
+    auto tensor = ds::own_tensor(DS_DTYPE_F32, made.dims, call.stream() ? device : nullptr);
+    device->copy(tensor->data, made.values.data(),
+                 static_cast<int64_t>(made.values.size() * sizeof(float)));
     *out = tensor.release();
   });
 }

@@ -3,6 +3,7 @@
 // --restarts`, each start of the job continues the same run.
 #include <fmt/core.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -19,16 +20,24 @@ namespace ds::cli {
 namespace {
 
 volatile int32_t stop_requested = 0;
+std::atomic_flag signalled = ATOMIC_FLAG_INIT;
 
-// A signal handler may only set a flag, which the run checks between steps.
-extern "C" void request_stop(int) { stop_requested = 1; }
+// Sets the flag that the run checks between steps or, at the second signal, ends the process by
+// this signal once the handler has returned. Two threads may get two signals at the same time.
+extern "C" void request_stop(int number) {
+  if (signalled.test_and_set()) {
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
+  stop_requested = 1;
+}
 
-// The first SIGINT or SIGTERM requests the run to save and end; a second signal of the same kind
-// kills the process.
+// The first SIGINT or SIGTERM requests the run to save and end; the second signal of either kind
+// kills the process, as it does under the launcher.
 void catch_signals() {
   struct sigaction action = {};
   action.sa_handler = request_stop;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

@@ -29,6 +29,8 @@ namespace {
 
 // Time between two checks on a peer that is waited for.
 constexpr int64_t kSleepNs = 20'000'000;
+// The longest time between the claim that a group has ended and its reason.
+constexpr int64_t kReasonNs = 1'000'000'000;
 
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t value) {
   timespec limit{0, kSleepNs};
@@ -242,13 +244,15 @@ SharedSegment* SharedExchange::ended() const {
   return nullptr;
 }
 
-// A rank claims `aborted` before it writes the reason, so this waits briefly for the reason.
+// A rank claims `aborted` before it writes the reason, so this waits for the reason. On a busy
+// machine, the system may stop that rank in between for as long as several time slices.
 void SharedExchange::check_abort() {
   SharedSegment* over = ended();
   if (!over) return;
   SharedSegment& segment = *over;
   uint32_t by = segment.aborted.load();
-  for (int i = 0; i < 1000 && segment.reason_ready.load(std::memory_order_acquire) == 0; ++i)
+  const int64_t until = now_ns() + kReasonNs;
+  while (segment.reason_ready.load(std::memory_order_acquire) == 0 && now_ns() < until)
     std::this_thread::yield();
   if (&segment == &segment_ && by == static_cast<uint32_t>(world(rank())) + 1) {
     throw Error(DS_ERROR_COMM, segment.reason);

@@ -46,20 +46,21 @@ int64_t text_window(int64_t sequence, const Masking* masking) {
 }
 
 // Returns the tokens of a corpus text: each file is encoded by itself, and tokens that end a text
-// separate the files.
+// follow each NUL-terminated file.
 std::vector<int32_t> encode_files(const Tokenizer& tokenizer, std::string_view text, TextUse use) {
   std::vector<int32_t> tokens, between;
   if (use == TextUse::masked) between = tokenizer.frame().after;
   if (auto last = tokenizer.end_of_text(); last && between.empty()) between = {*last};
   tokens.reserve(text.size() / 4);
-  while (true) {
+  while (!text.empty()) {
     size_t end = std::min(text.find('\0'), text.size());
     std::vector<int32_t> file = tokenizer.encode(text.substr(0, end), use == TextUse::next);
     tokens.insert(tokens.end(), file.begin(), file.end());
-    if (end == text.size()) return tokens;
+    if (end == text.size()) break;
     tokens.insert(tokens.end(), between.begin(), between.end());
     text.remove_prefix(end + 1);
   }
+  return tokens;
 }
 
 }  // namespace

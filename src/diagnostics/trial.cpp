@@ -93,7 +93,9 @@ Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun
   feed_ = std::make_unique<Feed>(model_, mine_);
 }
 
-std::vector<float> Trial::logits() { return engine_->infer(Feed(model_, {all_[0]}).views()); }
+std::vector<float> Trial::logits() {
+  return engine_->infer(Feed(model_, {all_[0]}).views()).values;
+}
 
 double Trial::loss() {
   double sum = 0;

@@ -77,9 +77,11 @@ class Verifier {
     }
     bool any = std::any_of(verify_kinds().begin(), verify_kinds().end(),
                            [&](const std::string& kind) { return wanted(kind); });
-    if (!any)
-      raise(DS_ERROR_CONFIG, "dtype rules out all requested kinds: {}",
-            fmt::join(options_.kinds, ", "));
+    if (any) return;
+    if (options_.kinds.empty())
+      raise(DS_ERROR_NOT_FOUND, "dtype bf16 needs recorded numbers in bf16, which are missing");
+    raise(DS_ERROR_CONFIG, "dtype rules out all requested kinds: {}",
+          fmt::join(options_.kinds, ", "));
   }
 
   void add(Finding finding) { findings_.push_back(std::move(finding)); }

@@ -355,7 +355,7 @@ EvalLeaf Engine::eval_alone(std::span<const InputView> inputs, const StreamRef& 
   return own;
 }
 
-std::vector<float> Engine::infer(std::span<const InputView> inputs, const StreamRef& stream) {
+Inferred Engine::infer(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_infer");
   store_.require_refreshed();
   if (!plan_.has(ProgramKind::infer))
@@ -369,10 +369,12 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs, const Stream
     put_inputs(inputs, 0, 1, n, stream);
     executor(ProgramKind::infer).run();
   });
-  const TensorType& type = plan_.graph.type(plan_.graph.outputs[1].value);
-  std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
+  const Shape& shape = plan_.graph.type(plan_.graph.outputs[1].value).shape;
+  Inferred out;
+  for (const Dim& d : shape.dims()) out.dims.push_back(d.symbolic ? n : d.extent);
+  out.values.resize(static_cast<size_t>(shape.numel(n)));
   runtime_.memory().read_floats(runtime_.buffer(plan_.zero.memory.logits), 0,
-                                static_cast<int64_t>(out.size()), out.data());
+                                static_cast<int64_t>(out.values.size()), out.values.data());
   return out;
 }
 

@@ -38,6 +38,12 @@ struct EvalLeaf {
   float loss = 0, weight = 1;
 };
 
+// Output 1 of a graph as f32, row-major.
+struct Inferred {
+  std::vector<int64_t> dims;
+  std::vector<float> values;
+};
+
 // Native mode: libds owns forward and backward.
 class Engine final : public EngineBody {
  public:
@@ -72,8 +78,8 @@ class Engine final : public EngineBody {
   // Returns the loss of only this rank's batch. All ranks make the call, but they do not exchange
   // their losses.
   EvalLeaf eval_alone(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
-  // Collective: returns output 1 of the graph as f32, row-major.
-  std::vector<float> infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
+  // Collective: returns output 1 of the graph.
+  Inferred infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
 
   // Calls StepControl::scale_rates; all ranks must make the same call.
   void scale_rates(double factor) { control_.scale_rates(factor); }

@@ -13,9 +13,8 @@ namespace ds {
 // A task queue of transfers. Each transfer is cut into chunks, and up to `depth` chunks are in
 // flight at a time (libaio). Tickets and errors are those of TaskQueue: after an error the lane
 // refuses all further requests. submit() checks the request (DS_ERROR_INVALID_ARGUMENT). The error
-// of a transfer is DS_ERROR_IO with path and label, or the error that request.ready() throws. The
-// file and the memory must live until the transfer has ended. Every function may be called from any
-// thread.
+// of a transfer is that of Transfer::run(), or the one that request.ready() throws. The file and
+// the memory must live until the transfer has ended. Every function may be called from any thread.
 class IoLane {
  public:
   // `chunk_bytes` and `depth` correspond to DeepSpeed's aio.block_size and aio.queue_depth. `trace`

@@ -29,8 +29,7 @@ class DirectReader {
   // Parts begin at multiples of 4 bytes if the range does. Ranges in ascending order are read
   // fastest, and ranges may overlap. next() is called some blocks ahead of use(). Both run on the
   // caller's thread, and an exception in either ends the reading. Throws DS_ERROR_IO with path and
-  // reason if the file cannot be read, and DS_ERROR_CORRUPT if it ends before a range does (or
-  // DS_ERROR_IO without O_DIRECT).
+  // reason if the file cannot be read, and DS_ERROR_CORRUPT if it ends before a range does.
   void read(const Next& next, const Use& use);
 
  private:

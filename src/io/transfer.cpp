@@ -25,8 +25,9 @@
 namespace ds {
 namespace {
 
-[[noreturn]] void refuse(const IoRequest& request, std::string_view reason) {
-  raise(DS_ERROR_IO, "{}: {} of {} bytes at offset {} ({}): {}", request.file->path(),
+[[noreturn]] void refuse(const IoRequest& request, std::string_view reason,
+                         ds_status status = DS_ERROR_IO) {
+  raise(status, "{}: {} of {} bytes at offset {} ({}): {}", request.file->path(),
         request.write ? "write" : "read", request.bytes, request.offset, request.label, reason);
 }
 
@@ -34,10 +35,12 @@ namespace {
   refuse(request, std::generic_category().message(error));
 }
 
-// Throws the error of a transfer that moved no bytes: the file has ended, or the disk is full.
+// Throws the error of a transfer that moved no bytes: the file has ended, which File::read()
+// refuses with the same status, or the disk is full.
 [[noreturn]] void refuse_short(const IoRequest& request) {
   if (request.write) refuse(request, ENOSPC);
-  refuse(request, fmt::format("the file has only {} bytes", request.file->size()));
+  refuse(request, fmt::format("the file has only {} bytes", request.file->size()),
+         DS_ERROR_CORRUPT);
 }
 
 }  // namespace

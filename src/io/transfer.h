@@ -20,8 +20,9 @@ class Transfer {
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
 
-  // Returns when every byte has been transferred. Throws DS_ERROR_IO with path and label; even then
-  // no chunk is in flight, so the memory may be freed.
+  // Returns when every byte has been transferred. Throws DS_ERROR_IO, or DS_ERROR_CORRUPT if a read
+  // meets the end of the file, with path and label. Even then no chunk is in flight, so the memory
+  // may be freed.
   void run(const IoRequest& request);
 
  private:

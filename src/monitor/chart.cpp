@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "core/base/json.h"
 #include "monitor/readable_text.h"
@@ -249,14 +250,20 @@ std::vector<std::pair<double, double>> thin_points(
   size_t begin = 0;
   for (size_t b = 1; b <= buckets; ++b) {
     size_t end = points.size() * b / buckets;
-    size_t low = begin, high = begin;
+    // `end` stands for a point that the bucket does not have.
+    size_t low = end, high = end, gap = end;
     for (size_t i = begin; i < end; ++i) {
-      // The comparison is negated so that it also selects a NaN.
-      if (!(points[i].second >= points[low].second)) low = i;
-      if (points[i].second > points[high].second || !std::isfinite(points[high].second)) high = i;
+      const double y = points[i].second;
+      if (!std::isfinite(y)) {
+        gap = std::min(gap, i);
+        continue;
+      }
+      if (low == end || y < points[low].second) low = i;
+      if (high == end || y > points[high].second) high = i;
     }
-    kept.push_back(points[std::min(low, high)]);
-    if (low != high) kept.push_back(points[std::max(low, high)]);
+    for (size_t i : std::set{low, high, gap}) {
+      if (i < end) kept.push_back(points[i]);
+    }
     begin = end;
   }
   return kept;

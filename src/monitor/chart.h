@@ -46,9 +46,8 @@ std::string line_chart(const LineChart& chart);
 // at most `wanted` + 1 of them.
 std::vector<double> axis_ticks(double low, double high, int wanted);
 
-// Returns at most 2 * buckets points with the same outline: the minimum and maximum of each bucket
-// of consecutive points. A gap of points that are not finite may be lost, unless it reaches the end
-// of a bucket.
+// Returns at most 3 * buckets points with the same outline: of each bucket of consecutive points,
+// the minimum, the maximum, and the first point that is not finite, which interrupts the line.
 std::vector<std::pair<double, double>> thin_points(
     const std::vector<std::pair<double, double>>& points, size_t buckets);
 

@@ -73,6 +73,8 @@ static run train(const int* outputs, int count) {
     check_ok(ds_infer(engine, inputs, 2, NULL, &out), "infer");
     check_ok(ds_tensor_info(out, NULL, dims, NULL, 4, &rank, NULL, &data), "info");
     for (i = 0; i < rank; ++i) r.count *= (size_t)dims[i];
+    if (outputs[0] == OUT)
+      check(rank == 2 && dims[0] == ROWS && dims[1] == WIDE, "the shape of output 1");
     memcpy(r.infer, data, r.count * sizeof(float));
     ds_tensor_destroy(out);
   }

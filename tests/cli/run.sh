@@ -100,6 +100,18 @@ kill -INT $pid
 ended "SIGINT in an evaluation" 75
 grep -q 'go on with --resume long' out || fail "no word of the stop: $(cat out)"
 
+# A second signal of another kind ends a run at once. A stopped process gets both together.
+"$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet --dir twice > out &
+pid=$!
+wait_until "a run folder" test -s twice/metrics.csv
+kill -STOP $pid
+kill -INT $pid
+kill -TERM $pid
+kill -CONT $pid
+got=0
+wait $pid || got=$?
+[ $got -gt 128 ] || fail "exit code $got after SIGINT and SIGTERM: $(cat out)"
+
 # If the reader of the output exits, the run prints this once, continues and saves. Processes that a rank starts do not inherit
 # the ignored signal.
 sed '1s/{/{"steps_per_print": 1,/' "$here/tiny.json" > talking.json

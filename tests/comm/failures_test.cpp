@@ -5,15 +5,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/exchange.h"
+#include "comm/intent.h"
+#include "comm/shared_exchange.h"
+#include "comm/transport/transport.h"
 #include "core/base/error.h"
 #include "support/errors.h"
 #include "support/spawn.h"
@@ -37,6 +43,29 @@ class Failures : public testing::TestWithParam<const char*> {
     EXPECT_EQ(test::spawn_processes(ranks, one), std::vector<int>(static_cast<size_t>(ranks), 0));
   }
 };
+
+// A rank that ends a group may be stopped by the system before it has written the reason.
+TEST(SharedFailures, AReasonThatComesLateIsNamed) {
+  const std::string name = fmt::format("late-{}", getpid());
+  test::spawn_threads(2, [&](int rank) {
+    const CommOptions options{.rank = rank, .size = 2};
+    std::unique_ptr<Sharing> sharing = share_threads(name, options);
+    SharedSegment& segment = sharing->segment();
+    SharedExchange exchange(std::move(sharing), Membership::whole(rank, 2), options);
+    if (rank == 1) {
+      segment.aborted.store(2);
+      pause_ms(50);
+      put_text(segment.reason, sizeof segment.reason, "the late reason");
+      segment.reason_ready.store(1, std::memory_order_release);
+      return;
+    }
+    while (segment.aborted.load() == 0) std::this_thread::yield();
+    Intent intent;
+    intent.set(1, "barrier", "", 0, "w");
+    expect_names(message_of([&] { exchange.begin(intent); }),
+                 {"was ended by rank 1", "the late reason"});
+  });
+}
 
 TEST_P(Failures, DivergenceNamesBothCalls) {
   on_all(2, [](int rank, const std::string& url) {

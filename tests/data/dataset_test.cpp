@@ -205,6 +205,22 @@ TEST(Dataset, PreparesAndOpens) {
   EXPECT_THROW(open_dataset(folder.path()), Error);
 }
 
+// The text of a corpus ends with the end of its last file, after which no file begins.
+TEST(Dataset, EachFileIsFramedOnce) {
+  test::TempFolder folder;
+  std::filesystem::create_directory(folder / "text");
+  for (int i = 0; i < 3; ++i)
+    std::ofstream(folder / ("text/" + std::to_string(i))) << "some text " << i;
+  auto tokenizer = open_tokenizer(std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/llama3");
+  ASSERT_EQ(tokenizer->frame().before.size(), 1u);
+  prepare_dataset(read_corpus({{folder / "text"}, 0, 1 << 20, true}), *tokenizer, folder.path());
+  Dataset dataset = open_dataset(folder.path());
+  std::vector<int32_t> tokens(static_cast<size_t>(dataset.train.size()));
+  dataset.train.copy(0, tokens);
+  EXPECT_EQ(std::ranges::count(tokens, tokenizer->frame().before[0]), 3);
+  EXPECT_EQ(dataset.heldout.size(), 0);
+}
+
 TEST(TrainSampler, EpochVisitsEveryWindowOnce) {
   test::TempFolder folder;
   for (int64_t count : {9, 10, 15, 16, 17, 100, 1000, 4099}) {

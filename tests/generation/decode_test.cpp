@@ -81,7 +81,7 @@ std::vector<std::vector<float>> full_logits(Engine& engine, const HfModel& model
                                             : rows;
     inputs.push_back({data.data(), DS_DTYPE_I32, static_cast<int64_t>(data.size())});
   }
-  std::vector<float> all = engine.infer(inputs);
+  std::vector<float> all = engine.infer(inputs).values;
   std::vector<std::vector<float>> out;
   size_t vocabulary = all.size() / text.size();
   for (size_t i = 0; i < text.size(); ++i) {

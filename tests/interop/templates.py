@@ -38,7 +38,8 @@ REFUSED = ("cannot be shown", "read a second time", "is unsupported", "64 bits",
 ATOMS = {
     "list": ["nums", "words", "ms", "messages", "deep.a.b", "range(4)", "range(0)", "range(1, 9, 3)", "[]", "(1, 'a')", "[none, 'q']",
              "d.n", "words[1:]", "(3,)", "[n, n, x]", "d.items()", "d.keys()", "d.values()"],
-    "text": ["s", "e", "'7'", "'1e3'", "s[::-1]", "'a\\n\"b'", "messages[0].content", "messages[-1]['content']", "ms[-1]['role']", "words[1]"],
+    "text": ["s", "e", "'7'", "'1e3'", "'\u00aa\u2160\u01c5\u00df'[n % 5:]", "'\u2171'", "s[::-1]",
+             "'a\\n\"b'", "messages[0].content", "messages[-1]['content']", "ms[-1]['role']", "words[1]"],
     "number": ["x", "n", "-3", "0", "1.0", "1e20", "nums[0]", "d['items']", "n ** 2", "t", "f"],
     "mapping": ["d", "ms[0]", "{}", "{'a': 1, 'b': [n]}", "dict(z=1, y=e)", "deep['a']", "messages[1]"],
     "any": ["none", "missing", "ms[1].c", "loop", "bos_token", "d.zz", "f", "t"]}

@@ -188,9 +188,10 @@ TEST(IoLane, ReadyWaitsForAnotherLane) {
   EXPECT_TRUE(in == out);
 }
 
-// Checks that the lane fails `bad` with DS_ERROR_IO and a message with the path, the label and the
+// Checks that the lane fails `bad` with this status and a message with the path, the label and the
 // reason, and that it then refuses requests.
-void expect_failure(const File& file, IoRequest bad, const std::string& reason, int depth) {
+void expect_failure(const File& file, IoRequest bad, const std::string& reason, int depth,
+                    ds_status status = DS_ERROR_IO) {
   Pages page(4096);
   IoLane lane("failing", 4096, depth, nullptr);
   uint64_t ticket = lane.submit(std::move(bad));
@@ -199,7 +200,7 @@ void expect_failure(const File& file, IoRequest bad, const std::string& reason, 
       lane.wait(ticket);
       FAIL() << "no error";
     } catch (const Error& e) {
-      EXPECT_EQ(e.status(), DS_ERROR_IO);
+      EXPECT_EQ(e.status(), status);
       std::string what = e.what();
       for (const std::string& part : {file.path(), std::string("tensor x"), reason}) {
         EXPECT_NE(what.find(part), std::string::npos) << what;
@@ -223,7 +224,7 @@ TEST(IoLane, ErrorsNamePathAndLabel) {
     expect_failure(readonly, write_request(readonly, 0, page.data(), page.size(), "tensor x"),
                    "Bad file descriptor", depth);
     expect_failure(readonly, read_request(readonly, 0, page.data(), page.size(), "tensor x"),
-                   "the file has only 100000 bytes", depth);
+                   "the file has only 100000 bytes", depth, DS_ERROR_CORRUPT);
     expect_failure(full, write_request(full, 0, page.data(), page.size(), "tensor x"),
                    "File too large", depth);
   }

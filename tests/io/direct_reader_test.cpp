@@ -121,27 +121,29 @@ TEST(DirectReader, AFailureOfAnyReadIsReported) {
 
 // The file is truncated, to various sizes, after the reader has opened it.
 TEST(DirectReader, AFileTruncatedWhileReadIsRefusedByName) {
-  TempFolder folder;
-  const std::string path = folder / "file", want = words(kSize);
-  for (int64_t size :
-       {int64_t{0}, int64_t{1}, int64_t{4096}, int64_t{5'000'001}, kSize - 4096, kSize - 1}) {
-    write_file_atomic(path, want);
-    DirectBlocks blocks;
-    DirectReader reader(path, blocks);
-    std::filesystem::resize_file(path, static_cast<size_t>(size));
-    bool given = false;
-    try {
-      reader.read(
-          [&](DirectReader::Range& range) {
-            range = {0, kSize};
-            return !std::exchange(given, true);
-          },
-          [](const DirectReader::Range&, const std::byte*) {});
-      ADD_FAILURE() << size;
-    } catch (const Error& error) {
-      EXPECT_TRUE(error.status() == DS_ERROR_IO || error.status() == DS_ERROR_CORRUPT)
-          << error.what();
-      expect_names(error.what(), {path});
+  // tmpfs may not support O_DIRECT, without which the whole file is read through a lane.
+  for (const char* place : {DS_BINARY_DIR, "/dev/shm"}) {
+    TempFolder folder(place);
+    const std::string path = folder / "file", want = words(kSize);
+    for (int64_t size :
+         {int64_t{0}, int64_t{1}, int64_t{4096}, int64_t{5'000'001}, kSize - 4096, kSize - 1}) {
+      write_file_atomic(path, want);
+      DirectBlocks blocks;
+      DirectReader reader(path, blocks);
+      std::filesystem::resize_file(path, static_cast<size_t>(size));
+      bool given = false;
+      try {
+        reader.read(
+            [&](DirectReader::Range& range) {
+              range = {0, kSize};
+              return !std::exchange(given, true);
+            },
+            [](const DirectReader::Range&, const std::byte*) {});
+        ADD_FAILURE() << size;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.status(), DS_ERROR_CORRUPT) << error.what();
+        expect_names(error.what(), {path});
+      }
     }
   }
 }

@@ -259,6 +259,28 @@ TEST(Chart, ThinningKeepsExtremes) {
   EXPECT_EQ(smooth[2].second, 6);
 }
 
+TEST(Chart, ThinningKeepsGapsAndTheExtremesBesideThem) {
+  std::vector<std::pair<double, double>> points;
+  for (int i = 0; i < 1000; ++i) points.emplace_back(i, i % 7);
+  // All of these are in the first of five buckets.
+  points[50].second = -5;
+  points[60].second = nan;
+  points[190].second = 50;
+  points[199].second = std::numeric_limits<double>::infinity();
+  auto thin = thin_points(points, 5);
+  EXPECT_LE(thin.size(), 15u);
+  std::vector<double> steps;
+  for (const auto& point : thin) steps.push_back(point.first);
+  EXPECT_TRUE(std::ranges::is_sorted(steps));
+  for (double kept : {50, 60, 190}) EXPECT_NE(std::ranges::find(steps, kept), steps.end()) << kept;
+  // A bucket without any number keeps its gap.
+  for (int i = 400; i < 600; ++i) points[static_cast<size_t>(i)].second = nan;
+  thin = thin_points(points, 5);
+  EXPECT_TRUE(std::ranges::any_of(thin, [](const auto& point) {
+    return point.first >= 400 && point.first < 600 && std::isnan(point.second);
+  }));
+}
+
 TEST(QueueTime, OverlapAgreesWithAComputationByHand) {
   int64_t s = 1000000000;
   RankSpans spans{{3,

@@ -68,6 +68,27 @@ TEST(ChatTemplate, TheSmallestIntegerModuloMinusOneIsZero) {
   EXPECT_EQ(ChatTemplate("{{ (-9223372036854775807 - 1) % -1 }}", "t").render(none).text, "0");
 }
 
+// The results are those of Python 3.11.
+TEST(ChatTemplate, CharactersWithoutAnotherCaseAreCased) {
+  const Json none{Json::Object{}};
+  auto rendered = [&](const std::string& text) {
+    return ChatTemplate("{{ '" + text + "' is lower }} {{ '" + text + "' is upper }} {{ '" + text +
+                            "'.title() }}",
+                        "t")
+        .render(none)
+        .text;
+  };
+  EXPECT_EQ(rendered("\u00aa"), "True False \u00aa");
+  EXPECT_EQ(rendered("\u00aa1"), "True False \u00aa1");
+  EXPECT_EQ(rendered("a\u2167"), "False False A\u2177");
+  EXPECT_EQ(rendered("\u2177"), "True False \u2167");
+  EXPECT_EQ(rendered("\u2167"), "False True \u2167");
+  EXPECT_EQ(rendered("\u01c5"), "False False \u01c5");
+  EXPECT_EQ(rendered("\u0138"), "True False \u0138");
+  EXPECT_EQ(rendered("1"), "False False 1");
+  EXPECT_EQ(rendered("\u02b0b"), "True False \u02b0b");
+}
+
 // Python renders these templates, some of them to a text that contains an address. libds refuses
 // them, because it would render another text.
 TEST(ChatTemplate, RefusesTextsThatPythonRendersDifferently) {

@@ -458,6 +458,18 @@ TEST_F(TokenizerFiles, SentencepieceHasOnlyItsPieces) {
   expect_error({"tokenizer.model: not a whole sentencepiece model"});
 }
 
+// The mask token is usually a piece that the user of sentencepiece has defined, which counts as
+// text there.
+TEST_F(TokenizerFiles, TheMaskTokenOfSentencepieceIsSpecial) {
+  copy("spm_unigram");
+  if (error().find("sentencepiece") != std::string::npos) GTEST_SKIP() << error();
+  EXPECT_FALSE(open()->is_special(4));
+  write("tokenizer_config.json", R"({"mask_token": ","})");
+  EXPECT_EQ(open()->mask_token(), 4);
+  for (int32_t id : {0, 1, 2, 4}) EXPECT_TRUE(open()->is_special(id)) << id;
+  for (int32_t id : {-1, 3, 5}) EXPECT_FALSE(open()->is_special(id)) << id;
+}
+
 // The other files in the folder of a tokenizer.json determine the mask token, whatever its
 // spelling.
 TEST(Tokenizer, ReadsTheMaskTokenFromTheOtherFiles) {

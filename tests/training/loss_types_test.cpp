@@ -49,7 +49,7 @@ Numbers run(const Graph& graph, int world) {
                                   {target.data(), DS_DTYPE_F32, count}};
     Numbers mine;
     mine.evaluated = engine.eval_batch(inputs);
-    mine.inferred = engine.infer(inputs);
+    mine.inferred = engine.infer(inputs).values;
     mine.trained = engine.train_batch(inputs).loss;
     mine.forward = engine.forward(inputs);
     engine.backward();

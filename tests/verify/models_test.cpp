@@ -324,6 +324,24 @@ TEST(VerifyNames, NamesOfTheModelOrOfTheFileAreAccepted) {
   expect_names(message_of([&] { verified(); }, DS_ERROR_CONFIG), {"transformer.wte.weight"});
 }
 
+TEST(VerifyKinds, ATypeWithoutRecordedNumbersIsNamed) {
+  VerifyRequest options;
+  options.f32 = false;
+  options.threads = 1;
+  auto refusal = [&](const char* family, ds_status status) {
+    return message_of(
+        [&] {
+          run_ranks(1,
+                    [&](Communicator& comm) { verify_folder(folder_of(family), options, comm); });
+        },
+        status);
+  };
+  expect_names(refusal("opt_left", DS_ERROR_NOT_FOUND),
+               {"dtype bf16 needs recorded numbers in bf16"});
+  options.kinds = {"loss", "grad"};
+  expect_names(refusal("gpt2", DS_ERROR_CONFIG), {"rules out all requested kinds: loss, grad"});
+}
+
 TEST_F(Runs, ANanInAWeightFailsLogitsAndUpdates) {
   Damaged model("opt");
   int failed = model.failed(

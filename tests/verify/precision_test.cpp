@@ -85,7 +85,7 @@ Distances distances(const char* name, DType compute, bool autocast = false) {
     engine.checkpoints().load_weights(folder);
     const Feed feed(model, {&golden.batch});
     Distance logits, gradients;
-    logits.see(engine.infer(feed.views()), golden.logits());
+    logits.see(engine.infer(feed.views()).values, golden.logits());
     EXPECT_FALSE(engine.train_batch(feed.views()).skipped);
     for (ParamId p : engine.store().param_names().ids()) {
       gradients.see(engine.store().read_tensor(p, "grad"),

@@ -81,7 +81,10 @@ JsonReader JsonReader::member(std::string_view key, const Json& value) const {
 JsonReader JsonReader::at(std::string_view key) const {
   require_kind(value_->is_object(), "an object");
   const Json* value = value_->find(key);
-  if (!value) raise(DS_ERROR_CONFIG, "{}{}{}: must be given, got none", name_, separator_, key);
+  if (!value) {
+    raise(DS_ERROR_CONFIG, "{}: must be given, got none",
+          KeyName(fmt::format("{}{}{}", name_, separator_, key)));
+  }
   return member(key, *value);
 }
 

@@ -43,7 +43,9 @@ std::string operand_text(const Program& program, const Operand& operand) {
   std::string out = operand.last ? "!" : "";
   out += kAccessMarks[static_cast<int>(operand.access)];
   out += "%" + buffer.name;
-  if (operand.begin != 0 || operand.stride != 0) out += "+" + std::to_string(operand.begin);
+  // The last plus begins the offset, so a name with a plus always has one.
+  const bool plus = buffer.name.find('+') != std::string::npos;
+  if (operand.begin != 0 || operand.stride != 0 || plus) out += "+" + std::to_string(operand.begin);
   if (operand.stride != 0) out += "*" + std::to_string(operand.stride);
   return out + ":" + operand.type.text();
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "core/base/utf8.h"
 #include "text/jinja/fault.h"
@@ -57,10 +58,43 @@ std::string map_case(std::string_view text, Case form) {
   return out;
 }
 
-bool is_cased(char32_t point) {
-  auto kind = utf8proc_category(static_cast<utf8proc_int32_t>(point));
-  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
-         kind == UTF8PROC_CATEGORY_LT;
+using Points = std::pair<char32_t, char32_t>;
+
+// Characters that are lowercase or uppercase without being letters of that category
+// (Other_Lowercase and Other_Uppercase in Unicode 14), such as U+00AA.
+constexpr Points kOtherLower[] = {
+    {0xaa, 0xaa},       {0xba, 0xba},       {0x2b0, 0x2b8},     {0x2c0, 0x2c1},    {0x2e0, 0x2e4},
+    {0x345, 0x345},     {0x37a, 0x37a},     {0x1d2c, 0x1d6a},   {0x1d78, 0x1d78},  {0x1d9b, 0x1dbf},
+    {0x2071, 0x2071},   {0x207f, 0x207f},   {0x2090, 0x209c},   {0x2170, 0x217f},  {0x24d0, 0x24e9},
+    {0x2c7c, 0x2c7d},   {0xa69c, 0xa69d},   {0xa770, 0xa770},   {0xa7f8, 0xa7f9},  {0xab5c, 0xab5f},
+    {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba}};
+constexpr Points kOtherUpper[] = {
+    {0x2160, 0x216f}, {0x24b6, 0x24cf}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+
+// The case of a character for str.islower, str.isupper and str.title.
+enum class Cased { no, lower, upper, title };
+Cased cased(std::string_view one) {
+  if (utf8_sequence(one) == 0) return Cased::no;
+  const char32_t point = utf8_first(one);
+  const auto kind = utf8proc_category(static_cast<utf8proc_int32_t>(point));
+  auto among = [point](const Points& p) { return point >= p.first && point <= p.second; };
+  if (kind == UTF8PROC_CATEGORY_LT) return Cased::title;
+  if (kind == UTF8PROC_CATEGORY_LL || std::ranges::any_of(kOtherLower, among)) return Cased::lower;
+  if (kind == UTF8PROC_CATEGORY_LU || std::ranges::any_of(kOtherUpper, among)) return Cased::upper;
+  return Cased::no;
+}
+
+// Returns whether a text has characters of this case, and none of another.
+bool is_all(std::string_view text, Cased wanted) {
+  bool any = false;
+  while (!text.empty()) {
+    const std::string_view one = text.substr(0, sequence(text));
+    const Cased found = cased(one);
+    if (found != Cased::no && found != wanted) return false;
+    any = any || found == wanted;
+    text.remove_prefix(one.size());
+  }
+  return any;
 }
 
 // Returns whether Python's repr shows a character as it is; others become escapes.
@@ -241,11 +275,14 @@ std::string title(std::string_view text) {
   while (!text.empty()) {
     std::string_view one = text.substr(0, sequence(text));
     append_case(out, one, inside ? Case::lower : Case::title);
-    inside = utf8_sequence(one) > 0 && is_cased(utf8_first(one));
+    inside = cased(one) != Cased::no;
     text.remove_prefix(one.size());
   }
   return out;
 }
+
+bool is_lower(std::string_view text) { return is_all(text, Cased::lower); }
+bool is_upper(std::string_view text) { return is_all(text, Cased::upper); }
 
 std::string repr_text(std::string_view text) {
   // Python uses double quotes only if the text contains single quotes and no double ones.

@@ -34,6 +34,9 @@ std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string capitalize(std::string_view text);
 std::string title(std::string_view text);
+// Return str.islower and str.isupper.
+bool is_lower(std::string_view text);
+bool is_upper(std::string_view text);
 // Returns the text as Python's repr writes it, in quotes and with escapes.
 std::string repr_text(std::string_view text);
 // Returns the number of characters.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "text/jinja/fault.h"
+#include "text/jinja/operators.h"
 #include "text/jinja/python_text.h"
 
 namespace ds::text::jinja {
@@ -41,17 +42,9 @@ bool sequence(V v, A, B) {
          v.is_series(Series::Kind::range);
 }
 bool iterable(V v, A a, B b) { return v.is_series() || sequence(v, a, b); }
-// These functions return Python's islower() and isupper() of the text that {{ }} prints, except
-// that a character without another case, such as U+00AA, does not count as cased, and that
-// characters that lower() or upper() refuses are refused.
-bool all_lower(V v, A, B b) {
-  const std::string text = v.str(b);
-  return lower(text) == text && upper(text) != text;
-}
-bool all_upper(V v, A, B b) {
-  const std::string text = v.str(b);
-  return upper(text) == text && lower(text) != text;
-}
+// These functions return Python's islower() and isupper() of the text that {{ }} prints.
+bool all_lower(V v, A, B b) { return is_lower(v.str(b)); }
+bool all_upper(V v, A, B b) { return is_upper(v.str(b)); }
 
 // Jinja's `sameas` is Python's `is`, which for values from JSON is equality within one kind.
 bool same(V a, A b, B budget) {

@@ -74,7 +74,8 @@ class SentencePiece : public Tokenizer {
   Names names() const override { return names_; }
   bool is_special(int32_t token) const override {
     return token >= 0 && token < vocab() &&
-           (processor_.IsControl(token) || processor_.IsUnknown(token));
+           (token == mask_ || token == processor_.eos_id() || processor_.IsControl(token) ||
+            processor_.IsUnknown(token));
   }
 
   std::vector<int32_t> encode(std::string_view text, bool special) const override {

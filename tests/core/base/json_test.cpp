@@ -6,13 +6,16 @@
 #include <clocale>
 #include <cmath>
 #include <ctime>
+#include <functional>
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/json_data.h"
+#include "core/base/json_read.h"
 #include "core/base/random.h"
 #include "core/base/utf8.h"
 #include "support/dice.h"
@@ -168,6 +171,25 @@ TEST(Json, NumbersAtTheLimitsOfTheirTypesAreReadOrRefused) {
   EXPECT_NE(error_of(huge).find("number overflow"), std::string::npos);
   std::string both = "[1" + std::string(400, '0') + "e-400]";
   EXPECT_EQ(first(both.c_str()).number(), 1.0);
+}
+
+TEST(JsonReader, EveryErrorHasTheKeyAsItsDetail) {
+  const Json document = Json::parse(R"({"a": {"b": 3, "e": ""}})");
+  const JsonReader a = JsonReader("doc", document).at("a");
+  const std::pair<const char*, std::function<void()>> cases[] = {
+      {"doc.a.c", [&] { a.at("c"); }},
+      {"doc.a.b", [&] { a.at("b").text(); }},
+      {"doc.a.b", [&] { a.at("b").integer(4, 5); }},
+      {"doc.a.e", [&] { a.at("e").nonempty(); }}};
+  for (const auto& [key, read] : cases) {
+    try {
+      read();
+      ADD_FAILURE() << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.details().key, key);
+      EXPECT_EQ(std::string(error.what()).find(std::string(key) + ": must "), 0u) << error.what();
+    }
+  }
 }
 
 TEST(Json, InfinityIsADistinctKind) {

@@ -52,6 +52,27 @@ TEST(ProgramText, ParsesBack) {
       << text;
 }
 
+// Names may have the characters that separate the parts of an operand.
+TEST(ProgramText, AnyNameOfABufferParsesBack) {
+  test::Dice dice(31);
+  for (int i = 0; i < 300; ++i) {
+    Program p = sample();
+    std::string& name = p.buffers[BufferId(1)].name;
+    name.clear();
+    for (int64_t parts = 1 + dice.below(4); parts > 0; --parts)
+      name += dice.pick({"a", "+", "1", "*", ":", "#", "!", "~", "-", "wait", "."});
+    Operand& first = p.instrs[InstrId(1)].operands[0];
+    if (dice.one_in(2)) first.begin = 0;
+    if (dice.one_in(2)) first.stride = 4;
+    Program parsed = parse_program(p.print());
+    EXPECT_EQ(parsed.print(), p.print());
+    const Operand& back = parsed.instrs[InstrId(1)].operands[0];
+    EXPECT_EQ(parsed.buffers[back.buffer].name, name);
+    EXPECT_EQ(back.begin, first.begin) << p.print();
+    EXPECT_EQ(back.stride, first.stride) << p.print();
+  }
+}
+
 // Returns the sample program with these runs in its first instruction.
 Program with_runs(std::vector<ElementRun> runs) {
   Program p = sample();
