@@ -211,7 +211,8 @@ void parse_own(Manifest& m, const Json* own) {
   for (const Json& item : own->array()) {
     m.own.push_back({item.at("bytes").integer(), item.at("hash").string()});
     if (m.own.back().bytes < 0)
-      raise(DS_ERROR_CORRUPT, "own: a file has {} bytes", m.own.back().bytes);
+      raise(DS_ERROR_CORRUPT, "own: the bytes of a file must be at least 0, got {}",
+            m.own.back().bytes);
   }
 }
 
