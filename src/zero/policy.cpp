@@ -195,7 +195,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.sums = config.grad_accum;
   make_classes(plan, config, machine, params);
   for (const ParamClass& c : plan.classes)
-    ensure(!plan.boundary || c.policy.grads == 0, "reduction at the boundary: gradients are cut");
+    ensure(!plan.boundary || c.policy.grads == 0,
+           "reduction at the boundary needs gradients that are not partitioned");
   if (training && optimizer_of(config.optimizer).compresses() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
           "{}: {} compresses momentum over all ranks along data, but the model has {} classes",
