@@ -221,7 +221,8 @@ std::vector<ManifestRankFile> parse_rank_files(const Json& document, const char*
   for (const Json& item : files->array()) {
     out.push_back({item.at("bytes").integer(), item.at("hash").string()});
     if (out.back().bytes < 0)
-      raise(DS_ERROR_CORRUPT, "{}: a file has {} bytes", name, out.back().bytes);
+      raise(DS_ERROR_CORRUPT, "{}: the bytes of a file must be at least 0, got {}", name,
+            out.back().bytes);
   }
   return out;
 }

@@ -279,7 +279,7 @@ class Saver {
     index_ = index.dump(2) + "\n";
   }
 
-  // Creates the files in full size, with everything but the parameters. For rank 0.
+  // Runs on rank 0: creates the files in full size, with everything but the parameters.
   void make_files() {
     make_folders(folder_);
     for (size_t f = 0; f < files().size(); ++f) {

@@ -191,7 +191,7 @@ class Writer {
     write_file_atomic(rank_path(comm_.rank()), text);
   }
 
-  // Waits for the files of all other ranks and adds the pieces that they list. For rank 0.
+  // Runs on rank 0: waits for the files of all other ranks and adds the pieces that they list.
   void meet(int64_t patience_ms) {
     auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
     for (int rank = 1; rank < comm_.size(); ++rank) {
@@ -231,7 +231,7 @@ class Writer {
     file.header = hash_hex(header);
   }
 
-  // Removes leftovers, then creates a new folder with files of full size. For rank 0.
+  // Runs on rank 0: removes leftovers, then creates a new folder with files of full size.
   void make_files() {
     make_folders(folder_);
     int64_t last = remove_leftovers(folder_);

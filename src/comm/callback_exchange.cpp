@@ -3,10 +3,10 @@
 // gives.
 //
 // Invariant. Callbacks only move bytes. All ranks make the same sequence of calls, which they have
-// compared beforehand (begin()), and all ranks choose the same callback for a round: all_gather, if
-// the caller passes it, each rank sends one part to all, and the parts have equal sizes above 0 and
-// are received one after the other; otherwise all_to_all. These conditions follow from the
-// arguments that the ranks have compared.
+// compared beforehand (begin()), and choose the same callback for a round. They choose all_gather
+// if the caller passes it and if, in this round, each rank sends one part to all ranks and receives
+// parts of equal sizes above 0 into consecutive memory; otherwise they choose all_to_all. These
+// conditions follow from the arguments that the ranks have compared.
 //
 // Algorithm. The ranks of the callbacks swap by all_gather and all_to_all. A group that was split
 // from them cannot, since the collectives of the caller need all ranks; its ranks swap in pairs. In
@@ -15,9 +15,9 @@
 // only for a rank that is in an earlier step. libds cannot observe a rank that a callback waits
 // for, so this exchange has neither time-outs nor heartbeats.
 //
-// Cost. Each collective swaps an intent (sizeof(Intent) bytes) with every rank besides its rounds.
-// A rank keeps the stage and some 300 bytes for each other rank. Only a rank's own part is copied
-// here.
+// Cost. In addition to its rounds, each collective swaps an intent (sizeof(Intent) bytes) with
+// every rank. A rank keeps the stage and some 300 bytes for each other rank. Only a rank's own part
+// is copied here.
 //
 // Source. docs/adr/0010 describes how the work is divided between collectives and transports;
 // docs/adr/0069 describes the callbacks.
@@ -57,7 +57,7 @@ class CallerCollectives {
   CallbackThreads threads;
   // Guards `ended`.
   mutable std::mutex mutex;
-  // Why this rank ended the group; "": it has not ended it.
+  // Why this rank ended the group, or "" if it has not ended it.
   std::string ended;
 };
 

@@ -47,9 +47,9 @@ namespace {
 
 using Part = ds_plugin_part;
 
-// The numbers of words, for all ranks together, that a rank sends when its link is tested. A
-// library may use different protocols for small and large transfers, and allocates memory for each
-// protocol when it first needs it. In large groups, the part for each rank is smaller.
+// The numbers of words that a rank sends in the two tests of its link, divided evenly among the
+// ranks of the group. A library may use different protocols for small and large transfers, and
+// allocates memory for each protocol when it first needs it.
 constexpr int64_t kTriedWords[] = {1 << 10, 1 << 18};
 
 // Runs `body`, which uses a link. If the library reports an error and another rank has failed or

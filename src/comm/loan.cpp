@@ -28,8 +28,7 @@ const char* operation_of(Group::Op op) {
 }
 
 // One round exchanges the data of all ranks (addresses, for example), and an empty round separates
-// two steps. As many bytes are counted as received as in the collective of the same name on the
-// host.
+// two steps. The counted bytes are those that the collective of the same name receives on the host.
 void Communicator::make(const Loan& loan, std::string_view label) {
   ensure(loan.bytes == 0 || exchange_->one_process() || size_ == 1,
          "ranks of several processes borrow nothing from each other");

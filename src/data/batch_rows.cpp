@@ -29,8 +29,8 @@ void check_rows(const BatchRows& to, int64_t wanted) {
           to.targets.size());
   ensure((to.begins.empty() || to.begins.size() == count) &&
              (to.counted.empty() || to.counted.size() == count),
-         "begins and counted of {} and {} elements beside {} tokens", to.begins.size(),
-         to.counted.size(), wanted);
+         "begins and counted must be empty or as long as the tokens, got {}, {} and {} elements",
+         to.begins.size(), to.counted.size(), wanted);
 }
 
 }  // namespace ds

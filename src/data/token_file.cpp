@@ -323,8 +323,10 @@ void TokenWriter::flush() {
 
 // Tokens are checked as they come, so that a file never holds one beyond its vocabulary.
 void TokenWriter::add(std::span<const int32_t> tokens, std::span<const uint8_t> targets) {
-  require(targets.size() == (options_.marked ? tokens.size() : 0),
-          "{} tokens with {} marks of targets", tokens.size(), targets.size());
+  require(
+      targets.size() == (options_.marked ? tokens.size() : 0),
+      "{} tokens have {} marks of targets; a marked file needs one for each, any other file none",
+      tokens.size(), targets.size());
   bool whole = true;
   for (size_t i = 0; i < tokens.size(); ++i) {
     require(tokens[i] >= 0 && tokens[i] < options_.vocab, "token must be from 0 to {}, got {}",

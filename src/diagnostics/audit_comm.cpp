@@ -117,7 +117,7 @@ class CollectiveJudge {
     bool same = std::bit_cast<uint32_t>(got) == std::bit_cast<uint32_t>(want) ||
                 (std::isnan(got) && std::isnan(want));
     if (same || !verdict_.passed()) return;
-    verdict_ = Verdict::wrong(fmt::format("output 0[{}]: {:.9g} for {:.9g}", e, got, want));
+    verdict_ = Verdict::wrong(fmt::format("output 0[{}]: {:.9g} instead of {:.9g}", e, got, want));
     if (std::isfinite(got - want) && got != want)
       verdict_.error = std::abs(double{got} - double{want});
   }

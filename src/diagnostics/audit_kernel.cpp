@@ -92,7 +92,7 @@ double error_of(double got, double want) {
 }
 
 std::string place(const std::string& name, int64_t e, double got, double want) {
-  return fmt::format("{}[{}]: {:.9g} for {:.9g}", name, e, got, want);
+  return fmt::format("{}[{}]: {:.9g} instead of {:.9g}", name, e, got, want);
 }
 
 std::string output_name(size_t index) { return fmt::format("output {}", index); }

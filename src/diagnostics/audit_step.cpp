@@ -72,7 +72,7 @@ bool same_bits(double a, double b) {
 
 Verdict judge_number(const char* name, double got, double want) {
   if (same_bits(got, want) || (std::isnan(got) && std::isnan(want))) return {};
-  return Verdict::wrong(fmt::format("{}: {:.17g} for {:.17g}", name, got, want));
+  return Verdict::wrong(fmt::format("{}: {:.17g} instead of {:.17g}", name, got, want));
 }
 
 // Returns the scalars that a decision has written.

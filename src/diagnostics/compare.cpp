@@ -129,7 +129,7 @@ void compare_text(const GoldenText& want, size_t index, std::span<const int32_t>
   check_sizes("a continuation", got.size(), want.tokens.size());
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want.tokens[i]) continue;
-    std::string place = fmt::format("prompt {} token {}: {} for {}, margin {:.2g}", index, i,
+    std::string place = fmt::format("prompt {} token {}: {} instead of {}, margin {:.2g}", index, i,
                                     got[i], want.tokens[i], want.margin[i]);
     found.see(want.margin[i] > logits_abs ? 1 : 0, found.tolerance, place);
     return;

@@ -70,8 +70,8 @@ GoldenRun read_run(const std::string& name, const JsonReader& run, const JsonRea
   out.loss_abs = tolerance.at("loss_abs").number();
   out.grad_norm_rel = tolerance.at("grad_norm_rel").number();
   if (out.loss.empty() || out.loss.size() != out.grad_norm.size()) {
-    raise(DS_ERROR_CORRUPT, "{}: {} losses and {} gradient norms", name, out.loss.size(),
-          out.grad_norm.size());
+    raise(DS_ERROR_CORRUPT, "{}: must have losses and as many gradient norms, got {} and {}", name,
+          out.loss.size(), out.grad_norm.size());
   }
   return out;
 }

@@ -332,8 +332,8 @@ StepResult DelegateEngine::step() {
   }
   for (ParamId p : leases_.params.ids()) {
     if (leases_.params[p].leases > 0)
-      raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", TensorName(specs_[p].name),
-            leases_.params[p].leases);
+      raise(DS_ERROR_STATE, "parameter '{}' must have no lease at ds_step, got {}",
+            TensorName(specs_[p].name), leases_.params[p].leases);
   }
   runtime_.guarded([&] { finish_calls(); });
   std::string reason;

@@ -301,11 +301,11 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
   } else if (owner_.own_gradients()) {
     raise(
         DS_ERROR_UNSUPPORTED,
-        "gradient of '{}' is this rank's own in a step without a reduction, where none is written: "
+        "gradient of '{}' is this rank's own in a step without a reduction and cannot be written: "
         "optimizer.type is {}",
         TensorName(name), runtime_.config().optimizer.type);
   } else if (zero_.state_tier() == Tier::nvme) {
-    raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written",
+    raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where it cannot be written",
           TensorName(name));
   }
   // Throws for an unknown kind.

@@ -391,7 +391,7 @@ class QueueExecutor final : public Executor {
   std::unique_ptr<Captures> captures_;
   // The last instruction of the latest graph of each queue.
   PerQueue<Position> whole_;
-  // Changes with every run. Selects the event of a save.
+  // Changes with every run, and selects one of the two events of a save.
   bool odd_ = false;
   // Whether this run is traced.
   bool traced_ = false;

@@ -60,8 +60,8 @@ bool has_kernel(const InstrDef& def) {
          def.kind == Kind::decision;
 }
 
-// Returns whether the phase is forward or backward. Only in these phases does a rank without data
-// leave out the model, not in programs other than the step.
+// Returns whether the phase is forward or backward. A rank without data leaves the model out only
+// in these phases of a step; in other programs it runs the model.
 bool of_micro_step(Phase phase) {
   return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_last;
 }

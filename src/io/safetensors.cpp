@@ -106,7 +106,9 @@ SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t d
   int64_t begin = offsets[0].integer();
   int64_t end = offsets[1].integer();
   if (begin < 0 || end < begin) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}]", TensorName(name), begin, end);
+    raise(DS_ERROR_CORRUPT,
+          "tensor '{}' has data_offsets [{}, {}], which must be ascending and not negative",
+          TensorName(name), begin, end);
   }
   if (end > data_bytes) {
     raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes{}",

@@ -170,7 +170,7 @@ void ZipArchive::read_directory() {
     auto at = get<uint64_t>(tail, end - kLocatorBytes + 8);
     limit -= kLocatorBytes;
     if (limit < kEnd64Bytes || at > static_cast<uint64_t>(limit - kEnd64Bytes)) {
-      raise(DS_ERROR_CORRUPT, "{}: the zip64 record is at byte {} of {}", path(), at, size);
+      raise(DS_ERROR_CORRUPT, "{}: the zip64 record cannot be at byte {} of {}", path(), at, size);
     }
     std::string record(kEnd64Bytes, '\0');
     file_.read(record.data(), record.size(), static_cast<int64_t>(at));
@@ -225,7 +225,7 @@ void ZipArchive::read_directory() {
     auto most = static_cast<uint64_t>(begin);
     if (sizes.header > most || sizes.packed > most ||
         (entry.deflated ? sizes.bytes / kMostRatio > sizes.packed : sizes.bytes != sizes.packed)) {
-      raise(DS_ERROR_CORRUPT, "{}: '{}' says that it has {} bytes, packed {}, at byte {} of {}",
+      raise(DS_ERROR_CORRUPT, "{}: '{}' cannot have {} bytes, packed into {}, at byte {} of {}",
             path(), entry.name, sizes.bytes, sizes.packed, sizes.header, size);
     }
     entry.packed = static_cast<int64_t>(sizes.packed);
@@ -253,8 +253,8 @@ void ZipArchive::read_directory() {
 void ZipArchive::place_entry(ZipEntry& entry, int64_t header, int64_t limit) const {
   std::string local(kLocalBytes, '\0');
   if (header > limit - kLocalBytes) {
-    raise(DS_ERROR_CORRUPT, "{}: '{}' begins at byte {}, the directory at {}", path(), entry.name,
-          header, limit);
+    raise(DS_ERROR_CORRUPT, "{}: '{}' begins at byte {}, without room before the directory at {}",
+          path(), entry.name, header, limit);
   }
   file_.read(local.data(), local.size(), header);
   int64_t name = get<uint16_t>(local, 26), extra = get<uint16_t>(local, 28);

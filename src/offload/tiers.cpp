@@ -186,8 +186,8 @@ class TierMover {
       splice_.before(index, transfer(to_device ? Op::fetch : Op::store, in, source, there));
     }
     if (o.access != Access::read) {
-      // After the instruction but before a save of the same slot. Saves were inserted first, so
-      // this transfer is inserted in front of them.
+      // This transfer follows the instruction and precedes a save of the same slot. Saves were
+      // inserted first, so it is inserted before them.
       splice_.after_front(index, transfer(to_device ? Op::store : Op::fetch, in, there, source));
     }
     return there;

@@ -222,13 +222,15 @@ void check_states(const Optimizer& row) {
   const std::string& type = row.types.front();
   auto own = std::ranges::find_if(row.states, [](const StateRow& s) { return !s.canonical(); });
   require(std::none_of(own, row.states.end(), [](const StateRow& s) { return s.canonical(); }),
-          "states of optimizer '{}': canonical ones come first, got one after '{}'", type,
+          "states of optimizer '{}': canonical ones must come first, got one after '{}'", type,
           own == row.states.end() ? "" : own->name);
   for (const StateRow& state : row.states) {
     require(state.name != param_row().name && state.name != master_row().name,
-            "state '{}' of optimizer '{}': every bucket has one of this name", state.name, type);
+            "state '{}' of optimizer '{}' must have another name, which no bucket has yet",
+            state.name, type);
     require(!state.canonical() || state.forgotten == StateRow::Forgotten::never,
-            "state '{}' of optimizer '{}' is canonical: it is never forgotten", state.name, type);
+            "state '{}' of optimizer '{}' is canonical, so it must never be forgotten", state.name,
+            type);
   }
   for (const StateRow& state : row.joint) {
     require(state.saved == StateRow::Saved::own || state.saved == StateRow::Saved::common,

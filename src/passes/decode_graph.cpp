@@ -26,7 +26,8 @@ class Rewriter {
   }
 
   Graph run() {
-    ensure(!from_.backward_begin.exists(), "graph '{}' is decoded after differentiate", from_.name);
+    ensure(!from_.backward_begin.exists(), "graph '{}' must be decoded before differentiate",
+           from_.name);
     check_logits();
     find_needed();
     ValueId head = begin_of_head();

@@ -184,7 +184,7 @@ class Hoister {
 
   // Returns the anchor of the earliest consumer, at most `most` consumers ahead of the last, for
   // which the data of all consumers from it to the last fits in `room`. Goes at least one consumer
-  // ahead.
+  // ahead. If the data of all consumers so far fits, returns the beginning of the program.
   InstrId within_room(Start kind, size_t most, int64_t room,
                       const std::vector<InstrId>& seen) const {
     const IdVector<InstrId, int64_t>& brought = brought_[static_cast<size_t>(kind)];
@@ -197,8 +197,8 @@ class Hoister {
     return k == 0 && sum <= room ? InstrId(0) : look_back(seen[k]);
   }
 
-  // Returns the anchor of an earlier consumer, which is the new place of a consumer that is itself
-  // a start and has moved.
+  // Returns the place of an earlier consumer in the new order: its anchor, which differs from the
+  // consumer if the consumer is itself a start and has moved.
   InstrId look_back(InstrId consumer) const { return anchor_[consumer]; }
 
   // Returns the earliest anchor from `wanted` to i from which on `numel` more live elements stay

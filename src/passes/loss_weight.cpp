@@ -15,8 +15,8 @@
 namespace ds {
 namespace {
 
-// Returns whether the result of a node is a mean over targets, up to a factor, whenever an operand
-// is such a mean.
+// Returns whether a node only adds, scales or casts its operands, so that the terms of its result
+// are those of its operands.
 bool passes_on(const Node& node) {
   return node.op == "add" || node.op == "scale" || node.op == "cast";
 }

@@ -26,7 +26,7 @@ bool floating(DType dtype) {
 }  // namespace
 
 void set_precision(Graph& graph, DType compute) {
-  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate",
+  ensure(!graph.backward_begin.exists(), "precision of graph '{}' must be set before differentiate",
          graph.name);
   for (Value& value : graph.values) {
     if (!value.producer.exists() && floating(value.type.dtype)) value.type.dtype = compute;
@@ -113,7 +113,7 @@ class Autocast {
 }  // namespace
 
 void autocast(Graph& graph, DType low) {
-  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate",
+  ensure(!graph.backward_begin.exists(), "precision of graph '{}' must be set before differentiate",
          graph.name);
   Autocast(graph, low).run();
 }
@@ -121,7 +121,8 @@ void autocast(Graph& graph, DType low) {
 void scale_loss(Graph& graph) {
   if (!graph.backward_begin.exists() || !graph.nodes.has(graph.backward_begin)) return;
   Node& seed = graph.nodes[graph.backward_begin];
-  ensure(seed.op == "fill", "backward of graph '{}' begins with '{}'", graph.name, seed.op);
+  ensure(seed.op == "fill", "backward of graph '{}' must begin with fill, got '{}'", graph.name,
+         seed.op);
   seed.attrs.set("loss_scale", int64_t{1});
 }
 

@@ -182,7 +182,7 @@ void recompute_cheap(Graph& graph) {
 }
 
 void recompute_layers(Graph& graph, int64_t layers) {
-  ensure(layers >= 1, "blocks of {} layers", layers);
+  ensure(layers >= 1, "blocks must have at least 1 layer, got {}", layers);
   if (!graph.backward_begin.exists()) return;
   const IdVector<NodeId, int64_t> layer = layers_of(graph);
   auto block = [&](NodeId node) {

@@ -18,14 +18,14 @@
 // - b lives within the stretch: each round writes it anew.
 // - b was written by the micro-step before, as f(b) is written here for the next (a prefetch), and
 //   its last use comes before f(b) is written. Then both become one buffer, whose contents are used
-//   up before they are written again. The memory of such a joined buffer stays in use over the
-//   whole stretch, which costs the memory of a gather or two more than writing out every
-//   micro-step. Indices of micro-steps after the stretch grow by the number of micro-steps that
-//   were not written out.
+//   up before they are written again.
+// Indices of micro-steps after the stretch grow by the number of micro-steps that were not written
+// out.
 //
-// Cost: linear in the instructions that were written out. Source: software pipelining with a
-// kernel, a prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole
-// micro-steps that exist anyway.
+// Cost: linear in the instructions that were written out. The memory of a joined buffer stays in
+// use over the whole stretch, which costs the memory of a gather or two more than writing out every
+// micro-step. Source: software pipelining with a kernel, a prologue and an epilogue (Lam, PLDI
+// 1988); here the prologue and epilogue are whole micro-steps that exist anyway.
 #include "passes/repeat.h"
 
 #include <cstdint>

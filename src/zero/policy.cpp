@@ -49,8 +49,8 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
     check_nodes(config.nodes, mesh.ranks());
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
-  // From here on, `world` and the sizes of blocks count only the ranks of the group. They are
-  // `stride` apart, so 1 / stride of a node's ranks belong to the group.
+  // From here on, `world` and the sizes of blocks count only the ranks of the group. The numbers of
+  // these ranks are `stride` apart, so 1 / stride of a node's ranks belong to the group.
   auto [world, stride] = group;
   std::vector<int> blocks{world};
   int64_t shard = zero.shard_group();
@@ -61,8 +61,8 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group,
     ranks = ranks % stride == 0 ? ranks / stride : 0;
     bool level = ranks > 0 && ranks < world && world % ranks == 0 &&
                  std::has_single_bit(static_cast<uint64_t>(ranks));
-    // A shard group that consists of several such blocks is gathered level by level only if
-    // mics_hierarchical_params_gather is set.
+    // Blocks inside a shard group are a level only if mics_hierarchical_params_gather is set;
+    // otherwise the shard group gathers in one step.
     bool inside = ranks < zero.mics_shard_size;
     if (level && (!inside || zero.mics_hierarchical_gather)) blocks.push_back(ranks);
   };
@@ -195,7 +195,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.sums = config.grad_accum;
   make_classes(plan, config, machine, params);
   for (const ParamClass& c : plan.classes)
-    ensure(!plan.boundary || c.policy.grads == 0, "reduction at the boundary: gradients are cut");
+    ensure(!plan.boundary || c.policy.grads == 0,
+           "reduction at the boundary needs gradients that are not partitioned");
   if (training && optimizer_of(config.optimizer).compresses() && plan.classes.size() > 1) {
     raise(DS_ERROR_UNSUPPORTED,
           "{}: {} compresses momentum over all ranks along data, but the model has {} classes",

@@ -51,7 +51,7 @@ int64_t ReductionTraffic::whole_bytes(int64_t numel) const {
   return bytes;
 }
 
-// Every rank sends `bound` rows with their numbers to all others, regardless of the levels.
+// A rank receives `bound` rows with their numbers from every other rank, whatever the levels are.
 int64_t ReductionTraffic::row_bytes(const RowTable& table) const {
   int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(wire);
   return (levels.ranks() - 1) * table.bound * row;

@@ -157,7 +157,7 @@ ElementRun elements_of(const ZeroPlan& plan, BucketId b, const HeldState& state)
 
 namespace {
 
-// Lists the pieces of all states that differ from rank to rank.
+// Lists the pieces of all states that differ from rank to rank, and those of the joint states.
 class Pieces {
  public:
   explicit Pieces(const ZeroPlan& plan) : plan_(plan) {}

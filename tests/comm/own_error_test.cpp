@@ -50,7 +50,7 @@ class Short final : public Exchange {
   int left_;
 };
 
-TEST(OwnError, EndsTheGroupAndReadsByOtherRanks) {
+TEST(OwnError, EndsTheGroupAndTheReadsOfOtherRanks) {
   std::string name = fmt::format("own-error-{}", getpid());
   // The smaller payload is staged, and the larger one is read in place.
   for (size_t count : {size_t{100}, size_t{5} << 20}) {

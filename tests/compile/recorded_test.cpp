@@ -60,7 +60,7 @@ std::vector<std::string> by_call(const RecordedStep& step) {
   return out;
 }
 
-TEST(Recorded, ARepeatedStepIssuesWhatAWrittenOutStepIssues) {
+TEST(Recorded, ARepeatedStepIssuesTheInstructionsOfAWrittenOutStep) {
   constexpr int kParams = 5;
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : {Tier::device, Tier::host}) {
@@ -112,7 +112,7 @@ TEST(Recorded, ReducesEachBucketAfterItsGradientsInEveryRound) {
   }
 }
 
-TEST(Recorded, AHostThatChangesItsCallsIsWrittenOut) {
+TEST(Recorded, AStepWhoseCallsChangeIsWrittenOut) {
   Config c = config_of(3, Tier::device, 20);
   IdVector<EventId, HostEvent> calls = layer_calls(3, 20);
   // The host changes its order in the middle of the step.

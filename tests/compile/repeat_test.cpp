@@ -84,7 +84,7 @@ std::vector<std::string> issued(const Program& p) {
   return out;
 }
 
-TEST(Repeat, IssuesWhatAWrittenOutStepIssues) {
+TEST(Repeat, IssuesTheInstructionsOfAWrittenOutStep) {
   for (const Point& p : cover(23)) {
     Program repeated = plan_of(p, 0).step(), whole = plan_of(p, kAll).step();
     ASSERT_GT(repeated.repeat.rounds, 1) << p.name();

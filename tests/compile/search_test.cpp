@@ -93,7 +93,7 @@ TEST(Search, ChoosesTheFirstThatFitsOrTheLast) {
 }
 
 // Each choice needs less memory than the previous one, and the plan notes what was given up.
-TEST(Search, PlansSayWhatTheyGaveUp) {
+TEST(Search, PlansNoteTheChoicesThatTheyGaveUp) {
   Config config = make_config(3, 1, 2);
   config.emulate_tiers = true;
   config.zero.param_persistence_threshold = 0;

@@ -157,7 +157,7 @@ TEST(HfConfig, DropoutIsPartOfTrainingOnly) {
 }
 
 // Layerdrop leaves out whole layers, each by a separate draw. Both forms of OPT's layer are tested.
-TEST(HfConfig, LayersOfOptAreLeftOut) {
+TEST(HfConfig, EveryLayerOfOptMayBeLeftOut) {
   for (bool norm_before : {true, false}) {
     Json config = config_of("opt");
     config.set("do_layer_norm_before", norm_before);

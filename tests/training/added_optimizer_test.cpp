@@ -153,9 +153,10 @@ TEST(AddedOptimizer, UnsupportedRowsAreRefused) {
                  parts);
   };
   const StateRow error = error_row("error", StateRow::Extent::whole);
-  refused({error, {"late"}}, {}, {"optimizer 'Other'", "canonical ones come first", "'error'"});
+  refused({error, {"late"}}, {},
+          {"optimizer 'Other'", "canonical ones must come first", "'error'"});
   refused({{.name = "lost", .forgotten = StateRow::Forgotten::resized}}, {},
-          {"state 'lost'", "never forgotten"});
+          {"state 'lost'", "must never be forgotten"});
   refused({}, {{"together"}}, {"joint state 'together'", "own or common"});
 }
 

@@ -199,12 +199,13 @@ TEST(SlicedParams, AWrongSliceIsRefused) {
   EXPECT_EQ(
       refusal([](Parameter& p, Config&) { p.slice->runs.pop_back(); }, DS_ERROR_INVALID_ARGUMENT),
       "the slice of parameter 'a' has shape [12,12], the graph [18,12]");
-  EXPECT_EQ(refusal(
-                [](Parameter& p, Config&) {
-                  p.slice->shape = {INT64_MAX, 12};
-                },
-                DS_ERROR_INVALID_ARGUMENT),
-            "parameter 'a' has an extent of 12: its number of elements does not fit 64 bits");
+  EXPECT_EQ(
+      refusal(
+          [](Parameter& p, Config&) {
+            p.slice->shape = {INT64_MAX, 12};
+          },
+          DS_ERROR_INVALID_ARGUMENT),
+      "parameter 'a' has an extent of 12, which is negative or makes its size exceed 64 bits");
   EXPECT_EQ(
       refusal([](Parameter& p, Config&) { p.slice->axes = {"tensr"}; }, DS_ERROR_INVALID_ARGUMENT),
       "parameter 'a' is cut over 'tensr', the mesh is tensor:2,data:1");

@@ -161,7 +161,7 @@ TEST(Compare, ADifferentTokenIsAcceptedOnlyNearATie) {
   compare_text(text, 2, tie, 1e-7, f);
   compare_text(text, 3, wrong, 1e-5, f);
   ASSERT_EQ(f.beyond.size(), 2u);
-  expect_names(f.beyond[1], {"prompt 3", "token 2", "9 for 7"});
+  expect_names(f.beyond[1], {"prompt 3", "token 2", "9 instead of 7"});
 }
 
 TEST(Compare, TextNamesPlacesBeyondTheTolerance) {

@@ -242,8 +242,8 @@ void DeepSpeedSource::take_module(TorchFile& file) {
   info.step = count_of(file, root, "global_steps");
   info.skipped = count_of(file, root, "skipped_steps");
   if (info.skipped > info.step)
-    raise(DS_ERROR_CORRUPT, "{}: {} of {} steps were skipped", file.path(), info.skipped,
-          info.step);
+    raise(DS_ERROR_CORRUPT, "{}: skipped_steps is {}, more than the {} of global_steps",
+          file.path(), info.skipped, info.step);
   if (!with_states()) return;
   const Pickle& pickle = file.pickle();
   Json rest = Json::Object();

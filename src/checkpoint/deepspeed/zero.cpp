@@ -172,13 +172,13 @@ class ZeroSource : public DeepSpeedSource {
       if (number.is_integer()) stage_ = number.integer();
     }
     if (stage_ < 1 || stage_ > 3)
-      raise(DS_ERROR_CORRUPT, "{}: zero_stage is {}", file.path(), stage_);
+      raise(DS_ERROR_CORRUPT, "{}: zero_stage must be 1 to 3, got {}", file.path(), stage_);
     record_.set("zero_stage", stage_);
     const PickleValue& count = need(file, states, "partition_count");
     int64_t most = count.kind == Kind::integer ? count.integer : 0;
     for (PickleId id : pickle.elements(count)) most = std::max(most, pickle.at(id).integer);
     if (most < 1 || most > kMostRanks)
-      raise(DS_ERROR_CORRUPT, "{}: partition_count is {}", file.path(), most);
+      raise(DS_ERROR_CORRUPT, "{}: partition_count cannot be {}", file.path(), most);
     return most;
   }
 
@@ -257,8 +257,8 @@ class ZeroSource : public DeepSpeedSource {
     const int64_t master = masters_[rank][g].tensor.numel, more = out.tensor.numel - master;
     if (!matrices && (more < 0 || more >= 2 * world_)) {
       raise(DS_ERROR_UNSUPPORTED,
-            "{}: the state '{}' of group {} has {} elements for {} of the master; libds reads "
-            "states with one for each",
+            "{}: the state '{}' of group {} has {} elements, the master {}; libds reads only "
+            "states with one element for each of the master's",
             file.path(), state, g, out.tensor.numel, master);
     }
     return out;
@@ -465,7 +465,7 @@ class ZeroSource : public DeepSpeedSource {
     for (PickleId id : pickle.elements(pickle.at(pickle.elements(*all)[group]))) {
       out.push_back(pickle.at(id).integer);
       if (out.back() < 0 || out.back() > 1 << 20)
-        raise(DS_ERROR_CORRUPT, "{}: a parameter is padded by {} elements", file.path(),
+        raise(DS_ERROR_CORRUPT, "{}: a parameter cannot be padded by {} elements", file.path(),
               out.back());
     }
     return out;

@@ -253,7 +253,8 @@ const char* message(ds_plugin_link* link) {
 
 // If a connection is closed while the other host still sends, it is reset, and bytes that have not
 // arrived there are lost. So this rank keeps receiving until all bytes that it has sent have
-// arrived, but only as long as more of them arrive, and for kLastParts at most.
+// arrived, but it stops when no more of them arrive for kLastWords, and after kLastParts at most
+// (kLastWords if the group has ended).
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
   end_parts(link);

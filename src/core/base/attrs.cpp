@@ -29,28 +29,31 @@ const Attrs::Value* Attrs::find(std::string_view name) const {
 int64_t Attrs::integer(std::string_view name) const {
   const Value* v = find(name);
   if (v && std::holds_alternative<int64_t>(*v)) return std::get<int64_t>(*v);
-  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be an integer, got {}", name, print());
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be an integer, got attributes {}", name,
+        print());
 }
 
 double Attrs::real(std::string_view name) const {
   const Value* v = find(name);
   if (v && std::holds_alternative<int64_t>(*v)) return static_cast<double>(std::get<int64_t>(*v));
   if (v && std::holds_alternative<double>(*v)) return std::get<double>(*v);
-  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a number, got {}", name, print());
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a number, got attributes {}", name,
+        print());
 }
 
 const std::string& Attrs::text(std::string_view name) const {
   const Value* v = find(name);
   if (v && std::holds_alternative<std::string>(*v)) return std::get<std::string>(*v);
-  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a string, got {}", name, print());
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a string, got attributes {}", name,
+        print());
 }
 
 const std::vector<int64_t>& Attrs::integers(std::string_view name) const {
   const Value* v = find(name);
   if (v && std::holds_alternative<std::vector<int64_t>>(*v))
     return std::get<std::vector<int64_t>>(*v);
-  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a list of integers, got {}", name,
-        print());
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a list of integers, got attributes {}",
+        name, print());
 }
 
 namespace {

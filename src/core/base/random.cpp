@@ -22,8 +22,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
 }
 
 std::array<uint32_t, 4> RandomStream::block(uint64_t index) const {
-  // The op fills the upper half of the counter's second word, which leaves 2^48 blocks (2^50
-  // elements) to each operation.
+  // The op fills the upper half of the counter's second word, which leaves 2^48 blocks of four
+  // words to each operation.
   std::array<uint32_t, 4> counter{static_cast<uint32_t>(index),
                                   static_cast<uint32_t>(index >> 32) ^ (op << 16), step, leaf};
   return philox(counter, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});

@@ -30,7 +30,7 @@ size_t edit_distance_below(std::string_view a, std::string_view b, size_t limit)
   return longer - shorter >= limit ? limit : std::min(limit, edit_distance(a, b));
 }
 
-// One edit is allowed for every three letters, and at least two.
+// One edit is allowed for every three letters, but at least two; the limit is one more.
 size_t suggestion_limit(std::string_view word) { return std::max<size_t>(2, word.size() / 3) + 1; }
 
 std::string suggest(std::string_view word, std::span<const std::string> names) {

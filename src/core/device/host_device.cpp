@@ -16,8 +16,8 @@ namespace ds {
 namespace {
 
 constexpr int64_t kPage = 4096;
-// A parameter that is trained later adds up to 30 bytes of states to the 2 bytes of its copy. Twice
-// that is reserved.
+// If parameters are trained later, up to 30 bytes of states are added to the 2 bytes of each copy,
+// so an arena may become 16 times as large. Twice that is reserved.
 constexpr int64_t kReservedTimes = 32;
 
 // Maps `bytes` of addresses; MAP_FAILED if the system refuses. Without access they cost no memory.

@@ -44,8 +44,10 @@ void ParamSlice::check(const std::string& name) const {
   int64_t numel = 1;
   for (int64_t e : shape) {
     bool fits = e >= 0 && !__builtin_mul_overflow(numel, e, &numel);
-    require(fits, "parameter '{}' has an extent of {}: its number of elements does not fit 64 bits",
-            TensorName(name), e);
+    require(
+        fits,
+        "parameter '{}' has an extent of {}, which is negative or makes its size exceed 64 bits",
+        TensorName(name), e);
   }
   int64_t extent = shape.empty() ? 1 : shape[dim];
   // In sorted order, a run overlaps no other if it begins at or after the end of the run before it.

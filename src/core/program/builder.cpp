@@ -37,8 +37,9 @@ Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs
 }
 
 Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Access access) {
-  ensure(first >= 0 && first + numel <= buffer.numel, "operand {}..{} of %{} with {} elements",
-         first, first + numel, buffer.name, buffer.numel);
+  ensure(first >= 0 && first + numel <= buffer.numel,
+         "operand {}..{} must lie within %{}, which has {} elements", first, first + numel,
+         buffer.name, buffer.numel);
   return {id, first * size_of(buffer.dtype), {buffer.dtype, Shape{Dim(numel)}}, access, false};
 }
 

@@ -59,8 +59,8 @@ int32_t ShortRun::number(InstrId instr, int copy) const {
 }
 
 int32_t ShortRun::awaited(const Entry& entry, const Wait& wait) const {
-  // A wait from outside the stretch or from the next run for a repeated instruction means its last
-  // round.
+  // A wait for a repeated instruction means its last round if it comes from outside the stretch or
+  // from the next run.
   bool inside = program_.repeat.has(entry.instr) && !wait.run_before;
   if (wait.round_before && entry.copy == 0) return -1;
   return number(wait.instr, inside ? entry.copy - (wait.round_before ? 1 : 0) : copies() - 1);

@@ -31,8 +31,10 @@ std::string at(const Program& p, InstrId i) {
 void verify_row(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   bool collective = in.def->kind == Kind::collective;
-  ensure(collective == (in.group.size > 0), "{} names {} ranks", at(p, i), in.group.size);
-  ensure(collective == (in.queue == Queue::comm), "{} is on queue {}", at(p, i),
+  ensure(collective == (in.group.size > 0),
+         "{} has {} ranks; only collectives have ranks, and they must", at(p, i), in.group.size);
+  ensure(collective == (in.queue == Queue::comm),
+         "{} is on queue {}; collectives, and only they, run on comm", at(p, i),
          queue_name(in.queue));
   if (in.def->graph || in.def->op == Op::added) return;
   std::vector<OperandRule> rules = operand_rules(*in.def, in.operands.size());
@@ -85,10 +87,11 @@ void verify_repeat(const Program& p) {
          r.begin, r.end, p.instrs.past(), r.rounds);
   for (InstrId i : p.instrs.ids()) {
     for (const Operand& o : p.instrs[i].operands) {
-      ensure(o.stride == 0 || r.has(i), "{} is not repeated, but moves on by {} bytes", at(p, i),
-             o.stride);
-      ensure(o.stride == 0 || o.stride >= o.bytes(p.bound), "{} moves on by {} of {} bytes",
-             at(p, i), o.stride, o.bytes(p.bound));
+      ensure(o.stride == 0 || r.has(i), "{} is not repeated, but has a stride of {} bytes",
+             at(p, i), o.stride);
+      ensure(o.stride == 0 || o.stride >= o.bytes(p.bound),
+             "{} has a stride of {} bytes, less than the {} of its operand", at(p, i), o.stride,
+             o.bytes(p.bound));
     }
   }
 }
@@ -114,8 +117,9 @@ class LogicalCheck {
   void verify_order(InstrId i) {
     const Instr& in = p_.instrs[i];
     if (in.queue != Queue::comm || in.comm_order < 0) return;
-    ensure(in.comm_order > comm_order_, "{} has place {} after {} in the order of collectives",
-           at(p_, i), in.comm_order, comm_order_);
+    ensure(in.comm_order > comm_order_,
+           "{} has place {} in the order of collectives, after place {}", at(p_, i), in.comm_order,
+           comm_order_);
     comm_order_ = in.comm_order;
   }
 
@@ -125,12 +129,12 @@ class LogicalCheck {
       Operand o = in_round(operand, entry.round);
       const Buffer& buffer = p_.buffers[o.buffer];
       ensure(o.begin >= 0 && o.begin + o.bytes(p_.bound) <= buffer.bytes(),
-             "{} uses bytes {}..{} of %{} ({} bytes)", at(p_, entry.instr), o.begin,
+             "{} uses bytes {}..{} of %{}, which has {} bytes", at(p_, entry.instr), o.begin,
              o.begin + o.bytes(p_.bound), buffer.name, buffer.bytes());
       if (buffer.residency == Residency::transient && !buffer.kept()) use(entry, o);
     }
     for (const Operand& o : in.operands) {
-      ensure(!o.last || !p_.buffers[o.buffer].kept(), "{} ends %{}, which is kept",
+      ensure(!o.last || !p_.buffers[o.buffer].kept(), "{} marks the last use of %{}, which is kept",
              at(p_, entry.instr), p_.buffers[o.buffer].name);
       if (o.last) ended_[o.buffer] = entry.copy;
     }
@@ -204,7 +208,7 @@ class PhysicalCheck : TwoRuns {
       bool both = p_.repeat.has(i) && p_.repeat.has(wait.instr);
       ensure(p_.instrs.has(wait.instr) &&
                  (wait.run_before || (wait.round_before ? both : wait.instr < i)),
-             "{} waits for instruction {}", at(p_, i), wait.instr);
+             "{} waits for instruction {}, which does not precede it", at(p_, i), wait.instr);
       order_after(entry, wait, second);
     }
     for (const Operand& o : in.operands) place(in, i, in_round(o, entry.round));
@@ -217,8 +221,9 @@ class PhysicalCheck : TwoRuns {
     PhysicalRange range = physical_range(p_, in, o);
     const ArenaSizes& sizes = p_.arenas[static_cast<int>(buffer.tier)];
     int64_t size = buffer.residency == Residency::persistent ? sizes.persistent : sizes.transient;
-    ensure(buffer.offset >= 0 && range.end <= size, "{} uses %{} at {}..{} of an arena of {} bytes",
-           at(p_, i), buffer.name, range.begin, range.end, size);
+    ensure(buffer.offset >= 0 && range.end <= size,
+           "{} uses %{} at {}..{}, outside its arena of {} bytes", at(p_, i), buffer.name,
+           range.begin, range.end, size);
   }
 
   void conflicts(const Instr& in, InstrId i, InstrId id, const Operand& o) {

@@ -121,7 +121,7 @@ Value unique(V value, Arguments a, B budget) {
   return lazily(value, true, budget, [&](V one, Values& out) {
     budget.memory(sizeof(Value));
     const Value key = key_of(one, path, case_sensitive, budget);
-    if (!hashable(key)) fault(DS_ERROR_CONFIG, "unique of a {}", key.kind());
+    if (!hashable(key)) fault(DS_ERROR_CONFIG, "unique of a {} is not possible", key.kind());
     if (std::ranges::any_of(keys, [&](V other) { return equal(key, other, budget); })) return;
     keys.push_back(key);
     out.push_back(one);

@@ -290,7 +290,7 @@ bool among(const std::string_view (&names)[n], std::string_view name) {
 
 }  // namespace
 
-// Methods that libds refuses hide keys, too, since they do in Python.
+// As in Python, a method hides a key of the same name, even if libds refuses to call it.
 bool is_method(const Value& object, std::string_view name) {
   return method(object, name) != nullptr || (object.is_text() && among(kMoreText, name)) ||
          (object.is_list() && among(kMoreList, name)) ||

@@ -108,7 +108,7 @@ TEST(Ops, WrongOperandCountsAndAttributesAreRefused) {
   EXPECT_EQ(refusal("gelu", {}), "gelu: takes 1 operands, got 0");
   EXPECT_EQ(refusal("layernorm", {}), "op 'layernorm' is not known; did you mean 'layer_norm'?");
   EXPECT_EQ(refusal("fill", {}, {{"value", 1.0}}),
-            "fill: attribute 'dtype' is missing, got '{value=1.0}'");
+            "fill: attribute 'dtype' is missing, got attributes '{value=1.0}'");
   EXPECT_EQ(refusal("fill", {}, {{"valu", 1.0}}),
             "fill: attribute 'valu' is not known; did you mean 'value'?");
   EXPECT_EQ(refusal("dropout", {{f32, {n, 4}}}, {{"p", 1.0}, {"op", int64_t{0}}}),
@@ -265,9 +265,9 @@ TEST(Ops, RopeChecksHeadsAndScaling) {
               {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}, {"dims", int64_t{4}}}),
       "accepted");
   EXPECT_EQ(with("dims", int64_t{3}), "rope: attribute 'dims' must be even, got 3");
-  EXPECT_EQ(
-      with("scaling", "linear"),
-      "attribute 'factor' must be a number, got {heads=2 seq=4 theta=10000.0 scaling=\"linear\"}");
+  EXPECT_EQ(with("scaling", "linear"),
+            "attribute 'factor' must be a number, got attributes {heads=2 seq=4 theta=10000.0 "
+            "scaling=\"linear\"}");
   for (const char* name : {"factor", "low", "original"}) attrs.set(name, int64_t{4});
   attrs.set("high", 1.0);
   EXPECT_EQ(with("scaling", "llama3"),

@@ -110,8 +110,9 @@ void check_attrs(const OpDef& row, const Attrs& attrs) {
           did_you_mean(name, names));
   }
   for (const AttrDef& attr : row.attrs) {
-    require(!attr.required || attrs.has(attr.name), "{}: attribute '{}' is missing, got '{}'",
-            row.name, attr.name, attrs.print());
+    require(!attr.required || attrs.has(attr.name),
+            "{}: attribute '{}' is missing, got attributes '{}'", row.name, attr.name,
+            attrs.print());
   }
 }
 
