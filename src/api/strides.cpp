@@ -1,11 +1,14 @@
 // This file handles the layouts of tensors: strides, copies between layouts, and compact copies.
 #include "api/strides.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -38,6 +41,34 @@ bool is_compact(const ds_tensor& tensor) {
     if (tensor.dims[i] != 1 && tensor.strides[i] != compact[i]) return false;
   }
   return true;
+}
+
+// In the layouts that slicing and transposing make, each stride is at least the extent of all
+// dimensions with smaller strides. In another layout the places of all elements are compared.
+bool shares_places(const ds_tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (size_t i = 0; i < tensor.dims.size(); ++i) {
+    if (tensor.dims[i] > 1) dims.emplace_back(std::abs(tensor.strides[i]), tensor.dims[i]);
+  }
+  std::ranges::sort(dims);
+  int64_t extent = 1;
+  bool nested = true;
+  for (const auto& [stride, size] : dims) {
+    nested = nested && stride >= extent;
+    extent += (size - 1) * stride;
+  }
+  if (nested || tensor.numel == 0) return false;
+  if (tensor.numel > extent) return true;
+  std::vector<int64_t> places{0};
+  places.reserve(static_cast<size_t>(tensor.numel));
+  for (const auto& [stride, size] : dims) {
+    const size_t inner = places.size();
+    for (int64_t k = 1; k < size; ++k) {
+      for (size_t i = 0; i < inner; ++i) places.push_back(places[i] + k * stride);
+    }
+  }
+  std::ranges::sort(places);
+  return std::ranges::adjacent_find(places) != places.end();
 }
 
 // The last dimensions that are compact in both tensors form one run of elements. The loop advances

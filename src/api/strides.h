@@ -20,6 +20,9 @@ std::vector<int64_t> compact_strides(std::span<const int64_t> dims);
 // Returns whether the elements are in row-major order without gaps.
 bool is_compact(const ds_tensor& tensor);
 
+// Returns whether two elements have one place in memory.
+bool shares_places(const ds_tensor& tensor);
+
 // Copies elements between tensors of the same type and shape but any strides. Calls `run` for each
 // range of elements that is contiguous in both tensors.
 void copy_runs(const ds_tensor& to, const ds_tensor& from,

@@ -231,7 +231,7 @@ std::string shape_text(const ds_tensor& tensor) {
   return dtype_name(tensor.dtype) + dims_text(tensor.dims);
 }
 
-// Throws if the target of a copy is read-only, or if a dimension of several elements has stride 0.
+// Throws if the target of a copy is read-only, or if two of its elements have one place.
 void need_writable(const ds_tensor& tensor) {
   if (tensor.numel == 0) return;
   require(!tensor.readonly,
@@ -241,6 +241,9 @@ void need_writable(const ds_tensor& tensor) {
             "to must have a place for each element, got stride 0 for {} elements of dimension {}",
             tensor.dims[i], i);
   }
+  require(!shares_places(tensor),
+          "to must have a place for each element, got dimensions {} with strides {}",
+          dims_text(tensor.dims), dims_text(tensor.strides));
 }
 
 }  // namespace

@@ -24,21 +24,25 @@ std::string_view LineFile::head(size_t most) {
   return std::string_view(buffer_).substr(0, most);
 }
 
+void LineFile::check_length(size_t bytes) const {
+  if (bytes <= kLongest) return;
+  raise(DS_ERROR_CORRUPT, "'{}' line {} has more than {} bytes", path(), number_ + 1, kLongest);
+}
+
 // The last line may lack its end.
 bool LineFile::next(std::string& line) {
   size_t end = buffer_.find('\n', begin_);
   while (end == std::string::npos && at_ < size_) {
     buffer_.erase(0, begin_);
     begin_ = 0;
-    if (buffer_.size() > kLongest) {
-      raise(DS_ERROR_CORRUPT, "'{}' line {} has more than {} bytes", path(), number_ + 1, kLongest);
-    }
+    check_length(buffer_.size());
     const size_t old = buffer_.size();
     read_more();
     end = buffer_.find('\n', old);
   }
   if (end == std::string::npos && begin_ == buffer_.size()) return false;
   size_t last = std::min(end, buffer_.size());
+  check_length(last - begin_);
   line.assign(buffer_, begin_, last - begin_);
   if (line.ends_with('\r')) line.pop_back();
   begin_ = end == std::string::npos ? buffer_.size() : end + 1;

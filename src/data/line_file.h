@@ -10,8 +10,7 @@ namespace ds {
 // A reader of a text file line by line. It keeps one line and at most a MiB more in memory.
 class LineFile {
  public:
-  // The largest size of a line, in bytes, that is surely read. A line that is more than a MiB
-  // longer is refused.
+  // The largest size of a line, in bytes without its \n. A longer line is refused.
   static constexpr size_t kLongest = size_t{64} << 20;
 
   explicit LineFile(const std::string& path);
@@ -27,6 +26,8 @@ class LineFile {
 
  private:
   void read_more();
+  // Throws DS_ERROR_CORRUPT if a line with so many bytes is too long.
+  void check_length(size_t bytes) const;
 
   File file_;
   int64_t size_ = 0, at_ = 0, number_ = 0;

@@ -91,6 +91,8 @@ RunFolder create_run_folder(const std::string& wanted) {
   require_own_run(folder);
   folder.lock = FolderLock(folder.path);
   if (name_exists(folder.file(kRunConfig))) {
+    if (const std::string model = model_hint(folder.path); !model.empty())
+      raise(DS_ERROR_STATE, "run.dir '{}' must be a folder of its own{}", wanted, model);
     raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder",
           wanted);
   }

@@ -146,6 +146,40 @@ static void strides(void) {
   ds_tensor_destroy(reversed);
 }
 
+/* Copies to random layouts, most of which have one place for several elements and are refused. */
+static void random_overlaps(void) {
+  static float from[64], memory[256];
+  uint32_t dice = 777;
+  int round, refused = 0;
+  for (round = 0; round < 400; ++round) {
+    int64_t dims[3], steps[3], i, j, k, shared = 0;
+    char taken[256];
+    ds_tensor *a = NULL, *b = NULL;
+    memset(taken, 0, sizeof taken);
+    for (i = 0; i < 3; ++i) {
+      dims[i] = 1 + ((dice = dice * 1664525u + 1013904223u) >> 16) % 4;
+      steps[i] = 1 + ((dice = dice * 1664525u + 1013904223u) >> 16) % 20;
+    }
+    for (i = 0; i < dims[0]; ++i)
+      for (j = 0; j < dims[1]; ++j)
+        for (k = 0; k < dims[2]; ++k)
+          shared += taken[i * steps[0] + j * steps[1] + k * steps[2]]++ != 0;
+    check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 3, NULL, from, NULL, &a), "compact");
+    check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 3, steps, memory, NULL, &b), "strided");
+    if (shared) {
+      check_error(ds_tensor_copy(b, a, NULL), DS_ERROR_INVALID_ARGUMENT,
+                  "to must have a place for each element");
+      ++refused;
+    } else {
+      check_ok(ds_tensor_copy(b, a, NULL), "copy");
+    }
+    check_ok(ds_tensor_copy(a, b, NULL), "a copy from shared places");
+    ds_tensor_destroy(a);
+    ds_tensor_destroy(b);
+  }
+  check(refused > 50 && refused < 350, "layouts of both kinds are drawn");
+}
+
 /* Copies between random layouts of up to four dimensions from one block of memory to another; only
  * the elements may change. */
 static void random_layouts(void) {
@@ -285,6 +319,7 @@ int main(void) {
   overlap();
   strides();
   random_layouts();
+  random_overlaps();
   versioned();
   own_and_lent();
   from_dlpack();

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "data/jsonl.h"
+#include "data/line_file.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
 #include "support/errors.h"
@@ -337,6 +338,31 @@ TEST_F(ChatLines, NamedTemplatesAreFound) {
       "Tx");
   write_file_atomic(model + "/chat_template.jinja", "F{{ messages[0].content }}");
   EXPECT_EQ(text(plain, ""), "Fx");
+}
+
+TEST(LineFile, ALineAboveTheLimitIsRefused) {
+  test::TempFolder folder;
+  const auto most = static_cast<int64_t>(LineFile::kLongest);
+  for (int64_t size : {most, most + 1}) {
+    const std::string path = folder / std::to_string(size);
+    File file(path, File::Mode::create);
+    // A file without content of its own has zeros.
+    file.resize(2 + size + 4);
+    file.write("a\n", 2, 0);
+    file.write("\nend", 4, 2 + size);
+    LineFile lines(path);
+    std::string line;
+    ASSERT_TRUE(lines.next(line));
+    if (size > most) {
+      const std::string got = test::message_of([&] { lines.next(line); }, DS_ERROR_CORRUPT);
+      EXPECT_NE(got.find("line 2 has more than 67108864 bytes"), std::string::npos) << got;
+      continue;
+    }
+    ASSERT_TRUE(lines.next(line));
+    EXPECT_EQ(line.size(), LineFile::kLongest);
+    ASSERT_TRUE(lines.next(line));
+    EXPECT_EQ(line, "end");
+  }
 }
 
 TEST_F(ChatLines, FilesAreReadLineByLine) {

@@ -69,6 +69,19 @@ TEST_F(RunTrain, RunResumeStartsOrContinuesTheRunOfItsName) {
     merge_patch(other, Json::parse(R"({"run": {"resume": "job 2"}})"));
     EXPECT_NE(error_of(other, DS_ERROR_STATE).find("holds a run already"), std::string::npos);
   }
+  // The folder of a model has a config.json, too, but is no run.
+  const std::string model = folder_.path() + "/model";
+  std::filesystem::create_directory(model);
+  for (const char* file : {"config.json", "model.safetensors"})
+    write_file_atomic(model + "/" + file, "{}");
+  for (const char* name : {"job 1", "job 2"}) {
+    Json in_model = config("model", 6);
+    Json run;
+    run.set("resume", name);
+    merge_patch(in_model, Json(Json::Object{{"run", run}}));
+    EXPECT_NE(error_of(in_model, DS_ERROR_STATE).find("it is the folder of a Hugging Face model"),
+              std::string::npos);
+  }
   merge_patch(again, Json::parse(R"({"run": {"dir": null}})"));
   EXPECT_EQ(error_of(again, DS_ERROR_CONFIG), "run.resume needs run.dir, which is not given");
 }

@@ -13,8 +13,7 @@ namespace ds {
 int64_t now_ns();
 
 // Spans of the queues of one rank, written as Chrome trace-event JSON, which Perfetto opens.
-// Thread-safe, except for dropped(). At most `capacity` spans are kept; later ones are dropped and
-// counted.
+// Thread-safe. At most `capacity` spans are kept; later ones are dropped and counted.
 class Trace {
  public:
   explicit Trace(int rank, size_t capacity = 200000) : rank_(rank), capacity_(capacity) {}
@@ -42,7 +41,7 @@ class Trace {
  private:
   int rank_;
   size_t capacity_;
-  int64_t dropped_ = 0;
+  std::atomic<int64_t> dropped_{0};
   std::atomic<bool> on_{true};
   std::mutex mutex_;
   std::vector<Span> spans_;

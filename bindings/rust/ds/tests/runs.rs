@@ -58,10 +58,16 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
     assert!(universal.join("latest_universal").exists());
     let options = r#"{"tokens": 12, "seed": 3}"#;
     let mut parts = String::new();
-    let text = ds::generate(None, &run, Some("def "), Some(options), Some(&mut |part| {
-        parts.push_str(part);
-        true
-    }))
+    let text = ds::generate(
+        None,
+        &run,
+        Some("def "),
+        Some(options),
+        Some(&mut |part| {
+            parts.push_str(part);
+            true
+        }),
+    )
     .unwrap();
     assert!(!text.is_empty() && text == parts);
     ranks("text", 2, |comm| {
@@ -76,10 +82,16 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
     });
     assert_eq!(*cried.unwrap_err().downcast::<&str>().unwrap(), "of the text");
     let mut calls = 0;
-    let stopped = ds::generate(None, &run, Some("def "), Some(options), Some(&mut |_| {
-        calls += 1;
-        calls < 3
-    }));
+    let stopped = ds::generate(
+        None,
+        &run,
+        Some("def "),
+        Some(options),
+        Some(&mut |_| {
+            calls += 1;
+            calls < 3
+        }),
+    );
     refused(stopped, Status::User, "a callback asked to stop");
     assert_eq!(calls, 3);
 }
@@ -136,7 +148,8 @@ fn errors_and_panics_of_closures_end_a_run_which_can_go_on() {
     let folder = Scratch::new("closures");
     let run = folder.join("run");
     let config = own_data(&run);
-    let failing = Run::new(&config).batch(|batch| if batch.step < 3 { fill(batch) } else { Err("the disk is gone".into()) });
+    let failing =
+        Run::new(&config).batch(|batch| if batch.step < 3 { fill(batch) } else { Err("the disk is gone".into()) });
     refused(failing.train(), Status::User, ": the disk is gone");
     let panic = std::panic::catch_unwind(|| {
         Run::resume(&run, None).batch(|batch| if batch.step < 5 { fill(batch) } else { panic!("of the data") }).train()
@@ -166,7 +179,11 @@ fn a_model_is_verified_against_its_recorded_numbers() {
         let outcome = ds::verify(Some(&comm), &model("gpt2"), Some(options), Format::Text).unwrap();
         assert!(outcome.report.contains("passed: 2 comparisons"), "{}", outcome.report);
     });
-    refused(ds::verify(None, &model("gpt2"), Some(r#"{"kind": []}"#), Format::Text), Status::Config, "did you mean kinds?");
+    refused(
+        ds::verify(None, &model("gpt2"), Some(r#"{"kind": []}"#), Format::Text),
+        Status::Config,
+        "did you mean kinds?",
+    );
     refused(ds::verify(None, Path::new("nowhere"), None, Format::Text), Status::NotFound, "nowhere/golden.json");
 }
 
