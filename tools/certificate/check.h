@@ -382,8 +382,7 @@ class ProgramCheck {
     const Buffer& b = buffer(o);
     Int begin = b.offset + o.begin, used = begin + o.bytes;
     Int end = in.queue >= read ? begin + round_up(o.bytes, kBlock) : used;
-    if (end > p_.arena[b.tier][!b.persistent])
-      find("touches bytes past the end of the arena of ", b.name);
+    if (end > p_.arena[b.tier][!b.persistent]) find("exceeds the arena with ", b.name);
     Pieces& pieces = pieces_[b.tier][b.persistent ? 0 : 1];
     for (Int at : {begin, used, end}) pieces.cut(at);
     for (auto it = pieces.find(begin); it != pieces.end() && it->first < end; ++it) {

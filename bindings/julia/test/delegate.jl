@@ -73,7 +73,7 @@ end
         @test outer == [1, 2]
         Libds.write_grad!(g -> g .= 1, e, p)
         Libds.backward!(e)
-        refused(() -> Libds.step!(e), Libds.DS_ERROR_STATE, "leased")
+        refused(() -> Libds.step!(e), Libds.DS_ERROR_STATE, "must have no lease")
     end
     Libds.step!(e)
     @test read(e, p) == [0, 1]

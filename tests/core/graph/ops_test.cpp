@@ -94,8 +94,8 @@ TEST(Ops, RefusesMeaninglessAttention) {
   EXPECT_EQ(attention({packed}, {{"dropout", 1}}),
             "attention: attribute 'dropout' must be in [0, 1), got 1");
   EXPECT_EQ(attention({packed}, {{"op", 65536}}),
-            "attention: attribute 'op' must be an integer from 0 to 65535, got '{heads=4 seq=8 "
-            "op=65536}'");
+            "attention: attribute 'op' must be an integer from 0 to 65535, got attributes "
+            "{heads=4 seq=8 op=65536}");
   EXPECT_EQ(attention({packed}, {{"softcap", -1}}),
             "attention: attribute 'softcap' must be a number >= 0, got -1");
   EXPECT_EQ(attention({q, k, k}, {{"per_head", 1}, {"kv_heads", 2}}),

@@ -33,7 +33,7 @@ fn a_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
         let sum: f32 = engine.gather(&[p]).unwrap().values(p).unwrap().iter().sum::<f32>();
         assert_eq!(sum, 12.5, "evaluation, whose lease ended when it was dropped");
         engine.evaluate(false).unwrap();
-        engine.attach("rank", &View::of(&[comm.rank()], &[1]).unwrap()).unwrap();
+        engine.attach("rank", &View::of(&[comm.rank() as i32], &[1]).unwrap()).unwrap();
         refused(engine.attach("", &View::of(&[1.0f32], &[1]).unwrap()), Status::InvalidArgument, "name must not be empty");
         engine.save(&folder, Some(r#"{"client_state": {"epoch": 2}}"#)).unwrap();
         refused(engine.attachment("rank", 0), Status::State, "no checkpoint");
@@ -81,7 +81,7 @@ fn leases_lie_within_leases() {
     assert_eq!(outer.values::<f32>(p).unwrap(), [1.0, 2.0], "p is leased until its last lease ends");
     outer.write_grad(p, |grad: &mut [f32]| grad.fill(1.0)).unwrap();
     outer.backward().unwrap();
-    refused(outer.step(), Status::State, "leased");
+    refused(outer.step(), Status::State, "must have no lease");
     drop(outer);
     engine.step().unwrap();
     assert_eq!(engine.read(p, "master").unwrap(), [0.0, 1.0]);
