@@ -35,6 +35,7 @@ NOT_RUN = {
     "./run test": "is what runs this",
     "apt-get install": "changes the machine",
     "git clone": "needs the network",
+    "c++ -std=c++20": "needs libtorch; ./run interop libtorch has run it before",
 }
 ANY_NUMBERS = {
     "head -4 profile.txt": "times, and the rates of this machine",
