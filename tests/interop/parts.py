@@ -21,6 +21,7 @@ PARTS = {
     "monitors": ("monitors.py", [], 0.5, "numbers in Weights & Biases and Comet, offline, beside DeepSpeed's monitors"),
     "arrays": ("arrays.py", [], 0.1, "arrays of torch and NumPy 2 are shared with the Python package"),
     "jax": ("jax_host.py", [], 4, "20 steps of a JAX program at ZeRO 0 to 2 beside optax's"),
+    "libtorch": ("libtorch.py", [], 2, "20 steps of a C++ program over libtorch beside its AdamW"),
     "oneccl": ("oneccl.py", [], 2, "the comm suite and training over oneCCL, by a plugin made of ds_plugin.h alone"),
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
