@@ -5,6 +5,7 @@ include(CMakePackageConfigHelpers)
 if(TARGET ds)
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ds)
   install(FILES ${CMAKE_SOURCE_DIR}/include/ds.h ${CMAKE_SOURCE_DIR}/include/ds_ops.h ${CMAKE_SOURCE_DIR}/include/ds_plugin.h
+          ${CMAKE_SOURCE_DIR}/bindings/libtorch/ds_torch.h
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(TARGETS ds EXPORT dsTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT dsTargets NAMESPACE ds:: DESTINATION ${package_dir})

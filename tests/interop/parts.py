@@ -9,6 +9,9 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+# The environments of parts whose packages are not in that of this program.
+OWN_PYTHON = {"jax": os.path.join(ROOT, ".cache", "venv-jax", "bin", "python")}
 # For each part: (file, arguments when all parts run, minutes, description).
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
@@ -17,6 +20,8 @@ PARTS = {
     "pytorch": ("pytorch.py", [], 1, "20 f32 steps beside PyTorch's; safetensors and tensorboard read our files"),
     "monitors": ("monitors.py", [], 0.5, "numbers in Weights & Biases and Comet, offline, beside DeepSpeed's monitors"),
     "arrays": ("arrays.py", [], 0.1, "arrays of torch and NumPy 2 are shared with the Python package"),
+    "jax": ("jax_host.py", [], 4, "20 steps of a JAX program at ZeRO 0 to 2 beside optax's"),
+    "libtorch": ("libtorch.py", [], 2, "20 steps of a C++ program over libtorch beside its AdamW"),
     "oneccl": ("oneccl.py", [], 2, "the comm suite and training over oneCCL, by a plugin made of ds_plugin.h alone"),
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
     "templates": ("templates.py", ["3000"], 1.5, "random chat templates beside Transformers"),
@@ -32,7 +37,7 @@ PARTS = {
 def run(part, arguments):
     """Returns the exit code of a part, and its seconds."""
     begin = time.monotonic()
-    code = subprocess.call([sys.executable, os.path.join(HERE, PARTS[part][0]), *arguments])
+    code = subprocess.call([OWN_PYTHON.get(part, sys.executable), os.path.join(HERE, PARTS[part][0]), *arguments])
     return code, time.monotonic() - begin
 
 

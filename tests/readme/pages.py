@@ -1,10 +1,11 @@
 """Runs the commands that a page of docs/start or docs/guides shows, in a scratch folder with the parts of a working
 copy that pages name.
 
-usage: pages.py SOURCE BUILD PAGE [--renew] [--first] [--there]
+usage: pages.py SOURCE BUILD PAGE [--renew] [--first] [--there] [--path=DIR]
   --renew   writes the output of this run into the page if it differs or the page shows none
   --first   runs only the part before the first section heading of the page
   --there   runs in SOURCE itself, as its user would
+  --path    commands are first looked for in DIR, such as that of a Python with the packages of the page
 
 - A ```console block contains commands for one shell, each after `$ `, and their output. `...` matches any lines. The output
   of a command without output lines is not compared. A command that fails must be followed by `$ echo $?`.
@@ -34,6 +35,7 @@ NOT_RUN = {
     "./run test": "is what runs this",
     "apt-get install": "changes the machine",
     "git clone": "needs the network",
+    "c++ -std=c++20": "needs libtorch; ./run interop libtorch has run it before",
 }
 ANY_NUMBERS = {
     "head -4 profile.txt": "times, and the rates of this machine",
@@ -154,7 +156,8 @@ def play(folder, steps):
     for number, (kind, name, content) in enumerate(steps):
         if kind == "file":
             (folder / f"{number}.file").write_text(content)
-    environment = {"PATH": f"{BUILD}/bin:{BUILD}/julia/usr/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(work), "LANG": "C.UTF-8"}
+    first = "".join(f"{word.partition('=')[2]}:" for word in sys.argv if word.startswith("--path="))
+    environment = {"PATH": f"{first}{BUILD}/bin:{BUILD}/julia/usr/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(work), "LANG": "C.UTF-8"}
     shell = subprocess.Popen(["bash", "-c", script(folder, steps)], cwd=work, env=environment, start_new_session=True)
     try:
         shell.wait(LIMIT)

@@ -11,6 +11,7 @@ The pieces:
 - Every error is an `Error`, with a subclass for each status.
 
 - `ops` has a function for each operation of a graph.
+- `libds.jax`, a module to be imported by itself, has an optimizer for programs of JAX.
 
 `libds.lowlevel` has the plain calls of ds.h. The guide is docs/start/python.md.
 """
