@@ -423,9 +423,7 @@ class Engine(torch.nn.Module):
             num_workers=num_local_io_workers or 0, drop_last=bool(self._settings.get("dataloader_drop_last", False)))
 
     def compile(self, backend: Any = "inductor", compile_kwargs: Mapping[str, Any] | None = None, **_: Any) -> None:
-        """Compiles the module by torch.compile, at ZeRO stages 0 to 2."""
-        if self._leases is not None:
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, "compile is not available at ZeRO stage 3, got a configuration of stage 3")
+        """Compiles the module by torch.compile. At ZeRO stage 3 each module is compiled for itself."""
         self.module.compile(backend=backend, **(compile_kwargs or {}))
 
     def destroy(self) -> None:

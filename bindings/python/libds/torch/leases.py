@@ -164,6 +164,7 @@ class Leases:
 
     # ------------------------------------------------------------ forward
 
+    @torch._disable_dynamo
     def _enter(self, own: list[Held]) -> None:
         if not self.frames and torch.is_grad_enabled() and graph_task() < 0:
             self._saving = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
@@ -174,11 +175,13 @@ class Leases:
             self.acquire(own)
             frame += own
 
+    @torch._disable_dynamo
     def read(self, held: Held) -> None:
         """Leases a parameter that the running module reads, until the module ends."""
         self.acquire([held])
         self.frames[-1].append(held)
 
+    @torch._disable_dynamo
     def _leave(self, output: Any) -> None:
         frame = self.frames.pop()
         if graph_task() >= 0:

@@ -135,7 +135,7 @@ class Parameters:
 
     def shown(self, held: Held) -> torch.Tensor:
         """Returns a tensor over the engine's own values of a parameter."""
-        return torch.from_dlpack(self.engine.view(held.number)).view(held.param.shape)
+        return torch.from_dlpack(self.engine._call(libds.lowlevel.engine_param_view, held.number)).view(held.param.shape)
 
     def end(self) -> None:
         """Gives the module values of its own, as far as this rank has them."""
