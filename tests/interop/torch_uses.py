@@ -1,5 +1,6 @@
 """What programs do between the steps of torch_host.py: accumulation, edits, freezing, groups, checkpoints, and mistakes."""
 import copy
+import io
 import os
 import tempfile
 
@@ -99,6 +100,11 @@ def edits(stage):
     check(f"edits, state_dict and load_state_dict, stage {stage}", same and worst < 2e-6, f"largest difference {worst:.1e}")
     with engine.gathered() as whole:
         copied = copy.deepcopy(whole)
+        file = io.BytesIO()
+        torch.save(whole, file)
+    file.seek(0)
+    read = torch.load(file, weights_only=False)
+    check(f"a module that is saved whole, stage {stage}", drawn_loss(read, 900).item() == drawn_loss(copied, 900).item())
     worst = abs(drawn_loss(copied, 900).item() - drawn_loss(plain.model, 900).item())
     check(f"deepcopy of a gathered module, stage {stage}", worst < 2e-6, f"difference {worst:.1e}")
     engine.destroy()

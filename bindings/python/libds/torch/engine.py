@@ -388,10 +388,8 @@ class Engine(torch.nn.Module):
         for name, value in state["buffers"].items():
             if name in buffers:
                 buffers[name].copy_(value)
+        self.optimizer.loaded(state["groups"] if scheduler else [])
         if scheduler:
-            groups = state["groups"]
-            if len(groups) == len(self.optimizer.param_groups):
-                self.optimizer.load_state_dict({"param_groups": groups})
             if self.lr_scheduler is not None and hasattr(self.lr_scheduler, "load_state_dict") and state["scheduler"] is not None:
                 self.lr_scheduler.load_state_dict(state["scheduler"])
 

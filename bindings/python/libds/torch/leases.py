@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -71,6 +71,22 @@ class _LeasingDict(dict):
             self._leases.read(held)
         return param
 
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)  # a copy has parameters of its own
+
+
+class _Hook:
+    """A hook that does nothing in a copy of its module."""
+
+    def __init__(self, call: Callable[..., Any] | None = None) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return None if self._call is None else self._call(*arguments, **options)
+
+    def __reduce__(self) -> Any:
+        return _Hook, ()
+
 
 class Leases:
     """The leases of the partitioned parameters of an engine."""
@@ -98,7 +114,7 @@ class Leases:
         for one in module.modules():
             self._attach(one)
         for held in self.held:
-            held.param.__deepcopy__ = _no_copy(held)
+            held.param.__deepcopy__ = _Copy(held)
 
     def _attach(self, module: torch.nn.Module) -> None:
         named = [(key, self.by_id[id(param)]) for key, param in module._parameters.items() if id(param) in self.by_id]
@@ -107,15 +123,15 @@ class Leases:
         if own:
             module._parameters = _LeasingDict(module._parameters, self)
         self._hooks += [
-            module.register_forward_pre_hook(lambda one, args: self._enter(leased), prepend=True),
-            module.register_forward_hook(lambda one, args, output: self._leave(output), always_call=True),
+            module.register_forward_pre_hook(_Hook(lambda one, args: self._enter(leased)), prepend=True),
+            module.register_forward_hook(_Hook(lambda one, args, output: self._leave(output)), always_call=True),
         ]
         if own:
             self._hooks += [
-                module.register_state_dict_pre_hook(lambda one, prefix, keep: self.acquire(own)),
-                module.register_state_dict_post_hook(lambda one, state, prefix, local: self._copied(named, state, prefix)),
-                module._register_load_state_dict_pre_hook(lambda state, prefix, *rest: self._open(named, state, prefix)),
-                module.register_load_state_dict_post_hook(lambda one, keys: self._loaded(own)),
+                module.register_state_dict_pre_hook(_Hook(lambda one, prefix, keep: self.acquire(own))),
+                module.register_state_dict_post_hook(_Hook(lambda one, state, prefix, local: self._copied(named, state, prefix))),
+                module._register_load_state_dict_pre_hook(_Hook(lambda state, prefix, *rest: self._open(named, state, prefix))),
+                module.register_load_state_dict_post_hook(_Hook(lambda one, keys: self._loaded(own))),
             ]
 
     def close(self) -> None:
@@ -284,12 +300,19 @@ class Leases:
             filled[0][0].home.write(filled)
 
 
-def _no_copy(held: Held) -> Any:
-    def deepcopy(memo: Any) -> Any:
+class _Copy:
+    """Copies a partitioned parameter, which is possible only while it is leased."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    def __call__(self, memo: Any) -> Any:
+        held = self._held
         if held.tensor is None:
             raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' is away (ZeRO stage 3): copy the module inside `with engine.gathered():`")
         copy = torch.nn.Parameter(held.tensor.clone(), held.param.requires_grad)
         memo[id(held.param)] = copy
         return copy
 
-    return deepcopy
+    def __reduce__(self) -> Any:
+        return type(None), ()

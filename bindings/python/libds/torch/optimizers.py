@@ -83,6 +83,16 @@ class Optimizer(torch.optim.Optimizer):
             self.fetch()
             self._known = [self._numbers(group) for group in self.param_groups]
 
+    def loaded(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Called after a checkpoint with these groups was loaded. A schedule of the engine goes on by itself."""
+        if self._settings.scheduled:
+            self.fetch()
+            self._known = [self._numbers(group) for group in self.param_groups]
+            return
+        if len(groups) == len(self.param_groups):
+            self.load_state_dict({"param_groups": groups})
+        self._known = [{} for _ in self.param_groups]
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes the engine's step, as `engine.step()` does."""
         loss = None if closure is None else closure()

@@ -44,6 +44,9 @@ class Held:
         self.tensor = tensor
         self.param.data = tensor
 
+    def __reduce__(self) -> Any:
+        return type(None), ()  # a parameter that is read from a file belongs to no engine
+
     def hide(self) -> None:
         """Takes the values away. The parameter keeps its shape; reading it gives NaN, and torch refuses to write it."""
         self.tensor = None

@@ -1,6 +1,7 @@
 """The configuration of an engine, and what a client optimizer adds to it."""
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,6 +60,8 @@ class Settings:
     def __init__(self, config: Any, ranks: int) -> None:
         if config is None:
             raise libds.errors.refuse("config must be a dictionary, JSON text or the path of a file, got None")
+        if isinstance(config, Mapping) and config.get("steps_per_print") == math.inf:  # Accelerate's word for never
+            config = {name: value for name, value in config.items() if name != "steps_per_print"}
         self.given = libds.merge_config(config, {})
         self._ranks = ranks
         self._read()
