@@ -106,8 +106,9 @@ def trainer(stage):
             "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0},
             "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto", "betas": "auto", "eps": "auto"}}}
 
-    def run(folder, **options):
+    def run(folder, made=made, **options):
         forget()
+        os.environ["ACCELERATE_USE_DEEPSPEED"] = "true" if made else "false"
         arguments = transformers.TrainingArguments(
             output_dir=folder, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=6, logging_steps=1, save_steps=3,
             learning_rate=1e-3, report_to=[], deepspeed=made, disable_tqdm=True, seed=3)
@@ -116,7 +117,8 @@ def trainer(stage):
         evaluated = one.evaluate()["eval_loss"]
         one.save_model(os.path.join(folder, "whole"))
         losses = {row["step"]: row["loss"] for row in one.state.log_history if "loss" in row}
-        one.model_wrapped.destroy()
+        if made:
+            one.model_wrapped.destroy()
         return losses, evaluated
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -125,6 +127,11 @@ def trainer(stage):
         again, also = run(folder, resume_from_checkpoint=os.path.join(folder, "checkpoint-3"))
         check(f"the Trainer trains and resumes, stage {stage}", len(first) == 6 and first[6] < first[1] and also == evaluated
               and all(again[step] == first[step] for step in (4, 5, 6)), f"losses {first} and {again}, evaluation {evaluated} and {also}")
+        if comm.size == 1:
+            plain, _ = run(os.path.join(folder, "plain"), None)
+            worst = max(abs(plain[step] - first[step]) for step in plain)
+            check(f"the Trainer's losses are those without DeepSpeed, stage {stage}", worst < 2e-6, f"largest difference {worst:.1e}")
+            os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
         if comm.rank == 0:
             whole = gpt2().from_pretrained(os.path.join(folder, "whole"))
             check(f"the Trainer's saved weights are whole, stage {stage}", not any(param.isnan().any() for param in whole.parameters()))

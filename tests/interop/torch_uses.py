@@ -97,6 +97,11 @@ def edits(stage):
     engine.module.load_state_dict(other)
     plain.model.load_state_dict(other)
     worst = max(worst, train(engine, plain, drawn_loss, 2, first=6))
+    refused(f"load_state_dict with another shape, stage {stage}", lambda: engine.module.load_state_dict(
+        {**other, "head.weight": torch.zeros(2, 2)}), "head.weight", "[2, 2]")
+    engine.module.load_state_dict(other)
+    plain.model.load_state_dict(other)
+    worst = max(worst, train(engine, plain, drawn_loss, 2, first=8))
     check(f"edits, state_dict and load_state_dict, stage {stage}", same and worst < 2e-6, f"largest difference {worst:.1e}")
     with engine.gathered() as whole:
         copied = copy.deepcopy(whole)

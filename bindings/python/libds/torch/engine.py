@@ -78,7 +78,7 @@ class Engine(torch.nn.Module):
         output = self.module(*inputs, **named)
         if torch.is_grad_enabled() and not inside:
             for tensor in tensors_in(output):
-                if tensor.requires_grad:
+                if tensor.requires_grad and not tensor.is_leaf:
                     tensor.register_hook(self._output_gradient)
         return output
 
@@ -99,6 +99,7 @@ class Engine(torch.nn.Module):
             self._leases.came(held)
 
     def _backward_ended(self) -> None:
+        self._scaled = False
         if self._leases is not None:
             self._leases.end_backward()
 
@@ -171,7 +172,6 @@ class Engine(torch.nn.Module):
         self.optimizer.send()
         result = self._engine.step()
         self._gradients.begin_step()
-        self._scaled = False
         self.global_steps += 1
         self._applied = not result.skipped
         self.optimizer.stepped()

@@ -289,12 +289,14 @@ class Leases:
     def _open(self, named: list[tuple[str, Held]], state: Mapping[str, Any], prefix: str) -> None:
         """Gives those parameters memory that load_state_dict will fill."""
         for key, held in named:
-            if prefix + key in state and held.leases == 0:
+            value = state.get(prefix + key)
+            if held.leases == 0 and getattr(value, "shape", None) == held.param.shape:
                 held.param.data = torch.empty(held.param.shape, dtype=held.home.dtype)
 
     def _loaded(self, own: list[Held]) -> None:
-        filled = [(held, held.param.detach()) for held in own if held.leases == 0 and held.param.data_ptr() != held.away.data_ptr()]
-        for held, _ in filled:
+        opened = [held for held in own if held.leases == 0 and held.param.data_ptr() != held.away.data_ptr()]
+        filled = [(held, held.param.detach()) for held in opened if held.param._version != held.version]
+        for held in opened:
             held.hide()
         if filled:
             filled[0][0].home.write(filled)
