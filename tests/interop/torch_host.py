@@ -1,8 +1,8 @@
 """Compares training of PyTorch models through libds.torch with plain torch (./run interop torch [PART [N [SEED]]]).
 
-PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), shim (Accelerate and the Trainer) drawn
-(N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32. A rank computes the micro-batches of all ranks by torch.optim.AdamW as well, and
-compares the losses of 20 steps.
+PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), shim (Accelerate and the Trainer),
+drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32. A rank
+also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
 """
 import math
 import os
@@ -149,11 +149,18 @@ def run_rank(part, *numbers):
 
 
 def page():
-    """Runs the commands of docs/guides/torch.md, with this Python as python3."""
+    """Runs the commands of docs/guides/torch.md. Their python3 is this one, which has torch, in a build folder made of links."""
     build = os.path.join(ROOT, "build")
-    paths = os.pathsep.join([os.path.dirname(sys.executable), os.path.join(build, "bin"), os.environ["PATH"]])
-    return subprocess.call([sys.executable, os.path.join(ROOT, "tests", "readme", "pages.py"), ROOT, build,
-                            os.path.join(ROOT, "docs", "guides", "torch.md")], env=os.environ | {"PATH": paths})
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "bin"))
+        os.symlink(os.path.join(build, "bin", "libds"), os.path.join(folder, "bin", "libds"))
+        os.symlink(os.path.join(build, "python"), os.path.join(folder, "python"))
+        python = os.path.join(folder, "bin", "python3")
+        with open(python, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
+        os.chmod(python, 0o755)
+        return subprocess.call([sys.executable, os.path.join(ROOT, "tests", "readme", "pages.py"), ROOT, folder,
+                                os.path.join(ROOT, "docs", "guides", "torch.md")])
 
 
 def main():

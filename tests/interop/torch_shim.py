@@ -138,11 +138,11 @@ def trainer(stage):
         comm.barrier()
 
 
-def shim():
+def shim(*stages):
     libds.torch.as_deepspeed()
     libds.torch.init_distributed()
     os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
     names()
-    for stage in STAGES:
+    for stage in stages or STAGES:
         accelerate(stage)
         trainer(stage)

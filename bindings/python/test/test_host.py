@@ -5,7 +5,7 @@ import unittest
 from support import libds, np, ranks, scratch
 
 STEPS = 6
-SEEDS = range(18)
+SEEDS = range(12)
 
 
 class Host:
