@@ -100,7 +100,10 @@ def train(engine, plain, loss_of, steps=STEPS, micro_steps=1, first=0):
 
 
 def compare(name, make, loss_of, made, micro_steps=1, steps=STEPS, limit=LIMIT):
-    engine, *_ = libds.torch.initialize(model=seeded(make, 1 + libds.torch.communicator().rank), config=made)
+    model = seeded(make, 1 + libds.torch.communicator().rank)
+    if any(isinstance(module, torch_models.Choice) for module in model.modules()):
+        libds.torch.states.set_z3_leaf_modules(model, ["Choice"])  # ranks may choose differently
+    engine, *_ = libds.torch.initialize(model=model, config=made)
     plain = Plain(make, loss_of)
     try:
         worst = train(engine, plain, loss_of, steps, micro_steps)

@@ -83,7 +83,6 @@ def accelerate(stage):
         check(f"Accelerate resumes, stage {stage}", language_loss(engine, 7).item() == before)
         comm.barrier()
     engine.destroy()
-    accelerator.end_training()
 
 
 class Rows(torch.utils.data.Dataset):

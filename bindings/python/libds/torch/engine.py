@@ -45,7 +45,8 @@ class Engine(torch.nn.Module):
         held.selected = frozenset(one.number for one in held.all if id(one.param) in in_groups)
         self._leases = held.leases = Leases(held, module) if settings.get("zero_optimization.stage", 0) == 3 else None
         configured = int(settings.get("gradient_accumulation_steps", 1))
-        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, self._came, self._backward_ended)
+        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, self._came, self._backward_ended,
+                                    () if self._leases is None else self._leases.units)
         optimizer.begin(held)
         self._engine["mean_micro_steps"] = configured
         self.optimizer = optimizer

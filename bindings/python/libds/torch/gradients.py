@@ -10,7 +10,7 @@ A backward of torch is a micro-step of the engine. It ends in a callback of auto
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -36,11 +36,12 @@ class Gradients:
     """The gradients of an engine's micro-steps.
 
     `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)` and
-    `ended()` are called when a gradient has come and when a backward has ended.
+    `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
+    not use, are handed over after all others.
     """
 
     def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
-                 came: Callable[[Held], None], ended: Callable[[], None]) -> None:
+                 came: Callable[[Held], None], ended: Callable[[], None], last: Collection[int]) -> None:
         self._engine = parameters.engine
         self._all = parameters.all
         self._comm = comm
@@ -51,7 +52,8 @@ class Gradients:
         self._task: int | None = None  # the backward whose gradients come; 0 for one without a number
         self._queued = -1  # the backward that will call _end_task
         self._forced = False
-        self._order: list[Held] | None = None if comm.size == 1 else list(reversed(self._all))
+        self._last = last
+        self._order: list[Held] | None = None if comm.size == 1 else self._put_last(reversed(self._all))
         self._learned = comm.size == 1
         self._next = 0
         self._waiting: dict[int, torch.Tensor] = {}
@@ -207,7 +209,10 @@ class Gradients:
         numbers = torch.tensor(came + rest, dtype=torch.int64)
         self._comm.broadcast(numbers)
         by_number = {held.number: held for held in self._all}
-        self._order = [by_number[number] for number in numbers.tolist()]
+        self._order = self._put_last(by_number[number] for number in numbers.tolist())
+
+    def _put_last(self, order: Iterable[Held]) -> list[Held]:
+        return sorted(order, key=lambda held: held.number in self._last)
 
     def _clear(self) -> None:
         for held in self._arrived:

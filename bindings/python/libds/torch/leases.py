@@ -105,12 +105,13 @@ class Leases:
         self._unit: list[Held] | None = None
         self._saving: Any = None
         self._module = module
-        self._units: dict[int, list[Held]] = {}
+        #: The unit of each parameter that is in one, by the number of the parameter.
+        self.units: dict[int, list[Held]] = {}
         self._hooks: list[Any] = []
         for one in module.modules():
             if getattr(one, UNIT, False):
                 unit = [self.by_id[id(param)] for param in one.parameters() if id(param) in self.by_id]
-                self._units.update((held.number, unit) for held in unit if held.number not in self._units)
+                self.units.update((held.number, unit) for held in unit if held.number not in self.units)
         for one in module.modules():
             self._attach(one)
         for held in self.held:
@@ -248,7 +249,7 @@ class Leases:
             raise libds.Unsupported(libds.Status.UNSUPPORTED, f"backward with create_graph is not available at ZeRO stage 3: it would read parameter "
                                     f"'{held.name}' again later; use stage 2")
         node = torch._C._current_autograd_node()
-        unit = self._units.get(held.number)
+        unit = self.units.get(held.number)
         if (node is None or node is not self._node) and (unit is None or unit is not self._unit):
             self._end_node()
         if unit is None:
@@ -267,8 +268,9 @@ class Leases:
         self.release(asked)
 
     def came(self, held: Held) -> None:
-        """Ends the leases of a recomputation when the gradient of the parameter has come."""
-        if held.number in self._recomputed:
+        """Ends the leases of a recomputation when the gradient of the parameter has come. Those of units end with backward, because
+        ranks may have gradients of different parameters of a unit."""
+        if held.number in self._recomputed and held.number not in self.units:
             self.release(self._recomputed.pop(held.number))
 
     def end_backward(self) -> None:
