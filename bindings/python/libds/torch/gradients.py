@@ -37,7 +37,7 @@ class Gradients:
 
     `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)` and
     `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
-    not use, are handed over after all others.
+    not use, are handed over when backward ends, after all others.
     """
 
     def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
@@ -175,7 +175,7 @@ class Gradients:
         self._waiting[held.number] = grad
         while self._next < len(self._order):
             held = self._order[self._next]
-            if held.trained and held.number not in self._waiting:
+            if held.trained and (held.number in self._last or held.number not in self._waiting):
                 break
             self._next += 1
             if held.trained:
