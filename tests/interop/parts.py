@@ -28,6 +28,7 @@ PARTS = {
     "tokenizers": ("tokenizer_folders.py", ["1000"], 2, "random tokenizer folders, texts and conversations beside Transformers"),
     "semantics": ("semantics.py", ["200"], 1.5, "random schedules, loss scales and batch sizes beside DeepSpeed's classes"),
     "configurations": ("configurations.py", ["4000"], 0.2, "random changes of real configurations beside DeepSpeed's reader"),
+    "torch": ("torch_host.py", [], 15, "PyTorch models, Accelerate and the Trainer over libds.torch beside plain torch"),
     "deepspeed": ("deepspeed_beside.py", [], 8, "10 steps of ZeRO 0 to 3 beside DeepSpeed's"),
     "checkpoints": ("checkpoints.py", [], 7, "checkpoints of ZeRO 1 to 3 go from DeepSpeed to libds and back"),
     "curve": ("curve.py", [], 8, "200 steps of bf16 training beside PyTorch's, 3 seeds"),

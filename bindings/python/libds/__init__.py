@@ -6,6 +6,7 @@ The pieces:
 - `Comm` is a group of ranks with its collectives; `Work` is a collective that was started.
 - `Tensor` shares memory with NumPy, torch and buffers; `tensor` and `zeros` create one.
 - `train`, `generate`, `verify`, `profile` and `audit` are the commands of `libds` as functions.
+- `libds.torch`, which is imported separately and needs PyTorch, trains modules of torch with DeepSpeed's calls.
 - `Monitors` sends an engine's numbers to Weights & Biases and Comet; `train` does so by itself.
 - `Plan` shows what a step will do and how much memory it needs. `merge_config`, `describe_config`, `env_report` and `checkpoint_info` are small helpers.
 - Every error is an `Error`, with a subclass for each status.

@@ -82,7 +82,7 @@ class Delegate(unittest.TestCase):
         ranks(3, body)
 
         def partitioned(comm):
-            with host_engine(1 << 16, comm=comm) as engine, self.assertRaisesRegex(libds.StateError, "gathered before it is viewed"):
+            with host_engine(1 << 18, comm=comm) as engine, self.assertRaisesRegex(libds.StateError, "gathered before it is viewed"):
                 engine.view("p")
 
         ranks(2, partitioned)

@@ -1,0 +1,242 @@
+"""Gradients on their way from torch to an engine.
+
+Torch calls a hook when the gradient of a parameter is complete. With several ranks all of them must hand gradients over in one
+order, but a branch in a model may change the order in which they come. So there is a fixed order: in the first backward the reverse of
+registration, afterwards the order in which rank 0 got them. A gradient that comes early waits, and zeros take the place of one that has not
+come when backward ends.
+
+A backward of torch is a micro-step of the engine. It ends in a callback of autograd, which a hook on the outputs of forward queues, so
+`loss.backward()` and `engine.backward(loss)` are alike.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import torch
+
+import libds
+
+from .parameters import Held, Parameters
+
+__all__ = ["Gradients"]
+
+
+def graph_task() -> int:
+    """Returns the number of the backward that runs on this thread, or -1. A reentrant checkpoint runs one inside another."""
+    return torch._C._current_graph_task_id()
+
+
+def when_backward_ends(call: Callable[[], None]) -> None:
+    """Calls `call` when the running backward has ended without an exception."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
+
+
+class Gradients:
+    """The gradients of an engine's micro-steps.
+
+    `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)` and
+    `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
+    not use, are handed over when backward ends, after all others.
+    """
+
+    def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
+                 came: Callable[[Held], None], ended: Callable[[], None], last: Collection[int]) -> None:
+        self._engine = parameters.engine
+        self._all = parameters.all
+        self._comm = comm
+        self._configured = configured
+        self._is_last, self._came, self._ended = is_last, came, ended
+        #: Micro-steps of the running step that have ended, and how many the engine expects.
+        self.done, self._count = 0, configured
+        self._task: int | None = None  # the backward whose gradients come; 0 for one without a number
+        self._queued = -1  # the backward that will call _end_task
+        self._forced = False
+        self._last = last
+        self._order: list[Held] | None = None if comm.size == 1 else self._put_last(reversed(self._all))
+        self._learned = comm.size == 1
+        self._next = 0
+        self._waiting: dict[int, torch.Tensor] = {}
+        self._parts: list[Held] = []
+        self._arrived: list[Held] = []
+        self._given = 0
+        self._failed = ""
+        self._hooks = [held.param.register_post_accumulate_grad_hook(self._hook(held)) for held in self._all if held.param.requires_grad]
+        self._hooked = {held.number for held in self._all if held.param.requires_grad}
+
+    def close(self) -> None:
+        """Removes the hooks."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def watch(self, held: Held) -> None:
+        """Adds the hook of a parameter that is trained from now on."""
+        if held.number not in self._hooked:
+            self._hooked.add(held.number)
+            self._hooks.append(held.param.register_post_accumulate_grad_hook(self._hook(held)))
+
+    # ------------------------------------------------------------ a backward
+
+    @property
+    def running(self) -> bool:
+        """Whether a micro-step has begun and not ended."""
+        return self._task is not None
+
+    def check(self) -> None:
+        """Refuses to go on after a backward that has failed after some of its gradients were handed over."""
+        if self._task is not None and graph_task() < 0 and not self._forced:
+            self._abandon()
+        if graph_task() < 0:
+            self._queued = -1
+        if self._failed:
+            raise libds.StateError(libds.Status.STATE, self._failed)
+
+    def begin(self) -> None:
+        """Begins a micro-step, which `finish` ends even if no gradient comes."""
+        self.check()
+        self._begin(0)
+        self._forced = True
+
+    def finish(self) -> None:
+        """Ends the micro-step that `begin` has begun."""
+        self._forced = False
+        if self._task is not None:
+            self._end()
+
+    def fail(self) -> None:
+        """Ends a micro-step whose backward has raised an exception."""
+        self._forced = False
+        if self._task is not None:
+            self._abandon()
+
+    def expect_end(self) -> None:
+        """Called inside a backward: makes its end the end of the micro-step, if it has brought a gradient."""
+        task = graph_task()
+        if task != self._queued:
+            self._queued = task
+            when_backward_ends(self._end_task)
+        if self._task == 0:
+            self._task = task
+
+    def _end_task(self) -> None:
+        self._queued = -1
+        self._ended()
+        if self._task is not None and not self._forced:
+            self._end()
+
+    def _begin(self, task: int) -> None:
+        last = self._is_last()
+        if self.done >= self._count:
+            raise libds.StateError(libds.Status.STATE, f"backward comes after {self.done} of {self._count} micro-steps of a step: call step(), or "
+                                   f"announce further ones by no_sync() or set_gradient_accumulation_boundary(False)")
+        wanted = self.done + 1 if last else max(self._configured, self.done + 2)
+        if wanted != self._count:
+            self._engine["micro_steps"] = wanted
+            self._count = wanted
+        self._task = task
+
+    def _hook(self, held: Held) -> Callable[[torch.Tensor], None]:
+        def arrived(param: torch.Tensor) -> None:
+            if not held.trained or held.home.engine.closed:
+                return
+            task = graph_task()
+            if self._task is None:
+                self.check()
+                self._begin(task if self._queued < 0 else self._queued)
+                if self._queued < 0:
+                    self.expect_end()
+            elif self._task == 0:
+                self._task = task
+            self._came(held)
+            if held.given:
+                held.late = True
+                raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' has got a second gradient in one backward: it is used inside and "
+                                       f"outside of a reentrant checkpoint; use_reentrant=False avoids that")
+            if held.late or task != self._task:
+                held.late = True
+                if held not in self._parts:
+                    self._parts.append(held)
+                return
+            self._take(held)
+
+        return arrived
+
+    def _take(self, held: Held) -> None:
+        grad, held.param.grad = held.param.grad, None
+        grad = grad.detach()
+        if grad.layout is not torch.strided:
+            grad = grad.to_dense()
+        held.given = True
+        self._arrived.append(held)
+        if self._order is None:
+            self._hand(held, grad)
+            return
+        self._waiting[held.number] = grad
+        while self._next < len(self._order):
+            held = self._order[self._next]
+            if held.trained and (held.number in self._last or held.number not in self._waiting):
+                break
+            self._next += 1
+            if held.trained:
+                self._hand(held, self._waiting.pop(held.number))
+
+    def _hand(self, held: Held, grad: torch.Tensor) -> None:
+        # grad_ready() of the engine does the same after checks of its arguments, which cost more than the call itself.
+        flat = grad if grad.dim() <= 4 else grad.reshape(-1)
+        self._engine._call(libds.lowlevel.grad_ready, held.number, libds.lowlevel.tensor_from(flat, False, 0))
+        self._given += 1
+
+    def _end(self) -> None:
+        for held in self._parts:
+            self._take(held)
+        if self._order is not None:
+            for held in self._order[self._next:]:
+                if held.trained:
+                    grad = self._waiting.pop(held.number, None)
+                    self._hand(held, torch.zeros(held.dims, dtype=held.param.dtype) if grad is None else grad)
+            if not self._learned:
+                self._learn()
+        self._engine.backward()
+        self.done += 1
+        self._clear()
+
+    def _learn(self) -> None:
+        """Takes over the order in which gradients have come on rank 0. Collective."""
+        self._learned = True
+        came = [held.number for held in self._arrived]
+        rest = [held.number for held in reversed(self._all) if not held.given]
+        numbers = torch.tensor(came + rest, dtype=torch.int64)
+        self._comm.broadcast(numbers)
+        by_number = {held.number: held for held in self._all}
+        self._order = self._put_last(by_number[number] for number in numbers.tolist())
+
+    def _put_last(self, order: Iterable[Held]) -> list[Held]:
+        return sorted(order, key=lambda held: held.number in self._last)
+
+    def _clear(self) -> None:
+        for held in self._arrived:
+            held.given = False
+        self._arrived, self._parts, self._waiting = [], [], {}
+        self._next = self._given = 0
+        self._task = None
+
+    def _abandon(self) -> None:
+        if self._given:
+            self._failed = ("a backward ended with an exception after some gradients were handed over: this engine cannot go on; "
+                            "make a new one and load a checkpoint")
+        for held in self._parts:
+            held.param.grad = None
+        self._queued = -1
+        self._clear()
+
+    # ------------------------------------------------------------ a step
+
+    def end_step(self) -> None:
+        """Called before the update: makes the micro-steps that were made the whole step, if more were expected."""
+        if self.done < self._count:
+            self._engine["micro_steps"] = self.done
+
+    def begin_step(self) -> None:
+        """Called after the update."""
+        self.done, self._count = 0, self._configured
