@@ -93,6 +93,7 @@ GOOD = {"tensor.values": lambda: [1.0], "config": lambda: {}, "patch": lambda: {
         "DelegateEngine.write.values": FLOATS, "convert_checkpoint.source": lambda: "no-such-folder", "convert_checkpoint.target": lambda: "new",
         "Engine.__setitem__.value": lambda: 0.1, "DelegateEngine.__setitem__.value": lambda: 0.1, "Engine.__setitem__.name": lambda: "lr",
         "DelegateEngine.__setitem__.name": lambda: "lr", "DelegateEngine.__getitem__.name": lambda: "lr", "Engine.__getitem__.name": lambda: "lr",
+        "Engine.attach.value": FLOATS, "DelegateEngine.attach.value": FLOATS,
         "Engine.write.values": lambda: array.array("f", [1.0] * 6)}
 UNUSED = {("Monitors", "resume")}  # only read if a section of the configuration is enabled
 OF_GRAPH = ("value", "loss", "values", "inputs")
