@@ -22,7 +22,7 @@ INDEX = "docs/README.md"
 # The index that this program makes from ds.h. Its line on the front page follows the line of ds.h.
 FUNCTIONS = "include/functions.md"
 LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
-FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.M | re.S)
+FENCE = re.compile(r"(^```.*?^```+$|`[^`\n]+`)", re.M | re.S)
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".py": "python", ".sh": "sh", ".json": "js", ".js": "js"}
 PICTURES = {".svg", ".png"}
 BINARY = {".safetensors"}
