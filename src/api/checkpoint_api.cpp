@@ -118,8 +118,6 @@ ds_status ds_checkpoint_attach(ds_engine* engine, const char* name, const ds_ten
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
     const std::string called = ds::need_path(name, "name");
-    ds::require(called != "__metadata__", "name must not be '{}', which safetensors reserves",
-                called);
     const ds_tensor& given = ds::need(value, "value");
     const std::unique_ptr<ds_tensor> copy = ds::own_tensor(given.dtype, given.dims);
     ds::copy_tensor(*copy, given, nullptr);

@@ -37,13 +37,16 @@ ManifestRankFile write_attached_file(const Attachments& attached, const std::str
 
 namespace {
 
-// Opens the file of `rank` after its hash has been compared.
-File open_attached(const Manifest& manifest, const std::string& path, size_t rank) {
-  if (rank >= manifest.attached.size())
-    raise(DS_ERROR_NOT_FOUND, "checkpoint '{}' has attachments of {} ranks, none of rank {}", path,
-          manifest.attached.size(), rank);
+// Opens the file of `rank` after its size, or with `whole` its hash, has been compared.
+File open_attached(const Manifest& manifest, const std::string& path, size_t rank, bool whole) {
+  if (rank >= static_cast<size_t>(manifest.world))
+    raise(DS_ERROR_NOT_FOUND,
+          "rank must be below {}, the number of ranks that saved checkpoint '{}', got {}",
+          manifest.world, path, rank);
+  if (manifest.attached.empty())
+    raise(DS_ERROR_NOT_FOUND, "checkpoint '{}' has no attachments", path);
   const std::string name = path + "/" + attached_file(rank);
-  check_rank_file(manifest.attached[rank], name, true);
+  check_rank_file(manifest.attached[rank], name, whole);
   return File(name, File::Mode::read);
 }
 
@@ -58,7 +61,7 @@ Attachment read_entry(File& file, const SafetensorEntry& entry) {
 
 Attachment read_attachment(const Manifest& manifest, const std::string& path, size_t rank,
                            const std::string& name) {
-  File file = open_attached(manifest, path, rank);
+  File file = open_attached(manifest, path, rank, false);
   const SafetensorHeader header = read_safetensors_header(path + "/" + attached_file(rank));
   const SafetensorEntry* entry = header.find(name);
   if (!entry)
@@ -68,7 +71,7 @@ Attachment read_attachment(const Manifest& manifest, const std::string& path, si
 }
 
 Attachments read_attachments(const Manifest& manifest, const std::string& path, size_t rank) {
-  File file = open_attached(manifest, path, rank);
+  File file = open_attached(manifest, path, rank, true);
   Attachments out;
   for (const SafetensorEntry& e : read_safetensors_header(path + "/" + attached_file(rank)).entries)
     out.emplace(e.name, read_entry(file, e));

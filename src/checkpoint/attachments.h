@@ -14,11 +14,11 @@ namespace ds {
 ManifestRankFile write_attached_file(const Attachments& attached, const std::string& path,
                                      size_t rank);
 
-// Returns the attachment `name` of `rank` from the checkpoint in the folder `path`, after the hash
-// of its file has been compared. Throws DS_ERROR_NOT_FOUND if the checkpoint has none such.
+// Returns the attachment `name` of `rank` from the checkpoint in the folder `path`, whose hashes a
+// load has compared. Throws DS_ERROR_NOT_FOUND if the checkpoint has none such.
 Attachment read_attachment(const Manifest& manifest, const std::string& path, size_t rank,
                            const std::string& name);
-// Returns all attachments of `rank` in the same way.
+// Returns all attachments of `rank`, after the hash of their file has been compared.
 Attachments read_attachments(const Manifest& manifest, const std::string& path, size_t rank);
 
 }  // namespace ds

@@ -20,6 +20,8 @@ struct Attachment {
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;
 };
+// The largest number of attachments of a rank: their header fits into what readers accept.
+inline constexpr size_t kMostAttachments = 4096;
 // The attachments of one rank, by name.
 using Attachments = std::map<std::string, Attachment>;
 
@@ -53,8 +55,8 @@ struct CheckpointInfo {
   std::shared_ptr<const Attachments> attached;
   // Tag of a save, which becomes part of the folder's name; "" means no tag.
   std::string tag;
-  // The path that the checkpoint was read from. It is not stored.
-  std::string path;
+  // The path that the checkpoint was read from, and the hash of its manifest. They are not stored.
+  std::string path, hash;
 };
 
 // Which committed checkpoints stay in the folder after a save.

@@ -129,6 +129,7 @@ class Reader {
     compare();
     CheckpointInfo info = manifest().info;
     info.path = path_;
+    info.hash = manifest().hash;
     find_held();
     deal_pieces();
     const bool mine = calls.restorable && calls.restorable(info);

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -27,6 +28,8 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/name.h"
+#include "core/base/utf8.h"
 #include "core/base/version.h"
 #include "engine/numerics.h"
 #include "kernels/cpu/kernel_facts.h"
@@ -80,11 +83,19 @@ void Checkpoints::start_save(const std::string& folder, const Json& client, cons
   runtime_.guarded([&] { runtime_.settle(); });
   started_ =
       std::make_unique<StartedSave>(store_, folder, info, kept(keep), runtime_.comm().timeout_ms());
-  attached_.reset();
+  saving_ = std::move(attached_);
 }
 
 void Checkpoints::attach(const std::string& name, Attachment attachment) {
+  require(!name.empty(), "name must not be empty");
+  require(name.size() <= kMostName, "name must have at most {} bytes, got {}", kMostName,
+          name.size());
+  require(is_utf8(name), "name must be UTF-8, got '{}'", TensorName(name));
+  require(name != "__metadata__", "name must not be '{}', which safetensors files reserve", name);
   if (!attached_) attached_ = std::make_shared<Attachments>();
+  require(attached_->size() < kMostAttachments || attached_->contains(name),
+          "a rank can attach at most {} tensors to a checkpoint, '{}' is one more",
+          kMostAttachments, TensorName(name));
   attached_->insert_or_assign(name, std::move(attachment));
 }
 
@@ -93,14 +104,30 @@ Attachment Checkpoints::attachment(const std::string& name, int32_t rank) const 
   if (source_.empty())
     raise(DS_ERROR_STATE, "attachment '{}': this engine has loaded no checkpoint yet",
           TensorName(name));
-  return read_attachment(read_manifest(source_), source_, static_cast<size_t>(rank), name);
+  if (is_absent(source_ + "/" + std::string(kManifestName)))
+    raise(DS_ERROR_IO,
+          "attachment '{}': checkpoint '{}', which was loaded, does not exist any more",
+          TensorName(name), source_);
+  const Manifest manifest = read_manifest(source_);
+  if (manifest.hash != source_hash_)
+    raise(DS_ERROR_IO, "attachment '{}': checkpoint '{}' is another one than was loaded",
+          TensorName(name), source_);
+  return read_attachment(manifest, source_, static_cast<size_t>(rank), name);
 }
 
 std::string Checkpoints::wait() {
   if (!started_) return "";
   hasten();
   std::unique_ptr<StartedSave> save = std::move(started_);
-  return save->wait();
+  const std::shared_ptr<Attachments> saved = std::move(saving_);
+  try {
+    return save->wait();
+  } catch (...) {
+    // The next save has what this one has lost, but for newer attachments of the same name.
+    if (saved && attached_) attached_->merge(*saved);
+    if (saved && !attached_) attached_ = saved;
+    throw;
+  }
 }
 
 // Runs body, which writes states, then computes the parameters from them. An error after the first
@@ -207,7 +234,8 @@ CheckpointInfo Checkpoints::load_one(const std::string& path) {
   control_.take_set(info.set_numbers);
   if (info.scaler) control_.take_scaler(*info.scaler);
   if (trained_) trained_->take_updates(info);
-  source_ = path;
+  source_ = std::filesystem::absolute(path);
+  source_hash_ = info.hash;
   loaded_ = tag_of_checkpoint(path).empty() ? "" : path;
   return info;
 }

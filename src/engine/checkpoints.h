@@ -77,10 +77,12 @@ class Checkpoints {
   std::function<void()> restart_;
   // The last checkpoint loaded, if it has a tag. Saves do not delete it.
   std::string loaded_;
-  // The path of the checkpoint that was loaded last, or "".
-  std::string source_;
+  // The path and the hash of the checkpoint that was loaded last, or "".
+  std::string source_, source_hash_;
   // The attachments of the next save, or null.
   std::shared_ptr<Attachments> attached_;
+  // The attachments of the started save, or null.
+  std::shared_ptr<Attachments> saving_;
   std::unique_ptr<StartedSave> started_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -35,17 +36,22 @@ void DelegateEngine::lease(ParamId param) {
 }
 
 // A lease in the recorded program's memory needs no action here, as the program itself frees the
-// memory.
+// memory. With sanity_checks nothing is recorded: all bytes of an ended lease become 0xff, which is
+// a NaN in each compute type, until the bucket is gathered again.
 void DelegateEngine::end_lease(ParamId param) {
+  constexpr int kNan = 0xff;
+  const bool checks = config().zero.sanity_checks;
   BucketId b = store_.bucket_of(param);
+  if (const auto& copy = leases_.params[param].copy; copy && checks)
+    std::memset(copy->address(), kNan, static_cast<size_t>(leases_.shaped(param).bytes()));
   bool own = leases_.params[param].place.buffer == leases_.own_place(param).buffer;
   leases_.params[param].place = {};
   leases_.params[param].copy = nullptr;
   if (!own || !plan_.zero.buckets[b].partitioned || --leases_.buckets[b].leases > 0) return;
   runtime_.settle();
-  // Memory that was spoiled must stay so.
-  if (config().zero.sanity_checks) return;
-  runtime_.memory().discard(runtime_.buffer(plan_.host.lease[b]));
+  const Buffer& buffer = runtime_.buffer(plan_.host.lease[b]);
+  if (checks) return runtime_.memory().fill(buffer, 0, kNan, buffer.bytes());
+  runtime_.memory().discard(buffer);
 }
 
 // Reduces complete buckets in the canonical order, from the last bucket down. With `all`, the

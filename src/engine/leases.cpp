@@ -4,11 +4,7 @@
 // all of these buffers. In a recorded step the program determines the places (delegate_record.cpp).
 #include "engine/leases.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstring>
-#include <map>
-#include <vector>
 
 #include "core/program/granules.h"
 #include "engine/arena.h"
@@ -67,31 +63,6 @@ void Leases::put(const HostGradient& grad, const Place& to, int64_t numel) {
     }
   }
   runtime_.order_after(grad.stream);
-}
-
-void Leases::spoil(const std::map<ParamId, int32_t>& released) {
-  constexpr int kNan = 0xff;  // a NaN in each compute type if all bytes have this value
-  const Layout& layout = plan_.zero.layout;
-  auto ends = [&](ParamId p) {
-    auto it = released.find(p);
-    return params[p].leases == (it == released.end() ? 0 : it->second);
-  };
-  for (auto [p, count] : released) {
-    if (!ends(p)) continue;
-    if (params[p].copy)
-      std::memset(params[p].copy->address(), kNan, static_cast<size_t>(shaped(p).bytes()));
-    const BucketId b = layout.bucket_of[p];
-    const std::vector<ParamPlace>& places = layout.buckets[b].params;
-    if (!plan_.zero.buckets[b].partitioned ||
-        !std::ranges::all_of(places, [&](const ParamPlace& at) { return ends(at.param); }))
-      continue;
-    const Place here = params[p].place;
-    for (const ParamPlace& at : places) {
-      const int64_t begin =
-          here.begin + (at.begin - layout.place(p).begin) * size_of(plan_.zero.compute);
-      runtime_.memory().fill(*here.buffer, begin, kNan, shaped(at.param).bytes());
-    }
-  }
 }
 
 TensorView Leases::shaped(ParamId param) const {

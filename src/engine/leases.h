@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 
 #include "compile/plan.h"
@@ -75,9 +74,6 @@ class Leases {
   void clear_grad(ParamId param);
   // Copies `numel` elements of a gradient to `to`.
   void put(const HostGradient& grad, const Place& to, int64_t numel);
-  // Fills memory with NaN whose last lease ends by releasing each parameter as often as `released`
-  // says. Parameters of a bucket end together, because a lease of one keeps the whole bucket.
-  void spoil(const std::map<ParamId, int32_t>& released);
   // Returns a view with the parameter's type and shape but no address.
   TensorView shaped(ParamId param) const;
   // Returns the bytes of the places of leases and gradients. They are backed by pages only while

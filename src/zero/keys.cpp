@@ -84,8 +84,8 @@ void zero_keys(KeyList& keys) {
            "transfers are prefetched and overlap with compute; the bits do not depend on this key");
   rows.add("enable_sanity_checks", &Z::sanity_checks,
            "delegate mode: the memory of a partitioned parameter becomes NaN when its lease ends, "
-           "so that a host that reads it later notices. Costs gathers and memory; the bits do "
-           "not depend on this key");
+           "so that a host that reads it later notices. Steps run call by call, without prefetch; "
+           "the bits do not depend on this key");
 }
 
 void shard_group_keys(KeyList& keys) {

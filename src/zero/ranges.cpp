@@ -15,7 +15,7 @@
 // Algorithm. Register allocation by live range splitting: buckets are the values, and a gather is
 // the reload. At first a bucket is one range.
 //  1. It is cut between two uses if buckets of more than max_reuse_distance elements came into use
-//     in between, and with sanity_checks where the leases of a delegate host end (cut_by_distance).
+//     in between (cut_by_distance).
 //  2. The program is walked in order with the set of live buckets. Where they exceed
 //     max_live_parameters, the range whose next use is farthest away is cut there, until the rest
 //     fits (cut_by_live). That is Belady's rule. It is optimal for pages of one size; buckets
@@ -123,10 +123,7 @@ class Ranger {
       u.cut.assign(u.at.size(), 0);
       for (size_t i = 0; i < u.at.size(); ++i) {
         bool far = i > 0 && passed[u.at[i]] - passed[u.at[i - 1] + 1] > zero_.max_reuse_distance;
-        // With sanity_checks the host spoils the memory at the end of its leases.
-        bool spoiled =
-            i > 0 && zero_.sanity_checks && program_.instrs[u.at[i - 1]].def->op == Op::release;
-        u.cut[i] = i == 0 || ((far || spoiled) && !u.leased[i]);
+        u.cut[i] = i == 0 || (far && !u.leased[i]);
       }
     }
   }

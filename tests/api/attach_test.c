@@ -80,25 +80,69 @@ static void one_rank(const char* folder) {
   check_error(ds_checkpoint_attachment(other, "more", 0, &value), DS_ERROR_NOT_FOUND, "'more'");
   check(value == NULL, "no tensor");
   check_error(ds_checkpoint_attachment(other, "pair", 1, &value), DS_ERROR_NOT_FOUND,
-              "attachments of 1 ranks, none of rank 1");
+              "rank must be below 1");
   check_error(ds_checkpoint_attachment(other, "pair", -1, &value), DS_ERROR_INVALID_ARGUMENT, "-1");
   /* Attachments belong to one save. */
   check_ok(ds_checkpoint_save(engine, folder, NULL), "save again");
   check_ok(ds_checkpoint_load(other, folder, NULL, NULL), "load again");
   check_error(ds_checkpoint_attachment(other, "pair", 0, &value), DS_ERROR_NOT_FOUND,
-              "attachments of 0 ranks");
+              "has no attachments");
   /* A started save has them, too. */
   attach(engine, "pair", DS_DTYPE_F64, pair, 1, NULL, kept);
   check_ok(ds_checkpoint_save(engine, folder, "{\"async\": true}"), "start a save");
   check_ok(ds_checkpoint_wait(engine), "wait");
   check_ok(ds_checkpoint_load(other, folder, NULL, NULL), "load the started one");
   expect(other, "pair", 0, DS_DTYPE_F64, 1, kept, sizeof kept);
+  /* Another checkpoint of the same name is not taken for the one that was loaded. */
+  snprintf(file, sizeof file, "%s-again", folder);
+  check_ok(ds_checkpoint_save(engine, file, NULL), "save elsewhere");
+  check_ok(ds_checkpoint_load(other, file, NULL, NULL), "load from there");
+  snprintf(file, sizeof file, "rm -rf '%s-again'", folder);
+  check(system(file) == 0, "remove it");
+  check_error(ds_checkpoint_attachment(other, "pair", 0, &value), DS_ERROR_IO, "does not exist");
+  snprintf(file, sizeof file, "%s-again", folder);
+  attach(engine, "pair", DS_DTYPE_F64, pair, 1, NULL, kept);
+  check_ok(ds_checkpoint_save(engine, file, NULL), "save there again");
+  check_error(ds_checkpoint_attachment(other, "pair", 0, &value), DS_ERROR_IO, "is another one");
   ds_engine_destroy(engine);
   ds_engine_destroy(other);
 }
 
+/* A started save that fails leaves its attachments to the next one, but for newer values. */
+static void started(const char* folder) {
+  const int64_t one[1] = {1}, big[1] = {4000000};
+  const float old = 1, new = 2;
+  char config[512], path[700], moved[700];
+  int32_t param = -1;
+  ds_engine *engine = NULL, *other = NULL;
+  mlp_config(config, sizeof config, 0, 1, 1);
+  check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
+  check_ok(ds_engine_param_add(engine, "w", big, 1, &param), "w");
+  check_ok(ds_engine_start(engine), "start");
+  attach(engine, "a", DS_DTYPE_F32, one, 1, NULL, &old);
+  attach(engine, "b", DS_DTYPE_F32, one, 1, NULL, &old);
+  check_ok(ds_checkpoint_save(engine, folder, "{\"async\": true}"), "start a save");
+  snprintf(path, sizeof path, "%s/step-00000000-1", folder);
+  snprintf(moved, sizeof moved, "%s-moved", folder);
+  check(rename(path, moved) == 0, "take its folder away");
+  attach(engine, "b", DS_DTYPE_F32, one, 1, NULL, &new);
+  if (ds_checkpoint_wait(engine) != DS_OK) { /* the thread may have been faster */
+    check_ok(ds_checkpoint_save(engine, folder, NULL), "save");
+    check_ok(ds_engine_create(NULL, config, NULL, NULL, &other), "engine");
+    check_ok(ds_engine_param_add(other, "w", big, 1, &param), "w");
+    check_ok(ds_engine_start(other), "start");
+    check_ok(ds_checkpoint_load(other, folder, NULL, NULL), "load");
+    expect(other, "a", 0, DS_DTYPE_F32, 1, &old, sizeof old);
+    expect(other, "b", 0, DS_DTYPE_F32, 1, &new, sizeof new);
+    ds_engine_destroy(other);
+  }
+  ds_engine_destroy(engine);
+}
+
 static void refused(void) {
   const int64_t dims[1] = {1};
+  char name[520];
+  int i;
   ds_engine* engine = engine_of(NULL);
   ds_tensor* value = NULL;
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, NULL, NULL, &value), "value");
@@ -107,6 +151,19 @@ static void refused(void) {
   check_error(ds_checkpoint_attach(engine, NULL, value), DS_ERROR_INVALID_ARGUMENT, "name");
   check_error(ds_checkpoint_attach(engine, "__metadata__", value), DS_ERROR_INVALID_ARGUMENT,
               "__metadata__");
+  check_error(ds_checkpoint_attach(engine, "a\xff", value), DS_ERROR_INVALID_ARGUMENT,
+              "name must be UTF-8");
+  memset(name, 'n', sizeof name);
+  name[513] = 0;
+  check_error(ds_checkpoint_attach(engine, name, value), DS_ERROR_INVALID_ARGUMENT,
+              "at most 512 bytes, got 513");
+  for (i = 0; i < 4096; ++i) {
+    snprintf(name, sizeof name, "%d", i);
+    check_ok(ds_checkpoint_attach(engine, name, value), name);
+  }
+  check_ok(ds_checkpoint_attach(engine, "7", value), "a later value");
+  check_error(ds_checkpoint_attach(engine, "more", value), DS_ERROR_INVALID_ARGUMENT,
+              "at most 4096 tensors");
   check_error(ds_checkpoint_attach(engine, "a", NULL), DS_ERROR_INVALID_ARGUMENT, "value");
   check_error(ds_checkpoint_attach(NULL, "a", value), DS_ERROR_INVALID_ARGUMENT, "engine");
   ds_tensor_destroy(value);
@@ -182,6 +239,8 @@ int main(int argc, char** argv) {
   check(mkdtemp(base) != NULL, "a folder");
   snprintf(folder, sizeof folder, "%s/one", base);
   one_rank(folder);
+  snprintf(folder, sizeof folder, "%s/started", base);
+  started(folder);
   refused();
   snprintf(folder, sizeof folder, "%s/ranks", base);
   several_ranks(folder);

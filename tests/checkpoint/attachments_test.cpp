@@ -55,7 +55,7 @@ TEST(Attachments, AnyRankReadsThoseOfAllRanks) {
   }
 }
 
-// A load, a verification and a read compare the hash, whichever rank the file belongs to.
+// A load, a verification and a conversion compare the hash, whichever rank the file belongs to.
 TEST(Attachments, ADamagedFileIsNamed) {
   for (size_t rank : {0u, 2u}) {
     TempFolder folder;
@@ -70,7 +70,7 @@ TEST(Attachments, ADamagedFileIsNamed) {
     EXPECT_NE(message_of([&] { payload_hash(path); }, DS_ERROR_CORRUPT).find(file),
               std::string::npos);
     const Manifest manifest = read_manifest(path);
-    message_of([&] { read_attachment(manifest, path, rank, "loader"); }, DS_ERROR_CORRUPT);
+    message_of([&] { read_attachments(manifest, path, rank); }, DS_ERROR_CORRUPT);
     EXPECT_EQ(text_of(read_attachment(manifest, path, 1, "loader")), "loader of rank 1");
   }
 }

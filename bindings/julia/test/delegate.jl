@@ -34,7 +34,7 @@
     write(e, p, "master", zeros(Float32, 5))
     @test Libds.load!(e, folder) == "{\"epoch\": 2}"
     @test Array(Libds.attachment(e, "random")) == [1 2 3; 4 5 6]
-    refused(() -> Libds.attachment(e, "random", 1), Libds.DS_ERROR_NOT_FOUND, "rank 1")
+    refused(() -> Libds.attachment(e, "random", 1), Libds.DS_ERROR_NOT_FOUND, "got 1")
     @test read(e, p) == (1:5) .- 1.5f0
     broken = Engine("{\"train_batch_size\": 1}"; init = (a...) -> error("no values"))
     Libds.add_param!(broken, "p", 5)

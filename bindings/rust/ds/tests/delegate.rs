@@ -40,7 +40,7 @@ fn a_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
         engine.write(p, "master", &[0.0; 5]).unwrap();
         assert_eq!(engine.load(&folder, None).unwrap(), r#"{"epoch": 2}"#);
         assert_eq!(engine.attachment("rank", 2).unwrap().data::<i32>().unwrap(), [2]);
-        refused(engine.attachment("rank", 3), Status::NotFound, "rank 3");
+        refused(engine.attachment("rank", 3), Status::NotFound, "got 3");
         assert_eq!(engine.read(p, "master").unwrap(), [0.5, 1.5, 2.5, 3.5, 4.5]);
     });
 }
