@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests tools/run_tests.py on made-up tests: which skips and budgets fail, the messages about them, and that ctest's
 summary is last."""
+import importlib
 import os
 import pathlib
 import re
@@ -87,6 +88,15 @@ expect("a suite beyond its budget", run([("a.b", BUSY, ""), ("one.x", PASSES, ""
 expect("a suite within its budget", run([("a.b", BUSY, "")], budgets="a 30\n"), 0, r"  a \(1\)$")
 expect("a suite without a budget", run([("a.b", PASSES, "")], budgets="one 1\n"), 1,
        r"a \(1\)  FAILED: tests/budgets\.txt has no line for this suite")
+sys.path.insert(0, str(RUN_TESTS.parent))
+run_tests = importlib.import_module("run_tests")
+twelve = {f"s{number}": 10 for number in range(12)}
+for what, times, want in [("a usual machine", dict.fromkeys(twelve, 5.0), 1.0), ("a fast one", dict.fromkeys(twelve, 1.0), 1.0),
+                          ("a slow one", dict.fromkeys(twelve, 15.0), 3.0), ("a very slow one", dict.fromkeys(twelve, 90.0), 4.0),
+                          ("one slow suite", {**dict.fromkeys(twelve, 4.5), "s0": 15.0}, 1.075), ("few suites", {"s0": 15.0}, 2.0)]:
+    got = run_tests.slowness(times, twelve)
+    if abs(got - want) > 1e-9:
+        wrong.append(f"slowness of {what}: {got}, not {want}")
 expect("long forms", run([("a.b", BUSY, "")], budgets="a 0\n", long="1"), 0, r"^ +[0-9.]+ +- .*  a \(1\)$")
 code, lines = run([("a.b", PASSES, "")], budgets="a one\n")
 if code == 0 or "budgets:1: not SUITE SECONDS" not in "".join(lines):
