@@ -32,6 +32,7 @@
 #include "core/base/utf8.h"
 #include "core/base/version.h"
 #include "engine/numerics.h"
+#include "io/file.h"
 #include "kernels/cpu/kernel_facts.h"
 
 namespace ds {
