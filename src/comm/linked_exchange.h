@@ -36,7 +36,7 @@ struct Link {
   int64_t beaten_ns = 0;
   // Guards `ended`.
   std::mutex mutex;
-  // Why this rank ended the group; "": it has not ended it.
+  // Why this rank ended the group, or "" if it has not ended it.
   std::string ended;
 };
 

@@ -172,8 +172,8 @@ class Executor : protected WorkOwner {
   void collect(const Launch& launch, DeviceQueue& queue);
   // Returns the request to a lane for a read or a write.
   IoRequest io_request(const Position& at);
-  // Fills the results of an operation of the model with zeros, and losses with kNoLeaf, instead of
-  // running it. For a rank without data.
+  // On a rank without data, fills the results of an operation of the model with zeros, and losses
+  // with kNoLeaf, instead of running the operation.
   void leave_out(const Launch& launch, DeviceQueue& queue);
   // Throws an error again with the name of the instruction or, for a fault that the device reports
   // late, of the instructions that may have caused it.

@@ -15,8 +15,8 @@ void weigh_by_targets(Graph& graph);
 int64_t loss_unit(const Graph& graph);
 
 // Returns the value whose gradients the backward part computes: the loss or, with a loss_weight,
-// the loss times weight / loss_unit. This factor is exact and at most 1, so a loss scale has the
-// same effect as without weights.
+// the loss times weight / loss_unit. This factor is exact and at most 1, so gradients overflow at
+// no smaller loss scale than without weights.
 ValueId weighted_loss(Graph& graph);
 
 }  // namespace ds

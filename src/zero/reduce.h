@@ -33,8 +33,8 @@ void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket,
 // instructions, so that delegate mode needs few fragments.
 MicroOfStep reduced_alike(const ZeroPlan& plan, const MicroOfStep& at);
 
-// Returns such micro-steps: all those of a step of plan.accumulation micro-steps, and in any other
-// order than that of a tree those of every other step.
+// Returns the micro-steps that reduced_alike() returns for steps of plan.accumulation micro-steps
+// and, unless sums are in tree order, for steps of any other number of micro-steps.
 std::vector<MicroOfStep> reductions(const ZeroPlan& plan);
 
 // Returns the largest number of micro-steps that the accumulators can add up.

@@ -85,7 +85,7 @@ struct BucketState {
   bool partitioned = false;
   // The compute copies of the elements that this rank updates, in the full copy or in the shard.
   HeldState param;
-  // Whole parameters on the device. None if partitioned.
+  // The buffer of whole parameters on the device; it does not exist if the bucket is partitioned.
   BufferId full;
   // The masters of the elements that this rank updates, f32 or bf16 (OptimizerConfig::masters). The
   // parameter is its own master until add_states() adds a separate one. It does so unless both
@@ -146,7 +146,7 @@ struct ZeroPlan {
   // Whether micro-steps are added in the tree order of a binary counter (`reproducible`).
   bool tree = false;
   // Whether each rank adds up its own micro-steps and ranks reduce once per step (reduction
-  // "boundary"). Only with several micro-steps.
+  // "boundary"). This is false if a step has a single micro-step.
   bool boundary = false;
   DType compute = DS_DTYPE_F32;
   // The type in which gradients travel to the f32 sum (communication_data_type).
@@ -154,7 +154,7 @@ struct ZeroPlan {
   // The type of the accumulators of micro-steps (data_types.grad_accum_dtype).
   DType sums = DS_DTYPE_F32;
   Quantization quantization;
-  // How gradients are compressed. Off on a single rank.
+  // How gradients are compressed. A single rank does not compress them.
   GradientCompressionConfig compression;
   Layout layout;
   // The parameters whose gradients are reduced as rows. Each has its own bucket.

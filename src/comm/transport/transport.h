@@ -20,8 +20,8 @@ inline constexpr int kMostSharing = static_cast<int>(kSlotBytes / 2 / 64);
 // The most ranks over a plugin or callbacks: a heartbeat has 16 bits for a rank or for "no rank".
 inline constexpr int kMostLinked = 65535;
 
-// A part that a rank offers to another rank: an address in its process, or an offset in its half of
-// its staging memory.
+// A part that a rank offers to another rank: an address in its process, or an offset in the half of
+// its staging memory that this round uses.
 struct Offer {
   uint64_t where;
   uint64_t bytes;

@@ -22,7 +22,7 @@ Program make_program(const Making& making, const ProgramKey& key);
 void make_programs(Plan& plan, const Config& config, const Machine& machine,
                    const FinishOptions& finish);
 
-// Takes the program from the builder, runs finish_program() and returns the result. For emitters.
+// Takes an emitter's program from the builder, runs finish_program() and returns the result.
 Program finished(const Making& making, ProgramBuilder& builder, const StepBuffers& buffers);
 
 // The emitters, one for each kind of program.

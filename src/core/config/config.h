@@ -154,7 +154,7 @@ struct ZeroConfig {
   int64_t model_persistence_threshold = INT64_MAX;
   // The number of a rank's elements that one update instruction covers.
   int64_t sub_group_size = 1000000000;
-  // Whether transfers are prefetched and overlap with compute. Never changes bits.
+  // Whether transfers are prefetched and overlap with compute. The bits do not depend on it.
   bool overlap_comm = true;
   // Whether the memory of ended leases is filled with NaN (delegate mode).
   bool sanity_checks = false;
@@ -283,7 +283,7 @@ struct Config {
   std::string levels = "hosts";
   // The communicator that `libds train` joins.
   std::string communicator = "env";
-  // The name of a device, for make_device(). Never changes bits among devices of one kind.
+  // The name of a device, for make_device(). Devices of one kind give the same bits.
   std::string device = "cpu";
   // Whether f32 matrix products on a GPU round their operands to TF32.
   bool tf32 = false;
@@ -294,7 +294,8 @@ struct Config {
   // When the head and the cross-entropy are one operation: "always", "never", or by the rule of
   // "auto" (docs/reference/config.md).
   std::string fused_head = "auto";
-  // The results that backward recomputes: "none", "cheap" or "layers". Never changes bits.
+  // Which results backward computes again instead of keeping them: "none", "cheap" or "layers".
+  // The choice never changes bits.
   std::string recompute = "none";
   // With "layers", the number of consecutive layers that keep one activation together.
   int64_t recompute_num_layers = 1;
@@ -309,7 +310,7 @@ struct Config {
   int threads = 0;
   // Whether threads are pinned if the ranks of a machine divide its cores evenly.
   bool pin_threads = true;
-  // 0: the communicator keeps its own time-out.
+  // The time-out of the communicator in milliseconds; 0: it keeps its own.
   int64_t comm_timeout_ms = 0;
 
   // The mean that is the loss of a step: over its micro-batches ("micro_batch") or over the targets
