@@ -274,10 +274,10 @@ class Leases:
             self.release(self._recomputed.pop(held.number))
 
     def end_backward(self) -> None:
-        """Ends all leases that a backward has left."""
+        """Ends all leases that a backward has left, in one order on all ranks, which may have recomputed a unit in different ones."""
         self._end_node()
         recomputed, self._recomputed = self._recomputed, {}
-        self.release([held for several in recomputed.values() for held in several])
+        self.release([held for _, several in sorted(recomputed.items()) for held in several])
 
     # ------------------------------------------------------------ state_dict
 
