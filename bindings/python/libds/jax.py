@@ -50,7 +50,7 @@ class Optimizer:
         self.names = tuple(_name(self._jax, path) for path, _ in leaves)  #: the names of the parameters, in the order of the tree
         arrays = [self._parameter(name, leaf) for name, (_, leaf) in zip(self.names, leaves)]
         if not arrays:
-            raise errors.refuse(f"params must be a tree of arrays, got {shown(params)}, which has none")
+            raise errors.refuse(f"params must be a tree of arrays and have at least one, got {shown(params)}")
         self._places = [array.sharding for array in arrays]
         copy = self._jax.numpy.copy  # the function below holds no reference to this object
         self._copies = self._jax.jit(lambda views: [copy(view) for view in views])

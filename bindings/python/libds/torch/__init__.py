@@ -76,7 +76,7 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
         optimizer: Adam, AdamW, SGD or Adagrad of torch, or a callable that makes one from the parameters, in place of the section
             `optimizer`.
         model_parameters: the parameters to train, or groups of them; by default those that require a gradient.
-        training_data: a dataset, of which the loader gives this rank's micro-batches.
+        training_data: a dataset; the loader yields this rank's micro-batches of it.
         lr_scheduler: a scheduler of torch, or a callable that makes one from the optimizer; `engine.step()` steps it.
         collate_fn: that of the loader.
         config: a dictionary, JSON text or the path of a file; also `config_params`, or `args.deepspeed_config`.
@@ -106,7 +106,7 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
 
 
 def _groups(parameters: Iterable[Any], settings: Settings) -> list[dict[str, Any]]:
-    """Returns groups with all numbers, those of the configuration where a group has none of its own."""
+    """Returns groups with all numbers. A number that a group does not set is that of the configuration."""
     given = list(parameters)
     groups = given if given and all(isinstance(one, dict) for one in given) else [{"params": given}]
     return [{**settings.base_group(), **group, "params": list(group["params"])} for group in groups]

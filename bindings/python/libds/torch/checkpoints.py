@@ -70,7 +70,7 @@ def _unpack(value: Any, engine: libds.DelegateEngine) -> Any:
 
 
 def save(engine: libds.DelegateEngine, comm: libds.Comm, folder: str, state: Mapping[str, Any]) -> None:
-    """Saves a checkpoint with `state`, of which that of rank 0 counts, and the random states of all ranks. Collective."""
+    """Saves a checkpoint with the `state` of rank 0 and the random states of all ranks. Collective."""
     packer = _Packer()
     text = packer.pack(state, "state")
     if comm.rank == 0:

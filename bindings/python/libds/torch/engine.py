@@ -361,7 +361,7 @@ class Engine(torch.nn.Module):
                         load_optimizer_states: bool = True, load_lr_scheduler_states: bool = True, load_module_only: bool = False,
                         custom_load_fn: Callable[..., Any] | None = None) -> tuple[str | None, dict[str, Any]]:
         """Loads the checkpoint `load_dir/tag`, by default the one that `load_dir/latest` names; returns its path and client state,
-        or (None, {}) if there is none. It may come from any number of ranks, stage and tier. Collective."""
+        or (None, {}) if no checkpoint is there. A checkpoint of any number of ranks, stage and tier loads. Collective."""
         for name, value, needed in (("load_optimizer_states", load_optimizer_states, True), ("load_module_only", load_module_only, False),
                                     ("custom_load_fn", custom_load_fn, None), ("load_module_strict", load_module_strict, True)):
             if value != needed:

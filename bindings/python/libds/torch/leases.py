@@ -216,7 +216,7 @@ class Leases:
             self._saving = None
 
     def _shown_in(self, output: Any, frame: list[Held]) -> list[Held]:
-        """Returns those parameters of which the output of a module shows a view, which stay leased as long as the caller runs."""
+        """Returns the parameters that an output of a module views. They stay leased as long as the calling module runs."""
         found = []
         for tensor in tensors_in(output):
             held = self._place_of(tensor)

@@ -121,7 +121,7 @@ class Settings:
         return torch.bfloat16 if self.get("bf16.enabled") else torch.float32
 
     def base_group(self) -> dict[str, Any]:
-        """Returns the numbers of a group that has none of its own."""
+        """Returns the numbers of a group that sets none itself."""
         params = self.get("optimizer.params", {})
         return {name: params[name] for name in self.numbers if name in params}
 
