@@ -7,10 +7,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "api/strides.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/convert.h"
@@ -117,12 +119,18 @@ ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* 
 ds_status ds_checkpoint_attach(ds_engine* engine, const char* name, const ds_tensor* value) {
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
-    const std::string called = ds::need_path(name, "name");
+    const std::string called(ds::need_text(name, "name"));
     const ds_tensor& given = ds::need(value, "value");
-    const std::unique_ptr<ds_tensor> copy = ds::own_tensor(given.dtype, given.dims);
-    ds::copy_tensor(*copy, given, nullptr);
-    const auto* bytes = static_cast<const std::byte*>(copy->data);
-    e.attach(called, {copy->dtype, copy->dims, {bytes, bytes + copy->bytes()}});
+    ds::Attachment attachment{given.dtype, given.dims, std::vector<std::byte>(given.bytes())};
+    // A tensor over the bytes of the attachment.
+    ds_tensor to;
+    to.dtype = given.dtype;
+    to.dims = given.dims;
+    to.strides = ds::compact_strides(given.dims);
+    to.numel = given.numel;
+    to.data = attachment.bytes.data();
+    ds::copy_tensor(to, given, nullptr);
+    e.attach(called, std::move(attachment));
   });
 }
 
