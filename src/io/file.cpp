@@ -73,8 +73,7 @@ File::File(const std::string& path, Mode mode, bool direct) : File() {
   if (there && mode != Mode::create) require_regular(path, status.st_mode);
   constexpr int kAlways = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const int flags = flags_of(mode) | kAlways | (direct ? O_DIRECT : 0);
-  do fd_ = above_standard(::open(path.c_str(), flags, 0666));
-  while (is_interrupted(fd_));
+  fd_ = uninterrupted([&] { return above_standard(::open(path.c_str(), flags, 0666)); });
   const int error = errno;
   if (fd_ < 0 && mode != Mode::read) require_makeable(path);
   if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", error);
@@ -93,16 +92,16 @@ File File::scratch(const std::string& folder, bool direct) {
   file.path_ = folder + "/(scratch)";
   file.direct_ = direct;
   const int flags = O_CLOEXEC | (direct ? O_DIRECT : 0);
-  do file.fd_ = above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | flags, 0600));
-  while (is_interrupted(file.fd_));
+  file.fd_ = uninterrupted(
+      [&] { return above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | flags, 0600)); });
   if (file.fd_ >= 0) return file;
   if (errno != EOPNOTSUPP && errno != EISDIR) raise_errno(folder, "open scratch file", errno);
   // If the file system lacks O_TMPFILE, creates a named file and removes its name at once.
   std::string name;
-  do {
+  file.fd_ = uninterrupted([&] {
     name = folder + "/.scratch-XXXXXX";
-    file.fd_ = above_standard(::mkostemp(name.data(), flags));
-  } while (is_interrupted(file.fd_));
+    return above_standard(::mkostemp(name.data(), flags));
+  });
   if (file.fd_ < 0) raise_errno(folder, "open scratch file", errno);
   ::unlink(name.c_str());
   return file;
@@ -135,11 +134,11 @@ void File::resize(int64_t bytes) {
   SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   int64_t before = size();
   if (bytes > before) {
-    int code = ::fallocate(fd_, 0, 0, bytes);
+    auto reserve = [&] { return ::fallocate(fd_, 0, 0, bytes); };
+    int code = reserve();
     if (is_interrupted(code)) {
       SignalsBlocked all(SignalsBlocked::Which::all);
-      do code = ::fallocate(fd_, 0, 0, bytes);
-      while (is_interrupted(code));
+      code = uninterrupted(reserve);
     }
     if (code == 0) return;
     // Some file systems cannot reserve space, and some sandboxes do not allow it. Then only a write
@@ -147,10 +146,8 @@ void File::resize(int64_t bytes) {
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM)
       raise_errno(path_, fmt::format("reserve {} bytes", bytes), errno);
   }
-  int code = 0;
-  do code = bytes == before ? 0 : ::ftruncate(fd_, bytes);
-  while (is_interrupted(code));
-  if (code != 0) raise_errno(path_, fmt::format("resize to {} bytes", bytes), errno);
+  if (bytes != before && uninterrupted([&] { return ::ftruncate(fd_, bytes); }) != 0)
+    raise_errno(path_, fmt::format("resize to {} bytes", bytes), errno);
 }
 
 void File::read(void* data, size_t bytes, int64_t offset) const {
@@ -190,10 +187,7 @@ void File::write(const void* data, size_t bytes, int64_t offset) {
 }
 
 void File::sync() {
-  int code = 0;
-  do code = ::fdatasync(fd_);
-  while (is_interrupted(code));
-  if (code != 0) raise_errno(path_, "sync", errno);
+  if (uninterrupted([&] { return ::fdatasync(fd_); }) != 0) raise_errno(path_, "sync", errno);
 }
 
 // Treats the size of the file only as an estimate: the file may grow while it is read, and files of
@@ -247,13 +241,10 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 }
 
 void sync_folder(const std::string& path) {
-  int fd = -1, code = 0;
-  do fd = above_standard(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  while (is_interrupted(fd));
+  int fd = uninterrupted(
+      [&] { return above_standard(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); });
   if (fd < 0) raise_errno(path, "open folder", errno);
-  do code = ::fsync(fd);
-  while (is_interrupted(code));
-  int error = code == 0 ? 0 : errno;
+  int error = uninterrupted([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
   ::close(fd);
   // These errors mean that the file system cannot sync folders.
   if (error == EINVAL || error == ENOTSUP || error == EROFS) return;

@@ -141,11 +141,8 @@ int milliseconds_left(int64_t deadline) {
 // Returns whether data can be read before the deadline. An interrupting signal does not end the
 // wait.
 bool readable(int fd, int64_t deadline) {
-  for (;;) {
-    pollfd ready{fd, POLLIN, 0};
-    int got = poll(&ready, 1, milliseconds_left(deadline));
-    if (!is_interrupted(got)) return got > 0;
-  }
+  pollfd ready{fd, POLLIN, 0};
+  return uninterrupted([&] { return poll(&ready, 1, milliseconds_left(deadline)); }) > 0;
 }
 
 // Returns whether the other end belongs to this user, according to the kernel: the abstract
@@ -168,10 +165,9 @@ class Host {
     SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
     Fd memory(memory_file("libds"));
     if (memory.get() < 0) system_error(name_, "the memory file cannot be created");
-    int code = 0;
-    do code = ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size)));
-    while (is_interrupted(code));
-    if (code != 0) system_error(name_, "the memory file cannot grow");
+    const auto bytes = static_cast<off_t>(SharedSegment::bytes(options_.size));
+    if (uninterrupted([&] { return ftruncate(memory.get(), bytes); }) != 0)
+      system_error(name_, "the memory file cannot grow");
     Fd listener(above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
     Address address(name_);
     if (bind(listener.get(), address.get(), address.length) != 0) {

@@ -19,8 +19,8 @@ namespace ds {
 class FileBuffer final : public std::streambuf {
  public:
   FileBuffer(const std::string& path, int flags) {
-    do fd_ = above_standard(::open(path.c_str(), flags | O_CLOEXEC, 0666));
-    while (is_interrupted(fd_));
+    fd_ = uninterrupted(
+        [&] { return above_standard(::open(path.c_str(), flags | O_CLOEXEC, 0666)); });
   }
   FileBuffer(const FileBuffer&) = delete;
   FileBuffer& operator=(const FileBuffer&) = delete;
@@ -41,9 +41,8 @@ class FileBuffer final : public std::streambuf {
 
  protected:
   int_type underflow() override {
-    ssize_t got = 0;
-    do got = fd_ < 0 ? 0 : ::read(fd_, bytes_.data(), bytes_.size());
-    while (is_interrupted(got));
+    ssize_t got =
+        fd_ < 0 ? 0 : uninterrupted([&] { return ::read(fd_, bytes_.data(), bytes_.size()); });
     // The stream that owns this buffer turns the exception into badbit.
     if (got < 0) throw std::ios_base::failure("read");
     if (got == 0) return traits_type::eof();

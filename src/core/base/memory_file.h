@@ -18,8 +18,9 @@ inline int memory_file(const char* name) noexcept {
   const int refused = errno;
   for (const char* folder : {"/dev/shm", "/tmp"}) {
     if (fd >= 0) break;
-    do fd = above_standard(::open(folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
-    while (is_interrupted(fd));
+    fd = uninterrupted([&] {
+      return above_standard(::open(folder, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600));
+    });
   }
   if (fd < 0) errno = refused;
   return fd;

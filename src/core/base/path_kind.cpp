@@ -33,14 +33,11 @@ constexpr size_t kMostAdapter = 1 << 16;
 std::string beginning_of(const fs::path& path, size_t most) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return "";
-  int fd = -1;
-  do fd = above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  while (is_interrupted(fd));
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  int fd = uninterrupted([&] { return above_standard(::open(path.c_str(), kFlags)); });
   if (fd < 0) return "";
   std::string out(most, '\0');
-  ssize_t got = 0;
-  do got = ::pread(fd, out.data(), out.size(), 0);
-  while (is_interrupted(got));
+  ssize_t got = uninterrupted([&] { return ::pread(fd, out.data(), out.size(), 0); });
   ::close(fd);
   out.resize(got < 0 ? 0 : static_cast<size_t>(got));
   return out;

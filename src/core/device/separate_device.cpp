@@ -77,9 +77,8 @@ class SeparateDevice::Memory final : public Arena {
     int64_t low = (begin + kPageBytes - 1) / kPageBytes * kPageBytes,
             high = end / kPageBytes * kPageBytes;
     if (low >= high) return;
-    int code = 0;
-    do code = fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, low, high - low);
-    while (is_interrupted(code));
+    constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    uninterrupted([&] { return fallocate(file_, kHole, low, high - low); });
   }
 
   std::byte* alias() const { return alias_; }
@@ -92,10 +91,7 @@ class SeparateDevice::Memory final : public Arena {
     auto size = static_cast<size_t>(wanted);
     if (file_ < 0) file_ = memory_file("separate");
     if (file_ < 0) refuse("a file in memory for an arena", wanted);
-    int code = 0;
-    do code = ftruncate(file_, wanted);
-    while (is_interrupted(code));
-    if (code != 0) refuse("an arena", wanted);
+    if (uninterrupted([&] { return ftruncate(file_, wanted); }) != 0) refuse("an arena", wanted);
     void* alias = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (alias == MAP_FAILED) refuse("an arena", wanted);
     void* reserved =
