@@ -70,7 +70,7 @@ CONDITIONS = {
     "always": lambda build: True,
     "no_avx512_bf16": lambda build: cpu_lacks("avx512_bf16"),
     "no_amx": lambda build: cpu_lacks("amx_bf16"),
-    "late": lambda build: bool(os.environ.get("DS_LATE")),
+    "late": lambda build: bool(os.environ.get("DS_STARTED")) and os.environ.get("CI") == "true",
     "one_core": lambda build: len(os.sched_getaffinity(0)) < 2,
     "no_browser": lambda build: not browser(),
     "no_sphinx": lambda build: not (ROOT / ".cache/venv-docs/packages").exists(),
