@@ -1098,6 +1098,53 @@ static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* 
   return in_python(run_custom, &call) && call.good ? DS_OK : DS_ERROR_USER;
 }
 
+/* ---------------------------------------------------------------- updates by callback */
+
+enum { kMaxStates = 8 };
+typedef struct UpdateCall {
+  PyObject* fn;
+  const ds_update* update;
+  /* Values and gradients, then the states. */
+  ds_tensor* tensors[2 + kMaxStates];
+  int good;
+} UpdateCall;
+static void run_update(void* data) {
+  UpdateCall* call = data;
+  const ds_update* u = call->update;
+  const ds_tensor* const* lent = (const ds_tensor* const*)call->tensors;
+  PyObject *fn = Py_NewRef(call->fn), *arrays = borrowed_list(lent, 2),
+           *states = borrowed_list(lent + 2, u->states_count),
+           *mine = arrays && states
+                       ? Py_BuildValue("(NN)", PyList_AsTuple(arrays), PyList_AsTuple(states))
+                       : NULL;
+  call->good =
+      returned(mine ? PyObject_CallFunction(fn, "(iLLdddddd)OO", u->param, (long long)u->first,
+                                            (long long)u->update, u->lr, u->weight_decay, u->beta1,
+                                            u->beta2, u->eps, u->momentum, arrays, states)
+                    : NULL);
+  end_lists(mine);
+  Py_XDECREF(mine);
+  Py_XDECREF(states);
+  Py_XDECREF(arrays);
+  Py_DECREF(fn);
+}
+
+static ds_status call_update(const ds_update* update, void* user_data) {
+  UpdateCall call = {.fn = user_data, .update = update};
+  const int64_t dims[1] = {(int64_t)update->count};
+  const size_t count = 2 + update->states_count;
+  ds_status status = count <= 2 + kMaxStates ? DS_OK : DS_ERROR_USER;
+  for (size_t i = 0; i < count && status == DS_OK; ++i) {
+    float* elements = i == 0   ? update->values
+                      : i == 1 ? (float*)update->grads
+                               : update->states[i - 2];
+    status = ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, elements, NULL, &call.tensors[i]);
+  }
+  if (status == DS_OK && !(in_python(run_update, &call) && call.good)) status = DS_ERROR_USER;
+  for (size_t i = 0; i < count && i < 2 + kMaxStates; ++i) ds_tensor_destroy(call.tensors[i]);
+  return status;
+}
+
 /* The largest numbers of outputs of an operation and of dimensions of an output. */
 enum { kMaxOutputs = 64, kMaxOutputDims = 4 };
 typedef struct CustomCall {

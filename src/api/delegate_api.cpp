@@ -115,6 +115,10 @@ ds_status ds_engine_evaluate(ds_engine* engine, int32_t on) {
   });
 }
 
+ds_status ds_engine_drop_step(ds_engine* engine) {
+  return ds::boundary([&] { ds::delegate(engine, "ds_engine_drop_step").drop_step(); });
+}
+
 // The engine checks the parameter ids.
 ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
                            ds_stream* stream) {

@@ -43,6 +43,18 @@ void Leases::clear_grad(ParamId param) {
   runtime_.memory().fill(*place.buffer, place.begin, 0, shaped(param).bytes());
 }
 
+void Leases::wait_for_writers() const {
+  for (const Param& param : params) {
+    if (param.grad.stream && !param.grad.given) param.grad.stream->synchronize();
+  }
+}
+
+IdVector<ParamId, char> Leases::without_gradient() const {
+  IdVector<ParamId, char> without;
+  for (const Param& param : params) without.push_back(!param.has_gradient);
+  return without;
+}
+
 void Leases::put(const HostGradient& grad, const Place& to, int64_t numel) {
   const DType dtype = to.buffer->dtype;
   const int64_t unit = size_of(dtype);

@@ -159,6 +159,7 @@ static void delegate_calls(objects* t) {
   refused(ds_engine_param_add(t->delegate, "more", dims, 1, &number), "ds_engine_param_add");
   refused(ds_engine_start(t->delegate), "ds_engine_start");
   refused(ds_engine_evaluate(t->delegate, 1), "ds_engine_evaluate");
+  refused(ds_engine_drop_step(t->delegate), "ds_engine_drop_step");
   refused(ds_engine_grad_view(t->delegate, 0, NULL, &tensor), "ds_engine_grad_view");
   refused(ds_gather_params(t->delegate, &number, 1, NULL), "ds_gather_params");
   refused(ds_release_params(t->delegate, &number, 1, NULL), "ds_release_params");

@@ -664,6 +664,7 @@ static void with_delegate(void) {
       if (ok) took(ds_grad_ready(engine, many[0], view, an_order()), "ds_grad_ready of the view");
       ds_tensor_destroy(view);
       if (one_in(4)) took(ds_engine_evaluate(engine, (int32_t)below(3)), "ds_engine_evaluate");
+      if (one_in(4)) took(ds_engine_drop_step(engine), "ds_engine_drop_step");
       break;
     default:
       took(one_in(2) ? ds_backward(engine) : ds_step(engine), "the end of a step");

@@ -133,6 +133,27 @@ struct ds_custom_op
 end
 
 """
+Consecutive elements of one parameter that a ds_update_fn updates. [borrowed: call]
+"""
+struct ds_update
+    struct_size::Csize_t
+    param::Int32
+    first::Int64
+    count::Csize_t
+    values::Ptr{Cfloat}
+    grads::Ptr{Cfloat}
+    states::Ptr{Ptr{Cfloat}}
+    states_count::Csize_t
+    update::Int64
+    lr::Cdouble
+    weight_decay::Cdouble
+    beta1::Cdouble
+    beta2::Cdouble
+    eps::Cdouble
+    momentum::Cdouble
+end
+
+"""
 The resources of an engine. Training options are JSON.
 """
 struct ds_engine_options
@@ -141,6 +162,8 @@ struct ds_engine_options
     trace::Int32
     init::Ptr{Cvoid}
     init_user_data::Ptr{Cvoid}
+    update::Ptr{Cvoid}
+    update_user_data::Ptr{Cvoid}
 end
 
 """
@@ -908,6 +931,15 @@ prefetches, but never changes results. Collective.
 """
 function ds_engine_evaluate(engine, on)
     @ccall libds.ds_engine_evaluate(engine::Ptr{ds_engine}, on::Int32)::Int32
+end
+
+"""
+Delegate mode, without leases: forgets the gradients and micro-steps of the current step, for example after an
+error in the host's backward pass. The next gradient begins the step anew, as if the forgotten calls had not
+been made. Between steps it does nothing. Collective.
+"""
+function ds_engine_drop_step(engine)
+    @ccall libds.ds_engine_drop_step(engine::Ptr{ds_engine})::Int32
 end
 
 """

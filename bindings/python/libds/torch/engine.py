@@ -40,13 +40,15 @@ class Engine(torch.nn.Module):
         held.broadcast(comm, module)
         config = settings.for_engine([one.name for one in held.all if not one.trained], groups[0])
         threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else 0
-        self._engine = libds.DelegateEngine(config, comm=comm, threads=threads, init=held.initial())
+        self._engine = libds.DelegateEngine(config, comm=comm, threads=threads, init=held.initial(), update=settings.update)
         held.start(self._engine)
+        if settings.update is not None:
+            settings.update.begin({id(one.param): one.number for one in held.all}, settings.scheduled)
         held.selected = frozenset(one.number for one in held.all if id(one.param) in in_groups)
         self._leases = held.leases = Leases(held, module) if settings.get("zero_optimization.stage", 0) == 3 else None
         configured = int(settings.get("gradient_accumulation_steps", 1))
         self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, self._came, self._backward_ended,
-                                    () if self._leases is None else self._leases.units)
+                                    () if self._leases is None else self._leases.units, settings.get("missing_gradients") == "skip")
         optimizer.begin(held)
         self._engine["mean_micro_steps"] = configured
         self.optimizer = optimizer
@@ -73,7 +75,7 @@ class Engine(torch.nn.Module):
         """Runs the module."""
         inside = graph_task() >= 0
         if not inside:
-            self._gradients.check()
+            self._drop(self._gradients.check())
             if self._gradients.done == 0:
                 self._take_changes()
         output = self.module(*inputs, **named)
@@ -104,6 +106,10 @@ class Engine(torch.nn.Module):
         if self._leases is not None:
             self._leases.end_backward()
 
+    def _drop(self, micro_steps: int) -> None:
+        """Takes back the micro-steps of a step that was dropped, so that it begins anew."""
+        self.micro_steps -= micro_steps
+
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """Returns the loss for a plain `backward()`, multiplied by the loss scale of fp16."""
         self._scaled = True
@@ -126,9 +132,8 @@ class Engine(torch.nn.Module):
         try:
             scaled.backward(retain_graph=retain_graph, **options)
         except BaseException:
-            self._gradients.fail()
-            if self._leases is not None:
-                self._leases.end_backward()
+            self._backward_ended()
+            self._drop(self._gradients.fail())
             raise
         finally:
             if hook is not None:
@@ -158,7 +163,7 @@ class Engine(torch.nn.Module):
 
     def step(self, lr_kwargs: Mapping[str, Any] | None = None) -> None:
         """Ends a micro-step; at the last one of a step, updates the parameters and lets the scheduler step. Collective."""
-        self._gradients.check()
+        self._drop(self._gradients.check())
         last = self.is_gradient_accumulation_boundary()
         self.micro_steps += 1
         self._applied = False

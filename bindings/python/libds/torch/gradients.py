@@ -37,11 +37,12 @@ class Gradients:
 
     `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)` and
     `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
-    not use, are handed over when backward ends, after all others.
+    not use, are handed over when backward ends, after all others. With `skips`, a parameter without a gradient on any rank has none in
+    the engine, which then leaves it alone. Which ones these are, several ranks find out when backward has ended.
     """
 
     def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
-                 came: Callable[[Held], None], ended: Callable[[], None], last: Collection[int]) -> None:
+                 came: Callable[[Held], None], ended: Callable[[], None], last: Collection[int], skips: bool) -> None:
         self._engine = parameters.engine
         self._all = parameters.all
         self._comm = comm
@@ -52,7 +53,7 @@ class Gradients:
         self._task: int | None = None  # the backward whose gradients come; 0 for one without a number
         self._queued = -1  # the backward that will call _end_task
         self._forced = False
-        self._last = last
+        self._last, self._skips = last, skips
         self._order: list[Held] | None = None if comm.size == 1 else self._put_last(reversed(self._all))
         self._learned = comm.size == 1
         self._next = 0
@@ -83,14 +84,18 @@ class Gradients:
         """Whether a micro-step has begun and not ended."""
         return self._task is not None
 
-    def check(self) -> None:
-        """Refuses to go on after a backward that has failed after some of its gradients were handed over."""
+    def check(self) -> int:
+        """Drops the step of a backward that has failed after some of its gradients were handed over; returns how many of its micro-steps
+        had ended. Refuses to go on if the step could not be dropped."""
+        dropped = 0
         if self._task is not None and graph_task() < 0 and not self._forced:
-            self._abandon()
+            self._ended()
+            dropped = self._abandon()
         if graph_task() < 0:
             self._queued = -1
         if self._failed:
             raise libds.StateError(libds.Status.STATE, self._failed)
+        return dropped
 
     def begin(self) -> None:
         """Begins a micro-step, which `finish` ends even if no gradient comes."""
@@ -104,11 +109,10 @@ class Gradients:
         if self._task is not None:
             self._end()
 
-    def fail(self) -> None:
-        """Ends a micro-step whose backward has raised an exception."""
+    def fail(self) -> int:
+        """Ends a micro-step whose backward has raised an exception, as `check` does."""
         self._forced = False
-        if self._task is not None:
-            self._abandon()
+        return 0 if self._task is None else self._abandon()
 
     def expect_end(self) -> None:
         """Called inside a backward: makes its end the end of the micro-step, if it has brought a gradient."""
@@ -173,6 +177,8 @@ class Gradients:
             self._hand(held, grad)
             return
         self._waiting[held.number] = grad
+        if self._skips:
+            return  # a rank hands nothing over before it knows what no rank has
         while self._next < len(self._order):
             held = self._order[self._next]
             if held.trained and (held.number in self._last or held.number not in self._waiting):
@@ -191,8 +197,9 @@ class Gradients:
         for held in self._parts:
             self._take(held)
         if self._order is not None:
+            nobody = self._without_gradient() if self._skips else ()
             for held in self._order[self._next:]:
-                if held.trained:
+                if held.trained and held.number not in nobody:
                     grad = self._waiting.pop(held.number, None)
                     self._hand(held, torch.zeros(held.dims, dtype=held.param.dtype) if grad is None else grad)
             if not self._learned:
@@ -200,6 +207,12 @@ class Gradients:
         self._engine.backward()
         self.done += 1
         self._clear()
+
+    def _without_gradient(self) -> set[int]:
+        """Returns the parameters of which no rank has a gradient in this micro-step. Collective."""
+        given = torch.tensor([held.given for held in self._all], dtype=torch.int32)
+        self._comm.all_reduce(given, op="max")
+        return {held.number for held, has in zip(self._all, given.tolist()) if not has}
 
     def _learn(self) -> None:
         """Takes over the order in which gradients have come on rank 0. Collective."""
@@ -221,14 +234,20 @@ class Gradients:
         self._next = self._given = 0
         self._task = None
 
-    def _abandon(self) -> None:
+    def _abandon(self) -> int:
+        dropped = 0
         if self._given:
-            self._failed = ("a backward ended with an exception after some gradients were handed over: this engine cannot go on; "
-                            "make a new one and load a checkpoint")
+            try:
+                self._engine.drop_step()
+                dropped = self.done
+                self.begin_step()
+            except libds.Error as error:
+                self._failed = f"a backward ended with an exception after some gradients were handed over, and this engine cannot go on: {error}"
         for held in self._parts:
             held.param.grad = None
         self._queued = -1
         self._clear()
+        return dropped
 
     # ------------------------------------------------------------ a step
 

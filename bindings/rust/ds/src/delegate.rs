@@ -26,6 +26,13 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_engine_evaluate(self.raw, i32::from(on))) }
     }
 
+    /// Forgets the gradients and micro-steps of the current step, as after an error in the host's backward pass. The
+    /// next gradient begins the step anew. Needs that no lease is open. Collective.
+    pub fn drop_step(&mut self) -> Result<()> {
+        // SAFETY: the engine is alive and alone with this thread.
+        unsafe { check(ds_sys::ds_engine_drop_step(self.raw)) }
+    }
+
     /// Leases whole parameters until the lease ends. Collective.
     pub fn gather(&mut self, params: &[i32]) -> Result<Lease<'_, G>> {
         // SAFETY: params lives during the call.
