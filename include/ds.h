@@ -656,9 +656,9 @@ typedef struct ds_update {
  * same on all ranks: then stages, tiers and rank layouts have the same bits. {update.bits} It is
  * called for the elements whose states this rank keeps, in any number of parts, on the thread that
  * is inside ds_step or ds_train_batch. {update.thread} A skipped step does not call it.
- * {update.skipped} If it returns another status than DS_OK, the call ends with DS_ERROR_USER on this rank and the
- * engines of all ranks are poisoned, because some elements are updated and others are not.
- * {update.fails} */
+ * {update.skipped} If it returns another status than DS_OK, the call ends with DS_ERROR_USER on
+ * this rank and the engines of all ranks are poisoned, because some elements are updated and others
+ * are not. {update.fails} */
 typedef ds_status ds_update_fn(const ds_update* update, void* user_data);
 
 /** The resources of an engine. Training options are JSON. */

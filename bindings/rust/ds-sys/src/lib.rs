@@ -205,10 +205,10 @@ pub type ds_init_fn =
 
 /// Updates elements: the optimizer of "optimizer": {"type": "Callback"}. Let each element's update depend on
 /// nothing but its value, gradient, states and the numbers of the struct, and compute the same on all ranks:
-/// then stages, tiers and rank layouts have the same bits. It is called for elements whose states this rank
-/// keeps, in any number of parts, on the thread that is inside ds_step or ds_train_batch, and not in a
-/// skipped step. If it returns another status than DS_OK, the call ends with DS_ERROR_USER on this rank and
-/// the engines of all ranks are poisoned, because some elements are updated and others are not.
+/// then stages, tiers and rank layouts have the same bits. It is called for the elements whose states this
+/// rank keeps, in any number of parts, on the thread that is inside ds_step or ds_train_batch. A skipped step
+/// does not call it. If it returns another status than DS_OK, the call ends with DS_ERROR_USER on this rank
+/// and the engines of all ranks are poisoned, because some elements are updated and others are not.
 pub type ds_update_fn =
     Option<unsafe extern "C" fn(update: *const ds_update, user_data: *mut c_void) -> ds_status>;
 

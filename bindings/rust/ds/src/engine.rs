@@ -97,7 +97,7 @@ unsafe extern "C" fn call_update(given: *const ds_sys::ds_update, user_data: *mu
             first: u.first as usize,
             update: u.update,
             values: lent(u.values, u.count),
-            grads: lent(u.grads.cast_mut(), u.count),
+            grads: lent(u.grads as *mut f32, u.count),
             states: (0..u.states_count).map(|k| lent(*u.states.add(k), u.count)).collect(),
             lr: u.lr,
             weight_decay: u.weight_decay,
