@@ -370,8 +370,63 @@ static PyObject* capsule_of(PyObject* object) {
   return capsule;
 }
 
+/* The beginning of DLPack 1.2's table of C functions, by which tensors of torch are exchanged without
+ * a call of Python. */
+typedef struct ExchangeApi {
+  uint32_t major, minor;
+  void *older, *allocate;
+  int (*export_tensor)(void* object, DLManagedTensorVersioned** out);
+} ExchangeApi;
+
+/* Returns the functions of torch.Tensor, or NULL for an object of any other type: a subclass may have
+ * a __dlpack__ of its own. */
+static const ExchangeApi* exchange_api_of(PyObject* object) {
+  static PyObject* torch_type = NULL;
+  static const ExchangeApi* api = NULL;
+  PyObject* type = (PyObject*)Py_TYPE(object);
+  if (type == torch_type) return api;
+  PyObject *module = PyObject_GetAttrString(type, "__module__"),
+           *name = PyObject_GetAttrString(type, "__name__"), *capsule = NULL;
+  if (module && name && PyUnicode_CompareWithASCIIString(module, "torch") == 0 &&
+      PyUnicode_CompareWithASCIIString(name, "Tensor") == 0)
+    capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
+  const ExchangeApi* found =
+      capsule && PyCapsule_IsValid(capsule, "dlpack_exchange_api")
+          ? (const ExchangeApi*)PyCapsule_GetPointer(capsule, "dlpack_exchange_api")
+          : NULL;
+  PyErr_Clear(); /* an older torch has no such attribute */
+  if (found && found->major == 1) {
+    api = found;
+    torch_type = Py_NewRef(type);
+  }
+  Py_XDECREF(capsule);
+  Py_XDECREF(name);
+  Py_XDECREF(module);
+  return found && found->major == 1 ? found : NULL;
+}
+
+/* Returns whether __dlpack__ would refuse the tensor because it requires a gradient. */
+static int requires_grad(PyObject* tensor) {
+  PyObject* flag = PyObject_GetAttrString(tensor, "requires_grad");
+  const int truth = flag ? PyObject_IsTrue(flag) : 1;
+  Py_XDECREF(flag);
+  PyErr_Clear();
+  return truth != 0;
+}
+
 /* Returns a tensor over the memory of an object with __dlpack__, or of a capsule. */
 static ds_tensor* tensor_of_dlpack(PyObject* object) {
+  const ExchangeApi* api = exchange_api_of(object);
+  DLManagedTensorVersioned* exported = NULL;
+  if (api && !requires_grad(object)) {
+    ds_tensor* made = NULL;
+    if (api->export_tensor(object, &exported) == 0) {
+      if (raised(ds_tensor_from_dlpack(NULL, exported, NULL, &made)) && exported->deleter)
+        exported->deleter(exported);
+      return made;
+    }
+    PyErr_Clear(); /* __dlpack__ says better what is wrong */
+  }
   PyObject* capsule = PyCapsule_CheckExact(object) ? Py_NewRef(object) : capsule_of(object);
   if (!capsule) return NULL;
   ds_tensor* out = NULL;

@@ -47,7 +47,8 @@ class Engine(torch.nn.Module):
         held.selected = frozenset(one.number for one in held.all if id(one.param) in in_groups)
         self._leases = held.leases = Leases(held, module) if settings.get("zero_optimization.stage", 0) == 3 else None
         configured = int(settings.get("gradient_accumulation_steps", 1))
-        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, self._came, self._backward_ended,
+        came = self._came if self._leases is not None or settings.get("fp16.enabled") else None
+        self._gradients = Gradients(held, comm, configured, self.is_gradient_accumulation_boundary, came, self._backward_ended,
                                     () if self._leases is None else self._leases.units, settings.get("missing_gradients") == "skip")
         optimizer.begin(held)
         self._engine["mean_micro_steps"] = configured
@@ -96,7 +97,7 @@ class Engine(torch.nn.Module):
             self._gradients.expect_end()
 
     def _came(self, held: Held) -> None:
-        if self._settings.get("fp16.enabled") and not self._scaled:
+        if not self._scaled and self.fp16_enabled():
             raise libds.StateError(libds.Status.STATE, "with fp16 the loss must be scaled: use engine.backward(loss) or engine.scale(loss).backward()")
         if self._leases is not None:
             self._leases.came(held)

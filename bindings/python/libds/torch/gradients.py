@@ -21,10 +21,11 @@ from .parameters import Held, Parameters
 
 __all__ = ["Gradients"]
 
+_MANY_BYTES = 1 << 20
 
-def graph_task() -> int:
-    """Returns the number of the backward that runs on this thread, or -1. A reentrant checkpoint runs one inside another."""
-    return torch._C._current_graph_task_id()
+
+#: Returns the number of the backward that runs on this thread, or -1. A reentrant checkpoint runs one inside another.
+graph_task: Callable[[], int] = torch._C._current_graph_task_id
 
 
 def when_backward_ends(call: Callable[[], None]) -> None:
@@ -35,14 +36,14 @@ def when_backward_ends(call: Callable[[], None]) -> None:
 class Gradients:
     """The gradients of an engine's micro-steps.
 
-    `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)` and
+    `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)`, if it is given, and
     `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
     not use, are handed over when backward ends, after all others. With `skips`, a parameter without a gradient on any rank has none in
     the engine, which then leaves it alone. Which ones these are, several ranks find out when backward has ended.
     """
 
     def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
-                 came: Callable[[Held], None], ended: Callable[[], None], last: Collection[int], skips: bool) -> None:
+                 came: Callable[[Held], None] | None, ended: Callable[[], None], last: Collection[int], skips: bool) -> None:
         self._engine = parameters.engine
         self._all = parameters.all
         self._comm = comm
@@ -60,7 +61,10 @@ class Gradients:
         self._waiting: dict[int, torch.Tensor] = {}
         self._parts: list[Held] = []
         self._arrived: list[Held] = []
-        self._given = 0
+        #: What the next call hands over: numbers, tensors and their bytes.
+        self._numbers: list[int] = []
+        self._tensors: list[Any] = []
+        self._bytes = 0
         self._failed = ""
         self._hooks = [held.param.register_post_accumulate_grad_hook(self._hook(held)) for held in self._all if held.param.requires_grad]
         self._hooked = {held.number for held in self._all if held.param.requires_grad}
@@ -85,7 +89,7 @@ class Gradients:
         return self._task is not None
 
     def check(self) -> int:
-        """Drops the step of a backward that has failed after some of its gradients were handed over; returns how many of its micro-steps
+        """Drops the step of a backward that has failed after a gradient was complete; returns how many of its micro-steps
         had ended. Refuses to go on if the step could not be dropped."""
         dropped = 0
         if self._task is not None and graph_task() < 0 and not self._forced:
@@ -141,8 +145,10 @@ class Gradients:
         self._task = task
 
     def _hook(self, held: Held) -> Callable[[torch.Tensor], None]:
+        came, engine = self._came, self._engine
+
         def arrived(param: torch.Tensor) -> None:
-            if not held.trained or held.home.engine.closed:
+            if not held.trained or engine._raw is None:
                 return
             task = graph_task()
             if self._task is None:
@@ -152,7 +158,8 @@ class Gradients:
                     self.expect_end()
             elif self._task == 0:
                 self._task = task
-            self._came(held)
+            if came is not None:
+                came(held)
             if held.given:
                 held.late = True
                 raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' has got a second gradient in one backward: it is used inside and "
@@ -168,7 +175,8 @@ class Gradients:
 
     def _take(self, held: Held) -> None:
         grad, held.param.grad = held.param.grad, None
-        grad = grad.detach()
+        if grad.requires_grad:
+            grad = grad.detach()
         if grad.layout is not torch.strided:
             grad = grad.to_dense()
         held.given = True
@@ -188,10 +196,19 @@ class Gradients:
                 self._hand(held, self._waiting.pop(held.number))
 
     def _hand(self, held: Held, grad: torch.Tensor) -> None:
-        # grad_ready() of the engine does the same after checks of its arguments, which cost more than the call itself.
         flat = grad if grad.dim() <= 4 else grad.reshape(-1)
-        self._engine._call(libds.lowlevel.grad_ready, held.number, libds.lowlevel.tensor_from(flat, False, 0))
-        self._given += 1
+        self._numbers.append(held.number)
+        self._tensors.append(libds.lowlevel.tensor_from(flat, False, 0))
+        self._bytes += grad.nbytes
+        if self._bytes >= _MANY_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hands over what has been collected. A call for many small gradients costs little more than a call for one."""
+        if self._numbers:
+            numbers, tensors = self._numbers, self._tensors
+            self._numbers, self._tensors, self._bytes = [], [], 0
+            self._engine._call(libds.lowlevel.grads_ready, (numbers, tensors))
 
     def _end(self) -> None:
         for held in self._parts:
@@ -204,6 +221,7 @@ class Gradients:
                     self._hand(held, torch.zeros(held.dims, dtype=held.param.dtype) if grad is None else grad)
             if not self._learned:
                 self._learn()
+        self._flush()
         self._engine.backward()
         self.done += 1
         self._clear()
@@ -231,18 +249,19 @@ class Gradients:
         for held in self._arrived:
             held.given = False
         self._arrived, self._parts, self._waiting = [], [], {}
-        self._next = self._given = 0
+        self._numbers, self._tensors, self._bytes = [], [], 0
+        self._next = 0
         self._task = None
 
     def _abandon(self) -> int:
         dropped = 0
-        if self._given:
+        if self._arrived:
             try:
                 self._engine.drop_step()
                 dropped = self.done
                 self.begin_step()
             except libds.Error as error:
-                self._failed = f"a backward ended with an exception after some gradients were handed over, and this engine cannot go on: {error}"
+                self._failed = f"a backward ended with an exception after a gradient was complete, and this engine cannot go on: {error}"
         for held in self._parts:
             held.param.grad = None
         self._queued = -1
