@@ -5,6 +5,7 @@ function of torch that gets such a parameter sees it whole, and what it writes b
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,8 +20,8 @@ __all__ = ["Construction", "Slice", "cast", "slice_of"]
 _KEY = "_libds_slice"
 #: How many parameters a construction keeps whole after functions have used them, so that a write through `p.data` or a view is not lost.
 _KEPT = 2
-#: Parts of at least so many bytes have pages of their own.
-_OWN_PAGES = 1 << 16
+#: Tensors of at least so many bytes go back to the system when they are freed.
+_LARGE = 1 << 18
 #: Functions of torch that do not read or write values.
 _WITHOUT_VALUES = frozenset({
     "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "dtype", "device", "layout", "stride", "requires_grad", "requires_grad_",
@@ -71,7 +72,7 @@ class Slice:
         """Returns the whole parameter in memory of its own. Collective."""
         if self.comm.size == 1:
             return self.part.clone().view(self.away.shape)
-        out = torch.empty(self.part.numel() * self.comm.size, dtype=self.part.dtype)
+        out = _zeros(self.part.numel() * self.comm.size, self.part.dtype)
         self.comm.all_gather(self.part.view(torch.uint8), out.view(torch.uint8))
         return out[:self.away.numel()].view(self.away.shape)
 
@@ -119,6 +120,22 @@ class Slice:
         del self.param.__deepcopy__
 
 
+def _zeros(count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Returns memory that goes back to the system when it is freed, if it is large."""
+    size = count * dtype.itemsize
+    if size < _LARGE:
+        return torch.zeros(count, dtype=dtype)
+    return torch.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=dtype)
+
+
+def _trim() -> None:
+    """Gives freed memory back to the system. The C library keeps that of large tensors, and cannot use it again for tensors of the
+    same size, because these are aligned."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _shared(values: torch.Tensor, comm: libds.Comm, root: int) -> torch.Tensor:
     flat = values.contiguous().reshape(-1)
     if comm.size > 1:
@@ -129,9 +146,7 @@ def _shared(values: torch.Tensor, comm: libds.Comm, root: int) -> torch.Tensor:
 def _part(flat: torch.Tensor, comm: libds.Comm) -> torch.Tensor:
     """Returns a copy of this rank's part of a flattened parameter. All ranks' parts have one size; zeros fill the last ones."""
     count = -(-flat.numel() // comm.size)
-    # In memory of their own, parts leave no holes between the whole parameters that come and go.
-    size = count * flat.element_size()
-    part = torch.frombuffer(mmap.mmap(-1, size), dtype=flat.dtype) if size >= _OWN_PAGES else torch.zeros(count, dtype=flat.dtype)
+    part = _zeros(count, flat.dtype)
     mine = flat[comm.rank * count:(comm.rank + 1) * count]
     part[:mine.numel()] = mine
     return part
@@ -258,13 +273,17 @@ class Construction(torch.overrides.TorchFunctionMode):
 
     def cut(self, module: torch.nn.Module) -> None:
         """Cuts all parameters of a module that are not cut yet, and have values of floating point on the CPU. Collective."""
+        freed = 0
         for param in module.parameters():
             if (slice_of(param) is None and not torch.nn.parameter.is_lazy(param) and param.is_floating_point() and param.numel()
                     and param.device.type == "cpu" and param.layout is torch.strided):
                 Slice.cut(param, self._comm)
+                freed = max(freed, param.numel() * param.element_size())
         for one in module.modules():
             if one._parameters:
                 _attach(one)
+        if freed >= _LARGE:
+            _trim()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
