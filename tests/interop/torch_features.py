@@ -174,20 +174,22 @@ def plain_loop(kind, options, place):
     rates = [torch.optim.lr_scheduler.LambdaLR(one, lambda step: 1 / (1 + 0.1 * step)) for one in (ours, torchs)]
     worst = 0.0
 
-    def step(module, one, number):
-        def closure():
-            one.zero_grad()
-            loss = language_loss(module, number)
-            loss.backward()
-            if number in (3, 4):
-                module.transformer.ln_f.bias.grad = None
-            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-            return loss
-
-        return one.step(closure).item()
+    def closure(number):
+        ours.zero_grad()
+        loss = language_loss(mine, number)
+        loss.backward()
+        if number in (3, 4):
+            mine.transformer.ln_f.bias.grad = None
+        nn.utils.clip_grad_norm_(mine.parameters(), 1.0)
+        return loss
 
     for number in range(20):
-        worst = max(worst, abs(step(mine, ours, number) - step(theirs, torchs, number)))
+        loss = ours.step(lambda number=number: closure(number)).item()
+        worst = max(worst, abs(loss - language_loss(theirs, number).item()))
+        # The same gradients, because some are nothing but rounding, of which Adam makes whole steps.
+        for one, other in zip(theirs.parameters(), mine.parameters()):
+            one.grad = None if other.grad is None else other.grad.clone()
+        torchs.step()
         for rate in rates:
             rate.step()
         if number == 6:
@@ -206,8 +208,8 @@ def plain_loop(kind, options, place):
     apart = max((one - other).abs().max().item() for one, other in zip(mine.parameters(), theirs.parameters()))
     check(f"Optimizer {kind} {place.get('device', 'cpu')} in a plain loop", worst < 1e-6 and apart < 1e-6, f"losses {worst:.1e}, parameters {apart:.1e}")
     ours.destroy()
-    check(f"Optimizer {kind} leaves the values", all(torch.equal(one, other.detach()) for one, other in zip([p.detach().clone() for p in mine.parameters()], mine.parameters()))
-          and abs(language_loss(mine, 1).item() - language_loss(theirs, 1).item()) < 1e-6)
+    del ours
+    check(f"Optimizer {kind} leaves the values", abs(language_loss(mine, 1).item() - language_loss(theirs, 1).item()) < 1e-6)
 
 
 def bf16_loop():

@@ -46,7 +46,7 @@ class Optimizer(EngineOptimizer):
             if param.dtype != dtype or dtype not in (torch.float32, torch.bfloat16):
                 raise libds.errors.refuse(f"params must all be float32 or all be bfloat16, got {dtype} and {param.dtype}")
         offload = {"device": device} if nvme_path is None else {"device": device, "nvme_path": os.fspath(nvme_path)}
-        settings = Settings({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": dtype is torch.bfloat16},
+        settings = Settings({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0, "bf16": {"enabled": dtype is torch.bfloat16},
                              "zero_optimization": {"stage": 0, "offload_optimizer": offload}}, 1)
         settings.take_optimizer(client)
         super().__init__(client.param_groups, settings, None, self.step)
