@@ -297,7 +297,7 @@ def checkpoints(stage):
         moment = libds.torch.states.safe_get_full_optimizer_state(engine.module[3].weight, "exp_avg")
         _, client = engine.load_checkpoint(folder, "mine", load_module_only=True)
         state = engine.module.state_dict()
-        same = all(torch.equal(value, weights[name]) for name, value in state.items())
+        same = all(torch.equal(value, weights[name]) for name, value in state.items() if comm.rank == 0 or "running" not in name)
         kept = torch.equal(moment, libds.torch.states.safe_get_full_optimizer_state(engine.module[3].weight, "exp_avg"))
         check(f"load_module_only takes the module alone, stage {stage}", same and kept and engine.global_steps == 2 and client == {"epoch": 4}, f"{client}")
         engine.destroy()
