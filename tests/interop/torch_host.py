@@ -1,7 +1,8 @@
 """Compares training of PyTorch models through libds.torch with plain torch (./run interop torch [PART [N [SEED]]]).
 
 PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), clients (optimizers that torch
-computes, missing gradients, backwards that fail), shim (Accelerate and the Trainer),
+computes, missing gradients, backwards that fail), features (zero.Init, the optimizer for plain loops, checkpoints of DeepSpeed),
+shim (Accelerate and the Trainer),
 drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32. A rank
 also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
 """
@@ -146,10 +147,12 @@ def drawn(count=40, first=1):
 def run_rank(part, *numbers):
     torch.set_num_threads(1)
     import torch_clients
+    import torch_features
     import torch_shim
     import torch_uses
 
-    {"models": models, "drawn": drawn, "uses": torch_uses.uses, "clients": torch_clients.clients_part, "shim": torch_shim.shim}[part](*map(int, numbers))
+    {"models": models, "drawn": drawn, "uses": torch_uses.uses, "clients": torch_clients.clients_part, "features": torch_features.features,
+     "shim": torch_shim.shim}[part](*map(int, numbers))
     return 1 if failed else 0
 
 
@@ -173,7 +176,7 @@ def main():
         # The parts import this file by its name.
         sys.modules["torch_host"] = sys.modules["__main__"]
         return run_rank(*sys.argv[2:])
-    parts = sys.argv[1:2] or ["page", "models", "uses", "clients", "shim", "drawn"]
+    parts = sys.argv[1:2] or ["page", "models", "uses", "clients", "features", "shim", "drawn"]
     bad = 0
     for part in parts:
         if part == "page":

@@ -17,7 +17,7 @@ import torch
 
 import libds
 
-from .parameters import Held, Parameters
+from .parameters import Held, Parameters, lent
 
 __all__ = ["Gradients"]
 
@@ -175,10 +175,6 @@ class Gradients:
 
     def _take(self, held: Held) -> None:
         grad, held.param.grad = held.param.grad, None
-        if grad.requires_grad:
-            grad = grad.detach()
-        if grad.layout is not torch.strided:
-            grad = grad.to_dense()
         held.given = True
         self._arrived.append(held)
         if self._order is None:
@@ -196,9 +192,8 @@ class Gradients:
                 self._hand(held, self._waiting.pop(held.number))
 
     def _hand(self, held: Held, grad: torch.Tensor) -> None:
-        flat = grad if grad.dim() <= 4 else grad.reshape(-1)
         self._numbers.append(held.number)
-        self._tensors.append(libds.lowlevel.tensor_from(flat, False, 0))
+        self._tensors.append(lent(grad))
         self._bytes += grad.nbytes
         if self._bytes >= _MANY_BYTES:
             self._flush()
