@@ -45,9 +45,9 @@ class Optimizer(EngineOptimizer):
         for param in members:
             if param.dtype != dtype or dtype not in (torch.float32, torch.bfloat16):
                 raise libds.errors.refuse(f"params must all be float32 or all be bfloat16, got {dtype} and {param.dtype}")
-        offload = {"device": device} if nvme_path is None else {"device": device, "nvme_path": os.fspath(nvme_path)}
-        settings = Settings({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0, "missing_gradients": "skip", "bf16": {"enabled": dtype is torch.bfloat16},
-                             "zero_optimization": {"stage": 0, "offload_optimizer": offload}}, 1)
+        offload = {} if nvme_path is None else {"offload_optimizer": {"device": device, "nvme_path": os.fspath(nvme_path)}}
+        settings = Settings({"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0, "missing_gradients": "skip",
+                             "bf16": {"enabled": dtype is torch.bfloat16}, "zero_optimization": {"stage": 0, **offload}}, 1)
         settings.take_optimizer(client)
         super().__init__(client.param_groups, settings, None, self.step)
         self._scratch = nvme_path
