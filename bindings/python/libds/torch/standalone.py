@@ -33,12 +33,14 @@ class Optimizer(EngineOptimizer):
         nvme_path: a folder for "nvme".
     """
 
-    def __init__(self, params: Any, name: str = "AdamW", device: str = "cpu", nvme_path: str | os.PathLike[str] | None = None, **parameters: Any) -> None:
+    def __init__(self, params: Any, name: str = "AdamW", device: str = "cpu", nvme_path: str | os.PathLike[str] | None = None,
+                 **parameters: Any) -> None:
         for key, value, known in (("name", name, list(_KINDS)), ("device", device, ["cpu", "nvme"])):
             if value not in known:
                 raise libds.errors.refuse(f"{key} must be one of {', '.join(known)}, got {value!r}")
         if (device == "nvme") != (nvme_path is not None):
-            raise libds.errors.refuse(f"nvme_path must be {'a folder' if device == 'nvme' else 'None'} if device is {device!r}, got {nvme_path!r}")
+            needed = "a folder" if device == "nvme" else "None"
+            raise libds.errors.refuse(f"nvme_path must be {needed} if device is {device!r}, got {nvme_path!r}")
         client = _KINDS[name](params, **parameters)
         members = [param for group in client.param_groups for param in group["params"]]
         dtype = members[0].dtype
