@@ -65,7 +65,14 @@ class Engine(torch.nn.Module):
         except AttributeError:
             if name == "module":
                 raise
-            return getattr(super().__getattr__("module"), name)
+            module = super().__getattr__("module")
+            try:
+                return getattr(module, name)
+            except AttributeError as error:
+                if hasattr(type(module), name):  # a property of the module that failed
+                    raise
+                raise AttributeError(f"neither the engine nor its {type(module).__name__} has {name!r}; docs/guides/moving-from-deepspeed.md lists "
+                                     "the engine's members", name=name, obj=self) from error
 
     # ------------------------------------------------------------ forward and backward
 
@@ -288,6 +295,18 @@ class Engine(torch.nn.Module):
     def bfloat16_enabled(self) -> bool:
         """Whether parameters are bfloat16."""
         return self._settings.dtype is torch.bfloat16
+
+    def optimizer_name(self) -> str:
+        """Returns the type of the optimizer in small letters."""
+        return self._settings.kind.lower()
+
+    def steps_per_print(self) -> int | None:
+        """Returns the number of steps between two reports of the configuration."""
+        return self._settings.get("steps_per_print")
+
+    def wall_clock_breakdown(self) -> bool:
+        """Whether the configuration asks for the times of phases."""
+        return bool(self._settings.get("wall_clock_breakdown", False))
 
     def gradient_clipping(self) -> float:
         """Returns the bound of the gradient norm, 0 without one."""
