@@ -40,7 +40,9 @@ class Module(pl.LightningModule):
 
 
 def loader(count):
-    return torch.utils.data.DataLoader(torch.arange(count), batch_size=1)
+    comm = libds.torch.communicator()
+    numbers = torch.arange(count)
+    return torch.utils.data.DataLoader(numbers, sampler=torch.utils.data.DistributedSampler(numbers, comm.size, comm.rank, shuffle=False))
 
 
 def trainer(folder, stage, epochs=1):
@@ -48,7 +50,7 @@ def trainer(folder, stage, epochs=1):
     config = {"zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}, "zero_allow_untested_optimizer": True}
     return pl.Trainer(accelerator="cpu", devices=comm.size, strategy=Strategy(config=config), default_root_dir=folder, logger=False,
                              enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, max_epochs=epochs,
-                             gradient_clip_val=1.0, accumulate_grad_batches=2)
+                             gradient_clip_val=1.0, accumulate_grad_batches=2, use_distributed_sampler=False)
 
 
 def compare(stage):

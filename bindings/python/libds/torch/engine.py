@@ -408,7 +408,7 @@ class Engine(torch.nn.Module):
         for name, value in state["buffers"].items():
             if name in buffers:
                 buffers[name].copy_(value)
-        self.optimizer.loaded(state["groups"] if scheduler else [])
+        self.optimizer.loaded(state["groups"])
         if scheduler:
             if self.lr_scheduler is not None and hasattr(self.lr_scheduler, "load_state_dict") and state["scheduler"] is not None:
                 self.lr_scheduler.load_state_dict(state["scheduler"])
