@@ -15,10 +15,12 @@ import libds
 
 from . import zero
 from .engine import Engine
-from .optimizers import Optimizer, Scheduler
+from .optimizers import EngineOptimizer, Scheduler
 from .settings import Settings
+from .standalone import Optimizer
 
-__all__ = ["Engine", "Optimizer", "Scheduler", "add_config_arguments", "as_deepspeed", "init_distributed", "initialize", "zero"]
+__all__ = ["Engine", "EngineOptimizer", "Optimizer", "Scheduler",
+           "add_config_arguments", "as_deepspeed", "init_distributed", "initialize", "zero"]
 
 _comm: libds.Comm | None = None
 
@@ -68,7 +70,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentPa
 def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer: Any = None, model_parameters: Any = None,
                training_data: Any = None, lr_scheduler: Any = None, distributed_port: int = 29500, mpu: Any = None,
                dist_init_required: bool | None = None, collate_fn: Callable[..., Any] | None = None, config: Any = None,
-               mesh_param: Any = None, config_params: Any = None) -> tuple[Engine, Optimizer, Any, Any]:
+               mesh_param: Any = None, config_params: Any = None) -> tuple[Engine, EngineOptimizer, Any, Any]:
     """Makes an engine for a model; returns (engine, optimizer, loader, scheduler). Collective.
 
     Args:

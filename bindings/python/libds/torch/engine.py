@@ -10,12 +10,13 @@ import torch
 
 import libds
 
-from . import checkpoints
+from . import checkpoints, slices
 from .gradients import Gradients, graph_task
 from .leases import Leases, tensors_in
-from .optimizers import Optimizer, Scheduler
-from .parameters import Held, Parameters
+from .optimizers import EngineOptimizer, Scheduler
+from .parameters import Held, Parameters, parameters_of
 from .settings import Settings
+from .throughput import Throughput
 
 __all__ = ["Engine"]
 
@@ -31,17 +32,16 @@ class Engine(torch.nn.Module):
         super().__init__()
         self.module = module
         self._settings, self._comm = settings, comm
+        slices.cast(module, settings.dtype)
         {torch.float32: module.float, torch.bfloat16: module.bfloat16, torch.float16: module.half}[settings.dtype]()
-        self._parameters_held = Parameters(module, settings.dtype)
-        optimizer = Optimizer(groups, settings, client, self.step)
+        self._parameters_held = Parameters(parameters_of(module), settings.dtype)
+        optimizer = EngineOptimizer(groups, settings, client, self.step)
         held = self._parameters_held
         held.choose([param for group in groups for param in group["params"]], settings.get("frozen_parameters", None) or [])
         in_groups = {id(param) for group in groups for param in group["params"]}
         held.broadcast(comm, module)
         config = settings.for_engine([one.name for one in held.all if not one.trained], groups[0])
-        threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else 0
-        self._engine = libds.DelegateEngine(config, comm=comm, threads=threads, init=held.initial())
-        held.start(self._engine)
+        self._engine = held.start(config, comm)
         held.selected = frozenset(one.number for one in held.all if id(one.param) in in_groups)
         self._leases = held.leases = Leases(held, module) if settings.get("zero_optimization.stage", 0) == 3 else None
         configured = int(settings.get("gradient_accumulation_steps", 1))
@@ -58,6 +58,7 @@ class Engine(torch.nn.Module):
         self._forwards = 0
         self.global_steps = self.skipped_steps = self.micro_steps = 0
         self._applied = False
+        self.tput_timer = Throughput(self)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -80,6 +81,8 @@ class Engine(torch.nn.Module):
         """Runs the module."""
         inside = graph_task() >= 0
         if not inside:
+            if self.training:
+                self.tput_timer.start()
             self._gradients.check()
             if self._gradients.done == 0:
                 self._take_changes()
@@ -91,7 +94,8 @@ class Engine(torch.nn.Module):
         return output
 
     def _take_changes(self) -> None:
-        self._parameters_held.take_changes()
+        self._parameters_held.take_edits()
+        self._parameters_held.train(self._parameters_held.require_gradient)
         for held in self._parameters_held.all:
             if held.trained:
                 self._gradients.watch(held)
@@ -170,6 +174,7 @@ class Engine(torch.nn.Module):
         self.micro_steps += 1
         self._applied = False
         if not last:
+            self.tput_timer.stop()
             return
         if self._gradients.done == 0:
             raise libds.StateError(libds.Status.STATE, "step comes before any backward: this engine has no gradients")
@@ -187,6 +192,7 @@ class Engine(torch.nn.Module):
             self.skipped_steps += 1
         elif self.lr_scheduler is not None:
             self.lr_scheduler.step(**(lr_kwargs or {}))
+        self.tput_timer.stop(global_step=True)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Does nothing: gradients go to the engine when they are complete."""
@@ -380,11 +386,13 @@ class Engine(torch.nn.Module):
                         load_optimizer_states: bool = True, load_lr_scheduler_states: bool = True, load_module_only: bool = False,
                         custom_load_fn: Callable[..., Any] | None = None) -> tuple[str | None, dict[str, Any]]:
         """Loads the checkpoint `load_dir/tag`, by default the one that `load_dir/latest` names; returns its path and client state,
-        or (None, {}) if no checkpoint is there. A checkpoint of any number of ranks, stage and tier loads. Collective."""
-        for name, value, needed in (("load_optimizer_states", load_optimizer_states, True), ("load_module_only", load_module_only, False),
-                                    ("custom_load_fn", custom_load_fn, None), ("load_module_strict", load_module_strict, True)):
-            if value != needed:
-                raise libds.Unsupported(libds.Status.UNSUPPORTED, f"{name} must be {needed}: a checkpoint is loaded whole")
+        or (None, {}) if no checkpoint is there. A checkpoint of any number of ranks, stage and tier loads, also one of DeepSpeed.
+
+        With `load_module_only` optimizer states and counters stay as they are; without `load_module_strict` so do parameters that the
+        checkpoint does not have. Collective."""
+        if custom_load_fn is not None or not (load_optimizer_states or load_module_only):
+            raise libds.Unsupported(libds.Status.UNSUPPORTED, "custom_load_fn must be None, and load_optimizer_states True unless load_module_only is: "
+                                    "a checkpoint is loaded whole, or its module alone")
         if tag is None:
             latest = os.path.join(load_dir, "latest")
             if not os.path.exists(latest):
@@ -395,19 +403,23 @@ class Engine(torch.nn.Module):
         if not os.path.isdir(folder):
             return None, {}
         self._between_steps("load_checkpoint")
-        state = checkpoints.load(self._engine, self._comm, folder)
-        self._parameters_held.loaded()
-        if state is None:
-            return folder, {}
-        self._take_state(state, load_lr_scheduler_states)
+        buffers = dict(self.module.named_buffers())
+        with checkpoints.opened(self._comm, folder, bool(buffers)) as (opened, others):
+            if load_module_only:
+                self._parameters_held.take_edits()
+                state = checkpoints.load_module(self._parameters_held, self._comm, opened, load_module_strict)
+            else:
+                state = checkpoints.load(self._engine, self._comm, opened)
+                self._parameters_held.loaded()
+                self._take_state(state, load_lr_scheduler_states)
+            for name, value in {**others, **state["buffers"]}.items():
+                if name in buffers:
+                    buffers[name].copy_(value)
         return folder, state["client"]
 
     def _take_state(self, state: Mapping[str, Any], scheduler: bool) -> None:
-        self.global_steps, self.skipped_steps, self.micro_steps = state["counters"]
-        buffers = dict(self.module.named_buffers())
-        for name, value in state["buffers"].items():
-            if name in buffers:
-                buffers[name].copy_(value)
+        self.global_steps, self.skipped_steps, micro_steps = state["counters"]
+        self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
         self.optimizer.loaded(state["groups"])
         if scheduler:
             if self.lr_scheduler is not None and hasattr(self.lr_scheduler, "load_state_dict") and state["scheduler"] is not None:

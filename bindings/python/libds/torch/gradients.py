@@ -164,9 +164,6 @@ class Gradients:
 
     def _take(self, held: Held) -> None:
         grad, held.param.grad = held.param.grad, None
-        grad = grad.detach()
-        if grad.layout is not torch.strided:
-            grad = grad.to_dense()
         held.given = True
         self._arrived.append(held)
         if self._order is None:
@@ -182,9 +179,7 @@ class Gradients:
                 self._hand(held, self._waiting.pop(held.number))
 
     def _hand(self, held: Held, grad: torch.Tensor) -> None:
-        # grad_ready() of the engine does the same after checks of its arguments, which cost more than the call itself.
-        flat = grad if grad.dim() <= 4 else grad.reshape(-1)
-        self._engine._call(libds.lowlevel.grad_ready, held.number, libds.lowlevel.tensor_from(flat, False, 0))
+        held.give(grad)
         self._given += 1
 
     def _end(self) -> None:

@@ -11,10 +11,10 @@ import libds
 from .parameters import Parameters
 from .settings import Settings
 
-__all__ = ["Optimizer", "Scheduler"]
+__all__ = ["EngineOptimizer", "Scheduler"]
 
 
-class Optimizer(torch.optim.Optimizer):
+class EngineOptimizer(torch.optim.Optimizer):
     """The engine's optimizer as an optimizer of torch.
 
     `param_groups` has the numbers of each group. What a program or a scheduler of torch writes there holds from the next update
@@ -23,13 +23,13 @@ class Optimizer(torch.optim.Optimizer):
     """
 
     def __init__(self, groups: Sequence[dict[str, Any]], settings: Settings, client: torch.optim.Optimizer | None, step: Callable[[], Any]) -> None:
+        self._engine: Any = None
         super().__init__([dict(group) for group in groups], {})
         self.client = client
         if client is not None:
             self.param_groups = client.param_groups
         self._settings = settings
         self._take_step = step
-        self._engine: Any = None
         self._known: list[dict[str, Any]] = []
 
     def begin(self, parameters: Parameters) -> None:
@@ -47,6 +47,12 @@ class Optimizer(torch.optim.Optimizer):
         if self._settings.scheduled:
             self.fetch()
         self._known = [self._numbers(group) for group in self.param_groups]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group; refused once the optimizer has been made."""
+        if self._engine is not None:
+            raise libds.StateError(libds.Status.STATE, "add_param_group comes after the optimizer was made: pass all groups to it")
+        super().add_param_group(param_group)
 
     def _numbers(self, group: dict[str, Any]) -> dict[str, float]:
         """Returns the numbers of a group by the engine's names."""
@@ -129,7 +135,7 @@ class Optimizer(torch.optim.Optimizer):
 class Scheduler:
     """The learning rates of the configuration's section `scheduler`, which the engine changes with each update."""
 
-    def __init__(self, optimizer: Optimizer, engine: Any) -> None:
+    def __init__(self, optimizer: EngineOptimizer, engine: Any) -> None:
         self.optimizer = optimizer
         self._engine = engine
 

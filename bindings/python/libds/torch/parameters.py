@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 import libds
 
-__all__ = ["Held", "Parameters", "held_of"]
+from .slices import Slice, slice_of
+
+__all__ = ["Held", "Parameters", "held_of", "parameters_of"]
 
 _KEY = "_libds_held"
 _MAX_DIMS = 4  # of a parameter in ds.h
@@ -19,9 +22,9 @@ class Held:
     """A parameter of a module, which an engine trains or keeps."""
 
     __slots__ = ("param", "name", "number", "owner", "key", "dims", "whole", "tensor", "away", "leases", "version", "trained", "given",
-                 "late", "home", "__weakref__")
+                 "late", "home", "slice", "__weakref__")
 
-    def __init__(self, param: torch.nn.Parameter, name: str, owner: torch.nn.Module, key: str, home: Parameters) -> None:
+    def __init__(self, param: torch.nn.Parameter, name: str, owner: torch.nn.Module | None, key: str, home: Parameters) -> None:
         self.param, self.name, self.owner, self.key, self.home = param, name, owner, key, home
         self.number = -1
         self.dims = list(param.shape) if param.dim() <= _MAX_DIMS else [param.numel()]
@@ -38,11 +41,21 @@ class Held:
         self.given = False
         #: Whether its gradient comes in parts, so that it is complete only when backward ends.
         self.late = False
+        #: This rank's part of a parameter of zero.Init, until the engine has it.
+        self.slice: Slice | None = slice_of(param)
 
     def show(self, tensor: torch.Tensor) -> None:
         """Makes `tensor` the values of the parameter."""
         self.tensor = tensor
         self.param.data = tensor
+
+    def give(self, grad: torch.Tensor) -> None:
+        """Hands the gradient of a micro-step over to the engine."""
+        if grad.layout is not torch.strided:
+            grad = grad.to_dense()
+        # grad_ready() of the engine does the same after checks of its arguments, which cost more than the call itself.
+        flat = grad.detach() if grad.dim() <= _MAX_DIMS else grad.detach().reshape(-1)
+        self.home.engine._call(libds.lowlevel.grad_ready, self.number, libds.lowlevel.tensor_from(flat, False, 0))
 
     def __reduce__(self) -> Any:
         return type(None), ()  # a parameter that is read from a file belongs to no engine
@@ -59,30 +72,33 @@ def held_of(param: Any) -> Held | None:
     return held if held is not None and held.param is param and not held.home.engine.closed else None
 
 
-class Parameters:
-    """The parameters of a module that have elements and are of floating point. Others stay with torch."""
+def parameters_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter, torch.nn.Module, str]]:
+    """Yields each parameter of a module once: its name, itself, the module that has it and its key there."""
+    seen: set[int] = set()
+    for prefix, owner in module.named_modules():
+        for key, param in owner._parameters.items():
+            if param is not None and id(param) not in seen:
+                seen.add(id(param))
+                yield f"{prefix}.{key}" if prefix else key, param, owner, key
 
-    def __init__(self, module: torch.nn.Module, dtype: torch.dtype) -> None:
+
+class Parameters:
+    """Those of the given parameters that have elements and are of floating point. Others stay with torch."""
+
+    def __init__(self, named: Iterable[tuple[str, torch.nn.Parameter, torch.nn.Module | None, str]], dtype: torch.dtype) -> None:
         self.engine: Any = None
         self.dtype = dtype
-        self.all: list[Held] = []
-        seen: set[int] = set()
-        for prefix, owner in module.named_modules():
-            for key, param in owner._parameters.items():
-                if param is None or id(param) in seen:
-                    continue
-                seen.add(id(param))
-                if param.is_floating_point() and param.numel() > 0:
-                    self.all.append(self._hold(param, f"{prefix}.{key}" if prefix else key, owner, key))
+        self.all: list[Held] = [self._hold(param, name, owner, key) for name, param, owner, key in named
+                                if param.is_floating_point() and param.numel() > 0]
         if not self.all:
-            raise libds.errors.refuse("model must have at least one parameter of floating point, got none")
+            raise libds.errors.refuse("there must be at least one parameter of floating point, got none")
         self._stale = False
         #: The leases of the engine, at ZeRO stage 3, and the group of ranks.
         self.leases: Any = None
         self.comm: Any = None
         self.by_name = {held.name: held for held in self.all}
 
-    def _hold(self, param: torch.nn.Parameter, name: str, owner: torch.nn.Module, key: str) -> Held:
+    def _hold(self, param: torch.nn.Parameter, name: str, owner: torch.nn.Module | None, key: str) -> Held:
         if held_of(param) is not None:
             raise libds.StateError(libds.Status.STATE, f"parameter '{name}' belongs to an engine already: destroy() that one first")
         if param.device.type != "cpu" or param.layout is not torch.strided:
@@ -102,39 +118,49 @@ class Parameters:
         self.comm = comm
         if comm.size == 1:
             return
-        tensors = [held.param for held in self.all] + [buffer for buffer in module.buffers() if buffer.numel() and buffer.device.type == "cpu"]
+        tensors = [held.param for held in self.all if held.slice is None] + [buffer for buffer in module.buffers() if buffer.numel() and buffer.device.type == "cpu"]
         for tensor in tensors:
             values = tensor.detach().contiguous()
             comm.broadcast(values.reshape(-1).view(torch.uint8))
             if values.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(values)
 
-    def initial(self) -> libds.engine.Init:
-        """Returns the function that gives the engine the values of the module."""
-        last: list[Any] = ["", None]
-
-        def values_of(name: str, first: int, values: memoryview) -> None:
-            if last[0] != name:
-                last[:] = [name, self.by_name[name].param.detach().reshape(-1)]
-            torch.frombuffer(values, dtype=torch.float32).copy_(last[1][first:first + len(values)])
-
-        return values_of
-
-    def start(self, engine: libds.DelegateEngine) -> None:
-        """Registers all parameters and moves their values into the engine."""
-        self.engine = engine
+    def start(self, config: Mapping[str, Any], comm: libds.Comm | None = None) -> libds.DelegateEngine:
+        """Makes the engine and moves the values of all parameters into it. Collective."""
+        threads = torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else 0
+        self.engine = engine = libds.DelegateEngine(config, comm=comm, threads=threads, init=self._initial())
         for held in self.all:
             held.number = engine.add_param(held.name, held.dims).number
         engine.start()
         for held in self.all:
             setattr(held.param, _KEY, held)
-            held.away = torch.full((), float("nan"), dtype=self.dtype).expand(held.param.shape)
+            held.away = held.slice.away if held.slice is not None else torch.full((), float("nan"), dtype=self.dtype).expand(held.param.shape)
             try:
                 held.show(self.shown(held))
             except libds.StateError:
                 held.whole = False
                 held.hide()
             held.version = held.param._version
+        for held in self.all:
+            if held.slice is not None:
+                self.write([(held, held.slice.whole())])
+                held.slice.end()
+                held.slice = None
+        self.refresh()
+        return engine
+
+    def _initial(self) -> libds.engine.Init:
+        """Returns the function that gives the engine the values of the parameters."""
+        last: list[Any] = ["", None]
+
+        def values_of(name: str, first: int, values: memoryview) -> None:
+            if self.by_name[name].slice is not None:
+                return  # start() writes it, because that communicates
+            if last[0] != name:
+                last[:] = [name, self.by_name[name].param.detach().reshape(-1)]
+            torch.frombuffer(values, dtype=torch.float32).copy_(last[1][first:first + len(values)])
+
+        return values_of
 
     def shown(self, held: Held) -> torch.Tensor:
         """Returns a tensor over the engine's own values of a parameter."""
@@ -150,13 +176,12 @@ class Parameters:
 
     # ------------------------------------------------------------ changes between steps
 
-    def take_changes(self) -> None:
-        """Gives the engine what has been changed since the last step: values of parameters, and which of them are trained.
-        Collective if there are changes."""
+    def take_edits(self) -> None:
+        """Gives the engine the values of parameters that were changed since the last step. Collective if there are any."""
         edited = []
         for held in self.all:
             param = held.param
-            if dict.get(held.owner._parameters, held.key) is not param:
+            if held.owner is not None and dict.get(held.owner._parameters, held.key) is not param:
                 raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' is another object than when the engine was made: "
                                        f"copy values into it instead, or make a new engine")
             if held.tensor is None:
@@ -167,7 +192,6 @@ class Parameters:
             self.leases.end_backward()
         self.write(edited)
         self.refresh()
-        self._freeze()
 
     def _require_away(self, held: Held) -> None:
         if held.param._version != held.version or held.param.data_ptr() != held.away.data_ptr():
@@ -210,16 +234,18 @@ class Parameters:
                 raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' was changed between backward and step: "
                                        f"change it after step()")
 
-    def _freeze(self) -> None:
+    def train(self, wanted: Callable[[Held], bool]) -> None:
+        """Freezes the parameters that are not wanted and trains the others. Collective if that changes one."""
         for want in (False, True):
-            changed = [held for held in self.all if held.trained is not want and held.param.requires_grad is want and self._selected(held)]
+            changed = [held for held in self.all if held.trained is not want and wanted(held) is want]
             if changed:
                 self.engine.freeze([held.number for held in changed], not want)
                 for held in changed:
                     held.trained = want
 
-    def _selected(self, held: Held) -> bool:
-        return held.number in self.selected
+    def require_gradient(self, held: Held) -> bool:
+        """Whether a program wants a parameter trained."""
+        return held.param.requires_grad and held.number in self.selected
 
     #: Numbers of the parameters that the optimizer has; others are never trained.
     selected: frozenset[int] = frozenset()

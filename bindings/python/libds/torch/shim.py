@@ -29,7 +29,7 @@ from . import states, zero
 from .engine import Engine
 from .optimizers import Optimizer
 
-__all__ = ["install", "VERSION"]
+__all__ = ["Finder", "install", "VERSION"]
 
 #: The release of DeepSpeed whose names these are.
 VERSION = "0.19.8"
@@ -242,7 +242,7 @@ class _Loader(importlib.abc.Loader):
         def get(name: str) -> Any:
             if module.__name__ == "deepspeed.comm" and hasattr(torch.distributed, name):
                 return getattr(torch.distributed, name)
-            if not name.startswith("__") and f"{module.__name__}.{name}" in _Finder.names():
+            if not name.startswith("__") and f"{module.__name__}.{name}" in Finder.names():
                 return importlib.import_module(f"{module.__name__}.{name}")
             raise _missing(module.__name__, name)
 
@@ -266,7 +266,7 @@ class _Patching(importlib.abc.Loader):
         _say_gloo(module)
 
 
-class _Finder(importlib.metadata.DistributionFinder, importlib.abc.MetaPathFinder):
+class Finder(importlib.metadata.DistributionFinder, importlib.abc.MetaPathFinder):
     """Finds the modules of the shim, and the distribution that they would belong to."""
 
     _tree: dict[str, dict[str, Any]] | None = None
@@ -321,12 +321,15 @@ def _say_gloo(state: types.ModuleType) -> None:
 
 def install() -> None:
     """Puts the finder before all others. Refused if DeepSpeed itself is installed or imported."""
-    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
+    before = list(sys.meta_path)
+    sys.meta_path[:] = [finder for finder in before if type(finder).__module__ != "_libds_start"]  # it would find this finder
     spec = None if "deepspeed" in sys.modules else importlib.util.find_spec("deepspeed")
     if "deepspeed" in sys.modules or (spec is not None and spec.origin is not None):  # a folder of that name has no origin
+        sys.meta_path[:] = before
         raise libds.StateError(libds.Status.STATE, "DeepSpeed itself is installed: uninstall it, or use an environment without it, to train with libds "
                                "under its name")
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, Finder())
     if "accelerate.state" in sys.modules:
         _say_gloo(sys.modules["accelerate.state"])

@@ -24,8 +24,12 @@ def _need(param: Any) -> Held:
     return held
 
 
-def _read(param: Any, state: str) -> torch.Tensor:
+def _read(param: Any, state: str) -> Any:
+    if isinstance(param, (list, tuple)):
+        return [_read(one, state) for one in param]
     held = _need(param)
+    if state == "grad" and not held.trained:
+        return None
     out = torch.empty(held.param.numel())
     held.home.refresh()
     held.home.engine.read(held.number, state, out=out)
@@ -59,7 +63,7 @@ def safe_set_full_optimizer_state(param: torch.nn.Parameter, value: torch.Tensor
 
 def safe_get_full_grad(param: torch.nn.Parameter) -> torch.Tensor | None:
     """Returns the mean gradient of the step, after the backward of its last micro-step; None for a parameter that is not trained."""
-    return _read(param, "grad") if _need(param).trained else None
+    return _read(param, "grad")
 
 
 def safe_set_full_grad(param: torch.nn.Parameter, value: torch.Tensor) -> None:

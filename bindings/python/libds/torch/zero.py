@@ -10,6 +10,7 @@ import torch
 import libds
 
 from .parameters import Held, held_of
+from .slices import Construction, Slice, slice_of
 
 __all__ = ["GatheredParameters", "Init", "ZeroParamStatus", "register_external_parameter", "unregister_external_parameter"]
 
@@ -36,16 +37,19 @@ class GatheredParameters:
     """Makes parameters whole for a `with` block. Collective.
 
     With `modifier_rank` the values that this rank has at the end of the block become those of all ranks. Without it, changes to
-    partitioned parameters are lost. Parameters that belong to no engine stay as they are.
+    partitioned parameters are lost. Parameters that neither belong to an engine nor were made inside `Init` stay as they are.
     """
 
     def __init__(self, params: Any, modifier_rank: int | None = None, fwd_module: torch.nn.Module | None = None, enabled: bool = True) -> None:
-        found = {id(held): held for held in map(held_of, _parameters_in(params)) if held is not None} if enabled else {}
-        self._held: list[Held] = list(found.values())
+        params = list({id(param): param for param in _parameters_in(params)}.values()) if enabled else []
+        self._held: list[Held] = [held for held in map(held_of, params) if held is not None]
+        self._slices: list[Slice] = [one for one in map(slice_of, params) if one is not None]
         self._rank = modifier_rank
         self._before: list[int] = []
 
     def __enter__(self) -> None:
+        for one in self._slices:
+            one.gather()
         partitioned = [held for held in self._held if not held.whole]
         if partitioned:
             partitioned[0].home.leases.acquire(partitioned)
@@ -56,6 +60,10 @@ class GatheredParameters:
                 held.param.data = held.tensor.clone()
 
     def __exit__(self, kind: Any, *exception: Any) -> None:
+        for one in self._slices:
+            if self._rank is not None and kind is None:
+                one.store(self._rank)
+            one.release()
         partitioned = [held for held in self._held if not held.whole]
         values = [(held, held.param.detach()) for held in self._held]
         if partitioned:
@@ -76,23 +84,48 @@ class GatheredParameters:
 
 
 class Init:
-    """Accepted around the construction of a model, as in DeepSpeed.
+    """Constructs a model in parts: each parameter is cut to this rank's part when its module has been constructed. Collective.
 
-    The model is constructed whole, in the memory of every rank; `initialize` gives all ranks the values of rank 0 and then
-    keeps this rank's part.
+    All ranks must construct the same model; their values are those of rank 0. Parameters keep their shapes and read as NaN, except
+    inside `GatheredParameters` and, as long as the context is open, in functions of torch. `initialize` gives the parts to the engine.
+
+    Args:
+        module: a module that exists already and is cut at once.
+        dtype: the type that parameters are constructed with.
+        enabled: whether to do all that.
     """
+
+    _active = False
 
     def __init__(self, module: torch.nn.Module | None = None, *arguments: Any, dtype: torch.dtype | None = None, enabled: bool = True, **options: Any) -> None:
         self._dtype = dtype if enabled else None
+        self._enabled = enabled
         self._default: torch.dtype | None = None
+        self._construction: Construction | None = None
+        if module is not None and enabled:
+            self._begin().cut(module)
+
+    @staticmethod
+    def _begin() -> Construction:
+        import libds.torch  # pylint: disable=import-outside-toplevel
+
+        libds.torch.init_distributed()
+        return Construction(libds.torch.communicator())
 
     def __enter__(self) -> Init:
         if self._dtype is not None:
             self._default = torch.get_default_dtype()
             torch.set_default_dtype(self._dtype)
+        if self._enabled and not Init._active:
+            self._construction = self._begin().__enter__()
+            Init._active = True
         return self
 
     def __exit__(self, *exception: Any) -> None:
+        if self._construction is not None:
+            Init._active = False
+            self._construction.__exit__(*exception)
+            self._construction = None
         if self._default is not None:
             torch.set_default_dtype(self._default)
 
