@@ -28,7 +28,8 @@ LIMIT = 2e-6
 STEPS = 20
 RATE, DECAY, CLIP = 1e-3, 0.1, 1.0
 # The parts that are functions of the same name in other files.
-OTHERS = {"uses": "torch_uses", "features": "torch_features", "shim": "torch_shim", "surface": "torch_surface", "lightning": "torch_lightning", "peft": "torch_peft"}
+OTHERS = {"uses": "torch_uses", "features": "torch_features", "shim": "torch_shim", "surface": "torch_surface", "lightning": "torch_lightning",
+          "peft": "torch_peft"}
 failed = []
 
 

@@ -388,11 +388,10 @@ class Engine(torch.nn.Module):
         """Loads the checkpoint `load_dir/tag`, by default the one that `load_dir/latest` names; returns its path and client state,
         or (None, {}) if no checkpoint is there. A checkpoint of any number of ranks, stage and tier loads, also one of DeepSpeed.
 
-        With `load_module_only` optimizer states and counters stay as they are; without `load_module_strict` so do parameters that the
+        Without `load_optimizer_states` these stay as they are, with `load_module_only` counters and schedulers, too; without `load_module_strict` so do parameters that the
         checkpoint does not have. Collective."""
-        if custom_load_fn is not None or not (load_optimizer_states or load_module_only):
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, "custom_load_fn must be None, and load_optimizer_states True unless load_module_only is: "
-                                    "a checkpoint is loaded whole, or its module alone")
+        if custom_load_fn is not None:
+            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"custom_load_fn must be None, got {custom_load_fn!r}")
         if tag is None:
             latest = os.path.join(load_dir, "latest")
             if not os.path.exists(latest):
@@ -405,22 +404,25 @@ class Engine(torch.nn.Module):
         self._between_steps("load_checkpoint")
         buffers = dict(self.module.named_buffers())
         with checkpoints.opened(self._comm, folder, bool(buffers)) as (opened, others):
-            if load_module_only:
+            if load_module_only or not load_optimizer_states:
                 self._parameters_held.take_edits()
                 state = checkpoints.load_module(self._parameters_held, self._comm, opened, load_module_strict)
             else:
                 state = checkpoints.load(self._engine, self._comm, opened)
                 self._parameters_held.loaded()
-                self._take_state(state, load_lr_scheduler_states)
+            if not load_module_only:
+                self._take_state(state, load_optimizer_states, load_lr_scheduler_states)
             for name, value in {**others, **state["buffers"]}.items():
                 if name in buffers:
                     buffers[name].copy_(value)
         return folder, state["client"]
 
-    def _take_state(self, state: Mapping[str, Any], scheduler: bool) -> None:
-        self.global_steps, self.skipped_steps, micro_steps = state["counters"]
-        self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
-        self.optimizer.loaded(state["groups"])
+    def _take_state(self, state: Mapping[str, Any], optimizer: bool, scheduler: bool) -> None:
+        if "counters" in state:
+            self.global_steps, self.skipped_steps, micro_steps = state["counters"]
+            self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
+        if optimizer:
+            self.optimizer.loaded(state["groups"])
         if scheduler:
             if self.lr_scheduler is not None and hasattr(self.lr_scheduler, "load_state_dict") and state["scheduler"] is not None:
                 self.lr_scheduler.load_state_dict(state["scheduler"])

@@ -4,6 +4,8 @@ Importing this file makes `import deepspeed` import libds.torch, as `libds.torch
 """
 from __future__ import annotations
 
+from typing import Any
+
 from . import as_deepspeed
 
 as_deepspeed()
@@ -28,3 +30,7 @@ class Strategy(DeepSpeedStrategy):
         reset_seed()
         self.set_world_ranks()
         self._init_deepspeed_distributed()
+
+    def backward(self, closure_loss: Any, optimizer: Any, *arguments: Any, **options: Any) -> Any:
+        """Runs backward. Lightning has divided the loss by the number of micro-steps already, so the engine must not."""
+        return super().backward(closure_loss, optimizer, *arguments, scale_wrt_gas=False, **options)

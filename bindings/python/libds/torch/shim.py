@@ -27,7 +27,7 @@ import libds.torch
 
 from . import states, zero
 from .engine import Engine
-from .optimizers import Optimizer
+from .optimizers import EngineOptimizer
 
 __all__ = ["Finder", "install", "VERSION"]
 
@@ -190,7 +190,7 @@ def _tree() -> dict[str, dict[str, Any]]:
         # Transformers replaces this function while zero.Init is active; nothing of ours calls it.
         "runtime.zero.partition_parameters": {**zeros, **get, "zero_wrapper_for_fp_tensor_constructor": lambda fn, *_: fn,
                                               "_orig_torch_arange": torch.arange},
-        "runtime.base_optimizer": {"DeepSpeedOptimizer": Optimizer},
+        "runtime.base_optimizer": {"DeepSpeedOptimizer": EngineOptimizer},
         "runtime.config": {"LAMB_OPTIMIZER": "lamb", "ONEBIT_LAMB_OPTIMIZER": "onebitlamb"},
         "runtime.lr_schedules": {"VALID_LR_SCHEDULES": ["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"]},
         "runtime.utils": {"set_random_seed": _set_random_seed, "see_memory_usage": _see_memory_usage, "move_to_device": _move_to_device},
