@@ -1,9 +1,9 @@
 """Compares training of PyTorch models through libds.torch with plain torch (./run interop torch [PART [N [SEED]]]).
 
-PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), features (zero.Init,
-the optimizer for plain loops, checkpoints of DeepSpeed), shim (Accelerate and the Trainer),
-drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32. A rank
-also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
+PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), features (zero.Init, the optimizer
+for plain loops, checkpoints of DeepSpeed), shim (Accelerate and the Trainer), lightning, peft (LoRA, also in TRL), surface (names of DeepSpeed
+that these programs use), drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on
+2 ranks in f32, surface on 1. A rank also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
 """
 import importlib
 import math
@@ -176,7 +176,7 @@ def main():
         # The parts import this file by its name.
         sys.modules["torch_host"] = sys.modules["__main__"]
         return run_rank(*sys.argv[2:])
-    parts = sys.argv[1:2] or ["page", "models", "uses", "features", "shim", "drawn"]
+    parts = sys.argv[1:2] or ["page", "surface", "models", "uses", "features", "shim", "lightning", "peft", "drawn"]
     bad = 0
     for part in parts:
         if part == "page":

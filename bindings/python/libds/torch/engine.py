@@ -361,10 +361,9 @@ class Engine(torch.nn.Module):
         """Saves a checkpoint of libds as `save_dir/tag` and writes the tag into `save_dir/latest`. Collective.
 
         `client_state` may have numbers, texts, lists, tuples, dictionaries and tensors; that of rank 0 is saved. The checkpoint also
-        has the buffers of the module, the scheduler, the counters and the random states of each rank.
+        has the buffers of the module, the scheduler, the counters and the random states of each rank. It has frozen parameters even with
+        `exclude_frozen_parameters`.
         """
-        if exclude_frozen_parameters:
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, "exclude_frozen_parameters must be False: a checkpoint has all parameters")
         tag = f"global_step{self.global_steps}" if tag is None else str(tag)
         self._between_steps("save_checkpoint")
         self._take_changes()
