@@ -93,7 +93,8 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
   require(std::find(names.begin(), names.end(), name) == names.end(),
           "parameter '{}' is added twice", TensorName(name));
   const DType compute = config().compute;
-  require(dtype == DS_DTYPE_NONE || dtype == compute || dtype == DS_DTYPE_F32,
+  if (dtype == DS_DTYPE_NONE) dtype = compute;
+  require(dtype == compute || dtype == DS_DTYPE_F32,
           "dtype of parameter '{}' must be {}{}, got {}", TensorName(name), dtype_name(compute),
           compute == DS_DTYPE_F32 ? "" : " or f32", dtype_name(dtype));
   std::vector<Dim> dims;

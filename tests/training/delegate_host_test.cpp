@@ -416,5 +416,38 @@ TEST(DelegateHost, TheCommKeepsItsTimeOut) {
   });
 }
 
+// A parameter in f32 of a model in bf16 is computed with, reduced and updated without rounding,
+// unless the configuration names the type in which gradients travel.
+TEST(DelegateHost, AParameterInF32IsNotRounded) {
+  constexpr float kFine = 1 + 0x1p-12F;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (int world : {1, 2, 3}) {
+      for (DType wire : {DS_DTYPE_NONE, DS_DTYPE_BF16}) {
+        run_ranks(world, [&](Communicator& comm) {
+          Config c = config_of(stage, world, 1);
+          c.compute = DS_DTYPE_BF16;
+          c.communication = wire;
+          c.optimizer.type = "SGD";
+          c.optimizer.lr = 1;
+          DelegateEngine engine(c, comm, {});
+          engine.add_param("usual", {kNumel});
+          engine.add_param("router", {kNumel}, DS_DTYPE_F32);
+          engine.start();
+          const std::vector<float> grad(kNumel, kFine);
+          for (int32_t p : {1, 0})
+            engine.grad_ready(ParamId(p), {grad.data(), DS_DTYPE_F32, kNumel});
+          engine.end_micro_step();
+          engine.step();
+          const float router = wire == DS_DTYPE_NONE ? kFine : 1;
+          EXPECT_EQ(engine.store().read_tensor(ParamId(0), "grad")[7], 1);
+          EXPECT_EQ(engine.store().read_tensor(ParamId(1), "grad")[7], router);
+          EXPECT_EQ(engine.store().read_tensor(ParamId(1), "param")[7], -router);
+          EXPECT_EQ(engine.store().read_tensor(ParamId(1), "master")[7], -router);
+        });
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ds::test::delegate_host_test
