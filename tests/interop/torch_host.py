@@ -2,9 +2,9 @@
 
 PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), clients (optimizers that torch
 computes, missing gradients, backwards that fail), features (zero.Init, the optimizer for plain loops, checkpoints of DeepSpeed),
-shim (Accelerate and the Trainer),
-drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32. A rank
-also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
+shim (Accelerate and the Trainer), drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs
+on 1 and on 2 ranks in f32. A rank also trains on the micro-batches of all ranks with torch.optim.AdamW, and compares the losses of 20
+steps.
 """
 import math
 import os
