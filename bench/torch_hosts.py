@@ -169,23 +169,19 @@ def measure(sides, rounds):
     return {name: [statistics.median(column) for column in zip(*pairs)] for name, pairs in times.items()}
 
 
-def judge(bars, case, stage, got, peaks, tokens, kinds):
-    bare = got["bare"]
+def judge(bars, case, stage, got, peaks, rival, tokens, kinds):
     print(f"{case}: " + ", ".join(f"{name} {seconds[0] * 1e3:.0f} ms CPU, {seconds[1] * 1e3:.0f} wall, {peaks[name]:.2f} GiB"
                                   for name, seconds in got.items()), flush=True)
+    most = 0.5 if rival == "fsdp" else 0.3 if stage == 0 else 0.2
     for at, kind in enumerate(kinds):
-        added = {name: seconds[at] - bare[at] for name, seconds in got.items() if name != "bare"}
-        for rival, most in (("deepspeed", 0.3 if stage == 0 else 0.2), ("fsdp", 0.5)):
-            if rival not in got:
-                continue
-            share = added["libds"] / added[rival] if added[rival] > 0 else float("inf")
-            ratio = got[rival][at] / got["libds"][at]
-            print(f"  {kind}: libds adds {added['libds'] * 1e3:.0f} ms, {rival} {added[rival] * 1e3:.0f}: "
-                  f"{share:.2f} ({bars.most(f'{case}: {kind} added / {rival}', share, most)}); {tokens / got['libds'][at]:.0f} tokens/s, "
-                  f"{ratio:.2f} x ({bars.least(f'{case}: {kind} tokens / {rival}', ratio, 1.0)})", flush=True)
-    for rival in ("deepspeed", "fsdp"):
-        if rival in got:
-            bars.most(f"{case}: ru_maxrss / {rival}", peaks["libds"] / peaks[rival], 1.0)
+        added = {name: got[name][at] - got["bare"][at] for name in ("libds", rival)}
+        share = added["libds"] / added[rival] if added[rival] > 0 else float("inf")
+        ratio = got[rival][at] / got["libds"][at]
+        print(f"  {kind}: libds adds {added['libds'] * 1e3:.0f} ms, {rival} {added[rival] * 1e3:.0f}: "
+              f"{share:.2f} ({bars.most(f'{case}: {kind} added / {rival}', share, most)}); {tokens / got['libds'][at]:.0f} tokens/s a rank, "
+              f"{ratio:.2f} x ({bars.least(f'{case}: {kind} tokens / {rival}', ratio, 1.0)})", flush=True)
+    share = peaks["libds"] / peaks[rival]
+    print(f"  ru_maxrss: {share:.2f} of {rival} ({bars.most(f'{case}: ru_maxrss / {rival}', share, 1.0)})", flush=True)
 
 
 def main(bars):
@@ -196,15 +192,16 @@ def main(bars):
     for ranks in map(int, counts):
         for dtype in types.split(","):
             for stage in map(int, stages):
-                names = ["bare", "libds", "deepspeed"] + (["fsdp"] if stage >= 2 and ranks > 1 else [])
-                if ranks == 1:  # DeepSpeed and FSDP2 make a group of one, each at a port of its own
+                if ranks == 1:  # DeepSpeed makes a group of one, at a port of its own
                     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-                sides = {name: side_of([sys.executable, os.path.abspath(__file__), "--side", name, str(ranks), str(stage), dtype, rows, length],
-                                       ranks) for name in names}
-                got = measure(sides, int(rounds))
-                peaks = {name: side.peak_gib() for name, side in sides.items()}
-                judge(bars, f"{dtype}, stage {stage}, {ranks} rank{'s' if ranks > 1 else ''}", stage, got, peaks,
-                      int(rows) * int(length), kinds)
+                # Three sides of two ranks fill the memory of the machine, so the rivals take turns with libds one after the other.
+                for rival in ["deepspeed"] + (["fsdp"] if stage >= 2 and ranks > 1 else []):
+                    sides = {name: side_of([sys.executable, os.path.abspath(__file__), "--side", name, str(ranks), str(stage), dtype, rows, length],
+                                           ranks) for name in ("bare", "libds", rival)}
+                    got = measure(sides, int(rounds))
+                    peaks = {name: side.peak_gib() for name, side in sides.items()}
+                    judge(bars, f"{dtype}, stage {stage}, {ranks} rank{'s' if ranks > 1 else ''}", stage, got, peaks, rival,
+                          int(rows) * int(length), kinds)
 
 
 if __name__ == "__main__":

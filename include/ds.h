@@ -736,10 +736,13 @@ DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, siz
 
 /** Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A
  * parameter with a dimension of 0 is empty. The values are zeros, or those that options.init sets.
+ * @param dtype the type of its views and gradients: DS_DTYPE_NONE for the compute type of the
+ * configuration, or DS_DTYPE_F32, for example for the router of a model in bf16.
+ * {delegate.add.dtype}
  * @param out [out] number of the parameter
  * @return DS_ERROR_STATE after ds_engine_start. {delegate.add.state} */
-DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
-                                     size_t dims_count, int32_t* out);
+DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, ds_dtype dtype,
+                                     const int64_t* dims, size_t dims_count, int32_t* out);
 /** Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget
  * and allocates the memory. Call it once, before every call below and all calls that read or change
  * parameters, states or checkpoints; until then these return DS_ERROR_STATE. {delegate.start.first}

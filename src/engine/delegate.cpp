@@ -84,13 +84,18 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
         KeyName("optimizer.type"), this->config().optimizer.type);
 }
 
-ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape) {
+ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
+                                  DType dtype) {
   if (started_)
     raise(DS_ERROR_STATE, "parameter '{}' must be added before ds_engine_start", TensorName(name));
   require(!name.empty(), "name must not be empty");
   const IdVector<ParamId, std::string>& names = store_.param_names();
   require(std::find(names.begin(), names.end(), name) == names.end(),
           "parameter '{}' is added twice", TensorName(name));
+  const DType compute = config().compute;
+  require(dtype == DS_DTYPE_NONE || dtype == compute || dtype == DS_DTYPE_F32,
+          "dtype of parameter '{}' must be {}{}, got {}", TensorName(name), dtype_name(compute),
+          compute == DS_DTYPE_F32 ? "" : " or f32", dtype_name(dtype));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
     require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
@@ -102,7 +107,9 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
           kMost, numel);
   store_.add_param(name, ParamSlice::whole(shape));
   shapes_.emplace_back(std::move(dims));
-  return specs_.add({name, numel});
+  ParamSpec spec{name, numel};
+  spec.dtype = dtype;
+  return specs_.add(std::move(spec));
 }
 
 void DelegateEngine::start() {
@@ -266,14 +273,14 @@ void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   store_.check_param(param);
   require_started();
   TensorName name(specs_[param].name);
-  DType compute = config().compute;
+  const DType dtype = plan_.host.types[param].dtype;
   require(grad.numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", name,
           specs_[param].numel, grad.numel);
-  require(grad.dtype == compute || (grad.dtype == DS_DTYPE_F32 && !grad.on_device),
-          "gradient of '{}' must be {}{}, got {}", name, dtype_name(compute),
-          grad.on_device            ? " in memory of the device"
-          : compute == DS_DTYPE_F32 ? ""
-                                    : " or f32",
+  require(grad.dtype == dtype || (grad.dtype == DS_DTYPE_F32 && !grad.on_device),
+          "gradient of '{}' must be {}{}, got {}", name, dtype_name(dtype),
+          grad.on_device          ? " in memory of the device"
+          : dtype == DS_DTYPE_F32 ? ""
+                                  : " or f32",
           dtype_name(grad.dtype));
   check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();

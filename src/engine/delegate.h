@@ -46,7 +46,9 @@ class DelegateEngine final : public EngineBody {
   DelegateEngine(Config config, Communicator& comm, EngineOptions options);
 
   // Adds a parameter; allowed only before start(). Initial values come from EngineOptions::initial.
-  ParamId add_param(const std::string& name, const std::vector<int64_t>& shape);
+  // The host computes with it in the compute type or, if it wants to, in f32.
+  ParamId add_param(const std::string& name, const std::vector<int64_t>& shape,
+                    DType dtype = DS_DTYPE_NONE);
   // Compiles the plan and allocates memory. Call it once, before the calls below. A start that is
   // refused allocates nothing, but if the initial values are refused, the engine is unusable.
   void start();

@@ -30,7 +30,7 @@ void Leases::begin_micro_step() {
 Leases::Place Leases::own_place(ParamId param) const {
   const Layout& layout = plan_.zero.layout;
   return {&runtime_.buffer(plan_.host.lease[layout.bucket_of[param]]),
-          layout.place(param).begin * size_of(plan_.zero.compute)};
+          layout.place(param).begin * size_of(plan_.host.types[param].dtype)};
 }
 
 Leases::Place Leases::grad_place(ParamId param) const {

@@ -36,8 +36,8 @@ static void train(int rank, ds_comm* comm, void* data) {
   mlp_config(config, sizeof config, r->stage, MICROS, ds_comm_size(comm));
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "engine");
   check_error(ds_engine_drop_step(engine), DS_ERROR_STATE, "ds_engine_start must come first");
-  check_ok(ds_engine_param_add(engine, "a", dims, 1, &param), "a");
-  check_ok(ds_engine_param_add(engine, "b", dims, 1, &param), "b");
+  check_ok(ds_engine_param_add(engine, "a", DS_DTYPE_NONE, dims, 1, &param), "a");
+  check_ok(ds_engine_param_add(engine, "b", DS_DTYPE_NONE, dims, 1, &param), "b");
   check_ok(ds_engine_start(engine), "start");
   for (int step = 0; step < 6; ++step) {
     if (r->drops) {

@@ -60,7 +60,7 @@ static ds_engine* engine_of(ds_comm* comm, const char* config, seen* s) {
     char name[8];
     int32_t param = -1;
     snprintf(name, sizeof name, "w%d", p);
-    check_ok(ds_engine_param_add(engine, name, &sizes[p], 1, &param), name);
+    check_ok(ds_engine_param_add(engine, name, DS_DTYPE_NONE, &sizes[p], 1, &param), name);
   }
   check_ok(ds_engine_start(engine), "start");
   return engine;
@@ -202,7 +202,7 @@ static ds_status try_engine(const char* config, ds_update_fn* update) {
   check_ok(ds_engine_options_init(&options, sizeof options), "options");
   options.update = update;
   ds_status status = ds_engine_create(NULL, config, NULL, &options, &engine);
-  if (status == DS_OK) status = ds_engine_param_add(engine, "w", dims, 1, &param);
+  if (status == DS_OK) status = ds_engine_param_add(engine, "w", DS_DTYPE_NONE, dims, 1, &param);
   if (status == DS_OK) status = ds_engine_start(engine);
   const ds_status result = status;
   char kept[1024];

@@ -11,7 +11,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 # The environments of parts whose packages are not in that of this program.
-OWN_PYTHON = {"jax": os.path.join(ROOT, ".cache", "venv-jax", "bin", "python")}
+OWN_PYTHON = {part: os.path.join(ROOT, ".cache", f"venv-{part}", "bin", "python") for part in ("jax", "torch")}
 # For each part: (file, arguments when all parts run, minutes, description).
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
@@ -28,7 +28,7 @@ PARTS = {
     "tokenizers": ("tokenizer_folders.py", ["1000"], 2, "random tokenizer folders, texts and conversations beside Transformers"),
     "semantics": ("semantics.py", ["200"], 1.5, "random schedules, loss scales and batch sizes beside DeepSpeed's classes"),
     "configurations": ("configurations.py", ["4000"], 0.2, "random changes of real configurations beside DeepSpeed's reader"),
-    "torch": ("torch_host.py", [], 15, "PyTorch models, Accelerate and the Trainer over libds.torch beside plain torch"),
+    "torch": ("torch_host.py", [], 15, "PyTorch models, Accelerate, the Trainer, Lightning and PEFT over libds.torch beside plain torch"),
     "deepspeed": ("deepspeed_beside.py", [], 8, "10 steps of ZeRO 0 to 3 beside DeepSpeed's"),
     "checkpoints": ("checkpoints.py", [], 7, "checkpoints of ZeRO 1 to 3 go from DeepSpeed to libds and back"),
     "curve": ("curve.py", [], 8, "200 steps of bf16 training beside PyTorch's, 3 seeds"),

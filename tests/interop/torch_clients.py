@@ -67,7 +67,7 @@ OPTIMIZERS = {
 }
 
 
-def clients(stage, names):
+def compare(stage, names):
     for name in names:
         plain = Client(model, drawn_loss, OPTIMIZERS[name])
         made = seeded(model)
@@ -179,11 +179,11 @@ def failing_backward(stage):
     engine.destroy()
 
 
-def clients_part():
+def clients():
     no_clients()
-    clients(0, OPTIMIZERS)
+    compare(0, OPTIMIZERS)
     for stage in (2, 3):
-        clients(stage, ["RMSprop", "Rprop", "AdamW of two kinds", "one of a user"])
+        compare(stage, ["RMSprop", "Rprop", "AdamW of two kinds", "one of a user"])
     for stage in (0, 1, 2, 3):
         missing(stage)
         failing_backward(stage)

@@ -1,11 +1,12 @@
 """Compares training of PyTorch models through libds.torch with plain torch (./run interop torch [PART [N [SEED]]]).
 
 PART is models (five of Transformers at each ZeRO stage and tier), uses (what programs do between steps), clients (optimizers that torch
-computes, missing gradients, backwards that fail), features (zero.Init, the optimizer for plain loops, checkpoints of DeepSpeed),
-shim (Accelerate and the Trainer), drawn (N random modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs
-on 1 and on 2 ranks in f32. A rank also trains on the micro-batches of all ranks with torch.optim.AdamW, and compares the losses of 20
-steps.
+computes, missing gradients, backwards that fail), features (zero.Init, the optimizer for plain loops, checkpoints of DeepSpeed), shim
+(Accelerate and the Trainer), lightning, peft (LoRA, also in TRL), surface (names of DeepSpeed that these programs use), drawn (N random
+modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32, surface on 1. A rank
+also trains on the micro-batches of all ranks with torch.optim.AdamW, and compares the losses of 20 steps.
 """
+import importlib
 import math
 import os
 import random
@@ -27,6 +28,9 @@ import torch_models  # noqa: E402
 LIMIT = 2e-6
 STEPS = 20
 RATE, DECAY, CLIP = 1e-3, 0.1, 1.0
+# The parts that are functions of the same name in other files.
+OTHERS = {"uses": "torch_uses", "clients": "torch_clients", "features": "torch_features", "shim": "torch_shim", "surface": "torch_surface",
+          "lightning": "torch_lightning", "peft": "torch_peft"}
 failed = []
 
 
@@ -144,15 +148,12 @@ def drawn(count=40, first=1):
                     return
 
 
-def run_rank(part, *numbers):
+def run_rank(part, *arguments):
     torch.set_num_threads(1)
-    import torch_clients
-    import torch_features
-    import torch_shim
-    import torch_uses
-
-    {"models": models, "drawn": drawn, "uses": torch_uses.uses, "clients": torch_clients.clients_part, "features": torch_features.features,
-     "shim": torch_shim.shim}[part](*map(int, numbers))
+    if part in OTHERS:
+        getattr(importlib.import_module(OTHERS[part]), part)(*(int(word) if word.isdigit() else word for word in arguments))
+    else:
+        {"models": models, "drawn": drawn}[part](*map(int, arguments))
     return 1 if failed else 0
 
 
@@ -176,13 +177,13 @@ def main():
         # The parts import this file by its name.
         sys.modules["torch_host"] = sys.modules["__main__"]
         return run_rank(*sys.argv[2:])
-    parts = sys.argv[1:2] or ["page", "models", "uses", "clients", "features", "shim", "drawn"]
+    parts = sys.argv[1:2] or ["page", "surface", "models", "uses", "clients", "features", "shim", "lightning", "peft", "drawn"]
     bad = 0
     for part in parts:
         if part == "page":
             bad += page() != 0
             continue
-        for count in (1, 2):
+        for count in (1,) if part == "surface" else (1, 2):
             words = [os.path.abspath(__file__), "--rank", part, *sys.argv[2:]]
             codes, errors = ranks.start(lambda rank, words=words: words, count, {"OMP_NUM_THREADS": "1", "LIBDS_CHECK": "1"})
             for text in errors:

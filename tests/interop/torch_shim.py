@@ -25,12 +25,12 @@ def names():
     check("import deepspeed", deepspeed.initialize is libds.torch.initialize and deepspeed.zero.ZeroParamStatus is ZeroParamStatus
           and issubclass(DeepSpeedCPUAdam, torch.optim.Optimizer) and importlib.metadata.version("deepspeed") == deepspeed.__version__)
     check("deepspeed.comm", deepspeed.comm.get_world_size() == libds.torch.communicator().size)
-    refused("a name that the shim lacks", lambda: deepspeed.init_inference, "deepspeed.init_inference", "torch.md")
+    refused("a name that the shim lacks", lambda: deepspeed.init_inference, "deepspeed.init_inference", "libds generate")
 
     def missing_module():
         import deepspeed.moe.layer  # noqa: F401
 
-    refused("a module that the shim lacks", missing_module, "deepspeed.moe", "torch.md")
+    refused("a module that the shim lacks", missing_module, "deepspeed.moe", "moving-from-deepspeed.md")
 
 
 def forget():

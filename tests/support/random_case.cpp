@@ -134,11 +134,14 @@ class RandomUpdate final : public HostUpdate {
   }
 };
 
-// Draws an update by callback, and what becomes of parameters without a gradient.
+// Draws the types of parameters, an update by callback, and what becomes of parameters without a
+// gradient.
 void choose_update(RandomCase& c) {
   Config& config = c.config;
   Dice dice(c.seed, 4);
   config.skip_missing = dice.one_in(3);
+  for (size_t p = 0; p < c.names.size(); ++p)
+    c.types.push_back(dice.one_in(4) ? DS_DTYPE_F32 : config.compute);
   // The host's function needs a device whose queues run on this thread.
   if (c.separate || c.options.chaos_seed || !dice.one_in(5)) return;
   config.optimizer.type = "Callback";

@@ -67,7 +67,7 @@ RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string fold
       grad_views_(c.names.size()) {
   std::vector<std::vector<float>> initial = initial_values(c);
   for (size_t p = 0; p < c.names.size(); ++p) {
-    engine_.add_param(c.names[p], c.shapes[p]);
+    engine_.add_param(c.names[p], c.shapes[p], c.types[p]);
     numel_.push_back(static_cast<int64_t>(initial[p].size()));
     sum_.emplace_back(initial[p].size());
     frozen_.push_back(!c.config.frozen.empty() && p == 0);
@@ -316,7 +316,7 @@ void RandomHost::hand_over(int32_t param) {
                                           on_device ? stream_ : nullptr});
       continue;
     }
-    const DType compute = case_.config.compute;
+    const DType compute = case_.types[i];
     bool narrow_it = compute != DS_DTYPE_F32 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
     // The stream reads this gradient later.
@@ -343,13 +343,12 @@ double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathere
   // Values outside the range of f16 become infinity, and codes in their granule NaN: nothing is
   // promised there.
   constexpr double beyond = std::numeric_limits<double>::infinity(), most = 65504;
-  auto holds = [&](Bounded x) {
-    return case_.config.compute != DS_DTYPE_F16 || x.magnitude() < most;
-  };
+  const DType type = case_.types[static_cast<size_t>(param)];
+  auto holds = [&](Bounded x) { return type != DS_DTYPE_F16 || x.magnitude() < most; };
   if (!holds(master)) return beyond;
   double off = master.error;
-  if (case_.config.compute == DS_DTYPE_BF16) off += master.magnitude() * 0x1p-8;
-  if (case_.config.compute == DS_DTYPE_F16) off += master.magnitude() * 0x1p-11 + 0x1p-25;
+  if (type == DS_DTYPE_BF16) off += master.magnitude() * 0x1p-8;
+  if (type == DS_DTYPE_F16) off += master.magnitude() * 0x1p-11 + 0x1p-25;
   if (!gathered || !case_.config.zero.quantized_weights) return off;
   double top = 0;
   for (Bounded x : state_.at(static_cast<size_t>(param), "master")) {

@@ -30,6 +30,8 @@ struct RandomCase {
   std::optional<Delays> separate;
   std::vector<std::string> names;
   std::vector<std::vector<int64_t>> shapes;
+  // The type of each parameter.
+  std::vector<DType> types;
   std::string text() const;
 };
 RandomCase random_case(uint64_t seed);

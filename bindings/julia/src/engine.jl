@@ -220,9 +220,10 @@ save_model(e::Engine, folder, like = nothing) =
 
 # ---------------------------------------------------------------- delegate mode
 
-"Registers a parameter and returns its number, from 0."
-add_param!(e::Engine, name, dims::Integer...) = GC.@preserve e value_of(out ->
-    (d = graph_dims(dims); ds_engine_param_add(raw(e), name, d, length(d), out)))
+"Registers a parameter and returns its number, from 0. Its views and gradients have the compute type of the configuration, or
+`dtype` Float32."
+add_param!(e::Engine, name, dims::Integer...; dtype = nothing) = GC.@preserve e value_of(out ->
+    (d = graph_dims(dims); ds_engine_param_add(raw(e), name, dtype === nothing ? DS_DTYPE_NONE : dtype_of(dtype), d, length(d), out)))
 "Ends the registration and allocates the memory."
 start!(e::Engine) = GC.@preserve e check(ds_engine_start(raw(e)))
 "Forgets the gradients and micro-steps of the current step, as after an error in the host's backward pass. Collective."

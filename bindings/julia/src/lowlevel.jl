@@ -867,11 +867,13 @@ end
 """
 Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter with a
 dimension of 0 is empty. The values are zeros, or those that options.init sets.
+- `dtype`: the type of its views and gradients: DS_DTYPE_NONE for the compute type of the configuration, or
+  DS_DTYPE_F32, for example for the router of a model in bf16.
 - `out`: [out] number of the parameter
 Returns DS_ERROR_STATE after ds_engine_start.
 """
-function ds_engine_param_add(engine, name, dims, dims_count, out)
-    @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, out::Ptr{Int32})::Int32
+function ds_engine_param_add(engine, name, dtype, dims, dims_count, out)
+    @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, out::Ptr{Int32})::Int32
 end
 
 """

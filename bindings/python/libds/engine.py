@@ -12,7 +12,7 @@ from ._arguments import checked, ranged, shown
 from ._handle import Config, Handle, config_text, options_text
 from .comm import Comm, bytes_of, format_code, report
 from .graph import Graph, lending
-from .tensor import DTYPES, Tensor, dims_of, inputs_of, raw_of, zeros
+from .tensor import DTYPES, Tensor, dims_of, dtype_code, inputs_of, raw_of, zeros
 
 __all__ = ["Engine", "DelegateEngine", "Param", "StepResult", "Lease"]
 
@@ -413,10 +413,11 @@ class DelegateEngine(_AnyEngine):
     def _started(self) -> bool:
         return self._running
 
-    def add_param(self, name: str, shape: Sequence[int] | int) -> Param:
-        """Registers a parameter."""
+    def add_param(self, name: str, shape: Sequence[int] | int, dtype: Any = None) -> Param:
+        """Registers a parameter. Its views and gradients have the compute type of the configuration, or `dtype` "f32"."""
         dims = dims_of(shape)
-        return Param(self._call(lowlevel.engine_param_add, name, dims), name, tuple(dims))
+        code = 0 if dtype is None else dtype_code(dtype)
+        return Param(self._call(lowlevel.engine_param_add, name, code, dims), name, tuple(dims))
 
     def start(self) -> DelegateEngine:
         """Ends the registration, plans and allocates the memory, and returns the engine. Collective."""

@@ -77,7 +77,7 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
         model: a module on the CPU. It is cast to the type of the configuration.
         optimizer: an optimizer of torch, or a callable that makes one from the parameters, in place of the section `optimizer`. It must
             update elements one by one.
-        model_parameters: the parameters to train, or groups of them; by default those that require a gradient.
+        model_parameters: the parameters to train, or groups of them; by default, and if there are none, those that require a gradient.
         training_data: a dataset; the loader yields this rank's micro-batches of it.
         lr_scheduler: a scheduler of torch, or a callable that makes one from the optimizer; `engine.step()` steps it.
         collate_fn: the function by which the loader makes a batch of samples.
@@ -92,7 +92,8 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
     comm = communicator()
     given = next((one for one in (config, config_params, getattr(args, "deepspeed_config", None)) if one is not None), None)
     settings = Settings(given, comm.size)
-    parameters = [param for param in model.parameters() if param.requires_grad] if model_parameters is None else list(model_parameters)
+    parameters = [param for param in model.parameters() if param.requires_grad]
+    parameters = list(model_parameters or ()) or parameters
     if callable(optimizer):
         optimizer = optimizer(parameters)
     if optimizer is not None:

@@ -69,7 +69,14 @@ class Engine(torch.nn.Module):
         except AttributeError:
             if name == "module":
                 raise
-            return getattr(super().__getattr__("module"), name)
+            module = super().__getattr__("module")
+            try:
+                return getattr(module, name)
+            except AttributeError as error:
+                if hasattr(type(module), name):  # a property of the module that failed
+                    raise
+                raise AttributeError(f"neither the engine nor its {type(module).__name__} has {name!r}; docs/guides/moving-from-deepspeed.md lists "
+                                     "the engine's members", name=name, obj=self) from error
 
     # ------------------------------------------------------------ forward and backward
 
@@ -301,6 +308,18 @@ class Engine(torch.nn.Module):
         """Whether parameters are bfloat16."""
         return self._settings.dtype is torch.bfloat16
 
+    def optimizer_name(self) -> str:
+        """Returns the type of the optimizer in small letters."""
+        return self._settings.kind.lower()
+
+    def steps_per_print(self) -> int | None:
+        """Returns the number of steps between two reports of the configuration."""
+        return self._settings.get("steps_per_print")
+
+    def wall_clock_breakdown(self) -> bool:
+        """Whether the configuration asks for the times of phases."""
+        return bool(self._settings.get("wall_clock_breakdown", False))
+
     def gradient_clipping(self) -> float:
         """Returns the norm to which gradients are clipped, or 0 without clipping."""
         return float(self._settings.get("gradient_clipping", 0))
@@ -347,11 +366,10 @@ class Engine(torch.nn.Module):
                         save_latest: bool = True, exclude_frozen_parameters: bool = False) -> bool:
         """Saves a checkpoint of libds as `save_dir/tag` and writes the tag into `save_dir/latest`. Collective.
 
-        `client_state` may have numbers, texts, lists, tuples, dictionaries and tensors; that of rank 0 is saved. The checkpoint also
-        has the buffers of the module, the scheduler, the counters and the random states of each rank.
+        `client_state` may have numbers, strings, lists, tuples, dictionaries and tensors; that of rank 0 is saved. The checkpoint also
+        has the buffers of the module, the scheduler, the counters and the random states of each rank. It has frozen parameters even with
+        `exclude_frozen_parameters`.
         """
-        if exclude_frozen_parameters:
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, "exclude_frozen_parameters must be False: a checkpoint has all parameters")
         tag = f"global_step{self.global_steps}" if tag is None else str(tag)
         self._between_steps("save_checkpoint")
         self._take_changes()
@@ -375,11 +393,10 @@ class Engine(torch.nn.Module):
         """Loads the checkpoint `load_dir/tag`, by default the one that `load_dir/latest` names; returns its path and client state,
         or (None, {}) if no checkpoint is there. It may come from any number of ranks, any stage and tier, and from DeepSpeed.
 
-        With `load_module_only` optimizer states and counters stay as they are; without `load_module_strict` so do parameters that the
-        checkpoint does not have. Collective."""
-        if custom_load_fn is not None or not (load_optimizer_states or load_module_only):
-            raise libds.Unsupported(libds.Status.UNSUPPORTED, "custom_load_fn must be None, and load_optimizer_states True unless load_module_only is: "
-                                    "a checkpoint is loaded whole, or its module alone")
+        Without `load_optimizer_states` the optimizer states stay as they are; with `load_module_only` so do counters and schedulers.
+        Without `load_module_strict` parameters that the checkpoint does not have stay as they are. Collective."""
+        if custom_load_fn is not None:
+            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"custom_load_fn must be None, got {custom_load_fn!r}")
         if tag is None:
             latest = os.path.join(load_dir, "latest")
             if not os.path.exists(latest):
@@ -392,22 +409,25 @@ class Engine(torch.nn.Module):
         self._between_steps("load_checkpoint")
         buffers = dict(self.module.named_buffers())
         with checkpoints.opened(self._comm, folder, bool(buffers)) as (opened, others):
-            if load_module_only:
+            if load_module_only or not load_optimizer_states:
                 self._parameters_held.take_edits()
                 state = checkpoints.load_module(self._parameters_held, self._comm, opened, load_module_strict)
             else:
                 state = checkpoints.load(self._engine, self._comm, opened)
                 self._parameters_held.loaded()
-                self._take_state(state, load_lr_scheduler_states)
+            if not load_module_only:
+                self._take_state(state, load_optimizer_states, load_lr_scheduler_states)
             for name, value in {**others, **state["buffers"]}.items():
                 if name in buffers:
                     buffers[name].copy_(value)
         return folder, state["client"]
 
-    def _take_state(self, state: Mapping[str, Any], scheduler: bool) -> None:
-        self.global_steps, self.skipped_steps, micro_steps = state["counters"]
-        self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
-        self.optimizer.loaded(state["groups"] if scheduler else [])
+    def _take_state(self, state: Mapping[str, Any], optimizer: bool, scheduler: bool) -> None:
+        if "counters" in state:
+            self.global_steps, self.skipped_steps, micro_steps = state["counters"]
+            self.micro_steps = self.global_steps * self._accumulation if micro_steps is None else micro_steps
+        if optimizer:
+            self.optimizer.loaded(state["groups"])
         if scheduler:
             if self.lr_scheduler is not None and hasattr(self.lr_scheduler, "load_state_dict") and state["scheduler"] is not None:
                 self.lr_scheduler.load_state_dict(state["scheduler"])

@@ -20,6 +20,7 @@ import libds
 from .gradients import graph_task
 from .parameters import Held, Parameters
 from .states import UNIT
+from .zero import ZeroParamStatus
 
 __all__ = ["Leases", "tensors_in"]
 
@@ -115,6 +116,10 @@ class Leases:
                 self.units.update((held.number, unit) for held in unit if held.number not in self.units)
         for one in module.modules():
             self._attach(one)
+        for held in parameters.all:
+            param = held.param
+            param.ds_id, param.ds_numel, param.ds_shape = held.number, param.numel(), param.shape
+            param.ds_status = ZeroParamStatus.AVAILABLE if held.whole else ZeroParamStatus.NOT_AVAILABLE
         for held in self.held:
             held.param.__deepcopy__ = _Copy(held)
 
@@ -145,6 +150,9 @@ class Leases:
                 module._parameters = dict(module._parameters)
         for held in self.held:
             del held.param.__deepcopy__
+        for param in self._module.parameters():
+            for name in ("ds_id", "ds_numel", "ds_shape", "ds_status"):
+                param.__dict__.pop(name, None)
 
     # ------------------------------------------------------------ counted leases
 
@@ -161,6 +169,7 @@ class Leases:
                 tensor = tensor.clone()
             self._places[tensor.data_ptr()] = held
             held.show(tensor)
+            held.param.ds_status = ZeroParamStatus.AVAILABLE
         for held in several:
             held.leases += 1
 
@@ -175,6 +184,7 @@ class Leases:
                 assert tensor is not None
                 del self._places[tensor.data_ptr()]
                 held.hide()
+                held.param.ds_status = ZeroParamStatus.NOT_AVAILABLE
                 if self._checks:
                     tensor.fill_(float("nan"))
         if ended:
@@ -261,7 +271,9 @@ class Leases:
             self._asked.extend(unit)
         self._node, self._unit = node, unit
         assert held.tensor is not None
-        return held.tensor.as_strided(saved.size, saved.stride, saved.offset)
+        view = held.tensor.as_strided(saved.size, saved.stride, saved.offset)
+        view.ds_status = ZeroParamStatus.AVAILABLE  # type: ignore[attr-defined]  # a function of TRL asks what it has saved
+        return view
 
     def _end_node(self) -> None:
         asked, self._asked = self._asked, []

@@ -10,7 +10,7 @@ import torch
 
 import libds
 
-from .slices import Slice, slice_of
+from .slices import Slice, nan, slice_of
 
 __all__ = ["Held", "Parameters", "held_of", "lent", "parameters_of"]
 
@@ -121,7 +121,8 @@ class Parameters:
         self.comm = comm
         if comm.size == 1:
             return
-        tensors = [held.param for held in self.all if held.slice is None] + [buffer for buffer in module.buffers() if buffer.numel() and buffer.device.type == "cpu"]
+        tensors: list[torch.Tensor] = [held.param for held in self.all if held.slice is None]
+        tensors += [buffer for buffer in module.buffers() if buffer.numel() and buffer.device.type == "cpu"]
         for tensor in tensors:
             values = tensor.detach().contiguous()
             comm.broadcast(values.reshape(-1).view(torch.uint8))
@@ -137,7 +138,7 @@ class Parameters:
         engine.start()
         for held in self.all:
             setattr(held.param, _KEY, held)
-            held.away = held.slice.away if held.slice is not None else torch.full((), float("nan"), dtype=self.dtype).expand(held.param.shape)
+            held.away = nan(held.param.shape, self.dtype)
             try:
                 held.show(self.shown(held))
             except libds.StateError:

@@ -11,18 +11,23 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
+import random
+import resource
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
+from torch.utils._pytree import tree_map
 
 import libds
 import libds.torch
 
 from . import states, zero
 from .engine import Engine
+from .optimizers import EngineOptimizer
 
 __all__ = ["Finder", "install", "VERSION"]
 
@@ -53,6 +58,8 @@ class FusedAdam(CPUAdam):
 
 class _Accelerator:
     """The functions of DeepSpeed's accelerator that programs call on a CPU."""
+
+    _name = "cpu"
 
     def device_name(self, device_index: int | None = None) -> str:
         return "cpu"
@@ -86,6 +93,70 @@ class _Accelerator:
     def is_bf16_supported(self) -> bool:
         return True
 
+    is_fp16_supported = is_bf16_supported
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        """Returns the resident memory of this process."""
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        """Returns the largest resident memory that this process has had."""
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        """Does nothing: the peak of a process cannot be reset."""
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        """Returns the memory of the host."""
+        return os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
+
+
+class RepeatingLoader:
+    """Yields the batches of a loader again and again."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self.loader = loader
+        self._batches = iter(loader)
+
+    def __iter__(self) -> RepeatingLoader:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self._batches = iter(self.loader)
+            return next(self._batches)
+
+
+def _configure_checkpointing(mpu_: Any = None, deepspeed_config: Any = None, **options: Any) -> None:
+    """Accepts activation checkpointing as torch has it."""
+    for name, value in options.items():
+        if value:
+            raise libds.Unsupported(libds.Status.UNSUPPORTED, f"{name} must be False, got {value}: activations are recomputed whole, as torch does it")
+
+
+def _checkpoint(function: Callable[..., Any], *arguments: Any) -> Any:
+    return torch.utils.checkpoint.checkpoint(function, *arguments, use_reentrant=False)
+
+
+def _move_to_device(item: Any, device: Any, criterion_func: Callable[[Any], bool] | None = None) -> Any:
+    return tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) and (criterion_func is None or criterion_func(one)) else one, item)
+
+
+def _set_random_seed(seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+
+
+def _see_memory_usage(message: str, force: bool = False) -> None:
+    if force:
+        accelerator = _Accelerator()
+        _log_dist(f"{message}: resident {accelerator.memory_allocated() >> 20} MiB, peak {accelerator.max_memory_allocated() >> 20} MiB", [0])
+
 
 def _clone(item: Any, device: Any = torch.device("cpu")) -> Any:
     """Copies the tensors of a state, so that torch.save writes their own elements only."""
@@ -108,26 +179,54 @@ def _tree() -> dict[str, dict[str, Any]]:
              "unregister_external_parameter": zero.unregister_external_parameter}
     full = {name: getattr(states, name) for name in states.__all__ if name != "UNIT"}
     accelerator = _Accelerator()
+    get = {"get_accelerator": lambda: accelerator}
     return {
-        "": {"initialize": libds.torch.initialize, "add_config_arguments": libds.torch.add_config_arguments,
-             "init_distributed": libds.torch.init_distributed, "DeepSpeedEngine": Engine, "__version__": VERSION, "version": VERSION},
-        "comm": {"init_distributed": libds.torch.init_distributed},
-        "zero": zeros,
+        "": {"initialize": libds.torch.initialize, "add_config_arguments": libds.torch.add_config_arguments, "DeepSpeedEngine": Engine,
+             "init_distributed": libds.torch.init_distributed, **get, "__version__": VERSION, "version": VERSION},
+        "comm": {"init_distributed": libds.torch.init_distributed, "get_local_rank": lambda: int(os.environ.get("LOCAL_RANK", "0"))},
+        "zero": zeros, "checkpointing": {"configure": _configure_checkpointing, "checkpoint": _checkpoint, "is_configured": lambda: True},
+        "constants": {"TORCH_DISTRIBUTED_DEFAULT_PORT": 29500},
         "runtime": {}, "runtime.zero": zeros, "runtime.engine": {"DeepSpeedEngine": Engine},
         # Transformers replaces this function while zero.Init is active; nothing of ours calls it.
-        "runtime.zero.partition_parameters": {**zeros, "zero_wrapper_for_fp_tensor_constructor": lambda fn, *_: fn, "_orig_torch_arange": torch.arange},
+        "runtime.zero.partition_parameters": {**zeros, **get, "zero_wrapper_for_fp_tensor_constructor": lambda fn, *_: fn,
+                                              "_orig_torch_arange": torch.arange},
+        "runtime.base_optimizer": {"DeepSpeedOptimizer": EngineOptimizer},
+        "runtime.config": {"LAMB_OPTIMIZER": "lamb", "ONEBIT_LAMB_OPTIMIZER": "onebitlamb"},
         "runtime.lr_schedules": {"VALID_LR_SCHEDULES": ["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"]},
+        "runtime.utils": {"set_random_seed": _set_random_seed, "see_memory_usage": _see_memory_usage, "move_to_device": _move_to_device},
         "ops": {}, "ops.adam": {"DeepSpeedCPUAdam": CPUAdam, "FusedAdam": FusedAdam},
         "ops.adagrad": {"DeepSpeedCPUAdagrad": torch.optim.Adagrad},
-        "utils": {"logger": _logger, "log_dist": _log_dist, **full}, "utils.logging": {"logger": _logger, "log_dist": _log_dist},
+        "utils": {"logger": _logger, "log_dist": _log_dist, "RepeatingLoader": RepeatingLoader, **full},
+        "utils.logging": {"logger": _logger, "log_dist": _log_dist},
         "checkpoint": {}, "checkpoint.utils": {"clone_tensors_for_torch_save": _clone},
-        "accelerator": {"get_accelerator": lambda: accelerator},
-        "launcher": {}, "launcher.runner": {"DEEPSPEED_ENVIRONMENT_NAME": ".deepspeed_env"},
+        "accelerator": get, "launcher": {}, "launcher.runner": {"DEEPSPEED_ENVIRONMENT_NAME": ".deepspeed_env"},
     }
 
 
+# What libds has in place of names that the shim lacks, by the beginnings of these names.
+_INSTEAD = {
+    "init_inference inference module_inject replace_transformer_layer": "libds generate runs models",
+    "OnDevice": "torch.device('meta') constructs a module without memory",
+    "DeepSpeedConfig": "libds.describe_config reads a configuration",
+    "comm constants utils.is_initialized": "deepspeed.comm has the functions of torch.distributed",
+    "ops.lion": 'the type "Lion" of the section optimizer has this update',
+    "utils.zero_to_fp32": "engine.save_16bit_model writes whole weights, and libds convert makes them of a checkpoint",
+    "utils.groups runtime.sequence_parallel sequence tp_model_init pipe moe runtime.domino": "libds.torch has data parallelism only",
+    "runtime.fp16": "with fp16 the optimizer that initialize returns has the loss scale",
+    "runtime.zero.offload_config": "states stay on the tier of the configuration",
+    "io ops.op_builder": "offload to nvme and checkpoints do this by themselves",
+    "DeepSpeedTransformerLayer DeepSpeedTransformerConfig ops.sparse_attention": "the modules of torch are trained as they are",
+    "compile": "engine.compile and torch.compile compile a module",
+    "compression": "the section compression_training must be off",
+    "runtime.data_pipeline": "libds.torch takes batches from the program's own loader",
+}
+
+
 def _missing(module: str, name: str) -> AttributeError:
-    return AttributeError(f"{module}.{name} is not part of libds.torch: docs/guides/torch.md lists its names, and what libds has instead")
+    full = f"{module}.{name}".removeprefix("deepspeed.")
+    way = next((text for starts, text in _INSTEAD.items() if any(f"{full}.".startswith(f"{start}.") for start in starts.split())), None)
+    return AttributeError(f"deepspeed.{full} is not part of libds.torch{f': {way}' if way else ''}; its names are in "
+                          "docs/guides/moving-from-deepspeed.md")
 
 
 class _Loader(importlib.abc.Loader):

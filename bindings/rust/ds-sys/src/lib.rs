@@ -857,10 +857,13 @@ extern "C" {
     /// Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter
     /// with a dimension of 0 is empty. The values are zeros, or those that options.init sets.
     ///
+    /// - `dtype`: the type of its views and gradients: DS_DTYPE_NONE for the compute type of the
+    ///   configuration, or DS_DTYPE_F32, for example for the router of a model in bf16.
+    ///
     /// - `out`: \[out\] number of the parameter
     ///
     /// Returns DS_ERROR_STATE after ds_engine_start.
-    pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
+    pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
     /// Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and
     /// allocates the memory. Call it once, before every call below and all calls that read or change
     /// parameters, states or checkpoints; until then these return DS_ERROR_STATE. Collective, with the same
