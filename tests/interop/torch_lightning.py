@@ -1,4 +1,4 @@
-"""Lightning with libds.torch.lightning.Strategy: fit, validate, save and resume, compared with plain torch (part lightning of torch_host.py)."""
+"""Lightning with libds.torch.lightning.Strategy: fit, validate, save and resume, against plain torch (part lightning of torch_host.py)."""
 import logging
 import os
 import tempfile
