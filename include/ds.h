@@ -807,7 +807,7 @@ DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream
                                      ds_tensor** out);
 /** Hands over this rank's gradient of a parameter for the running micro-step, once per parameter
  * and micro-step and in any order. {delegate.grad.once} It is copied: from the host in the compute
- * type or f32, or from the engine's device, compact and in the compute type.  Collective: either
+ * type or f32, or from the engine's device, compact and in the compute type. Collective: either
  * all ranks hand over a gradient of a parameter, or none does; hand over zeros if only some ranks
  * have one. @param stream [nullable] */
 DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
@@ -825,7 +825,7 @@ DS_API int32_t ds_engine_param_count(const ds_engine* engine);
  * @return DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
  * {engine.param_find} */
 DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out);
-/** Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs
+/** Gives the name and shape of a parameter; up to dims_size dimensions are written. All outputs
  * [nullable].
  * @param out_name [out] [borrowed: engine] */
 DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
@@ -1005,7 +1005,7 @@ DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const
                                     char** out_text);
 /** Attaches a tensor to the next ds_checkpoint_save of this engine: what a program needs besides
  * parameters and states, such as the buffers of its modules or the state of its random numbers.
- * {checkpoint.attach.kept} Each rank attaches tensors of its own, also none.
+ * {checkpoint.attach.kept} Each rank attaches its own tensors, or none.
  * {checkpoint.attach.own} The value is copied at once, to memory outside the plan; a later one of
  * the same name replaces it. {checkpoint.attach.copied} A save that fails keeps them for the next
  * save. {checkpoint.attach.again}
@@ -1044,13 +1044,13 @@ DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
  * checkpoint of libds as for ds_checkpoint_info. Pickles are parsed as data; nothing in them is
  * run. {checkpoint.convert.data} Whatever `from` is, it can become each of the forms of "to".
  * {checkpoint.convert.forms}
- * @param to a folder: of checkpoints for "libds", which gets one more; else one that does not exist
- * or is empty {checkpoint.convert.place}
+ * @param to a folder. With "libds" it gets one more checkpoint; with the other forms it must not
+ * exist or must be empty. {checkpoint.convert.place}
  * @param options [nullable] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads
- * with load_universal_checkpoint; "fp32": masters, buffers and second names as zero_to_fp32 has
- * them), "tag" (none; of a checkpoint of libds), "like" (none; of "fp32": as for
- * ds_checkpoint_save_model), "file_bytes" (of "fp32": 5e9, more are shards), "step_tensor" (false;
- * of "universal": steps are in a tensor, as torch's)
+ * with load_universal_checkpoint; "fp32": masters, buffers and second names as in the output
+ * of zero_to_fp32), "tag" (none; for "libds"), "like" (none; for "fp32", as for
+ * ds_checkpoint_save_model), "file_bytes" (5e9; for "fp32": more bytes become several files),
+ * "step_tensor" (false; for "universal": steps are tensors, as in torch)
  * @param out_text [out] [nullable] JSON: path, form, steps, parameters and states of what was
  * converted {checkpoint.convert.report}
  * @return DS_ERROR_NOT_FOUND if `from` is not a checkpoint or lacks the file of a rank.
@@ -1075,7 +1075,7 @@ typedef struct ds_run_progress {
   double tokens_per_second;
   /** [out] The learning rate of the next step, as configuration and schedule have it, or as it was
    * set here before. If the callback changes it, all ranks use the new value, for all groups and
-   * with Muon for both halves, from that step on until it is changed again, also after a save and a
+   * with Muon for both rates, from that step on until it is changed again, even after a save and a
    * resume; NaN gives the rate back to the schedule. Dynamic batching multiplies what is set as it
    * does what is configured. {run.progress.lr} A negative or infinite value ends the run with
    * DS_ERROR_INVALID_ARGUMENT on all ranks. {run.progress.lr_invalid} */

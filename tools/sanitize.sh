@@ -1,8 +1,8 @@
 #!/bin/sh
 # The suites that are also built and run under ASan + UBSan (preset asan) and under TSan (preset tsan).
 # usage: sanitize.sh list PRESET | build PRESET | run PRESET SUITE
-# A line of a table has SUITE and a filter: after a -, the tests of its program that the short form leaves out, else the only ones that it
-# runs. DS_LONG=1 runs all tests. The tests that the short form leaves out repeat the others over more points.
+# Each line of a table has a SUITE and a filter. If the filter begins with -, the short form leaves out these tests, otherwise it runs only
+# these. DS_LONG=1 runs all tests. The tests that the short form leaves out repeat the others over more points.
 set -eu
 cd "$(dirname "$0")/.."
 asan="
@@ -60,7 +60,7 @@ targets() {
   done
 }
 
-# build JOBS TARGET...: builds targets. Two tests of a preset may run at once; one builds after the other.
+# build JOBS TARGET...: builds targets. Two tests of a preset may run at once; they build one after the other.
 build() {
   jobs=$1
   shift
@@ -73,7 +73,7 @@ build() {
 }
 
 # skip_after MINUTES: skips this test in CI, which ends after 90 minutes, if more than MINUTES of them have passed. ./run test
-# says when it began. What follows takes half of the time that all other tests and their build have taken.
+# says when it began. The sanitizers take half of the time that all other tests and their build have taken.
 skip_after() {
   [ -z "${DS_LONG:-}" ] && [ "${CI:-}" = true ] && [ -n "${DS_STARTED:-}" ] || return 0
   passed=$((($(date +%s) - DS_STARTED) / 60))
@@ -91,7 +91,7 @@ case $action in
   run)
     suite=$3
     case $suite in training) skip_after 62 ;; *) skip_after 72 ;; esac
-    # Without its build, for which it was too late, no suite runs.
+    # If it was too late for the build of the preset, its suites are skipped, too.
     [ -f "build/$preset/build.ninja" ] || skip_after 50
     log=build/$preset/$suite.log
     mkdir -p "build/$preset"
@@ -112,7 +112,7 @@ case $action in
       for source in "$root"/tests/api/*_test.c; do
         program=api_$(basename "$source" .c)
         echo "$program"
-        # Its children end with exit(), below frames whose objects the parent's threads still use.
+        # The children of this program call exit() in frames whose objects the parent's threads still use, so leaks are not checked.
         leaks=1
         [ "$program" != api_fork_test ] || leaks=0
         # A request for more memory than any machine has is refused, as the C library does.

@@ -18,7 +18,7 @@ ManifestRankFile write_attached_file(const Attachments& attached, const std::str
 // load has compared. Throws DS_ERROR_NOT_FOUND if the checkpoint has none such.
 Attachment read_attachment(const Manifest& manifest, const std::string& path, size_t rank,
                            const std::string& name);
-// Returns all attachments of `rank`, after the hash of their file has been compared.
+// Checks the file of `rank` against its hash and returns all attachments in it.
 Attachments read_attachments(const Manifest& manifest, const std::string& path, size_t rank);
 
 }  // namespace ds

@@ -11,9 +11,9 @@
 
 namespace ds {
 
-// An emitter of micro-steps in linear order: a compute instruction for each node. Parameters are
-// places in whole buckets, and gradients are written directly into the micro-step's gradient
-// buckets.
+// Emits micro-steps in linear order, with one compute instruction for each node. Nodes read their
+// parameters from whole buckets and write their gradients directly into the gradient buckets of the
+// micro-step.
 class Lowering {
  public:
   // The graph must have its final types. `inputs` are the buffers of its inputs. Each holds the

@@ -40,7 +40,7 @@ struct PlanPrograms {
   // Whether to compile the program of inference, if the graph has a second output.
   bool infer = true;
   DecodeRequest decode;
-  // Up to this number of micro-steps, a step is written out whole. In a longer step, if possible,
+  // A step with at most this many micro-steps is written out whole. In a longer step, if possible,
   // only some micro-steps are written out, and some of these are repeated.
   int64_t written_out = 16;
   // The order of a step, whose micro-steps are then all written out. If empty,
@@ -48,7 +48,8 @@ struct PlanPrograms {
   std::vector<Action> schedule;
   // Whether matrices are cut only between rows, so that each row is a granule.
   bool row_granules = false;
-  // The value that evaluation computes, a scalar like the loss. If the id does not exist, output 0.
+  // The value that evaluation computes, a scalar like the loss. If the id does not exist,
+  // evaluation computes output 0.
   ValueId evaluated;
   // Whether to refuse a plan that exceeds memory_budget. If false, such a plan is compiled with the
   // choice that needs the least memory, so that it can be reported.

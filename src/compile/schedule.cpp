@@ -18,8 +18,8 @@ std::vector<Action> accumulate_in_turn(int32_t micros) {
   return out;
 }
 
-// `begun` marks the micro-steps whose forward has come. Backwards come in order, so for them a
-// count suffices.
+// Throws for an invalid schedule. `begun` marks the micro-steps whose forward has been seen; their
+// backwards must be in order, so a count of these suffices.
 void check_schedule(std::span<const Action> schedule, int32_t micros) {
   IdVector<MicroId, char> begun(static_cast<size_t>(micros), 0);
   // The micro-step whose backward must come next, which is also the number of backwards so far.

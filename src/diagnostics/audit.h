@@ -12,7 +12,8 @@ struct AuditRequest {
   int steps = 2;
   // Number of rows in the text of the report; 0: all.
   size_t top = 20;
-  // Compute threads of a rank; 0: as the configuration says, by default cores / ranks.
+  // The number of compute threads of a rank. If it is 0, the configuration decides; its default is
+  // cores / ranks.
   int threads = 0;
 };
 

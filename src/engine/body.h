@@ -97,8 +97,8 @@ class EngineBody : protected StateStore::Owner {
 
  private:
   void compile(const Compile& make, Plan& plan);
-  // Throws unless the options have the function that optimizer.type says, on a device that may call
-  // it.
+  // Throws if only one of optimizer.type "Callback" and options.update is given, or if the device
+  // cannot call the function.
   void check_update() const;
 
   const StateStore::Keeps keeps_;

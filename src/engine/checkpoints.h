@@ -37,10 +37,10 @@ class Checkpoints {
                   const std::string& tag = "");
   // Waits for a started save and returns its path, or "" if none was started since the last wait.
   std::string wait();
-  // Attaches a tensor to the next save, in place of one of that name. A save that fails keeps the
-  // attachments for the next one. Not collective: each rank attaches its own.
+  // Attaches a tensor to the next save and replaces an earlier tensor of that name. If a save
+  // fails, its attachments are kept for the next one. Not collective: each rank attaches its own.
   void attach(const std::string& name, Attachment attachment);
-  // Returns the attachment `name` of `rank` from the checkpoint that load() has loaded last. Not
+  // Returns the attachment `name` of `rank` from the checkpoint that load() loaded last. Not
   // collective.
   Attachment attachment(const std::string& name, int32_t rank) const;
   // Loads what find_checkpoint(folder, tag) finds on rank 0. If its content is damaged or cannot be
@@ -52,7 +52,7 @@ class Checkpoints {
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");
 
-  // Returns a text with the properties of model, layout and kernels that the bits of the run depend
+  // Returns, as text, the properties of model, layout and kernels that the bits of the run depend
   // on.
   std::string numerics_key() const;
 

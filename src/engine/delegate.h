@@ -29,10 +29,10 @@
 
 namespace ds {
 
-// Delegate mode: a host framework keeps forward and backward. Its calls of the first step are
+// Delegate mode: a host framework keeps forward and backward. Its calls in the first step are
 // recorded; from the second step on the recorded step is one program, so that gathers are
-// prefetched in the host's order. A host that leaves its order is served call by call until the end
-// of that step, and the step is recorded again.
+// prefetched in the host's order. If the host departs from this order, it is served call by call
+// until the end of that step, and the step is recorded again.
 //
 // A step begins with its first gradient or backward. Leases before it may be its forward pass or an
 // evaluation: both follow the record as long as they can, and neither changes anything. When all
@@ -100,8 +100,8 @@ class DelegateEngine final : public EngineBody {
   bool recorded() const { return order_.recorded(); }
   // Returns whether all calls of this step so far are those of the recorded order.
   bool following() const { return order_.following(); }
-  // From here on, shows each instruction of steps that follow the record to `observer`, or to
-  // nobody if it is null. Call it on every rank or on none, and not in the middle of a step.
+  // Sets the observer that sees each instruction of the steps that follow the record, or none if it
+  // is null. Call it on every rank or on none, and not in the middle of a step.
   void observe(StepObserver* observer) { observer_ = observer; }
 
  private:
@@ -129,8 +129,8 @@ class DelegateEngine final : public EngineBody {
   void recompile(const TrainedParams& trained) override;
   void plan_ends() override;
   void plan_replaced() override { leases_.begin_micro_step(); }
-  // Ends the programs that joined the plan late: the recorded step, and the fragments placed after
-  // it.
+  // Ends the programs that were added to the plan late: the recorded step, and the fragments placed
+  // after it.
   void forget_late_programs();
   void begin_step();
   // Forgets the calls so far: the next one is the first of a step or of an evaluation.

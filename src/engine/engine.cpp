@@ -50,8 +50,8 @@ void check_documents(const std::string& input, std::span<const int32_t> begins, 
     bool goes_on = row > 0 && begin == begins[static_cast<size_t>(i - 1)];
     if (begin != row && !goes_on) {
       raise(DS_ERROR_INVALID_ARGUMENT,
-            "input '{}' must have {} at row {}, or what the row before has, got {}: the first row "
-            "of the document that the row is in",
+            "input '{}' must have {} or the previous row's value at row {}, got {}: each row names "
+            "the first row of its document",
             input, row, row, begin);
     }
     require(row - begin < most, "input '{}' has a document of more than {} rows, from row {} on",

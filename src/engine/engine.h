@@ -24,8 +24,8 @@
 
 namespace ds {
 
-// Data of one graph input of this rank, in memory of the host or of the engine's device: for a
-// step, accumulation micro-steps one after the other.
+// This rank's data for one graph input, in memory of the host or of the engine's device. For a
+// step, it contains all micro-steps, one after the other.
 struct InputView {
   const void* data = nullptr;
   DType dtype = DS_DTYPE_NONE;
@@ -123,7 +123,7 @@ class Engine final : public EngineBody {
 
   void count_copy();
   void tell_modules(int64_t n);
-  // Rows of each micro-step of the current step.
+  // The number of rows in each micro-step of the current step.
   int64_t rows_ = 0;
 
   Graph forward_;

@@ -63,8 +63,8 @@ void Generation::check(std::span<const int32_t> tokens, int64_t first) const {
   require(first + count <= positions(), "the text must have at most {} tokens, got {}", positions(),
           first + count);
   require(first <= reusable(first + count),
-          "first must be 0, got {}: the rope of a text of {} tokens turns keys differently from "
-          "that of {} tokens, which the cached ones were fed for",
+          "first must be 0, got {}: rope turns the keys of a text of {} tokens differently from "
+          "the cached ones, which belong to a text of {} tokens",
           first, first + count, length_);
   for (size_t i = 0; i < tokens.size(); ++i) {
     require(tokens[i] >= 0 && tokens[i] < vocabulary(), "token {} must be 0 to {}, got {}",

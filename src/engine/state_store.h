@@ -55,7 +55,7 @@ class StateStore final : public StateAccess {
   StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero,
              Keeps keeps);
 
-  // Adds a parameter. `slice` are the elements of the whole tensor that this rank's group holds.
+  // Adds a parameter. `slice` says which elements of the whole tensor this rank's group holds.
   void add_param(std::string name, ParamSlice slice);
   void add_params(const Graph& graph);
   // Throws DS_ERROR_INVALID_ARGUMENT for an unknown parameter.

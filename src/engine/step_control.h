@@ -28,7 +28,7 @@ struct StepResult {
   int64_t step = 0;
   // Number of optimizer updates so far.
   int64_t updates = 0;
-  // The mean of the losses of the leaves of all ranks, by their weights.
+  // The weighted mean of the losses of all leaves, over all ranks.
   double loss = 0;
   // The norm of the gradients before clipping.
   double grad_norm = 0;
@@ -79,8 +79,8 @@ class StepControl {
   void set(std::string_view name, double value);
   // Returns a number by its name, or nullopt for an unknown name.
   std::optional<double> get(std::string_view name) const;
-  // Multiplies every rate of the next step, also those that a caller has set. The factor does not
-  // apply to later steps.
+  // Multiplies every rate of the next step, including those that a caller has set. The factor does
+  // not apply to later steps.
   void scale_rates(double factor);
   // Adds a group, whose values replace the configuration's.
   void add_group(const ParamGroup& values);
@@ -104,7 +104,8 @@ class StepControl {
 
   // Leaves these parameters out of the update of the current step.
   void leave_out(const IdVector<ParamId, char>& params);
-  // Returns which parameters are left out, and how often each was since forget_left_out().
+  // Returns which parameters are left out now, and how often each has been left out since
+  // forget_left_out().
   const LeftOut& left_out() const { return left_out_; }
   void forget_left_out() { left_out_ = {}; }
 

@@ -20,7 +20,7 @@ namespace {
 // immediate queue. If all queues are immediate, only file transfers are ever in flight.
 //
 // Every wait is for an instruction that was submitted earlier. So the work can always be completed
-// in the order of submission, and queues never wait for each other in a circle.
+// in the order of submission, and queues never wait for each other in a cycle.
 class QueueExecutor final : public Executor {
  public:
   QueueExecutor(const Program& program, ExecContext context)

@@ -6,13 +6,13 @@
 
 namespace ds {
 
-// The parameters that updates leave out because no rank has a gradient of them (missing_gradients
+// The parameters that updates leave out because no rank has a gradient for them (missing_gradients
 // "skip"). Both members are empty while no parameter has been left out.
 struct LeftOut {
   // Whether the update of the current step leaves out each parameter.
   IdVector<ParamId, char> now;
-  // The number of updates that left out each parameter, besides those that ElementRun::missed
-  // counts.
+  // The number of updates that left out each parameter, in addition to those that
+  // ElementRun::missed counts.
   IdVector<ParamId, int64_t> updates;
 
   bool has(int64_t param) const {

@@ -67,8 +67,8 @@ WeightMap read_index(const FolderForm& layout, const std::string& path) {
 void check_shard(const FolderForm& layout, const std::string& path, const std::string& tensor) {
   if (name_exists(path)) return;
   raise(DS_ERROR_NOT_FOUND,
-        "{}: does not exist, but {} says that it has tensor '{}': a copy or download was not "
-        "whole, so get it from where the others come from",
+        "{}: does not exist, but {} says that it has tensor '{}': a copy or download was "
+        "incomplete, so get the file from the source of the others",
         path, layout.index, TensorName(tensor));
 }
 

@@ -191,8 +191,8 @@ void ZipArchive::read_directory() {
           path(), bytes, begin, size);
   }
   if (bytes > kMostDirectory || count > bytes / kCentralBytes) {
-    raise(DS_ERROR_CORRUPT, "{}: {} entries in a directory of {} bytes, at most {} bytes are read",
-          path(), count, bytes, kMostDirectory);
+    raise(DS_ERROR_CORRUPT, "{}: a directory of {} bytes for {} entries is too small or above {}",
+          path(), bytes, count, kMostDirectory);
   }
   std::string directory(bytes, '\0');
   file_.read(directory.data(), directory.size(), static_cast<int64_t>(begin));

@@ -1,5 +1,5 @@
-// Launches of updates by a function of the host: gradients are widened and scaled as the kernels of
-// other optimizers scale them, piece by piece, so that a launch needs little memory.
+// Calls the host's update function piece by piece, so that a launch needs little memory. Gradients
+// are widened and scaled as in the kernels of other optimizers.
 #include "kernels/host_update.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace ds {
 namespace {
 
-// The elements of one call; their gradients fill half of a thread's scratch memory.
+// The number of elements in one call. Their gradients fill half of a thread's scratch memory.
 constexpr int64_t kPiece = ThreadTeam::kScratchBytes / sizeof(float) / 2;
 
-// Writes the mean gradients [first, first + out.size()) of a launch.
+// Writes the mean gradients of elements [first, first + out.size()) of a launch.
 void scaled(const KernelContext& c, int64_t first, std::span<float> out) {
   const auto scale = static_cast<float>(c.scalars.grad_scale);
   by_type_among<float, bf16>("callback", c.in[0].dtype, [&](auto type) {

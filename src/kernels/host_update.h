@@ -9,11 +9,11 @@
 
 namespace ds {
 
-// Consecutive elements of one parameter that a function of the host updates.
+// Consecutive elements of one parameter, which a function of the host updates.
 struct HostElements {
   // The number of the parameter, and the first element within it.
   int64_t param = 0, first = 0;
-  // The number of this update of the parameter, from 1 on.
+  // The number of this update of the parameter, counted from 1.
   int64_t update = 1;
   // The elements, which change in place, and their mean gradients after clipping.
   std::span<float> values;
@@ -23,14 +23,14 @@ struct HostElements {
   GroupScalars numbers;
 };
 
-// An update by a function of the host. An exception of update() ends the run.
+// An update by a function of the host. An exception thrown by update() ends the run.
 class HostUpdate : public CustomOp {
  public:
   virtual void update(const HostElements& elements) const = 0;
 };
 
 // Returns the kernel of instruction `callback`, whose KernelContext::custom is a HostUpdate. Like
-// those of custom operations, it is not in a registry.
+// the kernels of custom operations, it is not in a registry.
 KernelFn host_update_kernel();
 
 }  // namespace ds

@@ -11,7 +11,7 @@ namespace ds {
 
 // Emits the update segment: clip, optimizer, and the gather of parameters that a rank keeps but
 // does not update. `own_norms` is StepBuffers::own_norms if gradients travel compressed
-// (ZeroPlan::compression), else none.
+// (ZeroPlan::compression), otherwise none.
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
                  BufferId own_norms = {});
 

@@ -216,9 +216,10 @@ struct ZeroPlan {
   int grad_top() const;
   // Returns the buffer of a joint state, or none if the plan has no such state.
   BufferId joint_buffer(std::string_view name) const;
-  // Returns one of the three coefficients that 1-bit LAMB keeps, for all parameters. `kind` 0 is
-  // the factor of the momentum while ranks exchange it, 1 the mean of the ratios, 2 the last factor
-  // of this mean (docs/reference/ops.md, "frozen_lamb_ratios").
+  // Returns the state that holds one of the coefficients of 1-bit LAMB, with an element for each
+  // parameter. `kind` 0 is the factor that scales the momentum for the exchange, 1 the mean of the
+  // ratios, and 2 the factor by which the last step multiplied this mean (docs/reference/ops.md,
+  // "frozen_lamb_ratios").
   StateRef coefficients(int64_t kind) const;
   // Returns the part of the numerics key that says how tensors are quantized; "" without
   // quantization.

@@ -40,7 +40,7 @@ TEST(CommLogRows, BandwidthsFollowTheFormulasOfNcclTests) {
   }
 }
 
-TEST(CommLogRows, RowsAreByPowerOfTwoAndUnequalBlocksShareARow) {
+TEST(CommLogRows, SizesUpToAPowerOfTwoShareARowAndSoDoUnequalBlocks) {
   CommLog log("all", 2, {});
   for (uint64_t bytes : {1024, 1025, 2048}) log.add("all_reduce", bytes, 0, 1);
   log.add("all_to_all_v", 0, 300, 1);

@@ -90,8 +90,8 @@ TEST(DocumentEngine, InvalidDocumentStartsAndLengthsAreRefused) {
         EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
       }
     };
-    refused(0, 1, "input 'begin' must have 0 at row 0, or what the row before has, got 1");
-    refused(9, 7, "input 'begin' must have 9 at row 9, or what the row before has, got 7");
+    refused(0, 1, "input 'begin' must have 0 or the previous row's value at row 0, got 1");
+    refused(9, 7, "input 'begin' must have 9 or the previous row's value at row 9, got 7");
     refused(9, -1, "input 'begin' must have ids from 0");
     Batch batch(0, kRows);
     batch.begins.assign(kRows, 0);

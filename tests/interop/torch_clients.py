@@ -81,13 +81,13 @@ def compare(stage, names):
             engine.load_checkpoint(folder)
             worst = max(worst, train(engine, plain, drawn_loss, 6, 2, first=6))
             libds.torch.communicator().barrier()
-        # Optimizers that look at signs alone jump where a sum is nearly zero.
+        # Optimizers that use only signs jump where a sum is nearly zero.
         check(f"client optimizer {name}, stage {stage}", worst < 2e-5, f"largest difference {worst:.1e}")
         engine.destroy()
 
 
 def no_clients():
-    for optimizer, words in ((torch.optim.NAdam, ("NAdam", "'mu_product'")), (torch.optim.ASGD, ("ASGD", "not of each element")),
+    for optimizer, words in ((torch.optim.NAdam, ("NAdam", "'mu_product'")), (torch.optim.ASGD, ("ASGD", "one value for each element")),
                              (torch.optim.Adafactor, ("Adafactor",)), (torch.optim.LBFGS, ("LBFGS",))):
         made = seeded(model)
         refused(f"client optimizer {optimizer.__name__}", lambda: libds.torch.initialize(
@@ -95,7 +95,7 @@ def no_clients():
 
 
 class Branches(nn.Module):
-    """A branch that only some batches use, and one that none does. `alike` consecutive batches, those of all ranks, choose the same."""
+    """A branch that only some batches use, and one that no batch uses. `alike` consecutive batches, one for each rank, choose the same."""
     alike = 1
 
     def __init__(self):

@@ -46,7 +46,7 @@ class Written(nn.Module):
 
 
 def cut(make, **options):
-    """Constructs inside zero.Init, by other random numbers on each rank."""
+    """Constructs inside zero.Init, with different random numbers on each rank."""
     with zero.Init(**options):
         return seeded(make, 1 + libds.torch.communicator().rank)
 
@@ -80,7 +80,7 @@ def init(name, make, loss_of, stage):
 
 
 def own_bytes(module):
-    """Returns the bytes that the parameters of a module have on this rank, together and at most."""
+    """Returns the bytes of a module's parameters on this rank: of all together, and of the largest."""
     seen = {}
     for param in module.parameters():
         one = libds.torch.slices.slice_of(param)
@@ -152,7 +152,7 @@ def init_mistakes():
 
 
 def optimizer():
-    """Twenty steps of a plain loop, beside torch."""
+    """Twenty steps of a plain loop, compared with torch."""
     with tempfile.TemporaryDirectory() as scratch:
         for kind, options in (("AdamW", {"lr": 1e-3, "weight_decay": 0.1}), ("Adam", {"lr": 1e-3, "weight_decay": 0.1}),
                               ("SGD", {"lr": 1e-2, "momentum": 0.9}), ("Adagrad", {"lr": 1e-2})):

@@ -4,7 +4,7 @@ PART is models (five of Transformers at each ZeRO stage and tier), uses (what pr
 computes, missing gradients, backwards that fail), features (zero.Init, the optimizer for plain loops, checkpoints of DeepSpeed), shim
 (Accelerate and the Trainer), lightning, peft (LoRA, also in TRL), surface (names of DeepSpeed that these programs use), drawn (N random
 modules from number SEED on) or page (the commands of docs/guides/torch.md). Each runs on 1 and on 2 ranks in f32, surface on 1. A rank
-also trains on the micro-batches of all ranks by torch.optim.AdamW, and compares the losses of 20 steps.
+also trains on the micro-batches of all ranks with torch.optim.AdamW, and compares the losses of 20 steps.
 """
 import importlib
 import math

@@ -1,4 +1,4 @@
-"""Lightning with libds.torch.lightning.Strategy: fit, validate, save and resume, beside plain torch (part lightning of torch_host.py)."""
+"""Lightning with libds.torch.lightning.Strategy: fit, validate, save and resume, against plain torch (part lightning of torch_host.py)."""
 import logging
 import os
 import tempfile
@@ -19,7 +19,7 @@ STEPS = 3  # of an epoch
 
 
 class Module(pl.LightningModule):
-    """GPT-2 on batches whose number is their content."""
+    """GPT-2 on batches that contain only a number, which selects the tokens."""
 
     def __init__(self):
         super().__init__()

@@ -65,7 +65,7 @@ MODELS = {"gpt2": (gpt2, language_loss), "llama": (llama, language_loss), "vit":
 
 
 class Pieces(nn.Module):
-    """Pieces between an embedding and a head; each draws what it is and how it is used."""
+    """Pieces between an embedding and a head. Their kinds and uses are drawn at random."""
 
     def __init__(self, seed):
         super().__init__()

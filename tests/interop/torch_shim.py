@@ -15,7 +15,7 @@ STAGES = (0, 2, 3)
 
 
 def names():
-    """What the finder answers, and what it refuses."""
+    """The finder's answers and refusals."""
     import importlib.metadata
 
     import deepspeed
@@ -34,7 +34,7 @@ def names():
 
 
 def forget():
-    """Makes Accelerate begin anew, because it has one state in a process."""
+    """Makes Accelerate start over, because it keeps one state for the process."""
     from accelerate.state import AcceleratorState, PartialState
 
     AcceleratorState._reset_state()
@@ -42,7 +42,7 @@ def forget():
 
 
 def accelerate(stage):
-    """prepare, accumulate, gather on save, save_state and load_state, beside plain torch."""
+    """prepare, accumulate, gather on save, save_state and load_state, compared with plain torch."""
     from accelerate import Accelerator, DeepSpeedPlugin
     from accelerate.utils import DummyOptim
 
@@ -97,7 +97,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 def trainer(stage):
-    """Trains with "auto" keys, evaluates, saves and resumes with the same losses."""
+    """Trains with "auto" keys, evaluates, saves, and resumes with the same losses."""
     import transformers
 
     comm = libds.torch.communicator()

@@ -1,7 +1,7 @@
-"""Counts what Transformers, Accelerate, Lightning, PEFT and TRL use of DeepSpeed, and checks that libds.torch has it or says what it has
-instead (part surface of torch_host.py). Names of `deepspeed` and members of the engine are read from syntax trees.
+"""Counts the parts of DeepSpeed that Transformers, Accelerate, Lightning, PEFT and TRL use, and checks that libds.torch has each or says
+what it has instead (part surface of torch_host.py). Names of `deepspeed` and members of the engine are read from syntax trees.
 
-Further arguments are folders of programs, such as a clone of DeepSpeedExamples; without one, a list of what these use is checked.
+Further arguments are folders of programs, such as a clone of DeepSpeedExamples; without one, a list of the names that these use is checked.
 """
 import ast
 import collections
@@ -19,7 +19,7 @@ PACKAGES = {"Transformers": ["transformers"], "Accelerate": ["accelerate"], "Lig
             "PEFT": ["peft"], "TRL": ["trl"]}
 # Names under which these programs keep an engine, besides those to which they assign the result of deepspeed.initialize.
 ENGINES = {"engine", "model_engine", "deepspeed_engine", "ds_engine", "deepspeed"}
-# What 162 programs of DeepSpeedExamples use, counted with this file in their sources of 2026-03.
+# Names that 162 programs of DeepSpeedExamples use, counted with this file in their sources of 2026-03.
 EXAMPLES = """
 DeepSpeedConfig DeepSpeedTransformerConfig DeepSpeedTransformerLayer OnDevice add_config_arguments get_accelerator init_distributed
 init_inference initialize replace_transformer_layer tp_model_init
@@ -119,7 +119,7 @@ def uses_of(folder):
 
 
 def answer(name):
-    """Returns what the shim answers to a name: "has" it, says what libds has instead ("refers"), or anything else."""
+    """Returns the shim's answer to a name: "has" if it has the name, "refers" if it says what libds has instead, or anything else."""
     parts = name.split(".")
     try:
         value = importlib.import_module(parts[0])
@@ -136,7 +136,7 @@ def answer(name):
 
 
 def member(engine, name):
-    """Returns what the engine answers to a member."""
+    """Returns the engine's answer to a member."""
     try:
         getattr(engine, name)
         return "has"

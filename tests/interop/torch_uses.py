@@ -1,4 +1,4 @@
-"""What programs do between the steps of torch_host.py: accumulation, edits, freezing, groups, checkpoints, and mistakes."""
+"""The things that programs do between steps, for torch_host.py: accumulation, edits, freezing, groups, checkpoints, and mistakes."""
 import copy
 import io
 import os
@@ -14,7 +14,7 @@ import torch_models
 from torch_host import Plain, batches_of, check, config, seeded, train
 from torch_models import drawn_loss, gpt2, language_loss
 
-DRAWN = 4  # a number of a drawn module with ties, checkpoints and borrowed parameters
+DRAWN = 4  # a seed whose drawn module has ties, checkpoints and borrowed parameters
 
 
 def model():
@@ -46,7 +46,7 @@ def evaluation(stage):
 
 
 def free_micro_steps(stage):
-    """Steps of other numbers of micro-steps, as Accelerate and no_sync make them."""
+    """Steps with other numbers of micro-steps, as Accelerate and no_sync make them."""
     comm = libds.torch.communicator()
     engine, *_ = engine_of(made=config(stage, 2))
     plain = Plain(model, drawn_loss)
@@ -116,7 +116,7 @@ def edits(stage):
 
 
 def groups(stage):
-    """A client optimizer of two groups with a scheduler of torch."""
+    """A client optimizer with two groups and a scheduler of torch."""
     def split(module):
         params = [param for param in module.parameters() if param.requires_grad]
         return [{"params": [param for param in params if param.dim() > 1], "weight_decay": 0.2},
@@ -167,7 +167,7 @@ def freezing(stage):
 
 
 def resume(stage, other):
-    """A run that another engine, of another stage, continues with equal bits."""
+    """A run that another engine, at another stage, continues with equal bits."""
     comm = libds.torch.communicator()
 
     def make():
@@ -262,7 +262,7 @@ def mistakes(stage):
 
 
 def plain_gradients(stage):
-    """torch.autograd.grad is no micro-step, and a skipped step changes nothing."""
+    """torch.autograd.grad does not make a micro-step, and a skipped step changes nothing."""
     engine, *_ = engine_of(made=config(stage))
     loss = drawn_loss(engine, 1)
     before = loss.item()

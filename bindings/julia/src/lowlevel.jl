@@ -994,7 +994,7 @@ function ds_engine_param_find(engine, name, out)
 end
 
 """
-Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
+Gives the name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
 - `out_name`: [out] [borrowed: engine]
 """
 function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_dims_count)
@@ -1220,8 +1220,8 @@ end
 
 """
 Attaches a tensor to the next ds_checkpoint_save of this engine: what a program needs besides parameters and
-states, such as the buffers of its modules or the state of its random numbers. Each rank attaches tensors of
-its own, also none. The value is copied at once, to memory outside the plan; a later one of the same name
+states, such as the buffers of its modules or the state of its random numbers. Each rank attaches its own
+tensors, or none. The value is copied at once, to memory outside the plan; a later one of the same name
 replaces it. A save that fails keeps them for the next save.
 - `name`: not empty
 """
@@ -1275,12 +1275,13 @@ Converts a checkpoint in this process alone. `from` is a folder that DeepSpeed s
 its universal layout (the folder with the file \"latest\", or that of a tag), or a checkpoint of libds as for
 ds_checkpoint_info. Pickles are parsed as data; nothing in them is run. Whatever `from` is, it can become each
 of the forms of \"to\".
-- `to`: a folder: of checkpoints for \"libds\", which gets one more; else one that does not exist or is empty
+- `to`: a folder. With \"libds\" it gets one more checkpoint; with the other forms it must not exist or must
+  be empty.
 - `options`: [nullable] JSON: \"to\" (\"libds\": a checkpoint; \"universal\": what DeepSpeed loads with
-  load_universal_checkpoint; \"fp32\": masters, buffers and second names as zero_to_fp32 has them), \"tag\"
-  (none; of a checkpoint of libds), \"like\" (none; of \"fp32\": as for ds_checkpoint_save_model),
-  \"file_bytes\" (of \"fp32\": 5e9, more are shards), \"step_tensor\" (false; of \"universal\": steps are in a
-  tensor, as torch's)
+  load_universal_checkpoint; \"fp32\": masters, buffers and second names as in the output of zero_to_fp32),
+  \"tag\" (none; for \"libds\"), \"like\" (none; for \"fp32\", as for ds_checkpoint_save_model),
+  \"file_bytes\" (5e9; for \"fp32\": more bytes become several files), \"step_tensor\" (false; for
+  \"universal\": steps are tensors, as in torch)
 - `out_text`: [out] [nullable] JSON: path, form, steps, parameters and states of what was converted
 Returns DS_ERROR_NOT_FOUND if `from` is not a checkpoint or lacks the file of a rank. DS_ERROR_CORRUPT with
 the name of a damaged file. DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor parallelism,

@@ -6,7 +6,7 @@ _NAMES = ("deepspeed", "accelerate.state")
 
 
 class Finder:
-    """Stands for the finder of libds.torch until a program asks for what that changes."""
+    """Takes the place of the finder of libds.torch until a program imports a module that the latter provides or changes."""
 
     def find_spec(self, fullname, path=None, target=None):
         return self._begun().find_spec(fullname, path, target) if fullname in _NAMES else None

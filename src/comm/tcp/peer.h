@@ -100,7 +100,7 @@ class Peer {
   size_t moved_by(int64_t result, bool& over);
 
   Socket socket_;
-  // The parts' remaining bytes.
+  // The bytes that remain to be sent and received.
   ds_plugin_part send_{}, receive_{};
   // Number of bytes sent so far of the part that is being sent.
   size_t sent_ = 0;

@@ -51,7 +51,7 @@ std::string both_ends(const Socket& socket);
 // according to the kernel's tables.
 bool is_of_this_user(const Socket& socket);
 
-// Thrown for a name that has no address, but may get one later.
+// Thrown for a host name that does not resolve now, but may do so later.
 struct UnknownHost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

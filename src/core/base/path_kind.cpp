@@ -111,8 +111,8 @@ std::optional<Address> address_of(std::string_view path) {
   return Address{hub, rest};
 }
 
-// Returns a hint for a path that is valid only elsewhere, whether it is to be read or made: for
-// one that begins with file:// or ~.
+// Returns a hint for a path that begins with file:// or ~, which this program does not resolve,
+// whether it reads or creates the path. Returns "" for other paths.
 std::string shell_hint(std::string_view path) {
   if (path.starts_with("file://")) return "; leave file:// out and give the path alone";
   if (path.starts_with("~"))

@@ -120,8 +120,9 @@ class Kernel {
   virtual void run(const LaunchArgs& args) const = 0;
 };
 
-// A receiver of reports about the work that it has submitted to queues. Queues that are host
-// threads call worked() and failed() on these threads; idle() is called on the thread that waits.
+// The owner of work that is submitted to queues, to which the queues report. A queue with a host
+// thread of its own calls worked() and failed() on that thread; idle() is called on the thread that
+// waits.
 class WorkOwner {
  public:
   // Reports that work `number` has been done between these times.

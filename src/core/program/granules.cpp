@@ -84,7 +84,8 @@ class Packer {
   Layout layout;
 
  private:
-  // The properties that the parameters of a bucket share: frozen, matrices, type, granule, class.
+  // The properties that the parameters of a bucket share: frozen, matrices, type, granule and
+  // class.
   using Kind = std::tuple<bool, bool, DType, int64_t, ClassId>;
 
   Bucket& at(BucketId bucket) { return layout.buckets[bucket]; }

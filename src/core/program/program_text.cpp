@@ -181,7 +181,7 @@ std::vector<ElementRun> parse_runs(std::string_view text) {
         ElementRun r = of_word[k - folded];
         bool large = __builtin_add_overflow(r.begin, fold.distance, &r.begin) ||
                      __builtin_add_overflow(r.end, fold.distance, &r.end);
-        require(!large, "runs must begin and end at 64-bit numbers, got '{}'", word);
+        require(!large, "the begin and end of every run must fit in 64 bits, got '{}'", word);
         of_word.push_back(r);
       }
       star = next;

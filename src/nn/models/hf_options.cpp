@@ -100,7 +100,7 @@ std::vector<int64_t> read_windows(const HfConfig& config, int64_t window,
     bool slides = type.is_string() && type.string() == "sliding_attention";
     if (!full && !slides) {
       raise(DS_ERROR_UNSUPPORTED,
-            "key 'layer_types' must hold full_attention and sliding_attention, got {}",
+            "key 'layer_types' may contain only full_attention and sliding_attention, got {}",
             type.dump());
     }
     if (slides && window == 0) {

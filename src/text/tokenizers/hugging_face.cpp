@@ -241,7 +241,7 @@ class HuggingFace : public Tokenizer {
   // Refuses an id of the template that is not a token of this file.
   void check_template(const Section& file, int32_t id) const {
     if (id >= vocab() || spellings_[static_cast<size_t>(id)].hole) {
-      raise(DS_ERROR_CORRUPT, "{}: id {} is not a token; the vocabulary has {}",
+      raise(DS_ERROR_CORRUPT, "{}: token id {} is not in the vocabulary, which has {} ids",
             file.path("post_processor"), id, vocab());
     }
   }

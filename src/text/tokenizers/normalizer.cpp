@@ -264,7 +264,7 @@ TracedText Normalizer::apply(TracedText text, size_t most) const {
   TracedText out = step(std::move(text), most);
   if (out.text.size() > most) {
     raise(DS_ERROR_UNSUPPORTED,
-          "{}: a text may grow to at most {} bytes, 64 times its own and 1 MiB, but grew further",
+          "{}: a text grew above the limit of {} bytes, which is 64 times its own and 1 MiB",
           where_, most);
   }
   return out;

@@ -114,7 +114,7 @@ class CompressedLamb {
     return {builder_.transient(name, dtype, numel, Tier::device), 0, numel};
   }
 
-  // Calls f with each trained parameter that has elements, in the order of parameters.
+  // Calls f with each trained parameter that has elements, in the order of the parameters.
   template <typename F>
   void for_params(const F& f) const {
     for (ParamId p : plan_.layout.bucket_of.ids()) {

@@ -44,7 +44,8 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
   EXPECT_EQ(refusal("attention", {{f32, {n, 12}}}, {{"heads", int64_t{3}}, {"seq", int64_t{4}}}),
             "attention: operand 'qkv' must have a multiple of 3*heads = 9 columns, got f32[n,12]");
   EXPECT_EQ(refusal("position", {{f32, {n, 4}}, {f32, {8, 4}}}, {{"seq", int64_t{9}}}),
-            "position: attribute 'seq' must be at most the rows of operand 'w' f32[8,4], got 9");
+            "position: attribute 'seq' must be at most the number of rows of operand 'w' f32[8,4], "
+            "got 9");
   EXPECT_EQ(refusal("cross_entropy", {{f32, {n, 4}}, {i32, {5}}}),
             "cross_entropy: operand 'targets' must be i32[n], got i32[5]");
   for (const char* loss : {"cross_entropy", "linear_cross_entropy"}) {

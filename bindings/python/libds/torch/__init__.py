@@ -80,7 +80,7 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
         model_parameters: the parameters to train, or groups of them; by default, and if there are none, those that require a gradient.
         training_data: a dataset; the loader yields this rank's micro-batches of it.
         lr_scheduler: a scheduler of torch, or a callable that makes one from the optimizer; `engine.step()` steps it.
-        collate_fn: that of the loader.
+        collate_fn: the function by which the loader makes a batch of samples.
         config: a dictionary, JSON text or the path of a file; also `config_params`, or `args.deepspeed_config`.
     """
     if not isinstance(model, torch.nn.Module):
@@ -109,14 +109,14 @@ def initialize(args: Any = None, model: torch.nn.Module | None = None, optimizer
 
 
 def _groups(parameters: Iterable[Any], settings: Settings) -> list[dict[str, Any]]:
-    """Returns groups with all numbers. A number that a group does not set is that of the configuration."""
+    """Returns the groups with all their numbers. Numbers that a group does not set come from the configuration."""
     given = list(parameters)
     groups = given if given and all(isinstance(one, dict) for one in given) else [{"params": given}]
     return [{**settings.base_group(), **group, "params": list(group["params"])} for group in groups]
 
 
 def as_deepspeed() -> None:
-    """Makes `import deepspeed` import this package, in this process; refused where DeepSpeed itself is installed."""
+    """Makes `import deepspeed` import this package, in this process; refused if DeepSpeed itself is installed."""
     from . import shim  # pylint: disable=import-outside-toplevel
 
     shim.install()

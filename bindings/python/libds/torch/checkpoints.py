@@ -1,4 +1,4 @@
-"""What a checkpoint has besides parameters and states: counters, buffers, schedulers, random states and the client's state.
+"""The parts of a checkpoint besides parameters and states: counters, buffers, schedulers, random states and the client's state.
 
 Numbers, texts and their containers are JSON in the client state of the engine's checkpoint, and tensors are attachments of rank 0, so
 nothing is unpickled when a checkpoint is loaded.
@@ -28,7 +28,7 @@ _TENSOR, _TUPLE, _ITEMS, _FLOAT = "__tensor__", "__tuple__", "__items__", "__flo
 
 
 class _Packer:
-    """Makes JSON of values, and collects their tensors by name."""
+    """Turns values into JSON and collects their tensors by name."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
@@ -88,7 +88,7 @@ def save(engine: libds.DelegateEngine, comm: libds.Comm, folder: str, state: Map
     engine.save(folder, client_state={"libds.torch": 1, "ranks": comm.size, "state": text}, keep=1)
 
 
-#: What DeepSpeed itself keeps in a checkpoint. The rest is the client's state.
+#: The keys that DeepSpeed itself writes to a checkpoint. All other keys are the client's state.
 _DEEPSPEED = {
     "module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "frozen_param_fragments", "shared_params", "lr_scheduler",
     "data_sampler", "random_ltd", "sparse_tensor_module_names", "skipped_steps", "global_steps", "global_samples", "dp_world_size",
@@ -96,8 +96,8 @@ _DEEPSPEED = {
 
 
 def load(engine: libds.DelegateEngine, comm: libds.Comm, folder: str) -> dict[str, Any]:
-    """Loads a checkpoint; returns the state of `save`, or as much of it as another program has saved. A rank continues its random
-    numbers if it had some when the checkpoint was saved. Collective."""
+    """Loads a checkpoint; returns the state of `save`, or as much of it as another program has saved. Restores the random states of
+    those ranks that the saved run had. Collective."""
     loaded = engine.load(folder)
     loaded = loaded if isinstance(loaded, dict) else {}
     if "libds.torch" not in loaded:
@@ -117,15 +117,15 @@ def _foreign(loaded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_module(parameters: Parameters, comm: libds.Comm, folder: str, strict: bool) -> dict[str, Any]:
-    """Loads the masters of a checkpoint, of which each rank reads its own part; returns the state of `save`. Optimizer states and
-    counters stay as they are. Collective."""
+    """Loads the masters of a checkpoint; returns the state of `save`. Optimizer states and counters stay as they are. Each rank reads
+    only its own part of the masters. Collective."""
     path = _from_rank_0(comm, lambda: libds.checkpoint_info(folder)["path"])
     masters = _tensors(os.path.join(path, "master.safetensors"))
     missing = [held.name for held in parameters.all if held.name not in masters]
     if strict and (missing or len(masters) > len(parameters.all)):
         known = {held.name for held in parameters.all}
-        raise libds.errors.refuse("load_module_strict: the checkpoint must have the parameters of the module, it lacks "
-                                  f"{missing} and has besides {[name for name in masters if name not in known]}")
+        raise libds.errors.refuse(f"load_module_strict: the checkpoint must have the parameters of the module, but it lacks {missing} "
+                                  f"and also has {[name for name in masters if name not in known]}")
     for held in parameters.all:
         if held.name in masters:
             if masters[held.name].numel() != held.param.numel():
@@ -143,7 +143,7 @@ def load_module(parameters: Parameters, comm: libds.Comm, folder: str, strict: b
 
 
 def _tensors(path: str) -> dict[str, torch.Tensor]:
-    """Returns the tensors of a file of safetensors, which is read when they are."""
+    """Returns the tensors of a safetensors file. The file is mapped, so their values are read when they are used."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))

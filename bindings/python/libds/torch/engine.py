@@ -22,7 +22,7 @@ __all__ = ["Engine"]
 
 
 class Engine(torch.nn.Module):
-    """A module with optimizer, ZeRO and offload. Attributes that it does not have are those of `module`.
+    """A module with optimizer, ZeRO and offload. Attributes that it does not have itself are looked up in `module`.
 
     A step is `loss = engine(...)`, `engine.backward(loss)` or `loss.backward()`, and `engine.step()`, once for each micro-batch.
     """
@@ -157,11 +157,11 @@ class Engine(torch.nn.Module):
     # ------------------------------------------------------------ steps
 
     def is_gradient_accumulation_boundary(self) -> bool:
-        """Whether the running micro-step is the last one of its step."""
+        """Whether the current micro-step is the last one of its step."""
         return (self.micro_steps + 1) % self._accumulation == 0 if self._boundary is None else self._boundary
 
     def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
-        """Says whether the next backward ends a step, in place of the configured number of micro-steps. All ranks alike."""
+        """Says whether the next backward ends a step, regardless of the configured number of micro-steps. All ranks must say the same."""
         self._boundary = bool(is_boundary)
 
     @contextlib.contextmanager
@@ -254,7 +254,7 @@ class Engine(torch.nn.Module):
 
     @property
     def global_samples(self) -> int:
-        """Samples of all steps so far."""
+        """The number of samples of all steps so far."""
         return self.global_steps * self.train_batch_size()
 
     @property
@@ -269,7 +269,7 @@ class Engine(torch.nn.Module):
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         return self._comm.size
 
     dp_world_size = world_size
@@ -297,7 +297,7 @@ class Engine(torch.nn.Module):
         return self.zero_optimization_stage() == 3
 
     def zero_gather_16bit_weights_on_model_save(self) -> bool:
-        """True: saving weights always gathers them."""
+        """Returns True, because saving weights always gathers them."""
         return True
 
     def fp16_enabled(self) -> bool:
@@ -321,7 +321,7 @@ class Engine(torch.nn.Module):
         return bool(self._settings.get("wall_clock_breakdown", False))
 
     def gradient_clipping(self) -> float:
-        """Returns the bound of the gradient norm, 0 without one."""
+        """Returns the norm to which gradients are clipped, or 0 without clipping."""
         return float(self._settings.get("gradient_clipping", 0))
 
     @property
@@ -366,7 +366,7 @@ class Engine(torch.nn.Module):
                         save_latest: bool = True, exclude_frozen_parameters: bool = False) -> bool:
         """Saves a checkpoint of libds as `save_dir/tag` and writes the tag into `save_dir/latest`. Collective.
 
-        `client_state` may have numbers, texts, lists, tuples, dictionaries and tensors; that of rank 0 is saved. The checkpoint also
+        `client_state` may have numbers, strings, lists, tuples, dictionaries and tensors; that of rank 0 is saved. The checkpoint also
         has the buffers of the module, the scheduler, the counters and the random states of each rank. It has frozen parameters even with
         `exclude_frozen_parameters`.
         """
@@ -391,10 +391,10 @@ class Engine(torch.nn.Module):
                         load_optimizer_states: bool = True, load_lr_scheduler_states: bool = True, load_module_only: bool = False,
                         custom_load_fn: Callable[..., Any] | None = None) -> tuple[str | None, dict[str, Any]]:
         """Loads the checkpoint `load_dir/tag`, by default the one that `load_dir/latest` names; returns its path and client state,
-        or (None, {}) if no checkpoint is there. A checkpoint of any number of ranks, stage and tier loads, also one of DeepSpeed.
+        or (None, {}) if no checkpoint is there. It may come from any number of ranks, any stage and tier, and from DeepSpeed.
 
-        Without `load_optimizer_states` these stay as they are, with `load_module_only` counters and schedulers, too; without `load_module_strict` so do parameters that the
-        checkpoint does not have. Collective."""
+        Without `load_optimizer_states` the optimizer states stay as they are; with `load_module_only` so do counters and schedulers.
+        Without `load_module_strict` parameters that the checkpoint does not have stay as they are. Collective."""
         if custom_load_fn is not None:
             raise libds.Unsupported(libds.Status.UNSUPPORTED, f"custom_load_fn must be None, got {custom_load_fn!r}")
         if tag is None:
@@ -460,11 +460,11 @@ class Engine(torch.nn.Module):
             num_workers=num_local_io_workers or 0, drop_last=bool(self._settings.get("dataloader_drop_last", False)))
 
     def compile(self, backend: Any = "inductor", compile_kwargs: Mapping[str, Any] | None = None, **_: Any) -> None:
-        """Compiles the module by torch.compile. At ZeRO stage 3 each module is compiled for itself."""
+        """Compiles the module with torch.compile. At ZeRO stage 3 each module is compiled separately."""
         self.module.compile(backend=backend, **(compile_kwargs or {}))
 
     def destroy(self) -> None:
-        """Frees the engine's memory. At stages 0 to 2 the module keeps its values. May be called repeatedly."""
+        """Frees the engine's memory. At stages 0 to 2 the module keeps its values. It may be called repeatedly."""
         if self._engine.closed:
             return
         self._gradients.close()

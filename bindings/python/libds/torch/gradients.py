@@ -1,12 +1,12 @@
 """Gradients on their way from torch to an engine.
 
-Torch calls a hook when the gradient of a parameter is complete. With several ranks all of them must hand gradients over in one
-order, but a branch in a model may change the order in which they come. So there is a fixed order: in the first backward the reverse of
-registration, afterwards the order in which rank 0 got them. A gradient that comes early waits, and zeros take the place of one that has not
-come when backward ends.
+Torch calls a hook when the gradient of a parameter is complete. All ranks must hand gradients over in the same order, but a branch in a
+model may change the order in which they come. So the order is fixed: in the first backward it is the reverse of registration, afterwards
+the order in which rank 0 got its gradients. A gradient that comes early waits, and if one has not come when backward ends, zeros take its
+place.
 
 A backward of torch is a micro-step of the engine. It ends in a callback of autograd, which a hook on the outputs of forward queues, so
-`loss.backward()` and `engine.backward(loss)` are alike.
+`loss.backward()` and `engine.backward(loss)` do the same.
 """
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gradients:
     `is_last()` tells, before the first gradient of a micro-step, whether it is the last one of its step. `came(held)`, if it is given, and
     `ended()` are called when a gradient has come and when a backward has ended. Gradients of the parameters `last`, which some ranks may
     not use, are handed over when backward ends, after all others. With `skips`, a parameter without a gradient on any rank has none in
-    the engine, which then leaves it alone. Which ones these are, several ranks find out when backward has ended.
+    the engine, which then leaves it alone. Several ranks can tell only when backward has ended which parameters these are.
     """
 
     def __init__(self, parameters: Parameters, comm: libds.Comm, configured: int, is_last: Callable[[], bool],
@@ -49,10 +49,12 @@ class Gradients:
         self._comm = comm
         self._configured = configured
         self._is_last, self._came, self._ended = is_last, came, ended
-        #: Micro-steps of the running step that have ended, and how many the engine expects.
+        #: The number of micro-steps of the current step that have ended, and the number that the engine expects.
         self.done, self._count = 0, configured
-        self._task: int | None = None  # the backward whose gradients come; 0 for one without a number
-        self._queued = -1  # the backward that will call _end_task
+        #: The backward whose gradients are coming; 0 if it has no number yet.
+        self._task: int | None = None
+        #: The backward that will call _end_task.
+        self._queued = -1
         self._forced = False
         self._last, self._skips = last, skips
         self._order: list[Held] | None = None if comm.size == 1 else self._put_last(reversed(self._all))
@@ -61,7 +63,7 @@ class Gradients:
         self._waiting: dict[int, torch.Tensor] = {}
         self._parts: list[Held] = []
         self._arrived: list[Held] = []
-        #: What the next call hands over: numbers, tensors and their bytes.
+        #: The gradients that the next call hands over: numbers of parameters, tensors and their bytes together.
         self._numbers: list[int] = []
         self._tensors: list[Any] = []
         self._bytes = 0
@@ -119,7 +121,7 @@ class Gradients:
         return 0 if self._task is None else self._abandon()
 
     def expect_end(self) -> None:
-        """Called inside a backward: makes its end the end of the micro-step, if it has brought a gradient."""
+        """Called inside a backward: lets the micro-step end with it, if it brings a gradient."""
         task = graph_task()
         if task != self._queued:
             self._queued = task
@@ -162,8 +164,8 @@ class Gradients:
                 came(held)
             if held.given:
                 held.late = True
-                raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' has got a second gradient in one backward: it is used inside and "
-                                       f"outside of a reentrant checkpoint; use_reentrant=False avoids that")
+                raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' has received a second gradient in one backward: it is "
+                                       f"used inside and outside of a reentrant checkpoint; use_reentrant=False avoids that")
             if held.late or task != self._task:
                 held.late = True
                 if held not in self._parts:
@@ -182,7 +184,7 @@ class Gradients:
             return
         self._waiting[held.number] = grad
         if self._skips:
-            return  # a rank hands nothing over before it knows what no rank has
+            return  # until it is known which parameters have no gradient on any rank
         while self._next < len(self._order):
             held = self._order[self._next]
             if held.trained and (held.number in self._last or held.number not in self._waiting):
@@ -222,7 +224,7 @@ class Gradients:
         self._clear()
 
     def _without_gradient(self) -> set[int]:
-        """Returns the parameters of which no rank has a gradient in this micro-step. Collective."""
+        """Returns the parameters for which no rank has a gradient in this micro-step. Collective."""
         given = torch.tensor([held.given for held in self._all], dtype=torch.int32)
         self._comm.all_reduce(given, op="max")
         return {held.number for held, has in zip(self._all, given.tolist()) if not has}
@@ -266,7 +268,7 @@ class Gradients:
     # ------------------------------------------------------------ a step
 
     def end_step(self) -> None:
-        """Called before the update: makes the micro-steps that were made the whole step, if more were expected."""
+        """Called before the update: ends the step with the micro-steps that were made, if more were expected."""
         if self.done < self._count:
             self._engine["micro_steps"] = self.done
 

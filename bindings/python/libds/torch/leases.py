@@ -1,10 +1,10 @@
-"""Parameters that are there only while a module needs them (ZeRO stage 3).
+"""Parameters whose values are present only while a module needs them (ZeRO stage 3).
 
 - A module leases its own parameters while its forward runs, and those of other modules that it reads, because `module._parameters` is a
   dictionary that leases on access.
-- Autograd saves views of leased memory, which gets other contents after the lease. So while a forward runs, a saved view is kept as
+- Autograd saves views of leased memory, which is used for other values after the lease. So while a forward runs, a saved view is kept as
   (parameter, size, stride, offset), and leased again when a node of backward asks for it, until the next node asks.
-- What a checkpoint recomputes inside backward stays leased until the gradient of the parameter has come.
+- If a checkpoint recomputes modules inside backward, their parameters stay leased until their gradients have come.
 """
 from __future__ import annotations
 
@@ -97,12 +97,13 @@ class Leases:
         self._checks = os.environ.get("LIBDS_CHECK") == "1"
         self.held = [held for held in parameters.all if not held.whole]
         self.by_id = {id(held.param): held for held in self.held}
-        #: For each running module, innermost last, what it has leased.
+        #: The parameters that each running module has leased, with the innermost module last.
         self.frames: list[list[Held]] = []
         self._places: dict[int, Held] = {}
         self._recomputed: dict[int, list[Held]] = {}
         self._asked: list[Held] = []
-        self._node: Any = None  # the node of autograd that has asked last, and its unit
+        #: The node of autograd that asked last, and the unit that it asked for.
+        self._node: Any = None
         self._unit: list[Held] | None = None
         self._saving: Any = None
         self._module = module
@@ -156,7 +157,7 @@ class Leases:
     # ------------------------------------------------------------ counted leases
 
     def acquire(self, several: Iterable[Held]) -> None:
-        """Leases parameters. Collective for those that were away."""
+        """Leases parameters. Collective if any of them was away."""
         several = list(several)
         missing = {held.number: held for held in several if held.leases == 0}
         if missing:
@@ -173,7 +174,7 @@ class Leases:
             held.leases += 1
 
     def release(self, several: Iterable[Held]) -> None:
-        """Ends leases. Collective for those that end."""
+        """Gives leases back. Collective if it is the last lease of any parameter."""
         ended = []
         for held in several:
             held.leases -= 1
@@ -286,7 +287,7 @@ class Leases:
             self.release(self._recomputed.pop(held.number))
 
     def end_backward(self) -> None:
-        """Ends all leases that a backward has left, in one order on all ranks, which may have recomputed a unit in different ones."""
+        """Ends all leases that a backward has left. All ranks do so in the same order, even if they recomputed a unit in different ones."""
         self._end_node()
         recomputed, self._recomputed = self._recomputed, {}
         self.release([held for _, several in sorted(recomputed.items()) for held in several])
@@ -301,7 +302,7 @@ class Leases:
         self.release([held for _, held in named])
 
     def _open(self, named: list[tuple[str, Held]], state: Mapping[str, Any], prefix: str) -> None:
-        """Gives those parameters memory that load_state_dict will fill."""
+        """Gives the parameters of `state` memory that load_state_dict will fill."""
         for key, held in named:
             value = state.get(prefix + key)
             if held.leases == 0 and getattr(value, "shape", None) == held.param.shape:

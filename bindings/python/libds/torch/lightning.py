@@ -22,15 +22,15 @@ class Strategy(DeepSpeedStrategy):
     strategy_name = "libds"
 
     def setup_environment(self) -> None:
-        """Starts the ranks. Lightning's own method takes CUDA alone."""
+        """Starts the ranks. Lightning's own method accepts only CUDA."""
         DDPStrategy.setup_environment(self)
 
     def setup_distributed(self) -> None:
-        """Joins the ranks. Lightning's own method wants a device of its own number for each rank, which CPUs do not have."""
+        """Joins the ranks. Lightning's own method needs a numbered device for each rank, but a CPU has no such devices."""
         reset_seed()
         self.set_world_ranks()
         self._init_deepspeed_distributed()
 
     def backward(self, closure_loss: Any, optimizer: Any, *arguments: Any, **options: Any) -> Any:
-        """Runs backward. Lightning has divided the loss by the number of micro-steps already, so the engine must not."""
+        """Runs backward. Lightning has already divided the loss by the number of micro-steps, so the engine must not do it again."""
         return super().backward(closure_loss, optimizer, *arguments, scale_wrt_gas=False, **options)

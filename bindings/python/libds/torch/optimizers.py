@@ -17,8 +17,8 @@ __all__ = ["EngineOptimizer", "Scheduler"]
 class EngineOptimizer(torch.optim.Optimizer):
     """The engine's optimizer as an optimizer of torch.
 
-    `param_groups` has the numbers of each group. What a program or a scheduler of torch writes there holds from the next update
-    on. The states are the engine's: `state` is empty, and checkpoints contain them. With a client optimizer, `param_groups` is
+    `param_groups` has the numbers of each group. Values that a program or a scheduler of torch writes there apply from the next
+    update on. The states are the engine's: `state` is empty, and checkpoints contain them. With a client optimizer, `param_groups` is
     that optimizer's list.
     """
 
@@ -33,7 +33,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._known: list[dict[str, Any]] = []
 
     def begin(self, parameters: Parameters) -> None:
-        """Makes groups of the engine from all groups but the first, whose numbers the engine has already."""
+        """Adds all groups but the first to the engine, which already has the numbers of the first."""
         self._engine = parameters.engine
         numbers = {id(held.param): held.number for held in parameters.all}
         base = self._settings.base_group()
@@ -55,7 +55,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def _numbers(self, group: dict[str, Any]) -> dict[str, float]:
-        """Returns the numbers of a group by the engine's names."""
+        """Returns the numbers of a group under the engine's names."""
         made = {}
         for name in self._settings.numbers:
             if name == "betas" and name in group:
@@ -90,7 +90,7 @@ class EngineOptimizer(torch.optim.Optimizer):
             self._known = [self._numbers(group) for group in self.param_groups]
 
     def loaded(self, groups: Sequence[dict[str, Any]]) -> None:
-        """Called after a checkpoint with these groups was loaded. A schedule of the engine goes on by itself."""
+        """Called after a checkpoint with these groups was loaded. The engine restores a schedule of its own."""
         if self._settings.scheduled:
             self.fetch()
             self._known = [self._numbers(group) for group in self.param_groups]

@@ -1,4 +1,4 @@
-"""The parameters of a module as parameters of an engine: where their values lie, and what a user changes between steps."""
+"""The parameters of a module as parameters of an engine: where their values are, and how changes between steps reach the engine."""
 from __future__ import annotations
 
 import fnmatch
@@ -15,7 +15,8 @@ from .slices import Slice, nan, slice_of
 __all__ = ["Held", "Parameters", "held_of", "lent", "parameters_of"]
 
 _KEY = "_libds_held"
-_MAX_DIMS = 4  # of a parameter in ds.h
+#: The largest number of dimensions that ds.h allows for a parameter.
+_MAX_DIMS = 4
 
 
 class Held:
@@ -30,7 +31,7 @@ class Held:
         self.dims = list(param.shape) if param.dim() <= _MAX_DIMS else [param.numel()]
         #: Whether every rank has the whole parameter, for as long as the engine lives.
         self.whole = True
-        #: What `param.data` is while its values are there, and what it is while they are away.
+        #: `param.data` while its values are present, and while they are away.
         self.tensor: torch.Tensor | None = None
         self.away: torch.Tensor | None = None
         self.leases = 0
@@ -45,7 +46,7 @@ class Held:
         self.slice: Slice | None = slice_of(param)
 
     def show(self, tensor: torch.Tensor) -> None:
-        """Makes `tensor` the values of the parameter."""
+        """Sets the values of the parameter to `tensor`, without a copy."""
         self.tensor = tensor
         self.param.data = tensor
 
@@ -53,14 +54,14 @@ class Held:
         return type(None), ()  # a parameter that is read from a file belongs to no engine
 
     def hide(self) -> None:
-        """Takes the values away. The parameter keeps its shape; reading it gives NaN, and torch refuses to write it."""
+        """Removes the values. The parameter keeps its shape; reading it gives NaN, and torch refuses to write it."""
         self.tensor = None
         self.param.data = self.away
 
 
 def lent(grad: torch.Tensor) -> Any:
-    """Returns a low-level tensor over a gradient, for grads_ready. The engine's methods do the same after checks of their arguments, which
-    cost more than the call itself."""
+    """Returns a low-level tensor over a gradient, for grads_ready. The engine's methods do the same, but first check their arguments, which
+    costs more than the call itself."""
     if grad.layout is not torch.strided:
         grad = grad.to_dense()
     if grad.requires_grad:
@@ -85,7 +86,7 @@ def parameters_of(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Param
 
 
 class Parameters:
-    """Those of the given parameters that have elements and are of floating point. Others stay with torch."""
+    """The parameters of an engine: those given that have elements and a floating-point type. Torch keeps all others."""
 
     def __init__(self, named: Iterable[tuple[str, torch.nn.Parameter, torch.nn.Module | None, str]], dtype: torch.dtype) -> None:
         self.engine: Any = None
@@ -93,7 +94,7 @@ class Parameters:
         self.all: list[Held] = [self._hold(param, name, owner, key) for name, param, owner, key in named
                                 if param.is_floating_point() and param.numel() > 0]
         if not self.all:
-            raise libds.errors.refuse("there must be at least one parameter of floating point, got none")
+            raise libds.errors.refuse("there must be at least one parameter with elements and a floating-point type, got none")
         self._stale = False
         #: The leases of the engine, at ZeRO stage 3, and the group of ranks.
         self.leases: Any = None
@@ -170,7 +171,7 @@ class Parameters:
         return torch.from_dlpack(self.engine._call(libds.lowlevel.engine_param_view, held.number)).view(held.param.shape)
 
     def end(self) -> None:
-        """Gives the module values of its own, as far as this rank has them."""
+        """Gives the module its own copy of the values that this rank has."""
         for held in self.all:
             if held.tensor is not None:
                 held.param.data = held.tensor.clone()
@@ -185,8 +186,8 @@ class Parameters:
         for held in self.all:
             param = held.param
             if held.owner is not None and dict.get(held.owner._parameters, held.key) is not param:
-                raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' is another object than when the engine was made: "
-                                       f"copy values into it instead, or make a new engine")
+                raise libds.StateError(libds.Status.STATE, f"parameter '{held.name}' is not the object that the engine was made with: "
+                                       f"copy values into that one instead, or make a new engine")
             if held.tensor is None:
                 self._require_away(held)
             elif param._version != held.version or param.data_ptr() != held.tensor.data_ptr():
@@ -223,7 +224,7 @@ class Parameters:
             self.engine.refresh()
 
     def loaded(self) -> None:
-        """Called when the engine has loaded other values: what was edited before is forgotten."""
+        """Called after the engine has loaded other values: forgets earlier edits."""
         self._stale = False
         for held in self.all:
             if held.tensor is not None and held.param.data_ptr() != held.tensor.data_ptr():

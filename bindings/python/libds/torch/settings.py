@@ -80,7 +80,7 @@ class Settings:
         self.values: dict[str, Any] = libds.describe_config(self.given, self._ranks)["config"]
 
     def take_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes the section `optimizer` from a client optimizer. If the engine does not have its update, the client's is used."""
+        """Makes the section `optimizer` from a client optimizer, whose own update is used if the engine does not have it."""
         sections = [_section_of(optimizer, group) for group in optimizer.param_groups]
         if None in sections or any(self._fixed(section) != self._fixed(sections[0]) for section in sections):
             self.update = ClientUpdate(optimizer)
@@ -106,7 +106,7 @@ class Settings:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The names of the numbers that a group of parameters may have for itself."""
+        """The names of the numbers that a group of parameters may set for itself."""
         return _NUMBERS.get(self.given.get("optimizer", {}).get("type", self.kind), ("lr", "weight_decay"))
 
     @property

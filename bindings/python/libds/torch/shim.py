@@ -1,4 +1,4 @@
-"""The modules and names of DeepSpeed that other programs import, made of this package.
+"""The modules and names of DeepSpeed that other programs import, provided by this package.
 
 A finder at the head of `sys.meta_path` answers `import deepspeed` and `importlib.metadata.version("deepspeed")`, in this process only.
 Nothing is installed, and a real DeepSpeed is never hidden.
@@ -57,7 +57,7 @@ class FusedAdam(CPUAdam):
 
 
 class _Accelerator:
-    """What programs ask DeepSpeed's accelerator on a CPU."""
+    """The functions of DeepSpeed's accelerator that programs call on a CPU."""
 
     _name = "cpu"
 
@@ -250,7 +250,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Patching(importlib.abc.Loader):
-    """Loads a module by its own loader and then changes it."""
+    """Loads a module with its own loader and then changes it."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
@@ -307,7 +307,7 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 def _say_gloo(state: types.ModuleType) -> None:
-    """Without an accelerator, Accelerate gives DeepSpeed no backend and so one process. This makes it gloo."""
+    """Makes Accelerate use gloo. Without an accelerator it gives DeepSpeed no backend, and so only one process."""
     prepare = state.PartialState._prepare_backend
 
     def prepare_backend(self: Any, *arguments: Any, **options: Any) -> Any:

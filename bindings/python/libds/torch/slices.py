@@ -1,7 +1,7 @@
 """Parameters that are cut to each rank's part as soon as their module is constructed, until an engine takes them over.
 
 A cut parameter keeps its shape and reads as NaN, like one that an engine of ZeRO stage 3 has released. While a model is constructed, a
-function of torch that gets such a parameter sees it whole, and what it writes becomes the value of all ranks, with rank 0's winning.
+function of torch that gets such a parameter sees it whole, and the values that it writes reach all ranks; where ranks differ, rank 0 wins.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Construction", "Slice", "cast", "nan", "slice_of"]
 _KEY = "_libds_slice"
 #: How many parameters a construction keeps whole after functions have used them, so that a write through `p.data` or a view is not lost.
 _KEPT = 2
-#: Tensors of at least so many bytes go back to the system when they are freed.
+#: The memory of tensors with at least this many bytes goes back to the system when it is freed.
 _LARGE = 1 << 18
 #: Functions of torch that do not read or write values.
 _WITHOUT_VALUES = frozenset({
@@ -47,7 +47,7 @@ def _directly(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Slice:
-    """This rank's part of a parameter, and the way to the whole one. Parameters are cut, gathered and stored by all ranks alike."""
+    """This rank's part of a parameter, from which all ranks together can gather the whole one."""
 
     __slots__ = ("param", "comm", "part", "away", "users", "__weakref__")
 
@@ -80,31 +80,31 @@ class Slice:
 
     @_directly
     def gather(self) -> None:
-        """Makes the parameter whole until as many calls of `release`. Collective."""
+        """Makes the parameter whole until `release` has been called as often. Collective."""
         if self.users == 0:
             self.param.data = self.whole()
         self.users += 1
 
     @_directly
     def release(self) -> None:
-        """Takes the values away again, with all changes that were not stored."""
+        """Removes the values again, with all changes that were not stored."""
         self.users -= 1
         if self.users == 0:
             self.param.data = self.away
 
     def fill(self) -> None:
-        """Makes the parameter memory that the caller fills, and then ends with `filled`."""
+        """Gives the parameter memory for the whole values. The caller fills it and then calls `filled`."""
         self.param.data = torch.empty(self.away.shape, dtype=self.part.dtype)
         self.users += 1
 
     def filled(self) -> None:
-        """Takes this rank's part of values that all ranks have alike."""
+        """Keeps this rank's part of the values, which must be the same on all ranks."""
         self.part = _part(self.param.detach().reshape(-1), self.comm)
         self.release()
 
     @_directly
     def store(self, rank: int) -> None:
-        """Makes the values that `rank` has those of all ranks, for a parameter that is whole. Collective."""
+        """Gives all ranks the values that a whole parameter has on `rank`. Collective."""
         if self.param.shape != self.away.shape:
             raise libds.errors.refuse(f"a parameter must keep shape {tuple(self.away.shape)}, got {tuple(self.param.shape)}")
         self.part = _part(_shared(self.param.detach(), self.comm, rank).to(self.part.dtype), self.comm)
@@ -117,7 +117,7 @@ class Slice:
         self.param.data = self.away
 
     def end(self) -> None:
-        """Makes the parameter an ordinary one, whose values the caller has taken."""
+        """Turns the parameter back into an ordinary one, after the caller has taken its values."""
         delattr(self.param, _KEY)
         del self.param.__deepcopy__
 
@@ -131,7 +131,7 @@ def _zeros(count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _trim() -> None:
-    """Gives freed memory back to the system. The C library keeps that of large tensors, and cannot use it again for tensors of the
+    """Gives freed memory back to the system. The C library keeps the memory of large tensors but cannot reuse it for tensors of the
     same size, because these are aligned."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -156,7 +156,7 @@ def _part(flat: torch.Tensor, comm: libds.Comm) -> torch.Tensor:
 
 @_directly
 def _copy(one: Slice, memo: dict[int, Any]) -> torch.nn.Parameter:
-    """Copies a cut parameter to another cut one; a whole one to a whole one."""
+    """Returns a copy of a parameter, which is cut or whole like the parameter."""
     if one.users:
         copy = torch.nn.Parameter(one.param.detach().clone(), one.param.requires_grad)
     else:
@@ -208,16 +208,16 @@ def _loaded(module: torch.nn.Module, keys: Any) -> None:
 
 
 def cast(module: torch.nn.Module, dtype: torch.dtype) -> None:
-    """Casts the cut parameters of a module, which then casts the others."""
+    """Casts the cut parameters of a module. Methods of the module, such as float(), cast the others."""
     for one in _slices(module.parameters()):
         one.cast(dtype)
 
 
 class Construction(torch.overrides.TorchFunctionMode):
-    """Cuts the parameters of each module when its constructor has ended, as long as the context is open. Collective.
+    """While the context is open, cuts the parameters of each module when its constructor has ended. Collective.
 
-    Constructors of all classes of modules are wrapped meanwhile. A parent may go on to change the parameters of its children, because a
-    function of torch gets whole ones.
+    To do so, it wraps the constructors of all module classes. A parent may go on to change the parameters of its children, because
+    functions of torch get them whole.
     """
 
     def __init__(self, comm: libds.Comm) -> None:
@@ -274,7 +274,7 @@ class Construction(torch.overrides.TorchFunctionMode):
         setattr(cls, "__init__", construct)
 
     def cut(self, module: torch.nn.Module) -> None:
-        """Cuts all parameters of a module that are not cut yet, and have values of floating point on the CPU. Collective."""
+        """Cuts all parameters of a module that are not cut yet and have floating-point values on the CPU. Collective."""
         freed = 0
         for param in module.parameters():
             if (slice_of(param) is None and not torch.nn.parameter.is_lazy(param) and param.is_floating_point() and param.numel()

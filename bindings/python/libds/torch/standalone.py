@@ -1,4 +1,4 @@
-"""An optimizer for plain loops of torch, whose states lie in memory or on NVMe."""
+"""An optimizer for plain loops of torch, with its states in memory or on NVMe."""
 from __future__ import annotations
 
 import os
@@ -20,16 +20,16 @@ _KINDS = {kind.__name__: kind for kind in CLIENT_OPTIMIZERS}
 
 
 class Optimizer(EngineOptimizer):
-    """Adam, AdamW, SGD or Adagrad as libds computes them, in place of the optimizer of torch with this name. For one process.
+    """Adam, AdamW, SGD or Adagrad as libds computes them, in place of the optimizer of torch with this name. It works in one process.
 
     The arguments besides those below are those of torch's optimizer, with its defaults. The parameters are the memory of an engine
-    as long as it is not destroyed; they keep the addresses that they have after the constructor. Parameters in bfloat16 get masters
+    until `destroy()` is called; they keep the addresses that they have after the constructor. Parameters in bfloat16 get masters
     in float32. A parameter without a gradient is left alone, as torch does. A step whose gradients are not finite changes nothing.
 
     Args:
         params: parameters, or groups of them. All have one type, float32 or bfloat16.
         name: "AdamW", "Adam", "SGD" or "Adagrad".
-        device: where the states lie: "cpu" or "nvme".
+        device: the place of the states, "cpu" or "nvme".
         nvme_path: a folder for "nvme".
     """
 
@@ -90,7 +90,7 @@ class Optimizer(EngineOptimizer):
         return names if self._held.dtype is torch.float32 else ["master", *names]
 
     def _indexed(self) -> dict[int, Held]:
-        """Returns the parameters by torch's numbers in a state_dict."""
+        """Returns the parameters by the numbers that torch gives them in a state_dict."""
         by_id = {id(held.param): held for held in self._held.all}
         members = [param for group in self.param_groups for param in group["params"]]
         return {at: by_id[id(param)] for at, param in enumerate(members) if id(param) in by_id}
@@ -113,7 +113,7 @@ class Optimizer(EngineOptimizer):
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over the numbers and states of `state_dict`, also of torch's optimizer."""
+        """Loads the numbers and states of a `state_dict`, which may come from torch's optimizer."""
         sizes = [len(group["params"]) for group in state_dict["param_groups"]]
         mine = [len(group["params"]) for group in self.param_groups]
         if sizes != mine:
@@ -134,7 +134,7 @@ class Optimizer(EngineOptimizer):
         self.loaded([])
 
     def _write(self, folder: str, states: dict[int, dict[str, Any]]) -> None:
-        """Writes states as DeepSpeed's universal layout, because no call of the engine sets the numbers of updates."""
+        """Writes states in DeepSpeed's universal layout, because no call of the engine sets the numbers of updates."""
         os.makedirs(os.path.join(folder, "zero"))
         shapes = {}
         for at, held in self._indexed().items():
@@ -156,7 +156,7 @@ class Optimizer(EngineOptimizer):
                    os.path.join(folder, "mp_rank_00_model_states.pt"))
 
     def destroy(self) -> None:
-        """Frees the engine's memory; the parameters keep their values. May be called repeatedly."""
+        """Frees the engine's memory; the parameters keep their values. It may be called repeatedly."""
         if not self._engine.closed:
             self._held.end()
             self._engine.close()

@@ -1,4 +1,4 @@
-"""How many samples a second an engine trains."""
+"""The number of samples that an engine trains per second."""
 from __future__ import annotations
 
 import time
@@ -10,7 +10,7 @@ __all__ = ["Throughput"]
 class Throughput:
     """Measures the time from each forward to the end of `step()`, as DeepSpeed's `tput_timer` does. The first two steps do not count."""
 
-    #: Steps that do not count, because they are slower.
+    #: The number of steps at the beginning that do not count, because they are slower.
     start_step = 2
 
     def __init__(self, engine: Any) -> None:
@@ -39,6 +39,6 @@ class Throughput:
         self.global_step_count += global_step
 
     def avg_samples_per_sec(self) -> float:
-        """Returns the samples of all ranks that are trained in a second, or minus infinity before the third step, as DeepSpeed does."""
+        """Returns the samples that all ranks together train per second, or minus infinity before the third step, as DeepSpeed does."""
         counted = self.global_step_count - self.start_step
         return counted * self._engine.train_batch_size() / self.total_elapsed_time if counted > 0 else float("-inf")

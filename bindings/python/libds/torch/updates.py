@@ -1,8 +1,8 @@
 """Client optimizers whose update the engine does not have: they run on the elements whose states a rank keeps.
 
 The engine partitions, offloads and saves the states of such an optimizer like those of its own (optimizer.type "Callback"). That works
-for every optimizer of torch, or of another package, that updates each element by its value, gradient and states alone. Whether one
-does is tried out before the engine is made.
+for every optimizer of torch, or of another package, that updates each element from its value, gradient and states alone. A trial before
+the engine is made finds out whether an optimizer does.
 """
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class ClientUpdate:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._client = optimizer
         self._kind = type(optimizer).__name__
-        #: An optimizer that shares nothing with the client but its class and settings.
+        #: An optimizer that has only its class and settings in common with the client.
         self._own = copy.copy(optimizer)
         for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
             if hasattr(self._own, name):
                 setattr(self._own, name, collections.OrderedDict())
         self._groups: dict[int, int] = {}
         self._rates = False
-        #: For each group, what its state has, with the values after three updates of a trial.
+        #: For each group, the members that a state has, with their values after the three updates of the trial.
         try:
             self._forms = [self._probe(group) for group in optimizer.param_groups]
         except libds.Error:
@@ -49,7 +49,7 @@ class ClientUpdate:
         return {"type": "Callback", "params": {**numbers, "states": self.states}}
 
     def begin(self, numbers: Mapping[int, int], rates: bool) -> None:
-        """Tells the number of each parameter, by its id, and whether the engine's schedule sets the rates."""
+        """Takes the number of each parameter, by its id, and whether the engine's schedule sets the rates."""
         self._rates = rates
         self._groups = {numbers[id(param)]: at for at, group in enumerate(self._client.param_groups) for param in group["params"]
                         if id(param) in numbers}
@@ -83,8 +83,8 @@ class ClientUpdate:
     # ------------------------------------------------------------ the trial
 
     def _probe(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes three updates of a matrix and of its rows in a group. Returns the state of an element, and refuses an optimizer whose rows come out
-        differently or whose state cannot be cut into elements."""
+        """Updates a matrix, and each of its rows alone, three times as members of a group. Returns the state of a row. Refuses an
+        optimizer if the rows come out differently or its state cannot be cut into elements."""
         draw = torch.Generator().manual_seed(7)
         whole = torch.randn(4, 3, generator=draw)
         form: dict[str, Any] = {}
@@ -104,16 +104,16 @@ class ClientUpdate:
         self._own.state = collections.defaultdict(dict)
         rows = torch.stack([values for values, _ in parts[1:]])
         if not torch.allclose(parts[0][0], rows, rtol=1e-5, atol=1e-6):
-            raise self._refusal("updates elements by more than their own values, so ranks cannot keep parts of its states")
+            raise self._refusal("updates an element from values other than its own, so ranks cannot keep parts of its states")
         for name, value in states[1].items():
             if _of_elements(value) and value.shape == (3,):
                 if not re.fullmatch("[a-z][a-z0-9_]{0,63}", name):
-                    raise self._refusal(f"calls a state '{name}'; names have letters a to z, digits and _")
+                    raise self._refusal(f"names a state '{name}': names may have only letters a to z, digits and _")
                 form[name] = value
             elif value is None or name == "step" and float(value) == 3:
                 form[name] = value
             else:
-                raise self._refusal(f"has a state '{name}' that is not of each element")
+                raise self._refusal(f"has a state '{name}' that does not have one value for each element")
         return form
 
     def _refusal(self, why: str) -> libds.Unsupported:

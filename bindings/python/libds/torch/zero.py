@@ -1,4 +1,4 @@
-"""ZeRO stage 3 as a program sees it: parameters that are whole for a while, and how models are made."""
+"""ZeRO stage 3 as a program sees it: parameters that are whole for a while, and models that are constructed in parts."""
 from __future__ import annotations
 
 import enum
@@ -16,7 +16,7 @@ __all__ = ["GatheredParameters", "Init", "ZeroParamStatus", "register_external_p
 
 
 class ZeroParamStatus(enum.Enum):
-    """Whether the values of a parameter are there."""
+    """Whether the values of a parameter are present."""
 
     AVAILABLE = 1
     NOT_AVAILABLE = 2
@@ -94,7 +94,7 @@ class Init:
     Args:
         module: a module that exists already and is cut at once.
         dtype: the type that parameters are constructed with.
-        enabled: whether to do all that.
+        enabled: whether to cut parameters at all.
     """
 
     _active = False
@@ -138,4 +138,4 @@ def register_external_parameter(module: torch.nn.Module, parameter: torch.nn.Par
 
 
 def unregister_external_parameter(module: torch.nn.Module, parameter: torch.nn.Parameter) -> None:
-    """Does nothing, see `register_external_parameter`."""
+    """Does nothing; see `register_external_parameter`."""

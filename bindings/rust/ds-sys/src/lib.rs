@@ -417,9 +417,9 @@ pub struct ds_run_progress {
     pub tokens_per_second: f64,
     /// \[out\] The learning rate of the next step, as configuration and schedule have it, or as it was set
     /// here before. If the callback changes it, all ranks use the new value, for all groups and with Muon for
-    /// both halves, from that step on until it is changed again, also after a save and a resume; NaN gives
-    /// the rate back to the schedule. Dynamic batching multiplies what is set as it does what is configured.
-    /// A negative or infinite value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
+    /// both rates, from that step on until it is changed again, even after a save and a resume; NaN gives the
+    /// rate back to the schedule. Dynamic batching multiplies what is set as it does what is configured. A
+    /// negative or infinite value ends the run with DS_ERROR_INVALID_ARGUMENT on all ranks.
     pub next_lr: *mut f64,
     /// Samples that the run has taken from the data, over every resume.
     pub samples: i64,
@@ -941,7 +941,8 @@ extern "C" {
     ///
     /// Returns DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
     pub fn ds_engine_param_find(engine: *const ds_engine, name: *const c_char, out: *mut i32) -> ds_status;
-    /// Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs \[nullable\].
+    /// Gives the name and shape of a parameter; up to dims_size dimensions are written. All outputs
+    /// \[nullable\].
     ///
     /// - `out_name`: \[out\] \[borrowed: engine\]
     pub fn ds_engine_param_info(engine: *const ds_engine, param: i32, out_name: *mut *const c_char, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
@@ -1085,8 +1086,8 @@ extern "C" {
     pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Attaches a tensor to the next ds_checkpoint_save of this engine: what a program needs besides
     /// parameters and states, such as the buffers of its modules or the state of its random numbers. Each
-    /// rank attaches tensors of its own, also none. The value is copied at once, to memory outside the plan;
-    /// a later one of the same name replaces it. A save that fails keeps them for the next save.
+    /// rank attaches its own tensors, or none. The value is copied at once, to memory outside the plan; a
+    /// later one of the same name replaces it. A save that fails keeps them for the next save.
     ///
     /// - `name`: not empty
     pub fn ds_checkpoint_attach(engine: *mut ds_engine, name: *const c_char, value: *const ds_tensor) -> ds_status;
@@ -1124,14 +1125,14 @@ extern "C" {
     /// libds as for ds_checkpoint_info. Pickles are parsed as data; nothing in them is run. Whatever `from`
     /// is, it can become each of the forms of "to".
     ///
-    /// - `to`: a folder: of checkpoints for "libds", which gets one more; else one that does not exist or is
-    ///   empty
+    /// - `to`: a folder. With "libds" it gets one more checkpoint; with the other forms it must not exist or
+    ///   must be empty.
     ///
     /// - `options`: \[nullable\] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads with
-    ///   load_universal_checkpoint; "fp32": masters, buffers and second names as zero_to_fp32 has them),
-    ///   "tag" (none; of a checkpoint of libds), "like" (none; of "fp32": as for ds_checkpoint_save_model),
-    ///   "file_bytes" (of "fp32": 5e9, more are shards), "step_tensor" (false; of "universal": steps are in a
-    ///   tensor, as torch's)
+    ///   load_universal_checkpoint; "fp32": masters, buffers and second names as in the output of
+    ///   zero_to_fp32), "tag" (none; for "libds"), "like" (none; for "fp32", as for
+    ///   ds_checkpoint_save_model), "file_bytes" (5e9; for "fp32": more bytes become several files),
+    ///   "step_tensor" (false; for "universal": steps are tensors, as in torch)
     ///
     /// - `out_text`: \[out\] \[nullable\] JSON: path, form, steps, parameters and states of what was
     ///   converted

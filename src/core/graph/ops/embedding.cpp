@@ -58,7 +58,7 @@ Types infer_position(In in, const Attrs& attrs) {
   check.equal(1, {in[0].dtype, {in[1].shape[0], in[0].shape[1]}});
   int64_t seq = check.positive(attrs, "seq");
   require(seq <= in[1].shape[0].extent,
-          "position: attribute 'seq' must be at most the rows of operand 'w' {}, got {}",
+          "position: attribute 'seq' must be at most the number of rows of operand 'w' {}, got {}",
           in[1].text(), seq);
   return {in[0]};
 }
