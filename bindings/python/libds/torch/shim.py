@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import resource
+import socket
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -307,12 +308,18 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 def _say_gloo(state: types.ModuleType) -> None:
-    """Without an accelerator, Accelerate gives DeepSpeed no backend and so one process. This makes it gloo."""
+    """Without an accelerator, Accelerate gives DeepSpeed no backend and so one process. This makes it gloo. A program that no launcher
+    has started gets the environment of a group of one rank, which the Trainer needs."""
     prepare = state.PartialState._prepare_backend
 
     def prepare_backend(self: Any, *arguments: Any, **options: Any) -> Any:
         backend, kind = prepare(self, *arguments, **options)
-        if backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true" and "LOCAL_RANK" in os.environ:
+        if backend is None and os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true":
+            if "LOCAL_RANK" not in os.environ and libds.torch.communicator().size == 1:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", 0))
+                    port = probe.getsockname()[1]
+                os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
             backend = "gloo"
         return backend, kind
 
